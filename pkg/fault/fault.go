@@ -1,0 +1,136 @@
+// Package fault is the one error type of Ironplane: what went wrong in words that a caller may read, and, kept
+// apart from them, the cause that only the log sees.
+//
+// Any other error that reaches the edge is an Internal fault whose text stays inside.
+package fault
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"sort"
+	"strings"
+	"time"
+)
+
+// Kind says what sort of fault it is. Its value is the HTTP status that answers it.
+type Kind int
+
+// The kinds, as docs/reference/errors.md describes them.
+const (
+	BadRequest       Kind = http.StatusBadRequest
+	Unauthenticated  Kind = http.StatusUnauthorized
+	Forbidden        Kind = http.StatusForbidden
+	NotFound         Kind = http.StatusNotFound
+	MethodNotAllowed Kind = http.StatusMethodNotAllowed
+	Conflict         Kind = http.StatusConflict
+	TooLarge         Kind = http.StatusRequestEntityTooLarge
+	UnsupportedMedia Kind = http.StatusUnsupportedMediaType
+	Invalid          Kind = http.StatusUnprocessableEntity
+	Internal         Kind = http.StatusInternalServerError
+	Unavailable      Kind = http.StatusServiceUnavailable
+)
+
+// Title is the kind in a few words, the same for every fault of that kind.
+func (k Kind) Title() string { return http.StatusText(int(k)) }
+
+// Error is a fault. Detail and Fields are shown to the caller, Cause is not.
+type Error struct {
+	Kind       Kind
+	Detail     string
+	Fields     []Field
+	RetryAfter time.Duration // of Unavailable: when to come back
+	Allow      []string      // of MethodNotAllowed: what is allowed
+	Cause      error
+}
+
+// Field is what is wrong with one member of a body or one parameter of a query.
+type Field struct {
+	Pointer string `json:"pointer"` // JSON pointer into the body (/v4/address), or ?name for a query parameter
+	Code    string `json:"code"`    // stable, for programs: required, taken, out_of_range …
+	Message string `json:"message"` // for people
+}
+
+func (e *Error) Error() string {
+	var b strings.Builder
+	b.WriteString(e.Kind.Title())
+	if e.Detail != "" {
+		b.WriteString(": " + e.Detail)
+	}
+	for _, f := range e.Fields {
+		fmt.Fprintf(&b, "; %s: %s", f.Pointer, f.Message)
+	}
+	if e.Cause != nil {
+		b.WriteString(": " + e.Cause.Error())
+	}
+	return b.String()
+}
+
+func (e *Error) Unwrap() error { return e.Cause }
+
+// New makes a fault with a detail that the caller reads.
+func New(kind Kind, format string, args ...any) *Error {
+	return &Error{Kind: kind, Detail: fmt.Sprintf(format, args...)}
+}
+
+// Because adds the cause that only the log sees.
+func (e *Error) Because(cause error) *Error {
+	e.Cause = cause
+	return e
+}
+
+// From is the fault in err's chain, or an Internal one that err is the cause of.
+func From(err error) *Error {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e
+	}
+	return &Error{Kind: Internal, Detail: "An unexpected error occurred. It has been logged under this request's id.", Cause: err}
+}
+
+// Is tells whether err is a fault of this kind.
+func Is(err error, kind Kind) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.Kind == kind
+}
+
+// Fields collects what is wrong with a body, so that all of it is answered at once.
+type Fields []Field
+
+// Add notes that the member at pointer is wrong, unless something was noted of it already: the first reason is
+// the one that the others follow from.
+func (f *Fields) Add(pointer, code, format string, args ...any) {
+	if !f.Has(pointer) {
+		*f = append(*f, Field{pointer, code, fmt.Sprintf(format, args...)})
+	}
+}
+
+// Has tells whether something is wrong with the member at pointer.
+func (f Fields) Has(pointer string) bool {
+	for _, field := range f {
+		if field.Pointer == pointer {
+			return true
+		}
+	}
+	return false
+}
+
+// Err is the Invalid fault that names all fields, or nil if there are none.
+func (f Fields) Err() error {
+	if len(f) == 0 {
+		return nil
+	}
+	fields := append([]Field(nil), f...)
+	sort.SliceStable(fields, func(i, j int) bool { return fields[i].Pointer < fields[j].Pointer })
+	return &Error{Kind: Invalid, Detail: summary(fields), Fields: fields}
+}
+
+func summary(fields []Field) string {
+	if len(fields) == 1 {
+		return strings.TrimPrefix(fields[0].Pointer, "/") + " " + fields[0].Message + "."
+	}
+	names := make([]string, len(fields))
+	for i, f := range fields {
+		names[i] = strings.TrimPrefix(f.Pointer, "/")
+	}
+	return fmt.Sprintf("%d members are wrong: %s.", len(fields), strings.Join(names, ", "))
+}

@@ -1,0 +1,84 @@
+package principal
+
+import (
+	"github.com/ironplane/ironplane/pkg/fault"
+)
+
+// Guard decides whether a call may use a route. There is no route without one.
+type Guard interface {
+	// Check answers nil, or the Unauthenticated or Forbidden fault that the caller gets. id is the number that
+	// the path names its item by, 0 where it names none.
+	Check(c *Call, a Access, id int64) error
+	// String is the guard as the policy and the API document print it.
+	String() string
+}
+
+// Check lets those through who hold the leaf.
+func (l Leaf) Check(c *Call, a Access, _ int64) error {
+	if err := AnyKey.Check(c, a, 0); err != nil {
+		return err
+	}
+	if !c.Principal.May(l, a) {
+		return fault.New(fault.Forbidden, "The key lacks %s %s.", l, a)
+	}
+	return nil
+}
+
+// AnyKey lets every valid key through: the route's function decides what it sees.
+var AnyKey Guard = anyKey{}
+
+type anyKey struct{}
+
+func (anyKey) String() string { return "any key" }
+
+func (anyKey) Check(c *Call, a Access, _ int64) error {
+	if err := Public.Check(c, a, 0); err != nil {
+		return err
+	}
+	if c.Principal == nil {
+		return fault.New(fault.Unauthenticated, "The request carries no API key.")
+	}
+	return nil
+}
+
+// Public lets everybody through who comes by the gateway.
+var Public Guard = public{}
+
+type public struct{}
+
+func (public) String() string { return "public" }
+
+func (public) Check(c *Call, _ Access, _ int64) error { return Peer(Gateway).Check(c, Read, 0) }
+
+// Peer lets another process of the installation through, and no caller from outside. It guards internal routes.
+type Peer string
+
+func (p Peer) String() string { return "internal: " + string(p) }
+
+// Check compares the process at the other end.
+func (p Peer) Check(c *Call, _ Access, _ int64) error {
+	if c.Peer != string(p) {
+		return fault.New(fault.Forbidden, "This is answered to the %s alone.", string(p))
+	}
+	return nil
+}
+
+// OrSelf lets those through who hold the leaf, and an account to its own record.
+func (l Leaf) OrSelf(t OwnerType) Guard { return orSelf{l, t} }
+
+type orSelf struct {
+	leaf Leaf
+	self OwnerType
+}
+
+func (g orSelf) String() string { return g.leaf.String() + " or self" }
+
+func (g orSelf) Check(c *Call, a Access, id int64) error {
+	if err := AnyKey.Check(c, a, id); err != nil {
+		return err
+	}
+	if c.Principal.Owner == (Owner{g.self, id}) {
+		return nil
+	}
+	return g.leaf.Check(c, a, id)
+}

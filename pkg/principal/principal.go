@@ -1,0 +1,86 @@
+// Package principal says who is calling and what they may do, and guards routes with it.
+package principal
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// OwnerType is a kind of account that a key can belong to.
+type OwnerType string
+
+// The owner types. Their values are the first element of an owner's API path.
+const (
+	Admin       OwnerType = "admin"
+	Client      OwnerType = "client"
+	Integration OwnerType = "integration"
+)
+
+// Leaf guards what belongs to owners of this type.
+func (t OwnerType) Leaf() Leaf {
+	switch t {
+	case Admin:
+		return UsersAdmins
+	case Client:
+		return UsersClients
+	default:
+		return SystemIntegrations
+	}
+}
+
+// Owner is an account that keys belong to.
+type Owner struct {
+	Type OwnerType `json:"type"`
+	ID   int64     `json:"id"`
+}
+
+// URL is the owner's API path, such as /admin/3.
+func (o Owner) URL() string { return fmt.Sprintf("/%s/%d", o.Type, o.ID) }
+
+// ParseOwner reads an owner's API path.
+func ParseOwner(url string) (Owner, bool) {
+	kind, number, _ := strings.Cut(strings.TrimPrefix(url, "/"), "/")
+	id, err := strconv.ParseInt(number, 10, 64)
+	o := Owner{OwnerType(kind), id}
+	known := o.Type == Admin || o.Type == Client || o.Type == Integration
+	return o, known && err == nil && id > 0 && o.URL() == url
+}
+
+// Principal is who is calling: the owner of the key that came with the request.
+type Principal struct {
+	KeyID  int64  `json:"key_id"`
+	Owner  Owner  `json:"owner"`
+	Name   string `json:"name"`
+	Grants Grants `json:"grants"`
+}
+
+// May tells whether the principal holds the leaf with this access.
+func (p *Principal) May(l Leaf, a Access) bool { return p != nil && p.Grants.Holds(l.Grant(a)) }
+
+// Gateway is the peer that vouches for principals.
+const Gateway = "gateway"
+
+// Call is what is known of a request before anything of it is read: which process it came from and, where that
+// is the gateway, whom the gateway found to be calling.
+type Call struct {
+	Peer      string     // the process on the other end; empty: unknown, and nothing is allowed
+	Principal *Principal // nil: no key came with the request
+	IP        netip.Addr // the caller's own address
+	RequestID string
+}
+
+type callKey struct{}
+
+// With puts the call into a context. Only what terminates a connection may do so.
+func With(ctx context.Context, c *Call) context.Context { return context.WithValue(ctx, callKey{}, c) }
+
+// From is the call of a context; the zero Call, which may do nothing, where there is none.
+func From(ctx context.Context) *Call {
+	if c, ok := ctx.Value(callKey{}).(*Call); ok {
+		return c
+	}
+	return &Call{}
+}

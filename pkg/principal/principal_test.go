@@ -1,0 +1,120 @@
+package principal_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/ironplane/ironplane/pkg/fault"
+	"github.com/ironplane/ironplane/pkg/principal"
+)
+
+func TestKeyFormat(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		key := principal.NewKey().Reveal()
+		if len(key) != 52 || !strings.HasPrefix(key, "ip_") || principal.FormatOf(key) != principal.Issued {
+			t.Fatalf("made %q", key)
+		}
+		at := rapid.IntRange(3, len(key)-1).Draw(t, "at")
+		with := rapid.SampledFrom([]byte("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_-é ")).Draw(t, "with")
+		typo := key[:at] + string(with) + key[at+1:]
+		if typo != key && principal.FormatOf(typo) != principal.Broken {
+			t.Fatalf("%q passes for %q", typo, key)
+		}
+		if cut := key[:at]; principal.FormatOf(cut) != principal.Broken {
+			t.Fatalf("%q passes", cut)
+		}
+	})
+	for _, key := range []string{"", "ip", "x", "IP_" + principal.NewKey().Reveal()[3:]} {
+		if principal.FormatOf(key) != principal.Imported {
+			t.Errorf("%q is not of elsewhere", key)
+		}
+	}
+}
+
+func TestGrants(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		g := principal.Grants(rapid.Uint64().Draw(t, "grants")) & principal.All
+		if set := g.PermissionSet(); set.Grants() != g {
+			t.Fatalf("%v becomes %v as a set", g.Names(), set.Grants().Names())
+		}
+		var back principal.Grants
+		text, err := json.Marshal(g)
+		if err == nil {
+			err = json.Unmarshal(text, &back)
+		}
+		if err != nil || back != g {
+			t.Fatalf("%s becomes %v: %v", text, back.Names(), err)
+		}
+	})
+	if got := principal.ParseGrants([]string{"network.entities read", "network.moons read", "system.logs", "users.admins own"}); got != principal.NetworkEntities.Grant(principal.Read) {
+		t.Errorf("names that are not known grant %v", got.Names())
+	}
+	if len(principal.All.Names()) != 32 {
+		t.Errorf("%d grants", len(principal.All.Names()))
+	}
+}
+
+func TestParseOwner(t *testing.T) {
+	t.Parallel()
+	for url, want := range map[string]principal.Owner{
+		"/admin/3": {Type: principal.Admin, ID: 3}, "/client/5": {Type: principal.Client, ID: 5}, "/integration/7": {Type: principal.Integration, ID: 7},
+	} {
+		if got, ok := principal.ParseOwner(url); !ok || got != want || got.URL() != url {
+			t.Errorf("%s: %v %t", url, got, ok)
+		}
+	}
+	for _, url := range []string{"", "/", "/admin", "/admin/", "/admin/0", "/admin/-1", "/admin/03", "/admin/3/", "admin/3", "//admin/3", "/server/3", "/admin/9223372036854775808", "/Admin/3"} {
+		if got, ok := principal.ParseOwner(url); ok {
+			t.Errorf("%s is %v", url, got)
+		}
+	}
+}
+
+func TestGuards(t *testing.T) {
+	t.Parallel()
+	holder := func(g principal.Grants) *principal.Call {
+		return &principal.Call{Peer: principal.Gateway, Principal: &principal.Principal{Owner: principal.Owner{Type: principal.Admin, ID: 7}, Grants: g}}
+	}
+	leaf := principal.NetworkGroups
+	none, read, write := holder(0), holder(leaf.Grant(principal.Read)), holder(leaf.Grant(principal.Write))
+	keyless := &principal.Call{Peer: principal.Gateway}
+	forged := &principal.Call{Peer: "network", Principal: read.Principal}
+	const allowed = 0
+	for _, c := range []struct {
+		name  string
+		guard principal.Guard
+		call  *principal.Call
+		a     principal.Access
+		id    int64
+		want  fault.Kind
+	}{
+		{"a leaf, by who holds it", leaf, read, principal.Read, 0, allowed},
+		{"a leaf's write, by who holds read", leaf, read, principal.Write, 0, fault.Forbidden},
+		{"a leaf's read, by who holds write", leaf, write, principal.Read, 0, fault.Forbidden},
+		{"a leaf, without a key", leaf, keyless, principal.Read, 0, fault.Unauthenticated},
+		{"a leaf, not by the gateway", leaf, forged, principal.Read, 0, fault.Forbidden},
+		{"a leaf, by nobody", leaf, &principal.Call{}, principal.Read, 0, fault.Forbidden},
+		{"any key", principal.AnyKey, none, principal.Write, 0, allowed},
+		{"any key, without one", principal.AnyKey, keyless, principal.Read, 0, fault.Unauthenticated},
+		{"any key, not by the gateway", principal.AnyKey, forged, principal.Read, 0, fault.Forbidden},
+		{"public", principal.Public, keyless, principal.Read, 0, allowed},
+		{"public, not by the gateway", principal.Public, &principal.Call{Peer: "network"}, principal.Read, 0, fault.Forbidden},
+		{"self", leaf.OrSelf(principal.Admin), none, principal.Write, 7, allowed},
+		{"another self", leaf.OrSelf(principal.Admin), none, principal.Read, 8, fault.Forbidden},
+		{"a self of another type", leaf.OrSelf(principal.Client), none, principal.Read, 7, fault.Forbidden},
+		{"another self, by who holds the leaf", leaf.OrSelf(principal.Admin), read, principal.Read, 8, allowed},
+		{"self, not by the gateway", leaf.OrSelf(principal.Admin), &principal.Call{Peer: "network", Principal: none.Principal}, principal.Read, 7, fault.Forbidden},
+		{"internal", principal.Peer("gateway"), keyless, principal.Read, 0, allowed},
+		{"internal, by another", principal.Peer("gateway"), &principal.Call{Peer: "network"}, principal.Read, 0, fault.Forbidden},
+	} {
+		err := c.guard.Check(c.call, c.a, c.id)
+		if c.want == allowed && err != nil || c.want != allowed && !fault.Is(err, c.want) {
+			t.Errorf("%s: %v, want %d", c.name, err, c.want)
+		}
+	}
+}
