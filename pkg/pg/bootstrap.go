@@ -1,0 +1,111 @@
+package pg
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/pbkdf2"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/url"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/secret"
+)
+
+// Extensions live in a schema of their own, which every service may use.
+const extensionSchema = "ext"
+
+var extensions = []string{"pg_trgm", "btree_gist"}
+
+// Bootstrap makes, as the administrator of a database, what the services need in it: the extensions, and for each
+// service a role <rolePrefix><service> with this password, which owns the schema <service> and may use no other. It
+// may be run again at any time.
+func Bootstrap(ctx context.Context, adminURL, rolePrefix string, services []string, password secret.String) error {
+	conn, err := pgx.Connect(ctx, adminURL)
+	if err != nil {
+		return fmt.Errorf("connect as the database's administrator: %w", err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	tx, err := conn.Begin(ctx)
+	if err != nil {
+		return fmt.Errorf("bootstrap: %w", err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+	if err := bootstrap(ctx, tx, rolePrefix, services, password); err != nil {
+		return fmt.Errorf("bootstrap: %w", err)
+	}
+	if err := tx.Commit(ctx); err != nil {
+		return fmt.Errorf("bootstrap: %w", err)
+	}
+	return nil
+}
+
+func bootstrap(ctx context.Context, tx pgx.Tx, rolePrefix string, services []string, password secret.String) error {
+	statements := []string{
+		"SELECT pg_advisory_xact_lock(hashtextextended('bootstrap', 0))",
+		"REVOKE ALL ON SCHEMA public FROM PUBLIC",
+		"CREATE SCHEMA IF NOT EXISTS " + extensionSchema,
+		"GRANT USAGE ON SCHEMA " + extensionSchema + " TO PUBLIC",
+	}
+	for _, name := range extensions {
+		statements = append(statements, "CREATE EXTENSION IF NOT EXISTS "+name+" SCHEMA "+extensionSchema)
+	}
+	for _, service := range services {
+		role, schema := pgx.Identifier{rolePrefix + service}.Sanitize(), pgx.Identifier{service}.Sanitize()
+		var exists bool
+		if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)", rolePrefix+service).Scan(&exists); err != nil {
+			return err
+		}
+		if !exists {
+			statements = append(statements, "CREATE ROLE "+role+" LOGIN")
+		}
+		statements = append(statements,
+			"ALTER ROLE "+role+" PASSWORD '"+verifier(password)+"'",
+			"GRANT "+role+" TO CURRENT_USER", // which an administrator who is no superuser needs for the next one
+			"CREATE SCHEMA IF NOT EXISTS "+schema+" AUTHORIZATION "+role,
+		)
+	}
+	for _, statement := range statements {
+		if _, err := tx.Exec(ctx, statement); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// verifier is what Postgres stores of a password (SCRAM-SHA-256), so that the password itself is in no statement,
+// which the server would log with an error.
+func verifier(password secret.String) string {
+	const iterations = 4096
+	salt := make([]byte, 16)
+	rand.Read(salt)
+	salted, err := pbkdf2.Key(sha256.New, password.Reveal(), salt, iterations, sha256.Size)
+	if err != nil {
+		panic(err) // only for lengths that are not these
+	}
+	sign := func(message string) []byte {
+		mac := hmac.New(sha256.New, salted)
+		mac.Write([]byte(message))
+		return mac.Sum(nil)
+	}
+	stored := sha256.Sum256(sign("Client Key"))
+	text := base64.StdEncoding.EncodeToString
+	return fmt.Sprintf("SCRAM-SHA-256$%d:%s$%s:%s", iterations, text(salt), text(stored[:]), text(sign("Server Key")))
+}
+
+// ServiceURL is the address by which a service reaches its schema, given its administrator's.
+func ServiceURL(adminURL, rolePrefix, service string, password secret.String) (secret.String, error) {
+	u, err := url.Parse(adminURL)
+	if err != nil {
+		return secret.String{}, errors.New("the database URL is not a URL") // err would show the password
+	}
+	u.User = url.UserPassword(rolePrefix+service, password.Reveal())
+	q := u.Query()
+	q.Set("search_path", service+","+extensionSchema)
+	u.RawQuery = q.Encode()
+	return secret.New(u.String()), nil
+}

@@ -1,0 +1,109 @@
+package pg
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// columns are the members of a struct that stand in the database: those with a tag `db:"column"`, and those of
+// structs within it whose tag ends in an underscore, `db:"group_"`, which is then the prefix of their columns. A
+// pointer to such a struct stays nil where all its columns are NULL.
+type columns struct {
+	names   []string
+	members []columnMember
+}
+
+type columnMember struct {
+	index    []int
+	optional bool // lies within a pointer to a struct
+}
+
+func columnsOf(t reflect.Type) *columns {
+	c := &columns{}
+	c.add(t, "", nil, false)
+	if len(c.names) == 0 {
+		panic(fmt.Sprintf("pg: %s has no column", t))
+	}
+	return c
+}
+
+func (c *columns) add(t reflect.Type, prefix string, at []int, optional bool) {
+	for i := range t.NumField() {
+		field := t.Field(i)
+		tag, ok := field.Tag.Lookup("db")
+		if !ok {
+			continue
+		}
+		index := append(append([]int(nil), at...), i)
+		if !strings.HasSuffix(tag, "_") {
+			c.names = append(c.names, prefix+tag)
+			c.members = append(c.members, columnMember{index, optional})
+			continue
+		}
+		inner, pointer := field.Type, field.Type.Kind() == reflect.Pointer
+		if pointer {
+			inner = inner.Elem()
+		}
+		c.add(inner, prefix+tag, index, optional || pointer)
+	}
+}
+
+// list is the columns for a statement.
+func (c *columns) list() string {
+	quoted := make([]string, len(c.names))
+	for i, name := range c.names {
+		quoted[i] = pgx.Identifier{name}.Sanitize()
+	}
+	return strings.Join(quoted, ", ")
+}
+
+// scan fills v, which is addressable, from a row of these columns.
+func (c *columns) scan(row pgx.Row, v reflect.Value) error {
+	targets := make([]any, len(c.members))
+	for i, m := range c.members {
+		if m.optional {
+			targets[i] = reflect.New(reflect.PointerTo(v.Type().FieldByIndex(m.index).Type)).Interface()
+		} else {
+			targets[i] = v.FieldByIndex(m.index).Addr().Interface()
+		}
+	}
+	if err := row.Scan(targets...); err != nil {
+		return err
+	}
+	for i, m := range c.members {
+		if m.optional {
+			if found := reflect.ValueOf(targets[i]).Elem(); !found.IsNil() {
+				allocate(v, m.index).Set(found.Elem())
+			}
+		}
+	}
+	return nil
+}
+
+// allocate is v's member at index, with the structs on the way to it made.
+func allocate(v reflect.Value, index []int) reflect.Value {
+	for _, i := range index {
+		if v.Kind() == reflect.Pointer {
+			if v.IsNil() {
+				v.Set(reflect.New(v.Type().Elem()))
+			}
+			v = v.Elem()
+		}
+		v = v.Field(i)
+	}
+	return v
+}
+
+// values are v's members in the order of the columns, NULL for those of a struct that is not there.
+func (c *columns) values(v reflect.Value) []any {
+	values := make([]any, len(c.members))
+	for i, m := range c.members {
+		if member, err := v.FieldByIndexErr(m.index); err == nil {
+			values[i] = member.Interface()
+		}
+	}
+	return values
+}

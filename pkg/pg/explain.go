@@ -1,0 +1,89 @@
+package pg
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/ironplane/ironplane/pkg/fault"
+)
+
+// Explain turns what Postgres refused into the fault that the caller gets.
+//
+// A constraint that a caller can run into is named <table>__<member>, and <table>__<member>__<member> for a nested
+// one, so its name says which member of the body is at fault. Any other violation is a mistake of ours and stays an
+// Internal fault.
+func Explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, ok := errors.AsType[*fault.Error](err); ok {
+		return err
+	}
+	if errors.Is(err, pgx.ErrNoRows) {
+		return fault.New(fault.NotFound, "There is no such item.").Because(err)
+	}
+	refused, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok {
+		if _, unreachable := errors.AsType[*pgconn.ConnectError](err); unreachable ||
+			errors.Is(err, context.DeadlineExceeded) || pgconn.Timeout(err) {
+			return busy(err)
+		}
+		return err
+	}
+	if pointer := member(refused.ConstraintName); pointer != "" {
+		if explain, ok := violations[refused.Code]; ok {
+			var fields fault.Fields
+			fields.Add(pointer, explain.code, "%s", explain.message)
+			return fields.Err()
+		}
+	}
+	if strings.HasPrefix(refused.Code, "08") || strings.HasPrefix(refused.Code, "53") ||
+		strings.HasPrefix(refused.Code, "57") || refused.Code == "55P03" || lostToAnother(err) {
+		return busy(err)
+	}
+	return err
+}
+
+// violations are integrity errors by SQLSTATE.
+var violations = map[string]struct{ code, message string }{
+	"23503": {"not_found", "names something that does not exist"},
+	"23505": {"taken", "is taken"},
+	"23514": {"invalid", "is not allowed"},
+	"23P01": {"overlaps", "overlaps with what is there already"},
+}
+
+func busy(cause error) error {
+	f := fault.New(fault.Unavailable, "The database does not answer right now.").Because(cause)
+	f.RetryAfter = time.Second
+	return f
+}
+
+// member is the JSON pointer that a constraint is named for, or nothing.
+func member(constraint string) string {
+	_, path, ok := strings.Cut(constraint, "__")
+	if !ok {
+		return ""
+	}
+	return "/" + strings.ReplaceAll(path, "__", "/")
+}
+
+// StillUsed tells whether err is the refusal to delete something that a row of another table refers to, and which
+// table that is.
+func StillUsed(err error) (table string, ok bool) {
+	refused, is := errors.AsType[*pgconn.PgError](err)
+	if !is || refused.Code != "23503" && refused.Code != "23001" {
+		return "", false
+	}
+	return refused.TableName, true
+}
+
+// Overlaps tells whether err is an exclusion constraint's refusal.
+func Overlaps(err error) bool {
+	refused, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && refused.Code == "23P01"
+}

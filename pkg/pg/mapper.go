@@ -1,0 +1,147 @@
+package pg
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"reflect"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// batch is how many rows a list reads at a time. Between two batches it holds no connection and no snapshot.
+const batch = 500
+
+// View reads values of V from a table or SQL view that has a column for each member with a db tag, and the
+// column id.
+type View[V any] struct {
+	columns *columns
+	from    string
+	id      []int
+}
+
+// NewView makes the view of a table or SQL view. It panics where V cannot be one, which is at start-up.
+func NewView[V any](name string) *View[V] {
+	c := columnsOf(reflect.TypeFor[V]())
+	v := &View[V]{columns: c, from: "SELECT " + c.list() + " FROM " + pgx.Identifier{name}.Sanitize()}
+	for i, column := range c.names {
+		if column == "id" {
+			v.id = c.members[i].index
+		}
+	}
+	if v.id == nil {
+		panic(fmt.Sprintf("pg: %s has no member for the column id", reflect.TypeFor[V]()))
+	}
+	return v
+}
+
+// One reads the row of which the condition is true; pgx.ErrNoRows where there is none.
+func (v *View[V]) One(ctx context.Context, q Querier, condition string, args ...any) (V, error) {
+	var value V
+	err := v.columns.scan(q.QueryRow(ctx, v.from+" WHERE "+condition, args...), reflect.ValueOf(&value).Elem())
+	return value, err
+}
+
+// Get reads the row of this id.
+func (v *View[V]) Get(ctx context.Context, q Querier, id int64) (V, error) {
+	return v.One(ctx, q, "id = $1", id)
+}
+
+// Each reads all rows of which the condition is true in the order of their ids, a batch at a time: each row that
+// is there throughout comes once, and no snapshot is held while a slow caller reads.
+func (v *View[V]) Each(ctx context.Context, q Querier, condition string, args ...any) iter.Seq2[V, error] {
+	after := len(args) + 1
+	sql := fmt.Sprintf("%s WHERE (%s) AND id > $%d ORDER BY id LIMIT %d", v.from, condition, after, batch)
+	return func(yield func(V, error) bool) {
+		last := int64(-1)
+		for {
+			values, err := v.collect(ctx, q, sql, append(args[:len(args):len(args)], last))
+			if err != nil {
+				var none V
+				yield(none, err)
+				return
+			}
+			for i := range values {
+				if !yield(values[i], nil) {
+					return
+				}
+			}
+			if len(values) < batch {
+				return
+			}
+			last = reflect.ValueOf(&values[batch-1]).Elem().FieldByIndex(v.id).Int()
+		}
+	}
+}
+
+func (v *View[V]) collect(ctx context.Context, q Querier, sql string, args []any) ([]V, error) {
+	rows, err := q.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (V, error) {
+		var value V
+		err := v.columns.scan(row, reflect.ValueOf(&value).Elem())
+		return value, err
+	})
+}
+
+// Table writes values of B to a table that has a column for each member with a db tag, and the columns id and
+// version. It reads them from the table's view, which has these columns, too.
+type Table[B any] struct {
+	columns                        *columns
+	hold, load, insert, edit, drop string
+}
+
+// NewTable makes the statements for a table and its view.
+func NewTable[B any](table, view string) *Table[B] {
+	c := columnsOf(reflect.TypeFor[B]())
+	table, view = pgx.Identifier{table}.Sanitize(), pgx.Identifier{view}.Sanitize()
+	sets, places := make([]string, len(c.names)), make([]string, len(c.names))
+	for i, column := range c.names {
+		sets[i] = fmt.Sprintf("%s = $%d", pgx.Identifier{column}.Sanitize(), i+2)
+		places[i] = fmt.Sprintf("$%d", i+1)
+	}
+	return &Table[B]{
+		columns: c,
+		hold:    "SELECT version FROM " + table + " WHERE id = $1 FOR UPDATE",
+		load:    "SELECT " + c.list() + " FROM " + view + " WHERE id = $1",
+		insert:  "INSERT INTO " + table + " (" + c.list() + ") VALUES (" + strings.Join(places, ", ") + ") RETURNING id",
+		edit:    "UPDATE " + table + " SET version = version + 1, " + strings.Join(sets, ", ") + " WHERE id = $1",
+		drop:    "DELETE FROM " + table + " WHERE id = $1",
+	}
+}
+
+// Hold keeps other writers off the row of this id until the unit of work ends, and answers its version. What is
+// read afterwards, in statements of its own, is what they left.
+func (t *Table[B]) Hold(ctx context.Context, tx *Tx, id int64) (version int64, err error) {
+	err = tx.QueryRow(ctx, t.hold, id).Scan(&version)
+	return version, err
+}
+
+// Load reads the row of this id.
+func (t *Table[B]) Load(ctx context.Context, tx *Tx, id int64) (*B, error) {
+	value := new(B)
+	err := t.columns.scan(tx.QueryRow(ctx, t.load, id), reflect.ValueOf(value).Elem())
+	return value, err
+}
+
+// Insert writes a new row and answers its id.
+func (t *Table[B]) Insert(ctx context.Context, tx *Tx, value *B) (int64, error) {
+	var id int64
+	err := tx.QueryRow(ctx, t.insert, t.columns.values(reflect.ValueOf(value).Elem())...).Scan(&id)
+	return id, err
+}
+
+// Update writes over the row of this id.
+func (t *Table[B]) Update(ctx context.Context, tx *Tx, id int64, value *B) error {
+	_, err := tx.Exec(ctx, t.edit, append([]any{id}, t.columns.values(reflect.ValueOf(value).Elem())...)...)
+	return err
+}
+
+// Delete removes the row of this id.
+func (t *Table[B]) Delete(ctx context.Context, tx *Tx, id int64) error {
+	_, err := tx.Exec(ctx, t.drop, id)
+	return err
+}

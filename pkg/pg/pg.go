@@ -1,0 +1,109 @@
+// Package pg is how services use Postgres: a pool, the unit of work that records every change, migrations, a small
+// mapper for plain tables, and the translation of constraints into errors that a caller understands.
+package pg
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Querier is what reads: a DB or a Tx.
+type Querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// DB is a service's pool of connections, as the service's own role, to its own schema.
+type DB struct{ pool *pgxpool.Pool }
+
+// limits are what the server itself stops, should a deadline here fail to: in milliseconds.
+var limits = map[string]string{
+	"statement_timeout":                   "60000",
+	"lock_timeout":                        "10000",
+	"idle_in_transaction_session_timeout": "60000",
+}
+
+// Open connects to url (postgres://…?search_path=network,ext) with at most connections connections, and returns
+// once the first one stands.
+func Open(ctx context.Context, url string, connections int) (*DB, error) {
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, fmt.Errorf("read the database URL: %w", err)
+	}
+	config.MaxConns = int32(connections)
+	config.MaxConnIdleTime = 5 * time.Minute
+	config.ConnConfig.ConnectTimeout = 10 * time.Second
+	for name, value := range limits {
+		config.ConnConfig.RuntimeParams[name] = value
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("open the database pool: %w", err)
+	}
+	if err := pool.Ping(ctx); err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("connect to the database: %w", err)
+	}
+	return &DB{pool}, nil
+}
+
+// Close waits for connections that are in use and closes all.
+func (db *DB) Close() { db.pool.Close() }
+
+// Ping tells whether the database answers.
+func (db *DB) Ping(ctx context.Context) error { return db.pool.Ping(ctx) }
+
+// Query runs a statement that reads, outside of any transaction.
+func (db *DB) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	return db.pool.Query(ctx, sql, args...)
+}
+
+// QueryRow runs a statement that reads one row, outside of any transaction.
+func (db *DB) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	return db.pool.QueryRow(ctx, sql, args...)
+}
+
+// Savepoint runs fn so that its failure leaves the rest of the transaction usable. The error is fn's own.
+func (tx *Tx) Savepoint(ctx context.Context, fn func() error) error {
+	if _, err := tx.Exec(ctx, "SAVEPOINT attempt"); err != nil {
+		return fmt.Errorf("set savepoint: %w", err)
+	}
+	failed := fn()
+	end := "RELEASE SAVEPOINT attempt"
+	if failed != nil {
+		end = "ROLLBACK TO SAVEPOINT attempt"
+	}
+	if _, err := tx.Exec(ctx, end); err != nil {
+		return fmt.Errorf("end savepoint: %w", err)
+	}
+	return failed
+}
+
+// Exec runs a statement that changes something. There is no Exec outside of a unit of work.
+func (tx *Tx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	return tx.tx.Exec(ctx, sql, args...)
+}
+
+// Query runs a statement in the transaction.
+func (tx *Tx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	return tx.tx.Query(ctx, sql, args...)
+}
+
+// QueryRow runs a statement of one row in the transaction.
+func (tx *Tx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	return tx.tx.QueryRow(ctx, sql, args...)
+}
+
+// Lock holds others off until the transaction ends who lock the same name and number. Whoever takes several takes
+// them in ascending order.
+func (tx *Tx) Lock(ctx context.Context, name string, number int64) error {
+	if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtextextended($1, $2))", name, number); err != nil {
+		return fmt.Errorf("lock %s %d: %w", name, number, err)
+	}
+	return nil
+}

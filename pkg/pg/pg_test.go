@@ -1,0 +1,310 @@
+package pg_test
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/fault"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/testkit"
+)
+
+func TestMain(m *testing.M) { testkit.Main(m) }
+
+var migrations = fstest.MapFS{"migrations/0001_things.sql": {Data: []byte(`-- +goose Up
+CREATE TABLE thing (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, version bigint NOT NULL DEFAULT 1,
+	name text NOT NULL CONSTRAINT thing__name UNIQUE CONSTRAINT thing__deep__name CHECK (name <> 'deep'), note text,
+	part bigint CONSTRAINT thing__part REFERENCES thing);
+CREATE VIEW thing_view AS SELECT t.*, p.name AS part_name FROM thing t LEFT JOIN thing p ON p.id = t.part;
+`)}}
+
+func changes(t *testing.T, db *pg.DB) (types []string) {
+	t.Helper()
+	rows, err := db.Query(t.Context(), "SELECT type FROM change ORDER BY id")
+	if err != nil {
+		t.Fatal(err)
+	}
+	types, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return types
+}
+
+func insert(name string) func(*pg.Tx) error {
+	return func(tx *pg.Tx) error {
+		_, err := tx.Exec(context.Background(), "INSERT INTO thing (name) VALUES ($1)", name)
+		return err
+	}
+}
+
+func TestChangeRecordsExactlyOnce(t *testing.T) {
+	t.Parallel()
+	db := testkit.Database(t, "things", migrations)
+
+	if err := db.Change(t.Context(), insert("unrecorded")); err == nil {
+		t.Error("a change without a record was committed")
+	}
+	err := db.Change(t.Context(), func(tx *pg.Tx) error {
+		tx.Record(pg.Change{Type: "thing.created", Targets: []pg.Target{{Type: "thing", ID: 1}}})
+		return errors.Join(insert("refused")(tx), errors.New("no"))
+	})
+	if err == nil {
+		t.Error("a failed change was committed")
+	}
+	err = db.Change(t.Context(), func(tx *pg.Tx) error {
+		tx.Unrecorded("a test")
+		return insert("unrecorded, with a reason")(tx)
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	told := false
+	err = db.Change(t.Context(), func(tx *pg.Tx) error {
+		tx.Record(pg.Change{Type: "thing.created", Targets: []pg.Target{{Type: "thing", ID: 1}}, After: map[string]any{"name": "x"}})
+		tx.Tell(func(ctx context.Context) error {
+			told = true
+			return db.QueryRow(ctx, "SELECT FROM thing WHERE name = 'recorded'").Scan()
+		})
+		return insert("recorded")(tx)
+	})
+	if err != nil || !told {
+		t.Errorf("told: %t, after the commit: %v", told, err)
+	}
+	if got := changes(t, db); len(got) != 1 || got[0] != "thing.created" {
+		t.Errorf("records: %v", got)
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("a second record was taken")
+		}
+	}()
+	_ = db.Change(t.Context(), func(tx *pg.Tx) error {
+		tx.Record(pg.Change{Type: "one"})
+		tx.Record(pg.Change{Type: "two"})
+		return nil
+	})
+}
+
+// A deadlock costs nobody an error.
+func TestChangeStartsAgain(t *testing.T) {
+	t.Parallel()
+	db := testkit.Database(t, "things", migrations)
+	for _, name := range []string{"a", "b"} {
+		if err := db.Change(t.Context(), func(tx *pg.Tx) error { tx.Unrecorded("a test"); return insert(name)(tx) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var both sync.WaitGroup
+	var barrier sync.WaitGroup
+	barrier.Add(2)
+	for _, order := range [][]string{{"a", "b"}, {"b", "a"}} {
+		met := sync.OnceFunc(func() { barrier.Done(); barrier.Wait() })
+		both.Go(func() {
+			err := db.Change(t.Context(), func(tx *pg.Tx) error {
+				tx.Unrecorded("a test")
+				for _, name := range order {
+					if _, err := tx.Exec(t.Context(), "UPDATE thing SET note = coalesce(note, '') || $2 WHERE name = $1", name, order[0]); err != nil {
+						return err
+					}
+					met()
+				}
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	both.Wait()
+	var notes string
+	if err := db.QueryRow(t.Context(), "SELECT string_agg(note, ' ' ORDER BY name) FROM thing").Scan(&notes); err != nil || notes != "ab ab" && notes != "ba ba" {
+		t.Errorf("%q %v", notes, err)
+	}
+}
+
+// A commit that is under way is seen through, and told of, though the caller goes away.
+func TestChangeOutlivesItsCaller(t *testing.T) {
+	t.Parallel()
+	db := testkit.Database(t, "things", migrations)
+	ctx, leave := context.WithCancel(t.Context())
+	told := false
+	err := db.Change(ctx, func(tx *pg.Tx) error {
+		tx.Unrecorded("a test")
+		tx.Tell(func(ctx context.Context) error { told = true; return ctx.Err() })
+		if err := insert("kept")(tx); err != nil {
+			return err
+		}
+		leave()
+		return nil
+	})
+	if err != nil || !told {
+		t.Errorf("told: %t, %v", told, err)
+	}
+}
+
+func TestExplain(t *testing.T) {
+	t.Parallel()
+	db := testkit.Database(t, "things", migrations)
+	do := func(sql string, args ...any) error {
+		return pg.Explain(db.Change(t.Context(), func(tx *pg.Tx) error {
+			tx.Unrecorded("a test")
+			_, err := tx.Exec(t.Context(), sql, args...)
+			return err
+		}))
+	}
+	if err := do("INSERT INTO thing (name) VALUES ('a')"); err != nil {
+		t.Fatal(err)
+	}
+	for sql, want := range map[string]fault.Field{
+		"INSERT INTO thing (name) VALUES ('a')":           {Pointer: "/name", Code: "taken", Message: "is taken"},
+		"INSERT INTO thing (name) VALUES ('deep')":        {Pointer: "/deep/name", Code: "invalid", Message: "is not allowed"},
+		"INSERT INTO thing (name, part) VALUES ('b', 99)": {Pointer: "/part", Code: "not_found", Message: "names something that does not exist"},
+	} {
+		if f := fault.From(do(sql)); f.Kind != fault.Invalid || len(f.Fields) != 1 || f.Fields[0] != want {
+			t.Errorf("%s: %v", sql, f)
+		}
+	}
+	if f := fault.From(do("INSERT INTO thing (name) VALUES (NULL)")); f.Kind != fault.Internal || strings.Contains(f.Detail, "null") {
+		t.Errorf("a mistake of ours: %v", f)
+	}
+	if f := fault.From(pg.Explain(context.DeadlineExceeded)); f.Kind != fault.Unavailable || f.RetryAfter == 0 {
+		t.Errorf("a deadline: %v", f)
+	}
+}
+
+type thing struct {
+	ID   int64   `db:"id"`
+	Name string  `db:"name"`
+	Note *string `db:"note"`
+	Part *part   `db:"part_"`
+}
+
+type part struct {
+	Name string `db:"name"`
+}
+
+type thingBody struct {
+	Name string  `db:"name"`
+	Note *string `db:"note"`
+	Part *int64  `db:"part"`
+}
+
+func TestMapper(t *testing.T) {
+	t.Parallel()
+	db := testkit.Database(t, "things", migrations)
+	view, table := pg.NewView[thing]("thing_view"), pg.NewTable[thingBody]("thing", "thing_view")
+	const many = 1203 // more than two batches
+	var first int64
+	err := db.Change(t.Context(), func(tx *pg.Tx) (err error) {
+		tx.Unrecorded("a test")
+		if first, err = table.Insert(t.Context(), tx, &thingBody{Name: "first"}); err != nil {
+			return err
+		}
+		for i := range many - 1 {
+			if _, err := table.Insert(t.Context(), tx, &thingBody{Name: strings.Repeat("x", i+1), Part: &first}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var last int64
+	count := 0
+	for v, err := range view.Each(t.Context(), db, "length(name) > $1", 0) {
+		if err != nil || v.ID <= last || (v.Part == nil) != (v.ID == first) {
+			t.Fatal(v, err)
+		}
+		last = v.ID
+		count++
+	}
+	if count != many {
+		t.Errorf("%d items, want %d", count, many)
+	}
+	note := "n"
+	err = db.Change(t.Context(), func(tx *pg.Tx) error {
+		tx.Unrecorded("a test")
+		before, err := table.Hold(t.Context(), tx, first)
+		if err != nil {
+			return err
+		}
+		body, err := table.Load(t.Context(), tx, first)
+		if err != nil {
+			return err
+		}
+		body.Note = &note
+		if err := table.Update(t.Context(), tx, first, body); err != nil {
+			return err
+		}
+		if after, err := table.Hold(t.Context(), tx, first); err != nil || after != before+1 {
+			t.Errorf("version %d, was %d", after, before)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v, err := view.Get(t.Context(), db, first); err != nil || *v.Note != "n" || v.Name != "first" {
+		t.Error(v, err)
+	}
+	if _, err := view.Get(t.Context(), db, -1); !errors.Is(err, pgx.ErrNoRows) {
+		t.Error(err)
+	}
+}
+
+// A service reads no schema but its own, in the same database.
+func TestServicesAreApart(t *testing.T) {
+	t.Parallel()
+	urls := testkit.Databases(t, testkit.Service{Name: "things", Migrations: migrations}, testkit.Service{Name: "others", Migrations: migrations})
+	conn, err := pgx.Connect(t.Context(), urls["others"].Reveal())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	for _, sql := range []string{"SELECT * FROM things.thing", "INSERT INTO things.thing (name) VALUES ('x')", "CREATE TABLE things.mine ()", "CREATE TABLE public.mine ()", "DROP SCHEMA ext CASCADE", "CREATE ROLE mine"} {
+		if _, err := conn.Exec(t.Context(), sql); err == nil {
+			t.Errorf("another service may %s", sql)
+		}
+	}
+	if _, err := conn.Exec(t.Context(), "SELECT similarity('a', 'b'), * FROM thing"); err != nil {
+		t.Error(err)
+	}
+	guess, _ := url.Parse(urls["others"].Reveal())
+	guess.User = url.UserPassword(guess.User.Username(), "wrong")
+	if _, err := pg.Open(t.Context(), guess.String(), 1); err == nil || strings.Contains(err.Error(), "wrong") {
+		t.Errorf("a wrong password: %v", err)
+	}
+}
+
+// Many instances may start at once.
+func TestMigrateAtOnce(t *testing.T) {
+	t.Parallel()
+	urls := testkit.Databases(t, testkit.Service{Name: "late"})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var all sync.WaitGroup
+	for range 6 {
+		all.Go(func() {
+			db, err := pg.Open(ctx, urls["late"].Reveal(), 2)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer db.Close()
+			if err := db.Migrate(ctx, "late", migrations); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+}

@@ -1,0 +1,156 @@
+package pg
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/ironplane/ironplane/pkg/principal"
+)
+
+// Tx is a unit of work: a transaction, the record of what it changed, and what must be told once it is committed.
+type Tx struct {
+	tx         pgx.Tx
+	record     *Change
+	unrecorded string
+	told       []func(context.Context) error
+}
+
+// Change is what a unit of work did, as the log and the other services will hear of it.
+type Change struct {
+	Type    string // what happened, such as port-speed.created
+	Targets []Target
+	Before  any // nil where it was made just now; members that are secret have type secret.String
+	After   any // nil where it is gone
+}
+
+// Target is a thing that was changed.
+type Target struct {
+	Type string `json:"type"` // its collection's path without the first slash, such as port-speed
+	ID   int64  `json:"id"`
+	Name string `json:"name"`
+}
+
+// Record notes what the unit of work changes. It is called exactly once; the record commits with the change.
+func (tx *Tx) Record(c Change) {
+	if tx.record != nil || tx.unrecorded != "" {
+		panic("pg: a second record in one unit of work: " + c.Type)
+	}
+	tx.record = &c
+}
+
+// Unrecorded says why this unit of work has nothing to record.
+func (tx *Tx) Unrecorded(reason string) { tx.unrecorded = reason }
+
+// Tell runs fn after the commit and before the answer, to tell others of the change. An error does not undo
+// anything: it makes the answer a fault.
+func (tx *Tx) Tell(fn func(context.Context) error) { tx.told = append(tx.told, fn) }
+
+// attempts bounds how often a unit of work starts again that lost against another one.
+const attempts = 4
+
+// Change runs fn as one unit of work: all of it and its record are committed, or none. Where the database ended it
+// for the sake of another one (deadlock, serialization), it is run again, so fn changes nothing but the database.
+func (db *DB) Change(ctx context.Context, fn func(*Tx) error) error {
+	for attempt := 1; ; attempt++ {
+		err := db.change(ctx, fn)
+		if !lostToAnother(err) || attempt == attempts {
+			return err
+		}
+	}
+}
+
+func lostToAnother(err error) bool {
+	failed, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && (failed.Code == "40001" || failed.Code == "40P01")
+}
+
+func (db *DB) change(ctx context.Context, fn func(*Tx) error) error {
+	inner, err := db.pool.Begin(ctx)
+	if err != nil {
+		return fmt.Errorf("begin: %w", err)
+	}
+	// Once the commit is on its way it is seen through, and told of, though the caller went away.
+	detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), 15*time.Second)
+	defer cancel()
+	defer func() { _ = inner.Rollback(detached) }()
+
+	tx := &Tx{tx: inner}
+	if err := fn(tx); err != nil {
+		return err
+	}
+	if err := tx.writeRecord(ctx); err != nil {
+		return err
+	}
+	committed := inner.Commit(detached)
+	if errors.Is(committed, pgx.ErrTxCommitRollback) {
+		return fmt.Errorf("commit: %w", committed)
+	}
+	var told error
+	for _, tell := range tx.told { // even where it is unknown whether the commit arrived
+		told = errors.Join(told, tell(detached))
+	}
+	if committed != nil {
+		return fmt.Errorf("commit: %w", committed)
+	}
+	return told
+}
+
+func (tx *Tx) writeRecord(ctx context.Context) error {
+	if tx.record == nil {
+		if tx.unrecorded == "" {
+			return errors.New("a unit of work recorded nothing and gave no reason")
+		}
+		return nil
+	}
+	before, err := document(tx.record.Before)
+	if err != nil {
+		return err
+	}
+	after, err := document(tx.record.After)
+	if err != nil {
+		return err
+	}
+	targets, err := json.Marshal(tx.record.Targets)
+	if err != nil {
+		return fmt.Errorf("encode targets: %w", err)
+	}
+	call := principal.From(ctx)
+	var actor struct {
+		url, name *string
+		key       *int64
+		ip        *netip.Addr
+	}
+	if p := call.Principal; p != nil {
+		url := p.Owner.URL()
+		actor.url, actor.name, actor.key = &url, &p.Name, &p.KeyID
+	}
+	if call.IP.IsValid() {
+		actor.ip = &call.IP
+	}
+	_, err = tx.Exec(ctx, `
+		INSERT INTO change (type, targets, before, after, actor_url, actor_name, actor_key, ip, request_id)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, nullif($9, ''))`,
+		tx.record.Type, targets, before, after, actor.url, actor.name, actor.key, actor.ip, call.RequestID)
+	if err != nil {
+		return fmt.Errorf("record %s: %w", tx.record.Type, err)
+	}
+	return nil
+}
+
+func document(v any) ([]byte, error) {
+	if v == nil {
+		return nil, nil
+	}
+	text, err := json.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("encode a change: %w", err)
+	}
+	return text, nil
+}

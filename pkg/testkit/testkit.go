@@ -1,0 +1,222 @@
+// Package testkit gives tests the real things: a Postgres with a database of their own, a Redis, and an HTTP client
+// that speaks JSON. All of it ends with the test.
+package testkit
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ironplane/ironplane/pkg/backing"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/secret"
+)
+
+// Service is a service's schema.
+type Service struct {
+	Name       string
+	Migrations fs.FS // nil: none of its own
+}
+
+// connections is how many a test's pool may open.
+const connections = 10
+
+var server struct {
+	mu        sync.Mutex
+	postgres  *backing.Postgres
+	dir       string
+	templates map[string]*template
+	databases atomic.Int64
+}
+
+// template is a migrated database that the tests' own are copies of.
+type template struct {
+	once sync.Once
+	name string
+	err  error
+}
+
+const rolePrefix = "test_"
+
+var password = secret.New("for-tests-only")
+
+// Main runs a package's tests and stops what they started. A package that uses Databases calls it from TestMain.
+func Main(m *testing.M) {
+	code := m.Run()
+	if server.postgres != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		if err := server.postgres.Stop(ctx); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+		_ = os.RemoveAll(server.dir)
+	}
+	os.Exit(code)
+}
+
+// Databases are the URLs at which these services reach their schemas in a new, migrated database of the test's own.
+func Databases(t testing.TB, services ...Service) map[string]secret.String {
+	t.Helper()
+	admin := postgres(t)
+	from := templateOf(t, admin, services)
+	name := fmt.Sprintf("%s_%d", from, server.databases.Add(1))
+	run(t, admin.URL("postgres"), "CREATE DATABASE "+name+" TEMPLATE "+from)
+	t.Cleanup(func() { run(t, admin.URL("postgres"), "DROP DATABASE "+name+" WITH (FORCE)") })
+	urls := map[string]secret.String{}
+	for _, s := range services {
+		url, err := pg.ServiceURL(admin.URL(name), rolePrefix, s.Name, password)
+		if err != nil {
+			t.Fatal(err)
+		}
+		urls[s.Name] = url
+	}
+	return urls
+}
+
+// Database is a service's pool on a new, migrated database of the test's own.
+func Database(t testing.TB, service string, migrations fs.FS) *pg.DB {
+	t.Helper()
+	return open(t, Databases(t, Service{service, migrations})[service])
+}
+
+func open(t testing.TB, url secret.String) *pg.DB {
+	t.Helper()
+	db, err := pg.Open(t.Context(), url.Reveal(), connections)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	return db
+}
+
+func postgres(t testing.TB) *backing.Postgres {
+	t.Helper()
+	server.mu.Lock()
+	defer server.mu.Unlock()
+	if server.postgres != nil {
+		return server.postgres
+	}
+	dir, err := os.MkdirTemp("", "ironplane-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	started, err := backing.StartPostgres(ctx, backing.PostgresOptions{Dir: filepath.Join(dir, "postgres"), MaxConnections: 500})
+	if err != nil {
+		_ = os.RemoveAll(dir)
+		t.Fatal(err)
+	}
+	server.postgres, server.dir, server.templates = started, dir, map[string]*template{}
+	return started
+}
+
+func templateOf(t testing.TB, admin *backing.Postgres, services []Service) string {
+	t.Helper()
+	names := make([]string, len(services))
+	for i, s := range services {
+		names[i] = s.Name
+	}
+	name := "t_" + strings.Join(names, "_")
+	server.mu.Lock()
+	from := server.templates[name]
+	if from == nil {
+		from = &template{name: name}
+		server.templates[name] = from
+	}
+	server.mu.Unlock()
+	from.once.Do(func() { from.err = makeTemplate(admin, name, names, services) })
+	if from.err != nil {
+		t.Fatal(from.err)
+	}
+	return name
+}
+
+func makeTemplate(admin *backing.Postgres, name string, names []string, services []Service) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := execute(ctx, admin.URL("postgres"), "CREATE DATABASE "+name); err != nil {
+		return err
+	}
+	if err := pg.Bootstrap(ctx, admin.URL(name), rolePrefix, names, password); err != nil {
+		return err
+	}
+	for _, s := range services {
+		url, err := pg.ServiceURL(admin.URL(name), rolePrefix, s.Name, password)
+		if err != nil {
+			return err
+		}
+		db, err := pg.Open(ctx, url.Reveal(), 2)
+		if err != nil {
+			return err
+		}
+		err = db.Migrate(ctx, s.Name, s.Migrations)
+		db.Close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func run(t testing.TB, url, statement string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := execute(ctx, url, statement); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// making lets databases be copied one after the other: a template that is being copied cannot be copied.
+var making sync.Mutex
+
+func execute(ctx context.Context, url, statement string) error {
+	making.Lock()
+	defer making.Unlock()
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	if _, err := conn.Exec(ctx, statement); err != nil {
+		return fmt.Errorf("%s: %w", statement, err)
+	}
+	return nil
+}
+
+// Redis is a Redis of the test's own: a real one where redis-server is on the machine.
+func Redis(t testing.TB) redis.UniversalClient {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	started, err := backing.StartRedis(ctx, backing.RedisOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	options, err := redis.ParseURL(started.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClient(options)
+	t.Cleanup(func() {
+		_ = client.Close()
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		if err := started.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return client
+}
