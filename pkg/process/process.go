@@ -1,0 +1,57 @@
+// Package process is how a program of Ironplane starts, serves, drains and ends.
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+// drainTime is how long requests that are under way may take once the process is told to stop.
+const drainTime = 20 * time.Second
+
+// Main runs a program until it ends by itself or SIGINT or SIGTERM ends its context, and exits. An error is shown
+// as one sentence.
+func Main(run func(context.Context) error) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx)
+	stop()
+	if err != nil && !errors.Is(err, context.Canceled) {
+		fmt.Fprintln(os.Stderr, "ironplane: "+err.Error())
+		os.Exit(1)
+	}
+}
+
+// Serve answers on a listener until ctx ends, and then lets requests finish that are under way.
+func Serve(ctx context.Context, listener net.Listener, handler http.Handler, log *slog.Logger) error {
+	server := &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    32 << 10,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug), // what callers do wrong is no news
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(listener) }()
+	select {
+	case err := <-failed:
+		return fmt.Errorf("serve: %w", err)
+	case <-ctx.Done():
+	}
+	draining, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
+	defer cancel()
+	err := server.Shutdown(draining)
+	<-failed
+	if err != nil {
+		_ = server.Close()
+		return fmt.Errorf("drain: %w", err)
+	}
+	return nil
+}

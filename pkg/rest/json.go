@@ -1,0 +1,123 @@
+package rest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/ironplane/ironplane/pkg/fault"
+)
+
+// maxDepth is how deep a body's objects and arrays may nest.
+const maxDepth = 32
+
+// object and array are a parsed body's containers; its other values are string, json.Number, bool and nil.
+type (
+	object []member
+	array  []any
+	member struct {
+		name  string
+		value any
+	}
+)
+
+// parseObject reads a request's body: one JSON object, in UTF-8, in which no member stands twice. encoding/json
+// alone would take the last of two members and replace what is no UTF-8.
+func parseObject(text []byte) (object, error) {
+	if !utf8.Valid(text) {
+		return nil, fault.New(fault.BadRequest, "The body is not valid UTF-8.")
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	value, err := parseValue(d, "", 0)
+	if err == nil {
+		_, err = d.Token()
+		if err == nil {
+			return nil, fault.New(fault.BadRequest, "The body goes on after its JSON object.")
+		}
+		if errors.Is(err, io.EOF) {
+			err = nil
+		}
+	}
+	if err != nil {
+		if _, ok := errors.AsType[*fault.Error](err); ok {
+			return nil, err
+		}
+		return nil, notJSON(err, d.InputOffset())
+	}
+	o, ok := value.(object)
+	if !ok {
+		return nil, fault.New(fault.BadRequest, "The body must be a JSON object.")
+	}
+	return o, nil
+}
+
+func notJSON(err error, offset int64) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return fault.New(fault.BadRequest, "The body ends before its JSON does.").Because(err)
+	}
+	if at, ok := errors.AsType[*json.SyntaxError](err); ok {
+		offset = at.Offset
+	}
+	return fault.New(fault.BadRequest, "The body is not JSON: an error at byte %d.", offset).Because(err)
+}
+
+func parseValue(d *json.Decoder, at string, depth int) (any, error) {
+	if depth > maxDepth {
+		return nil, fault.New(fault.BadRequest, "The body nests deeper than %d levels.", maxDepth)
+	}
+	token, err := d.Token()
+	if err != nil {
+		return nil, err
+	}
+	switch token {
+	case json.Delim('{'):
+		return parseMembers(d, at, depth)
+	case json.Delim('['):
+		var items array
+		for d.More() {
+			item, err := parseValue(d, at+"/"+strconv.Itoa(len(items)), depth+1)
+			if err != nil {
+				return nil, err
+			}
+			items = append(items, item)
+		}
+		_, err := d.Token()
+		return items, err
+	default:
+		return token, nil
+	}
+}
+
+func parseMembers(d *json.Decoder, at string, depth int) (any, error) {
+	members := object{}
+	seen := map[string]bool{}
+	for d.More() {
+		token, err := d.Token()
+		if err != nil {
+			return nil, err
+		}
+		name := token.(string) // the decoder lets nothing else stand here
+		pointer := at + "/" + escapePointer(name)
+		if seen[name] {
+			return nil, fault.New(fault.BadRequest, "The body has the member %s twice.", pointer)
+		}
+		seen[name] = true
+		value, err := parseValue(d, pointer, depth+1)
+		if err != nil {
+			return nil, err
+		}
+		members = append(members, member{name, value})
+	}
+	_, err := d.Token()
+	return members, err
+}
+
+// escapePointer writes a member's name as RFC 6901 says.
+func escapePointer(name string) string {
+	return strings.ReplaceAll(strings.ReplaceAll(name, "~", "~0"), "/", "~1")
+}

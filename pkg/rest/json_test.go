@@ -1,0 +1,70 @@
+package rest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/ironplane/ironplane/pkg/fault"
+)
+
+// FuzzParseObject compares with encoding/json: what is parsed is the same, and what is refused is either refused
+// there, too, or one of the things that encoding/json lets pass.
+func FuzzParseObject(f *testing.F) {
+	for _, text := range []string{`{}`, `{"a":1}`, `{"a":{"b":[1,"x",null,true,{}]}}`, `{"a":1,"a":2}`, `[]`, `null`, `{"a":1}x`, `{"a":`, "\xff", `{"a":"\ud800"}`, `{"a":1e400}`, `{"":{"/~":0}}`, ` {"a" : 1 } `, strings.Repeat(`{"a":`, 40) + "1" + strings.Repeat("}", 40)} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		got, err := parseObject(text)
+		if err != nil && !fault.Is(err, fault.BadRequest) {
+			t.Fatalf("refused with %v", err)
+		}
+		var want map[string]any
+		d := json.NewDecoder(bytes.NewReader(text))
+		d.UseNumber()
+		wantErr := d.Decode(&want)
+		if !json.Valid(text) { // the decoder would stop after the first value
+			wantErr = errors.New("not JSON")
+		}
+		if err == nil {
+			if wantErr != nil || !reflect.DeepEqual(plain(got), any(want)) {
+				t.Fatalf("parsed %v, want %v, %v", plain(got), want, wantErr)
+			}
+			return
+		}
+		if wantErr == nil && want != nil && !mayRefuse(err) {
+			t.Fatalf("refused with %v, want %v", err, want)
+		}
+	})
+}
+
+func mayRefuse(err error) bool {
+	for _, reason := range []string{"twice", "nests deeper", "UTF-8", "goes on after"} {
+		if strings.Contains(err.Error(), reason) {
+			return true
+		}
+	}
+	return false
+}
+
+func plain(v any) any {
+	switch v := v.(type) {
+	case object:
+		m := map[string]any{}
+		for _, member := range v {
+			m[member.name] = plain(member.value)
+		}
+		return m
+	case array:
+		s := make([]any, len(v))
+		for i := range v {
+			s[i] = plain(v[i])
+		}
+		return s
+	default:
+		return v
+	}
+}

@@ -1,0 +1,200 @@
+package rest
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/ironplane/ironplane/pkg/secret"
+)
+
+// kind is how values of one Go type are read from a body and described in the API document.
+type kind struct {
+	text   bool // sent as a string
+	schema schema
+	// set puts what was sent into to, or answers a code and a message. sent is never null.
+	set func(to reflect.Value, sent any, r rules) (code, message string)
+}
+
+// rules bound a value: for a string max is its characters, for a number min and max are its bounds.
+type rules struct{ min, max *int64 }
+
+// maxString is the most characters of a string whose member does not say otherwise.
+const maxString = 255
+
+func rulesOf(field reflect.StructField) rules {
+	bound := func(tag string) *int64 {
+		text, ok := field.Tag.Lookup(tag)
+		if !ok {
+			return nil
+		}
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			panic(fmt.Sprintf("rest: the tag %s of %s is no number", tag, field.Name))
+		}
+		return &n
+	}
+	return rules{bound("min"), bound("max")}
+}
+
+var kinds = map[reflect.Type]*kind{
+	reflect.TypeFor[bool]():          {schema: schema{"type": "boolean"}, set: setBool},
+	reflect.TypeFor[RefID]():         {schema: refSchema, set: setRef},
+	reflect.TypeFor[Timestamp]():     {schema: schema{"$ref": "#/components/schemas/Timestamp"}, set: setTimestamp},
+	reflect.TypeFor[secret.String](): {text: true, schema: schema{"type": "string", "writeOnly": true}, set: setSecret},
+}
+
+func kindOf(t reflect.Type) *kind {
+	if k, ok := kinds[t]; ok {
+		return k
+	}
+	switch t.Kind() {
+	case reflect.String:
+		return stringKind
+	case reflect.Int, reflect.Int64, reflect.Int32:
+		return integerKind
+	default:
+		return nil
+	}
+}
+
+var (
+	stringKind  = &kind{text: true, schema: schema{"type": "string"}, set: setString}
+	integerKind = &kind{schema: schema{"type": "integer"}, set: setInteger}
+	refSchema   = schema{"oneOf": []schema{
+		{"type": "integer"},
+		{"type": "object", "properties": schema{"id": schema{"type": "integer"}}, "required": []string{"id"}},
+	}}
+)
+
+func setString(to reflect.Value, sent any, r rules) (string, string) {
+	text, ok := sent.(string)
+	if !ok {
+		return "type", "must be a string"
+	}
+	longest := int64(maxString)
+	if r.max != nil {
+		longest = *r.max
+	}
+	if strings.ContainsRune(text, 0) {
+		return "invalid", "cannot contain the character NUL"
+	}
+	if int64(utf8.RuneCountInString(text)) > longest {
+		return "too_long", fmt.Sprintf("can have at most %d characters", longest)
+	}
+	to.SetString(text)
+	return "", ""
+}
+
+func setSecret(to reflect.Value, sent any, r rules) (string, string) {
+	var text string
+	if code, message := setString(reflect.ValueOf(&text).Elem(), sent, r); code != "" {
+		return code, message
+	}
+	to.Set(reflect.ValueOf(secret.New(text)))
+	return "", ""
+}
+
+func setInteger(to reflect.Value, sent any, r rules) (string, string) {
+	number, ok := sent.(json.Number)
+	if !ok {
+		return "type", "must be an integer"
+	}
+	n, err := strconv.ParseInt(number.String(), 10, 64)
+	if err != nil {
+		if strings.ContainsAny(number.String(), ".eE") {
+			return "type", "must be an integer"
+		}
+		return "out_of_range", "is out of range"
+	}
+	smallest, largest := int64(math.MinInt32), int64(math.MaxInt32)
+	if to.Kind() == reflect.Int64 {
+		smallest, largest = math.MinInt64, math.MaxInt64
+	}
+	if r.min != nil {
+		smallest = *r.min
+	}
+	if r.max != nil {
+		largest = *r.max
+	}
+	if n < smallest || n > largest {
+		return "out_of_range", fmt.Sprintf("must be from %d to %d", smallest, largest)
+	}
+	to.SetInt(n)
+	return "", ""
+}
+
+func setBool(to reflect.Value, sent any, _ rules) (string, string) {
+	value, ok := sent.(bool)
+	if !ok {
+		return "type", "must be true or false"
+	}
+	to.SetBool(value)
+	return "", ""
+}
+
+func setRef(to reflect.Value, sent any, r rules) (string, string) {
+	if o, ok := sent.(object); ok {
+		for _, m := range o {
+			if m.name == "id" {
+				sent = m.value
+			}
+		}
+	}
+	if code, _ := setInteger(to, sent, r); code != "" {
+		return "type", `must be an id or an object with one, such as {"id": 3}`
+	}
+	return "", ""
+}
+
+func setTimestamp(to reflect.Value, sent any, _ rules) (string, string) {
+	const expected = `must be an object such as {"iso_8601": "2026-11-20T10:00:00Z", "unix": 1795168800}`
+	o, ok := sent.(object)
+	if !ok {
+		return "type", expected
+	}
+	var iso, unix string
+	for _, m := range o {
+		switch value := m.value.(type) {
+		case string:
+			if m.name == "iso_8601" {
+				iso = value
+			}
+		case json.Number:
+			if m.name == "unix" {
+				unix = value.String()
+			}
+		}
+	}
+	at, err := time.Parse(time.RFC3339, iso)
+	if err != nil {
+		return "type", expected
+	}
+	if seconds, err := strconv.ParseInt(unix, 10, 64); err != nil {
+		return "type", expected
+	} else if seconds != at.Unix() {
+		return "disagrees", "names two moments: iso_8601 and unix differ"
+	}
+	if at.Year() < 1 || at.Year() > 9999 {
+		return "out_of_range", "is out of range"
+	}
+	to.Set(reflect.ValueOf(Timestamp{at.UTC().Truncate(time.Second)}))
+	return "", ""
+}
+
+var plans sync.Map // reflect.Type → *bodyPlan
+
+func planOf[B any]() *bodyPlan {
+	t := reflect.TypeFor[B]()
+	if p, ok := plans.Load(t); ok {
+		return p.(*bodyPlan)
+	}
+	p, _ := plans.LoadOrStore(t, makePlan(t))
+	return p.(*bodyPlan)
+}

@@ -1,0 +1,62 @@
+package rest
+
+import (
+	"encoding/json"
+	"log/slog"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/fault"
+	"github.com/ironplane/ironplane/pkg/principal"
+)
+
+// Problem is the body of every error (RFC 9457).
+type Problem struct {
+	Type      string        `json:"type"` // about:blank: the status says it
+	Title     string        `json:"title"`
+	Status    int           `json:"status"`
+	Detail    string        `json:"detail"`
+	Instance  string        `json:"instance"` // the path that was asked for
+	RequestID string        `json:"request_id"`
+	Errors    []fault.Field `json:"errors,omitempty"`
+}
+
+// WriteError answers with the fault in err and logs, once, what the caller is not told.
+func WriteError(w http.ResponseWriter, r *http.Request, log *slog.Logger, err error) {
+	f := fault.From(err)
+	call := principal.From(r.Context())
+	if f.Kind == fault.Internal || f.Kind == fault.Unavailable && r.Context().Err() == nil {
+		log.Error("request failed", "method", r.Method, "path", r.URL.Path, "request_id", call.RequestID, "error", err)
+	}
+	h := w.Header()
+	switch f.Kind {
+	case fault.Unauthenticated:
+		h.Set("WWW-Authenticate", "Bearer")
+	case fault.MethodNotAllowed:
+		h.Set("Allow", strings.Join(f.Allow, ", "))
+	case fault.Unavailable:
+		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(max(f.RetryAfter, time.Second).Seconds()))))
+	case fault.TooLarge:
+		h.Set("Connection", "close") // what is left of the body is not read
+	}
+	h.Set("Content-Type", problemType(r.Header.Get("Accept")))
+	text, err := json.Marshal(Problem{
+		Type: "about:blank", Title: f.Kind.Title(), Status: int(f.Kind), Detail: f.Detail,
+		Instance: r.URL.Path, RequestID: call.RequestID, Errors: f.Fields,
+	})
+	if err != nil {
+		panic(err) // strings and numbers alone
+	}
+	w.WriteHeader(int(f.Kind))
+	_, _ = w.Write(append(text, '\n')) // a caller who is gone needs no answer
+}
+
+func problemType(accept string) string {
+	if strings.Contains(accept, "application/problem+json") {
+		return "application/problem+json"
+	}
+	return "application/json"
+}

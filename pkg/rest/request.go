@@ -1,0 +1,155 @@
+package rest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"reflect"
+	"strconv"
+	"time"
+
+	"github.com/gorilla/mux"
+
+	"github.com/ironplane/ironplane/pkg/fault"
+)
+
+// MaxBody is how many bytes a JSON body may have.
+const MaxBody = 1 << 20
+
+// requestPlan says how a request struct is filled: members with a tag `path:"entity_id"` from the path (the tag
+// `path:"*"` stands for the path's last parameter), those with `query:"q"` from the query, a Body from the body.
+type requestPlan struct {
+	path  []parameter
+	query []parameter
+	body  []int // index of the Body, nil where the request has none
+}
+
+type parameter struct {
+	name     string
+	index    []int
+	required bool
+	doc      string
+}
+
+func planRequest(t reflect.Type, pathParameters []string) *requestPlan {
+	p := &requestPlan{}
+	for i := range t.NumField() {
+		field := t.Field(i)
+		if name, ok := field.Tag.Lookup("path"); ok {
+			if name == "*" {
+				name = pathParameters[len(pathParameters)-1]
+			}
+			p.path = append(p.path, parameter{name: name, index: field.Index, required: true})
+		} else if name, ok := field.Tag.Lookup("query"); ok {
+			p.query = append(p.query, parameter{name, field.Index, field.Tag.Get("required") == "true", field.Tag.Get("doc")})
+		} else if _, ok := reflect.New(field.Type).Interface().(bodyDecoder); ok {
+			p.body = field.Index
+		} else if field.IsExported() {
+			panic(fmt.Sprintf("rest: nothing fills %s.%s", t, field.Name))
+		}
+	}
+	return p
+}
+
+// fill reads the request into v, an addressable struct.
+func (p *requestPlan) fill(v reflect.Value, r *http.Request) error {
+	vars := mux.Vars(r)
+	for _, param := range p.path {
+		if !setParameter(v.FieldByIndex(param.index), vars[param.name]) {
+			return errNoItem()
+		}
+	}
+	if err := p.fillQuery(v, r); err != nil {
+		return err
+	}
+	if p.body == nil {
+		return nil
+	}
+	text, err := readBody(r)
+	if err != nil {
+		return err
+	}
+	sent, err := parseObject(text)
+	if err != nil {
+		return err
+	}
+	v.FieldByIndex(p.body).Addr().Interface().(bodyDecoder).decode(sent)
+	return nil
+}
+
+func (p *requestPlan) fillQuery(v reflect.Value, r *http.Request) error {
+	if len(p.query) == 0 {
+		return nil
+	}
+	var wrong fault.Fields
+	query := r.URL.Query()
+	for _, param := range p.query {
+		switch {
+		case !query.Has(param.name):
+			if param.required {
+				wrong.Add("?"+param.name, "required", "is required")
+			}
+		case !setParameter(v.FieldByIndex(param.index), query.Get(param.name)):
+			wrong.Add("?"+param.name, "type", "is not of its type")
+		}
+	}
+	if len(wrong) > 0 {
+		f := fault.New(fault.BadRequest, "The query is wrong.")
+		f.Fields = wrong
+		return f
+	}
+	return nil
+}
+
+func setParameter(to reflect.Value, text string) bool {
+	switch to.Kind() {
+	case reflect.String:
+		to.SetString(text)
+		return true
+	case reflect.Int64:
+		n, err := strconv.ParseInt(text, 10, 64)
+		to.SetInt(n)
+		return err == nil && strconv.FormatInt(n, 10) == text
+	default:
+		panic("rest: no parameter can have the type " + to.Type().String())
+	}
+}
+
+func errNoItem() error { return fault.New(fault.NotFound, "There is no such item.") }
+
+// readBody reads a JSON body within its bounds of size and time.
+func readBody(r *http.Request) ([]byte, error) {
+	if kind := r.Header.Get("Content-Type"); kind != "" {
+		if media, _, err := mime.ParseMediaType(kind); err != nil || media != "application/json" {
+			return nil, fault.New(fault.UnsupportedMedia, "The body must be application/json.")
+		}
+	}
+	if r.ContentLength > MaxBody {
+		return nil, errTooLarge()
+	}
+	var text bytes.Buffer
+	if _, err := io.Copy(&text, io.LimitReader(r.Body, MaxBody+1)); err != nil {
+		return nil, unreadable(err)
+	}
+	if text.Len() > MaxBody {
+		return nil, errTooLarge()
+	}
+	return text.Bytes(), nil
+}
+
+func errTooLarge() error {
+	return fault.New(fault.TooLarge, "The body is larger than %d bytes.", MaxBody)
+}
+
+func unreadable(err error) error {
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return errTooLarge()
+	}
+	return fault.New(fault.BadRequest, "The body could not be read to its end.").Because(err)
+}
+
+// progress is how long a caller may take to send a body, and then between two reads of a long answer.
+const progress = 30 * time.Second

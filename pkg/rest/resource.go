@@ -1,0 +1,164 @@
+package rest
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"net/http"
+	"reflect"
+	"strings"
+
+	"github.com/ironplane/ironplane/pkg/fault"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/principal"
+)
+
+// Resource is the five operations on a collection whose items of type V are read from a SQL view and written, as
+// values of type B, to a table. V has members ID and Name.
+//
+// A resource that needs more at one step has a function for that step.
+type Resource[V, B any] struct {
+	DB    *pg.DB
+	Path  string // of the collection: /port-speed
+	ID    string // the name of the path parameter: port_speed_id
+	Noun  string // as it starts a sentence: Port speed
+	Guard principal.Guard
+	Table string
+	View  string // the table where it does not say
+
+	// Prepare does what takes long, before the unit of work begins. It is given what was sent, of which nothing is
+	// checked yet, and may leave what it worked out in members of B that have no tag.
+	Prepare func(context.Context, *B) error
+
+	Insert func(context.Context, *pg.Tx, *B) (id int64, err error)
+	Update func(ctx context.Context, tx *pg.Tx, id int64, body *B) error
+	Delete func(ctx context.Context, tx *pg.Tx, item *V) error
+}
+
+// Item is the request of an operation on one item.
+type Item struct {
+	ID int64 `path:"*"`
+}
+
+// NewItem is the request of an operation that makes an item.
+type NewItem[B any] struct{ Body Body[B] }
+
+// EditItem is the request of an operation that edits an item.
+type EditItem[B any] struct {
+	ID   int64 `path:"*"`
+	Body Body[B]
+}
+
+// Routes are the five operations.
+func (r Resource[V, B]) Routes() []Route {
+	if r.View == "" {
+		r.View = r.Table
+	}
+	view, table := pg.NewView[V](r.View), pg.NewTable[B](r.Table, r.View)
+	if r.Insert == nil {
+		r.Insert = table.Insert
+	}
+	if r.Update == nil {
+		r.Update = table.Update
+	}
+	if r.Delete == nil {
+		r.Delete = func(ctx context.Context, tx *pg.Tx, item *V) error { return table.Delete(ctx, tx, r.target(item).ID) }
+	}
+	item := r.Path + "/{" + r.ID + "}"
+	noun := strings.ToLower(r.Noun[:1]) + r.Noun[1:]
+	if strings.HasPrefix(r.Noun, "IP ") {
+		noun = r.Noun
+	}
+	return []Route{
+		List[None, V]{Path: r.Path, Guard: r.Guard, Summary: "List " + noun + "s",
+			Do: func(ctx context.Context, _ None) iter.Seq2[V, error] { return view.Each(ctx, r.DB, "true") }},
+		Change[NewItem[B], V]{Method: http.MethodPost, Path: r.Path, Guard: r.Guard, Summary: "Create a " + noun,
+			Prepare: func(ctx context.Context, req *NewItem[B]) error { return r.prepare(ctx, &req.Body) },
+			Do: func(ctx context.Context, tx *pg.Tx, req NewItem[B]) (V, error) {
+				body, err := req.Body.New()
+				if err != nil {
+					return *new(V), err
+				}
+				id, err := r.Insert(ctx, tx, body)
+				if err != nil {
+					return *new(V), fmt.Errorf("create %s: %w", noun, err)
+				}
+				return r.changed(ctx, tx, view, id, "created", nil)
+			}},
+		Read[Item, V]{Path: item, Guard: r.Guard, Summary: "View a " + noun,
+			Do: func(ctx context.Context, req Item) (V, error) { return view.Get(ctx, r.DB, req.ID) }},
+		Change[EditItem[B], V]{Method: http.MethodPatch, Path: item, Guard: r.Guard, Summary: "Edit a " + noun,
+			Prepare: func(ctx context.Context, req *EditItem[B]) error { return r.prepare(ctx, &req.Body) },
+			Do: func(ctx context.Context, tx *pg.Tx, req EditItem[B]) (V, error) {
+				if _, err := table.Hold(ctx, tx, req.ID); err != nil {
+					return *new(V), err
+				}
+				before, err := view.Get(ctx, tx, req.ID)
+				if err != nil {
+					return before, err
+				}
+				body, err := table.Load(ctx, tx, req.ID)
+				if err != nil {
+					return before, err
+				}
+				if body, err = req.Body.Over(body); err != nil {
+					return before, err
+				}
+				if err := r.Update(ctx, tx, req.ID, body); err != nil {
+					return before, fmt.Errorf("edit %s %d: %w", noun, req.ID, err)
+				}
+				return r.changed(ctx, tx, view, req.ID, "edited", before)
+			}},
+		Change[Item, Message]{Method: http.MethodDelete, Path: item, Guard: r.Guard, Summary: "Delete a " + noun,
+			Do: func(ctx context.Context, tx *pg.Tx, req Item) (Message, error) {
+				if _, err := table.Hold(ctx, tx, req.ID); err != nil {
+					return Message{}, err
+				}
+				before, err := view.Get(ctx, tx, req.ID)
+				if err != nil {
+					return Message{}, err
+				}
+				if err := r.Delete(ctx, tx, &before); err != nil {
+					return Message{}, r.inUse(req.ID, err)
+				}
+				tx.Record(pg.Change{Type: r.kind() + ".deleted", Targets: []pg.Target{r.target(&before)}, Before: before})
+				return Deleted(r.Noun, req.ID), nil
+			}},
+	}
+}
+
+func (r Resource[V, B]) prepare(ctx context.Context, body *Body[B]) error {
+	if r.Prepare == nil {
+		return nil
+	}
+	return r.Prepare(ctx, &body.value)
+}
+
+// Deleted is the answer to a delete.
+func Deleted(noun string, id int64) Message {
+	return Message{fmt.Sprintf("%s %d deleted.", noun, id)}
+}
+
+// changed reads what came of a change, records it and answers with it.
+func (r Resource[V, B]) changed(ctx context.Context, tx *pg.Tx, view *pg.View[V], id int64, what string, before any) (V, error) {
+	after, err := view.Get(ctx, tx, id)
+	if err != nil {
+		return after, fmt.Errorf("read %s %d after it was %s: %w", r.kind(), id, what, err)
+	}
+	tx.Record(pg.Change{Type: r.kind() + "." + what, Targets: []pg.Target{r.target(&after)}, Before: before, After: after})
+	return after, nil
+}
+
+func (r Resource[V, B]) kind() string { return strings.ReplaceAll(r.Path[1:], "/", ".") }
+
+func (r Resource[V, B]) target(item *V) pg.Target {
+	v := reflect.ValueOf(item).Elem()
+	return pg.Target{Type: r.Path[1:], ID: v.FieldByName("ID").Int(), Name: v.FieldByName("Name").String()}
+}
+
+func (r Resource[V, B]) inUse(id int64, err error) error {
+	if user, ok := pg.StillUsed(err); ok {
+		return fault.New(fault.Conflict, "%s %d is in use by a row of %s.", r.Noun, id, strings.ReplaceAll(user, "_", " ")).Because(err)
+	}
+	return fmt.Errorf("delete %s %d: %w", r.Noun, id, err)
+}
