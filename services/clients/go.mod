@@ -1,0 +1,3 @@
+module github.com/ironplane/ironplane/services/clients
+
+go 1.26.0

@@ -1,0 +1,229 @@
+package identity
+
+import (
+	"context"
+	"fmt"
+	"net/mail"
+	"regexp"
+	"strings"
+
+	"github.com/ironplane/ironplane/pkg/fault"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/secret"
+)
+
+// Admin is somebody who runs the installation.
+type Admin struct {
+	ID            int64          `json:"id" db:"id"`
+	Username      string         `json:"username" db:"username"`
+	Email         string         `json:"email,omitempty" db:"email"`
+	Name          string         `json:"name" db:"name" doc:"the username"`
+	ReceiveCopies bool           `json:"receive_copies" db:"receive_copies" doc:"blind copies of what is mailed to clients"`
+	CreatedAt     rest.Timestamp `json:"created_at" db:"created_at"`
+}
+
+type adminBody struct {
+	Username        string        `json:"username" db:"username" max:"64" example:"anna" doc:"on create, the part of email before the @ where it is not sent"`
+	Email           string        `json:"email" db:"email" required:"create" example:"anna@example.com"`
+	Password        secret.String `json:"password" required:"create" max:"1024" example:"a long walk in the rain" doc:"at least 12 characters; empty: no login by password, and on edit: unchanged"`
+	CurrentPassword secret.String `json:"current_password" max:"1024" doc:"on edit of one's own password without users.admins write"`
+	ReceiveCopies   bool          `json:"receive_copies" db:"receive_copies"`
+
+	hash      *string // of Password, once it is prepared
+	confirmed bool    // CurrentPassword is the caller's
+}
+
+var usernameForm = regexp.MustCompile(`^[\p{L}\p{N}._@+-]+$`)
+
+// Validate checks what the tags cannot say.
+func (b *adminBody) Validate(wrong *fault.Fields) {
+	if b.Username != "" && !usernameForm.MatchString(b.Username) {
+		wrong.Add("/username", "invalid", "can have letters, digits and . _ @ + - alone")
+	}
+	if b.Email != "" {
+		if address, err := mail.ParseAddress(b.Email); err != nil || address.Address != b.Email {
+			wrong.Add("/email", "invalid", "must be an email address such as anna@example.com")
+		}
+	}
+	if !b.Password.IsZero() {
+		checkPassword(b.Password, wrong)
+	}
+}
+
+func (s *Service) admins() []rest.Route {
+	return rest.Resource[Admin, adminBody]{
+		DB: s.db, Path: "/admin", ID: "admin_id", Noun: "Admin",
+		Guard: principal.UsersAdmins.OrSelf(principal.Admin), Table: "admin", View: "admin_view",
+		Prepare: s.preparePasswords, Insert: s.insertAdmin, Update: s.updateAdmin, Delete: s.deleteAdmin,
+	}.Routes()
+}
+
+// preparePasswords hashes the new password, and compares the current one with the caller's.
+func (s *Service) preparePasswords(ctx context.Context, b *adminBody) error {
+	caller := principal.From(ctx).Principal
+	if !b.CurrentPassword.IsZero() && caller.Owner.Type == principal.Admin {
+		var stored *string
+		err := s.db.QueryRow(ctx, "SELECT password_hash FROM admin WHERE id = $1", caller.Owner.ID).Scan(&stored)
+		if err != nil {
+			return fmt.Errorf("read the caller's password: %w", err)
+		}
+		if stored != nil {
+			if b.confirmed, err = s.hasher.matches(ctx, b.CurrentPassword, *stored); err != nil {
+				return fmt.Errorf("compare the current password: %w", err)
+			}
+		}
+	}
+	var wrong fault.Fields
+	if checkPassword(b.Password, &wrong); len(wrong) > 0 { // said, where it matters, by Validate
+		return nil
+	}
+	hash, err := s.hasher.hash(ctx, b.Password)
+	b.hash = &hash
+	return err
+}
+
+func (s *Service) insertAdmin(ctx context.Context, tx *pg.Tx, b *adminBody) (id int64, err error) {
+	if err := lockAccounts(ctx, tx); err != nil {
+		return 0, err
+	}
+	if b.Username == "" {
+		if b.Username, err = freeUsername(ctx, tx, b.Email); err != nil {
+			return 0, err
+		}
+	}
+	err = tx.QueryRow(ctx, "INSERT INTO admin (username, email, password_hash, receive_copies) VALUES ($1, $2, $3, $4) RETURNING id",
+		b.Username, b.Email, b.hash, b.ReceiveCopies).Scan(&id)
+	return id, err
+}
+
+// freeUsername is the part of email before the @, with the smallest number behind it that makes it unique.
+func freeUsername(ctx context.Context, tx *pg.Tx, email string) (username string, err error) {
+	base, _, _ := strings.Cut(email, "@")
+	base = strings.Map(func(r rune) rune {
+		if usernameForm.MatchString(string(r)) {
+			return r
+		}
+		return '-'
+	}, base)
+	err = tx.QueryRow(ctx, `
+		SELECT name FROM (SELECT $1 || CASE n WHEN 1 THEN '' ELSE n::text END AS name, n
+			FROM generate_series(1, 1 + (SELECT count(*) FROM admin WHERE lower(username) LIKE lower($2) || '%')) n) candidate
+		WHERE lower(name) NOT IN (SELECT lower(username) FROM admin)
+		ORDER BY n LIMIT 1`, base, strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(base)).Scan(&username)
+	if err != nil {
+		return "", fmt.Errorf("find a free username: %w", err)
+	}
+	return username, nil
+}
+
+func (s *Service) updateAdmin(ctx context.Context, tx *pg.Tx, id int64, b *adminBody) error {
+	if err := lockAccounts(ctx, tx); err != nil {
+		return err
+	}
+	holds, err := s.mayWrite(ctx, tx, principal.Owner{Type: principal.Admin, ID: id})
+	if err != nil {
+		return err
+	}
+	if !holds.Holds(principal.UsersAdmins.Grant(principal.Write)) { // so it is the caller's own account
+		if err := onlyOwnPassword(ctx, tx, id, b); err != nil {
+			return err
+		}
+	}
+	_, err = tx.Exec(ctx, `
+		UPDATE admin SET version = version + 1, username = $2, email = nullif($3, ''), receive_copies = $4,
+			password_hash = coalesce($5, password_hash) WHERE id = $1`,
+		id, b.Username, b.Email, b.ReceiveCopies, b.hash)
+	if err != nil {
+		return err
+	}
+	s.revoke(tx, id)
+	return nil
+}
+
+// onlyOwnPassword is what an admin may do without users.admins write: change the own password, knowing it.
+func onlyOwnPassword(ctx context.Context, tx *pg.Tx, id int64, b *adminBody) error {
+	var same bool
+	err := tx.QueryRow(ctx, "SELECT username = $2 AND coalesce(email, '') = $3 AND receive_copies = $4 FROM admin WHERE id = $1",
+		id, b.Username, b.Email, b.ReceiveCopies).Scan(&same)
+	if err != nil {
+		return fmt.Errorf("read admin %d: %w", id, err)
+	}
+	if !same {
+		return fault.New(fault.Forbidden, "Without users.admins write, the own password is all that can be changed.")
+	}
+	if !b.confirmed {
+		var wrong fault.Fields
+		wrong.Add("/current_password", "wrong", "must be the current password")
+		return wrong.Err()
+	}
+	return nil
+}
+
+func (s *Service) deleteAdmin(ctx context.Context, tx *pg.Tx, admin *Admin) error {
+	if err := lockAccounts(ctx, tx); err != nil {
+		return err
+	}
+	holds, err := s.mayWrite(ctx, tx, principal.Owner{Type: principal.Admin, ID: admin.ID})
+	if err != nil {
+		return err
+	}
+	if !holds.Holds(principal.UsersAdmins.Grant(principal.Write)) { // one's own account is no exception
+		return fault.New(fault.Forbidden, "The key lacks users.admins write.")
+	}
+	last, err := lastAdmin(ctx, tx, admin.ID)
+	if err != nil {
+		return err
+	}
+	if last {
+		return fault.New(fault.Conflict, "Admin %d is the last one who holds users.admins write.", admin.ID)
+	}
+	hashes, err := keyHashes(ctx, tx, principal.Owner{Type: principal.Admin, ID: admin.ID})
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, "DELETE FROM admin WHERE id = $1", admin.ID)
+	s.revoke(tx, admin.ID, hashes...)
+	return err
+}
+
+// lastAdmin tells whether nobody would hold users.admins write without this admin. It is asked under lockAccounts.
+func lastAdmin(ctx context.Context, tx *pg.Tx, id int64) (last bool, err error) {
+	err = tx.QueryRow(ctx, `
+		SELECT permissions @> ARRAY[$2] AND NOT EXISTS (SELECT FROM admin o WHERE o.id <> $1 AND o.permissions @> ARRAY[$2])
+		FROM admin WHERE id = $1`, id, principal.UsersAdmins.Grant(principal.Write).Names()[0]).Scan(&last)
+	if err != nil {
+		return false, fmt.Errorf("look for other admins: %w", err)
+	}
+	return last, nil
+}
+
+// mayWrite tells whether the caller may write to an account, and answers what the caller holds. Nobody lifts
+// himself: the account of somebody else takes the leaf's write, and all that the account holds.
+func (s *Service) mayWrite(ctx context.Context, tx *pg.Tx, account principal.Owner) (principal.Grants, error) {
+	holds, err := s.holds(ctx, tx)
+	if err != nil || principal.From(ctx).Principal.Owner == account {
+		return holds, err
+	}
+	leaf := account.Type.Leaf()
+	if !holds.Holds(leaf.Grant(principal.Write)) {
+		return 0, fault.New(fault.Forbidden, "The key lacks %s write.", leaf)
+	}
+	if account.Type != principal.Admin {
+		return holds, nil
+	}
+	its, err := adminGrants(ctx, tx, account.ID)
+	if err != nil {
+		return 0, err
+	}
+	return holds, mayGive(holds, its, "The account holds")
+}
+
+// mayGive refuses what the caller does not hold, naming it.
+func mayGive(holds, wanted principal.Grants, what string) error {
+	if missing := wanted &^ holds; missing != 0 {
+		return fault.New(fault.Forbidden, "%s what the key lacks: %s.", what, strings.Join(missing.Names(), ", "))
+	}
+	return nil
+}

@@ -1,0 +1,295 @@
+package identity
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/fault"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/principal/entry"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/secret"
+)
+
+// APIKey is a key, without its value.
+type APIKey struct {
+	ID        int64           `json:"id" db:"id"`
+	Name      string          `json:"name" db:"name"`
+	Owner     KeyOwner        `json:"owner" db:"owner_"`
+	ExpiresAt *rest.Timestamp `json:"expires_at,omitempty" db:"expires_at"`
+}
+
+// KeyOwner is the account that a key belongs to.
+type KeyOwner struct {
+	ID   int64               `json:"id" db:"id"`
+	Name *string             `json:"name,omitempty" db:"name"`
+	URL  string              `json:"url" db:"url"`
+	Type principal.OwnerType `json:"-" db:"type"`
+}
+
+func (k *APIKey) owner() principal.Owner { return principal.Owner{Type: k.Owner.Type, ID: k.Owner.ID} }
+
+// ShownKey is a key in the one answer that shows its value.
+type ShownKey struct {
+	APIKey
+	Key string `json:"key,omitempty" doc:"the key's value, in the answer to the request that set it and never again"`
+}
+
+type apiKeyBody struct {
+	Name      string          `json:"name" db:"name" required:"create,edit" example:"billing"`
+	Key       secret.String   `json:"key" doc:"the value of a key made elsewhere, at least 32 characters"`
+	ExpiresAt *rest.Timestamp `json:"expires_at" db:"expires_at"`
+	Owner     struct {
+		ID  *int64 `json:"id" min:"1"`
+		URL string `json:"url" doc:"/admin/3, or /admin with an id"`
+	} `json:"owner"`
+
+	owner principal.Owner
+}
+
+// Validate checks what the tags cannot say and works out the owner.
+func (b *apiKeyBody) Validate(wrong *fault.Fields) {
+	if text := b.Key.Reveal(); text != "" {
+		switch {
+		case len(text) < principal.ShortestImport:
+			wrong.Add("/key", "too_short", "must have at least %d characters", principal.ShortestImport)
+		case len(text) > principal.LongestKey || strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }):
+			wrong.Add("/key", "invalid", "can have at most %d printable ASCII characters and no space", principal.LongestKey)
+		case principal.FormatOf(text) == principal.Broken:
+			wrong.Add("/key", "checksum", "starts like a key of this installation, and its checksum is wrong")
+		}
+	}
+	if b.ExpiresAt != nil && !b.ExpiresAt.After(time.Now()) {
+		wrong.Add("/expires_at", "out_of_range", "must be in the future")
+	}
+	url := b.Owner.URL
+	if url == "" && b.Owner.ID == nil {
+		return
+	}
+	if id := b.Owner.ID; id != nil && strings.Count(url, "/") == 1 {
+		url = fmt.Sprintf("%s/%d", url, *id)
+	}
+	var ok bool
+	b.owner, ok = principal.ParseOwner(url)
+	if !ok {
+		wrong.Add("/owner/url", "invalid", "must be an owner's path, such as /admin/3")
+	} else if b.Owner.ID != nil && *b.Owner.ID != b.owner.ID {
+		wrong.Add("/owner/id", "disagrees", "is not the id in the owner's url")
+	}
+}
+
+var keyView = pg.NewView[APIKey]("api_key_view")
+
+func (s *Service) apiKeys() []rest.Route {
+	const collection, item = "/auth/key", "/auth/key/{key_id}"
+	return []rest.Route{
+		rest.List[rest.None, APIKey]{Path: collection, Guard: principal.AnyKey, Summary: "List one's own API keys, and those that one may read",
+			Do: s.listKeys},
+		rest.Change[rest.NewItem[apiKeyBody], ShownKey]{Method: http.MethodPost, Path: collection, Guard: principal.AnyKey, Summary: "Create an API key",
+			Do: s.createKey},
+		rest.Read[rest.None, APIKey]{Path: "/auth/key/current", Guard: principal.AnyKey, Summary: "View the key of this request",
+			Do: func(ctx context.Context, _ rest.None) (APIKey, error) {
+				return keyView.Get(ctx, s.db, principal.From(ctx).Principal.KeyID)
+			}},
+		rest.Read[rest.Item, APIKey]{Path: item, Guard: principal.AnyKey, Summary: "View an API key",
+			Do: func(ctx context.Context, req rest.Item) (APIKey, error) {
+				key, err := keyView.Get(ctx, s.db, req.ID)
+				if err == nil && !mayRead(ctx, key.owner()) {
+					return APIKey{}, pgx.ErrNoRows
+				}
+				return key, err
+			}},
+		rest.Change[rest.EditItem[apiKeyBody], ShownKey]{Method: http.MethodPatch, Path: item, Guard: principal.AnyKey, Summary: "Edit an API key",
+			Do: s.editKey},
+		rest.Change[rest.Item, rest.Message]{Method: http.MethodDelete, Path: item, Guard: principal.AnyKey, Summary: "Delete an API key",
+			Do: s.deleteKey},
+	}
+}
+
+// mayRead tells whether the caller may know of the keys of this owner.
+func mayRead(ctx context.Context, owner principal.Owner) bool {
+	caller := principal.From(ctx).Principal
+	return caller.Owner == owner || caller.May(owner.Type.Leaf(), principal.Read)
+}
+
+func (s *Service) listKeys(ctx context.Context, _ rest.None) iter.Seq2[APIKey, error] {
+	caller := principal.From(ctx).Principal
+	readable := []string{}
+	for _, t := range []principal.OwnerType{principal.Admin, principal.Client, principal.Integration} {
+		if caller.May(t.Leaf(), principal.Read) {
+			readable = append(readable, string(t))
+		}
+	}
+	return keyView.Each(ctx, s.db, "owner_type = $1 AND owner_id = $2 OR owner_type = ANY($3)", caller.Owner.Type, caller.Owner.ID, readable)
+}
+
+func (s *Service) createKey(ctx context.Context, tx *pg.Tx, req rest.NewItem[apiKeyBody]) (ShownKey, error) {
+	body, err := req.Body.New()
+	if err != nil {
+		return ShownKey{}, err
+	}
+	if body.owner == (principal.Owner{}) {
+		body.owner = principal.From(ctx).Principal.Owner
+	}
+	if err := s.mayOwn(ctx, tx, body.owner); err != nil {
+		return ShownKey{}, err
+	}
+	if body.Key.IsZero() {
+		return insertKey(ctx, tx, body.Name, principal.NewKey(), body.owner, body.ExpiresAt)
+	}
+	s.announce(tx, body.Key)
+	return insertKey(ctx, tx, body.Name, body.Key, body.owner, body.ExpiresAt)
+}
+
+// announce removes, with the commit of tx, what the gateways believe of a value that was no key so far.
+func (s *Service) announce(tx *pg.Tx, value secret.String) {
+	hash := principal.KeyHash(value.Reveal())
+	s.revoke(tx, 0, hash[:])
+	if principal.FormatOf(value.Reveal()) == principal.Imported {
+		tx.Tell(func(ctx context.Context) error { return s.entries.Remove(ctx, entry.ImportsName) })
+	}
+}
+
+// insertKey writes a new key, records it, and shows its value.
+func insertKey(ctx context.Context, tx *pg.Tx, name string, value secret.String, owner principal.Owner, expires *rest.Timestamp) (ShownKey, error) {
+	hash := principal.KeyHash(value.Reveal())
+	imported := principal.FormatOf(value.Reveal()) == principal.Imported
+	var id int64
+	err := tx.QueryRow(ctx, "INSERT INTO api_key (name, hash, imported, owner_type, owner_id, expires_at) VALUES ($1, $2, $3, $4, $5, $6) RETURNING id",
+		name, hash[:], imported, owner.Type, owner.ID, expires).Scan(&id)
+	if err != nil {
+		return ShownKey{}, fmt.Errorf("create an API key: %w", err)
+	}
+	key, err := keyView.Get(ctx, tx, id)
+	if err != nil {
+		return ShownKey{}, fmt.Errorf("read API key %d after it was created: %w", id, err)
+	}
+	tx.Record(pg.Change{Type: "auth.key.created", Targets: key.targets(), After: key})
+	return ShownKey{key, value.Reveal()}, nil
+}
+
+func (k *APIKey) targets() []pg.Target {
+	return []pg.Target{{Type: "auth/key", ID: k.ID, Name: k.Name}}
+}
+
+// mayOwn tells whether the caller may make a key for this owner. Accounts of clients and integrations are not there
+// yet, so nobody of that kind exists but the caller.
+func (s *Service) mayOwn(ctx context.Context, tx *pg.Tx, owner principal.Owner) error {
+	if principal.From(ctx).Principal.Owner == owner {
+		return nil
+	}
+	if err := lockAccounts(ctx, tx); err != nil {
+		return err
+	}
+	exists := false
+	if owner.Type == principal.Admin {
+		if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM admin WHERE id = $1)", owner.ID).Scan(&exists); err != nil {
+			return fmt.Errorf("look for %s: %w", owner.URL(), err)
+		}
+	}
+	if !exists {
+		if !mayRead(ctx, owner) {
+			return fault.New(fault.Forbidden, "The key lacks %s write.", owner.Type.Leaf())
+		}
+		var wrong fault.Fields
+		wrong.Add("/owner/url", "not_found", "names something that does not exist")
+		return wrong.Err()
+	}
+	_, err := s.mayWrite(ctx, tx, owner)
+	return err
+}
+
+// holdKey reads a key that the caller may write to, keeps other writers off it, and answers the hash that it has.
+func (s *Service) holdKey(ctx context.Context, tx *pg.Tx, id int64) (key APIKey, hash []byte, err error) {
+	key, err = keyView.Get(ctx, tx, id)
+	if err != nil {
+		return key, nil, err
+	}
+	if !mayRead(ctx, key.owner()) {
+		return key, nil, pgx.ErrNoRows
+	}
+	if principal.From(ctx).Principal.Owner != key.owner() {
+		if err := lockAccounts(ctx, tx); err != nil {
+			return key, nil, err
+		}
+		if _, err := s.mayWrite(ctx, tx, key.owner()); err != nil {
+			return key, nil, err
+		}
+	}
+	if err := tx.QueryRow(ctx, "SELECT hash FROM api_key WHERE id = $1 FOR UPDATE", id).Scan(&hash); err != nil {
+		return key, nil, err
+	}
+	held, err := keyView.Get(ctx, tx, id)
+	if err == nil && held.owner() != key.owner() {
+		return key, nil, fault.New(fault.Conflict, "API key %d was moved to another owner just now.", id)
+	}
+	return held, hash, err
+}
+
+func (s *Service) editKey(ctx context.Context, tx *pg.Tx, req rest.EditItem[apiKeyBody]) (ShownKey, error) {
+	before, oldHash, err := s.holdKey(ctx, tx, req.ID)
+	if err != nil {
+		return ShownKey{}, err
+	}
+	body, err := req.Body.Over(&apiKeyBody{Name: before.Name}) // an expiry that is not sent may be past, and stays
+	if err != nil {
+		return ShownKey{}, err
+	}
+	if body.owner == (principal.Owner{}) {
+		body.owner = before.owner()
+	} else if body.owner != before.owner() {
+		if err := s.mayOwn(ctx, tx, body.owner); err != nil {
+			return ShownKey{}, err
+		}
+	}
+	hash, imported := oldHash, false
+	if !body.Key.IsZero() {
+		sum := principal.KeyHash(body.Key.Reveal())
+		hash, imported = sum[:], principal.FormatOf(body.Key.Reveal()) == principal.Imported
+		s.announce(tx, body.Key)
+	}
+	_, err = tx.Exec(ctx, `
+		UPDATE api_key SET version = version + 1, name = $2, owner_type = $3, owner_id = $4,
+			expires_at = CASE WHEN $5 THEN $6 ELSE expires_at END,
+			hash = $7, imported = CASE WHEN $7 = hash THEN imported ELSE $8 END
+		WHERE id = $1`,
+		req.ID, body.Name, body.owner.Type, body.owner.ID, req.Body.Sent("/expires_at"), body.ExpiresAt, hash, imported)
+	if err != nil {
+		return ShownKey{}, fmt.Errorf("edit API key %d: %w", req.ID, err)
+	}
+	after, err := keyView.Get(ctx, tx, req.ID)
+	if err != nil {
+		return ShownKey{}, fmt.Errorf("read API key %d after it was edited: %w", req.ID, err)
+	}
+	s.revoke(tx, 0, oldHash)
+	tx.Record(pg.Change{Type: "auth.key.edited", Targets: after.targets(), Before: before, After: after})
+	return ShownKey{after, body.Key.Reveal()}, nil
+}
+
+func (s *Service) deleteKey(ctx context.Context, tx *pg.Tx, req rest.Item) (rest.Message, error) {
+	before, hash, err := s.holdKey(ctx, tx, req.ID)
+	if err != nil {
+		return rest.Message{}, err
+	}
+	if _, err := tx.Exec(ctx, "DELETE FROM api_key WHERE id = $1", req.ID); err != nil {
+		return rest.Message{}, fmt.Errorf("delete API key %d: %w", req.ID, err)
+	}
+	s.revoke(tx, 0, hash)
+	tx.Record(pg.Change{Type: "auth.key.deleted", Targets: before.targets(), Before: before})
+	return rest.Deleted("API key", req.ID), nil
+}
+
+func keyHashes(ctx context.Context, tx *pg.Tx, owner principal.Owner) ([][]byte, error) {
+	rows, err := tx.Query(ctx, "SELECT hash FROM api_key WHERE owner_type = $1 AND owner_id = $2", owner.Type, owner.ID)
+	if err != nil {
+		return nil, fmt.Errorf("read the keys of %s: %w", owner.URL(), err)
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[[]byte])
+}

@@ -1,0 +1,109 @@
+package identity
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/principal/entry"
+	"github.com/ironplane/ironplane/pkg/rest"
+)
+
+type keyHash struct {
+	Hash string `path:"hash"`
+}
+
+// entryRoutes answer the gateway's questions about keys and admins, and leave the answers where it looks first.
+func (s *Service) entryRoutes() []rest.Route {
+	const gateway = principal.Peer(principal.Gateway)
+	return []rest.Route{
+		rest.Read[keyHash, entry.Key]{Path: "/internal/key/{hash}", Guard: gateway,
+			Do: func(ctx context.Context, req keyHash) (entry.Key, error) {
+				return entry.Fill(ctx, s.entries, entry.KeyName(req.Hash), func(ctx context.Context) (entry.Key, error) {
+					return s.keyEntry(ctx, req.Hash)
+				})
+			}},
+		rest.Read[rest.Item, entry.Owner]{Path: "/internal/owner/admin/{admin_id}", Guard: gateway,
+			Do: func(ctx context.Context, req rest.Item) (entry.Owner, error) {
+				owner := principal.Owner{Type: principal.Admin, ID: req.ID}
+				return entry.Fill(ctx, s.entries, entry.OwnerName(owner), func(ctx context.Context) (entry.Owner, error) {
+					return s.adminEntry(ctx, req.ID)
+				})
+			}},
+		rest.Read[rest.None, entry.Imports]{Path: "/internal/imports", Guard: gateway,
+			Do: func(ctx context.Context, _ rest.None) (entry.Imports, error) {
+				return entry.Fill(ctx, s.entries, entry.ImportsName, func(ctx context.Context) (i entry.Imports, err error) {
+					err = s.db.QueryRow(ctx, "SELECT EXISTS (SELECT FROM api_key WHERE imported)").Scan(&i.Any)
+					return i, err
+				})
+			}},
+	}
+}
+
+func (s *Service) keyEntry(ctx context.Context, hash string) (entry.Key, error) {
+	raw, err := hex.DecodeString(hash)
+	if err != nil {
+		return entry.Key{}, pgx.ErrNoRows
+	}
+	var key entry.Key
+	var expires *time.Time
+	err = s.db.QueryRow(ctx, "SELECT id, owner_type, owner_id, expires_at FROM api_key WHERE hash = $1", raw).
+		Scan(&key.ID, &key.Owner.Type, &key.Owner.ID, &expires)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return entry.Key{}, nil
+	}
+	key.Expires = expires
+	return key, err
+}
+
+func (s *Service) adminEntry(ctx context.Context, id int64) (entry.Owner, error) {
+	owner := entry.Owner{Active: true}
+	var permissions []string
+	err := s.db.QueryRow(ctx, "SELECT username, permissions FROM admin WHERE id = $1", id).Scan(&owner.Name, &permissions)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return entry.Owner{}, nil
+	}
+	owner.Grants = principal.ParseGrants(permissions)
+	return owner, err
+}
+
+// revoke removes, with the commit of tx, what the gateways believe of an admin and of the keys of these hashes.
+func (s *Service) revoke(tx *pg.Tx, admin int64, hashes ...[]byte) {
+	names := make([]string, 0, len(hashes)+1)
+	if admin != 0 {
+		names = append(names, entry.OwnerName(principal.Owner{Type: principal.Admin, ID: admin}))
+	}
+	for _, hash := range hashes {
+		names = append(names, entry.KeyName(hex.EncodeToString(hash)))
+	}
+	tx.Tell(func(ctx context.Context) error { return s.entries.Remove(ctx, names...) })
+}
+
+// holds is what the caller may do at this moment, as far as this service owns the caller: what the gateway found
+// may be a moment old. Writes that depend on it are made under lockAccounts.
+func (s *Service) holds(ctx context.Context, tx *pg.Tx) (principal.Grants, error) {
+	caller := principal.From(ctx).Principal
+	if caller.Owner.Type != principal.Admin {
+		return caller.Grants, nil
+	}
+	return adminGrants(ctx, tx, caller.Owner.ID)
+}
+
+func adminGrants(ctx context.Context, q pg.Querier, id int64) (principal.Grants, error) {
+	var permissions []string
+	err := q.QueryRow(ctx, "SELECT permissions FROM admin WHERE id = $1", id).Scan(&permissions)
+	if err != nil {
+		return 0, fmt.Errorf("read the permissions of admin %d: %w", id, err)
+	}
+	return principal.ParseGrants(permissions), nil
+}
+
+// lockAccounts lets those changes go one after the other that depend on what accounts hold: two admins who strip
+// each other, or a grant by somebody who is just being stripped.
+func lockAccounts(ctx context.Context, tx *pg.Tx) error { return tx.Lock(ctx, "accounts", 0) }

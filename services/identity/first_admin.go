@@ -1,0 +1,59 @@
+package identity
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/secret"
+)
+
+// FirstAdmin makes, in an installation that has no admin, one who holds everything, and answers the key. made is
+// false where there is an admin already.
+func FirstAdmin(ctx context.Context, db *pg.DB) (key secret.String, made bool, err error) {
+	err = db.Change(ctx, func(tx *pg.Tx) error {
+		if err := lockAccounts(ctx, tx); err != nil {
+			return err
+		}
+		var exists bool
+		if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM admin)").Scan(&exists); err != nil {
+			return err
+		}
+		if made = !exists; exists {
+			tx.Unrecorded("there is an admin already")
+			return nil
+		}
+		first := principal.Owner{Type: principal.Admin}
+		err := tx.QueryRow(ctx, "INSERT INTO admin (username, permissions) VALUES ('admin', $1) RETURNING id", principal.All.Names()).Scan(&first.ID)
+		if err != nil {
+			return err
+		}
+		key = principal.NewKey()
+		_, err = insertKey(ctx, tx, "first key", key, first, nil)
+		return err
+	})
+	if err != nil {
+		return secret.String{}, false, fmt.Errorf("make the first admin: %w", err)
+	}
+	return key, made, nil
+}
+
+// AdminKey makes another key for the first of the admins who hold users.admins write, and answers it with the name.
+func AdminKey(ctx context.Context, db *pg.DB) (key secret.String, username string, err error) {
+	key = principal.NewKey()
+	err = db.Change(ctx, func(tx *pg.Tx) error {
+		owner := principal.Owner{Type: principal.Admin}
+		err := tx.QueryRow(ctx, "SELECT id, username FROM admin WHERE permissions @> ARRAY[$1] ORDER BY id LIMIT 1 FOR SHARE",
+			principal.UsersAdmins.Grant(principal.Write).Names()[0]).Scan(&owner.ID, &username)
+		if err != nil {
+			return err
+		}
+		_, err = insertKey(ctx, tx, "made on the command line", key, owner, nil)
+		return err
+	})
+	if err != nil {
+		return secret.String{}, "", fmt.Errorf("make an admin's key: %w", err)
+	}
+	return key, username, nil
+}

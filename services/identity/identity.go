@@ -1,0 +1,59 @@
+// Package identity is the bounded context of people and keys: admins, their permissions, and the API keys of
+// everybody.
+package identity
+
+import (
+	"context"
+	"embed"
+	"slices"
+
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/principal/entry"
+	"github.com/ironplane/ironplane/pkg/rest"
+)
+
+// Name is the service's name, and its schema's.
+const Name = "identity"
+
+// Migrations are the service's tables.
+//
+//go:embed migrations/*.sql
+var Migrations embed.FS
+
+// Service is the identity service.
+type Service struct {
+	db      *pg.DB
+	entries *entry.Store
+	hasher  hasher
+}
+
+// New makes the service on its migrated schema.
+func New(db *pg.DB, entries *entry.Store) *Service {
+	return &Service{db: db, entries: entries, hasher: newHasher()}
+}
+
+// Routes are what the service answers.
+func (s *Service) Routes() []rest.Route {
+	return slices.Concat(
+		s.admins(),
+		s.adminPermissions(),
+		s.apiKeys(),
+		s.browserDetails(),
+		s.entryRoutes(),
+	)
+}
+
+// BrowserDetails are what a caller looks like from here.
+type BrowserDetails struct {
+	IP string `json:"ip"`
+}
+
+func (s *Service) browserDetails() []rest.Route {
+	return []rest.Route{rest.Read[rest.None, BrowserDetails]{
+		Path: "/browser-details", Guard: principal.Public, Summary: "View the caller's own address",
+		Do: func(ctx context.Context, _ rest.None) (BrowserDetails, error) {
+			return BrowserDetails{principal.From(ctx).IP.String()}, nil
+		},
+	}}
+}

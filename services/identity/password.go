@@ -1,0 +1,106 @@
+package identity
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/base64"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/ccojocar/zxcvbn-go/frequency"
+	"golang.org/x/crypto/argon2"
+
+	"github.com/ironplane/ironplane/pkg/fault"
+	"github.com/ironplane/ironplane/pkg/secret"
+)
+
+const (
+	shortestPassword = 12
+	longestPassword  = 1024 // bytes
+)
+
+// common are the commonest passwords, in lower case.
+var common = sync.OnceValue(func() map[string]bool {
+	list := frequency.Lists["Passwords"].List
+	known := make(map[string]bool, len(list))
+	for _, password := range list {
+		known[password] = true
+	}
+	return known
+})
+
+// checkPassword notes what is wrong with a new password.
+func checkPassword(password secret.String, wrong *fault.Fields) {
+	text := password.Reveal()
+	switch n := utf8.RuneCountInString(text); {
+	case n < shortestPassword:
+		wrong.Add("/password", "too_short", "must have at least %d characters", shortestPassword)
+	case len(text) > longestPassword:
+		wrong.Add("/password", "too_long", "can have at most %d bytes", longestPassword)
+	case common()[strings.ToLower(text)]:
+		wrong.Add("/password", "common", "is one of the commonest passwords")
+	}
+}
+
+// hasher hashes passwords with argon2id, a few at a time: each takes memory.
+type hasher struct{ slots chan struct{} }
+
+// The parameters are OWASP's first choice.
+const (
+	hashMemory  = 46 * 1024 // KiB
+	hashPasses  = 1
+	hashThreads = 1
+	hashLength  = 32
+	saltLength  = 16
+
+	hashesAtOnce = 4
+	hashWait     = 10 * time.Second
+)
+
+func newHasher() hasher { return hasher{make(chan struct{}, hashesAtOnce)} }
+
+// hash answers the PHC string that is kept of a password.
+func (h hasher) hash(ctx context.Context, password secret.String) (string, error) {
+	salt := make([]byte, saltLength)
+	rand.Read(salt)
+	sum, err := h.sum(ctx, password, salt, hashPasses, hashMemory, hashThreads, hashLength)
+	if err != nil {
+		return "", err
+	}
+	text := base64.RawStdEncoding.EncodeToString
+	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s", argon2.Version, hashMemory, hashPasses, hashThreads, text(salt), text(sum)), nil
+}
+
+// matches tells whether a password is the one that a PHC string was made of.
+func (h hasher) matches(ctx context.Context, password secret.String, phc string) (bool, error) {
+	parts := strings.Split(phc, "$")
+	var version, memory, passes int
+	var threads uint8
+	if len(parts) != 6 || parts[1] != "argon2id" {
+		return false, fmt.Errorf("a stored password is not in argon2id's form")
+	}
+	_, err := fmt.Sscanf(parts[2]+" "+parts[3], "v=%d m=%d,t=%d,p=%d", &version, &memory, &passes, &threads)
+	salt, saltErr := base64.RawStdEncoding.DecodeString(parts[4])
+	want, sumErr := base64.RawStdEncoding.DecodeString(parts[5])
+	if err != nil || saltErr != nil || sumErr != nil || version != argon2.Version {
+		return false, fmt.Errorf("a stored password is not in argon2id's form")
+	}
+	sum, err := h.sum(ctx, password, salt, uint32(passes), uint32(memory), threads, uint32(len(want)))
+	return err == nil && subtle.ConstantTimeCompare(sum, want) == 1, err
+}
+
+func (h hasher) sum(ctx context.Context, password secret.String, salt []byte, passes, memory uint32, threads uint8, length uint32) ([]byte, error) {
+	select {
+	case h.slots <- struct{}{}:
+	case <-time.After(hashWait):
+		return nil, fault.New(fault.Unavailable, "Too many passwords are being checked right now.")
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait to hash a password: %w", ctx.Err())
+	}
+	defer func() { <-h.slots }()
+	return argon2.IDKey([]byte(password.Reveal()), salt, passes, memory, threads, length), nil
+}

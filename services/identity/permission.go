@@ -1,0 +1,77 @@
+package identity
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"github.com/ironplane/ironplane/pkg/fault"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/rest"
+)
+
+type editPermissions = rest.EditItem[principal.PermissionSet]
+
+func (s *Service) adminPermissions() []rest.Route {
+	const path = "/admin/{admin_id}/permission"
+	return []rest.Route{
+		rest.Read[rest.Item, principal.PermissionSet]{
+			Path: path, Guard: principal.UsersAdmins.OrSelf(principal.Admin), Summary: "View an admin's permissions",
+			Do: func(ctx context.Context, req rest.Item) (principal.PermissionSet, error) {
+				grants, err := adminGrants(ctx, s.db, req.ID)
+				return grants.PermissionSet(), err
+			}},
+		rest.Change[editPermissions, principal.PermissionSet]{
+			Method: http.MethodPatch, Path: path, Guard: principal.UsersAdmins, Summary: "Edit an admin's permissions",
+			Do: s.editPermissions},
+	}
+}
+
+// editPermissions changes what an admin holds. What is granted, the caller holds; and of the last admin who holds
+// users.admins write it is not taken.
+func (s *Service) editPermissions(ctx context.Context, tx *pg.Tx, req editPermissions) (principal.PermissionSet, error) {
+	var none principal.PermissionSet
+	var name string
+	if err := tx.QueryRow(ctx, "SELECT username FROM admin WHERE id = $1 FOR UPDATE", req.ID).Scan(&name); err != nil {
+		return none, err
+	}
+	if err := lockAccounts(ctx, tx); err != nil {
+		return none, err
+	}
+	before, err := adminGrants(ctx, tx, req.ID)
+	if err != nil {
+		return none, err
+	}
+	holds, err := s.mayWrite(ctx, tx, principal.Owner{Type: principal.Admin, ID: req.ID})
+	if err != nil {
+		return none, err
+	}
+	current := before.PermissionSet()
+	set, err := req.Body.Over(&current)
+	if err != nil {
+		return none, err
+	}
+	after := set.Grants()
+	if err := mayGive(holds, after&^before, "The set grants"); err != nil {
+		return none, err
+	}
+	if !after.Holds(principal.UsersAdmins.Grant(principal.Write)) {
+		last, err := lastAdmin(ctx, tx, req.ID)
+		if err != nil {
+			return none, err
+		}
+		if last {
+			var wrong fault.Fields
+			wrong.Add("/users/admins/write", "last_admin", "cannot be taken of the last admin who holds it")
+			return none, wrong.Err()
+		}
+	}
+	_, err = tx.Exec(ctx, "UPDATE admin SET version = version + 1, permissions = $2 WHERE id = $1", req.ID, after.Names())
+	if err != nil {
+		return none, fmt.Errorf("edit the permissions of admin %d: %w", req.ID, err)
+	}
+	s.revoke(tx, req.ID)
+	tx.Record(pg.Change{Type: "admin.permission.edited", Targets: []pg.Target{{Type: "admin", ID: req.ID, Name: name}}, Before: before, After: after})
+	return *set, nil
+}

@@ -1,0 +1,238 @@
+package network
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"net/netip"
+	"strings"
+
+	"go4.org/netipx"
+
+	"github.com/ironplane/ironplane/pkg/fault"
+)
+
+// v4Space and v6Space are what an entity holds of a family, worked out from the texts of a body. A pointer that is
+// nil is NULL in the database.
+type v4Space struct {
+	First   *netip.Addr
+	Last    *netip.Addr
+	Bits    *int // the length of a prefix; nil for an address or a range
+	Mask    *int // the length of the subnet that an address or a range lies in
+	Gateway *netip.Addr
+}
+
+type v6Space struct {
+	First   *netip.Addr
+	Last    *netip.Addr
+	Bits    *int
+	Gateway *netip.Addr
+}
+
+// family is what differs between the two families of addresses.
+type family struct {
+	name    string
+	pointer string // of the family's object in the body
+	is      func(netip.Addr) bool
+	private []netip.Prefix
+	refused []refusedSpace
+	example string
+	prefix  string
+}
+
+type refusedSpace struct {
+	space netip.Prefix
+	why   string
+}
+
+var v4 = &family{
+	name: "IPv4", pointer: "/v4", is: netip.Addr.Is4, example: "192.0.2.10", prefix: "192.0.2.0/29",
+	private: prefixes("10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16"),
+	refused: []refusedSpace{
+		{netip.MustParsePrefix("0.0.0.0/8"), "“this network”"},
+		{netip.MustParsePrefix("127.0.0.0/8"), "loopback"},
+		{netip.MustParsePrefix("169.254.0.0/16"), "link-local"},
+		{netip.MustParsePrefix("224.0.0.0/4"), "multicast"},
+		{netip.MustParsePrefix("240.0.0.0/4"), "reserved"},
+	},
+}
+
+var v6 = &family{
+	name: "IPv6", pointer: "/v6", is: func(a netip.Addr) bool { return a.Is6() && !a.Is4In6() },
+	example: "2001:db8::10", prefix: "2001:db8::/64",
+	private: prefixes("fc00::/7"),
+	refused: []refusedSpace{
+		{netip.MustParsePrefix("::/8"), "reserved"},
+		{netip.MustParsePrefix("fe80::/10"), "link-local"},
+		{netip.MustParsePrefix("fec0::/10"), "site-local, which is withdrawn"},
+		{netip.MustParsePrefix("ff00::/8"), "multicast"},
+	},
+}
+
+func prefixes(texts ...string) []netip.Prefix {
+	all := make([]netip.Prefix, len(texts))
+	for i, text := range texts {
+		all[i] = netip.MustParsePrefix(text)
+	}
+	return all
+}
+
+// parseV4 reads the members of a body's v4. All are optional, but nothing is said without an address.
+func parseV4(address, rangeEnd, gateway, mask *string, wrong *fault.Fields) v4Space {
+	if address == nil {
+		if rangeEnd != nil || gateway != nil || mask != nil {
+			wrong.Add("/v4/address", "required", "is required where another member of v4 is set")
+		}
+		return v4Space{}
+	}
+	before := len(*wrong)
+	first, last, length := v4.parseSpace(*address, wrong)
+	s := v4Space{First: &first, Last: &last, Bits: length}
+	if mask != nil {
+		s.Mask = parseMask(*mask, wrong)
+	}
+	if rangeEnd != nil {
+		if length != nil {
+			wrong.Add("/v4/range_end", "conflict", "cannot be set where the address is a prefix")
+		} else if end, ok := v4.parseAddress("/v4/range_end", *rangeEnd, wrong); ok && first.IsValid() {
+			if end.Less(first) {
+				wrong.Add("/v4/range_end", "out_of_range", "is below the address")
+			}
+			s.Last = &end
+		}
+	}
+	if gateway != nil {
+		if a, ok := v4.parseAddress("/v4/gateway", *gateway, wrong); ok {
+			s.Gateway = &a
+		}
+	}
+	if len(*wrong) == before {
+		s.check(wrong)
+	}
+	return s
+}
+
+// check compares the members of a space with each other.
+func (s *v4Space) check(wrong *fault.Fields) {
+	v4.checkSpace(*s.First, *s.Last, wrong)
+	var subnet netip.Prefix
+	switch {
+	case s.Bits != nil:
+		subnet = netip.PrefixFrom(*s.First, *s.Bits)
+		if s.Mask != nil && *s.Mask != *s.Bits {
+			wrong.Add("/v4/subnet_mask", "disagrees", "is not that of the prefix")
+		}
+		s.Mask = nil
+	case s.Mask != nil:
+		subnet = netip.PrefixFrom(*s.First, *s.Mask).Masked()
+		if !subnet.Contains(*s.Last) {
+			wrong.Add("/v4/range_end", "out_of_range", "lies outside the subnet %s", subnet)
+		}
+	}
+	if s.Gateway == nil {
+		return
+	}
+	if subnet.IsValid() && !subnet.Contains(*s.Gateway) {
+		wrong.Add("/v4/gateway", "out_of_range", "lies outside the subnet %s", subnet)
+	}
+	if s.Bits == nil && !s.Gateway.Less(*s.First) && !s.Last.Less(*s.Gateway) {
+		wrong.Add("/v4/gateway", "conflict", "is one of the entity's own addresses")
+	}
+}
+
+// parseV6 reads the members of a body's v6.
+func parseV6(address, gateway *string, wrong *fault.Fields) v6Space {
+	if address == nil {
+		if gateway != nil {
+			wrong.Add("/v6/address", "required", "is required where another member of v6 is set")
+		}
+		return v6Space{}
+	}
+	before := len(*wrong)
+	first, last, length := v6.parseSpace(*address, wrong)
+	s := v6Space{First: &first, Last: &last, Bits: length}
+	if gateway != nil {
+		if a, ok := v6.parseAddress("/v6/gateway", *gateway, wrong); ok {
+			s.Gateway = &a
+		}
+	}
+	if len(*wrong) > before {
+		return s
+	}
+	v6.checkSpace(first, last, wrong)
+	if g := s.Gateway; g != nil {
+		// A router is often named by its link-local address, which is in no subnet.
+		if length != nil && !netip.PrefixFrom(first, *length).Contains(*g) && !g.IsLinkLocalUnicast() {
+			wrong.Add("/v6/gateway", "out_of_range", "lies outside the prefix %s", *address)
+		}
+		if length == nil && *g == first {
+			wrong.Add("/v6/gateway", "conflict", "is the entity's own address")
+		}
+	}
+	return s
+}
+
+// parseSpace reads an address or a prefix. A prefix of one address is that address.
+func (f *family) parseSpace(text string, wrong *fault.Fields) (first, last netip.Addr, length *int) {
+	pointer := f.pointer + "/address"
+	if !strings.Contains(text, "/") {
+		first, _ = f.parseAddress(pointer, text, wrong)
+		return first, first, nil
+	}
+	p, err := netip.ParsePrefix(text)
+	if err != nil || !f.is(p.Addr()) {
+		wrong.Add(pointer, "invalid", "must be an %s address such as %s or a prefix such as %s", f.name, f.example, f.prefix)
+		return first, last, nil
+	}
+	if p.Masked() != p {
+		wrong.Add(pointer, "host_bits", "has host bits set: the prefix is %s; for one address in that subnet leave the length out", p.Masked())
+		return first, last, nil
+	}
+	if p.IsSingleIP() {
+		return p.Addr(), p.Addr(), nil
+	}
+	n := p.Bits()
+	return p.Addr(), netipx.PrefixLastIP(p), &n
+}
+
+func (f *family) parseAddress(pointer, text string, wrong *fault.Fields) (netip.Addr, bool) {
+	a, err := netip.ParseAddr(text)
+	if err != nil || !f.is(a) || a.Zone() != "" {
+		wrong.Add(pointer, "invalid", "must be an %s address such as %s", f.name, f.example)
+		return netip.Addr{}, false
+	}
+	return a, true
+}
+
+// checkSpace refuses what no server can have, and what is partly private and partly public: that would be unique
+// in two scopes at once.
+func (f *family) checkSpace(first, last netip.Addr, wrong *fault.Fields) {
+	pointer := f.pointer + "/address"
+	overlaps := func(p netip.Prefix) bool { return !netipx.PrefixLastIP(p).Less(first) && !last.Less(p.Addr()) }
+	for _, r := range f.refused {
+		if overlaps(r.space) {
+			wrong.Add(pointer, "out_of_range", "reaches into %s (%s)", r.space, r.why)
+			return
+		}
+	}
+	for _, p := range f.private {
+		if overlaps(p) && !(p.Contains(first) && p.Contains(last)) {
+			wrong.Add(pointer, "straddles", "reaches into the private space %s and beyond it", p)
+			return
+		}
+	}
+}
+
+// parseMask reads a subnet mask such as 255.255.255.0 and answers its length.
+func parseMask(text string, wrong *fault.Fields) *int {
+	a, err := netip.ParseAddr(text)
+	if err == nil && a.Is4() {
+		b := a.As4()
+		n := binary.BigEndian.Uint32(b[:])
+		length := bits.LeadingZeros32(^n)
+		if length > 0 && n<<length == 0 {
+			return &length
+		}
+	}
+	wrong.Add("/v4/subnet_mask", "invalid", "must be a subnet mask such as 255.255.255.0")
+	return nil
+}

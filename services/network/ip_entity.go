@@ -1,0 +1,256 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/fault"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/rest"
+)
+
+// IPEntity is an address, a range or a prefix, of either family or of both. The members address, gateway,
+// subnet_mask, v6_address and v6_gateway say again what v4 and v6 say.
+type IPEntity struct {
+	ID            int64    `json:"id" db:"id"`
+	Name          string   `json:"name" db:"name" doc:"nickname, else full_ip"`
+	Nickname      *string  `json:"nickname,omitempty" db:"nickname"`
+	Address       *string  `json:"address,omitempty" db:"address"`
+	FullIP        string   `json:"full_ip" db:"full_ip" doc:"192.0.2.10, 192.0.2.10-192.0.2.20 or 192.0.2.0/29; the v6 address where there is no v4"`
+	Gateway       *string  `json:"gateway,omitempty" db:"gateway"`
+	SubnetMask    *string  `json:"subnet_mask,omitempty" db:"subnet_mask"`
+	V6Address     *string  `json:"v6_address,omitempty" db:"v6_address"`
+	V6Gateway     *string  `json:"v6_gateway,omitempty" db:"v6_gateway"`
+	BillingID     *string  `json:"billing_id,omitempty" db:"billing_id"`
+	VLAN          *int32   `json:"vlan,omitempty" db:"vlan"`
+	SiblingsCount int64    `json:"siblings_count" db:"siblings_count" doc:"the other entities of the same server"`
+	Group         rest.Ref `json:"group" db:"group_"`
+	Owner         *Owner   `json:"owner,omitempty" db:"owner_"`
+	V4            *V4      `json:"v4,omitempty" db:"v4_"`
+	V6            *V6      `json:"v6,omitempty" db:"v6_"`
+}
+
+// Owner is the client that an entity is assigned to, and the server that uses it.
+type Owner struct {
+	ID     int64     `json:"id" db:"id"`
+	Name   *string   `json:"name,omitempty" db:"name"`
+	Server *OwnerRef `json:"server,omitempty" db:"server_"`
+}
+
+// OwnerRef names a server as it was given: servers are not kept here.
+type OwnerRef struct {
+	ID   int64   `json:"id" db:"id"`
+	Name *string `json:"name,omitempty" db:"name"`
+}
+
+// V4 is an entity's IPv4 part.
+type V4 struct {
+	Address    *string `json:"address,omitempty" db:"address"`
+	Full       *string `json:"full,omitempty" db:"full"`
+	Gateway    *string `json:"gateway,omitempty" db:"gateway"`
+	RangeEnd   *string `json:"range_end,omitempty" db:"range_end"`
+	SubnetMask *string `json:"subnet_mask,omitempty" db:"subnet_mask"`
+}
+
+// V6 is an entity's IPv6 part.
+type V6 struct {
+	Address *string `json:"address,omitempty" db:"address"`
+	Gateway *string `json:"gateway,omitempty" db:"gateway"`
+}
+
+type ipEntityBody struct {
+	Group     rest.RefID `json:"group" db:"group_id" required:"create" example:"1"`
+	Nickname  *string    `json:"nickname" db:"nickname" also:"name" example:"rack 12"`
+	BillingID *string    `json:"billing_id" db:"billing_id"`
+	VLAN      *int32     `json:"vlan" db:"vlan" min:"1" max:"4094" example:"100"`
+	Owner     struct {
+		ID     *int64  `json:"id" db:"id" min:"1" doc:"a client's id"`
+		Name   *string `json:"name" db:"name"`
+		Server struct {
+			ID   *int64  `json:"id" db:"id" min:"1"`
+			Name *string `json:"name" db:"name"`
+		} `json:"server" db:"server_"`
+	} `json:"owner" db:"owner_"`
+	V4 struct {
+		Address    *string `json:"address" db:"address" also:"address" example:"192.0.2.10" doc:"an address, the first of a range, or a prefix"`
+		RangeEnd   *string `json:"range_end" db:"range_end" doc:"the last address of a range"`
+		Gateway    *string `json:"gateway" db:"gateway" also:"gateway" example:"192.0.2.1"`
+		SubnetMask *string `json:"subnet_mask" db:"subnet_mask" also:"subnet_mask" example:"255.255.255.0"`
+	} `json:"v4" db:"v4_"`
+	V6 struct {
+		Address *string `json:"address" db:"address" also:"v6_address" doc:"an address or a prefix"`
+		Gateway *string `json:"gateway" db:"gateway" also:"v6_gateway"`
+	} `json:"v6" db:"v6_"`
+
+	v4 v4Space
+	v6 v6Space
+}
+
+// Validate checks what the tags cannot say and works out v4 and v6.
+func (b *ipEntityBody) Validate(wrong *fault.Fields) {
+	b.v4 = parseV4(b.V4.Address, b.V4.RangeEnd, b.V4.Gateway, b.V4.SubnetMask, wrong)
+	b.v6 = parseV6(b.V6.Address, b.V6.Gateway, wrong)
+	if b.V4.Address == nil && b.V6.Address == nil {
+		wrong.Add("/v4/address", "required", "is required, or v6/address is")
+	} else if b.Nickname != nil && *b.Nickname == b.fullIP() {
+		b.Nickname = nil // a name that was read comes back: it is no nickname
+	}
+	if o := b.Owner; o.ID == nil && (o.Name != nil || o.Server.ID != nil || o.Server.Name != nil) {
+		wrong.Add("/owner/id", "required", "is required where another member of owner is set")
+	}
+	if s := b.Owner.Server; s.ID == nil && s.Name != nil {
+		wrong.Add("/owner/server/id", "required", "is required where another member of server is set")
+	}
+}
+
+var entityView = pg.NewView[IPEntity]("ip_entity_view")
+
+func (s *Service) ipEntities() []rest.Route {
+	return rest.Resource[IPEntity, ipEntityBody]{
+		DB: s.db, Path: "/entity", ID: "entity_id", Noun: "IP entity",
+		Guard: principal.NetworkEntities, Table: "ip_entity", View: "ip_entity_view",
+		Insert: insertEntity, Update: updateEntity,
+	}.Routes()
+}
+
+const insertEntitySQL = `
+	INSERT INTO ip_entity (group_id, nickname, billing_id, vlan,
+		v4_first, v4_last, v4_bits, v4_mask, v4_router, v6_first, v6_last, v6_bits, v6_router)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) RETURNING id`
+
+const updateEntitySQL = `
+	UPDATE ip_entity SET version = version + 1, group_id = $2, nickname = $3, billing_id = $4, vlan = $5,
+		v4_first = $6, v4_last = $7, v4_bits = $8, v4_mask = $9, v4_router = $10,
+		v6_first = $11, v6_last = $12, v6_bits = $13, v6_router = $14
+	WHERE id = $1`
+
+func insertEntity(ctx context.Context, tx *pg.Tx, b *ipEntityBody) (id int64, err error) {
+	err = b.place(ctx, tx, 0, func() error {
+		return tx.QueryRow(ctx, insertEntitySQL, b.columns()...).Scan(&id)
+	})
+	if err != nil {
+		return 0, err
+	}
+	return id, b.assign(ctx, tx, id)
+}
+
+func updateEntity(ctx context.Context, tx *pg.Tx, id int64, b *ipEntityBody) error {
+	err := b.place(ctx, tx, id, func() error {
+		_, err := tx.Exec(ctx, updateEntitySQL, append([]any{id}, b.columns()...)...)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return b.assign(ctx, tx, id)
+}
+
+// columns are the values of the two statements above, in their order.
+func (b *ipEntityBody) columns() []any {
+	return []any{b.Group, b.Nickname, b.BillingID, b.VLAN,
+		b.v4.First, b.v4.Last, b.v4.Bits, b.v4.Mask, b.v4.Gateway, b.v6.First, b.v6.Last, b.v6.Bits, b.v6.Gateway}
+}
+
+// fullIP is what the name would be without a nickname.
+func (b *ipEntityBody) fullIP() string {
+	switch s := b.v4; {
+	case s.First == nil && b.v6.Bits != nil:
+		return fmt.Sprintf("%s/%d", b.v6.First, *b.v6.Bits)
+	case s.First == nil:
+		return b.v6.First.String()
+	case s.Bits != nil:
+		return fmt.Sprintf("%s/%d", s.First, *s.Bits)
+	case *s.First != *s.Last:
+		return fmt.Sprintf("%s-%s", s.First, s.Last)
+	default:
+		return s.First.String()
+	}
+}
+
+func (b *ipEntityBody) assign(ctx context.Context, tx *pg.Tx, id int64) error {
+	var err error
+	if o := b.Owner; o.ID == nil {
+		_, err = tx.Exec(ctx, "DELETE FROM ip_assignment WHERE entity_id = $1", id)
+	} else {
+		_, err = tx.Exec(ctx, `
+			INSERT INTO ip_assignment (entity_id, owner_id, owner_name, server_id, server_name) VALUES ($1, $2, $3, $4, $5)
+			ON CONFLICT (entity_id) DO UPDATE SET owner_id = EXCLUDED.owner_id, owner_name = EXCLUDED.owner_name,
+				server_id = EXCLUDED.server_id, server_name = EXCLUDED.server_name`,
+			id, o.ID, o.Name, o.Server.ID, o.Server.Name)
+	}
+	if err != nil {
+		return fmt.Errorf("assign IP entity %d: %w", id, err)
+	}
+	return nil
+}
+
+// place runs write, which puts the entity (0: a new one) where its addresses lie. That nothing else lies there is
+// decided by the exclusion constraints. Transactions that write into one scope go one after the other: without
+// that, simultaneous overlapping writes wait for each other in a circle.
+func (b *ipEntityBody) place(ctx context.Context, tx *pg.Tx, id int64, write func() error) error {
+	scopes, err := b.scopes(ctx, tx)
+	if err != nil {
+		return err
+	}
+	for _, scope := range scopes {
+		if err := tx.Lock(ctx, "address space", scope); err != nil {
+			return err
+		}
+	}
+	err = tx.Savepoint(ctx, write)
+	if !pg.Overlaps(err) {
+		return err
+	}
+	inTheWay, findErr := b.inTheWay(ctx, tx, id)
+	if findErr != nil {
+		return errors.Join(err, findErr)
+	}
+	return inTheWay
+}
+
+// scopes are those that the addresses lie in, in ascending order: 0 is the world, a group's id is its private space.
+func (b *ipEntityBody) scopes(ctx context.Context, tx *pg.Tx) ([]int64, error) {
+	var four, six *int64
+	err := tx.QueryRow(ctx, "SELECT v4_scope(v4_span($1, $2), $5), v6_scope(v6_span($3, $4), $5)",
+		b.v4.First, b.v4.Last, b.v6.First, b.v6.Last, b.Group).Scan(&four, &six)
+	if err != nil {
+		return nil, fmt.Errorf("find the address scopes: %w", err)
+	}
+	var scopes []int64
+	for _, scope := range []*int64{four, six} {
+		if scope != nil {
+			scopes = append(scopes, *scope)
+		}
+	}
+	slices.Sort(scopes)
+	return slices.Compact(scopes), nil
+}
+
+// inTheWay names the entities that lie where this one was to lie, one a family.
+func (b *ipEntityBody) inTheWay(ctx context.Context, tx *pg.Tx, id int64) (refusal, err error) {
+	var wrong fault.Fields
+	find := func(pointer, condition string, first, last any) error {
+		found, err := entityView.One(ctx, tx, `id = (SELECT e.id FROM ip_entity e WHERE e.id <> $1 AND `+condition+` ORDER BY e.id LIMIT 1)`,
+			id, b.Group, first, last)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("find the entity in the way: %w", err)
+		}
+		wrong.Add(pointer, "overlaps", "overlaps with IP entity %d (%s) in IP group %d (%s)", found.ID, found.FullIP, found.Group.ID, found.Group.Name)
+		return nil
+	}
+	err = errors.Join(
+		find("/v4/address", "e.v4_span && v4_span($3, $4) AND e.v4_scope = v4_scope(v4_span($3, $4), $2)", b.v4.First, b.v4.Last),
+		find("/v6/address", "e.v6_span && v6_span($3, $4) AND e.v6_scope = v6_scope(v6_span($3, $4), $2)", b.v6.First, b.v6.Last))
+	if err != nil {
+		return nil, err
+	}
+	return wrong.Err(), nil
+}

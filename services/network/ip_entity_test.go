@@ -1,0 +1,340 @@
+package network_test
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"go4.org/netipx"
+	"pgregory.net/rapid"
+
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/services/network"
+)
+
+func TestIPEntityForms(t *testing.T) {
+	t.Parallel()
+	c := newClient(t)
+	c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200)
+
+	for _, form := range []struct{ body, want string }{
+		{`"address": "192.0.2.10"`,
+			`"name":"192.0.2.10","address":"192.0.2.10","full_ip":"192.0.2.10","siblings_count":0,"group":{"id":1,"name":"Berlin"},"v4":{"address":"192.0.2.10","full":"192.0.2.10"}`},
+		{`"address": "192.0.2.16/32", "name": "one"`,
+			`"name":"one","nickname":"one","address":"192.0.2.16","full_ip":"192.0.2.16","siblings_count":0,"group":{"id":1,"name":"Berlin"},"v4":{"address":"192.0.2.16","full":"192.0.2.16"}`},
+		{`"v4": {"address": "192.0.2.20", "range_end": "192.0.2.29", "subnet_mask": "255.255.255.128", "gateway": "192.0.2.1"}, "vlan": 7`,
+			`"name":"192.0.2.20-192.0.2.29","address":"192.0.2.20","full_ip":"192.0.2.20-192.0.2.29","gateway":"192.0.2.1","subnet_mask":"255.255.255.128","vlan":7,"siblings_count":0,"group":{"id":1,"name":"Berlin"},"v4":{"address":"192.0.2.20","full":"192.0.2.20-192.0.2.29","gateway":"192.0.2.1","range_end":"192.0.2.29","subnet_mask":"255.255.255.128"}`},
+		{`"v4": {"address": "192.0.2.30", "range_end": "192.0.2.30"}`,
+			`"name":"192.0.2.30","address":"192.0.2.30","full_ip":"192.0.2.30","siblings_count":0,"group":{"id":1,"name":"Berlin"},"v4":{"address":"192.0.2.30","full":"192.0.2.30"}`},
+		{`"address": "192.0.2.64/29", "subnet_mask": "255.255.255.248", "gateway": "192.0.2.65"`,
+			`"name":"192.0.2.64/29","address":"192.0.2.64/29","full_ip":"192.0.2.64/29","gateway":"192.0.2.65","subnet_mask":"255.255.255.248","siblings_count":0,"group":{"id":1,"name":"Berlin"},"v4":{"address":"192.0.2.64/29","full":"192.0.2.64/29","gateway":"192.0.2.65","subnet_mask":"255.255.255.248"}`},
+		{`"v6_address": "2001:DB8:0:0:0::/64", "v6_gateway": "fe80::1"`,
+			`"name":"2001:db8::/64","full_ip":"2001:db8::/64","v6_address":"2001:db8::/64","v6_gateway":"fe80::1","siblings_count":0,"group":{"id":1,"name":"Berlin"},"v6":{"address":"2001:db8::/64","gateway":"fe80::1"}`},
+		{`"address": "10.0.0.1", "v4": {"address": "10.0.0.1"}, "v6": {"address": "fd00::1"}`,
+			`"name":"10.0.0.1","address":"10.0.0.1","full_ip":"10.0.0.1","v6_address":"fd00::1","siblings_count":0,"group":{"id":1,"name":"Berlin"},"v4":{"address":"10.0.0.1","full":"10.0.0.1"},"v6":{"address":"fd00::1"}`},
+	} {
+		made := c.Do("POST", "/entity", `{"group": {"id": 1}, `+form.body+`}`).Want(200)
+		if want := fmt.Sprintf(`{"id":%d,%s}`+"\n", made.ID(), form.want); made.Text != want {
+			t.Errorf("%s made\n%s, want\n%s", form.body, made.Text, want)
+		}
+		// What is read can be written back, and changes nothing.
+		if again := c.Do("PATCH", fmt.Sprint("/entity/", made.ID()), made.Text).Want(200); again.Text != made.Text {
+			t.Errorf("%s became\n%s", made.Text, again.Text)
+		}
+	}
+}
+
+func TestIPEntityRefused(t *testing.T) {
+	t.Parallel()
+	c := newClient(t)
+	c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200)
+	for _, refused := range []struct {
+		body   string
+		errors []string
+	}{
+		{``, []string{"/v4/address", "required"}},
+		{`"address": ""`, []string{"/v4/address", "required"}},
+		{`"address": 7`, []string{"/address", "type", "/v4/address", "required"}},
+		{`"address": "010.0.0.1"`, []string{"/v4/address", "invalid"}},
+		{`"address": "10.0.0"`, []string{"/v4/address", "invalid"}},
+		{`"address": "10.0.0.1 "`, []string{"/v4/address", "invalid"}},
+		{`"address": "１0.0.0.1"`, []string{"/v4/address", "invalid"}},
+		{`"address": "::ffff:10.0.0.1"`, []string{"/v4/address", "invalid"}},
+		{`"address": "2001:db8::1"`, []string{"/v4/address", "invalid"}},
+		{`"v6_address": "10.0.0.1"`, []string{"/v6/address", "invalid"}},
+		{`"v6_address": "::ffff:10.0.0.1"`, []string{"/v6/address", "invalid"}},
+		{`"v6_address": "2001:db8::1%eth0"`, []string{"/v6/address", "invalid"}},
+		{`"v6_address": "2001:db8::1/64"`, []string{"/v6/address", "host_bits"}},
+		{`"v6_address": "2001:db8::/064"`, []string{"/v6/address", "invalid"}},
+		{`"address": "10.0.0.1/24"`, []string{"/v4/address", "host_bits"}},
+		{`"address": "10.0.0.0/33"`, []string{"/v4/address", "invalid"}},
+		{`"address": "0.0.0.0/0"`, []string{"/v4/address", "out_of_range"}},
+		{`"address": "127.0.0.1"`, []string{"/v4/address", "out_of_range"}},
+		{`"address": "224.0.0.5"`, []string{"/v4/address", "out_of_range"}},
+		{`"address": "172.0.0.0/8"`, []string{"/v4/address", "straddles"}},
+		{`"v4": {"address": "9.255.255.255", "range_end": "10.0.0.0"}`, []string{"/v4/address", "straddles"}},
+		{`"v6_address": "f000::/4"`, []string{"/v6/address", "out_of_range"}},
+		{`"v6_address": "f800::/5"`, []string{"/v6/address", "out_of_range"}},
+		{`"v6_address": "::1"`, []string{"/v6/address", "out_of_range"}},
+		{`"v4": {"address": "10.0.0.9", "range_end": "10.0.0.8"}`, []string{"/v4/range_end", "out_of_range"}},
+		{`"v4": {"address": "10.0.0.0/24", "range_end": "10.0.0.8"}`, []string{"/v4/range_end", "conflict"}},
+		{`"v4": {"address": "10.0.0.1", "range_end": "10.0.1.8", "subnet_mask": "255.255.255.0"}`, []string{"/v4/range_end", "out_of_range"}},
+		{`"v4": {"range_end": "10.0.1.8", "subnet_mask": "255.255.255.0"}`, []string{"/v4/address", "required"}},
+		{`"address": "10.0.0.0/24", "subnet_mask": "255.255.0.0"`, []string{"/v4/subnet_mask", "disagrees"}},
+		{`"address": "10.0.0.1", "subnet_mask": "255.0.255.0"`, []string{"/v4/subnet_mask", "invalid"}},
+		{`"address": "10.0.0.1", "subnet_mask": "0.0.0.0"`, []string{"/v4/subnet_mask", "invalid"}},
+		{`"address": "10.0.0.1", "subnet_mask": "24"`, []string{"/v4/subnet_mask", "invalid"}},
+		{`"address": "10.0.0.9", "subnet_mask": "255.255.255.0", "gateway": "10.0.1.1"`, []string{"/v4/gateway", "out_of_range"}},
+		{`"address": "10.0.0.0/24", "gateway": "10.0.1.1"`, []string{"/v4/gateway", "out_of_range"}},
+		{`"v4": {"address": "10.0.0.1", "range_end": "10.0.0.9", "gateway": "10.0.0.5"}`, []string{"/v4/gateway", "conflict"}},
+		{`"v6_address": "2001:db8::/64", "v6_gateway": "2001:db8:1::1"`, []string{"/v6/gateway", "out_of_range"}},
+		{`"v6_gateway": "2001:db8:1::1"`, []string{"/v4/address", "required", "/v6/address", "required"}},
+		{`"address": "10.0.0.1", "v4": {"address": "10.0.0.2"}`, []string{"/v4/address", "disagrees"}},
+		{`"address": "10.0.0.1", "vlan": 0`, []string{"/vlan", "out_of_range"}},
+		{`"address": "10.0.0.1", "vlan": 4095`, []string{"/vlan", "out_of_range"}},
+		{`"address": "10.0.0.1", "owner": {"name": "Acme"}`, []string{"/owner/id", "required"}},
+		{`"address": "10.0.0.1", "v4": 7`, []string{"/v4", "type"}},
+		{`"address": "10.0.0.1", "group": 99`, []string{"/group", "not_found"}},
+		{`"address": "10.0.0.1", "group": null`, []string{"/group", "required"}},
+		{`"address": "10.0.0.x", "vlan": "x", "gateway": "y", "nickname": "a\u0000b"`, []string{"/nickname", "invalid", "/v4/address", "invalid", "/v4/gateway", "invalid", "/vlan", "type"}},
+	} {
+		body := `{` + refused.body
+		if !slices.Contains(refused.errors, "/group") {
+			body += map[bool]string{true: `"group": 1`, false: `, "group": 1`}[refused.body == ""]
+		}
+		t.Log(body)
+		c.Do("POST", "/entity", body+`}`).WantErrors(refused.errors...)
+	}
+	if left := c.Do("GET", "/entity", nil).Want(200).Text; left != "[]\n" {
+		t.Fatalf("there are entities: %s", left)
+	}
+}
+
+func TestIPEntityEdit(t *testing.T) {
+	t.Parallel()
+	c := newClient(t)
+	c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200)
+	c.Do("POST", "/group", `{"name": "Bern"}`).Want(200)
+	c.Do("POST", "/entity", `{"group": 1, "v4": {"address": "10.0.0.5", "range_end": "10.0.0.9"}, "v6_address": "fd00::/64", "vlan": 5, "owner": {"id": 3, "name": "Acme", "server": {"id": 8, "name": "srv8"}}}`).Want(200)
+	c.Do("POST", "/entity", `{"group": 2, "address": "10.0.0.7"}`).Want(200) // private space is another group's own
+
+	edit := func(body string) network.IPEntity {
+		return testkit.Decode[network.IPEntity](c.Do("PATCH", "/entity/1", body).Want(200))
+	}
+	if e := edit(`{"nickname": "rack"}`); e.Name != "rack" || *e.VLAN != 5 || e.FullIP != "10.0.0.5-10.0.0.9" || e.Owner.Server.ID != 8 {
+		t.Fatalf("%+v", e)
+	}
+	if e := edit(`{"nickname": null, "vlan": null, "v6": null, "owner": {"server": null}}`); e.Name != "10.0.0.5-10.0.0.9" || e.VLAN != nil || e.V6 != nil || e.Owner == nil || e.Owner.Server != nil {
+		t.Fatalf("%+v", e)
+	}
+	if e := edit(`{"owner": null, "v4": {"range_end": null}}`); e.FullIP != "10.0.0.5" || e.Owner != nil {
+		t.Fatalf("%+v", e)
+	}
+	if e := edit(`{"address": "10.0.0.7"}`); e.FullIP != "10.0.0.7" {
+		t.Fatalf("%+v", e)
+	}
+	c.Do("PATCH", "/entity/1", `{"group": 2}`).WantErrors("/v4/address", "overlaps")
+	c.Do("PATCH", "/entity/1", `{"address": null}`).WantErrors("/v4/address", "required")
+	if e := edit(`{"group": {"id": 2, "name": "names are not read"}, "address": "10.0.0.8"}`); e.Group != (rest.Ref{ID: 2, Name: "Bern"}) {
+		t.Fatalf("%+v", e)
+	}
+}
+
+func TestIPEntityOverlap(t *testing.T) {
+	t.Parallel()
+	c := newClient(t)
+	c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200)
+	c.Do("POST", "/group", `{"name": "Bern"}`).Want(200)
+	c.Do("POST", "/entity", `{"group": 1, "address": "192.0.2.0/28", "v6_address": "2001:db8::/64"}`).Want(200)
+
+	got := testkit.Decode[rest.Problem](c.Do("POST", "/entity", `{"group": 2, "address": "192.0.2.15", "v6_address": "2001:db8::1"}`).Want(422))
+	if len(got.Errors) != 2 || got.Errors[0].Message != "overlaps with IP entity 1 (192.0.2.0/28) in IP group 1 (Berlin)" || got.Errors[1].Pointer != "/v6/address" {
+		t.Fatalf("%+v", got)
+	}
+	c.Do("POST", "/entity", `{"group": 2, "address": "192.0.2.16"}`).Want(200)
+}
+
+// Every spelling that net/netip reads is read the same, and comes back in net/netip's own; no other is read.
+func TestAddressesAgainstNetip(t *testing.T) {
+	t.Parallel()
+	c := newClient(t)
+	c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200)
+	bits := rapid.OneOf(rapid.Just(-1), rapid.IntRange(0, 128))
+	rapid.Check(t, func(t *rapid.T) {
+		text, member := spelling(t), "address"
+		if rapid.Bool().Draw(t, "v6") {
+			member = "v6_address"
+		}
+		if n := bits.Draw(t, "bits"); n >= 0 {
+			text = fmt.Sprint(text, "/", n)
+		}
+		answer := c.Do("POST", "/entity", map[string]any{"group": 1, member: text})
+		want, ok := oracle(text, member == "v6_address")
+		if !ok {
+			answer.Want(422)
+			return
+		}
+		made := testkit.Decode[network.IPEntity](answer.Want(200))
+		if made.FullIP != want {
+			t.Fatalf("%s became %s, want %s", text, made.FullIP, want)
+		}
+		c.Do("DELETE", fmt.Sprint("/entity/", made.ID), nil).Want(200)
+	})
+}
+
+// spelling is an address as somebody may write it, right or wrong.
+func spelling(t *rapid.T) string {
+	b := rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "bytes")
+	switch rapid.IntRange(0, 6).Draw(t, "form") {
+	case 0:
+		return netip.AddrFrom4([4]byte(b)).String()
+	case 1:
+		return fmt.Sprintf("%d.%d.%d.%d", b[0], b[1], b[2], b[3]&0xf0)
+	case 2:
+		return fmt.Sprintf("%03d.%d.%d.%d", b[0], b[1], b[2], b[3])
+	case 3:
+		return netip.AddrFrom16([16]byte(b)).StringExpanded()
+	case 4:
+		copy(b[:2], []byte{0x20, 0x01})
+		copy(b[6:], make([]byte, rapid.IntRange(0, 10).Draw(t, "zeros")))
+		return netip.AddrFrom16([16]byte(b)).String()
+	case 5:
+		return netip.AddrFrom16([16]byte(b)).WithZone("eth0").String()
+	default:
+		return rapid.StringMatching(`[0-9a-fA-F:.]{1,20}`).Draw(t, "text")
+	}
+}
+
+// oracle says with net/netip alone what becomes of a text.
+func oracle(text string, v6 bool) (string, bool) {
+	p, err := netip.ParsePrefix(text)
+	if err != nil {
+		a, err := netip.ParseAddr(text)
+		if err != nil || a.Zone() != "" {
+			return "", false
+		}
+		p = netip.PrefixFrom(a, a.BitLen())
+	}
+	if p.Addr().Is6() != v6 || p.Masked() != p {
+		return "", false
+	}
+	space := netipx.RangeOfPrefix(p)
+	for _, never := range []string{"0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4", "::/8", "fe80::/10", "fec0::/10", "ff00::/8"} {
+		if space.Overlaps(netipx.RangeOfPrefix(netip.MustParsePrefix(never))) {
+			return "", false
+		}
+	}
+	for _, private := range []string{"10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"} {
+		if q := netip.MustParsePrefix(private); q.Overlaps(p) && p.Bits() < q.Bits() {
+			return "", false
+		}
+	}
+	if p.IsSingleIP() {
+		return p.Addr().String(), true
+	}
+	return p.String(), true
+}
+
+// The database holds no overlap and every loser learns what is in the way, however many write at once.
+func TestConcurrentOverlaps(t *testing.T) {
+	t.Parallel()
+	c := newClient(t)
+	for _, name := range []string{"Berlin", "Bern"} {
+		c.Do("POST", "/group", map[string]any{"name": name}).Want(200)
+	}
+	const callers, each = 64, 8
+	var made, refused atomic.Int64
+	var all sync.WaitGroup
+	for caller := range callers {
+		all.Go(func() {
+			for i := range each {
+				body := map[string]any{"group": 1 + caller%2}
+				switch n := (caller*each + i) % 24; i % 4 {
+				case 0:
+					body["address"] = fmt.Sprintf("198.51.100.%d/30", n&^3)
+				case 1:
+					body["v4"] = map[string]any{"address": fmt.Sprintf("198.51.100.%d", n), "range_end": fmt.Sprintf("198.51.100.%d", n+5)}
+				case 2:
+					body["address"], body["v6_address"] = fmt.Sprintf("10.0.0.%d", n), fmt.Sprintf("2001:db8::%x", n)
+				default:
+					body["v6_address"], body["address"] = fmt.Sprintf("2001:db8::%x/125", n&^7), fmt.Sprintf("198.51.100.%d", n)
+				}
+				answer, err := c.Try("POST", "/entity", body)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				switch answer.Status {
+				case 200:
+					made.Add(1)
+				case 422:
+					refused.Add(1)
+					for _, e := range testkit.Decode[rest.Problem](answer).Errors {
+						if e.Code != "overlaps" || !namesAnEntity(e.Message) {
+							t.Errorf("refused with %+v", e)
+						}
+					}
+				default:
+					t.Errorf("answered %d: %s", answer.Status, answer.Text)
+				}
+			}
+		})
+	}
+	all.Wait()
+	t.Logf("%d made, %d refused", made.Load(), refused.Load())
+
+	entities := testkit.Decode[[]network.IPEntity](c.Do("GET", "/entity", nil).Want(200))
+	if int64(len(entities)) != made.Load() || made.Load()+refused.Load() != callers*each {
+		t.Fatalf("%d entities of %d made and %d refused", len(entities), made.Load(), refused.Load())
+	}
+	for i, one := range entities {
+		for _, other := range entities[:i] {
+			if overlap(one, other) {
+				t.Errorf("entity %d (%s, %v) overlaps entity %d (%s, %v)", one.ID, one.FullIP, one.V6, other.ID, other.FullIP, other.V6)
+			}
+		}
+	}
+}
+
+func namesAnEntity(message string) bool {
+	var id, group int64
+	var address, name string
+	n, _ := fmt.Sscanf(message, "overlaps with IP entity %d %s in IP group %d %s", &id, &address, &group, &name)
+	return n == 4
+}
+
+func overlap(a, b network.IPEntity) bool {
+	for _, one := range spaces(a) {
+		for _, other := range spaces(b) {
+			if one.Overlaps(other) && (a.Group.ID == b.Group.ID || !one.From().IsPrivate()) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func spaces(e network.IPEntity) []netipx.IPRange {
+	var all []netipx.IPRange
+	add := func(text string) {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			all = append(all, netipx.RangeOfPrefix(p))
+		} else if r, err := netipx.ParseIPRange(text); err == nil {
+			all = append(all, r)
+		} else {
+			a := netip.MustParseAddr(text)
+			all = append(all, netipx.IPRangeFrom(a, a))
+		}
+	}
+	if e.V4 != nil {
+		add(*e.V4.Full)
+	}
+	if e.V6 != nil {
+		add(*e.V6.Address)
+	}
+	return all
+}

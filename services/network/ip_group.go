@@ -1,0 +1,60 @@
+package network
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ironplane/ironplane/pkg/fault"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/rest"
+)
+
+// IPGroup is a site's address space.
+type IPGroup struct {
+	ID            int64    `json:"id" db:"id"`
+	Name          string   `json:"name" db:"name"`
+	BillingID     *string  `json:"billing_id,omitempty" db:"billing_id"`
+	Reserved      bool     `json:"reserved" db:"reserved"`
+	Entities      Entities `json:"entities" db:"entities_"`
+	EntitiesCount int64    `json:"entitiesCount" db:"entities_count"`
+	Servers       Servers  `json:"servers" db:"servers_"`
+}
+
+// Entities counts a group's entities.
+type Entities struct {
+	Count int64 `json:"count" db:"count"`
+}
+
+// Servers counts the distinct servers that a group's entities are assigned to, and those of them in the inventory.
+type Servers struct {
+	Count     int64 `json:"count" db:"count"`
+	Inventory int64 `json:"inventory" db:"inventory"`
+}
+
+type ipGroupBody struct {
+	Name      string  `json:"name" db:"name" required:"create" example:"Frankfurt 1"`
+	BillingID *string `json:"billing_id" db:"billing_id" example:"FRA1"`
+	Reserved  bool    `json:"reserved" db:"reserved" example:"false"`
+}
+
+func (s *Service) ipGroups() []rest.Route {
+	return rest.Resource[IPGroup, ipGroupBody]{
+		DB: s.db, Path: "/group", ID: "group_id", Noun: "IP group",
+		Guard: principal.NetworkGroups, Table: "ip_group", View: "ip_group_view",
+		Delete: deleteIPGroup,
+	}.Routes()
+}
+
+// deleteIPGroup names what is in the way. That nothing comes into the way in between is the foreign key's part.
+func deleteIPGroup(ctx context.Context, tx *pg.Tx, group *IPGroup) error {
+	if n := group.EntitiesCount; n > 0 {
+		first, err := entityView.One(ctx, tx, "id = (SELECT min(id) FROM ip_entity WHERE group_id = $1)", group.ID)
+		if err != nil {
+			return fmt.Errorf("find an entity of the group: %w", err)
+		}
+		return fault.New(fault.Conflict, "IP group %d is in use: it has %d IP entities, the first is IP entity %d (%s).", group.ID, n, first.ID, first.Name)
+	}
+	_, err := tx.Exec(ctx, "DELETE FROM ip_group WHERE id = $1", group.ID)
+	return err
+}

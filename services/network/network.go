@@ -1,0 +1,33 @@
+// Package network is the bounded context of IP space: groups, entities and port speeds.
+package network
+
+import (
+	"embed"
+	"slices"
+
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/rest"
+)
+
+// Name is the service's name, and its schema's.
+const Name = "network"
+
+// Migrations are the service's tables.
+//
+//go:embed migrations/*.sql
+var Migrations embed.FS
+
+// Service is the network service.
+type Service struct{ db *pg.DB }
+
+// New makes the service on its migrated schema.
+func New(db *pg.DB) *Service { return &Service{db} }
+
+// Routes are what the service answers.
+func (s *Service) Routes() []rest.Route {
+	return slices.Concat(
+		s.ipGroups(),
+		s.ipEntities(),
+		s.portSpeeds(),
+	)
+}

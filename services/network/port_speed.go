@@ -1,0 +1,30 @@
+package network
+
+import (
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/rest"
+)
+
+// PortSpeed is a link speed that a switch port is sold at.
+type PortSpeed struct {
+	ID              int64   `json:"id" db:"id"`
+	Name            string  `json:"name" db:"name"`
+	BillingID       *string `json:"billing_id,omitempty" db:"billing_id"`
+	Speed           int32   `json:"speed" db:"speed" doc:"Mbit/s"`
+	SwitchPortCount bool    `json:"switchPortCount" doc:"whether any switch port uses it"` // none does: there are no switches yet
+}
+
+// The documented edit requires all three members, the documented create none: one without a name or a speed would
+// mean nothing, so those are required there.
+type portSpeedBody struct {
+	Name      string  `json:"name" db:"name" required:"create,edit" example:"1 Gbit/s"`
+	BillingID *string `json:"billing_id" db:"billing_id" required:"edit" example:"GE"`
+	Speed     int32   `json:"speed" db:"speed" required:"create,edit" min:"1" max:"2147483647" example:"1000" doc:"Mbit/s"`
+}
+
+func (s *Service) portSpeeds() []rest.Route {
+	return rest.Resource[PortSpeed, portSpeedBody]{
+		DB: s.db, Path: "/port-speed", ID: "port_speed_id", Noun: "Port speed",
+		Guard: principal.NetworkSwitches, Table: "port_speed",
+	}.Routes()
+}

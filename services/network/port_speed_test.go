@@ -1,0 +1,45 @@
+package network_test
+
+import (
+	"testing"
+
+	"github.com/ironplane/ironplane/pkg/fault"
+	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/services/network"
+)
+
+func TestPortSpeed(t *testing.T) {
+	t.Parallel()
+	c := newClient(t)
+
+	made := testkit.Decode[network.PortSpeed](c.Do("POST", "/port-speed", `{"name": "1 Gbit/s", "billing_id": "GE", "speed": 1000, "colour": "unknown members mean nothing"}`).Want(200))
+	if made.Name != "1 Gbit/s" || *made.BillingID != "GE" || made.Speed != 1000 || made.SwitchPortCount {
+		t.Fatalf("made %+v", made)
+	}
+	c.Do("POST", "/port-speed", `{"name": " ", "speed": 0, "billing_id": 7}`).
+		WantErrors("/billing_id", "type", "/name", "required", "/speed", "out_of_range")
+	c.Do("POST", "/port-speed", `{}`).WantErrors("/name", "required", "/speed", "required")
+	c.Do("POST", "/port-speed", `{"name": "x", "speed": 1.5}`).WantErrors("/speed", "type")
+	c.Do("POST", "/port-speed", `{"name": "x", "speed": 99999999999999999999}`).WantErrors("/speed", "out_of_range")
+
+	c.Do("PATCH", "/port-speed/1", `{"speed": 10}`).WantErrors("/billing_id", "required", "/name", "required")
+	edited := testkit.Decode[network.PortSpeed](c.Do("PATCH", "/port-speed/1", `{"name": "10 Gbit/s", "speed": 10000, "billing_id": null}`).Want(200))
+	if edited.Name != "10 Gbit/s" || edited.BillingID != nil || edited.Speed != 10000 {
+		t.Fatalf("edited %+v", edited)
+	}
+	if viewed := testkit.Decode[network.PortSpeed](c.Do("GET", "/port-speed/1", nil).Want(200)); viewed != edited {
+		t.Fatalf("viewed %+v", viewed)
+	}
+	if all := testkit.Decode[[]network.PortSpeed](c.Do("GET", "/port-speed", nil).Want(200)); len(all) != 1 || all[0] != edited {
+		t.Fatalf("listed %+v", all)
+	}
+
+	if got := c.Do("DELETE", "/port-speed/1", nil).Want(200).Text; got != `{"message":"Port speed 1 deleted."}`+"\n" {
+		t.Fatalf("deleted: %s", got)
+	}
+	c.Do("DELETE", "/port-speed/1", nil).WantDetail(fault.NotFound, "There is no such item.")
+	c.Do("PATCH", "/port-speed/1", `{}`).WantDetail(fault.NotFound, "There is no such item.")
+	if empty := c.Do("GET", "/port-speed", nil).Want(200).Text; empty != "[]\n" {
+		t.Fatalf("listed %s", empty)
+	}
+}

@@ -1,0 +1,3 @@
+module github.com/ironplane/ironplane/services/pxe
+
+go 1.26.0

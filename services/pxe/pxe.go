@@ -1,0 +1,7 @@
+// Package pxe is the bounded context of network boot: DHCP and file servers, ISOs, drivers, preseeds, profiles and
+// shell scripts. None of its operations is built yet: the service has its schema, its records of changes and its
+// place behind the gateway, which answers its paths with 404.
+package pxe
+
+// Name is the service's name, and its schema's.
+const Name = "pxe"

@@ -1,0 +1,3 @@
+module github.com/ironplane/ironplane/services/system
+
+go 1.26.0

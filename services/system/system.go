@@ -1,0 +1,7 @@
+// Package system is the bounded context of the installation itself: integrations, log, mail, settings, license,
+// packages, theme, todo items, certificates and computer parts. None of its operations is built yet: the service has
+// its schema, its records of changes and its place behind the gateway, which answers its paths with 404.
+package system
+
+// Name is the service's name, and its schema's.
+const Name = "system"
