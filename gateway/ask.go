@@ -1,0 +1,41 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+)
+
+// ask gets an internal path of a service and decodes the answer.
+func (g *Gateway) ask(ctx context.Context, service, path string, into any) error {
+	upstream, ok := g.upstreams[service]
+	if !ok {
+		return fmt.Errorf("ask %s: there is no such service", service)
+	}
+	r, err := http.NewRequestWithContext(vouch(ctx), http.MethodGet, path, http.NoBody)
+	if err != nil {
+		return fmt.Errorf("ask %s: %w", service, err)
+	}
+	answer := &answer{header: http.Header{}, status: http.StatusOK}
+	upstream.ServeHTTP(answer, r)
+	if answer.status != http.StatusOK {
+		return fmt.Errorf("ask %s: it answered %d", service, answer.status)
+	}
+	if err := json.Unmarshal(answer.body.Bytes(), into); err != nil {
+		return fmt.Errorf("ask %s: decode the answer: %w", service, err)
+	}
+	return nil
+}
+
+// answer is the response to a question of the gateway's own.
+type answer struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (a *answer) Header() http.Header         { return a.header }
+func (a *answer) WriteHeader(status int)      { a.status = status }
+func (a *answer) Write(p []byte) (int, error) { return a.body.Write(p) }

@@ -1,0 +1,18 @@
+package gateway
+
+// owners says which service answers below the first element of a documented path.
+var owners = map[string]string{
+	"admin": "identity", "auth": "identity", "browser-details": "identity",
+
+	"client": "clients",
+
+	"entity": "network", "field": "network", "forward": "network", "group": "network", "port-speed": "network",
+
+	"pxe": "pxe",
+
+	"email": "system", "http": "system", "integration": "system", "license": "system", "log": "system",
+	"package": "system", "part": "system", "setting-group": "system", "system": "system", "todo": "system",
+}
+
+// ownerServices says which service knows what an owner of this type may do.
+var ownerServices = map[string]string{"admin": "identity", "client": "clients", "integration": "system"}
