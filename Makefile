@@ -1,0 +1,52 @@
+# Every target works from a fresh clone. `make help` lists them.
+MODULES := pkg gateway services/clients services/identity services/network services/pxe services/system deploy
+PACKAGES := $(addsuffix /...,$(addprefix ./,$(MODULES)))
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
+
+.PHONY: help
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 20
+
+.PHONY: run
+run: build ## build and start all of Ironplane in one process
+	@exec bin/standalone
+
+.PHONY: admin-key
+admin-key: build ## make another key for the first admin, should the last one be lost
+	@exec bin/standalone admin-key
+
+.PHONY: build
+build: ## build the programs into bin/
+	@mkdir -p bin
+	CGO_ENABLED=0 go build -trimpath -o bin/ ./deploy/standalone ./deploy/import
+
+.PHONY: test
+test: ## run all tests, with the race detector where there is a C compiler
+	go test $(RACE) -timeout 10m $(PACKAGES)
+
+# The race detector needs cgo.
+RACE := $(shell command -v $$(go env CC) >/dev/null 2>&1 && echo -race)
+
+.PHONY: lint
+lint: ## gofmt, vet, staticcheck, modules in step and each building alone
+	@test -z "$$(gofmt -l .)" || { echo "not formatted:"; gofmt -l .; exit 1; }
+	go vet $(PACKAGES)
+	go run $(STATICCHECK) $(PACKAGES)
+	go work sync
+	@for m in $(MODULES); do \
+		(cd $$m && GOWORK=off go mod tidy -diff && GOWORK=off CGO_ENABLED=0 go build ./...) || { echo "$$m is out of step: run 'make tidy'"; exit 1; }; done
+	@git diff --exit-code -- '*go.mod' '*go.sum' go.work go.work.sum || { echo "go work sync changed the files above: commit them"; exit 1; }
+
+.PHONY: tidy
+tidy: ## bring the modules' requirements in step
+	go work sync
+	@for m in $(MODULES); do (cd $$m && GOWORK=off go mod tidy) || exit 1; done
+
+.PHONY: bench
+bench: ## measure one row read by pgbench, the service, nginx in front of it, and the gateway
+	go run ./deploy/bench
+
+.PHONY: setup
+setup: ## install Postgres and Redis on Debian or Ubuntu, as root
+	apt-get update
+	apt-get install -y --no-install-recommends postgresql redis-server

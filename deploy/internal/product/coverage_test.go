@@ -1,0 +1,282 @@
+package product_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/testkit"
+)
+
+// TestEveryRoute walks all routes of all services through the gateway. A new route is covered by being there: what
+// it needs to know of it stands in the API document.
+func TestEveryRoute(t *testing.T) {
+	t.Parallel()
+	p, c := producttest.Start(t)
+	document := testkit.Decode[apiDocument](c.With("").Do("GET", "/-/openapi.json", nil).Want(200))
+	w := &walk{t: t, c: c, document: document, ids: map[string]string{}}
+	w.createOneOfEach(p)
+	_, nobody := newAdmin(t, c, "nobody", `{}`)
+
+	for service, routes := range p.Routes {
+		for _, o := range rest.Operations(routes) {
+			t.Run(service+" "+o.Method+" "+o.Path, func(t *testing.T) {
+				w := *w
+				w.t, w.c = t, c.For(t)
+				w.strangersProcess(p.Services[service], o)
+				if !o.Public() {
+					w.c.Do(o.Method, w.item(o.Path), nil).Want(404)
+					return
+				}
+				w.withoutKey(o)
+				w.withoutPermission(o, nobody.For(t))
+				w.missingItem(o)
+				w.garbage(o)
+				w.otherMethod(o)
+			})
+		}
+	}
+}
+
+type apiDocument struct {
+	Paths map[string]map[string]struct {
+		RequestBody *struct {
+			Content map[string]struct{ Schema bodySchema }
+		}
+		Guard string `json:"x-guard"`
+	}
+}
+
+type bodySchema struct {
+	Type       any
+	OneOf      []any
+	Properties map[string]bodySchema
+	Examples   []any
+}
+
+type walk struct {
+	t        *testing.T
+	c        *testkit.Client
+	document apiDocument
+	ids      map[string]string // by collection
+}
+
+// createOneOfEach posts the documents' examples until each collection has an item.
+func (w *walk) createOneOfEach(p *product.Product) {
+	var waiting []string
+	for _, routes := range p.Routes {
+		for _, o := range rest.Operations(routes) {
+			if o.Method == http.MethodPost && !strings.Contains(o.Path, "{") {
+				waiting = append(waiting, o.Path)
+			}
+		}
+	}
+	for len(waiting) > 0 {
+		before := len(waiting)
+		var last *testkit.Answer
+		waiting = slices.DeleteFunc(waiting, func(path string) bool {
+			last = w.c.Do(http.MethodPost, path, w.body(http.MethodPost, path).example())
+			if last.Status == http.StatusOK {
+				w.ids[path] = regexp.MustCompile(`"id":(\d+)`).FindStringSubmatch(last.Text)[1]
+			}
+			return last.Status == http.StatusOK
+		})
+		if len(waiting) == before {
+			w.t.Fatalf("the examples of %v make nothing: %s", waiting, last.Text)
+		}
+	}
+}
+
+func (w *walk) body(method, path string) *bodySchema {
+	body := w.document.Paths[path][strings.ToLower(method)].RequestBody
+	if body == nil {
+		return nil
+	}
+	s := body.Content["application/json"].Schema
+	return &s
+}
+
+func (s *bodySchema) example() any {
+	if s.Properties == nil {
+		if len(s.Examples) == 0 {
+			return nil
+		}
+		return s.Examples[0]
+	}
+	example := map[string]any{}
+	for name, property := range s.Properties {
+		if value := property.example(); value != nil {
+			example[name] = value
+		}
+	}
+	if len(example) == 0 {
+		return nil
+	}
+	return example
+}
+
+// garbage is a body in which every member is of a wrong type.
+func (s *bodySchema) garbage() any {
+	garbage := map[string]any{}
+	for name, property := range s.Properties {
+		garbage[name] = []any{"garbage"}
+		if property.Properties != nil {
+			garbage[name] = property.garbage()
+		}
+	}
+	return garbage
+}
+
+var parameter = regexp.MustCompile(`{[a-z_]+}`)
+
+// item puts the created items' ids into a path.
+func (w *walk) item(path string) string { return w.withID(path, "") }
+
+func (w *walk) withID(path, id string) string {
+	for {
+		at := parameter.FindStringIndex(path)
+		if at == nil {
+			return path
+		}
+		this := id
+		if this == "" {
+			this = w.ids[strings.TrimSuffix(path[:at[0]], "/")]
+		}
+		if this == "" {
+			this = "1"
+		}
+		path = path[:at[0]] + this + path[at[1]:]
+	}
+}
+
+// example is a body that an operation accepts, if it takes one.
+func (w *walk) example(o rest.Operation) any {
+	body := w.body(o.Method, o.Path)
+	if body == nil {
+		return nil
+	}
+	if example := body.example(); example != nil {
+		return example
+	}
+	return map[string]any{}
+}
+
+func (w *walk) strangersProcess(service http.Handler, o rest.Operation) {
+	w.t.Helper()
+	recorder := httptest.NewRecorder()
+	service.ServeHTTP(recorder, httptest.NewRequest(o.Method, w.item(o.Path), strings.NewReader("{}")))
+	if recorder.Code != http.StatusForbidden {
+		w.t.Errorf("who does not come by the gateway got %d", recorder.Code)
+	}
+}
+
+func (w *walk) withoutKey(o rest.Operation) {
+	w.t.Helper()
+	if o.Guard != principal.Public {
+		answer := w.c.With("").Do(o.Method, w.item(o.Path), w.example(o)).Want(401)
+		if answer.Header.Get("WWW-Authenticate") != "Bearer" {
+			w.t.Error("401 without WWW-Authenticate")
+		}
+	}
+	for _, key := range []string{"x", principal.NewKey().Reveal(), strings.Repeat("k", 40)} {
+		w.c.With(key).Do(o.Method, w.item(o.Path), w.example(o)).Want(401)
+	}
+}
+
+// withoutPermission tries with a key that holds nothing, on items of others.
+func (w *walk) withoutPermission(o rest.Operation, nobody *testkit.Client) {
+	w.t.Helper()
+	switch {
+	case o.Guard == principal.Public:
+	case o.Guard == principal.AnyKey:
+		if strings.HasSuffix(o.Path, "}") {
+			nobody.Do(o.Method, w.item(o.Path), w.example(o)).Want(404)
+		}
+	default:
+		answer := nobody.Do(o.Method, w.item(o.Path), w.example(o)).Want(403)
+		leaf, _, _ := strings.Cut(o.Guard.String(), " ")
+		if !strings.Contains(answer.Text, leaf) {
+			w.t.Errorf("403 does not name %s: %s", leaf, answer.Text)
+		}
+	}
+}
+
+func (w *walk) missingItem(o rest.Operation) {
+	w.t.Helper()
+	if strings.Contains(o.Path, "{") {
+		for _, id := range []string{"999999999", "9223372036854775808", "abc", "01", "-1", "1.0", "%31x", "+1"} {
+			w.c.Do(o.Method, w.withID(o.Path, id), w.example(o)).Want(404)
+		}
+	}
+	w.c.Do(o.Method, w.item(o.Path)+"/nothing/here", nil).Want(404)
+}
+
+func (w *walk) garbage(o rest.Operation) {
+	w.t.Helper()
+	body := w.body(o.Method, o.Path)
+	if body == nil {
+		return
+	}
+	path := w.item(o.Path)
+	for _, garbage := range []string{``, `{`, `[]`, `"x"`, `null`, `{"a": 1} {}`, `{"a": 1, "a": 2}`, "{\"a\": \"\xff\"}", strings.Repeat(`{"a":`, 40) + "1" + strings.Repeat("}", 40)} {
+		w.c.Do(o.Method, path, garbage).Want(400)
+	}
+	w.c.Do(o.Method, path, `name=x`, "Content-Type", "application/x-www-form-urlencoded").Want(415)
+	w.c.Do(o.Method, path, `{"a": "`+strings.Repeat("x", rest.MaxBody)+`"}`).Want(413)
+	wrong := testkit.Decode[rest.Problem](w.c.Do(o.Method, path, body.garbage()).Want(422))
+	if len(wrong.Errors) == 0 || wrong.RequestID == "" || wrong.Instance != path {
+		w.t.Errorf("a 422 without its members: %+v", wrong)
+	}
+}
+
+func (w *walk) otherMethod(o rest.Operation) {
+	w.t.Helper()
+	answer := w.c.Do("PURGE", w.item(o.Path), nil).Want(405)
+	if !slices.Contains(strings.Split(answer.Header.Get("Allow"), ", "), o.Method) {
+		w.t.Errorf("Allow is %q", answer.Header.Get("Allow"))
+	}
+}
+
+// TestEveryLeaf tries every operation that a leaf guards with keys that hold everything but that leaf's access.
+func TestEveryLeaf(t *testing.T) {
+	t.Parallel()
+	p, c := producttest.Start(t)
+	id, partial := newAdmin(t, c, "partial", `{}`)
+	document := testkit.Decode[apiDocument](c.With("").Do("GET", "/-/openapi.json", nil).Want(200))
+	w := &walk{t: t, c: c, document: document, ids: map[string]string{}}
+	w.createOneOfEach(p)
+	guarded := map[principal.Grants][]rest.Operation{}
+	for _, routes := range p.Routes {
+		for _, o := range rest.Operations(routes) {
+			if leaf, ok := o.Guard.(principal.Leaf); ok {
+				access := principal.Write
+				if o.Method == http.MethodGet {
+					access = principal.Read
+				}
+				guarded[leaf.Grant(access)] = append(guarded[leaf.Grant(access)], o)
+			}
+		}
+	}
+	for missing, operations := range guarded {
+		c.Do("PATCH", path("/admin/%d/permission", id), (principal.All &^ missing).PermissionSet()).Want(200)
+		time.Sleep(100 * time.Millisecond)
+		for _, o := range operations {
+			partial.Do(o.Method, w.item(o.Path), w.example(o)).WantDetail(http.StatusForbidden, "The key lacks "+missing.Names()[0]+".")
+		}
+		c.Do("PATCH", path("/admin/%d/permission", id), missing.PermissionSet()).Want(200)
+		time.Sleep(100 * time.Millisecond)
+		for _, o := range operations {
+			if answer := partial.Do(o.Method, w.withID(o.Path, "999999999"), w.example(o)); answer.Status == http.StatusForbidden {
+				t.Errorf("%s %s with %s alone: %s", o.Method, o.Path, missing.Names()[0], answer.Text)
+			}
+		}
+	}
+}

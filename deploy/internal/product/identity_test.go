@@ -1,0 +1,249 @@
+package product_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/pkg/fault"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/services/identity"
+)
+
+func path(format string, args ...any) string { return fmt.Sprintf(format, args...) }
+
+func TestAdmin(t *testing.T) {
+	t.Parallel()
+	p, c := producttest.Start(t)
+
+	anna := testkit.Decode[identity.Admin](c.Do("POST", "/admin", `{"email": "Anna@example.com", "password": "a long walk home", "receive_copies": true}`).Want(200))
+	if anna.Username != "Anna" || anna.Name != "Anna" || anna.Email != "Anna@example.com" || !anna.ReceiveCopies || time.Since(anna.CreatedAt.Time) > time.Hour {
+		t.Fatalf("made %+v", anna)
+	}
+	if second := testkit.Decode[identity.Admin](c.Do("POST", "/admin", `{"email": "anna@example.net", "password": ""}`).Want(200)); second.Username != "anna2" {
+		t.Fatalf("made %+v", second)
+	}
+	c.Do("POST", "/admin", `{"email": "anna@EXAMPLE.com", "password": ""}`).WantErrors("/email", "taken")
+	c.Do("POST", "/admin", `{"email": "x@example.com", "username": "ANNA", "password": ""}`).WantErrors("/username", "taken")
+	c.Do("POST", "/admin", `{}`).WantErrors("/email", "required", "/password", "required")
+	c.Do("POST", "/admin", `{"email": "Anna <a@example.com>", "username": "a b", "password": "short"}`).
+		WantErrors("/email", "invalid", "/password", "too_short", "/username", "invalid")
+	c.Do("POST", "/admin", `{"email": "x@example.com", "password": "Contortionist"}`).WantErrors("/password", "common")
+	c.Do("POST", "/admin", map[string]any{"email": "x@example.com", "password": strings.Repeat("é", 513)}).WantErrors("/password", "too_long")
+
+	var hash string
+	stored := func() string {
+		if err := p.Databases[identity.Name].QueryRow(t.Context(), "SELECT password_hash FROM admin WHERE id = $1", anna.ID).Scan(&hash); err != nil {
+			t.Fatal(err)
+		}
+		return hash
+	}
+	before := stored()
+	if !strings.HasPrefix(before, "$argon2id$v=19$m=") {
+		t.Fatalf("the password is stored as %q", before)
+	}
+	edited := testkit.Decode[identity.Admin](c.Do("PATCH", path("/admin/%d", anna.ID), `{"password": "", "receive_copies": false}`).Want(200))
+	if edited.ReceiveCopies || edited.Email != "Anna@example.com" || stored() != before {
+		t.Fatalf("edited %+v", edited)
+	}
+	c.Do("PATCH", path("/admin/%d", anna.ID), `{"password": "another long walk"}`).Want(200)
+	if stored() == before {
+		t.Fatal("the password did not change")
+	}
+	if list := testkit.Decode[[]identity.Admin](c.Do("GET", "/admin", nil).Want(200)); len(list) != 3 || list[0].Username != "admin" || list[1] != edited {
+		t.Fatalf("listed %+v", list)
+	}
+	c.Do("DELETE", path("/admin/%d", anna.ID), nil).Want(200)
+	c.Do("GET", path("/admin/%d", anna.ID), nil).Want(404)
+}
+
+func TestOwnPassword(t *testing.T) {
+	t.Parallel()
+	_, c := producttest.Start(t)
+	id, own := newAdmin(t, c, "bob", `{}`)
+	c.Do("PATCH", path("/admin/%d", id), `{"password": "a long walk home"}`).Want(200)
+	self := path("/admin/%d", id)
+
+	own.Do("GET", self, nil).Want(200)
+	own.Do("GET", self+"/permission", nil).Want(200)
+	own.Do("GET", "/admin/1", nil).WantDetail(fault.Forbidden, "The key lacks users.admins read.")
+	own.Do("PATCH", "/admin/1", `{"password": "x"}`).WantDetail(fault.Forbidden, "The key lacks users.admins write.")
+	own.Do("PATCH", self+"/permission", `{}`).WantDetail(fault.Forbidden, "The key lacks users.admins write.")
+	own.Do("PATCH", self, `{"password": "a longer walk home"}`).WantErrors("/current_password", "wrong")
+	own.Do("PATCH", self, `{"password": "a longer walk home", "current_password": "a long walk"}`).WantErrors("/current_password", "wrong")
+	own.Do("PATCH", self, `{"email": "new@example.com", "current_password": "a long walk home"}`).Want(403)
+	own.Do("PATCH", self, `{"password": "a longer walk home", "current_password": "a long walk home"}`).Want(200)
+	own.Do("PATCH", self, `{"password": "a longer walk home", "current_password": "a long walk home"}`).WantErrors("/current_password", "wrong")
+	own.Do("DELETE", self, nil).WantDetail(fault.Forbidden, "The key lacks users.admins write.")
+}
+
+const usersAdmins = `{"users": {"admins": {"read": true, "write": true}}}`
+
+func TestNobodyLiftsHimself(t *testing.T) {
+	t.Parallel()
+	_, c := producttest.Start(t)
+	few, fewKey := newAdmin(t, c, "few", `{"users": {"admins": {"read": true, "write": true}}, "network": {"groups": {"read": true}}}`)
+	more, moreKey := newAdmin(t, c, "more", `{"network": {"groups": {"read": true, "write": true}}}`)
+	less, _ := newAdmin(t, c, "less", `{"network": {"groups": {"read": true}}}`)
+
+	lacks := "The account holds what the key lacks: network.groups write."
+	fewKey.Do("PATCH", path("/admin/%d", more), `{"email": "mine@example.com"}`).WantDetail(fault.Forbidden, lacks)
+	fewKey.Do("PATCH", path("/admin/%d", more), `{"password": "mine mine mine"}`).WantDetail(fault.Forbidden, lacks)
+	fewKey.Do("PATCH", path("/admin/%d/permission", more), `{"network": {"groups": {"write": false}}}`).WantDetail(fault.Forbidden, lacks)
+	fewKey.Do("DELETE", path("/admin/%d", more), nil).WantDetail(fault.Forbidden, lacks)
+	fewKey.Do("POST", "/auth/key", map[string]any{"name": "x", "owner": map[string]any{"url": path("/admin/%d", more)}}).WantDetail(fault.Forbidden, lacks)
+	fewKey.Do("POST", "/auth/key", map[string]any{"name": "x", "owner": map[string]any{"url": "/admin", "id": more}}).WantDetail(fault.Forbidden, lacks)
+	key := testkit.Decode[identity.APIKey](moreKey.Do("GET", "/auth/key/current", nil).Want(200)).ID
+	fewKey.Do("GET", path("/auth/key/%d", key), nil).Want(200)
+	fewKey.Do("PATCH", path("/auth/key/%d", key), `{"name": "x"}`).WantDetail(fault.Forbidden, lacks)
+	fewKey.Do("DELETE", path("/auth/key/%d", key), nil).WantDetail(fault.Forbidden, lacks)
+	own := testkit.Decode[identity.APIKey](fewKey.Do("GET", "/auth/key/current", nil).Want(200)).ID
+	fewKey.Do("PATCH", path("/auth/key/%d", own), map[string]any{"name": "x", "owner": map[string]any{"url": path("/admin/%d", more)}}).WantDetail(fault.Forbidden, lacks)
+
+	grants := "The set grants what the key lacks: network.groups write, system.logs read."
+	grant := `{"network": {"groups": {"write": true}}, "system": {"logs": {"read": true}}}`
+	fewKey.Do("PATCH", path("/admin/%d/permission", few), grant).WantDetail(fault.Forbidden, grants)
+	fewKey.Do("PATCH", path("/admin/%d/permission", less), grant).WantDetail(fault.Forbidden, grants)
+	fewKey.Do("PATCH", path("/admin/%d/permission", less), usersAdmins).Want(200)
+	set := testkit.Decode[principal.PermissionSet](fewKey.Do("GET", path("/admin/%d/permission", less), nil).Want(200))
+	if !set.Users.Admins.Write || !set.Network.Groups.Read || set.Network.Groups.Write {
+		t.Fatalf("%+v", set)
+	}
+}
+
+func TestLastAdmin(t *testing.T) {
+	t.Parallel()
+	_, c := producttest.Start(t)
+	last := "Admin 1 is the last one who holds users.admins write."
+	c.Do("DELETE", "/admin/1", nil).WantDetail(fault.Conflict, last)
+	c.Do("PATCH", "/admin/1/permission", `{"users": {"admins": null}}`).WantErrors("/users/admins/write", "last_admin")
+
+	// Two who strip or delete each other at the same time: one stays.
+	id, holder := newAdmin(t, c, "holder", usersAdmins)
+	c.Do("PATCH", "/admin/1/permission", `{"users": {"admins": {"write": false}}}`).Want(200)
+	for round := range 10 {
+		otherID, other := newAdmin(t, holder, fmt.Sprint("other", round), usersAdmins)
+		var deleted, stripped *testkit.Answer
+		var both sync.WaitGroup
+		both.Go(func() { deleted = holder.Do("DELETE", path("/admin/%d", otherID), nil) })
+		both.Go(func() {
+			stripped = other.Do("PATCH", path("/admin/%d/permission", id), `{"users": {"admins": {"write": false}}}`)
+		})
+		both.Wait()
+		switch {
+		case deleted.Status == 200 && stripped.Status != 200:
+		case deleted.Status != 200 && stripped.Status == 200:
+			id, holder = otherID, other
+		default:
+			t.Fatalf("deleted: %d %s; stripped: %d %s", deleted.Status, deleted.Text, stripped.Status, stripped.Text)
+		}
+	}
+}
+
+func TestAPIKey(t *testing.T) {
+	t.Parallel()
+	p, c := producttest.Start(t)
+
+	made := testkit.Decode[identity.ShownKey](c.Do("POST", "/auth/key", `{"name": "billing"}`).Want(200))
+	if principal.FormatOf(made.Key) != principal.Issued || made.Owner.URL != "/admin/1" || *made.Owner.Name != "admin" || made.ExpiresAt != nil {
+		t.Fatalf("made %+v", made)
+	}
+	var hash []byte
+	if err := p.Databases[identity.Name].QueryRow(t.Context(), "SELECT hash FROM api_key WHERE id = $1", made.ID).Scan(&hash); err != nil {
+		t.Fatal(err)
+	}
+	if want := principal.KeyHash(made.Key); string(hash) != string(want[:]) {
+		t.Fatal("the key is not stored as its hash")
+	}
+	for _, answer := range []*testkit.Answer{c.Do("GET", path("/auth/key/%d", made.ID), nil), c.Do("GET", "/auth/key", nil),
+		c.Do("PATCH", path("/auth/key/%d", made.ID), `{"name": "renamed"}`)} {
+		if strings.Contains(answer.Want(200).Text, made.Key) || strings.Contains(answer.Text, `"key"`) {
+			t.Fatalf("the key is shown again: %s", answer.Text)
+		}
+	}
+	if current := testkit.Decode[identity.APIKey](c.With(made.Key).Do("GET", "/auth/key/current", nil).Want(200)); current.Name != "renamed" {
+		t.Fatalf("current %+v", current)
+	}
+
+	c.Do("POST", "/auth/key", `{}`).WantErrors("/name", "required")
+	c.Do("PATCH", path("/auth/key/%d", made.ID), `{}`).WantErrors("/name", "required")
+	c.Do("POST", "/auth/key", `{"name": "x", "key": "short", "owner": {"url": "/server/3"}, "expires_at": {"iso_8601": "2020-01-01T00:00:00Z", "unix": 1577836800}}`).
+		WantErrors("/expires_at", "out_of_range", "/key", "too_short", "/owner/url", "invalid")
+	c.Do("POST", "/auth/key", `{"name": "x", "expires_at": {"iso_8601": "2030-01-01T00:00:00Z", "unix": 1}}`).WantErrors("/expires_at", "disagrees")
+	c.Do("POST", "/auth/key", `{"name": "x", "expires_at": {"unix": 1893456000}}`).WantErrors("/expires_at", "type")
+	c.Do("POST", "/auth/key", `{"name": "x", "owner": {"url": "/admin/99"}}`).WantErrors("/owner/url", "not_found")
+	c.Do("POST", "/auth/key", `{"name": "x", "owner": {"url": "/admin/3", "id": 4}}`).WantErrors("/owner/id", "disagrees")
+	c.Do("POST", "/auth/key", map[string]any{"name": "x", "key": made.Key[:len(made.Key)-1] + "!"}).WantErrors("/key", "checksum")
+	c.Do("POST", "/auth/key", map[string]any{"name": "x", "key": made.Key}).WantErrors("/key", "taken")
+
+	c.Do("DELETE", path("/auth/key/%d", made.ID), nil).Want(200)
+	time.Sleep(100 * time.Millisecond)
+	c.With(made.Key).Do("GET", "/auth/key/current", nil).Want(401)
+}
+
+func TestImportedKey(t *testing.T) {
+	t.Parallel()
+	_, c := producttest.Start(t)
+	const value = "a-key-that-another-panel-made-0001"
+	c.With(value).Do("GET", "/auth/key/current", nil).Want(401)
+
+	made := testkit.Decode[identity.ShownKey](c.Do("POST", "/auth/key", map[string]any{"name": "old", "key": value}).Want(200))
+	if made.Key != value {
+		t.Fatalf("made %+v", made)
+	}
+	time.Sleep(100 * time.Millisecond)
+	c.With(value).Do("GET", "/auth/key/current", nil).Want(200)
+
+	const next = "a-key-that-another-panel-made-0002"
+	c.With(next).Do("GET", "/auth/key/current", nil).Want(401)
+	if edited := testkit.Decode[identity.ShownKey](c.Do("PATCH", path("/auth/key/%d", made.ID), map[string]any{"name": "old", "key": next}).Want(200)); edited.Key != next {
+		t.Fatalf("edited %+v", edited)
+	}
+	time.Sleep(100 * time.Millisecond)
+	c.With(value).Do("GET", "/auth/key/current", nil).Want(401)
+	c.With(next).Do("GET", "/auth/key/current", nil).Want(200)
+}
+
+func TestKeyExpires(t *testing.T) {
+	t.Parallel()
+	_, c := producttest.Start(t)
+	at := time.Now().Add(2 * time.Second)
+	expires := map[string]any{"iso_8601": at.UTC().Format(time.RFC3339), "unix": at.Unix()}
+	key := testkit.Decode[identity.ShownKey](c.Do("POST", "/auth/key", map[string]any{"name": "brief", "expires_at": expires}).Want(200))
+	brief := c.With(key.Key)
+	if answer := brief.Do("GET", "/auth/key/current", nil); answer.Status != 200 && time.Now().Before(key.ExpiresAt.Time) {
+		t.Fatalf("answered %d before the key's end", answer.Status)
+	}
+	time.Sleep(time.Until(key.ExpiresAt.Time))
+	brief.Do("GET", "/auth/key/current", nil).Want(401)
+}
+
+// What is revoked stays revoked, and what is granted works: a moment after the answer.
+func TestRevocation(t *testing.T) {
+	t.Parallel()
+	_, c := producttest.Start(t)
+	id, own := newAdmin(t, c, "eve", `{"network": {"switches": {"read": true}}}`)
+	own.Do("GET", "/port-speed", nil).Want(200)
+	own.Do("GET", "/group", nil).Want(403)
+
+	c.Do("PATCH", path("/admin/%d/permission", id), `{"network": {"switches": {"read": false}, "groups": {"read": true}}}`).Want(200)
+	time.Sleep(100 * time.Millisecond)
+	own.Do("GET", "/port-speed", nil).Want(403)
+	own.Do("GET", "/group", nil).Want(200)
+
+	c.Do("DELETE", path("/admin/%d", id), nil).Want(200)
+	time.Sleep(100 * time.Millisecond)
+	own.Do("GET", "/group", nil).Want(401)
+}
+
+func TestBrowserDetails(t *testing.T) {
+	t.Parallel()
+	_, c := producttest.Start(t)
+	if got := c.With("").Do("GET", "/browser-details", nil, "X-Forwarded-For", "192.0.2.1").Want(200).Text; got != `{"ip":"127.0.0.1"}`+"\n" {
+		t.Fatal(got)
+	}
+}

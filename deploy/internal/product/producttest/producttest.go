@@ -1,0 +1,30 @@
+// Package producttest runs the whole product for a test.
+package producttest
+
+import (
+	"log/slog"
+	"testing"
+
+	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/services/identity"
+)
+
+// Start runs the product on a database and a Redis of the test's own. The client has the first admin's key.
+func Start(t testing.TB) (*product.Product, *testkit.Client) {
+	t.Helper()
+	services := make([]testkit.Service, len(product.Services))
+	for i, s := range product.Services {
+		services[i] = testkit.Service{Name: s.Name, Migrations: s.Migrations}
+	}
+	p, err := product.Open(t.Context(), testkit.Databases(t, services...), testkit.Redis(t), slog.New(slog.NewTextHandler(t.Output(), nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	key, made, err := identity.FirstAdmin(t.Context(), p.Databases[identity.Name])
+	if err != nil || !made {
+		t.Fatal(made, err)
+	}
+	return p, testkit.NewClient(t, p.Gateway).With(key.Reveal())
+}

@@ -1,0 +1,364 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/backing"
+	"github.com/ironplane/ironplane/pkg/testkit"
+)
+
+// The test binary is the program, too, when this is set.
+const asProgram = "IRONPLANE_TEST_AS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// running is a standalone process under test.
+type running struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	screen *screen
+	URL    string
+	exited chan error
+}
+
+// screen collects what a process prints.
+type screen struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (s *screen) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(p)
+}
+
+func (s *screen) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
+}
+
+// launch starts the program with an environment of nothing but PATH and what is given.
+func launch(t *testing.T, environment map[string]string, args ...string) *running {
+	t.Helper()
+	given := map[string]string{"PATH": os.Getenv("PATH"), "IRONPLANE_LISTEN": "127.0.0.1:0", asProgram: "yes"}
+	maps.Copy(given, environment)
+	r := &running{t: t, cmd: exec.Command(os.Args[0], args...), screen: &screen{}, exited: make(chan error, 1)}
+	for name, value := range given {
+		r.cmd.Env = append(r.cmd.Env, name+"="+value)
+	}
+	r.cmd.Stdout, r.cmd.Stderr = r.screen, r.screen
+	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := r.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { r.exited <- r.cmd.Wait() }()
+	t.Cleanup(func() {
+		_ = r.cmd.Process.Signal(syscall.SIGTERM)
+		r.exit()
+	})
+	return r
+}
+
+var ready = regexp.MustCompile(`Ironplane is ready at (http://[0-9.:]+)`)
+
+// start launches the program and waits until it serves.
+func start(t *testing.T, environment map[string]string) *running {
+	t.Helper()
+	r := launch(t, environment)
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if found := ready.FindStringSubmatch(r.screen.String()); found != nil {
+			r.URL = found[1]
+			return r
+		}
+		select {
+		case err := <-r.exited:
+			r.exited <- err
+			t.Fatalf("it ended: %v\n%s", err, r.screen)
+		default:
+		}
+	}
+	t.Fatalf("it did not get ready:\n%s", r.screen)
+	return nil
+}
+
+// exit waits for the process' end.
+func (r *running) exit() error {
+	r.t.Helper()
+	select {
+	case err := <-r.exited:
+		r.exited <- err
+		return err
+	case <-time.After(time.Minute):
+		_ = r.cmd.Process.Kill()
+		r.t.Fatalf("it did not end:\n%s", r.screen)
+		return nil
+	}
+}
+
+func (r *running) stop() {
+	r.t.Helper()
+	if err := r.cmd.Process.Signal(os.Interrupt); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := r.exit(); err != nil {
+		r.t.Fatalf("it ended with %v:\n%s", err, r.screen)
+	}
+}
+
+func (r *running) client(key string) *testkit.Client { return testkit.ClientOf(r.t, r.URL).With(key) }
+
+var keyOnScreen = regexp.MustCompile(`(?m)^  (ip_\w+)$`)
+
+func (r *running) key() string {
+	r.t.Helper()
+	var key string
+	for deadline := time.Now().Add(time.Minute); key == "" && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if found := keyOnScreen.FindStringSubmatch(r.screen.String()); found != nil {
+			key = found[1]
+		}
+	}
+	if key == "" {
+		r.t.Fatalf("no key on the screen:\n%s", r.screen)
+	}
+	return key
+}
+
+func TestFromFirstStartToSecond(t *testing.T) {
+	t.Parallel()
+	data := map[string]string{"IRONPLANE_DATA": filepath.Join(t.TempDir(), "data")}
+	first := start(t, data)
+	key := first.key()
+	first.client(key).Do("POST", "/group", `{"name": "Berlin"}`).Want(200)
+
+	curl := regexp.MustCompile(`(?m)^  (curl .*)$`).FindStringSubmatch(first.screen.String())
+	if curl == nil {
+		t.Fatalf("no curl line:\n%s", first.screen)
+	}
+	if _, err := exec.LookPath("curl"); err == nil {
+		pasted, err := exec.Command("sh", "-c", curl[1]).Output()
+		if err != nil || !strings.Contains(string(pasted), `"url":"/admin/1"`) {
+			t.Fatalf("%s: %s %v", curl[1], pasted, err)
+		}
+	}
+	postgres := postmaster(t, data["IRONPLANE_DATA"])
+
+	second := launch(t, data)
+	if err := second.exit(); err == nil || !strings.Contains(second.screen.String(), fmt.Sprint("in use by process ", first.cmd.Process.Pid)) {
+		t.Fatalf("a second start on the folder: %v\n%s", err, second.screen)
+	}
+	taken := launch(t, map[string]string{"IRONPLANE_DATA": t.TempDir(), "IRONPLANE_LISTEN": strings.TrimPrefix(first.URL, "http://")})
+	if err := taken.exit(); err == nil || !strings.Contains(taken.screen.String(), "is taken by another program; set IRONPLANE_LISTEN") {
+		t.Fatalf("a second start on the port: %v\n%s", err, taken.screen)
+	}
+
+	first.stop()
+	if err := syscall.Kill(postgres, 0); err == nil {
+		t.Error("its Postgres goes on")
+	}
+	again := start(t, data)
+	if got := again.client(key).Do("GET", "/group/1", nil).Want(200).Text; !strings.Contains(got, "Berlin") {
+		t.Fatal(got)
+	}
+	if strings.Contains(again.screen.String(), "ip_") {
+		t.Errorf("the key is shown again:\n%s", again.screen)
+	}
+}
+
+func postmaster(t *testing.T, data string) int {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(data, "postgres", "data", "postmaster.pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	pid, err := strconv.Atoi(line)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pid
+}
+
+func TestAdminKey(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "admin.key")
+	environment := map[string]string{"IRONPLANE_DATA": filepath.Join(dir, "data"), "IRONPLANE_ADMIN_KEY_FILE": file}
+
+	none := launch(t, environment, "admin-key")
+	if err := none.exit(); err == nil || !strings.Contains(none.screen.String(), "there is no installation") {
+		t.Fatalf("a key of no installation: %v\n%s", err, none.screen)
+	}
+	r := start(t, environment)
+	info, err := os.Stat(file)
+	for deadline := time.Now().Add(time.Minute); err != nil && time.Now().Before(deadline); info, err = os.Stat(file) {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if err != nil || info.Mode() != 0o600 {
+		t.Fatal(info, err)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.client(strings.TrimSpace(string(text))).Do("GET", "/auth/key/current", nil).Want(200)
+	if strings.Contains(r.screen.String(), "ip_") {
+		t.Errorf("the key is on the screen:\n%s", r.screen)
+	}
+
+	while := launch(t, environment, "admin-key")
+	if err := while.exit(); err != nil {
+		t.Fatalf("%v\n%s", err, while.screen)
+	}
+	r.client(while.key()).Do("GET", "/admin/1", nil).Want(200)
+	r.stop()
+	stopped := launch(t, environment, "admin-key")
+	if err := stopped.exit(); err != nil {
+		t.Fatalf("%v\n%s", err, stopped.screen)
+	}
+	start(t, environment).client(stopped.key()).Do("GET", "/admin/1", nil).Want(200)
+}
+
+// What was answered before a kill -9 is there afterwards, once.
+func TestKilled(t *testing.T) {
+	t.Parallel()
+	data := map[string]string{"IRONPLANE_DATA": filepath.Join(t.TempDir(), "data")}
+	r := start(t, data)
+	key := r.key()
+	answered := map[string]int64{}
+	const rounds = 3
+	for round := range rounds {
+		var mu sync.Mutex
+		var writers sync.WaitGroup
+		var count atomic.Int64
+		for w := range 8 {
+			client := r.client(key)
+			writers.Go(func() {
+				for i := 0; ; i++ {
+					name := fmt.Sprintf("round %d writer %d item %d", round, w, i)
+					answer, err := client.Try("POST", "/port-speed", map[string]any{"name": name, "speed": 1000})
+					if err != nil {
+						return // it is dead
+					}
+					id := answer.Want(200).ID()
+					mu.Lock()
+					answered[name] = id
+					mu.Unlock()
+					count.Add(1)
+				}
+			})
+		}
+		for count.Load() < 100 {
+			time.Sleep(time.Millisecond)
+		}
+		if err := r.cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		writers.Wait()
+		_ = r.exit()
+		r = start(t, data)
+	}
+	found := map[string]int{}
+	ids := map[string]int64{}
+	for _, s := range testkit.Decode[[]struct {
+		ID   int64
+		Name string
+	}](r.client(key).Do("GET", "/port-speed", nil).Want(200)) {
+		found[s.Name]++
+		ids[s.Name] = s.ID
+	}
+	for name, id := range answered {
+		if found[name] != 1 || ids[name] != id {
+			t.Errorf("%s, answered as %d, is there %d times, last as %d", name, id, found[name], ids[name])
+		}
+	}
+	t.Logf("%d answered, %d there", len(answered), len(found))
+}
+
+func TestOtherMajorVersion(t *testing.T) {
+	t.Parallel()
+	data := filepath.Join(t.TempDir(), "data")
+	made := filepath.Join(data, "postgres", "data")
+	if err := os.MkdirAll(made, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(made, "PG_VERSION"), []byte("9.6\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := launch(t, map[string]string{"IRONPLANE_DATA": data})
+	if err := r.exit(); err == nil || !strings.Contains(r.screen.String(), "9.6") {
+		t.Fatalf("%v\n%s", err, r.screen)
+	}
+}
+
+// A database and a Redis that are there already, and no program on PATH.
+func TestGivenBackings(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	dir := t.TempDir()
+	postgres, err := backing.StartPostgres(ctx, backing.PostgresOptions{Dir: filepath.Join(dir, "postgres")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := postgres.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	environment := map[string]string{"IRONPLANE_DATA": filepath.Join(dir, "data"), "DATABASE_URL": postgres.URL("postgres"), "PATH": "/nowhere"}
+	r := start(t, environment)
+	if !strings.Contains(r.screen.String(), "a stand-in inside this process serves instead") {
+		t.Errorf("the stand-in is not announced:\n%s", r.screen)
+	}
+	r.client(r.key()).Do("GET", "/auth/key/current", nil).Want(200)
+	second := launch(t, map[string]string{"IRONPLANE_DATA": filepath.Join(dir, "other"), "DATABASE_URL": postgres.URL("postgres"), "PATH": "/nowhere"})
+	if err := second.exit(); err == nil || !strings.Contains(second.screen.String(), "another standalone runs on this database") {
+		t.Fatalf("a second start on the database: %v\n%s", err, second.screen)
+	}
+
+	wrong := launch(t, map[string]string{"IRONPLANE_DATA": t.TempDir(), "DATABASE_URL": "postgres://user:hunter2@127.0.0.1:1/x"})
+	if err := wrong.exit(); err == nil || strings.Contains(wrong.screen.String(), "hunter2") || !strings.Contains(wrong.screen.String(), "connect to the database") {
+		t.Fatalf("%v\n%s", err, wrong.screen)
+	}
+	for _, bad := range []map[string]string{{"DATABASE_URL": "user=me password=hunter2"}, {"REDIS_URL": "hunter2", "DATABASE_URL": postgres.URL("postgres")}, {"IRONPLANE_LOG_LEVEL": "loud"}} {
+		environment := map[string]string{"IRONPLANE_DATA": t.TempDir()}
+		maps.Copy(environment, bad)
+		r := launch(t, environment)
+		if err := r.exit(); err == nil || strings.Contains(r.screen.String(), "hunter2") {
+			t.Errorf("%v: %v\n%s", slices.Sorted(maps.Keys(bad)), err, r.screen)
+		}
+	}
+}
+
+func TestHelp(t *testing.T) {
+	t.Parallel()
+	for command, want := range map[string]string{"help": "IRONPLANE_LISTEN", "--help": "default: 127.0.0.1:8080", "nonsense": `there is no command "nonsense"`} {
+		r := launch(t, nil, command)
+		if _ = r.exit(); !strings.Contains(r.screen.String(), want) {
+			t.Errorf("%s:\n%s", command, r.screen)
+		}
+	}
+}
