@@ -1,0 +1,345 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+const testKey = "ip_secret"
+
+// faultyAPI is an API that forgets nothing and knows no rules. It stands for the faults of the protocol alone: what
+// the API accepts is tested against the API.
+type faultyAPI struct {
+	mu       sync.Mutex
+	groups   []reference
+	entities []entityAnswer
+	answers  map[string]any // by Idempotency-Key
+	requests []string
+	fault    func(method, path, body string) fault
+}
+
+// fault is how to answer instead. Zero: no fault.
+type fault struct {
+	status  int
+	body    string
+	cut     bool // after having done what was asked
+	instead func()
+}
+
+func (f *faultyAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var body bytes.Buffer
+	body.ReadFrom(r.Body)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.requests = append(f.requests, r.Method+" "+r.URL.Path+" "+body.String())
+	if r.Header.Get("Authorization") != "Bearer "+testKey {
+		w.WriteHeader(http.StatusUnauthorized)
+		return
+	}
+	var wrong fault
+	if f.fault != nil {
+		wrong = f.fault(r.Method, r.URL.Path, body.String())
+	}
+	if wrong.instead != nil {
+		wrong.instead()
+	}
+	if wrong.status != 0 {
+		w.Header().Set("Retry-After", "0")
+		w.WriteHeader(wrong.status)
+		w.Write([]byte(wrong.body))
+		return
+	}
+	answer := f.answer(r, body.Bytes())
+	if wrong.cut {
+		panic(http.ErrAbortHandler)
+	}
+	json.NewEncoder(w).Encode(answer)
+}
+
+func (f *faultyAPI) answer(r *http.Request, body []byte) any {
+	switch r.Method + " " + r.URL.Path {
+	case "GET /group":
+		return append([]reference{}, f.groups...)
+	case "GET /entity":
+		return append([]entityAnswer{}, f.entities...)
+	}
+	key := r.Header.Get("Idempotency-Key")
+	if earlier, ok := f.answers[key]; ok {
+		return earlier
+	}
+	if f.answers == nil {
+		f.answers = map[string]any{}
+	}
+	f.answers[key] = f.make(r.URL.Path, body)
+	return f.answers[key]
+}
+
+func (f *faultyAPI) make(path string, body []byte) any {
+	if path == "/group" {
+		var g reference
+		json.Unmarshal(body, &g)
+		g.ID = int64(len(f.groups) + 1)
+		f.groups = append(f.groups, g)
+		return g
+	}
+	var b entityBody
+	json.Unmarshal(body, &b)
+	e := entityAnswer{Nickname: b.Nickname, VLAN: b.VLAN, Group: f.groups[b.Group.ID-1]}
+	if b.V4 != nil {
+		e.FullIP, e.V4.Gateway, e.V4.SubnetMask = b.V4.Address, b.V4.Gateway, b.V4.SubnetMask
+		if b.V4.RangeEnd != "" {
+			e.FullIP += "-" + b.V4.RangeEnd
+		}
+	}
+	if b.V6 != nil {
+		e.V6Address, e.V6Gateway = b.V6.Address, b.V6.Gateway
+	}
+	f.entities = append(f.entities, e)
+	return e
+}
+
+// posts are the bodies that were sent to path.
+func (f *faultyAPI) posts(path string) []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var bodies []string
+	for _, request := range f.requests {
+		if body, ok := strings.CutPrefix(request, "POST "+path+" "); ok {
+			bodies = append(bodies, body)
+		}
+	}
+	return bodies
+}
+
+// export is a file of which 4 groups and 8 entities are made.
+func export(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "netbox.json")
+	records := []string{
+		rec(modelSite, 1, `"name": "A"`), rec(modelSite, 2, `"name": "B"`), rec(modelVRF, 1, `"name": "Red"`), rec(modelVLAN, 1, `"vid": 100`),
+		rec(modelPrefix, 1, `"prefix": "10.0.0.0/24", "site": 1, "vlan": 1`),
+		rec(modelPrefix, 2, `"prefix": "10.0.0.0/24", "vrf": 1`),
+		rec(modelPrefix, 3, `"prefix": "2001:db8::/64", "site": 2`),
+		rec(modelRange, 1, `"start_address": "10.0.0.10/24", "end_address": "10.0.0.19/24", "description": "pool"`),
+		rec(modelAddress, 1, `"address": "10.0.0.1/24", "role": "vrrp"`),
+		rec(modelAddress, 2, `"address": "10.0.0.2/24", "dns_name": "two.example"`),
+		rec(modelAddress, 3, `"address": "10.0.0.3/24"`),
+		rec(modelAddress, 4, `"address": "198.51.100.4/32"`),
+		rec(modelAddress, 5, `"address": "198.51.100.5/24"`),
+		rec(modelAddress, 6, `"address": "10.0.0.15/24"`),
+		rec(modelTenant, 1, `"name": "T"`),
+	}
+	if err := os.WriteFile(file, []byte("["+strings.Join(records, ",")+"]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+type outcome struct {
+	code           int
+	stdout, stderr string
+}
+
+func importExport(t *testing.T, ctx context.Context, api *faultyAPI, more ...string) outcome {
+	t.Helper()
+	server := httptest.NewServer(api)
+	defer server.Close()
+	var stdout, stderr bytes.Buffer
+	args := append([]string{"netbox", export(t), "--url", server.URL}, more...)
+	getenv := func(name string) string { return map[string]string{"IRONPLANE_KEY": testKey}[name] }
+	code := run(ctx, args, getenv, &stdout, &stderr)
+	if strings.Contains(stdout.String()+stderr.String(), testKey) {
+		t.Errorf("the key is shown:\n%s%s", &stdout, &stderr)
+	}
+	return outcome{code, stdout.String(), stderr.String()}
+}
+
+func (o outcome) expect(t *testing.T, code int, texts ...string) {
+	t.Helper()
+	shown := strings.Join(strings.Fields(o.stdout+o.stderr), " ")
+	for _, text := range texts {
+		if !strings.Contains(shown, text) {
+			t.Errorf("nothing says %q", text)
+		}
+	}
+	if o.code != code {
+		t.Errorf("exit code %d, want %d", o.code, code)
+	}
+	if t.Failed() {
+		t.Logf("%s%s", o.stdout, o.stderr)
+	}
+}
+
+func TestImportMakesWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	api := &faultyAPI{}
+	importExport(t, t.Context(), api, "-v").expect(t, 0,
+		"A (made)", "B (made)", "NetBox: VRF Red (made)", "NetBox: no site (made)",
+		"4 groups, 8 entities 0 8 0 0 0 0",
+		"Made: A: 10.0.0.10-10.0.0.19 mask 255.255.255.0 gateway 10.0.0.1 vlan 100",
+		"Left out: 3", "ipam.ipaddress 6, 10.0.0.15 (10.0.0.10-10.0.0.19, ipam.iprange 1)", "tenancy.tenant 1, T",
+	)
+	expect(t, "groups", api.posts("/group"), []string{
+		`{"name":"A"}`, `{"name":"B"}`, `{"name":"NetBox: VRF Red"}`, `{"name":"NetBox: no site"}`,
+	})
+	bodies := api.posts("/entity")
+	slices.Sort(bodies)
+	expect(t, "entities", bodies, []string{
+		`{"group":{"id":1},"nickname":"pool","vlan":100,"v4":{"address":"10.0.0.10","range_end":"10.0.0.19","gateway":"10.0.0.1","subnet_mask":"255.255.255.0"}}`,
+		`{"group":{"id":1},"nickname":"two.example","vlan":100,"v4":{"address":"10.0.0.2","gateway":"10.0.0.1","subnet_mask":"255.255.255.0"}}`,
+		`{"group":{"id":1},"vlan":100,"v4":{"address":"10.0.0.1","subnet_mask":"255.255.255.0"}}`,
+		`{"group":{"id":1},"vlan":100,"v4":{"address":"10.0.0.3","gateway":"10.0.0.1","subnet_mask":"255.255.255.0"}}`,
+		`{"group":{"id":2},"v6":{"address":"2001:db8::/64"}}`,
+		`{"group":{"id":3},"v4":{"address":"10.0.0.0/24"}}`,
+		`{"group":{"id":4},"v4":{"address":"198.51.100.4"}}`,
+		`{"group":{"id":4},"v4":{"address":"198.51.100.5","subnet_mask":"255.255.255.0"}}`,
+	})
+
+	importExport(t, t.Context(), api).expect(t, 0, "A (there already)", "4 groups, 8 entities 0 0 8 0 0 0")
+	if n := len(api.posts("/group")) + len(api.posts("/entity")); n != 12 {
+		t.Errorf("%d posts in both runs, want the 12 of the first", n)
+	}
+}
+
+func TestImportLeavesWhatIsDifferent(t *testing.T) {
+	t.Parallel()
+	elsewhere := reference{ID: 1, Name: "elsewhere"}
+	api := &faultyAPI{
+		groups: []reference{elsewhere, {ID: 2, Name: "A"}},
+		entities: []entityAnswer{
+			{Group: elsewhere, FullIP: "198.51.100.4"},      // public: the same address
+			{Group: elsewhere, FullIP: "10.0.0.3", VLAN: 7}, // private: another one
+			{Group: reference{ID: 2, Name: "A"}, FullIP: "10.0.0.2", Nickname: "renamed"},
+			{Group: reference{ID: 2, Name: "A"}, Nickname: "not an address"},
+		},
+	}
+	importExport(t, t.Context(), api, "--verbose").expect(t, 0, "4 groups, 8 entities 0 6 0 2 0 0",
+		"198.51.100.4 (ipam.ipaddress 4): group is elsewhere, planned is NetBox: no site",
+		"nickname is renamed, planned is two.example, vlan is none, planned is 100, gateway is none, planned is 10.0.0.1, subnet_mask is none",
+	)
+}
+
+func TestImportLeavesOutWhatIsRefused(t *testing.T) {
+	t.Parallel()
+	api := &faultyAPI{fault: func(method, path, body string) fault {
+		switch {
+		case method == http.MethodPost && strings.Contains(body, `"10.0.0.2"`):
+			return fault{status: 422, body: `{"title":"Unprocessable Entity","errors":[{"pointer":"/v4/address","code":"overlap","message":"overlaps entity 5"}]}`}
+		case path == "/group" && strings.Contains(body, "Red"):
+			return fault{status: 422, body: `{"title":"Unprocessable Entity","detail":"No such colour."}`}
+		}
+		return fault{}
+	}}
+	importExport(t, t.Context(), api).expect(t, 0, "4 groups, 8 entities 0 6 0 0 2 0",
+		"1 refused by the API: overlap ipam.ipaddress 2, A: 10.0.0.2 (/v4/address overlaps entity 5)",
+		"Group NetBox: VRF Red was refused: No such colour.", "its group NetBox: VRF Red was refused",
+	)
+}
+
+func TestImportWaitsWhenPutOff(t *testing.T) {
+	t.Parallel()
+	n := 0
+	api := &faultyAPI{fault: func(string, string, string) fault {
+		n++
+		return fault{status: []int{0, 429, 503}[n%3]}
+	}}
+	importExport(t, t.Context(), api).expect(t, 0, "4 groups, 8 entities 0 8 0 0 0 0")
+	if len(api.entities) != 8 || len(api.groups) != 4 {
+		t.Errorf("%d groups and %d entities stand", len(api.groups), len(api.entities))
+	}
+}
+
+func TestImportStopsAtAFault(t *testing.T) {
+	t.Parallel()
+	broken := true
+	api := &faultyAPI{fault: func(method, _, body string) fault {
+		if broken && method == http.MethodPost && strings.Contains(body, `"10.0.0.2"`) {
+			return fault{status: 500, body: `{"title":"Internal Server Error","detail":"Logged.","request_id":"r-1"}`}
+		}
+		return fault{}
+	}}
+	first := importExport(t, t.Context(), api)
+	first.expect(t, 1, "import: stopped after making 4 groups", "10.0.0.2 in group A", "500 Internal Server Error: Logged. (request r-1)",
+		"Unclear whether it was made: A: 10.0.0.2")
+	broken = false
+	importExport(t, t.Context(), api).expect(t, 0)
+	if len(api.entities) != 8 {
+		t.Errorf("%d entities stand after the second run", len(api.entities))
+	}
+}
+
+func TestImportLooksAgainAfterACut(t *testing.T) {
+	t.Parallel()
+	api := &faultyAPI{fault: func(method, _, body string) fault {
+		return fault{cut: method == http.MethodPost && strings.Contains(body, `"2001:db8::/64"`)}
+	}}
+	first := importExport(t, t.Context(), api)
+	first.expect(t, 1, "stopped after making 4 groups")
+	if strings.Contains(first.stdout, "Unclear") {
+		t.Errorf("it is clear that all was made:\n%s%s", first.stdout, first.stderr)
+	}
+	importExport(t, t.Context(), api).expect(t, 0)
+	if len(api.entities) != 8 {
+		t.Errorf("%d entities stand after the second run", len(api.entities))
+	}
+}
+
+func TestImportEndsBetweenRequests(t *testing.T) {
+	t.Parallel()
+	ctx, interrupt := context.WithCancel(t.Context())
+	api := &faultyAPI{fault: func(method, path, _ string) fault {
+		if method == http.MethodPost && path == "/entity" {
+			return fault{instead: interrupt}
+		}
+		return fault{}
+	}}
+	first := importExport(t, ctx, api)
+	first.expect(t, 1, "stopped after making 4 groups", "context canceled")
+	stand := len(api.entities)
+	if stand == 0 || stand > workers {
+		t.Errorf("%d entities stand", stand)
+	}
+	first.expect(t, 1, fmt.Sprintf("4 groups, 8 entities %d %d 0 0 0 0", 8-stand, stand))
+	importExport(t, t.Context(), api).expect(t, 0, fmt.Sprintf("4 groups, 8 entities 0 %d %d 0 0 0", 8-stand, stand))
+}
+
+func TestImportNeedsAKeyThatIsKnown(t *testing.T) {
+	t.Parallel()
+	importExport(t, t.Context(), &faultyAPI{}, "--key", "ip_other").expect(t, 1, "list group: 401 Unauthorized")
+	keyFile := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(keyFile, []byte(testKey+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	importExport(t, t.Context(), &faultyAPI{}, "--key-file", keyFile).expect(t, 0)
+	importExport(t, t.Context(), &faultyAPI{}, "--key-file", keyFile, "--key", testKey).expect(t, 1, "key-file")
+	importExport(t, t.Context(), &faultyAPI{}, "--key-file", keyFile+"s").expect(t, 1, "no such file")
+
+	var stderr bytes.Buffer
+	if code := run(t.Context(), []string{"netbox", export(t)}, func(string) string { return "" }, io.Discard, &stderr); code != 1 {
+		t.Errorf("exit code %d without a key", code)
+	}
+	outcome{1, "", stderr.String()}.expect(t, 1, "no API key")
+}
+
+func TestDryRunAsksNobody(t *testing.T) {
+	t.Parallel()
+	api := &faultyAPI{}
+	importExport(t, t.Context(), api, "--dry-run", "-v").expect(t, 0,
+		"GROUP RANGES ADDRESSES PREFIXES A 1 3 0 B 0 0 1 NetBox: VRF Red 0 0 1 NetBox: no site 0 2 0",
+		"4 groups, 8 entities 1 5 2", "A: 10.0.0.2 mask 255.255.255.0 gateway 10.0.0.1 vlan 100 \"two.example\"", "Left out: 3",
+	)
+	if len(api.requests) != 0 {
+		t.Errorf("asked %v", api.requests)
+	}
+}

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"net/netip"
+	"strings"
+
+	"go4.org/netipx"
+)
+
+// privateSpace is what every group may hold for itself (RFC 1918, RFC 6598, ULA). All other addresses stand once in
+// an installation.
+var privateSpace = []netip.Prefix{
+	netip.MustParsePrefix("10.0.0.0/8"),
+	netip.MustParsePrefix("172.16.0.0/12"),
+	netip.MustParsePrefix("192.168.0.0/16"),
+	netip.MustParsePrefix("100.64.0.0/10"),
+	netip.MustParsePrefix("fc00::/7"),
+}
+
+func isPrivate(s netipx.IPRange) bool {
+	for _, p := range privateSpace {
+		if p.Contains(s.From()) {
+			return p.Contains(s.To())
+		}
+	}
+	return false
+}
+
+// straddles tells whether s is neither all private nor all public.
+func straddles(s netipx.IPRange) bool {
+	for _, p := range privateSpace {
+		if s.Overlaps(netipx.RangeOfPrefix(p)) {
+			return !isPrivate(s)
+		}
+	}
+	return false
+}
+
+func single(a netip.Addr) netipx.IPRange { return netipx.IPRangeFrom(a, a) }
+
+func isSingle(s netipx.IPRange) bool { return s.From() == s.To() }
+
+func covers(outer, inner netipx.IPRange) bool {
+	return outer.Contains(inner.From()) && outer.Contains(inner.To())
+}
+
+// parseSpan reads what the API writes: an address, first and last joined by a dash, or a prefix.
+func parseSpan(text string) (netipx.IPRange, bool) {
+	switch {
+	case strings.Contains(text, "/"):
+		p, err := netip.ParsePrefix(text)
+		return netipx.RangeOfPrefix(p), err == nil
+	case strings.Contains(text, "-"):
+		r, err := netipx.ParseIPRange(text)
+		return r, err == nil
+	default:
+		a, err := netip.ParseAddr(text)
+		return single(a), err == nil
+	}
+}

@@ -1,0 +1,336 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"go4.org/netipx"
+)
+
+// workers is how many entities are sent at a time.
+const workers = 4
+
+// state is what became of a planned group or entity.
+type state int
+
+const (
+	untried   state = iota
+	made            // by this run
+	there           // before this run, as planned
+	different       // there before this run and not as planned: left as it is
+	refused         // by the API
+	unclear         // sent, and no answer says whether it was made
+)
+
+type result struct {
+	state  state
+	code   string // of refused: what kind of refusal
+	detail string // of refused and different: in words
+}
+
+// transfer is one run of a plan against the API. It makes what is not there, and changes nothing that is.
+type transfer struct {
+	api      *client
+	plan     Plan
+	progress *progress
+	groups   []result // as plan.Groups
+	entities []result // as plan.Entities
+	groupIDs map[string]int64
+	// id makes the Idempotency-Keys those of this run: an earlier run's would bring back its answers, for things
+	// that may have been deleted since.
+	id string
+}
+
+func newTransfer(api *client, plan Plan, progress *progress) *transfer {
+	return &transfer{
+		api: api, plan: plan, progress: progress,
+		groups: make([]result, len(plan.Groups)), entities: make([]result, len(plan.Entities)),
+		groupIDs: map[string]int64{}, id: rand.Text(),
+	}
+}
+
+// run returns an error where the import had to stop. What was done until then stands in the results.
+func (t *transfer) run(ctx context.Context) error {
+	if err := t.findGroups(ctx); err != nil {
+		return err
+	}
+	if err := t.makeGroups(ctx); err != nil {
+		return err
+	}
+	t.progress.begin("looking for what is there", 0)
+	err := t.findEntities(ctx, func(i int, found entityAnswer) {
+		t.entities[i] = t.plan.Entities[i].compare(found)
+	})
+	if err != nil {
+		return err
+	}
+	return t.makeEntities(ctx)
+}
+
+type reference struct {
+	ID   int64  `json:"id"`
+	Name string `json:"name,omitempty"`
+}
+
+func (t *transfer) findGroups(ctx context.Context) error {
+	planned := map[string]int{}
+	for i, name := range t.plan.Groups {
+		planned[name] = i
+	}
+	return list(ctx, t.api, "group", func(g reference) {
+		if i, ok := planned[g.Name]; ok {
+			t.groups[i].state = there
+			t.groupIDs[g.Name] = g.ID
+		}
+	})
+}
+
+func (t *transfer) makeGroups(ctx context.Context) error {
+	t.progress.begin("making groups", len(t.plan.Groups))
+	for i, name := range t.plan.Groups {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		t.progress.step()
+		if t.groups[i].state == there {
+			continue
+		}
+		var g reference
+		err := t.api.create(ctx, "group", t.idempotencyKey("group", i), map[string]string{"name": name}, &g)
+		if t.groups[i], err = judge(err); err != nil {
+			return fmt.Errorf("make group %s: %w", name, err)
+		}
+		if t.groups[i].state == made {
+			t.groupIDs[name] = g.ID
+		}
+	}
+	return nil
+}
+
+// judge tells what a create came to. It hands back an error after which the import cannot go on.
+func judge(err error) (result, error) {
+	if err == nil {
+		return result{state: made}, nil
+	}
+	if p, answered := errors.AsType[*problem](err); answered && p.Status == http.StatusUnprocessableEntity {
+		return result{state: refused, code: p.code(), detail: p.reason()}, nil
+	}
+	if errors.Is(err, errUnclear) {
+		return result{state: unclear}, err
+	}
+	return result{}, err
+}
+
+func (t *transfer) idempotencyKey(kind string, i int) string {
+	return t.id + "-" + kind + "-" + strconv.Itoa(i)
+}
+
+// place is what tells entities apart: private space stands once in a group, all other once in the installation, for
+// which the group is 0.
+type place struct {
+	group int64
+	span  netipx.IPRange
+}
+
+func placeOf(group int64, span netipx.IPRange) place {
+	if !isPrivate(span) {
+		group = 0
+	}
+	return place{group, span}
+}
+
+type entityAnswer struct {
+	Nickname  string    `json:"nickname"`
+	VLAN      int       `json:"vlan"`
+	Group     reference `json:"group"`
+	FullIP    string    `json:"full_ip"`
+	V6Address string    `json:"v6_address"`
+	V6Gateway string    `json:"v6_gateway"`
+	V4        struct {
+		Gateway    string `json:"gateway"`
+		SubnetMask string `json:"subnet_mask"`
+	} `json:"v4"`
+}
+
+// findEntities reports those of the plan's entities whose space the API holds as it is planned.
+func (t *transfer) findEntities(ctx context.Context, found func(i int, e entityAnswer)) error {
+	planned := map[place]int{}
+	for i, e := range t.plan.Entities {
+		if group, ok := t.groupIDs[e.Group]; ok {
+			planned[placeOf(group, e.Span)] = i
+		}
+	}
+	return list(ctx, t.api, "entity", func(e entityAnswer) {
+		for _, text := range []string{e.FullIP, e.V6Address} {
+			span, ok := parseSpan(text)
+			if !ok {
+				continue
+			}
+			if i, ok := planned[placeOf(e.Group.ID, span)]; ok {
+				found(i, e)
+			}
+		}
+	})
+}
+
+// compare says how the entity that is there differs from this one. A gateway or mask that NetBox says nothing of is
+// no difference.
+func (e Entity) compare(found entityAnswer) result {
+	var differences []string
+	note := func(member, is, planned string) {
+		if is != planned {
+			differences = append(differences, fmt.Sprintf("%s is %s, planned is %s", member, cmp.Or(is, "none"), cmp.Or(planned, "none")))
+		}
+	}
+	note("group", found.Group.Name, e.Group)
+	note("nickname", found.Nickname, e.Nickname)
+	note("vlan", vlanText(found.VLAN), vlanText(e.VLAN))
+	gateway := found.V6Gateway
+	if e.Span.From().Is4() {
+		gateway = found.V4.Gateway
+	}
+	if e.Gateway.IsValid() {
+		note("gateway", gateway, e.Gateway.String())
+	}
+	if mask := e.subnetMask(); mask != "" {
+		note("subnet_mask", found.V4.SubnetMask, mask)
+	}
+	if differences == nil {
+		return result{state: there}
+	}
+	return result{state: different, detail: strings.Join(differences, ", ")}
+}
+
+func vlanText(vlan int) string {
+	if vlan == 0 {
+		return ""
+	}
+	return strconv.Itoa(vlan)
+}
+
+// makeEntities makes those that are not there. After the first error it sends no more, and waits for what is under way.
+func (t *transfer) makeEntities(ctx context.Context) error {
+	t.progress.begin("making entities", len(t.plan.Entities))
+	going, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	next := make(chan int)
+	var working sync.WaitGroup
+	for range workers {
+		working.Go(func() {
+			for i := range next {
+				if err := t.makeEntity(going, i); err != nil {
+					stop(err)
+				}
+			}
+		})
+	}
+	for i := range t.plan.Entities {
+		t.progress.step()
+		if t.entities[i].state != untried {
+			continue
+		}
+		select {
+		case next <- i:
+		case <-going.Done():
+		}
+		if going.Err() != nil {
+			break
+		}
+	}
+	close(next)
+	if going.Err() != nil {
+		t.progress.begin("finishing what is under way", 0)
+	}
+	working.Wait()
+	if going.Err() == nil {
+		return nil
+	}
+	return errors.Join(context.Cause(going), t.lookAgain(ctx))
+}
+
+func (t *transfer) makeEntity(ctx context.Context, i int) error {
+	e := t.plan.Entities[i]
+	group, ok := t.groupIDs[e.Group]
+	if !ok {
+		t.entities[i] = result{state: refused, code: "group", detail: "its group " + e.Group + " was refused"}
+		return nil
+	}
+	err := t.api.create(ctx, "entity", t.idempotencyKey("entity", i), e.body(group), &reference{})
+	if err != nil && err == context.Cause(ctx) {
+		return nil // it was not sent: another one's fault stopped the import, and says nothing of this one
+	}
+	if t.entities[i], err = judge(err); err != nil {
+		return fmt.Errorf("make entity %s in group %s: %w", e.Address(), e.Group, err)
+	}
+	return nil
+}
+
+// lookAgain finds out which of the unclear entities were made.
+func (t *transfer) lookAgain(ctx context.Context) error {
+	isUnclear := func(r result) bool { return r.state == unclear }
+	if ctx.Err() != nil || !slices.ContainsFunc(t.entities, isUnclear) {
+		return nil
+	}
+	return t.findEntities(ctx, func(i int, _ entityAnswer) {
+		if t.entities[i].state == unclear {
+			t.entities[i].state = made
+		}
+	})
+}
+
+type entityBody struct {
+	Group    reference `json:"group"`
+	Nickname string    `json:"nickname,omitempty"`
+	VLAN     int       `json:"vlan,omitempty"`
+	V4       *v4Body   `json:"v4,omitempty"`
+	V6       *v6Body   `json:"v6,omitempty"`
+}
+
+type v4Body struct {
+	Address    string `json:"address"`
+	RangeEnd   string `json:"range_end,omitempty"`
+	Gateway    string `json:"gateway,omitempty"`
+	SubnetMask string `json:"subnet_mask,omitempty"`
+}
+
+type v6Body struct {
+	Address string `json:"address"`
+	Gateway string `json:"gateway,omitempty"`
+}
+
+func (e Entity) body(group int64) entityBody {
+	body := entityBody{Group: reference{ID: group}, Nickname: e.Nickname, VLAN: e.VLAN}
+	gateway := ""
+	if e.Gateway.IsValid() {
+		gateway = e.Gateway.String()
+	}
+	switch {
+	case e.Span.From().Is6():
+		body.V6 = &v6Body{Address: e.Address(), Gateway: gateway}
+	case e.IsPrefix || isSingle(e.Span):
+		body.V4 = &v4Body{Address: e.Address(), Gateway: gateway, SubnetMask: e.subnetMask()}
+	default:
+		body.V4 = &v4Body{
+			Address: e.Span.From().String(), RangeEnd: e.Span.To().String(),
+			Gateway: gateway, SubnetMask: e.subnetMask(),
+		}
+	}
+	return body
+}
+
+// subnetMask is empty for IPv6, whose entities have none, and where the subnet is not known.
+func (e Entity) subnetMask() string {
+	if !e.Subnet.IsValid() || e.Subnet.Addr().Is6() {
+		return ""
+	}
+	return net.IP(net.CIDRMask(e.Subnet.Bits(), 32)).String()
+}
