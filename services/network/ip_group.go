@@ -53,7 +53,11 @@ func deleteIPGroup(ctx context.Context, tx *pg.Tx, group *IPGroup) error {
 		if err != nil {
 			return fmt.Errorf("find an entity of the group: %w", err)
 		}
-		return fault.New(fault.Conflict, "IP group %d is in use: it has %d IP entities, the first is IP entity %d (%s).", group.ID, n, first.ID, first.Name)
+		users := fmt.Sprintf("IP entity %d (%s)", first.ID, first.Name)
+		if n > 1 {
+			users += fmt.Sprintf(" and %d more", n-1)
+		}
+		return fault.New(fault.Conflict, "IP group %d is in use by %s.", group.ID, users)
 	}
 	_, err := tx.Exec(ctx, "DELETE FROM ip_group WHERE id = $1", group.ID)
 	return err
