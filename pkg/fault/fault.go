@@ -24,6 +24,7 @@ const (
 	NotFound         Kind = http.StatusNotFound
 	MethodNotAllowed Kind = http.StatusMethodNotAllowed
 	Conflict         Kind = http.StatusConflict
+	Stale            Kind = http.StatusPreconditionFailed
 	TooLarge         Kind = http.StatusRequestEntityTooLarge
 	UnsupportedMedia Kind = http.StatusUnsupportedMediaType
 	Invalid          Kind = http.StatusUnprocessableEntity

@@ -10,7 +10,8 @@ import (
 
 // columns are the members of a struct that stand in the database: those with a tag `db:"column"`, and those of
 // structs within it whose tag ends in an underscore, `db:"group_"`, which is then the prefix of their columns. A
-// pointer to such a struct stays nil where all its columns are NULL.
+// pointer to such a struct stays nil where all its columns are NULL. The members of an embedded struct count as the
+// struct's own.
 type columns struct {
 	names   []string
 	members []columnMember
@@ -33,11 +34,15 @@ func columnsOf(t reflect.Type) *columns {
 func (c *columns) add(t reflect.Type, prefix string, at []int, optional bool) {
 	for i := range t.NumField() {
 		field := t.Field(i)
+		index := append(append([]int(nil), at...), i)
+		if field.Anonymous {
+			c.add(field.Type, prefix, index, optional)
+			continue
+		}
 		tag, ok := field.Tag.Lookup("db")
 		if !ok {
 			continue
 		}
-		index := append(append([]int(nil), at...), i)
 		if !strings.HasSuffix(tag, "_") {
 			c.names = append(c.names, prefix+tag)
 			c.members = append(c.members, columnMember{index, optional})
@@ -49,6 +54,16 @@ func (c *columns) add(t reflect.Type, prefix string, at []int, optional bool) {
 		}
 		c.add(inner, prefix+tag, index, optional || pointer)
 	}
+}
+
+// member is the one of this column, or nil.
+func (c *columns) member(column string) *columnMember {
+	for i, name := range c.names {
+		if name == column {
+			return &c.members[i]
+		}
+	}
+	return nil
 }
 
 // list is the columns for a statement.

@@ -3,20 +3,17 @@ package pg
 import (
 	"context"
 	"fmt"
-	"iter"
 	"reflect"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
 )
 
-// batch is how many rows a list reads at a time. Between two batches it holds no connection and no snapshot.
-const batch = 500
-
 // View reads values of V from a table or SQL view that has a column for each member with a db tag, and the
 // column id.
 type View[V any] struct {
 	columns *columns
+	name    string
 	from    string
 	id      []int
 }
@@ -24,7 +21,8 @@ type View[V any] struct {
 // NewView makes the view of a table or SQL view. It panics where V cannot be one, which is at start-up.
 func NewView[V any](name string) *View[V] {
 	c := columnsOf(reflect.TypeFor[V]())
-	v := &View[V]{columns: c, from: "SELECT " + c.list() + " FROM " + pgx.Identifier{name}.Sanitize()}
+	name = pgx.Identifier{name}.Sanitize()
+	v := &View[V]{columns: c, name: name, from: "SELECT " + c.list() + " FROM " + name}
 	for i, column := range c.names {
 		if column == "id" {
 			v.id = c.members[i].index
@@ -46,45 +44,6 @@ func (v *View[V]) One(ctx context.Context, q Querier, condition string, args ...
 // Get reads the row of this id.
 func (v *View[V]) Get(ctx context.Context, q Querier, id int64) (V, error) {
 	return v.One(ctx, q, "id = $1", id)
-}
-
-// Each reads all rows of which the condition is true in the order of their ids, a batch at a time: each row that
-// is there throughout comes once, and no snapshot is held while a slow caller reads.
-func (v *View[V]) Each(ctx context.Context, q Querier, condition string, args ...any) iter.Seq2[V, error] {
-	after := len(args) + 1
-	sql := fmt.Sprintf("%s WHERE (%s) AND id > $%d ORDER BY id LIMIT %d", v.from, condition, after, batch)
-	return func(yield func(V, error) bool) {
-		last := int64(-1)
-		for {
-			values, err := v.collect(ctx, q, sql, append(args[:len(args):len(args)], last))
-			if err != nil {
-				var none V
-				yield(none, err)
-				return
-			}
-			for i := range values {
-				if !yield(values[i], nil) {
-					return
-				}
-			}
-			if len(values) < batch {
-				return
-			}
-			last = reflect.ValueOf(&values[batch-1]).Elem().FieldByIndex(v.id).Int()
-		}
-	}
-}
-
-func (v *View[V]) collect(ctx context.Context, q Querier, sql string, args []any) ([]V, error) {
-	rows, err := q.Query(ctx, sql, args...)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (V, error) {
-		var value V
-		err := v.columns.scan(row, reflect.ValueOf(&value).Elem())
-		return value, err
-	})
 }
 
 // Table writes values of B to a table that has a column for each member with a db tag, and the columns id and

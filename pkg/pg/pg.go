@@ -99,6 +99,15 @@ func (tx *Tx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	return tx.tx.QueryRow(ctx, sql, args...)
 }
 
+// TryLock is Lock for who does not wait: it tells whether the lock was free.
+func (tx *Tx) TryLock(ctx context.Context, name string, number int64) (free bool, err error) {
+	err = tx.QueryRow(ctx, "SELECT pg_try_advisory_xact_lock(hashtextextended($1, $2))", name, number).Scan(&free)
+	if err != nil {
+		return false, fmt.Errorf("try to lock %s: %w", name, err)
+	}
+	return free, nil
+}
+
 // Lock holds others off until the transaction ends who lock the same name and number. Whoever takes several takes
 // them in ascending order.
 func (tx *Tx) Lock(ctx context.Context, name string, number int64) error {

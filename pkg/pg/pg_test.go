@@ -221,7 +221,7 @@ func TestMapper(t *testing.T) {
 	}
 	var last int64
 	count := 0
-	for v, err := range view.Each(t.Context(), db, "length(name) > $1", 0) {
+	for v, err := range view.List(t.Context(), db, pg.Listing{Where: []pg.Condition{{SQL: "length(name) > $1", Args: []any{0}}}}) {
 		if err != nil || v.ID <= last || (v.Part == nil) != (v.ID == first) {
 			t.Fatal(v, err)
 		}

@@ -18,6 +18,7 @@ import (
 //	min:"1"              the smallest number
 //	also:"port limit"    other spellings, at the top of the body
 //	example, doc         what the API document shows
+//	ext:"true"           it is not in the documented API, but an addition to it
 //
 // A member of pointer type is optional: null clears it, and so does the empty string. A null on any other member
 // that is not required sets its zero value.
@@ -113,14 +114,15 @@ type shapeMember struct {
 
 // leaf is a member that holds a value.
 type leaf struct {
-	pointer  string
-	index    []int
-	kind     *kind
-	optional bool // a pointer in B
-	required occasion
-	rules    rules
-	doc      string
-	example  string
+	pointer   string
+	index     []int
+	kind      *kind
+	optional  bool // a pointer in B
+	required  occasion
+	rules     rules
+	doc       string
+	example   string
+	extension bool // not in the documented API
 }
 
 type decoding struct {
@@ -260,7 +262,7 @@ func (p *bodyPlan) add(to *shape, t reflect.Type, at []int, pointer string) {
 }
 
 func newLeaf(field reflect.StructField, index []int, pointer string) *leaf {
-	l := &leaf{pointer: pointer, index: index, doc: field.Tag.Get("doc"), example: field.Tag.Get("example")}
+	l := &leaf{pointer: pointer, index: index, doc: field.Tag.Get("doc"), example: field.Tag.Get("example"), extension: field.Tag.Get("ext") == "true"}
 	t := field.Type
 	if t.Kind() == reflect.Pointer {
 		l.optional, t = true, t.Elem()

@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -99,6 +100,22 @@ func methods(on map[string]*operation, db *pg.DB, log *slog.Logger) http.Handler
 }
 
 func serve(o *operation, db *pg.DB, log *slog.Logger) http.Handler {
+	own := exchanging(o, &o.alternative, db, log)
+	if o.csv == nil {
+		return own
+	}
+	csv := exchanging(o, o.csv, db, log)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if mediaType(r) == csvType {
+			csv.ServeHTTP(w, r)
+		} else {
+			own.ServeHTTP(w, r)
+		}
+	})
+}
+
+// exchanging serves an operation with one type of body, by go-kit's server.
+func exchanging(o *operation, body *alternative, db *pg.DB, log *slog.Logger) http.Handler {
 	access := principal.Write
 	if o.Method == http.MethodGet {
 		access = principal.Read
@@ -107,33 +124,35 @@ func serve(o *operation, db *pg.DB, log *slog.Logger) http.Handler {
 		if err := o.Guard.Check(principal.From(ctx), access, guardedID(o, r)); err != nil {
 			return nil, err
 		}
-		connection := ctx.Value(exchangeKey{}).(exchange).connection
-		_ = connection.SetReadDeadline(time.Now().Add(progress)) // where there is a connection
-		defer func() { _ = connection.SetReadDeadline(time.Time{}) }()
-		return o.decode(r)
+		return body.decode(r)
 	}
 	refuse := func(ctx context.Context, err error, w http.ResponseWriter) {
-		WriteError(w, ctx.Value(exchangeKey{}).(exchange).request, log, err)
+		WriteError(w, exchangeOf(ctx).request, log, err)
 	}
-	kit := kithttp.NewServer(explained(o.endpoint(db)), decode, write, kithttp.ServerErrorEncoder(refuse))
+	kit := kithttp.NewServer(explained(body.endpoint(db)), decode, write, kithttp.ServerErrorEncoder(refuse))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx := context.WithValue(r.Context(), exchangeKey{}, exchange{r, http.NewResponseController(w)})
+		ctx := r.Context()
 		if !o.list {
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithTimeout(ctx, answerTime)
 			defer cancel()
 		}
-		kit.ServeHTTP(w, r.WithContext(ctx))
+		e := &exchange{connection: http.NewResponseController(w)}
+		e.request = r.WithContext(context.WithValue(ctx, exchangeKey{}, e))
+		kit.ServeHTTP(w, e.request)
 	})
 }
 
-// exchange is what go-kit does not hand to its decoder and its error encoder.
+// exchange is what go-kit does not hand to its decoder, its endpoint and its error encoder.
 type exchange struct {
 	request    *http.Request
 	connection *http.ResponseController
+	body       []byte // as it was read
 }
 
 type exchangeKey struct{}
+
+func exchangeOf(ctx context.Context) *exchange { return ctx.Value(exchangeKey{}).(*exchange) }
 
 // explained says in a fault's words what the database refused.
 func explained(next endpoint.Endpoint) endpoint.Endpoint {
@@ -153,48 +172,82 @@ func guardedID(o *operation, r *http.Request) int64 {
 }
 
 func write(_ context.Context, w http.ResponseWriter, response any) error {
-	w.Header().Set("Content-Type", "application/json")
-	if found, ok := response.(items); ok {
+	if found, ok := response.(*items); ok {
 		return writeItems(w, found)
 	}
-	_, err := w.Write(response.(reply))
-	if err != nil {
+	answer := response.(*reply)
+	maps.Copy(w.Header(), answer.header)
+	if _, err := w.Write(answer.body); err != nil {
 		panic(http.ErrAbortHandler)
 	}
 	return nil
 }
 
+// rowWriter writes a list's items in one format.
+type rowWriter interface {
+	write(item any) error
+	end() error // what stands behind the last item; it flushes nothing
+}
+
 // writeItems streams a list. It fails with an error only before the first byte; after that it aborts the
 // connection, so that a list that is cut short does not look complete.
-func writeItems(w http.ResponseWriter, found items) error {
+func writeItems(w http.ResponseWriter, found *items) error {
 	out := bufio.NewWriterSize(deadlined{w, http.NewResponseController(w)}, 32<<10)
-	between := byte('[')
-	for item, err := range found {
-		var text []byte
+	var rows rowWriter = &jsonRows{out: out, between: '['}
+	contentType := "application/json"
+	if found.csv != nil {
+		rows, contentType = newCSVRows(out, found.csv), csvType+"; charset=utf-8; header=present"
+	}
+	begun := false
+	begin := func() {
+		if !begun {
+			maps.Copy(w.Header(), found.header)
+			w.Header().Set("Content-Type", contentType)
+			begun = true
+		}
+	}
+	for item, err := range found.rows {
+		if err != nil && !begun {
+			return pg.Explain(err)
+		}
+		begin()
 		if err == nil {
-			text, err = json.Marshal(item)
+			err = rows.write(item)
 		}
-		if err != nil {
-			if between == '[' {
-				return pg.Explain(err)
-			}
-			panic(http.ErrAbortHandler)
-		}
-		_ = out.WriteByte(between) // its errors stick, and show in Flush
-		_, err = out.Write(text)
 		if err != nil {
 			panic(http.ErrAbortHandler)
 		}
-		between = ','
 	}
-	if between == '[' {
-		_ = out.WriteByte('[')
-	}
-	_, _ = out.WriteString("]\n")
-	if out.Flush() != nil {
+	begin()
+	if rows.end() != nil || out.Flush() != nil {
 		panic(http.ErrAbortHandler)
 	}
 	return nil
+}
+
+// jsonRows writes an array.
+type jsonRows struct {
+	out     *bufio.Writer
+	between byte // what stands before the next item
+}
+
+func (j *jsonRows) write(item any) error {
+	text, err := json.Marshal(item)
+	if err != nil {
+		return err
+	}
+	_ = j.out.WriteByte(j.between) // its errors stick
+	j.between = ','
+	_, err = j.out.Write(text)
+	return err
+}
+
+func (j *jsonRows) end() error {
+	if j.between == '[' {
+		_ = j.out.WriteByte('[')
+	}
+	_, err := j.out.WriteString("]\n")
+	return err
 }
 
 // deadlined gives up on a caller who takes nothing for a while.

@@ -60,10 +60,71 @@ func NewDocument() *OpenAPI {
 		"Timestamp": {"type": "object", "required": []string{"iso_8601", "unix"}, "properties": schema{
 			"iso_8601": schema{"type": "string", "format": "date-time"}, "unix": schema{"type": "integer", "format": "int64"}}},
 	}
-	d.Components.Schemas["Problem"] = d.response(reflect.TypeFor[Problem]())
+	d.response(reflect.TypeFor[Problem]())
 	content := schema{"application/json": schema{"schema": component("Problem")}, "application/problem+json": schema{"schema": component("Problem")}}
-	d.Components.Responses = map[string]schema{"Problem": {"description": "What went wrong.", "content": content}}
+	d.Components.Responses = map[string]schema{}
+	for status, description := range refusals {
+		response := schema{"description": description, "content": content}
+		if headers := refusalHeaders[status]; headers != nil {
+			response["headers"] = headers
+		}
+		d.Components.Responses[strconv.Itoa(status)] = response
+	}
 	return d
+}
+
+// refusals are the statuses of errors, and when they come.
+var refusals = map[int]string{
+	400: "The body is not JSON, or a query parameter is unknown or wrong.",
+	401: "No key, or one that is unknown, expired or revoked.",
+	403: "The key lacks a permission, which detail names.",
+	404: "No such path or item, or one that this key may not know of.",
+	405: "The path has other methods.",
+	409: "Still in use; or the Idempotency-Key was used for another request.",
+	412: "If-Match names another version.",
+	413: "The body is too large.",
+	415: "The body is of another type.",
+	422: "Members are wrong; errors names all of them.",
+	429: "Too many requests.",
+	500: "A mistake of ours.",
+	503: "A part is away.",
+}
+
+func textHeader(description string) schema {
+	return schema{"description": description, "schema": schema{"type": "string"}}
+}
+
+var refusalHeaders = map[int]schema{
+	401: {"WWW-Authenticate": textHeader("Bearer")},
+	405: {"Allow": textHeader("The methods that the path has.")},
+	429: {"Retry-After": textHeader("Seconds.")},
+	503: {"Retry-After": textHeader("Seconds.")},
+}
+
+// refusals are the statuses that an operation may refuse with.
+func (o *operation) refusals() []int {
+	statuses := []int{429, 500, 503}
+	if o.Guard != principal.Public {
+		statuses = append(statuses, 401, 403)
+	} else {
+		statuses = append(statuses, 401) // a key that is sent must be valid, here too
+	}
+	if len(o.parameters) > 0 {
+		statuses = append(statuses, 404)
+	}
+	if o.list || len(o.request.query) > 0 || o.request.body != nil {
+		statuses = append(statuses, 400)
+	}
+	if o.request.body != nil {
+		statuses = append(statuses, 413, 415, 422)
+	}
+	if o.Method == http.MethodPost || o.Method == http.MethodDelete {
+		statuses = append(statuses, 409)
+	}
+	if o.request.match != nil {
+		statuses = append(statuses, 412)
+	}
+	return statuses
 }
 
 // Merge adds the paths and components of other.
@@ -92,16 +153,15 @@ func sameJSON(a, b any) bool {
 func component(name string) schema { return schema{"$ref": "#/components/schemas/" + name} }
 
 func (d *OpenAPI) operation(service string, o *operation) schema {
-	answer := d.response(o.responseType)
-	if o.list {
-		answer = schema{"type": "array", "items": answer}
-	}
-	responses := schema{
-		"200":     schema{"description": "Done.", "content": schema{"application/json": schema{"schema": answer}}},
-		"default": schema{"$ref": "#/components/responses/Problem"},
+	responses := schema{"200": d.success(o)}
+	for _, status := range o.refusals() {
+		responses[strconv.Itoa(status)] = schema{"$ref": "#/components/responses/" + strconv.Itoa(status)}
 	}
 	described := schema{"summary": o.Summary, "operationId": operationID(o), "tags": []string{service},
 		"responses": responses, "x-guard": guardText(o)}
+	if o.Extension {
+		described["x-extension"] = true
+	}
 	if o.Guard == principal.Public {
 		described["security"] = []schema{}
 	}
@@ -114,9 +174,38 @@ func (d *OpenAPI) operation(service string, o *operation) schema {
 		if o.Method == http.MethodPost {
 			on = create
 		}
-		described["requestBody"] = schema{"required": true, "content": schema{"application/json": schema{"schema": body.schema(body.root, on)}}}
+		content := schema{"application/json": schema{"schema": body.schema(body.root, on)}}
+		if o.csv != nil {
+			content[csvType] = schema{"schema": schema{"type": "string",
+				"description": "The first line names the members, the others make an item each, all of them or none."}}
+		}
+		described["requestBody"] = schema{"required": true, "content": content}
 	}
 	return described
+}
+
+// success describes the answer of an operation that does what it was asked.
+func (d *OpenAPI) success(o *operation) schema {
+	answer := d.response(o.responseType)
+	headers := schema{}
+	content := schema{}
+	if o.list {
+		answer = schema{"type": "array", "items": answer}
+		headers["Link"] = textHeader("With per_page or page: the pages first, next and prev.")
+		headers["X-Total-Count"] = textHeader("With count=true: how many items there are; a search counts to 10000+.")
+		content[csvType] = schema{"schema": schema{"type": "string"}}
+	} else if o.responseType.Implements(reflect.TypeFor[tagged]()) {
+		headers["ETag"] = textHeader("The item's version, for If-Match.")
+	}
+	if o.csv != nil {
+		answer = schema{"oneOf": []schema{answer, d.response(reflect.TypeFor[Bulk]())}}
+	}
+	content["application/json"] = schema{"schema": answer}
+	success := schema{"description": "Done.", "content": content}
+	if len(headers) > 0 {
+		success["headers"] = headers
+	}
+	return success
 }
 
 func guardText(o *operation) string {
@@ -141,19 +230,51 @@ func operationID(o *operation) string {
 
 func describeParameters(o *operation) []schema {
 	var all []schema
-	for _, name := range o.parameters {
-		all = append(all, schema{"name": name, "in": "path", "required": true, "schema": schema{"type": "string"}})
-	}
-	for _, p := range o.request.query {
-		of := schema{"type": "string"}
-		if o.requestType.FieldByIndex(p.index).Type.Kind() == reflect.Int64 {
-			of = schema{"type": "integer"}
-		}
-		described := schema{"name": p.name, "in": "query", "required": p.required, "schema": of}
-		if p.doc != "" {
-			described["description"] = p.doc
+	add := func(in, name, description string, of schema, required bool) {
+		described := schema{"name": name, "in": in, "required": required, "schema": of}
+		if description != "" {
+			described["description"] = description
 		}
 		all = append(all, described)
+	}
+	text, number := schema{"type": "string"}, schema{"type": "integer"}
+	for _, name := range o.parameters {
+		add("path", name, "", text, true)
+	}
+	for _, p := range o.request.query {
+		of := text
+		if o.requestType.FieldByIndex(p.index).Type.Kind() == reflect.Int64 {
+			of = number
+		}
+		add("query", p.name, p.doc, of, p.required)
+	}
+	if o.list {
+		if o.by.Search != nil {
+			add("query", "q", "A part of a human-readable member, in either case.", text, false)
+		}
+		add("query", "sort", "A member, with - before it from the last to the first.", schema{"type": "string", "enum": o.by.sorts()}, false)
+		add("query", "per_page", "Answers a page of so many items.", schema{"type": "integer", "minimum": 1, "maximum": maxPerPage}, false)
+		add("query", "page", "The page's number, for the first 10,000 items. Without it, follow the Link headers.", schema{"type": "integer", "minimum": 1}, false)
+		add("query", "cursor", "From a Link header.", text, false)
+		add("query", "count", "Whether to count the items in X-Total-Count.", schema{"type": "boolean"}, false)
+		for _, name := range slices.Sorted(maps.Keys(o.by.Filters)) {
+			add("query", name, "Only items with this value.", text, false)
+		}
+	}
+	if o.request.match != nil {
+		add("header", "If-Match", "ETags that the caller has seen; another one is refused.", text, false)
+	}
+	if o.Method == http.MethodPost {
+		add("header", idempotencyHeader, "For 24 hours the same value and body get the first answer again.", schema{"type": "string", "maxLength": maxString}, false)
+	}
+	return all
+}
+
+// sorts are all values that the parameter sort can have.
+func (by By) sorts() []string {
+	all := []string{"id", "-id"}
+	for _, column := range by.Sorts {
+		all = append(all, column, "-"+column)
 	}
 	return all
 }
@@ -187,6 +308,9 @@ func (p *bodyPlan) schema(s *shape, on occasion) schema {
 func (l *leaf) describe(s schema, on occasion) {
 	if l.doc != "" {
 		s["description"] = l.doc
+	}
+	if l.extension {
+		s["x-extension"] = true
 	}
 	if l.example != "" {
 		s["examples"] = []any{exampleOf(l.kind, l.example)}

@@ -2,7 +2,6 @@ package rest
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"mime"
@@ -24,6 +23,7 @@ const MaxBody = 1 << 20
 type requestPlan struct {
 	path  []parameter
 	query []parameter
+	match []int // index of the IfMatch, nil where the request has none
 	body  []int // index of the Body, nil where the request has none
 }
 
@@ -45,6 +45,8 @@ func planRequest(t reflect.Type, pathParameters []string) *requestPlan {
 			p.path = append(p.path, parameter{name: name, index: field.Index, required: true})
 		} else if name, ok := field.Tag.Lookup("query"); ok {
 			p.query = append(p.query, parameter{name, field.Index, field.Tag.Get("required") == "true", field.Tag.Get("doc")})
+		} else if field.Type == reflect.TypeFor[IfMatch]() {
+			p.match = field.Index
 		} else if _, ok := reflect.New(field.Type).Interface().(bodyDecoder); ok {
 			p.body = field.Index
 		} else if field.IsExported() {
@@ -65,8 +67,14 @@ func (p *requestPlan) fill(v reflect.Value, r *http.Request) error {
 	if err := p.fillQuery(v, r); err != nil {
 		return err
 	}
+	if p.match != nil {
+		v.FieldByIndex(p.match).Set(reflect.ValueOf(ifMatchOf(r)))
+	}
 	if p.body == nil {
 		return nil
+	}
+	if media := mediaType(r); media != "" && media != "application/json" {
+		return fault.New(fault.UnsupportedMedia, "The body must be application/json.")
 	}
 	text, err := readBody(r)
 	if err != nil {
@@ -97,9 +105,7 @@ func (p *requestPlan) fillQuery(v reflect.Value, r *http.Request) error {
 		}
 	}
 	if len(wrong) > 0 {
-		f := fault.New(fault.BadRequest, "The query is wrong.")
-		f.Fields = wrong
-		return f
+		return wrongQuery(wrong)
 	}
 	return nil
 }
@@ -120,35 +126,36 @@ func setParameter(to reflect.Value, text string) bool {
 
 func errNoItem() error { return fault.New(fault.NotFound, "There is no such item.") }
 
-// readBody reads a JSON body within its bounds of size and time.
-func readBody(r *http.Request) ([]byte, error) {
-	if kind := r.Header.Get("Content-Type"); kind != "" {
-		if media, _, err := mime.ParseMediaType(kind); err != nil || media != "application/json" {
-			return nil, fault.New(fault.UnsupportedMedia, "The body must be application/json.")
-		}
+// mediaType is the type of a request's body, without its parameters.
+func mediaType(r *http.Request) string {
+	kind := r.Header.Get("Content-Type")
+	if media, _, err := mime.ParseMediaType(kind); err == nil {
+		return media
 	}
+	return kind
+}
+
+// readBody reads a body within its bounds of size and time.
+func readBody(r *http.Request) ([]byte, error) {
 	if r.ContentLength > MaxBody {
 		return nil, errTooLarge()
 	}
+	e := exchangeOf(r.Context())
+	_ = e.connection.SetReadDeadline(time.Now().Add(progress)) // where there is a connection
+	defer func() { _ = e.connection.SetReadDeadline(time.Time{}) }()
 	var text bytes.Buffer
 	if _, err := io.Copy(&text, io.LimitReader(r.Body, MaxBody+1)); err != nil {
-		return nil, unreadable(err)
+		return nil, fault.New(fault.BadRequest, "The body could not be read to its end.").Because(err)
 	}
 	if text.Len() > MaxBody {
 		return nil, errTooLarge()
 	}
-	return text.Bytes(), nil
+	e.body = text.Bytes()
+	return e.body, nil
 }
 
 func errTooLarge() error {
 	return fault.New(fault.TooLarge, "The body is larger than %d bytes.", MaxBody)
-}
-
-func unreadable(err error) error {
-	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return errTooLarge()
-	}
-	return fault.New(fault.BadRequest, "The body could not be read to its end.").Because(err)
 }
 
 // progress is how long a caller may take to send a body, and then between two reads of a long answer.

@@ -3,7 +3,6 @@ package rest
 import (
 	"context"
 	"fmt"
-	"iter"
 	"net/http"
 	"reflect"
 	"strings"
@@ -14,7 +13,7 @@ import (
 )
 
 // Resource is the five operations on a collection whose items of type V are read from a SQL view and written, as
-// values of type B, to a table. V has members ID and Name.
+// values of type B, to a table. V has members ID and Name, and embeds Versioned.
 //
 // A resource that needs more at one step has a function for that step.
 type Resource[V, B any] struct {
@@ -25,6 +24,7 @@ type Resource[V, B any] struct {
 	Guard principal.Guard
 	Table string
 	View  string // the table where it does not say
+	By    By
 
 	// Prepare does what takes long, before the unit of work begins. It is given what was sent, of which nothing is
 	// checked yet, and may leave what it worked out in members of B that have no tag.
@@ -45,8 +45,15 @@ type NewItem[B any] struct{ Body Body[B] }
 
 // EditItem is the request of an operation that edits an item.
 type EditItem[B any] struct {
-	ID   int64 `path:"*"`
-	Body Body[B]
+	ID    int64 `path:"*"`
+	Match IfMatch
+	Body  Body[B]
+}
+
+// DeleteItem is the request of an operation that deletes an item.
+type DeleteItem struct {
+	ID    int64 `path:"*"`
+	Match IfMatch
 }
 
 // Routes are the five operations.
@@ -69,28 +76,32 @@ func (r Resource[V, B]) Routes() []Route {
 	if strings.HasPrefix(r.Noun, "IP ") {
 		noun = r.Noun
 	}
-	return []Route{
-		List[None, V]{Path: r.Path, Guard: r.Guard, Summary: "List " + noun + "s",
-			Do: func(ctx context.Context, _ None) iter.Seq2[V, error] { return view.Each(ctx, r.DB, "true") }},
-		Change[NewItem[B], V]{Method: http.MethodPost, Path: r.Path, Guard: r.Guard, Summary: "Create a " + noun,
-			Prepare: func(ctx context.Context, req *NewItem[B]) error { return r.prepare(ctx, &req.Body) },
-			Do: func(ctx context.Context, tx *pg.Tx, req NewItem[B]) (V, error) {
-				body, err := req.Body.New()
-				if err != nil {
-					return *new(V), err
-				}
-				id, err := r.Insert(ctx, tx, body)
-				if err != nil {
-					return *new(V), fmt.Errorf("create %s: %w", noun, err)
-				}
-				return r.changed(ctx, tx, view, id, "created", nil)
-			}},
+	create := Change[NewItem[B], V]{Method: http.MethodPost, Path: r.Path, Guard: r.Guard, Summary: "Create a " + noun,
+		Prepare: func(ctx context.Context, req *NewItem[B]) error { return r.prepare(ctx, &req.Body) },
+		Do: func(ctx context.Context, tx *pg.Tx, req NewItem[B]) (V, error) {
+			body, err := req.Body.New()
+			if err != nil {
+				return *new(V), err
+			}
+			id, err := r.Insert(ctx, tx, body)
+			if err != nil {
+				return *new(V), fmt.Errorf("create %s: %w", noun, err)
+			}
+			return r.changed(ctx, tx, view, id, "created", nil)
+		}}
+	routes := []Route{
+		List[None, V]{Path: r.Path, Guard: r.Guard, Summary: "List " + noun + "s", DB: r.DB, View: view, By: r.By},
+		create,
 		Read[Item, V]{Path: item, Guard: r.Guard, Summary: "View a " + noun,
 			Do: func(ctx context.Context, req Item) (V, error) { return view.Get(ctx, r.DB, req.ID) }},
 		Change[EditItem[B], V]{Method: http.MethodPatch, Path: item, Guard: r.Guard, Summary: "Edit a " + noun,
 			Prepare: func(ctx context.Context, req *EditItem[B]) error { return r.prepare(ctx, &req.Body) },
 			Do: func(ctx context.Context, tx *pg.Tx, req EditItem[B]) (V, error) {
-				if _, err := table.Hold(ctx, tx, req.ID); err != nil {
+				version, err := table.Hold(ctx, tx, req.ID)
+				if err != nil {
+					return *new(V), err
+				}
+				if err := req.Match.Check(version); err != nil {
 					return *new(V), err
 				}
 				before, err := view.Get(ctx, tx, req.ID)
@@ -109,9 +120,13 @@ func (r Resource[V, B]) Routes() []Route {
 				}
 				return r.changed(ctx, tx, view, req.ID, "edited", before)
 			}},
-		Change[Item, Message]{Method: http.MethodDelete, Path: item, Guard: r.Guard, Summary: "Delete a " + noun,
-			Do: func(ctx context.Context, tx *pg.Tx, req Item) (Message, error) {
-				if _, err := table.Hold(ctx, tx, req.ID); err != nil {
+		Change[DeleteItem, Message]{Method: http.MethodDelete, Path: item, Guard: r.Guard, Summary: "Delete a " + noun,
+			Do: func(ctx context.Context, tx *pg.Tx, req DeleteItem) (Message, error) {
+				version, err := table.Hold(ctx, tx, req.ID)
+				if err != nil {
+					return Message{}, err
+				}
+				if err := req.Match.Check(version); err != nil {
 					return Message{}, err
 				}
 				before, err := view.Get(ctx, tx, req.ID)
@@ -125,6 +140,10 @@ func (r Resource[V, B]) Routes() []Route {
 				return Deleted(r.Noun, req.ID), nil
 			}},
 	}
+	if r.Prepare == nil { // which may take long for each row
+		routes[1] = createRoute[V, B]{create, r, view}
+	}
+	return routes
 }
 
 func (r Resource[V, B]) prepare(ctx context.Context, body *Body[B]) error {

@@ -21,27 +21,21 @@ type Route interface{ operation() *operation }
 // Read is an operation that answers one thing and changes nothing. Req says where its members come from; see Body
 // and the tags path and query.
 type Read[Req, Resp any] struct {
-	Path    string // /port-speed/{port_speed_id}
-	Guard   principal.Guard
-	Summary string
-	Do      func(context.Context, Req) (Resp, error)
-}
-
-// List is an operation that answers an array, which is streamed: it takes no more memory for being long.
-type List[Req, Item any] struct {
-	Path    string
-	Guard   principal.Guard
-	Summary string
-	Do      func(context.Context, Req) iter.Seq2[Item, error]
+	Path      string // /port-speed/{port_speed_id}
+	Guard     principal.Guard
+	Summary   string
+	Extension bool // not in the documented API
+	Do        func(context.Context, Req) (Resp, error)
 }
 
 // Change is an operation that changes something, as one unit of work with one record. The answer is encoded before
 // the commit, so what cannot be answered is not done.
 type Change[Req, Resp any] struct {
-	Method  string
-	Path    string
-	Guard   principal.Guard
-	Summary string
+	Method    string
+	Path      string
+	Guard     principal.Guard
+	Summary   string
+	Extension bool
 	// Prepare does what takes long and needs no transaction, such as hashing a password, before one begins.
 	Prepare func(context.Context, *Req) error
 	Do      func(context.Context, *pg.Tx, Req) (Resp, error)
@@ -55,6 +49,7 @@ type Operation struct {
 	Method, Path string
 	Guard        principal.Guard
 	Summary      string
+	Extension    bool
 }
 
 // Public tells whether callers from outside can reach the operation.
@@ -80,19 +75,33 @@ type operation struct {
 	requestType   reflect.Type
 	responseType  reflect.Type // of a list: its item
 	list, changes bool
-	decode        func(*http.Request) (any, error)
-	endpoint      func(*pg.DB) endpoint.Endpoint
+	by            *By // of a list
+	alternative
+	csv *alternative // of an operation that takes a CSV body, too
+}
+
+// alternative is how an operation takes one type of body.
+type alternative struct {
+	decode   func(*http.Request) (any, error)
+	endpoint func(*pg.DB) endpoint.Endpoint
 }
 
 // reply is an answer that is encoded already: go-kit encodes after the endpoint has returned, which for a change
 // would be after its commit.
-type reply []byte
+type reply struct {
+	header http.Header
+	body   []byte
+}
 
 // items is an answer that is encoded while it is read.
-type items iter.Seq2[any, error]
+type items struct {
+	header http.Header
+	rows   iter.Seq2[any, error]
+	csv    *csvTable // nil: as JSON
+}
 
 func (r Read[Req, Resp]) operation() *operation {
-	o := newOperation[Req, Resp](http.MethodGet, r.Path, r.Guard, r.Summary)
+	o := newOperation[Req, Resp](http.MethodGet, r.Path, r.Guard, r.Summary, r.Extension)
 	o.endpoint = func(*pg.DB) endpoint.Endpoint {
 		return func(ctx context.Context, request any) (any, error) {
 			response, err := r.Do(ctx, request.(Req))
@@ -105,28 +114,13 @@ func (r Read[Req, Resp]) operation() *operation {
 	return o
 }
 
-func (l List[Req, Item]) operation() *operation {
-	o := newOperation[Req, Item](http.MethodGet, l.Path, l.Guard, l.Summary)
-	o.list = true
-	o.endpoint = func(*pg.DB) endpoint.Endpoint {
-		return func(ctx context.Context, request any) (any, error) {
-			found := l.Do(ctx, request.(Req))
-			return items(func(yield func(any, error) bool) {
-				for item, err := range found {
-					if !yield(item, err) {
-						return
-					}
-				}
-			}), nil
-		}
-	}
-	return o
-}
-
 func (c Change[Req, Resp]) operation() *operation {
-	o := newOperation[Req, Resp](c.Method, c.Path, c.Guard, c.Summary)
+	o := newOperation[Req, Resp](c.Method, c.Path, c.Guard, c.Summary, c.Extension)
 	o.changes = true
 	o.endpoint = func(db *pg.DB) endpoint.Endpoint {
+		change := changing(db, func(ctx context.Context, tx *pg.Tx, request any) (any, error) {
+			return c.Do(ctx, tx, request.(Req))
+		})
 		return func(ctx context.Context, request any) (any, error) {
 			req := request.(Req)
 			if c.Prepare != nil {
@@ -134,28 +128,37 @@ func (c Change[Req, Resp]) operation() *operation {
 					return nil, err
 				}
 			}
-			var answer reply
-			err := db.Change(ctx, func(tx *pg.Tx) error {
-				response, err := c.Do(ctx, tx, req)
-				if err != nil {
-					return err
-				}
-				answer, err = encode(response)
-				return err
-			})
-			return answer, err
+			return change(ctx, req)
 		}
 	}
 	return o
 }
 
+// changing runs do as one unit of work, once for all attempts that are the same.
+func changing(db *pg.DB, do func(context.Context, *pg.Tx, any) (any, error)) endpoint.Endpoint {
+	return func(ctx context.Context, request any) (any, error) {
+		e := exchangeOf(ctx)
+		attempt, err := attemptOf(e.request, e.body)
+		if err != nil {
+			return nil, err
+		}
+		return attempt.run(ctx, db, func(tx *pg.Tx) (*reply, error) {
+			response, err := do(ctx, tx, request)
+			if err != nil {
+				return nil, err
+			}
+			return encode(response)
+		})
+	}
+}
+
 var pathParameter = regexp.MustCompile(`{([a-z_]+)}`)
 
-func newOperation[Req, Resp any](method, path string, guard principal.Guard, summary string) *operation {
+func newOperation[Req, Resp any](method, path string, guard principal.Guard, summary string, extension bool) *operation {
 	if guard == nil {
 		panic(fmt.Sprintf("rest: %s %s has no guard; what is public says so", method, path))
 	}
-	o := &operation{Operation: Operation{method, path, guard, summary},
+	o := &operation{Operation: Operation{method, path, guard, summary, extension},
 		requestType: reflect.TypeFor[Req](), responseType: reflect.TypeFor[Resp]()}
 	for _, found := range pathParameter.FindAllStringSubmatch(path, -1) {
 		o.parameters = append(o.parameters, found[1])
@@ -169,10 +172,14 @@ func newOperation[Req, Resp any](method, path string, guard principal.Guard, sum
 	return o
 }
 
-func encode(response any) (reply, error) {
+func encode(response any) (*reply, error) {
 	text, err := json.Marshal(response)
 	if err != nil {
 		return nil, fmt.Errorf("encode the answer: %w", err)
 	}
-	return append(text, '\n'), nil
+	answer := &reply{http.Header{"Content-Type": {"application/json"}}, append(text, '\n')}
+	if versioned, ok := response.(tagged); ok {
+		answer.header["Etag"] = []string{versioned.etag()}
+	}
+	return answer, nil
 }

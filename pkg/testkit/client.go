@@ -32,7 +32,9 @@ func Holder(grants principal.Grants) *principal.Principal {
 type Client struct {
 	URL string
 	Key string // none where empty
-	t   testing.TB
+
+	contract *contract
+	t        testing.TB
 }
 
 // NewClient serves a handler and speaks to it.
@@ -44,13 +46,20 @@ func NewClient(t testing.TB, handler http.Handler) *Client {
 }
 
 // ClientOf speaks to a server that runs.
-func ClientOf(t testing.TB, url string) *Client { return &Client{URL: url, t: t} }
+func ClientOf(t testing.TB, url string) *Client {
+	t.Helper()
+	return &Client{URL: url, contract: contractOf(t, url), t: t}
+}
 
 // With is the same client with another key.
-func (c *Client) With(key string) *Client { return &Client{URL: c.URL, Key: key, t: c.t} }
+func (c *Client) With(key string) *Client {
+	return &Client{URL: c.URL, Key: key, contract: c.contract, t: c.t}
+}
 
 // For is the same client for a subtest.
-func (c *Client) For(t testing.TB) *Client { return &Client{URL: c.URL, Key: c.Key, t: t} }
+func (c *Client) For(t testing.TB) *Client {
+	return &Client{URL: c.URL, Key: c.Key, contract: c.contract, t: t}
+}
 
 // Answer is what came back.
 type Answer struct {
@@ -106,6 +115,9 @@ func (c *Client) Try(method, path string, body any, headers ...string) (*Answer,
 	text, err := io.ReadAll(response.Body)
 	if err != nil {
 		return nil, err
+	}
+	if err := c.contract.check(r, response, text); err != nil {
+		c.t.Errorf("%s %s: %v", method, path, err)
 	}
 	return &Answer{response.StatusCode, response.Header, string(text), c.t}, nil
 }

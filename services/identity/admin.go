@@ -16,6 +16,7 @@ import (
 
 // Admin is somebody who runs the installation.
 type Admin struct {
+	rest.Versioned
 	ID            int64          `json:"id" db:"id"`
 	Username      string         `json:"username" db:"username"`
 	Email         string         `json:"email,omitempty" db:"email"`
@@ -28,7 +29,7 @@ type adminBody struct {
 	Username        string        `json:"username" db:"username" max:"64" example:"anna" doc:"on create, the part of email before the @ where it is not sent"`
 	Email           string        `json:"email" db:"email" required:"create" example:"anna@example.com"`
 	Password        secret.String `json:"password" required:"create" max:"1024" example:"a long walk in the rain" doc:"at least 12 characters; empty: no login by password, and on edit: unchanged"`
-	CurrentPassword secret.String `json:"current_password" max:"1024" doc:"on edit of one's own password without users.admins write"`
+	CurrentPassword secret.String `json:"current_password" max:"1024" ext:"true" doc:"on edit of one's own password without users.admins write"`
 	ReceiveCopies   bool          `json:"receive_copies" db:"receive_copies"`
 
 	hash      *string // of Password, once it is prepared
@@ -56,6 +57,7 @@ func (s *Service) admins() []rest.Route {
 	return rest.Resource[Admin, adminBody]{
 		DB: s.db, Path: "/admin", ID: "admin_id", Noun: "Admin",
 		Guard: principal.UsersAdmins.OrSelf(principal.Admin), Table: "admin", View: "admin_view",
+		By:      rest.By{Search: rest.SearchText, Sorts: []string{"username", "created_at"}, Filters: map[string]string{"email": "email", "username": "username"}},
 		Prepare: s.preparePasswords, Insert: s.insertAdmin, Update: s.updateAdmin, Delete: s.deleteAdmin,
 	}.Routes()
 }

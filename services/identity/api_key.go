@@ -3,7 +3,6 @@ package identity
 import (
 	"context"
 	"fmt"
-	"iter"
 	"net/http"
 	"strings"
 	"time"
@@ -20,6 +19,7 @@ import (
 
 // APIKey is a key, without its value.
 type APIKey struct {
+	rest.Versioned
 	ID        int64           `json:"id" db:"id"`
 	Name      string          `json:"name" db:"name"`
 	Owner     KeyOwner        `json:"owner" db:"owner_"`
@@ -91,10 +91,11 @@ func (s *Service) apiKeys() []rest.Route {
 	const collection, item = "/auth/key", "/auth/key/{key_id}"
 	return []rest.Route{
 		rest.List[rest.None, APIKey]{Path: collection, Guard: principal.AnyKey, Summary: "List one's own API keys, and those that one may read",
-			Do: s.listKeys},
+			DB: s.db, View: keyView, Where: readableKeys,
+			By: rest.By{Search: rest.SearchText, Sorts: []string{"name"}, Filters: map[string]string{"owner": "owner_url"}}},
 		rest.Change[rest.NewItem[apiKeyBody], ShownKey]{Method: http.MethodPost, Path: collection, Guard: principal.AnyKey, Summary: "Create an API key",
 			Do: s.createKey},
-		rest.Read[rest.None, APIKey]{Path: "/auth/key/current", Guard: principal.AnyKey, Summary: "View the key of this request",
+		rest.Read[rest.None, APIKey]{Path: "/auth/key/current", Guard: principal.AnyKey, Summary: "View the key of this request", Extension: true,
 			Do: func(ctx context.Context, _ rest.None) (APIKey, error) {
 				return keyView.Get(ctx, s.db, principal.From(ctx).Principal.KeyID)
 			}},
@@ -108,7 +109,7 @@ func (s *Service) apiKeys() []rest.Route {
 			}},
 		rest.Change[rest.EditItem[apiKeyBody], ShownKey]{Method: http.MethodPatch, Path: item, Guard: principal.AnyKey, Summary: "Edit an API key",
 			Do: s.editKey},
-		rest.Change[rest.Item, rest.Message]{Method: http.MethodDelete, Path: item, Guard: principal.AnyKey, Summary: "Delete an API key",
+		rest.Change[rest.DeleteItem, rest.Message]{Method: http.MethodDelete, Path: item, Guard: principal.AnyKey, Summary: "Delete an API key",
 			Do: s.deleteKey},
 	}
 }
@@ -119,7 +120,7 @@ func mayRead(ctx context.Context, owner principal.Owner) bool {
 	return caller.Owner == owner || caller.May(owner.Type.Leaf(), principal.Read)
 }
 
-func (s *Service) listKeys(ctx context.Context, _ rest.None) iter.Seq2[APIKey, error] {
+func readableKeys(ctx context.Context, _ rest.None) []pg.Condition {
 	caller := principal.From(ctx).Principal
 	readable := []string{}
 	for _, t := range []principal.OwnerType{principal.Admin, principal.Client, principal.Integration} {
@@ -127,7 +128,7 @@ func (s *Service) listKeys(ctx context.Context, _ rest.None) iter.Seq2[APIKey, e
 			readable = append(readable, string(t))
 		}
 	}
-	return keyView.Each(ctx, s.db, "owner_type = $1 AND owner_id = $2 OR owner_type = ANY($3)", caller.Owner.Type, caller.Owner.ID, readable)
+	return []pg.Condition{{SQL: "owner_type = $1 AND owner_id = $2 OR owner_type = ANY($3)", Args: []any{caller.Owner.Type, caller.Owner.ID, readable}}}
 }
 
 func (s *Service) createKey(ctx context.Context, tx *pg.Tx, req rest.NewItem[apiKeyBody]) (ShownKey, error) {
@@ -207,7 +208,7 @@ func (s *Service) mayOwn(ctx context.Context, tx *pg.Tx, owner principal.Owner) 
 }
 
 // holdKey reads a key that the caller may write to, keeps other writers off it, and answers the hash that it has.
-func (s *Service) holdKey(ctx context.Context, tx *pg.Tx, id int64) (key APIKey, hash []byte, err error) {
+func (s *Service) holdKey(ctx context.Context, tx *pg.Tx, id int64, match rest.IfMatch) (key APIKey, hash []byte, err error) {
 	key, err = keyView.Get(ctx, tx, id)
 	if err != nil {
 		return key, nil, err
@@ -227,14 +228,17 @@ func (s *Service) holdKey(ctx context.Context, tx *pg.Tx, id int64) (key APIKey,
 		return key, nil, err
 	}
 	held, err := keyView.Get(ctx, tx, id)
-	if err == nil && held.owner() != key.owner() {
+	if err != nil {
+		return held, nil, err
+	}
+	if held.owner() != key.owner() {
 		return key, nil, fault.New(fault.Conflict, "API key %d was moved to another owner just now.", id)
 	}
-	return held, hash, err
+	return held, hash, match.Check(held.Version)
 }
 
 func (s *Service) editKey(ctx context.Context, tx *pg.Tx, req rest.EditItem[apiKeyBody]) (ShownKey, error) {
-	before, oldHash, err := s.holdKey(ctx, tx, req.ID)
+	before, oldHash, err := s.holdKey(ctx, tx, req.ID, req.Match)
 	if err != nil {
 		return ShownKey{}, err
 	}
@@ -273,8 +277,8 @@ func (s *Service) editKey(ctx context.Context, tx *pg.Tx, req rest.EditItem[apiK
 	return ShownKey{after, body.Key.Reveal()}, nil
 }
 
-func (s *Service) deleteKey(ctx context.Context, tx *pg.Tx, req rest.Item) (rest.Message, error) {
-	before, hash, err := s.holdKey(ctx, tx, req.ID)
+func (s *Service) deleteKey(ctx context.Context, tx *pg.Tx, req rest.DeleteItem) (rest.Message, error) {
+	before, hash, err := s.holdKey(ctx, tx, req.ID, req.Match)
 	if err != nil {
 		return rest.Message{}, err
 	}

@@ -13,16 +13,24 @@ import (
 
 type editPermissions = rest.EditItem[principal.PermissionSet]
 
+// Permissions is a PermissionSet, whose version is its admin's.
+type Permissions struct {
+	rest.Versioned
+	principal.PermissionSet
+}
+
 func (s *Service) adminPermissions() []rest.Route {
 	const path = "/admin/{admin_id}/permission"
 	return []rest.Route{
-		rest.Read[rest.Item, principal.PermissionSet]{
+		rest.Read[rest.Item, Permissions]{
 			Path: path, Guard: principal.UsersAdmins.OrSelf(principal.Admin), Summary: "View an admin's permissions",
-			Do: func(ctx context.Context, req rest.Item) (principal.PermissionSet, error) {
-				grants, err := adminGrants(ctx, s.db, req.ID)
-				return grants.PermissionSet(), err
+			Do: func(ctx context.Context, req rest.Item) (answer Permissions, err error) {
+				var names []string
+				err = s.db.QueryRow(ctx, "SELECT version, permissions FROM admin WHERE id = $1", req.ID).Scan(&answer.Version, &names)
+				answer.PermissionSet = principal.ParseGrants(names).PermissionSet()
+				return answer, err
 			}},
-		rest.Change[editPermissions, principal.PermissionSet]{
+		rest.Change[editPermissions, Permissions]{
 			Method: http.MethodPatch, Path: path, Guard: principal.UsersAdmins, Summary: "Edit an admin's permissions",
 			Do: s.editPermissions},
 	}
@@ -30,10 +38,14 @@ func (s *Service) adminPermissions() []rest.Route {
 
 // editPermissions changes what an admin holds. What is granted, the caller holds; and of the last admin who holds
 // users.admins write it is not taken.
-func (s *Service) editPermissions(ctx context.Context, tx *pg.Tx, req editPermissions) (principal.PermissionSet, error) {
-	var none principal.PermissionSet
+func (s *Service) editPermissions(ctx context.Context, tx *pg.Tx, req editPermissions) (Permissions, error) {
+	var none Permissions
 	var name string
-	if err := tx.QueryRow(ctx, "SELECT username FROM admin WHERE id = $1 FOR UPDATE", req.ID).Scan(&name); err != nil {
+	var version int64
+	if err := tx.QueryRow(ctx, "SELECT username, version FROM admin WHERE id = $1 FOR UPDATE", req.ID).Scan(&name, &version); err != nil {
+		return none, err
+	}
+	if err := req.Match.Check(version); err != nil {
 		return none, err
 	}
 	if err := lockAccounts(ctx, tx); err != nil {
@@ -73,5 +85,5 @@ func (s *Service) editPermissions(ctx context.Context, tx *pg.Tx, req editPermis
 	}
 	s.revoke(tx, req.ID)
 	tx.Record(pg.Change{Type: "admin.permission.edited", Targets: []pg.Target{{Type: "admin", ID: req.ID, Name: name}}, Before: before, After: after})
-	return *set, nil
+	return Permissions{rest.Versioned{Version: version + 1}, *set}, nil
 }

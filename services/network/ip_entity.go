@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
+	"go4.org/netipx"
 
 	"github.com/ironplane/ironplane/pkg/fault"
 	"github.com/ironplane/ironplane/pkg/pg"
@@ -17,6 +19,7 @@ import (
 // IPEntity is an address, a range or a prefix, of either family or of both. The members address, gateway,
 // subnet_mask, v6_address and v6_gateway say again what v4 and v6 say.
 type IPEntity struct {
+	rest.Versioned
 	ID            int64    `json:"id" db:"id"`
 	Name          string   `json:"name" db:"name" doc:"nickname, else full_ip"`
 	Nickname      *string  `json:"nickname,omitempty" db:"nickname"`
@@ -114,8 +117,31 @@ func (s *Service) ipEntities() []rest.Route {
 	return rest.Resource[IPEntity, ipEntityBody]{
 		DB: s.db, Path: "/entity", ID: "entity_id", Noun: "IP entity",
 		Guard: principal.NetworkEntities, Table: "ip_entity", View: "ip_entity_view",
+		By: rest.By{Search: searchEntities, Sorts: []string{"name"}, Filters: map[string]string{
+			"billing_id": "billing_id", "group_id": "group_id", "owner": "owner_id", "server_id": "owner_server_id", "vlan": "vlan"}},
 		Insert: insertEntity, Update: updateEntity,
 	}.Routes()
+}
+
+// searchEntities finds what an operator types: an address in the entity that holds it, a prefix' addresses, or a
+// part of a nickname or a billing id.
+func searchEntities(q string) pg.Condition {
+	p, err := netip.ParsePrefix(q)
+	if a, addressErr := netip.ParseAddr(q); addressErr == nil && a.Zone() == "" {
+		p, err = netip.PrefixFrom(a, a.BitLen()), nil
+	}
+	if err != nil || p.Addr().Is4In6() {
+		return rest.SearchText(q)
+	}
+	column, span := "v4_span", "v4_span($1, $2)"
+	if p.Addr().Is6() {
+		column, span = "v6_span", "v6_span($1, $2)"
+	}
+	relation := " <@ "
+	if p.IsSingleIP() {
+		relation = " && "
+	}
+	return pg.Condition{SQL: column + relation + span, Args: []any{p.Masked().Addr(), netipx.PrefixLastIP(p)}}
 }
 
 const insertEntitySQL = `

@@ -12,6 +12,7 @@ import (
 
 // IPGroup is a site's address space.
 type IPGroup struct {
+	rest.Versioned
 	ID            int64    `json:"id" db:"id"`
 	Name          string   `json:"name" db:"name"`
 	BillingID     *string  `json:"billing_id,omitempty" db:"billing_id"`
@@ -42,6 +43,7 @@ func (s *Service) ipGroups() []rest.Route {
 	return rest.Resource[IPGroup, ipGroupBody]{
 		DB: s.db, Path: "/group", ID: "group_id", Noun: "IP group",
 		Guard: principal.NetworkGroups, Table: "ip_group", View: "ip_group_view",
+		By:     rest.By{Search: rest.SearchText, Sorts: []string{"name"}, Filters: map[string]string{"billing_id": "billing_id", "reserved": "reserved"}},
 		Delete: deleteIPGroup,
 	}.Routes()
 }

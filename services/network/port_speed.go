@@ -7,6 +7,7 @@ import (
 
 // PortSpeed is a link speed that a switch port is sold at.
 type PortSpeed struct {
+	rest.Versioned
 	ID              int64   `json:"id" db:"id"`
 	Name            string  `json:"name" db:"name"`
 	BillingID       *string `json:"billing_id,omitempty" db:"billing_id"`
@@ -26,5 +27,6 @@ func (s *Service) portSpeeds() []rest.Route {
 	return rest.Resource[PortSpeed, portSpeedBody]{
 		DB: s.db, Path: "/port-speed", ID: "port_speed_id", Noun: "Port speed",
 		Guard: principal.NetworkSwitches, Table: "port_speed",
+		By: rest.By{Search: rest.SearchText, Sorts: []string{"name", "speed"}, Filters: map[string]string{"billing_id": "billing_id", "speed": "speed"}},
 	}.Routes()
 }

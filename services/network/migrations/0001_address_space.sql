@@ -6,16 +6,25 @@ CREATE TABLE port_speed (
 	version    bigint NOT NULL DEFAULT 1,
 	name       text NOT NULL,
 	billing_id text,
-	speed      integer NOT NULL CONSTRAINT port_speed__speed CHECK (speed > 0)
+	speed      integer NOT NULL CONSTRAINT port_speed__speed CHECK (speed > 0),
+	search     text NOT NULL GENERATED ALWAYS AS (E'\n' || lower(name) || E'\n' || lower(coalesce(billing_id, ''))) STORED
 );
+
+CREATE INDEX port_speed_search ON port_speed USING gin (search gin_trgm_ops);
+CREATE INDEX port_speed_by_name ON port_speed (name, id);
+CREATE INDEX port_speed_by_speed ON port_speed (speed, id);
+CREATE INDEX port_speed_by_billing_id ON port_speed (billing_id, id);
 
 CREATE TABLE ip_group (
 	id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
 	version    bigint NOT NULL DEFAULT 1,
 	name       text NOT NULL CONSTRAINT ip_group__name UNIQUE,
 	billing_id text CONSTRAINT ip_group__billing_id UNIQUE,
-	reserved   boolean NOT NULL
+	reserved   boolean NOT NULL,
+	search     text NOT NULL GENERATED ALWAYS AS (E'\n' || lower(name) || E'\n' || lower(coalesce(billing_id, ''))) STORED
 );
+
+CREATE INDEX ip_group_search ON ip_group USING gin (search gin_trgm_ops);
 
 -- Addresses as numbers. A range type over inet has no distance to offer to GiST, which then reads a hundred times
 -- the pages that it reads of these.
@@ -60,6 +69,14 @@ RETURN CASE WHEN v4_private(span) THEN group_id ELSE 0 END;
 
 CREATE FUNCTION v6_scope(span numrange, group_id bigint) RETURNS bigint LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 RETURN CASE WHEN v6_private(span) THEN group_id ELSE 0 END;
+-- An entity's addresses as text: 192.0.2.10, 192.0.2.10-192.0.2.20 or 192.0.2.0/29; the v6 ones where it has no v4.
+CREATE FUNCTION full_ip(v4_first inet, v4_last inet, v4_bits smallint, v6_first inet, v6_bits smallint) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE
+	WHEN v4_first IS NULL THEN host(v6_first) || coalesce('/' || v6_bits::text, '')
+	WHEN v4_bits IS NOT NULL THEN host(v4_first) || '/' || v4_bits::text
+	WHEN v4_last > v4_first THEN host(v4_first) || '-' || host(v4_last)
+	ELSE host(v4_first)
+END;
 -- +goose StatementEnd
 
 -- One address, a range (v4) or a prefix of each family. bits is the length of a prefix, NULL for an address or a
@@ -85,6 +102,10 @@ CREATE TABLE ip_entity (
 	v4_scope   bigint GENERATED ALWAYS AS (v4_scope(v4_span(v4_first, v4_last), group_id)) STORED,
 	v6_scope   bigint GENERATED ALWAYS AS (v6_scope(v6_span(v6_first, v6_last), group_id)) STORED,
 
+	full_ip    text NOT NULL GENERATED ALWAYS AS (full_ip(v4_first, v4_last, v4_bits, v6_first, v6_bits)) STORED,
+	name       text NOT NULL GENERATED ALWAYS AS (coalesce(nickname, full_ip(v4_first, v4_last, v4_bits, v6_first, v6_bits))) STORED,
+	search     text GENERATED ALWAYS AS (nullif(coalesce(E'\n' || lower(nickname), '') || coalesce(E'\n' || lower(billing_id), ''), '')) STORED,
+
 	CONSTRAINT ip_entity_has_an_address CHECK (v4_first IS NOT NULL OR v6_first IS NOT NULL),
 	CONSTRAINT ip_entity_has_ends CHECK ((v4_first IS NULL) = (v4_last IS NULL) AND (v6_first IS NULL) = (v6_last IS NULL)),
 	CONSTRAINT ip_entity_v4_is_v4 CHECK (family(v4_first) = 4 AND family(v4_last) = 4 AND masklen(v4_first) = 32 AND masklen(v4_last) = 32),
@@ -103,6 +124,10 @@ CREATE TABLE ip_entity (
 );
 
 CREATE INDEX ip_entity_by_group ON ip_entity (group_id, id);
+CREATE INDEX ip_entity_by_name ON ip_entity (name, id);
+CREATE INDEX ip_entity_by_vlan ON ip_entity (vlan, id) WHERE vlan IS NOT NULL;
+CREATE INDEX ip_entity_by_billing_id ON ip_entity (billing_id, id) WHERE billing_id IS NOT NULL;
+CREATE INDEX ip_entity_search ON ip_entity USING gin (search gin_trgm_ops) WHERE search IS NOT NULL;
 
 -- Who an entity is assigned to stands apart: to update a row beside GiST indexes costs many times as much.
 CREATE TABLE ip_assignment (
@@ -113,13 +138,13 @@ CREATE TABLE ip_assignment (
 	server_name text
 );
 
+CREATE INDEX ip_assignment_by_owner ON ip_assignment (owner_id, entity_id);
 CREATE INDEX ip_assignment_by_server ON ip_assignment (server_id) WHERE server_id IS NOT NULL;
 
 CREATE VIEW ip_entity_view AS
-SELECT e.id, e.version, coalesce(e.nickname, v4.full, v6.address) AS name, e.nickname, e.billing_id, e.vlan,
-	coalesce(v4.full, v6.address) AS full_ip,
+SELECT e.id, e.version, e.name, e.nickname, e.billing_id, e.vlan, e.full_ip, e.search, e.v4_span, e.v6_span,
 	v4.address, v4.gateway, v4.subnet_mask, v6.address AS v6_address, v6.gateway AS v6_gateway,
-	v4.address AS v4_address, v4.full AS v4_full, v4.gateway AS v4_gateway, v4.range_end AS v4_range_end, v4.subnet_mask AS v4_subnet_mask,
+	v4.address AS v4_address, CASE WHEN e.v4_first IS NOT NULL THEN e.full_ip END AS v4_full, v4.gateway AS v4_gateway, v4.range_end AS v4_range_end, v4.subnet_mask AS v4_subnet_mask,
 	e.group_id, g.name AS group_name,
 	a.owner_id, a.owner_name, a.server_id AS owner_server_id, a.server_name AS owner_server_name,
 	CASE WHEN a.server_id IS NULL THEN 0 ELSE (SELECT count(*) - 1 FROM ip_assignment o WHERE o.server_id = a.server_id) END AS siblings_count
@@ -128,7 +153,6 @@ JOIN ip_group g ON g.id = e.group_id
 LEFT JOIN ip_assignment a ON a.entity_id = e.id
 CROSS JOIN LATERAL (SELECT
 	host(e.v4_first) || coalesce('/' || e.v4_bits, '') AS address,
-	host(e.v4_first) || CASE WHEN e.v4_bits IS NOT NULL THEN '/' || e.v4_bits WHEN e.v4_last > e.v4_first THEN '-' || host(e.v4_last) ELSE '' END AS full,
 	host(e.v4_router) AS gateway,
 	CASE WHEN e.v4_bits IS NULL AND e.v4_last > e.v4_first THEN host(e.v4_last) END AS range_end,
 	host(netmask(set_masklen('0.0.0.0'::inet, coalesce(e.v4_bits, e.v4_mask)))) AS subnet_mask) v4
@@ -137,7 +161,7 @@ CROSS JOIN LATERAL (SELECT
 	host(e.v6_router) AS gateway) v6;
 
 CREATE VIEW ip_group_view AS
-SELECT g.id, g.version, g.name, g.billing_id, g.reserved, c.entities AS entities_count, c.servers AS servers_count, 0::bigint AS servers_inventory
+SELECT g.id, g.version, g.name, g.billing_id, g.reserved, g.search, c.entities AS entities_count, c.servers AS servers_count, 0::bigint AS servers_inventory
 FROM ip_group g
 CROSS JOIN LATERAL (
 	SELECT count(*) AS entities, count(DISTINCT a.server_id) AS servers

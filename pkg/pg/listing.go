@@ -1,0 +1,191 @@
+package pg
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"reflect"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// batch is how many rows a list reads at a time. Between two batches it holds no connection and no snapshot.
+const batch = 1000
+
+// Condition is a piece of SQL that is true or false of a row, with its arguments as $1, $2 …
+type Condition struct {
+	SQL  string
+	Args []any
+}
+
+// Listing says which rows of a view, in which order.
+type Listing struct {
+	Where []Condition // all of them
+	Sort  string      // a column that is never NULL; id where it is empty
+	Desc  bool
+	After *Position // only what comes after it
+	Limit int       // 0: all
+	Skip  int
+}
+
+// Position is where a row stands in a listing.
+type Position struct {
+	Value any // of the column that is sorted by; nil where that is id
+	ID    int64
+}
+
+// arguments collects a statement's arguments.
+type arguments []any
+
+func (a *arguments) add(value any) string {
+	*a = append(*a, value)
+	return fmt.Sprintf("$%d", len(*a))
+}
+
+// condition writes c with its arguments moved behind those that are there.
+func (a *arguments) condition(c Condition) string {
+	sql := c.SQL
+	for i := len(c.Args); i >= 1; i-- { // from the last, so that $1 does not take the 1 of $10
+		sql = strings.ReplaceAll(sql, fmt.Sprintf("$%d", i), fmt.Sprintf("$\x00%d", len(*a)+i))
+	}
+	*a = append(*a, c.Args...)
+	return "(" + strings.ReplaceAll(sql, "\x00", "") + ")"
+}
+
+func (a *arguments) where(conditions []Condition) string {
+	if len(conditions) == 0 {
+		return ""
+	}
+	written := make([]string, len(conditions))
+	for i, c := range conditions {
+		written[i] = a.condition(c)
+	}
+	return " WHERE " + strings.Join(written, " AND ")
+}
+
+// List reads the rows of a listing, a batch at a time: each row that is there throughout comes once, and no snapshot
+// is held while a slow caller reads. The next batch is read while the last is used.
+func (v *View[V]) List(ctx context.Context, q Querier, l Listing) iter.Seq2[V, error] {
+	return func(yield func(V, error) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		next := v.start(ctx, q, l)
+		defer func() {
+			cancel()
+			if next != nil {
+				<-next
+			}
+		}()
+		for next != nil {
+			read := <-next
+			next = nil
+			if read.err != nil {
+				yield(*new(V), read.err)
+				return
+			}
+			if l.Limit -= len(read.rows); len(read.rows) == read.wanted && l.Limit != 0 {
+				at := v.position(&read.rows[len(read.rows)-1], l.Sort)
+				l.After, l.Skip = &at, 0
+				next = v.start(ctx, q, l)
+			}
+			for i := range read.rows {
+				if !yield(read.rows[i], nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+type batchRead[V any] struct {
+	rows   []V
+	wanted int
+	err    error
+}
+
+// start reads a batch. Exactly one value comes.
+func (v *View[V]) start(ctx context.Context, q Querier, l Listing) <-chan batchRead[V] {
+	done := make(chan batchRead[V], 1)
+	wanted := batch
+	if l.Limit > 0 {
+		wanted = min(wanted, l.Limit)
+	}
+	go func() {
+		rows, err := v.batch(ctx, q, l, wanted)
+		done <- batchRead[V]{rows, wanted, err}
+	}()
+	return done
+}
+
+func (v *View[V]) batch(ctx context.Context, q Querier, l Listing, wanted int) ([]V, error) {
+	var args arguments
+	conditions := l.Where
+	if l.After != nil {
+		conditions = append(conditions[:len(conditions):len(conditions)], l.after())
+	}
+	direction := ""
+	if l.Desc {
+		direction = " DESC"
+	}
+	order := "id" + direction
+	if l.Sort != "" {
+		order = pgx.Identifier{l.Sort}.Sanitize() + direction + ", " + order
+	}
+	sql := v.from + args.where(conditions) + " ORDER BY " + order + " LIMIT " + args.add(wanted)
+	if l.Skip > 0 {
+		sql += " OFFSET " + args.add(l.Skip)
+	}
+	rows, err := q.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (V, error) {
+		var value V
+		err := v.columns.scan(row, reflect.ValueOf(&value).Elem())
+		return value, err
+	})
+}
+
+func (l Listing) after() Condition {
+	sign := " > "
+	if l.Desc {
+		sign = " < "
+	}
+	if l.Sort == "" {
+		return Condition{"id" + sign + "$1", []any{l.After.ID}}
+	}
+	return Condition{"(" + pgx.Identifier{l.Sort}.Sanitize() + ", id)" + sign + "($1, $2)", []any{l.After.Value, l.After.ID}}
+}
+
+// position is where an item stands in a listing that is sorted by this column.
+func (v *View[V]) position(item *V, sort string) Position {
+	value := reflect.ValueOf(item).Elem()
+	at := Position{ID: value.FieldByIndex(v.id).Int()}
+	if sort != "" {
+		at.Value = value.FieldByIndex(v.columns.member(sort).index).Interface()
+	}
+	return at
+}
+
+// Position is where an item stands in a listing that is sorted by this column.
+func (v *View[V]) Position(item *V, sort string) Position { return v.position(item, sort) }
+
+// Count counts the rows of which all conditions are true, up to a limit where that is not 0.
+func (v *View[V]) Count(ctx context.Context, q Querier, where []Condition, limit int) (n int64, err error) {
+	var args arguments
+	sql := "SELECT FROM " + v.name + args.where(where)
+	if limit > 0 {
+		sql += " LIMIT " + args.add(limit)
+	}
+	err = q.QueryRow(ctx, "SELECT count(*) FROM ("+sql+") counted", args...).Scan(&n)
+	return n, err
+}
+
+// TypeOf is the Go type of a column; nil where there is no such column.
+func (v *View[V]) TypeOf(column string) reflect.Type {
+	m := v.columns.member(column)
+	if m == nil {
+		return nil
+	}
+	return reflect.TypeFor[V]().FieldByIndex(m.index).Type
+}

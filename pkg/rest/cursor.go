@@ -1,0 +1,72 @@
+package rest
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"net/url"
+	"reflect"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/fault"
+	"github.com/ironplane/ironplane/pkg/pg"
+)
+
+// cursor is a place in a list, as a caller carries it from one page to the next.
+type cursor struct {
+	Bound    string          `json:"q"` // to the sort and the filters
+	Value    json.RawMessage `json:"v,omitempty"`
+	ID       int64           `json:"i"`
+	Backward bool            `json:"b,omitempty"`
+
+	value any
+}
+
+func newCursor(q *listQuery, at pg.Position, backward bool) *cursor {
+	c := &cursor{Bound: bound(q.at.Query()), ID: at.ID, Backward: backward}
+	if at.Value != nil {
+		if moment, ok := at.Value.(Timestamp); ok {
+			at.Value = moment.Time // whose text has all its digits
+		}
+		c.Value, _ = json.Marshal(at.Value) // a string, a number or a time
+	}
+	return c
+}
+
+func (c *cursor) String() string {
+	text, _ := json.Marshal(c) // of strings and numbers
+	return base64.RawURLEncoding.EncodeToString(text)
+}
+
+// parseCursor reads a cursor and checks that it is one of this sort and these filters.
+func parseCursor(query url.Values, sort string, typeOf func(string) reflect.Type, wrong *fault.Fields) *cursor {
+	var c cursor
+	text, err := base64.RawURLEncoding.DecodeString(query.Get("cursor"))
+	if err == nil {
+		err = json.Unmarshal(text, &c)
+	}
+	if err == nil && sort != "" && typeOf(sort) != nil {
+		t := typeOf(sort)
+		if t == reflect.TypeFor[Timestamp]() {
+			t = reflect.TypeFor[time.Time]()
+		}
+		value := reflect.New(t)
+		err = json.Unmarshal(c.Value, value.Interface())
+		c.value = value.Elem().Interface()
+	}
+	if err != nil {
+		wrong.Add("?cursor", "invalid", "is none that a Link header gave")
+	} else if c.Bound != bound(query) {
+		wrong.Add("?cursor", "disagrees", "is of a list with another sort or other filters")
+	}
+	return &c
+}
+
+// bound is what a list's cursors have in common: a digest of the sort and the filters.
+func bound(query url.Values) string {
+	for _, name := range []string{"cursor", "page", "per_page", "count"} {
+		query.Del(name)
+	}
+	sum := sha256.Sum256([]byte(query.Encode()))
+	return base64.RawURLEncoding.EncodeToString(sum[:9])
+}

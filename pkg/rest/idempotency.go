@@ -1,0 +1,174 @@
+package rest
+
+import (
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hkdf"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/fault"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/principal"
+)
+
+const (
+	idempotencyHeader = "Idempotency-Key"
+	// twinTime is how long a request waits for its twin, which is under way.
+	twinTime = 15 * time.Second
+	// twinPause is how long it waits, at first, before it looks again; holding no connection.
+	twinPause    = 10 * time.Millisecond
+	longestPause = 250 * time.Millisecond
+)
+
+// attempt is a POST that its caller may repeat: the first answer is kept, sealed, for a day. What is kept can be
+// opened by who has the header's value alone, for an answer may hold a new key.
+type attempt struct {
+	id          []byte // names the stored answer; says nothing of the header's value
+	fingerprint []byte // of what was asked
+	seal        cipher.AEAD
+}
+
+// attemptOf is the request's attempt, or nil where it names none. The same value of another caller is another one.
+func attemptOf(r *http.Request, body []byte) (*attempt, error) {
+	value, caller := r.Header.Get(idempotencyHeader), principal.From(r.Context()).Principal
+	if value == "" || caller == nil || r.Method != http.MethodPost {
+		return nil, nil
+	}
+	if len(value) > maxString || strings.ContainsFunc(value, func(c rune) bool { return c < ' ' || c > '~' }) {
+		return nil, fault.New(fault.BadRequest, "%s can have at most %d printable ASCII characters.", idempotencyHeader, maxString)
+	}
+	keys, err := hkdf.Key(sha256.New, []byte(value), []byte(caller.Owner.URL()), "ironplane idempotency", 3*sha256.Size)
+	if err != nil {
+		return nil, fmt.Errorf("derive the keys of an attempt: %w", err)
+	}
+	block, err := aes.NewCipher(keys[sha256.Size : 2*sha256.Size])
+	if err != nil {
+		return nil, fmt.Errorf("derive the keys of an attempt: %w", err)
+	}
+	seal, err := cipher.NewGCM(block)
+	if err != nil {
+		return nil, fmt.Errorf("derive the keys of an attempt: %w", err)
+	}
+	asked := hmac.New(sha256.New, keys[2*sha256.Size:])
+	for _, part := range []string{r.URL.Path, r.URL.RawQuery, r.Header.Get("Content-Type"), string(body)} {
+		_ = binary.Write(asked, binary.BigEndian, int64(len(part))) // a hash takes everything
+		asked.Write([]byte(part))
+	}
+	return &attempt{id: keys[:sha256.Size], fingerprint: asked.Sum(nil), seal: seal}, nil
+}
+
+// errTwin says that the twin of a request is under way.
+var errTwin = errors.New("the same request is under way")
+
+// run makes the change once for all attempts that are the same, and answers all with the same bytes. A nil attempt
+// just makes it.
+func (a *attempt) run(ctx context.Context, db *pg.DB, do func(*pg.Tx) (*reply, error)) (*reply, error) {
+	deadline := time.Now().Add(twinTime)
+	for pause := twinPause; ; pause = min(2*pause, longestPause) {
+		var answer *reply
+		err := db.Change(ctx, func(tx *pg.Tx) (err error) {
+			if a == nil {
+				answer, err = do(tx)
+				return err
+			}
+			answer, err = a.once(ctx, tx, do)
+			return err
+		})
+		if !errors.Is(err, errTwin) {
+			return answer, err
+		}
+		if time.Now().Add(pause).After(deadline) {
+			f := fault.New(fault.Unavailable, "A request with this %s is still under way.", idempotencyHeader)
+			f.RetryAfter = time.Second
+			return nil, f
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for a twin: %w", ctx.Err())
+		}
+	}
+}
+
+func (a *attempt) once(ctx context.Context, tx *pg.Tx, do func(*pg.Tx) (*reply, error)) (*reply, error) {
+	alone, err := tx.TryLock(ctx, "idempotency", int64(binary.BigEndian.Uint64(a.id)))
+	if err != nil {
+		return nil, err
+	}
+	if !alone {
+		return nil, errTwin
+	}
+	kept, err := a.kept(ctx, tx)
+	if kept != nil || err != nil {
+		tx.Unrecorded("it was answered before")
+		return kept, err
+	}
+	answer, err := do(tx)
+	if err != nil {
+		return nil, err
+	}
+	return answer, a.keep(ctx, tx, answer)
+}
+
+// keptReply is an answer as it is sealed.
+type keptReply struct {
+	Header http.Header
+	Body   []byte
+}
+
+func (a *attempt) kept(ctx context.Context, tx *pg.Tx) (*reply, error) {
+	var fingerprint, sealed []byte
+	err := tx.QueryRow(ctx, "SELECT fingerprint, answer FROM idempotency WHERE id = $1 AND expires_at > now()", a.id).Scan(&fingerprint, &sealed)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for an earlier answer: %w", err)
+	}
+	if !hmac.Equal(fingerprint, a.fingerprint) {
+		return nil, fault.New(fault.Conflict, "This %s was used for another request.", idempotencyHeader)
+	}
+	nonce := sealed[:a.seal.NonceSize()]
+	opened, err := a.seal.Open(nil, nonce, sealed[len(nonce):], a.id)
+	if err != nil {
+		return nil, fmt.Errorf("open an earlier answer: %w", err)
+	}
+	var kept keptReply
+	if err := json.Unmarshal(opened, &kept); err != nil {
+		return nil, fmt.Errorf("read an earlier answer: %w", err)
+	}
+	return &reply{kept.Header, kept.Body}, nil
+}
+
+// keep stores the answer in the change's own transaction, and takes the chance to remove some that are a day old.
+func (a *attempt) keep(ctx context.Context, tx *pg.Tx, answer *reply) error {
+	opened, err := json.Marshal(keptReply{answer.header, answer.body})
+	if err != nil {
+		return fmt.Errorf("keep an answer: %w", err)
+	}
+	nonce := make([]byte, a.seal.NonceSize())
+	rand.Read(nonce)
+	sealed := a.seal.Seal(nonce, nonce, opened, a.id)
+	_, err = tx.Exec(ctx, `
+		WITH gone AS (DELETE FROM idempotency WHERE id IN (
+			SELECT id FROM idempotency WHERE expires_at <= now() AND id <> $1 ORDER BY expires_at LIMIT 10 FOR UPDATE SKIP LOCKED))
+		INSERT INTO idempotency (id, fingerprint, answer, expires_at) VALUES ($1, $2, $3, now() + interval '24 hours')
+		ON CONFLICT (id) DO UPDATE SET fingerprint = EXCLUDED.fingerprint, answer = EXCLUDED.answer, expires_at = EXCLUDED.expires_at`,
+		a.id, a.fingerprint, sealed)
+	if err != nil {
+		return fmt.Errorf("keep an answer: %w", err)
+	}
+	return nil
+}

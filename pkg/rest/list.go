@@ -1,0 +1,345 @@
+package rest
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"maps"
+	"net/http"
+	"net/url"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/go-kit/kit/endpoint"
+
+	"github.com/ironplane/ironplane/pkg/fault"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/principal"
+)
+
+// List is an operation that answers an array: the rows of a view. Without paging parameters it is complete, and
+// streamed: it takes no more memory for being long.
+type List[Req, V any] struct {
+	Path      string
+	Guard     principal.Guard
+	Summary   string
+	Extension bool
+	DB        *pg.DB
+	View      *pg.View[V]
+	By        By
+	// Where says which rows this caller may know of; nil: all.
+	Where func(context.Context, Req) []pg.Condition
+}
+
+// By says how a list may be searched, sorted and filtered.
+type By struct {
+	// Search is what q means; nil: there is no q.
+	Search func(q string) pg.Condition
+	// Sorts are columns that are never NULL and have, with the id behind them, an index.
+	Sorts []string
+	// Filters are parameters, and the columns that they compare.
+	Filters map[string]string
+}
+
+const (
+	maxPerPage     = 1000
+	defaultPerPage = 100
+	// maxDeep is how many items deep page may reach. A cursor reaches any.
+	maxDeep = 10_000
+	// maxCounted is how far the outcome of a search is counted.
+	maxCounted = 10_000
+)
+
+// SearchText is the condition that the column search has q in it, without case. The column holds the searched
+// members in lower case, each behind a line feed, and has a trigram index. Fewer than three letters have no trigram,
+// so those are found where a member begins with them.
+func SearchText(q string) pg.Condition {
+	pattern := strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`, "\n", " ").Replace(strings.ToLower(q)) + "%"
+	if utf8.RuneCountInString(q) < 3 {
+		pattern = "\n" + pattern
+	}
+	return pg.Condition{SQL: "search LIKE $1", Args: []any{"%" + pattern}}
+}
+
+type listRequest[Req any] struct {
+	own   Req
+	query *listQuery
+}
+
+// listQuery is what a caller wants of a list.
+type listQuery struct {
+	at      *url.URL
+	where   []pg.Condition
+	search  bool
+	sort    string
+	desc    bool
+	perPage int // 0: all
+	page    int // 0: not by number
+	cursor  *cursor
+	count   bool
+	csv     bool
+}
+
+func (l List[Req, V]) operation() *operation {
+	o := newOperation[Req, V](http.MethodGet, l.Path, l.Guard, l.Summary, l.Extension)
+	o.list = true
+	o.by = &l.By
+	for _, column := range append(slices.Collect(maps.Values(l.By.Filters)), l.By.Sorts...) {
+		if l.View.TypeOf(column) == nil {
+			panic(fmt.Sprintf("rest: %s has no column %s", l.Path, column))
+		}
+	}
+	csv := newTable(reflect.TypeFor[V]())
+	o.decode = func(r *http.Request) (any, error) {
+		var req listRequest[Req]
+		if err := o.request.fill(reflect.ValueOf(&req.own).Elem(), r); err != nil {
+			return nil, err
+		}
+		var err error
+		req.query, err = parseListQuery(r, o.request.query, l.By, l.View.TypeOf)
+		return req, err
+	}
+	o.endpoint = func(*pg.DB) endpoint.Endpoint {
+		return func(ctx context.Context, request any) (any, error) {
+			req := request.(listRequest[Req])
+			if l.Where != nil {
+				req.query.where = append(req.query.where, l.Where(ctx, req.own)...)
+			}
+			answer := &items{header: http.Header{}}
+			if req.query.csv {
+				answer.csv = csv
+			}
+			var err error
+			if answer.rows, err = l.rows(ctx, req.query, answer.header); err != nil {
+				return nil, err
+			}
+			return answer, nil
+		}
+	}
+	return o
+}
+
+// rows are the items that were asked for. The headers say how many there are and where the other pages are.
+func (l List[Req, V]) rows(ctx context.Context, q *listQuery, header http.Header) (iter.Seq2[any, error], error) {
+	if q.count {
+		if err := l.count(ctx, q, header); err != nil {
+			return nil, err
+		}
+	}
+	listing := pg.Listing{Where: q.where, Sort: q.sort, Desc: q.desc}
+	if q.perPage == 0 {
+		return anySeq(l.View.List(ctx, l.DB, listing)), nil
+	}
+	listing.Limit = q.perPage + 1 // one more tells whether there is a next page
+	if q.page > 0 {
+		listing.Skip = (q.page - 1) * q.perPage
+	}
+	backward := false
+	if q.cursor != nil {
+		backward = q.cursor.Backward
+		listing.After = &pg.Position{Value: q.cursor.value, ID: q.cursor.ID}
+		listing.Desc = q.desc != backward
+	}
+	var page []V
+	for item, err := range l.View.List(ctx, l.DB, listing) {
+		if err != nil {
+			return nil, err
+		}
+		page = append(page, item)
+	}
+	more := len(page) > q.perPage
+	if more {
+		page = page[:q.perPage]
+	}
+	if backward {
+		slices.Reverse(page)
+	}
+	if links := l.links(q, page, more, backward); links != "" {
+		header.Set("Link", links)
+	}
+	return func(yield func(any, error) bool) {
+		for i := range page {
+			if !yield(page[i], nil) {
+				return
+			}
+		}
+	}, nil
+}
+
+func (l List[Req, V]) count(ctx context.Context, q *listQuery, header http.Header) error {
+	limit := 0
+	if q.search {
+		limit = maxCounted + 1
+	}
+	n, err := l.View.Count(ctx, l.DB, q.where, limit)
+	if err != nil {
+		return err
+	}
+	text := strconv.FormatInt(n, 10)
+	if limit > 0 && n == int64(limit) {
+		text = strconv.Itoa(maxCounted) + "+"
+	}
+	header.Set("X-Total-Count", text)
+	return nil
+}
+
+// links are the pages around this one (RFC 8288).
+func (l List[Req, V]) links(q *listQuery, page []V, more, backward bool) string {
+	var links []string
+	add := func(rel, name, value string) {
+		query := q.at.Query()
+		query.Del("page")
+		query.Del("cursor")
+		if name != "" {
+			query.Set(name, value)
+		}
+		links = append(links, fmt.Sprintf(`<%s?%s>; rel="%s"`, q.at.Path, query.Encode(), rel))
+	}
+	if q.page > 0 {
+		add("first", "page", "1")
+		if more && (q.page+1)*q.perPage <= maxDeep {
+			add("next", "page", strconv.Itoa(q.page+1))
+		}
+		if q.page > 1 {
+			add("prev", "page", strconv.Itoa(q.page-1))
+		}
+		return strings.Join(links, ", ")
+	}
+	add("first", "", "")
+	if len(page) > 0 {
+		if more || backward {
+			add("next", "cursor", newCursor(q, l.View.Position(&page[len(page)-1], q.sort), false).String())
+		}
+		if more && backward || q.cursor != nil && !backward {
+			add("prev", "cursor", newCursor(q, l.View.Position(&page[0], q.sort), true).String())
+		}
+	}
+	return strings.Join(links, ", ")
+}
+
+func anySeq[V any](found iter.Seq2[V, error]) iter.Seq2[any, error] {
+	return func(yield func(any, error) bool) {
+		for item, err := range found {
+			if !yield(&item, err) {
+				return
+			}
+		}
+	}
+}
+
+// parseListQuery reads the parameters that lists have. What is unknown is refused: a filter that is misspelt would
+// otherwise answer all there is.
+func parseListQuery(r *http.Request, own []parameter, by By, typeOf func(string) reflect.Type) (*listQuery, error) {
+	q := &listQuery{at: r.URL, csv: prefersCSV(r.Header.Get("Accept"))}
+	var wrong fault.Fields
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, fault.New(fault.BadRequest, "The query is not of the form name=value&name=value.").Because(err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(query)) {
+		value := query.Get(name)
+		if len(query[name]) > 1 {
+			wrong.Add("?"+name, "disagrees", "is there more than once")
+			continue
+		}
+		switch column, filter := by.Filters[name]; {
+		case name == "q" && by.Search != nil:
+			if len(value) > maxString || strings.ContainsRune(value, 0) || !utf8.ValidString(value) {
+				wrong.Add("?q", "invalid", "must be a text of at most %d bytes", maxString)
+			} else if value != "" {
+				q.search = true
+				q.where = append(q.where, by.Search(value))
+			}
+		case name == "sort":
+			q.sort, q.desc = strings.TrimPrefix(value, "-"), strings.HasPrefix(value, "-")
+			if q.sort == "id" {
+				q.sort = ""
+			} else if !slices.Contains(by.Sorts, q.sort) {
+				wrong.Add("?sort", "unknown", "can be %s, each also with - before it", strings.Join(append([]string{"id"}, by.Sorts...), ", "))
+			}
+		case name == "per_page":
+			q.perPage = parseCount(name, value, maxPerPage, &wrong)
+		case name == "page":
+			q.page = parseCount(name, value, maxDeep, &wrong)
+		case name == "count":
+			if q.count = value == "true"; !q.count && value != "false" {
+				wrong.Add("?count", "type", "must be true or false")
+			}
+		case name == "cursor":
+		case filter:
+			condition, ok := equals(column, value, typeOf(column))
+			if !ok {
+				wrong.Add("?"+name, "type", "is not of its type")
+			}
+			q.where = append(q.where, condition)
+		case !slices.ContainsFunc(own, func(p parameter) bool { return p.name == name }):
+			wrong.Add("?"+name, "unknown", "is unknown; there is %s", strings.Join(by.known(own), ", "))
+		}
+	}
+	if query.Has("cursor") {
+		q.cursor = parseCursor(query, q.sort, typeOf, &wrong)
+	}
+	if q.perPage == 0 && (q.page > 0 || q.cursor != nil) {
+		q.perPage = defaultPerPage
+	}
+	if q.page > 0 && q.cursor != nil {
+		wrong.Add("?page", "conflict", "cannot stand beside a cursor")
+	}
+	if q.page*q.perPage > maxDeep {
+		wrong.Add("?page", "out_of_range", "reaches deeper than %d items; follow the Link headers without it", maxDeep)
+	}
+	if len(wrong) > 0 {
+		return nil, wrongQuery(wrong)
+	}
+	return q, nil
+}
+
+func (by By) known(own []parameter) []string {
+	known := []string{"count", "cursor", "page", "per_page", "sort"}
+	if by.Search != nil {
+		known = append(known, "q")
+	}
+	for _, p := range own {
+		known = append(known, p.name)
+	}
+	known = slices.AppendSeq(known, maps.Keys(by.Filters))
+	slices.Sort(known)
+	return known
+}
+
+func wrongQuery(wrong fault.Fields) error {
+	f := fault.New(fault.BadRequest, "The query is wrong: %s %s.", strings.TrimPrefix(wrong[0].Pointer, "?"), wrong[0].Message)
+	f.Fields = wrong
+	return f
+}
+
+func parseCount(name, value string, most int, wrong *fault.Fields) int {
+	n, err := strconv.Atoi(value)
+	if err != nil || n < 1 || n > most {
+		wrong.Add("?"+name, "out_of_range", "must be from 1 to %d", most)
+		return 1
+	}
+	return n
+}
+
+// equals is the condition that a column, whose values have this type, is the value.
+func equals(column, value string, t reflect.Type) (pg.Condition, bool) {
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	condition := pg.Condition{SQL: column + " = $1", Args: []any{value}}
+	switch t.Kind() {
+	case reflect.String:
+		return condition, utf8.ValidString(value) && !strings.ContainsRune(value, 0)
+	case reflect.Bool:
+		condition.Args[0] = value == "true"
+		return condition, value == "true" || value == "false"
+	default:
+		n, err := strconv.ParseInt(value, 10, t.Bits())
+		condition.Args[0] = n
+		return condition, err == nil
+	}
+}

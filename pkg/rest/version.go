@@ -1,0 +1,38 @@
+package rest
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/ironplane/ironplane/pkg/fault"
+)
+
+// Versioned is embedded in what answers with an ETag: the number of the row, which edits raise and nothing else.
+type Versioned struct {
+	Version int64 `json:"-" db:"version"`
+}
+
+func (v Versioned) etag() string { return `"` + strconv.FormatInt(v.Version, 10) + `"` }
+
+type tagged interface{ etag() string }
+
+// IfMatch is the header of a request to edit or delete: which versions the caller has seen.
+type IfMatch struct{ header []string }
+
+func ifMatchOf(r *http.Request) IfMatch { return IfMatch{r.Header.Values("If-Match")} }
+
+// Check refuses where the caller has not seen this version.
+func (m IfMatch) Check(version int64) error {
+	if len(m.header) == 0 {
+		return nil
+	}
+	for _, line := range m.header {
+		for tag := range strings.SplitSeq(line, ",") {
+			if tag = strings.TrimSpace(tag); tag == "*" || tag == (Versioned{version}).etag() {
+				return nil
+			}
+		}
+	}
+	return fault.New(fault.Stale, "The item has been changed since: its version is %d.", version)
+}

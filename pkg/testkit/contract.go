@@ -1,0 +1,75 @@
+package testkit
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+	"github.com/getkin/kin-openapi/routers/gorillamux"
+
+	"github.com/ironplane/ironplane/pkg/rest"
+)
+
+// contract is the API document of a server. Every answer in every test is held against it.
+type contract struct{ router routers.Router }
+
+func contractOf(t testing.TB, url string) *contract {
+	t.Helper()
+	response, err := http.Get(url + rest.DocumentPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	document, err := openapi3.NewLoader().LoadFromData(text)
+	if err != nil {
+		t.Fatalf("the API document: %v: %.200s", err, text)
+	}
+	for _, s := range document.Components.Schemas {
+		if len(s.Value.Properties) > 0 { // callers must bear new members; tests must not
+			none := false
+			s.Value.AdditionalProperties = openapi3.AdditionalProperties{Has: &none}
+		}
+	}
+	document.Servers = openapi3.Servers{{URL: url}}
+	router, err := gorillamux.NewRouter(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &contract{router}
+}
+
+// check tells what an answer has that the document does not say. Paths that the document does not have answer 404,
+// and other methods 405.
+func (c *contract) check(r *http.Request, response *http.Response, body []byte) error {
+	route, parameters, err := c.router.FindRoute(r)
+	if err != nil {
+		if undocumented := response.StatusCode; undocumented != 404 && undocumented != 405 && !strings.HasPrefix(r.URL.Path, "/-/") {
+			return fmt.Errorf("%s %s is not in the document and answered %d", r.Method, r.URL.Path, undocumented)
+		}
+		return nil
+	}
+	if route.Operation.Responses.Status(response.StatusCode) == nil {
+		return fmt.Errorf("%s %s answered %d, which the document does not name", r.Method, r.URL.Path, response.StatusCode)
+	}
+	if strings.HasPrefix(response.Header.Get("Content-Type"), "text/csv") {
+		return nil // a text is all that the document says of it
+	}
+	return openapi3filter.ValidateResponse(context.Background(), &openapi3filter.ResponseValidationInput{
+		RequestValidationInput: &openapi3filter.RequestValidationInput{Request: r, PathParams: parameters, Route: route},
+		Status:                 response.StatusCode,
+		Header:                 response.Header,
+		Body:                   io.NopCloser(bytes.NewReader(body)),
+		Options:                &openapi3filter.Options{IncludeResponseStatus: true},
+	})
+}
