@@ -167,3 +167,12 @@ func (a *Answer) WantDetail(kind fault.Kind, detail string) {
 		a.t.Fatalf("detail %q, want %q", got, detail)
 	}
 }
+
+// JSON is a value as text.
+func JSON(v any) string {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}

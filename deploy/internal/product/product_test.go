@@ -3,6 +3,7 @@ package product_test
 import (
 	"testing"
 
+	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/identity"
 )
@@ -16,4 +17,40 @@ func newAdmin(t *testing.T, c *testkit.Client, username string, permissions stri
 	c.Do("PATCH", path("/admin/%d/permission", id), permissions).Want(200)
 	key := c.Do("POST", "/auth/key", map[string]any{"name": "test", "owner": map[string]any{"url": path("/admin/%d", id)}}).Want(200)
 	return id, c.With(testkit.Decode[identity.ShownKey](key).Key)
+}
+
+// execute changes the database behind the product's back.
+func execute(t *testing.T, db *pg.DB, sql string) {
+	t.Helper()
+	err := db.Change(t.Context(), func(tx *pg.Tx) error {
+		tx.Unrecorded("a test")
+		_, err := tx.Exec(t.Context(), sql)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// holdLock takes a lock of the product's and answers what gives it back.
+func holdLock(t *testing.T, db *pg.DB, name string, number int64) (unlock func()) {
+	t.Helper()
+	held, release, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	go func() {
+		ended <- db.Change(t.Context(), func(tx *pg.Tx) error {
+			tx.Unrecorded("a test")
+			err := tx.Lock(t.Context(), name, number)
+			close(held)
+			<-release
+			return err
+		})
+	}()
+	<-held
+	return func() {
+		t.Helper()
+		close(release)
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
 }

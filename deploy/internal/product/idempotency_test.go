@@ -1,0 +1,159 @@
+package product_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/pkg/fault"
+	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/network"
+)
+
+const idempotencyKey = "Idempotency-Key"
+
+func TestIdempotency(t *testing.T) {
+	t.Parallel()
+	p, c := producttest.Start(t)
+	body := `{"name": "once", "speed": 1}`
+	first := c.Do("POST", "/port-speed", body, idempotencyKey, "a").Want(200)
+	again := c.Do("POST", "/port-speed", body, idempotencyKey, "a").Want(200)
+	if again.Text != first.Text || again.Header.Get("ETag") != first.Header.Get("ETag") {
+		t.Errorf("%s, then %s", first.Text, again.Text)
+	}
+	if other := c.Do("POST", "/port-speed", body, idempotencyKey, "b").Want(200); other.ID() == first.ID() {
+		t.Error("another value gets the first's answer")
+	}
+	used := "This Idempotency-Key was used for another request."
+	c.Do("POST", "/port-speed", `{"name": "once", "speed": 2}`, idempotencyKey, "a").WantDetail(fault.Conflict, used)
+	c.Do("POST", "/group", `{"name": "once"}`, idempotencyKey, "a").WantDetail(fault.Conflict, used)
+	c.Do("POST", "/port-speed", "name,speed\nx,1\n", idempotencyKey, "a", "Content-Type", "text/csv").WantDetail(fault.Conflict, used)
+	c.Do("POST", "/port-speed", body, idempotencyKey, strings.Repeat("x", 256)).Want(400)
+	c.Do("POST", "/port-speed", body, idempotencyKey, "ä").Want(400)
+
+	_, other := newAdmin(t, c, "other", `{"network": {"switches": {"write": true}}}`)
+	if theirs := other.Do("POST", "/port-speed", body, idempotencyKey, "a").Want(200); theirs.ID() == first.ID() {
+		t.Error("another caller gets the first's answer")
+	}
+	// What was refused was not answered: it may be tried again, mended.
+	c.Do("POST", "/port-speed", `{}`, idempotencyKey, "c").Want(422)
+	c.Do("POST", "/port-speed", body, idempotencyKey, "c").Want(200)
+
+	// Many rows at once are one request, too.
+	csv := []string{idempotencyKey, "d", "Content-Type", "text/csv"}
+	if one, two := c.Do("POST", "/port-speed", "name,speed\nx,1\ny,2\n", csv...).Want(200), c.Do("POST", "/port-speed", "name,speed\nx,1\ny,2\n", csv...).Want(200); one.Text != two.Text {
+		t.Errorf("%s, then %s", one.Text, two.Text)
+	}
+	if n := len(testkit.Decode[[]network.PortSpeed](c.Do("GET", "/port-speed", nil))); n != 6 {
+		t.Errorf("%d port speeds, want 6", n)
+	}
+
+	// After a day a value is free again.
+	execute(t, p.Databases[network.Name], "UPDATE idempotency SET expires_at = now()")
+	if next := c.Do("POST", "/port-speed", body, idempotencyKey, "a").Want(200); next.ID() == first.ID() {
+		t.Error("an answer outlives its day")
+	}
+	c.Do("POST", "/port-speed", body, idempotencyKey, "e").Want(200)
+	var left int
+	if err := p.Databases[network.Name].QueryRow(t.Context(), "SELECT count(*) FROM idempotency").Scan(&left); err != nil || left != 2 {
+		t.Errorf("%d answers are kept, %v", left, err)
+	}
+}
+
+// Twins at the same time make one item, and all get its answer.
+func TestTwins(t *testing.T) {
+	t.Parallel()
+	_, c := producttest.Start(t)
+	const rounds, twins = 5, 32
+	for round := range rounds {
+		answers := make([]*testkit.Answer, twins)
+		var all sync.WaitGroup
+		for i := range twins {
+			all.Go(func() {
+				answers[i] = c.Do("POST", "/auth/key", `{"name": "twin"}`, idempotencyKey, fmt.Sprint("round ", round))
+			})
+		}
+		all.Wait()
+		for _, a := range answers {
+			if a.Want(200).Text != answers[0].Text {
+				t.Fatalf("%s and %s", a.Text, answers[0].Text)
+			}
+		}
+	}
+	if n := len(testkit.Decode[[]identity.APIKey](c.Do("GET", "/auth/key", nil))); n != 1+rounds {
+		t.Errorf("%d keys, want %d", n, 1+rounds)
+	}
+}
+
+// A dump of the database holds no secret that an answer or a request held.
+func TestDumpHoldsNoSecret(t *testing.T) {
+	t.Parallel()
+	p, c := producttest.Start(t)
+	secrets := map[string]string{
+		"the first key":        c.Key,
+		"a key":                testkit.Decode[identity.ShownKey](c.Do("POST", "/auth/key", `{"name": "x"}`, idempotencyKey, "the-idempotency-key").Want(200)).Key,
+		"an imported key":      "a-key-that-another-panel-made-0001",
+		"a password":           "a long walk in the rain",
+		"the idempotency key":  "the-idempotency-key",
+		"a password, no admin": "another long walk home",
+	}
+	c.Do("POST", "/auth/key", map[string]any{"name": "y", "key": secrets["an imported key"]}, idempotencyKey, "z").Want(200)
+	c.Do("POST", "/admin", map[string]any{"email": "a@example.com", "password": secrets["a password"]}, idempotencyKey, "w").Want(200)
+	c.Do("POST", "/admin", map[string]any{"email": "a@example.com", "password": secrets["a password, no admin"]}).Want(422)
+	for name, db := range p.Databases {
+		tables, err := db.Query(t.Context(), "SELECT format('%I', tablename) FROM pg_tables WHERE schemaname = current_schema()")
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := pgx.CollectRows(tables, pgx.RowTo[string])
+		if err != nil || len(all) < 3 {
+			t.Fatal(all, err)
+		}
+		for _, table := range all {
+			rows, err := db.Query(t.Context(), "SELECT t::text || encode(convert_to(t::text, 'UTF8'), 'escape') FROM "+table+" t")
+			if err != nil {
+				t.Fatal(err)
+			}
+			texts, err := pgx.CollectRows(rows, pgx.RowTo[string])
+			if err != nil {
+				t.Fatal(err)
+			}
+			for what, value := range secrets {
+				if dump := strings.Join(texts, "\n"); strings.Contains(dump, value) || strings.Contains(dump, fmt.Sprintf("%x", value)) {
+					t.Errorf("%s is in %s.%s", what, name, table)
+				}
+			}
+		}
+	}
+}
+
+// A request whose twin does not come to an end is told to come back, and holds no connection meanwhile.
+func TestTwinIsStuck(t *testing.T) {
+	t.Parallel()
+	p, c := producttest.Start(t)
+	c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200)
+	unlock := holdLock(t, p.Databases[network.Name], "address space", 1)
+	body := `{"group": 1, "address": "10.0.0.1"}`
+	var all sync.WaitGroup
+	for range 30 { // more than there are connections
+		all.Go(func() {
+			if a := c.Do("POST", "/entity", body, idempotencyKey, "stuck"); a.Status != 200 && (a.Status != 503 || a.Header.Get("Retry-After") == "") {
+				t.Errorf("answered %d: %s", a.Status, a.Text)
+			}
+		})
+	}
+	time.Sleep(200 * time.Millisecond)
+	c.Do("POST", "/port-speed", `{"name": "others go on", "speed": 1}`).Want(200)
+	unlock()
+	all.Wait()
+	c.Do("POST", "/entity", body, idempotencyKey, "stuck").Want(200)
+	if n := len(testkit.Decode[[]network.IPEntity](c.Do("GET", "/entity", nil))); n != 1 {
+		t.Errorf("%d entities", n)
+	}
+}

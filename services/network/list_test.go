@@ -1,0 +1,260 @@
+package network_test
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/services/network"
+)
+
+var link = regexp.MustCompile(`<([^>]*)>; rel="(\w+)"`)
+
+func links(a *testkit.Answer) map[string]string {
+	found := map[string]string{}
+	for _, m := range link.FindAllStringSubmatch(a.Header.Get("Link"), -1) {
+		found[m[2]] = m[1]
+	}
+	return found
+}
+
+// names are those of the items in a list.
+func names(a *testkit.Answer) []string {
+	all := []string{}
+	for _, item := range testkit.Decode[[]struct{ Name string }](a.Want(200)) {
+		all = append(all, item.Name)
+	}
+	return all
+}
+
+func TestListPages(t *testing.T) {
+	t.Parallel()
+	c := newClient(t)
+	var want []string
+	for i := range 25 {
+		name := fmt.Sprintf("speed %d", i%7) // some names twice: the id decides
+		c.Do("POST", "/port-speed", map[string]any{"name": name, "speed": 1000 - i}).Want(200)
+		want = append(want, name)
+	}
+	sorted := map[string][]string{"id": want, "name": slices.Sorted(slices.Values(want)), "speed": reversed(want)}
+	rapid.Check(t, func(t *rapid.T) {
+		sort := rapid.SampledFrom([]string{"id", "name", "speed"}).Draw(t, "sort")
+		perPage := rapid.IntRange(1, 30).Draw(t, "per page")
+		desc := rapid.Bool().Draw(t, "desc")
+		want := slices.Clone(sorted[sort])
+		path := fmt.Sprintf("/port-speed?sort=%s&per_page=%d&count=true", sort, perPage)
+		if desc {
+			slices.Reverse(want)
+			path = strings.Replace(path, "sort=", "sort=-", 1)
+		}
+		first := path
+		var forward, pages []string
+		for path != "" {
+			page := c.Do("GET", path, nil)
+			forward = append(forward, names(page)...)
+			pages = append(pages, page.Text)
+			if page.Header.Get("X-Total-Count") != "25" {
+				t.Fatalf("X-Total-Count is %s", page.Header.Get("X-Total-Count"))
+			}
+			next := links(page)["next"]
+			if next == "" {
+				break
+			}
+			path = next
+		}
+		if !slices.Equal(forward, want) {
+			t.Fatalf("forward %v, want %v", forward, want)
+		}
+		for i := len(pages) - 2; i >= 0; i-- {
+			path = links(c.Do("GET", path, nil).Want(200))["prev"]
+			if page := c.Do("GET", path, nil).Want(200); page.Text != pages[i] {
+				t.Fatalf("page %d backward is %s, forward it was %s", i, page.Text, pages[i])
+			}
+		}
+		if at := links(c.Do("GET", path, nil).Want(200)); at["prev"] != "" && len(names(c.Do("GET", at["prev"], nil))) > 0 {
+			t.Fatalf("there is something before the first page")
+		}
+		for number := 1; number <= len(pages); number++ {
+			if page := c.Do("GET", fmt.Sprint(first, "&page=", number), nil).Want(200); page.Text != pages[number-1] {
+				t.Fatalf("page %d is %s, by cursor it was %s", number, page.Text, pages[number-1])
+			}
+		}
+		if got := names(c.Do("GET", first, nil)); links(c.Do("GET", path, nil))["first"] == "" || len(got) != min(perPage, 25) {
+			t.Fatal("no link to the first page")
+		}
+	})
+	if all := names(c.Do("GET", "/port-speed?sort=-speed", nil)); !slices.Equal(all, want) {
+		t.Fatalf("the complete list is %v", all)
+	}
+}
+
+func reversed(s []string) []string {
+	s = slices.Clone(s)
+	slices.Reverse(s)
+	return s
+}
+
+func TestListRefuses(t *testing.T) {
+	t.Parallel()
+	c := newClient(t)
+	for i := range 3 {
+		c.Do("POST", "/port-speed", map[string]any{"name": fmt.Sprint(i), "speed": 1}).Want(200)
+	}
+	next := links(c.Do("GET", "/port-speed?per_page=1&sort=name", nil).Want(200))["next"]
+	c.Do("GET", next, nil).Want(200)
+	for query, want := range map[string]string{
+		"colour=red":       "?colour unknown",
+		"Q=x":              "?Q unknown",
+		"sort=colour":      "?sort unknown",
+		"sort=":            "?sort unknown",
+		"per_page=0":       "?per_page out_of_range",
+		"per_page=1001":    "?per_page out_of_range",
+		"per_page=ten":     "?per_page out_of_range",
+		"page=0":           "?page out_of_range",
+		"page=102":         "?page out_of_range",
+		"count=yes":        "?count type",
+		"speed=fast":       "?speed type",
+		"speed=1&speed=2":  "?speed disagrees",
+		"cursor=x":         "?cursor invalid",
+		"q=%00":            "?q invalid",
+		"q=%ff":            "?q invalid",
+		"billing_id=a%00b": "?billing_id type",
+		strings.SplitN(strings.Replace(next, "sort=name", "sort=-name", 1), "?", 2)[1]: "?cursor disagrees",
+		strings.SplitN(next, "?", 2)[1] + "&q=x":                                       "?cursor disagrees",
+		strings.SplitN(next, "?", 2)[1] + "&page=2":                                    "?page conflict",
+	} {
+		errors := testkit.Decode[rest.Problem](c.Do("GET", "/port-speed?"+query, nil).Want(400)).Errors
+		if len(errors) != 1 || errors[0].Pointer+" "+errors[0].Code != want {
+			t.Errorf("%s: %v, want %s", query, errors, want)
+		}
+	}
+	known := testkit.Decode[rest.Problem](c.Do("GET", "/port-speed?colour=red", nil).Want(400)).Errors[0].Message
+	if known != "is unknown; there is billing_id, count, cursor, page, per_page, q, sort, speed" {
+		t.Error(known)
+	}
+	c.Do("GET", "/port-speed?%zz", nil).Want(400)
+}
+
+func TestListSearch(t *testing.T) {
+	t.Parallel()
+	c := newClient(t)
+	for _, s := range []string{`{"name": "Fast Lane", "billing_id": "FL-1", "speed": 1000}`, `{"name": "breakfast", "speed": 100}`, `{"name": "50% off_line", "billing_id": "äÖ", "speed": 10}`} {
+		c.Do("POST", "/port-speed", s).Want(200)
+	}
+	for q, want := range map[string][]string{
+		"fast": {"Fast Lane", "breakfast"}, "FAST": {"Fast Lane", "breakfast"}, "lane": {"Fast Lane"}, "t lan": {"Fast Lane"}, "fl-1": {"Fast Lane"},
+		"fa": {"Fast Lane"}, "f": {"Fast Lane"}, "b": {"breakfast"}, "": {"Fast Lane", "breakfast", "50% off_line"},
+		"%25": {}, "0%25 o": {"50% off_line"}, "f_l": {"50% off_line"}, "ÄÖ": {"50% off_line"}, "ast%0Afl": {}, "nothing": {}, "\\": {},
+	} {
+		answer := c.Do("GET", "/port-speed?count=true&q="+strings.ReplaceAll(q, " ", "+"), nil)
+		if got := names(answer); !slices.Equal(got, want) || answer.Header.Get("X-Total-Count") != fmt.Sprint(len(want)) {
+			t.Errorf("%q found %v, want %v", q, got, want)
+		}
+	}
+	if got := names(c.Do("GET", "/port-speed?speed=100", nil)); !slices.Equal(got, []string{"breakfast"}) {
+		t.Error(got)
+	}
+	if got := names(c.Do("GET", "/port-speed?billing_id=FL-1&speed=100", nil)); len(got) != 0 {
+		t.Error(got)
+	}
+}
+
+func TestEntityFilters(t *testing.T) {
+	t.Parallel()
+	c := newClient(t)
+	c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200)
+	c.Do("POST", "/group", `{"name": "Bern", "reserved": true}`).Want(200)
+	for _, e := range []string{
+		`{"group": 1, "address": "192.0.2.0/28", "nickname": "Rack", "vlan": 7}`,
+		`{"group": 1, "v4": {"address": "192.0.2.32", "range_end": "192.0.2.40"}, "owner": {"id": 5, "server": {"id": 9}}}`,
+		`{"group": 2, "address": "198.51.100.1", "v6_address": "2001:db8::/64", "billing_id": "B", "owner": {"id": 5}}`,
+	} {
+		c.Do("POST", "/entity", e).Want(200)
+	}
+	for query, want := range map[string][]string{
+		"group_id=1": {"Rack", "192.0.2.32-192.0.2.40"}, "group_id=9": {}, "vlan=7": {"Rack"}, "owner=5": {"192.0.2.32-192.0.2.40", "198.51.100.1"},
+		"server_id=9": {"192.0.2.32-192.0.2.40"}, "billing_id=B": {"198.51.100.1"}, "owner=5&group_id=2": {"198.51.100.1"},
+		"q=192.0.2.5": {"Rack"}, "q=192.0.2.35": {"192.0.2.32-192.0.2.40"}, "q=192.0.2.16": {}, "q=192.0.2.0/24": {"Rack", "192.0.2.32-192.0.2.40"},
+		"q=192.0.2.32/29": {}, "q=2001:db8::7": {"198.51.100.1"}, "q=2001:DB8::/32": {"198.51.100.1"}, "q=rac": {"Rack"}, "q=192.0.2": {},
+		"sort=name": {"192.0.2.32-192.0.2.40", "198.51.100.1", "Rack"}, "sort=-name&q=192.0.0.0/8": {"Rack", "192.0.2.32-192.0.2.40"},
+	} {
+		if got := names(c.Do("GET", "/entity?"+query, nil)); !slices.Equal(got, want) {
+			t.Errorf("%s found %v, want %v", query, got, want)
+		}
+	}
+	if got := names(c.Do("GET", "/group?reserved=true", nil)); !slices.Equal(got, []string{"Bern"}) {
+		t.Error(got)
+	}
+}
+
+func TestCSV(t *testing.T) {
+	t.Parallel()
+	c := newClient(t)
+	post := func(path, text string) *testkit.Answer {
+		return c.Do("POST", path, text, "Content-Type", "text/csv; charset=utf-8")
+	}
+	made := testkit.Decode[rest.Bulk](post("/port-speed", "\ufeffname,speed,billing_id,colour\n\"1 Gbit/s, full\",1000,GE,red\r\n\"10\"\"\",10000,,\n").Want(200))
+	if made != (rest.Bulk{Count: 2, First: 1, Last: 2}) {
+		t.Fatalf("%+v", made)
+	}
+	list := c.Do("GET", "/port-speed", nil, "Accept", "text/csv").Want(200)
+	if want := "id,name,billing_id,speed,switchPortCount\n1,\"1 Gbit/s, full\",GE,1000,false\n2,\"10\"\"\",,10000,false\n"; list.Text != want || !strings.HasPrefix(list.Header.Get("Content-Type"), "text/csv") {
+		t.Fatalf("%s: %s", list.Header.Get("Content-Type"), list.Text)
+	}
+	if page := c.Do("GET", "/port-speed?per_page=1&q=gbit", nil, "Accept", "application/json;q=0.5, text/csv").Want(200).Text; !strings.HasPrefix(page, "[") {
+		t.Fatal(page)
+	}
+	post("/port-speed", list.Text).Want(200) // what was read can be sent back: the ids mean nothing
+	if got := len(names(c.Do("GET", "/port-speed", nil))); got != 4 {
+		t.Fatalf("%d port speeds", got)
+	}
+
+	post("/port-speed", "name,speed\na,1\nb,x\n,3\n\"c\nd\",0\n").WantErrors("/3/speed", "type", "/4/name", "required", "/5/speed", "out_of_range")
+	message := testkit.Decode[rest.Problem](post("/port-speed", "speed,name\n1,a\nx,b\n").Want(422)).Errors[0].Message
+	if message != "speed (line 3, column 1): must be an integer" {
+		t.Error(message)
+	}
+	post("/group", "name\nBerlin\nBern\nBerlin\n").WantErrors("/4/name", "taken")
+	for _, wrong := range []string{"", "name,speed", "name,speed\n", "name,speed\na\n", "name,name\na,b\n", "name,speed\n\"a,1\n", "name,speed\n\xff,1\n"} {
+		post("/port-speed", wrong).Want(400)
+	}
+	if got := len(names(c.Do("GET", "/port-speed", nil))) + len(names(c.Do("GET", "/group", nil))); got != 4 {
+		t.Fatalf("something was written: %d", got)
+	}
+}
+
+func TestEntitiesInCSV(t *testing.T) {
+	t.Parallel()
+	c := newClient(t)
+	c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200)
+	for _, e := range []string{
+		`{"group": 1, "address": "192.0.2.0/28", "nickname": "Rack", "vlan": 7, "gateway": "192.0.2.1"}`,
+		`{"group": 1, "v4": {"address": "192.0.2.32", "range_end": "192.0.2.40", "subnet_mask": "255.255.255.0"}, "owner": {"id": 5, "name": "Acme", "server": {"id": 9}}}`,
+		`{"group": 1, "address": "10.0.0.1", "v6_address": "2001:db8::/64", "billing_id": "B"}`,
+	} {
+		c.Do("POST", "/entity", e).Want(200)
+	}
+	before := testkit.Decode[[]network.IPEntity](c.Do("GET", "/entity", nil).Want(200))
+	list := c.Do("GET", "/entity", nil, "Accept", "text/csv").Want(200).Text
+	taken := testkit.Decode[rest.Problem](c.Do("POST", "/entity", list, "Content-Type", "text/csv").Want(422)).Errors
+	if len(taken) != 1 || taken[0].Pointer != "/2/v4/address" || taken[0].Code != "overlaps" {
+		t.Fatalf("%+v", taken)
+	}
+	for _, e := range before {
+		c.Do("DELETE", fmt.Sprint("/entity/", e.ID), nil).Want(200)
+	}
+	c.Do("POST", "/entity", list, "Content-Type", "text/csv").Want(200)
+	after := testkit.Decode[[]network.IPEntity](c.Do("GET", "/entity", nil).Want(200))
+	for i := range after {
+		after[i].ID = before[i].ID
+	}
+	if testkit.JSON(after) != testkit.JSON(before) {
+		t.Errorf("became\n%s, was\n%s", testkit.JSON(after), testkit.JSON(before))
+	}
+}
