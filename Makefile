@@ -28,19 +28,24 @@ test: ## run all tests, with the race detector where there is a C compiler
 RACE := $(shell command -v $$(go env CC) >/dev/null 2>&1 && echo -race)
 
 .PHONY: lint
-lint: ## gofmt, vet, staticcheck, modules in step and each building alone
+lint: ## gofmt, vet, staticcheck, modules and generated files in step, each module building alone
 	@test -z "$$(gofmt -l .)" || { echo "not formatted:"; gofmt -l .; exit 1; }
 	go vet $(PACKAGES)
 	go run $(STATICCHECK) $(PACKAGES)
 	go work sync
 	@for m in $(MODULES); do \
 		(cd $$m && GOWORK=off go mod tidy -diff && GOWORK=off CGO_ENABLED=0 go build ./...) || { echo "$$m is out of step: run 'make tidy'"; exit 1; }; done
+	@$(MAKE) --no-print-directory openapi && git diff --exit-code -- docs/reference || { echo "the routes changed the files above: commit them"; exit 1; }
 	@git diff --exit-code -- '*go.mod' '*go.sum' go.work go.work.sum || { echo "go work sync changed the files above: commit them"; exit 1; }
 
 .PHONY: tidy
 tidy: ## bring the modules' requirements in step
 	go work sync
 	@for m in $(MODULES); do (cd $$m && GOWORK=off go mod tidy) || exit 1; done
+
+.PHONY: openapi
+openapi: ## write docs/reference/openapi.json and policy.md from the routes
+	go run ./deploy/document docs/reference
 
 .PHONY: bench
 bench: ## measure one row read by pgbench, the service, nginx in front of it, and the gateway

@@ -22,9 +22,11 @@ type Resource[V, B any] struct {
 	ID    string // the name of the path parameter: port_speed_id
 	Noun  string // as it starts a sentence: Port speed
 	Guard principal.Guard
-	Table string
-	View  string // the table where it does not say
-	By    By
+	// OwnGuard guards viewing and editing one item, where that is wider than Guard; nil: it is not.
+	OwnGuard principal.Guard
+	Table    string
+	View     string // the table where it does not say
+	By       By
 
 	// Prepare does what takes long, before the unit of work begins. It is given what was sent, of which nothing is
 	// checked yet, and may leave what it worked out in members of B that have no tag.
@@ -61,6 +63,9 @@ func (r Resource[V, B]) Routes() []Route {
 	if r.View == "" {
 		r.View = r.Table
 	}
+	if r.OwnGuard == nil {
+		r.OwnGuard = r.Guard
+	}
 	view, table := pg.NewView[V](r.View), pg.NewTable[B](r.Table, r.View)
 	if r.Insert == nil {
 		r.Insert = table.Insert
@@ -92,9 +97,9 @@ func (r Resource[V, B]) Routes() []Route {
 	routes := []Route{
 		List[None, V]{Path: r.Path, Guard: r.Guard, Summary: "List " + noun + "s", DB: r.DB, View: view, By: r.By},
 		create,
-		Read[Item, V]{Path: item, Guard: r.Guard, Summary: "View a " + noun,
+		Read[Item, V]{Path: item, Guard: r.OwnGuard, Summary: "View a " + noun,
 			Do: func(ctx context.Context, req Item) (V, error) { return view.Get(ctx, r.DB, req.ID) }},
-		Change[EditItem[B], V]{Method: http.MethodPatch, Path: item, Guard: r.Guard, Summary: "Edit a " + noun,
+		Change[EditItem[B], V]{Method: http.MethodPatch, Path: item, Guard: r.OwnGuard, Summary: "Edit a " + noun,
 			Prepare: func(ctx context.Context, req *EditItem[B]) error { return r.prepare(ctx, &req.Body) },
 			Do: func(ctx context.Context, tx *pg.Tx, req EditItem[B]) (V, error) {
 				version, err := table.Hold(ctx, tx, req.ID)

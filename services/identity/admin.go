@@ -56,7 +56,7 @@ func (b *adminBody) Validate(wrong *fault.Fields) {
 func (s *Service) admins() []rest.Route {
 	return rest.Resource[Admin, adminBody]{
 		DB: s.db, Path: "/admin", ID: "admin_id", Noun: "Admin",
-		Guard: principal.UsersAdmins.OrSelf(principal.Admin), Table: "admin", View: "admin_view",
+		Guard: principal.UsersAdmins, OwnGuard: principal.UsersAdmins.OrSelf(principal.Admin), Table: "admin", View: "admin_view",
 		By:      rest.By{Search: rest.SearchText, Sorts: []string{"username", "created_at"}, Filters: map[string]string{"email": "email", "username": "username"}},
 		Prepare: s.preparePasswords, Insert: s.insertAdmin, Update: s.updateAdmin, Delete: s.deleteAdmin,
 	}.Routes()
@@ -167,12 +167,8 @@ func (s *Service) deleteAdmin(ctx context.Context, tx *pg.Tx, admin *Admin) erro
 	if err := lockAccounts(ctx, tx); err != nil {
 		return err
 	}
-	holds, err := s.mayWrite(ctx, tx, principal.Owner{Type: principal.Admin, ID: admin.ID})
-	if err != nil {
+	if _, err := s.mayWrite(ctx, tx, principal.Owner{Type: principal.Admin, ID: admin.ID}); err != nil {
 		return err
-	}
-	if !holds.Holds(principal.UsersAdmins.Grant(principal.Write)) { // one's own account is no exception
-		return fault.New(fault.Forbidden, "The key lacks users.admins write.")
 	}
 	last, err := lastAdmin(ctx, tx, admin.ID)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/services/identity"
 )
 
 // TestEveryRoute walks all routes of all services through the gateway. A new route is covered by being there: what
@@ -25,6 +26,11 @@ func TestEveryRoute(t *testing.T) {
 	w := &walk{t: t, c: c, document: document, ids: map[string]string{}}
 	w.createOneOfEach(p)
 	_, nobody := newAdmin(t, c, "nobody", `{}`)
+	w.dead = []string{newKey(t, c, "expired"), newKey(t, c, "revoked")}
+	execute(t, p.Databases[identity.Name], "UPDATE api_key SET expires_at = now() - interval '1 second' WHERE name = 'expired'")
+	revoked := testkit.Decode[identity.APIKey](c.With(w.dead[1]).Do("GET", "/auth/key/current", nil).Want(200))
+	c.Do("DELETE", path("/auth/key/%d", revoked.ID), nil).Want(200)
+	time.Sleep(100 * time.Millisecond)
 
 	for service, routes := range p.Routes {
 		for _, o := range rest.Operations(routes) {
@@ -38,6 +44,10 @@ func TestEveryRoute(t *testing.T) {
 				}
 				w.withoutKey(o)
 				w.withoutPermission(o, nobody.For(t))
+				for _, owner := range []principal.OwnerType{principal.Client, principal.Integration} {
+					caller := &principal.Principal{KeyID: 999, Owner: principal.Owner{Type: owner, ID: 1}}
+					w.withoutPermission(o, testkit.NewClient(t, testkit.As(p.Services[service], caller)))
+				}
 				w.missingItem(o)
 				w.garbage(o)
 				w.otherMethod(o)
@@ -67,6 +77,12 @@ type walk struct {
 	c        *testkit.Client
 	document apiDocument
 	ids      map[string]string // by collection
+	dead     []string          // keys that do not work any more
+}
+
+func newKey(t *testing.T, c *testkit.Client, name string) string {
+	t.Helper()
+	return testkit.Decode[identity.ShownKey](c.Do("POST", "/auth/key", map[string]any{"name": name}).Want(200)).Key
 }
 
 // createOneOfEach posts the documents' examples until each collection has an item.
@@ -186,7 +202,7 @@ func (w *walk) withoutKey(o rest.Operation) {
 			w.t.Error("401 without WWW-Authenticate")
 		}
 	}
-	for _, key := range []string{"x", principal.NewKey().Reveal(), strings.Repeat("k", 40)} {
+	for _, key := range append(w.dead, "x", principal.NewKey().Reveal(), strings.Repeat("k", 40)) {
 		w.c.With(key).Do(o.Method, w.item(o.Path), w.example(o)).Want(401)
 	}
 }

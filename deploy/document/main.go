@@ -1,0 +1,40 @@
+// Document writes, from the routes, the pages that describe them: the API document and the policy.
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/ironplane/ironplane/deploy/internal/product"
+)
+
+func main() {
+	if err := write(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "document:", err)
+		os.Exit(1)
+	}
+}
+
+func write(args []string) error {
+	if len(args) != 1 {
+		return fmt.Errorf("usage: document FOLDER")
+	}
+	document, err := product.Document()
+	if err != nil {
+		return err
+	}
+	var text bytes.Buffer
+	out := json.NewEncoder(&text)
+	out.SetIndent("", " ")
+	out.SetEscapeHTML(false)
+	if err := out.Encode(document); err != nil {
+		return fmt.Errorf("encode the API document: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(args[0], "openapi.json"), text.Bytes(), 0o644); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(args[0], "policy.md"), []byte(product.Policy()), 0o644)
+}

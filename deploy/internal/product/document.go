@@ -1,0 +1,72 @@
+package product
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/rest"
+)
+
+// routes are those of all services, by service. They serve nothing: there is no database behind them.
+func routes() map[string][]rest.Route {
+	all := map[string][]rest.Route{}
+	for _, s := range Services {
+		if s.routes != nil {
+			all[s.Name] = s.routes(&Product{}, nil)
+		}
+	}
+	return all
+}
+
+// Document is the API document of all services, as the gateway serves it.
+func Document() (*rest.OpenAPI, error) {
+	merged := rest.NewDocument()
+	for service, own := range routes() {
+		if err := merged.Merge(rest.Document(service, own)); err != nil {
+			return nil, fmt.Errorf("merge the API documents: %w", err)
+		}
+	}
+	return merged, nil
+}
+
+// Policy says, in Markdown, who may use which operation.
+func Policy() string {
+	var b strings.Builder
+	b.WriteString("# Policy\n\nWho may use which operation. `make openapi` writes this page from the routes.\n\n" +
+		"A key belongs to an admin, a client or an integration. Admins and integrations hold leaves, clients hold none. Where any\n" +
+		"key will do, the operation shows and changes what belongs to the key's owner, and more to who holds the leaf of the\n" +
+		"item's owner; what a caller may not know of is a 404.\n\n" +
+		"| Operation | no key | any key | own record | leaf |\n|---|---|---|---|---|\n")
+	for _, service := range Services {
+		for _, o := range rest.Operations(routes()[service.Name]) {
+			if o.Public() {
+				fmt.Fprintf(&b, "| `%s %s` |%s|\n", o.Method, o.Path, strings.Join(policyRow(o), "|"))
+			}
+		}
+	}
+	return b.String()
+}
+
+func policyRow(o rest.Operation) []string {
+	access := principal.Write
+	if o.Method == http.MethodGet {
+		access = principal.Read
+	}
+	leaf, self := strings.CutSuffix(o.Guard.String(), " or self")
+	row := slices.Repeat([]string{" "}, 4)
+	switch {
+	case o.Guard == principal.Public:
+		row[0], row[1] = " yes ", " yes "
+	case o.Guard == principal.AnyKey:
+		row[1] = " yes "
+	default:
+		row[3] = fmt.Sprintf(" %s %s ", leaf, access)
+	}
+	if self {
+		row[2] = " yes "
+	}
+	return row
+}
