@@ -297,6 +297,73 @@ func TestKilled(t *testing.T) {
 	t.Logf("%d answered, %d there", len(answered), len(found))
 }
 
+// A kill -9 amid a thousand creates with idempotency keys, a restart, and all of them again: each is there once, and
+// what was answered before is answered again to the letter.
+func TestKilledAndRepeated(t *testing.T) {
+	t.Parallel()
+	data := map[string]string{"IRONPLANE_DATA": filepath.Join(t.TempDir(), "data")}
+	r := start(t, data)
+	key := r.key()
+	const creates, writers = 1000, 16
+	before, after := make([]string, creates), make([]string, creates)
+	var answered atomic.Int64
+	post := func(client *testkit.Client, i int) (string, error) {
+		answer, err := client.Try("POST", "/port-speed", map[string]any{"name": fmt.Sprint("item ", i), "speed": i + 1}, "Idempotency-Key", fmt.Sprint("create ", i))
+		if err != nil {
+			return "", err
+		}
+		return answer.Want(200).Text, nil
+	}
+	each := func(do func(i int) error) *sync.WaitGroup {
+		var all sync.WaitGroup
+		for w := range writers {
+			all.Go(func() {
+				for i := w; i < creates; i += writers {
+					if do(i) != nil {
+						return // it is dead
+					}
+				}
+			})
+		}
+		return &all
+	}
+	client := r.client(key)
+	dying := each(func(i int) (err error) {
+		before[i], err = post(client, i)
+		answered.Add(1)
+		return err
+	})
+	for answered.Load() < creates/2 {
+		time.Sleep(time.Millisecond)
+	}
+	if err := r.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	dying.Wait()
+	_ = r.exit()
+
+	r = start(t, data)
+	client = r.client(key)
+	each(func(i int) (err error) {
+		after[i], err = post(client, i)
+		return err
+	}).Wait()
+	repeated := 0
+	for i := range creates {
+		if before[i] != "" {
+			repeated++
+			if before[i] != after[i] {
+				t.Errorf("create %d was answered %s, and again %s", i, before[i], after[i])
+			}
+		}
+	}
+	list := testkit.Decode[[]struct{ Speed int }](client.Do("GET", "/port-speed?sort=speed", nil).Want(200))
+	if len(list) != creates || list[0].Speed != 1 || list[creates-1].Speed != creates {
+		t.Errorf("%d rows, want %d", len(list), creates)
+	}
+	t.Logf("%d of %d were answered before", repeated, creates)
+}
+
 func TestOtherMajorVersion(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
