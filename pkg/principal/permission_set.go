@@ -32,8 +32,8 @@ type PermissionSet struct {
 
 // ReadWrite is one leaf of a PermissionSet.
 type ReadWrite struct {
-	Read  bool `json:"read"`
-	Write bool `json:"write"`
+	Read  bool `json:"read" example:"true"`
+	Write bool `json:"write" example:"false"`
 }
 
 // leaves are the set's leaves in the order of Leaf.

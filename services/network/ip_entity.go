@@ -69,25 +69,25 @@ type V6 struct {
 type ipEntityBody struct {
 	Group     rest.RefID `json:"group" db:"group_id" required:"create" example:"1"`
 	Nickname  *string    `json:"nickname" db:"nickname" also:"name" example:"rack 12"`
-	BillingID *string    `json:"billing_id" db:"billing_id"`
+	BillingID *string    `json:"billing_id" db:"billing_id" example:"IP-1042"`
 	VLAN      *int32     `json:"vlan" db:"vlan" min:"1" max:"4094" example:"100"`
 	Owner     struct {
-		ID     *int64  `json:"id" db:"id" min:"1" doc:"a client's id"`
-		Name   *string `json:"name" db:"name"`
+		ID     *int64  `json:"id" db:"id" min:"1" doc:"a client's id" example:"17"`
+		Name   *string `json:"name" db:"name" example:"Acme"`
 		Server struct {
-			ID   *int64  `json:"id" db:"id" min:"1"`
-			Name *string `json:"name" db:"name"`
+			ID   *int64  `json:"id" db:"id" min:"1" example:"4"`
+			Name *string `json:"name" db:"name" example:"fra1-s4"`
 		} `json:"server" db:"server_"`
 	} `json:"owner" db:"owner_"`
 	V4 struct {
 		Address    *string `json:"address" db:"address" also:"address" example:"192.0.2.10" doc:"an address, the first of a range, or a prefix"`
-		RangeEnd   *string `json:"range_end" db:"range_end" doc:"the last address of a range"`
+		RangeEnd   *string `json:"range_end" db:"range_end" doc:"the last address of a range" example:"192.0.2.20"`
 		Gateway    *string `json:"gateway" db:"gateway" also:"gateway" example:"192.0.2.1"`
 		SubnetMask *string `json:"subnet_mask" db:"subnet_mask" also:"subnet_mask" example:"255.255.255.0"`
 	} `json:"v4" db:"v4_"`
 	V6 struct {
-		Address *string `json:"address" db:"address" also:"v6_address" doc:"an address or a prefix"`
-		Gateway *string `json:"gateway" db:"gateway" also:"v6_gateway"`
+		Address *string `json:"address" db:"address" also:"v6_address" doc:"an address or a prefix" example:"2001:db8:1::/64"`
+		Gateway *string `json:"gateway" db:"gateway" also:"v6_gateway" example:"2001:db8:1::1"`
 	} `json:"v6" db:"v6_"`
 
 	v4 v4Space
