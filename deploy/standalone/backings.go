@@ -17,6 +17,7 @@ import (
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/pkg/backing"
+	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
@@ -120,13 +121,11 @@ func (b *backings) redis(ctx context.Context, c config, screen io.Writer) (*redi
 		}
 		url = secret.New(b.server.URL())
 	}
-	options, err := redis.ParseURL(url.Reveal())
+	client, err := cache.Open(url)
 	if err != nil {
-		return nil, errors.New("REDIS_URL is not a URL such as redis://localhost:6379/0") // err would show the password
+		return nil, fmt.Errorf("REDIS_URL: %w", err)
 	}
-	options.DialTimeout, options.ReadTimeout, options.WriteTimeout = time.Second, time.Second, time.Second
-	options.MaxRetries = 1
-	b.client = redis.NewClient(options)
+	b.client = client
 	if err := b.client.Ping(ctx).Err(); err != nil {
 		return nil, fmt.Errorf("connect to Redis: %w", err)
 	}

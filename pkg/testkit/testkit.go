@@ -18,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ironplane/ironplane/pkg/backing"
+	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
@@ -205,11 +206,10 @@ func Redis(t testing.TB) redis.UniversalClient {
 	if err != nil {
 		t.Fatal(err)
 	}
-	options, err := redis.ParseURL(started.URL())
+	client, err := cache.Open(secret.New(started.URL()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := redis.NewClient(options)
 	t.Cleanup(func() {
 		_ = client.Close()
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)

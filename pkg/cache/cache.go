@@ -1,0 +1,69 @@
+// Package cache is the way to the Redis that gateways and services share. Nothing in it is the only copy of anything,
+// so nobody waits long for it: what Redis does not say at once is found out without it.
+package cache
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/sony/gobreaker/v2"
+
+	"github.com/ironplane/ironplane/pkg/secret"
+)
+
+const (
+	// answerTime is how long Redis may take to answer, and dialing it may.
+	answerTime = 250 * time.Millisecond
+	// absence is how long Redis is left alone after it failed.
+	absence = time.Second
+)
+
+// Open makes a client that gives up in time. It does not connect yet.
+func Open(url secret.String) (*redis.Client, error) {
+	options, err := redis.ParseURL(url.Reveal())
+	if err != nil {
+		return nil, errors.New("not a URL of a Redis such as redis://localhost:6379/0") // err would show the password
+	}
+	options.DialTimeout, options.ReadTimeout, options.WriteTimeout, options.PoolTimeout = time.Second, time.Second, time.Second, time.Second
+	options.ContextTimeoutEnabled = true
+	options.DialerRetries = 1
+	options.MaxRetries = 1 // once: a connection of the pool may have been cut since
+	return redis.NewClient(options), nil
+}
+
+// Link is a client that is left alone for a moment after it failed, so that not everybody waits for a Redis that is
+// away.
+type Link struct {
+	client  redis.UniversalClient
+	breaker *gobreaker.CircuitBreaker[struct{}]
+}
+
+// NewLink makes a link by a client, which Open should have made: the deadlines of another may not hold.
+func NewLink(client redis.UniversalClient) *Link {
+	return &Link{client, gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
+		Timeout:     absence,
+		ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures > 0 },
+	})}
+}
+
+// Do asks Redis, unless it is being left alone. An error says that Redis is away.
+func (l *Link) Do(ctx context.Context, ask func(context.Context, redis.UniversalClient) error) error {
+	_, err := l.breaker.Execute(func() (struct{}, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTime) // that a caller leaves says nothing of Redis
+		defer cancel()
+		return struct{}{}, ask(ctx, l.client)
+	})
+	return err
+}
+
+// Insist asks Redis whether or not it is being left alone.
+func (l *Link) Insist(ctx context.Context, ask func(context.Context, redis.UniversalClient) error) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	return ask(ctx, l.client)
+}
+
+// Up tells whether Redis answered when it was last asked.
+func (l *Link) Up() bool { return l.breaker.State() == gobreaker.StateClosed }
