@@ -76,10 +76,7 @@ func (db *DB) change(ctx context.Context, fn func(*Tx) error) error {
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
-	// Once the commit is on its way it is seen through, and told of, though the caller went away.
-	detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), 15*time.Second)
-	defer cancel()
-	defer func() { _ = inner.Rollback(detached) }()
+	defer rollback(ctx, inner)
 
 	tx := &Tx{tx: inner}
 	if err := fn(tx); err != nil {
@@ -88,6 +85,9 @@ func (db *DB) change(ctx context.Context, fn func(*Tx) error) error {
 	if err := tx.writeRecord(ctx); err != nil {
 		return err
 	}
+	// Once the commit is on its way it is seen through, and told of, though the caller went away.
+	detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), sealTime)
+	defer cancel()
 	committed := inner.Commit(detached)
 	if errors.Is(committed, pgx.ErrTxCommitRollback) {
 		return fmt.Errorf("commit: %w", committed)
@@ -100,6 +100,16 @@ func (db *DB) change(ctx context.Context, fn func(*Tx) error) error {
 		return fmt.Errorf("commit: %w", committed)
 	}
 	return told
+}
+
+// sealTime is how long the commit and telling others of it may take. That others cannot be told may take a wait.
+const sealTime = 15 * time.Second
+
+// rollback undoes what is not committed.
+func rollback(ctx context.Context, inner pgx.Tx) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	_ = inner.Rollback(ctx)
 }
 
 func (tx *Tx) writeRecord(ctx context.Context) error {

@@ -140,7 +140,7 @@ func (s *Service) updateAdmin(ctx context.Context, tx *pg.Tx, id int64, b *admin
 	if err != nil {
 		return err
 	}
-	s.revoke(tx, id)
+	s.revoke(tx, adminName(id))
 	return nil
 }
 
@@ -182,7 +182,11 @@ func (s *Service) deleteAdmin(ctx context.Context, tx *pg.Tx, admin *Admin) erro
 		return err
 	}
 	_, err = tx.Exec(ctx, "DELETE FROM admin WHERE id = $1", admin.ID)
-	s.revoke(tx, admin.ID, hashes...)
+	names := []string{adminName(admin.ID)}
+	for _, hash := range hashes {
+		names = append(names, keyName(hash))
+	}
+	s.revoke(tx, names...)
 	return err
 }
 

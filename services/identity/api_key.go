@@ -145,17 +145,18 @@ func (s *Service) createKey(ctx context.Context, tx *pg.Tx, req rest.NewItem[api
 	if body.Key.IsZero() {
 		return insertKey(ctx, tx, body.Name, principal.NewKey(), body.owner, body.ExpiresAt)
 	}
-	s.announce(tx, body.Key)
+	s.revoke(tx, announced(body.Key)...)
 	return insertKey(ctx, tx, body.Name, body.Key, body.owner, body.ExpiresAt)
 }
 
-// announce removes, with the commit of tx, what the gateways believe of a value that was no key so far.
-func (s *Service) announce(tx *pg.Tx, value secret.String) {
+// announced are the entries of a value that was no key so far.
+func announced(value secret.String) []string {
 	hash := principal.KeyHash(value.Reveal())
-	s.revoke(tx, 0, hash[:])
+	names := []string{keyName(hash[:])}
 	if principal.FormatOf(value.Reveal()) == principal.Imported {
-		tx.Tell(func(ctx context.Context) error { return s.entries.Remove(ctx, entry.ImportsName) })
+		names = append(names, entry.ImportsName)
 	}
+	return names
 }
 
 // insertKey writes a new key, records it, and shows its value.
@@ -253,11 +254,11 @@ func (s *Service) editKey(ctx context.Context, tx *pg.Tx, req rest.EditItem[apiK
 			return ShownKey{}, err
 		}
 	}
-	hash, imported := oldHash, false
+	hash, imported, stale := oldHash, false, []string{keyName(oldHash)}
 	if !body.Key.IsZero() {
 		sum := principal.KeyHash(body.Key.Reveal())
 		hash, imported = sum[:], principal.FormatOf(body.Key.Reveal()) == principal.Imported
-		s.announce(tx, body.Key)
+		stale = append(stale, announced(body.Key)...)
 	}
 	_, err = tx.Exec(ctx, `
 		UPDATE api_key SET version = version + 1, name = $2, owner_type = $3, owner_id = $4,
@@ -272,7 +273,7 @@ func (s *Service) editKey(ctx context.Context, tx *pg.Tx, req rest.EditItem[apiK
 	if err != nil {
 		return ShownKey{}, fmt.Errorf("read API key %d after it was edited: %w", req.ID, err)
 	}
-	s.revoke(tx, 0, oldHash)
+	s.revoke(tx, stale...)
 	tx.Record(pg.Change{Type: "auth.key.edited", Targets: after.targets(), Before: before, After: after})
 	return ShownKey{after, body.Key.Reveal()}, nil
 }
@@ -285,7 +286,7 @@ func (s *Service) deleteKey(ctx context.Context, tx *pg.Tx, req rest.DeleteItem)
 	if _, err := tx.Exec(ctx, "DELETE FROM api_key WHERE id = $1", req.ID); err != nil {
 		return rest.Message{}, fmt.Errorf("delete API key %d: %w", req.ID, err)
 	}
-	s.revoke(tx, 0, hash)
+	s.revoke(tx, keyName(hash))
 	tx.Record(pg.Change{Type: "auth.key.deleted", Targets: before.targets(), Before: before})
 	return rest.Deleted("API key", req.ID), nil
 }

@@ -73,17 +73,17 @@ func (s *Service) adminEntry(ctx context.Context, id int64) (entry.Owner, error)
 	return owner, err
 }
 
-// revoke removes, with the commit of tx, what the gateways believe of an admin and of the keys of these hashes.
-func (s *Service) revoke(tx *pg.Tx, admin int64, hashes ...[]byte) {
-	names := make([]string, 0, len(hashes)+1)
-	if admin != 0 {
-		names = append(names, entry.OwnerName(principal.Owner{Type: principal.Admin, ID: admin}))
-	}
-	for _, hash := range hashes {
-		names = append(names, entry.KeyName(hex.EncodeToString(hash)))
-	}
+// revoke removes, with the commit of tx, what the gateways believe by these names. It is called once in a unit of work:
+// where Redis cannot be told, each call waits.
+func (s *Service) revoke(tx *pg.Tx, names ...string) {
 	tx.Tell(func(ctx context.Context) error { return s.entries.Remove(ctx, names...) })
 }
+
+func adminName(id int64) string {
+	return entry.OwnerName(principal.Owner{Type: principal.Admin, ID: id})
+}
+
+func keyName(hash []byte) string { return entry.KeyName(hex.EncodeToString(hash)) }
 
 // holds is what the caller may do at this moment, as far as this service owns the caller: what the gateway found
 // may be a moment old. Writes that depend on it are made under lockAccounts.

@@ -83,7 +83,7 @@ func (s *Service) editPermissions(ctx context.Context, tx *pg.Tx, req editPermis
 	if err != nil {
 		return none, fmt.Errorf("edit the permissions of admin %d: %w", req.ID, err)
 	}
-	s.revoke(tx, req.ID)
+	s.revoke(tx, adminName(req.ID))
 	tx.Record(pg.Change{Type: "admin.permission.edited", Targets: []pg.Target{{Type: "admin", ID: req.ID, Name: name}}, Before: before, After: after})
 	return Permissions{rest.Versioned{Version: version + 1}, *set}, nil
 }
