@@ -28,6 +28,7 @@ const (
 	TooLarge         Kind = http.StatusRequestEntityTooLarge
 	UnsupportedMedia Kind = http.StatusUnsupportedMediaType
 	Invalid          Kind = http.StatusUnprocessableEntity
+	TooManyRequests  Kind = http.StatusTooManyRequests
 	Internal         Kind = http.StatusInternalServerError
 	Unavailable      Kind = http.StatusServiceUnavailable
 )
@@ -40,7 +41,7 @@ type Error struct {
 	Kind       Kind
 	Detail     string
 	Fields     []Field
-	RetryAfter time.Duration // of Unavailable: when to come back
+	RetryAfter time.Duration // of Unavailable and TooManyRequests: when to come back
 	Allow      []string      // of MethodNotAllowed: what is allowed
 	Cause      error
 }

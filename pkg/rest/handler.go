@@ -49,13 +49,23 @@ func NewHandler(service string, db *pg.DB, log *slog.Logger, routes []Route) htt
 	}
 	router := mux.NewRouter().SkipClean(true)
 	for _, path := range paths {
-		router.Handle(path, methods(byPath[path], db, log))
+		router.Handle(path, named(path, methods(byPath[path], db, log)))
 	}
 	router.Handle(DocumentPath, documentHandler(Document(service, routes)))
 	router.NotFoundHandler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		WriteError(w, r, log, NoSuchPath())
 	})
 	return router
+}
+
+// RouteHeader tells the gateway which path of a route a request matched. The gateway passes it on to nobody.
+const RouteHeader = "Ironplane-Route"
+
+func named(path string, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set(RouteHeader, path)
+		next.ServeHTTP(w, r)
+	})
 }
 
 // NoSuchPath is the fault of a path that no route has.

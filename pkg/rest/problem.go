@@ -37,7 +37,7 @@ func WriteError(w http.ResponseWriter, r *http.Request, log *slog.Logger, err er
 		h.Set("WWW-Authenticate", "Bearer")
 	case fault.MethodNotAllowed:
 		h.Set("Allow", strings.Join(f.Allow, ", "))
-	case fault.Unavailable:
+	case fault.Unavailable, fault.TooManyRequests:
 		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(max(f.RetryAfter, time.Second).Seconds()))))
 	case fault.TooLarge:
 		h.Set("Connection", "close") // what is left of the body is not read
