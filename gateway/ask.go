@@ -8,8 +8,9 @@ import (
 	"net/http"
 )
 
-// ask gets an internal path of a service and decodes the answer.
-func (g *Gateway) ask(ctx context.Context, service, path string, into any) error {
+// ask gets an internal path of a service and decodes the answer. The error is errAway where the service cannot be
+// reached or cannot tell.
+func (g *Gateway) ask(ctx context.Context, service, path string, into any) (err error) {
 	upstream, ok := g.upstreams[service]
 	if !ok {
 		return fmt.Errorf("ask %s: there is no such service", service)
@@ -19,7 +20,15 @@ func (g *Gateway) ask(ctx context.Context, service, path string, into any) error
 		return fmt.Errorf("ask %s: %w", service, err)
 	}
 	answer := &answer{header: http.Header{}, status: http.StatusOK}
+	defer func() {
+		if gaveUp := recover(); gaveUp != nil { // the ways of an upstream to abort an answer; nobody else is there to recover
+			err = fmt.Errorf("ask %s: it gave up (%v): %w", service, gaveUp, errAway)
+		}
+	}()
 	upstream.ServeHTTP(answer, r)
+	if answer.status >= http.StatusInternalServerError {
+		return fmt.Errorf("ask %s: it answered %d: %w", service, answer.status, errAway)
+	}
 	if answer.status != http.StatusOK {
 		return fmt.Errorf("ask %s: it answered %d", service, answer.status)
 	}

@@ -4,122 +4,139 @@ package gateway
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/netip"
-	"net/url"
-	"strings"
+	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/fault"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/principal/entry"
 	"github.com/ironplane/ironplane/pkg/rest"
 )
 
+// Config is what operators decide about a gateway.
+type Config struct {
+	KeyRate, KeyBurst         int            // requests of a key: a second, and at once
+	AddressRate, AddressBurst int            // requests without a valid key, of an address
+	TrustedProxies            []netip.Prefix // whose word on a caller's address counts
+	KeyInQuery                bool           // whether ?key= is looked at
+}
+
+// Defaults are the limits that are documented.
+var Defaults = Config{KeyRate: 100, KeyBurst: 200, AddressRate: 10, AddressBurst: 20}
+
+// highestRate is the highest limit that a bucket can count.
+const highestRate = 1_000_000
+
+func (c Config) check() error {
+	for name, n := range map[string]int{"key rate": c.KeyRate, "key burst": c.KeyBurst, "address rate": c.AddressRate, "address burst": c.AddressBurst} {
+		if n < 1 || n > highestRate {
+			return fmt.Errorf("the %s can be 1 to %d, not %d", name, highestRate, n)
+		}
+	}
+	return nil
+}
+
 // Gateway serves the public API.
 type Gateway struct {
+	config    Config
 	log       *slog.Logger
 	upstreams map[string]http.Handler
 	keys      *keys
+	perKey    *limit[int64]
+	perCaller *limit[netip.Prefix]
+	metrics   *metrics
 	own       http.Handler
 }
 
 // New makes a gateway in front of these services. An upstream is what serves a service's requests: in one process,
-// the service's handler itself.
-func New(upstreams map[string]http.Handler, entries *entry.Store, log *slog.Logger) *Gateway {
-	g := &Gateway{log: log, upstreams: upstreams}
-	g.keys = newKeys(entries, g.ask)
+// the service's handler itself. The client is one that cache.Open made.
+func New(config Config, upstreams map[string]http.Handler, client redis.UniversalClient, log *slog.Logger) (*Gateway, error) {
+	if err := config.check(); err != nil {
+		return nil, err
+	}
+	g := &Gateway{config: config, log: log, upstreams: upstreams}
+	entries, link := entry.NewStore(client), cache.NewLink(client)
+	g.metrics = newMetrics(func() bool { return entries.Up() && link.Up() })
+	fillers := map[string]*filler{}
+	for _, service := range ownerServices {
+		fillers[service] = newFiller(service, g.ask)
+	}
+	g.keys = newKeys(entries, fillers, g.metrics)
+	g.perKey = newLimit("key", config.KeyRate, config.KeyBurst, keyName, link, g.metrics)
+	g.perCaller = newLimit("address", config.AddressRate, config.AddressBurst, netip.Prefix.String, link, g.metrics)
 	g.own = g.ownRoutes()
-	return g
+	return g, nil
 }
 
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	call := &principal.Call{Peer: principal.Gateway, IP: remoteAddress(r), RequestID: requestID(r)}
-	r = r.WithContext(principal.With(r.Context(), call))
+	call := &principal.Call{Peer: principal.Gateway, IP: g.callerOf(r), RequestID: requestID(r)}
 	w.Header().Set("X-Request-Id", call.RequestID)
 	w.Header().Set("API-Version", "1")
-
-	key := takeCredentials(r)
-	if strings.HasPrefix(r.URL.Path, "/-/") {
-		g.own.ServeHTTP(w, r)
-		return
+	key := takeCredentials(r, g.config.KeyInQuery)
+	e := newExchange(w, r)
+	r = r.WithContext(principal.With(r.Context(), call))
+	defer limitBody(r, w)()
+	defer g.finish(r.Context(), e, call)
+	if err := g.serve(e, r, call, key); err != nil && r.Context().Err() == nil {
+		if refused, ok := errors.AsType[*refusal](err); ok {
+			refused.declare(w.Header())
+		}
+		rest.WriteError(e, r, g.log, err)
 	}
-	upstream, ok := g.upstreams[owners[firstElement(r.URL.Path)]]
+	e.ended = true
+}
+
+// serve lets the request in and passes it on, or says why not.
+func (g *Gateway) serve(e *exchange, r *http.Request, call *principal.Call, key string) error {
+	var err error
+	if call.Principal, err = g.letIn(r.Context(), call.IP, key, e.route); err != nil {
+		return err
+	}
+	if e.service == principal.Gateway {
+		g.own.ServeHTTP(e, r)
+		return nil
+	}
+	upstream, ok := g.upstreams[e.service]
 	if !ok {
-		rest.WriteError(w, r, g.log, rest.NoSuchPath())
-		return
+		return rest.NoSuchPath()
 	}
-	if key != "" {
-		p, err := g.keys.principal(r.Context(), key)
-		if err != nil {
-			if r.Context().Err() == nil {
-				rest.WriteError(w, r, g.log, keyError(err))
-			}
-			return
-		}
-		call.Principal = p
-	}
-	upstream.ServeHTTP(w, r)
+	upstream.ServeHTTP(e, r)
+	return nil
 }
 
-func keyError(err error) error {
+// letIn finds out who calls, nil where the request carries no key, and holds everybody to his limit.
+func (g *Gateway) letIn(ctx context.Context, ip netip.Addr, key, route string) (*principal.Principal, error) {
+	v := &visitor{limit: g.perCaller, network: networkOf(ip)}
+	if key == "" {
+		if route == healthPath { // asked often by who watches over us, and costs nothing
+			return nil, nil
+		}
+		return nil, v.charge(ctx)
+	}
+	p, err := g.keys.principal(ctx, key, v.charge)
+	if err == nil {
+		v.welcome()
+		return p, g.perKey.take(ctx, p.KeyID)
+	}
 	if errors.Is(err, errNoSuchKey) {
-		return fault.New(fault.Unauthenticated, "The API key is not valid.")
-	}
-	return fault.New(fault.Unavailable, "Keys cannot be looked up right now.").Because(err)
-}
-
-// takeCredentials answers the request's key and takes it out of the request, so that it reaches neither a service
-// nor a log. A key in the query is never looked at, but taken out all the same.
-func takeCredentials(r *http.Request) string {
-	key := r.Header.Get("X-Api-Key")
-	if scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok && strings.EqualFold(scheme, "Bearer") {
-		key = strings.TrimSpace(token)
-	}
-	r.Header.Del("Authorization")
-	r.Header.Del("X-Api-Key")
-	if strings.Contains(r.URL.RawQuery, "key") {
-		r.URL.RawQuery = withoutKey(r.URL.RawQuery)
-		r.RequestURI = r.URL.RequestURI()
-	}
-	return key
-}
-
-func withoutKey(query string) string {
-	var kept []string
-	for part := range strings.SplitSeq(query, "&") {
-		name, _, _ := strings.Cut(part, "=")
-		if name, err := url.QueryUnescape(name); err != nil || name != "key" {
-			kept = append(kept, part)
+		if err := v.charge(ctx); err != nil {
+			return nil, err
 		}
+		return nil, fault.New(fault.Unauthenticated, "The API key is not valid.")
 	}
-	return strings.Join(kept, "&")
-}
-
-func firstElement(path string) string {
-	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
-	return first
-}
-
-func remoteAddress(r *http.Request) netip.Addr {
-	address, _ := netip.ParseAddrPort(r.RemoteAddr)
-	return address.Addr().Unmap().WithZone("")
-}
-
-const longestRequestID = 64
-
-// requestID is the caller's own, where it is harmless, or a new one.
-func requestID(r *http.Request) string {
-	id := r.Header.Get("X-Request-Id")
-	harmless := func(c rune) bool {
-		return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("-_.", c)
+	if fault.Is(err, fault.TooManyRequests) {
+		return nil, err
 	}
-	if id == "" || len(id) > longestRequestID || strings.ContainsFunc(id, func(c rune) bool { return !harmless(c) }) {
-		return rand.Text()
-	}
-	return id
+	f := fault.New(fault.Unavailable, "Keys cannot be looked up right now.").Because(err)
+	f.RetryAfter = time.Second
+	return nil, f
 }
 
 // vouch is a context in which the gateway itself asks.

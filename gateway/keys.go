@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -20,66 +21,74 @@ const (
 	// remembered bounds how many keys it remembers.
 	remembered = 100_000
 	// lookupTime is how long finding out may take.
-	lookupTime = 10 * time.Second
+	lookupTime = 7 * time.Second
 )
 
-var errNoSuchKey = errors.New("no such key")
+var (
+	errNoSuchKey = errors.New("no such key")
+	// errStranger says that there is no entry of a key, so that only its owner can tell.
+	errStranger = errors.New("no entry of the key")
+)
 
 // keys turns a key into a principal: from memory, from the entries in Redis, or by asking who owns the key and who
 // owns its owner.
 type keys struct {
 	entries *entry.Store
-	ask     func(ctx context.Context, service, path string, into any) error
+	fillers map[string]*filler // by service
 	known   *otter.Cache[[32]byte, *found]
 	imports atomic.Pointer[imports]
 	flights singleflight.Group
+	metrics *metrics
 }
 
 // imports says whether there are keys that were not made here.
 type imports struct {
 	any   bool
-	until time.Time
+	since time.Time
 }
 
 // found is what was found out of a key. It does not change.
 type found struct {
 	principal *principal.Principal // nil: nobody
 	expires   *time.Time
-	until     time.Time
+	since     time.Time // it was so then, or later
 }
 
-func newKeys(entries *entry.Store, ask func(ctx context.Context, service, path string, into any) error) *keys {
-	return &keys{entries: entries, ask: ask, known: otter.Must(&otter.Options[[32]byte, *found]{
-		MaximumSize:      remembered,
-		ExpiryCalculator: otter.ExpiryWriting[[32]byte, *found](time.Second),
-	})}
+// standing says how far the gateway goes for a key.
+type standing string
+
+const (
+	stranger standing = "stranger" // nobody has been seen with it: Redis may know it
+	admitted standing = "admitted" // its owner may be asked, among the other strangers
+	familiar standing = "familiar" // somebody was let in by it lately
+)
+
+func (f *found) recent() bool { return time.Since(f.since) <= memory }
+
+func newKeys(entries *entry.Store, fillers map[string]*filler, m *metrics) *keys {
+	return &keys{
+		entries: entries, fillers: fillers, metrics: m,
+		known: otter.Must(&otter.Options[[32]byte, *found]{
+			MaximumSize: remembered,
+			// For longer than memory, to know who is no stranger.
+			ExpiryCalculator: otter.ExpiryWriting[[32]byte, *found](entry.Life),
+		}),
+	}
 }
 
-// principal is who the key stands for. The error is errNoSuchKey where it stands for nobody.
-func (k *keys) principal(ctx context.Context, key string) (*principal.Principal, error) {
+// principal is who the key stands for. The error is errNoSuchKey where it stands for nobody. admit is asked before
+// the owner of a key is that nobody has been seen with; its error is passed on.
+func (k *keys) principal(ctx context.Context, key string, admit func(context.Context) error) (*principal.Principal, error) {
 	if len(key) > principal.LongestKey {
 		return nil, errNoSuchKey
 	}
-	switch principal.FormatOf(key) {
-	case principal.Broken:
-		return nil, errNoSuchKey
-	case principal.Imported:
-		if len(key) < principal.ShortestImport {
-			return nil, errNoSuchKey
-		}
-		imported, err := k.anyImported(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if !imported {
-			return nil, errNoSuchKey
-		}
-	}
 	hash := principal.KeyHash(key)
 	f, ok := k.known.GetIfPresent(hash)
-	if !ok || time.Now().After(f.until) {
+	if ok && f.recent() {
+		k.metrics.lookups.memory.Inc()
+	} else {
 		var err error
-		if f, err = k.find(ctx, hash); err != nil {
+		if f, err = k.lookUp(ctx, key, hash, standingOf(f), admit); err != nil {
 			return nil, err
 		}
 	}
@@ -89,32 +98,139 @@ func (k *keys) principal(ctx context.Context, key string) (*principal.Principal,
 	return f.principal, nil
 }
 
-func (k *keys) find(ctx context.Context, hash [32]byte) (*found, error) {
-	return once(ctx, &k.flights, string(hash[:]), func(ctx context.Context) (*found, error) {
-		began := time.Now()
-		f, err := k.lookUp(ctx, hash)
+func standingOf(f *found) standing {
+	if f != nil && f.principal != nil {
+		return familiar
+	}
+	return stranger
+}
+
+// lookUp finds out of a key what is not remembered. An answer that took longer than memory to arrive may be true no
+// more, so it is looked for again; where that takes as long, the second answer counts: it was true after the request
+// arrived.
+func (k *keys) lookUp(ctx context.Context, key string, hash [32]byte, s standing, admit func(context.Context) error) (*found, error) {
+	arrived := time.Now()
+	if s == stranger {
+		if err := k.mayExist(ctx, key); err != nil {
+			return nil, err
+		}
+	}
+	f, err := k.find(ctx, hash, s)
+	if errors.Is(err, errStranger) {
+		if err := admit(ctx); err != nil {
+			return nil, err
+		}
+		s = admitted
+		f, err = k.find(ctx, hash, s)
+	}
+	if err != nil || f.recent() {
+		return f, err
+	}
+	f, err = k.find(ctx, hash, s)
+	if err == nil && !f.recent() && f.since.Before(arrived) {
+		return nil, errors.New("what was found of the key is too old")
+	}
+	return f, err
+}
+
+// mayExist refuses keys that nobody has, going by their form.
+func (k *keys) mayExist(ctx context.Context, key string) error {
+	switch principal.FormatOf(key) {
+	case principal.Broken:
+		return errNoSuchKey
+	case principal.Imported:
+		if len(key) < principal.ShortestImport {
+			return errNoSuchKey
+		}
+		imported, err := k.anyImported(ctx)
+		if err == nil && !imported {
+			return errNoSuchKey
+		}
+		return err
+	}
+	return nil
+}
+
+// find asks once for all who look for the same key at the same time. The error is errStranger where only the owner of
+// a stranger's key could tell.
+func (k *keys) find(ctx context.Context, hash [32]byte, s standing) (*found, error) {
+	name := string(hash[:]) + string(s)
+	return once(ctx, &k.flights, name, func(ctx context.Context) (*found, error) {
+		f, err := k.join(ctx, hash, s)
 		if err != nil {
 			return nil, err
 		}
-		f.until = began.Add(memory)
 		k.known.Set(hash, f)
 		return f, nil
 	})
 }
 
+// join puts the key's entry and its owner's together.
+func (k *keys) join(ctx context.Context, hash [32]byte, s standing) (*found, error) {
+	key, since, err := read[entry.Key](ctx, k, "identity", entry.KeyName(hex.EncodeToString(hash[:])), s)
+	if err != nil {
+		return nil, err
+	}
+	if !key.Known() {
+		return &found{since: since}, nil
+	}
+	owner, ownerSince, err := read[entry.Owner](ctx, k, ownerServices[string(key.Owner.Type)], entry.OwnerName(key.Owner), familiar)
+	if err != nil {
+		return nil, err
+	}
+	if ownerSince.Before(since) {
+		since = ownerSince
+	}
+	if !owner.Active {
+		return &found{since: since}, nil
+	}
+	p := &principal.Principal{KeyID: key.ID, Owner: key.Owner, Name: owner.Name, Grants: owner.Grants}
+	return &found{principal: p, expires: key.Expires, since: since}, nil
+}
+
 func (k *keys) anyImported(ctx context.Context) (bool, error) {
-	if known := k.imports.Load(); known != nil && time.Now().Before(known.until) {
+	if known := k.imports.Load(); known != nil && time.Since(known.since) <= memory {
 		return known.any, nil
 	}
 	return once(ctx, &k.flights, entry.ImportsName, func(ctx context.Context) (bool, error) {
-		began := time.Now()
-		var e entry.Imports
-		if err := k.entry(ctx, "identity", entry.ImportsName, &e); err != nil {
+		e, since, err := read[entry.Imports](ctx, k, "identity", entry.ImportsName, familiar)
+		if err != nil {
 			return false, err
 		}
-		k.imports.Store(&imports{e.Any, began.Add(memory)})
+		k.imports.Store(&imports{e.Any, since})
 		return e.Any, nil
 	})
+}
+
+// read reads an entry from Redis or, where there is no fresh one, from the service that fills it. The value was true
+// at the time that is answered, or later.
+func read[T entry.Value](ctx context.Context, k *keys, service, name string, s standing) (value T, since time.Time, err error) {
+	since = time.Now()
+	value, age, err := entry.Get[T](ctx, k.entries, name)
+	switch {
+	case err == nil && age <= entry.Fresh:
+		k.metrics.lookups.redis.Inc()
+		return value, since, nil
+	case err != nil && s == stranger:
+		return value, since, errStranger
+	}
+	f, stale := k.fillers[service], err == nil
+	if f == nil {
+		return value, since, fmt.Errorf("nobody fills %s", name)
+	}
+	if stale && f.away() {
+		k.metrics.lookups.stale.Inc()
+		return value, since, nil
+	}
+	asked := time.Now()
+	var told T
+	err = f.ask(ctx, "/internal/"+name, s, &told)
+	if stale && errors.Is(err, errAway) {
+		k.metrics.lookups.stale.Inc()
+		return value, since, nil
+	}
+	k.metrics.lookups.owner.Inc()
+	return told, asked, err
 }
 
 // once runs find once for all who ask for the same name at the same time. It goes on when one of them leaves.
@@ -131,31 +247,4 @@ func once[T any](ctx context.Context, flights *singleflight.Group, name string, 
 	case <-ctx.Done():
 		return *new(T), ctx.Err()
 	}
-}
-
-func (k *keys) lookUp(ctx context.Context, hash [32]byte) (*found, error) {
-	var key entry.Key
-	if err := k.entry(ctx, "identity", entry.KeyName(hex.EncodeToString(hash[:])), &key); err != nil {
-		return nil, err
-	}
-	if key.ID == 0 {
-		return &found{}, nil
-	}
-	var owner entry.Owner
-	if err := k.entry(ctx, ownerServices[string(key.Owner.Type)], entry.OwnerName(key.Owner), &owner); err != nil {
-		return nil, err
-	}
-	if !owner.Active {
-		return &found{}, nil
-	}
-	p := &principal.Principal{KeyID: key.ID, Owner: key.Owner, Name: owner.Name, Grants: owner.Grants}
-	return &found{principal: p, expires: key.Expires}, nil
-}
-
-// entry reads an entry from Redis, or from the service that fills it.
-func (k *keys) entry(ctx context.Context, service, name string, into any) error {
-	if ok, err := k.entries.Get(ctx, name, into); ok && err == nil {
-		return nil
-	}
-	return k.ask(ctx, service, "/internal/"+name, into)
 }

@@ -3,10 +3,10 @@ package gateway
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
-
-	"maps"
+	"strings"
 
 	"github.com/gorilla/mux"
 	"github.com/swaggest/swgui"
@@ -20,6 +20,18 @@ const (
 	healthPath = "/-/health"
 	docsPath   = "/-/docs"
 )
+
+// ownRoute is the route of one of the gateway's own paths.
+func ownRoute(path string) string {
+	switch {
+	case path == healthPath, path == rest.DocumentPath:
+		return path
+	case strings.HasPrefix(path, docsPath):
+		return docsPath
+	default:
+		return "/-"
+	}
+}
 
 func (g *Gateway) ownRoutes() http.Handler {
 	router := mux.NewRouter().SkipClean(true)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"sync"
@@ -29,6 +30,14 @@ func serve(ctx context.Context, c config, screen io.Writer, log *slog.Logger) (e
 	}
 	defer listener.Close() // where serving did not begin
 
+	var operations net.Listener
+	if c.Operations != "" {
+		if operations, err = net.Listen("tcp", c.Operations); err != nil {
+			return fmt.Errorf("listen for operations: %w", err)
+		}
+		defer operations.Close()
+	}
+
 	if err := os.MkdirAll(c.Data, 0o711); err != nil {
 		return fmt.Errorf("make the data folder: %w", err)
 	}
@@ -42,7 +51,7 @@ func serve(ctx context.Context, c config, screen io.Writer, log *slog.Logger) (e
 	if err != nil {
 		return err
 	}
-	p, err := product.Open(ctx, database, client, log)
+	p, err := product.Open(ctx, database, client, c.gateway(), log)
 	if err != nil {
 		return err
 	}
@@ -54,6 +63,9 @@ func serve(ctx context.Context, c config, screen io.Writer, log *slog.Logger) (e
 	serving, end := context.WithCancelCause(ctx)
 	var watching sync.WaitGroup
 	watching.Go(func() { end(parts.ended(serving)) })
+	if operations != nil {
+		watching.Go(func() { end(process.Serve(serving, operations, metrics(p), log)) })
+	}
 	err = process.Serve(serving, listener, p.Gateway, log)
 	end(err)
 	watching.Wait()
@@ -61,6 +73,13 @@ func serve(ctx context.Context, c config, screen io.Writer, log *slog.Logger) (e
 		return context.Cause(serving)
 	}
 	return err
+}
+
+// metrics is what the operations' listener serves.
+func metrics(p *product.Product) http.Handler {
+	own := http.NewServeMux()
+	own.Handle("GET /metrics", p.Gateway.Metrics())
+	return own
 }
 
 // welcome makes the first admin, if there is none yet, and says where to go from here.

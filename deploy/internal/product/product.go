@@ -54,7 +54,7 @@ const connections = 8
 
 // Product is the running product.
 type Product struct {
-	Gateway   http.Handler
+	Gateway   *gateway.Gateway
 	Services  map[string]http.Handler // by name
 	Routes    map[string][]rest.Route
 	Databases map[string]*pg.DB
@@ -63,8 +63,8 @@ type Product struct {
 }
 
 // Open connects each service to its schema, migrates it, and puts the gateway in front. urls are by the service's
-// name.
-func Open(ctx context.Context, urls map[string]secret.String, client redis.UniversalClient, log *slog.Logger) (p *Product, err error) {
+// name; the client, which cache.Open made, is for all of them.
+func Open(ctx context.Context, urls map[string]secret.String, client redis.UniversalClient, limits gateway.Config, log *slog.Logger) (p *Product, err error) {
 	p = &Product{Services: map[string]http.Handler{}, Routes: map[string][]rest.Route{}, Databases: map[string]*pg.DB{}, entries: entry.NewStore(client)}
 	defer func() {
 		if err != nil {
@@ -85,8 +85,8 @@ func Open(ctx context.Context, urls map[string]secret.String, client redis.Unive
 		}
 		p.Services[s.Name] = rest.NewHandler(s.Name, db, log, p.Routes[s.Name])
 	}
-	p.Gateway = gateway.New(p.Services, p.entries, log)
-	return p, nil
+	p.Gateway, err = gateway.New(limits, p.Services, client, log)
+	return p, err
 }
 
 // Close waits for what is under way and closes the pools.

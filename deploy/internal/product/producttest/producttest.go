@@ -6,9 +6,13 @@ import (
 	"testing"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/gateway"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/identity"
 )
+
+// Unlimited are limits that no test meets by accident.
+var Unlimited = gateway.Config{KeyRate: 1_000_000, KeyBurst: 1_000_000, AddressRate: 1_000_000, AddressBurst: 1_000_000}
 
 // Start runs the product on a database and a Redis of the test's own. The client has the first admin's key.
 func Start(t testing.TB) (*product.Product, *testkit.Client) {
@@ -17,7 +21,7 @@ func Start(t testing.TB) (*product.Product, *testkit.Client) {
 	for i, s := range product.Services {
 		services[i] = testkit.Service{Name: s.Name, Migrations: s.Migrations}
 	}
-	p, err := product.Open(t.Context(), testkit.Databases(t, services...), testkit.Redis(t), slog.New(slog.NewTextHandler(t.Output(), nil)))
+	p, err := product.Open(t.Context(), testkit.Databases(t, services...), testkit.Redis(t), Unlimited, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,74 @@
+package gateway
+
+import (
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// mostHops bounds how many proxies are believed in a row.
+const mostHops = 32
+
+// callerOf is the caller's own address: the other end of the connection or, as far as that is a trusted proxy, whom
+// it says that it forwards for, and so on. What no trusted proxy vouches for is not read, nor what makes no sense.
+func (g *Gateway) callerOf(r *http.Request) netip.Addr {
+	peer, _ := netip.ParseAddrPort(r.RemoteAddr)
+	address := canonical(peer.Addr())
+	if len(g.config.TrustedProxies) == 0 || !g.trusts(address) {
+		return address
+	}
+	x, f := r.Header.Values("X-Forwarded-For"), r.Header.Values("Forwarded")
+	if len(x) == 0 {
+		return g.walk(address, forwardedFor(f))
+	}
+	caller := g.walk(address, splitNonEmpty(strings.Join(x, ",")))
+	// A proxy that sets one of the two passes on what the caller made up for the other.
+	if len(f) > 0 && g.walk(address, forwardedFor(f)) != caller {
+		return address
+	}
+	return caller
+}
+
+// walk goes back from the nearest hop, which stands last, as long as it is a trusted proxy that speaks.
+func (g *Gateway) walk(address netip.Addr, hops []string) netip.Addr {
+	for i, hop := range slices.Backward(hops) {
+		if !g.trusts(address) || len(hops)-i > mostHops {
+			break
+		}
+		before, ok := parseNode(hop)
+		if !ok {
+			break
+		}
+		address = before
+	}
+	return address
+}
+
+func (g *Gateway) trusts(a netip.Addr) bool {
+	return slices.ContainsFunc(g.config.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+func canonical(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
+
+// parseNode reads an address, with or without a port.
+func parseNode(s string) (netip.Addr, bool) {
+	if a, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(s, "["), "]")); err == nil && a.Zone() == "" {
+		return a.Unmap(), true
+	}
+	p, err := netip.ParseAddrPort(s)
+	if err != nil || p.Addr().Zone() != "" {
+		return netip.Addr{}, false
+	}
+	return p.Addr().Unmap(), true
+}
+
+func splitNonEmpty(list string) []string {
+	var hops []string
+	for hop := range strings.SplitSeq(list, ",") {
+		if hop = strings.Trim(hop, " \t"); hop != "" {
+			hops = append(hops, hop)
+		}
+	}
+	return hops
+}

@@ -1,0 +1,42 @@
+package gateway
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// takeCredentials answers the request's key and takes it out of the request, so that it reaches neither a service
+// nor a log. Where keys in the query are not looked at, they are taken out all the same.
+func takeCredentials(r *http.Request, inQuery bool) string {
+	key := r.Header.Get("X-Api-Key")
+	if scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok && strings.EqualFold(scheme, "Bearer") {
+		key = strings.TrimSpace(token)
+	}
+	r.Header.Del("Authorization")
+	r.Header.Del("X-Api-Key")
+	if strings.Contains(r.URL.RawQuery, "key") {
+		var found string
+		r.URL.RawQuery, found = withoutKey(r.URL.RawQuery)
+		r.RequestURI = r.URL.RequestURI()
+		if inQuery && key == "" {
+			key = found
+		}
+	}
+	return key
+}
+
+func withoutKey(query string) (rest, key string) {
+	var kept []string
+	for part := range strings.SplitSeq(query, "&") {
+		name, value, _ := strings.Cut(part, "=")
+		if name, err := url.QueryUnescape(name); err != nil || name != "key" {
+			kept = append(kept, part)
+			continue
+		}
+		if value, err := url.QueryUnescape(value); err == nil {
+			key = value
+		}
+	}
+	return strings.Join(kept, "&"), key
+}

@@ -1,0 +1,89 @@
+package gateway
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/rest"
+)
+
+// exchange is a request and its answer, as the access log and the metrics know them. It is the answer's way through.
+//
+// The route is what the service says that it matched, in a header field that goes no further: a path would put ids
+// into the metrics' labels, and secrets (a token of a password reset) into the log.
+type exchange struct {
+	http.ResponseWriter
+	method, service, route string
+	began                  time.Time
+	status                 int // 0: the caller got none
+	bytes                  int64
+	ended                  bool // not aborted
+}
+
+func newExchange(w http.ResponseWriter, r *http.Request) *exchange {
+	first := firstElement(r.URL.Path)
+	e := &exchange{ResponseWriter: w, method: r.Method, service: owners[first], began: time.Now()}
+	switch {
+	case first == "-":
+		e.service, e.route = principal.Gateway, ownRoute(r.URL.Path)
+	case e.service != "":
+		e.route = "/" + first // until the service says more
+	}
+	if !methods[r.Method] {
+		e.method = "other"
+	}
+	return e
+}
+
+func firstElement(path string) string {
+	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	return first
+}
+
+// Unwrap is for http.ResponseController.
+func (e *exchange) Unwrap() http.ResponseWriter { return e.ResponseWriter }
+
+func (e *exchange) WriteHeader(status int) {
+	if e.status == 0 && status >= http.StatusOK {
+		e.status = status
+		if route := e.Header().Get(rest.RouteHeader); route != "" {
+			e.route = route
+			e.Header().Del(rest.RouteHeader)
+		}
+	}
+	e.ResponseWriter.WriteHeader(status)
+}
+
+func (e *exchange) Write(p []byte) (int, error) {
+	if e.status == 0 {
+		e.WriteHeader(http.StatusOK)
+	}
+	n, err := e.ResponseWriter.Write(p)
+	e.bytes += int64(n)
+	return n, err
+}
+
+// finish writes the line of the access log.
+func (g *Gateway) finish(ctx context.Context, e *exchange, call *principal.Call) {
+	took := time.Since(e.began)
+	g.metrics.observe(e, took)
+	if !g.log.Enabled(ctx, slog.LevelInfo) {
+		return
+	}
+	line := []slog.Attr{
+		slog.String("method", e.method), slog.String("service", e.service), slog.String("route", e.route),
+		slog.Int("status", e.status), slog.Int64("bytes", e.bytes), slog.Duration("took", took),
+		slog.String("request_id", call.RequestID), slog.String("ip", call.IP.String()),
+	}
+	if p := call.Principal; p != nil {
+		line = append(line, slog.Int64("key_id", p.KeyID), slog.String("owner", p.Owner.URL()))
+	}
+	if !e.ended {
+		line = append(line, slog.Bool("aborted", true))
+	}
+	g.log.LogAttrs(ctx, slog.LevelInfo, "request", line...)
+}

@@ -1,0 +1,74 @@
+package gateway
+
+import "strings"
+
+// forwardedFor is whom each hop of Forwarded headers (RFC 7239) was for, the nearest hop last. A hop that does not say
+// is empty, and so are all of a header that is malformed.
+func forwardedFor(headers []string) []string {
+	var hops []string
+	for _, header := range headers {
+		rest := header
+		for more := true; more; {
+			var hop string
+			var ok bool
+			if hop, rest, more, ok = forwardedElement(rest); !ok {
+				return append(hops, "")
+			}
+			hops = append(hops, hop)
+		}
+	}
+	return hops
+}
+
+// forwardedElement reads name=value pairs up to a comma, behind which there is more.
+func forwardedElement(s string) (hop, rest string, more, ok bool) {
+	for {
+		s = strings.TrimLeft(s, " \t")
+		name, after, hasValue := strings.Cut(s, "=")
+		if !hasValue || strings.ContainsAny(name, ",;\" \t") {
+			return "", "", false, false
+		}
+		value, after, ok := forwardedValue(after)
+		if !ok {
+			return "", "", false, false
+		}
+		if strings.EqualFold(name, "for") {
+			hop = value
+		}
+		after = strings.TrimLeft(after, " \t")
+		switch {
+		case after == "":
+			return hop, "", false, true
+		case after[0] == ',':
+			return hop, after[1:], true, true
+		case after[0] == ';':
+			s = after[1:]
+		default:
+			return "", "", false, false
+		}
+	}
+}
+
+// forwardedValue reads a token or a quoted string.
+func forwardedValue(s string) (value, rest string, ok bool) {
+	if !strings.HasPrefix(s, `"`) {
+		end := strings.IndexAny(s, ",; \t\"")
+		if end < 0 {
+			end = len(s)
+		}
+		return s[:end], s[end:], true
+	}
+	var b strings.Builder
+	for i := 1; i < len(s); i++ {
+		switch s[i] {
+		case '"':
+			return b.String(), s[i+1:], true
+		case '\\':
+			if i++; i == len(s) {
+				return "", "", false
+			}
+		}
+		b.WriteByte(s[i])
+	}
+	return "", "", false
+}

@@ -1,0 +1,66 @@
+package gateway
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// metrics are what the gateway counts.
+type metrics struct {
+	registry *prometheus.Registry
+	requests *prometheus.HistogramVec
+	limits   *prometheus.CounterVec
+	lookups  struct{ memory, redis, owner, stale prometheus.Counter }
+}
+
+func newMetrics(redisUp func() bool) *metrics {
+	m := &metrics{
+		registry: prometheus.NewRegistry(),
+		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "ironplane_gateway_request_seconds", Help: "Time from a request's header to the end of its answer.",
+			Buckets: []float64{.001, .003, .01, .03, .1, .3, 1, 3, 10, 30},
+		}, []string{"service", "method", "route", "status"}),
+		limits: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "ironplane_gateway_limit_total", Help: "What the limits let through and what they refused.",
+		}, []string{"limit", "decision"}),
+	}
+	lookups := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "ironplane_gateway_lookups_total",
+		Help: "Where it was found out what a key or its owner may do: memory (both at once), redis, its owner, or a stale entry in its place.",
+	}, []string{"from"})
+	m.lookups.memory, m.lookups.redis = lookups.WithLabelValues("memory"), lookups.WithLabelValues("redis")
+	m.lookups.owner, m.lookups.stale = lookups.WithLabelValues("owner"), lookups.WithLabelValues("stale")
+	up := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "ironplane_gateway_redis_up", Help: "Whether Redis answered when it was last asked.",
+	}, func() float64 {
+		if redisUp() {
+			return 1
+		}
+		return 0
+	})
+	m.registry.MustRegister(m.requests, m.limits, lookups, up)
+	return m
+}
+
+// Metrics serves the gateway's metrics. They are for operators: it belongs on no public port.
+func (g *Gateway) Metrics() http.Handler {
+	return promhttp.HandlerFor(g.metrics.registry, promhttp.HandlerOpts{})
+}
+
+// methods are those that log and metrics name: a caller may make up others.
+var methods = map[string]bool{"GET": true, "HEAD": true, "POST": true, "PATCH": true, "PUT": true, "DELETE": true, "OPTIONS": true}
+
+func (m *metrics) observe(e *exchange, took time.Duration) {
+	m.requests.WithLabelValues(e.service, e.method, e.route, statusClass(e.status)).Observe(took.Seconds())
+}
+
+func statusClass(status int) string {
+	classes := [...]string{"none", "1xx", "2xx", "3xx", "4xx", "5xx"}
+	if class := status / 100; class > 0 && class < len(classes) {
+		return classes[class]
+	}
+	return classes[0]
+}

@@ -1,0 +1,78 @@
+package entry
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// begin: KEYS the entry; ARGV a new mark, how long to keep it in ms. The mark that stands, which is the new one only
+// where there was none, and the time.
+var begin = redis.NewScript(now + `
+	redis.call('HSETNX', KEYS[1], 'mark', ARGV[1])
+	if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
+	return {redis.call('HGET', KEYS[1], 'mark'), string.format('%.0f', now)}`)
+
+// land: KEYS the entry; ARGV the mark and the time that begin answered, the body, how long to keep it in ms. It does
+// nothing where the mark is gone, which is what a removal does, or where somebody landed who began later.
+var land = redis.NewScript(now + `
+	if redis.call('HGET', KEYS[1], 'mark') ~= ARGV[1] then return 0 end
+	local other = redis.call('HGET', KEYS[1], 'at')
+	if other and tonumber(other) > tonumber(ARGV[2]) and tonumber(other) <= now then return 0 end
+	local left = ARGV[2] + ARGV[4] - now
+	if left <= 0 then return 0 end
+	redis.call('HSET', KEYS[1], 'at', ARGV[2], 'body', ARGV[3])
+	redis.call('PEXPIRE', KEYS[1], string.format('%.0f', left))
+	return 1`)
+
+// ticket is what a fill got when it began, and needs to land.
+type ticket struct {
+	mark string
+	at   string // by Redis' clock, in ms
+}
+
+// Fill answers what read reads and leaves it as the entry, unless that was removed since or Redis is away.
+func Fill[T Value](ctx context.Context, s *Store, name string, read func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, fillTime)
+	defer cancel()
+	t, away := s.begin(ctx, name)
+	value, err := read(ctx)
+	if err != nil || away != nil {
+		return value, err
+	}
+	body, err := json.Marshal(value)
+	if err != nil {
+		return value, fmt.Errorf("encode entry %s: %w", kind(name), err)
+	}
+	keep := Life
+	if !value.Known() {
+		keep = Fresh
+	}
+	// Whether it lands or not, the value is as good as the question is young: that is how the gateway counts.
+	_ = s.land(ctx, name, t, body, keep)
+	return value, nil
+}
+
+func (s *Store) begin(ctx context.Context, name string) (t ticket, err error) {
+	err = s.link.Do(ctx, func(ctx context.Context, r redis.UniversalClient) error {
+		got, err := begin.Run(ctx, r, []string{keySpace + name}, rand.Text(), fillTime.Milliseconds()).StringSlice()
+		if err == nil && len(got) != 2 {
+			err = fmt.Errorf("begin to fill %s: Redis answered %d values", kind(name), len(got))
+		}
+		if err == nil {
+			t = ticket{got[0], got[1]}
+		}
+		return err
+	})
+	return t, err
+}
+
+func (s *Store) land(ctx context.Context, name string, t ticket, body []byte, keep time.Duration) error {
+	return s.link.Do(ctx, func(ctx context.Context, r redis.UniversalClient) error {
+		return land.Run(ctx, r, []string{keySpace + name}, t.mark, t.at, body, keep.Milliseconds()).Err()
+	})
+}

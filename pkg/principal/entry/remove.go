@@ -1,0 +1,47 @@
+package entry
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// pause is how long Remove waits before it tells Redis again.
+const pause = 100 * time.Millisecond
+
+// Remove makes sure that what was read before now is not believed any more: with the entries go their marks, without
+// which no fill lands that began before. Where Redis cannot be told, it waits until every entry that may stand is too
+// old to be believed, and has then kept its word, too.
+func (s *Store) Remove(ctx context.Context, names ...string) error {
+	old := time.NewTimer(Fresh + drift)
+	defer old.Stop()
+	for {
+		if err := s.tell(ctx, names); err == nil {
+			return nil
+		}
+		select {
+		case <-old.C:
+			return nil
+		case <-ctx.Done():
+			return fmt.Errorf("wait until entries are old: %w", ctx.Err())
+		case <-time.After(pause):
+		}
+	}
+}
+
+// drift is by how much Redis' clock may run slow against ours within Fresh.
+const drift = 50 * time.Millisecond
+
+func (s *Store) tell(ctx context.Context, names []string) error {
+	return s.link.Insist(ctx, func(ctx context.Context, r redis.UniversalClient) error {
+		_, err := r.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for _, name := range names {
+				p.Del(ctx, keySpace+name)
+			}
+			return nil
+		})
+		return err
+	})
+}
