@@ -11,7 +11,7 @@ import (
 // holds read on it and changed by who holds write.
 type Leaf uint8
 
-// The leaves, in the order of the documented PermissionSet.
+// The leaves. Their numbers are what processes of different versions tell each other: new ones go at the end.
 const (
 	NetworkEntities Leaf = iota
 	NetworkForward
