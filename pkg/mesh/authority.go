@@ -1,0 +1,107 @@
+package mesh
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net/url"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/secret"
+)
+
+// clockSkew is how far the clocks of two machines may be apart.
+const clockSkew = time.Minute
+
+// Authority issues certificates for one run. Its key is in memory alone: once the run ends, nobody can issue more.
+type Authority struct {
+	certificate *x509.Certificate
+	key         *ecdsa.PrivateKey
+}
+
+// Issued is a certificate for one process, in PEM.
+type Issued struct {
+	Certificate []byte
+	Key         secret.String
+}
+
+// NewAuthority makes an authority whose certificates hold for so long.
+func NewAuthority(life time.Duration) (*Authority, error) {
+	template := template(life)
+	template.Subject = pkix.Name{CommonName: "Ironplane authority"}
+	template.IsCA, template.BasicConstraintsValid, template.MaxPathLenZero = true, true, true
+	template.KeyUsage = x509.KeyUsageCertSign
+	certificate, key, err := issue(template, template, nil)
+	if err != nil {
+		return nil, fmt.Errorf("make an authority: %w", err)
+	}
+	return &Authority{certificate, key}, nil
+}
+
+// Certificate is the authority's own, in PEM: what its processes verify each other by.
+func (a *Authority) Certificate() []byte { return certificatePEM(a.certificate) }
+
+// Issue makes a certificate for the process of this name.
+func (a *Authority) Issue(name string) (Issued, error) {
+	if !isName(name) {
+		return Issued{}, fmt.Errorf("issue a certificate: %q is no name of a process", name)
+	}
+	template := template(time.Until(a.certificate.NotAfter))
+	template.URIs = []*url.URL{spiffeID(name)}
+	return a.issue(template)
+}
+
+func (a *Authority) issue(template *x509.Certificate) (Issued, error) {
+	certificate, key, err := issue(template, a.certificate, a.key)
+	if err != nil {
+		return Issued{}, fmt.Errorf("issue a certificate: %w", err)
+	}
+	text, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return Issued{}, fmt.Errorf("issue a certificate: %w", err)
+	}
+	return Issued{certificatePEM(certificate), secret.New(string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: text})))}, nil
+}
+
+func template(life time.Duration) *x509.Certificate {
+	now := time.Now()
+	return &x509.Certificate{
+		SerialNumber: serialNumber(),
+		NotBefore:    now.Add(-clockSkew),
+		NotAfter:     now.Add(life),
+		KeyUsage:     x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+}
+
+func serialNumber() *big.Int {
+	var bits [16]byte
+	rand.Read(bits[:])
+	return new(big.Int).SetBytes(bits[:])
+}
+
+// issue makes a key and its certificate, which signs itself where there is no key to sign with.
+func issue(template, parent *x509.Certificate, sign *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	if sign == nil {
+		sign = key
+	}
+	text, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), sign)
+	if err != nil {
+		return nil, nil, err
+	}
+	certificate, err := x509.ParseCertificate(text)
+	return certificate, key, err
+}
+
+func certificatePEM(c *x509.Certificate) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})
+}

@@ -1,0 +1,78 @@
+package mesh
+
+import (
+	"errors"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/ironplane/ironplane/pkg/principal"
+)
+
+// callHeader carries, from the gateway to a service, who is calling:
+//
+//	<request id> <address> [<key id> <owner type> <owner id> <grants, in hexadecimal> <name, escaped>]
+//
+// The address is - where nobody calls from outside, and the last five are left out where no key came along.
+const callHeader = "Ironplane-Call"
+
+func appendCall(to []byte, c *principal.Call) []byte {
+	to = append(to, c.RequestID...)
+	to = append(to, ' ')
+	if c.IP.IsValid() {
+		to = c.IP.AppendTo(to)
+	} else {
+		to = append(to, '-')
+	}
+	p := c.Principal
+	if p == nil {
+		return to
+	}
+	to = strconv.AppendInt(append(to, ' '), p.KeyID, 10)
+	to = append(append(to, ' '), p.Owner.Type...)
+	to = strconv.AppendInt(append(to, ' '), p.Owner.ID, 10)
+	to = strconv.AppendUint(append(to, ' '), uint64(p.Grants), 16)
+	return append(append(to, ' '), url.PathEscape(p.Name)...)
+}
+
+var errMalformedCall = errors.New("the header that says who is calling is malformed")
+
+// parseCall reads what appendCall wrote. Grants that this version does not know mean nothing.
+func parseCall(text string) (*principal.Call, error) {
+	var fields [7]string
+	count := 0
+	for ; text != "" && count < len(fields); count++ {
+		fields[count], text, _ = strings.Cut(text, " ")
+	}
+	if text != "" || count != 2 && count < 6 || fields[0] == "" {
+		return nil, errMalformedCall
+	}
+	c := &principal.Call{Peer: principal.Gateway, RequestID: fields[0]}
+	var err error
+	if fields[1] != "-" {
+		if c.IP, err = netip.ParseAddr(fields[1]); err != nil {
+			return nil, errMalformedCall
+		}
+	}
+	if count == 2 {
+		return c, nil
+	}
+	c.Principal, err = parsePrincipal(fields[2:])
+	return c, err
+}
+
+func parsePrincipal(fields []string) (*principal.Principal, error) {
+	keyID, err1 := strconv.ParseInt(fields[0], 10, 64)
+	id, err2 := strconv.ParseInt(fields[2], 10, 64)
+	grants, err3 := strconv.ParseUint(fields[3], 16, 64)
+	name, err4 := url.PathUnescape(fields[4])
+	kind := principal.OwnerType(fields[1])
+	known := kind == principal.Admin || kind == principal.Client || kind == principal.Integration
+	if err1 != nil || err2 != nil || err3 != nil || err4 != nil || !known || keyID <= 0 || id <= 0 {
+		return nil, errMalformedCall
+	}
+	return &principal.Principal{
+		KeyID: keyID, Owner: principal.Owner{Type: kind, ID: id}, Name: name, Grants: principal.Grants(grants) & principal.All,
+	}, nil
+}

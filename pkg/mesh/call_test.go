@@ -1,0 +1,91 @@
+package mesh
+
+import (
+	"net/netip"
+	"reflect"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/ironplane/ironplane/pkg/principal"
+)
+
+func TestCallArrives(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		sent := &principal.Call{Peer: principal.Gateway, RequestID: rapid.StringMatching(`[A-Za-z0-9._-]{1,64}`).Draw(t, "request id")}
+		if raw := rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "address"); rapid.Bool().Draw(t, "from outside") {
+			sent.IP = netip.AddrFrom16([16]byte(raw)).Unmap()
+		}
+		if rapid.Bool().Draw(t, "with a key") {
+			sent.Principal = &principal.Principal{
+				KeyID:  rapid.Int64Min(1).Draw(t, "key id"),
+				Owner:  principal.Owner{Type: rapid.SampledFrom([]principal.OwnerType{principal.Admin, principal.Client, principal.Integration}).Draw(t, "type"), ID: rapid.Int64Min(1).Draw(t, "id")},
+				Name:   rapid.String().Draw(t, "name"),
+				Grants: principal.Grants(rapid.Uint64().Draw(t, "grants")) & principal.All,
+			}
+		}
+		text := appendCall(nil, sent)
+		for _, c := range text {
+			if c < ' ' || c > '~' {
+				t.Fatalf("%q does not fit into a header", text)
+			}
+		}
+		got, err := parseCall(string(text))
+		if err != nil || !reflect.DeepEqual(got, sent) {
+			t.Fatalf("%q is read as %+v, %v", text, got, err)
+		}
+	})
+}
+
+func TestMalformedCalls(t *testing.T) {
+	t.Parallel()
+	const right = "r 192.0.2.7 4 admin 3 ff Anna"
+	if _, err := parseCall(right); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"", " ", "r", "r ", " 192.0.2.7", "r here", "r  192.0.2.7", "r 192.0.2.7 4", "r 192.0.2.7 4 admin", "r 192.0.2.7 4 admin 3",
+		"r 192.0.2.7 x admin 3 ff Anna", "r 192.0.2.7 0 admin 3 ff Anna", "r 192.0.2.7 4 root 3 ff Anna", "r 192.0.2.7 4 admin -3 ff Anna",
+		"r 192.0.2.7 4 admin 3 xx Anna", "r 192.0.2.7 4 admin 3 10000000000000000 Anna", "r 192.0.2.7 4 admin 3 ff %x", right + " x"} {
+		if c, err := parseCall(text); err == nil {
+			t.Errorf("%q is read as %+v", text, c)
+		}
+	}
+	// Of a gateway that knows more leaves than this process does.
+	if c, err := parseCall("r - 4 admin 3 ffffffffffffffff Anna"); err != nil || c.Principal.Grants != principal.All {
+		t.Errorf("%+v, %v", c, err)
+	}
+}
+
+func FuzzParseCall(f *testing.F) {
+	f.Add("r 192.0.2.7 4 admin 3 ff Anna")
+	f.Add("r -")
+	f.Fuzz(func(t *testing.T, text string) {
+		c, err := parseCall(text)
+		if err != nil {
+			return
+		}
+		again, err := parseCall(string(appendCall(nil, c)))
+		if err != nil || !reflect.DeepEqual(c, again) {
+			t.Fatalf("%q is read as %+v and then as %+v, %v", text, c, again, err)
+		}
+	})
+}
+
+func BenchmarkAppendCall(b *testing.B) {
+	room := make([]byte, 0, 256)
+	b.ReportAllocs()
+	for b.Loop() {
+		appendCall(room, caller)
+	}
+}
+
+func BenchmarkParseCall(b *testing.B) {
+	text := string(appendCall(nil, caller))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := parseCall(text); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,79 @@
+package mesh
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+	"time"
+)
+
+const (
+	// dialTime is for the connection and the handshake together.
+	dialTime = 3 * time.Second
+	// maxHead bounds the head of an answer, in bytes.
+	maxHead = 64 << 10
+)
+
+// connection is one of our connections to a service. One exchange at a time uses it.
+type connection struct {
+	secure  *tls.Conn
+	tcp     *net.TCPConn // below it
+	raw     syscall.RawConn
+	reader  *bufio.Reader
+	writer  *bufio.Writer
+	allowed int64 // how many bytes may still be read
+	to      *instance
+	idle    time.Time // since when
+}
+
+func dial(ctx context.Context, address string, config *tls.Config) (*connection, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTime)
+	defer cancel()
+	plain, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	c := &connection{tcp: plain.(*net.TCPConn), secure: tls.Client(plain, config)}
+	if err = c.secure.HandshakeContext(ctx); err == nil {
+		c.raw, err = c.tcp.SyscallConn()
+	}
+	if err != nil {
+		c.cut()
+		return nil, fmt.Errorf("connect to %s: %w", address, err)
+	}
+	c.reader, c.writer = bufio.NewReader(c), bufio.NewWriter(c.secure)
+	return c, nil
+}
+
+// Read is what the reader reads by.
+func (c *connection) Read(p []byte) (int, error) {
+	if c.allowed <= 0 {
+		return 0, errHeadTooLong
+	}
+	n, err := c.secure.Read(p)
+	c.allowed -= int64(n)
+	return n, err
+}
+
+var errHeadTooLong = errors.New("the head of the answer is too long")
+
+// cut ends the connection at once, without a word that could make what was sent so far look complete.
+func (c *connection) cut() { _ = c.tcp.Close() }
+
+// quiet tells whether an idle connection still stands and nobody has said anything on it. A service that ended has.
+func (c *connection) quiet() bool {
+	if c.reader.Buffered() > 0 || time.Since(c.idle) > idleTime {
+		return false
+	}
+	quiet := false
+	err := c.raw.Control(func(fd uintptr) {
+		var one [1]byte
+		_, _, err := syscall.Recvfrom(int(fd), one[:], syscall.MSG_PEEK) // sockets of Go's do not block
+		quiet = errors.Is(err, syscall.EAGAIN)
+	})
+	return err == nil && quiet
+}

@@ -1,0 +1,173 @@
+package mesh
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/principal"
+)
+
+// exchange is one request and its answer.
+type exchange struct {
+	*connection
+	*Upstream
+	w      http.ResponseWriter
+	r      *http.Request
+	caller *http.ResponseController
+
+	body
+	reusable bool // as far as the answer goes
+}
+
+// maxInterim is how many answers may precede the one (100 Continue and the like).
+const maxInterim = 8
+
+var errNotPlain = errors.New("the answer is neither of a known length nor in chunks")
+
+// ask sends the request and reads the head of the answer.
+func (x *exchange) ask() (*http.Response, error) {
+	if err := x.tcp.SetDeadline(time.Now().Add(x.progress)); err != nil {
+		return nil, err
+	}
+	waiting := x.r.ContentLength != 0 && x.r.Header["Expect"] != nil // net/http lets nothing but 100-continue through
+	x.writeHead(waiting)
+	if err := x.writer.Flush(); err != nil {
+		return nil, fmt.Errorf("send the request: %w", err)
+	}
+	if x.r.ContentLength != 0 && !waiting {
+		x.sendBody()
+	}
+	for range maxInterim {
+		x.allowed = maxHead
+		answer, err := http.ReadResponse(x.reader, x.r)
+		if err != nil {
+			return nil, fmt.Errorf("read the answer: %w", err)
+		}
+		switch {
+		case answer.StatusCode == http.StatusContinue && waiting:
+			waiting = false
+			x.sendBody()
+		case answer.StatusCode == http.StatusSwitchingProtocols:
+			return nil, errors.New("it switches to a protocol that it was not asked for")
+		case answer.StatusCode < http.StatusOK:
+		case answer.ContentLength < 0 && len(answer.TransferEncoding) == 0 && x.r.Method != http.MethodHead:
+			return nil, errNotPlain // its end would look the same whether it is whole or not
+		default:
+			x.allowed = math.MaxInt64
+			return answer, nil
+		}
+	}
+	return nil, errors.New("it only announces an answer")
+}
+
+// writeHead leaves errors to the writer, where they stick.
+func (x *exchange) writeHead(waiting bool) {
+	to, r := x.writer, x.r
+	_, _ = to.WriteString(r.Method)
+	_ = to.WriteByte(' ')
+	_, _ = to.WriteString(r.URL.EscapedPath())
+	if r.URL.RawQuery != "" || r.URL.ForceQuery {
+		_ = to.WriteByte('?')
+		_, _ = to.WriteString(r.URL.RawQuery)
+	}
+	_, _ = to.WriteString(" HTTP/1.1\r\nHost: ")
+	if r.Host != "" {
+		_, _ = to.WriteString(r.Host)
+	} else {
+		_, _ = to.WriteString(x.service)
+	}
+	_, _ = to.WriteString("\r\n" + callHeader + ": ")
+	_, _ = to.Write(appendCall(to.AvailableBuffer(), principal.From(r.Context())))
+	switch {
+	case r.ContentLength > 0:
+		_, _ = to.WriteString("\r\nContent-Length: ")
+		_, _ = to.Write(strconv.AppendInt(to.AvailableBuffer(), r.ContentLength, 10))
+	case r.ContentLength < 0:
+		_, _ = to.WriteString("\r\nTransfer-Encoding: chunked")
+	case r.Method == http.MethodPost || r.Method == http.MethodPut || r.Method == http.MethodPatch:
+		_, _ = to.WriteString("\r\nContent-Length: 0")
+	}
+	if waiting {
+		_, _ = to.WriteString("\r\nExpect: 100-continue")
+	}
+	_, _ = to.WriteString("\r\n")
+	forwardable(r.Header, func(name, value string) {
+		_, _ = to.WriteString(name)
+		_, _ = to.WriteString(": ")
+		_, _ = to.WriteString(value)
+		_, _ = to.WriteString("\r\n")
+	})
+	_, _ = to.WriteString("\r\n")
+}
+
+// answer hands the answer on. An error means that it is not whole.
+func (x *exchange) answer(answer *http.Response) error {
+	backwardable(answer.Header, x.w.Header())
+	x.closeUnlessRead()
+	_ = x.caller.SetWriteDeadline(time.Now().Add(x.progress)) // where there is a connection
+	x.w.WriteHeader(answer.StatusCode)
+	if answer.Body != http.NoBody {
+		if err := x.answerBody(answer.Body, answer.ContentLength); err != nil {
+			return err
+		}
+	}
+	x.reusable = !answer.Close && x.reader.Buffered() == 0
+	return x.flushUnlessRead()
+}
+
+// answerBody passes on what there is before it waits for more. length is negative where it is not known.
+func (x *exchange) answerBody(from io.Reader, length int64) error {
+	buffer := buffers.Get().(*[]byte)
+	defer buffers.Put(buffer)
+	for {
+		if x.reader.Buffered() == 0 {
+			if err := x.tcp.SetReadDeadline(time.Now().Add(x.progress)); err != nil {
+				return err
+			}
+		}
+		n, err := from.Read(*buffer)
+		if n > 0 {
+			if err := x.pass((*buffer)[:n], length); err != nil {
+				return fmt.Errorf("pass on the answer: %w", err)
+			}
+			length -= int64(n)
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read the answer of %s: %w", x.service, err)
+		}
+	}
+}
+
+func (x *exchange) pass(piece []byte, left int64) error {
+	_ = x.caller.SetWriteDeadline(time.Now().Add(x.progress))
+	if _, err := x.w.Write(piece); err != nil {
+		return err
+	}
+	if int64(len(piece)) == left { // it is all, and net/http sends it
+		return nil
+	}
+	return x.flush()
+}
+
+func (x *exchange) flush() error {
+	if err := x.caller.Flush(); !errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	return nil // the gateway's own question: nobody waits on a connection
+}
+
+const bufferSize = 32 << 10
+
+var buffers = sync.Pool{New: func() any {
+	buffer := make([]byte, bufferSize)
+	return &buffer
+}}

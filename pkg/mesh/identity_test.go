@@ -1,0 +1,202 @@
+package mesh
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/principal"
+)
+
+// certified is an identity with a certificate of the authority that is not as Issue makes it.
+func certified(t *testing.T, a *Authority, change func(*x509.Certificate)) *Identity {
+	t.Helper()
+	made := template(time.Hour)
+	made.URIs = []*url.URL{spiffeID("network")}
+	change(made)
+	issued, err := a.issue(made)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.X509KeyPair(issued.Certificate, []byte(issued.Key.Reveal()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(a.certificate)
+	return &Identity{pair, roots}
+}
+
+func uri(text string) func(*x509.Certificate) {
+	return func(c *x509.Certificate) {
+		u, err := url.Parse(text)
+		if err != nil {
+			panic(err)
+		}
+		c.URIs = []*url.URL{u}
+	}
+}
+
+// strangers are those whose certificates are refused at either end.
+func strangers(t *testing.T, a *Authority) map[string]*Identity {
+	foreign, err := newAuthority(t).Identity("network")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]*Identity{
+		"of another authority": {foreign.certificate, certified(t, a, func(*x509.Certificate) {}).roots},
+		"expired": certified(t, a, func(c *x509.Certificate) {
+			c.NotBefore, c.NotAfter = time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour)
+		}),
+		"not yet valid": certified(t, a, func(c *x509.Certificate) { c.NotBefore = time.Now().Add(time.Hour) }),
+		"without a name": certified(t, a, func(c *x509.Certificate) {
+			c.URIs, c.DNSNames, c.Subject.CommonName = nil, []string{"network"}, "network"
+		}),
+		"with two names": certified(t, a, func(c *x509.Certificate) { c.URIs = append(c.URIs, spiffeID("gateway")) }),
+		"for signing code": certified(t, a, func(c *x509.Certificate) {
+			c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning}
+		}),
+	}
+	for _, text := range []string{"spiffe://elsewhere/network", "https://ironplane/network", "spiffe://ironplane/network/2",
+		"spiffe://ironplane/", "spiffe://ironplane", "spiffe://ironplane/Network", "spiffe://ironplane/network?x",
+		"spiffe://ironplane/network?", "spiffe://ironplane/network#x", "spiffe://ironplane/%6eetwork", "spiffe:ironplane/network",
+		"spiffe://ironplane:443/network", "spiffe://me@ironplane/network", "spiffe://ironplane/" + strings.Repeat("n", maxName+1)} {
+		all["of "+text] = certified(t, a, uri(text))
+	}
+	return all
+}
+
+func TestServiceRefusesStrangers(t *testing.T) {
+	t.Parallel()
+	i := newInstall(t)
+	address := i.serve(i.network, http.NotFoundHandler())
+	try := func(id *Identity) error {
+		config := i.gateway.dialing("network")
+		config.Certificates = []tls.Certificate{id.certificate}
+		c, err := tls.Dial("tcp", address, config)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		_, _ = c.Write([]byte("GET / HTTP/1.1\r\nHost: network\r\n\r\n"))
+		_, err = c.Read(make([]byte, 1)) // TLS 1.3: only now the client hears that it was refused
+		return err
+	}
+	if err := try(i.identity("clients")); err != nil {
+		t.Fatal(err)
+	}
+	for name, stranger := range strangers(t, i.authority) {
+		if try(stranger) == nil {
+			t.Errorf("a process with a certificate %s is let in", name)
+		}
+	}
+	if try(&Identity{}) == nil {
+		t.Error("a process without a certificate is let in")
+	}
+}
+
+func TestClientRefusesStrangers(t *testing.T) {
+	t.Parallel()
+	i := newInstall(t)
+	all := strangers(t, i.authority)
+	all["of another service"] = i.identity("identity")
+	all["of the gateway"] = i.gateway
+	for name, stranger := range all {
+		address := i.serve(stranger, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a stranger got the request") }))
+		if c, err := dial(t.Context(), address, i.gateway.dialing("network")); err == nil {
+			c.cut()
+			t.Errorf("a service with a certificate %s is believed", name)
+		}
+	}
+	c, err := dial(t.Context(), i.serve(i.network, http.NotFoundHandler()), i.gateway.dialing("network"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if version := c.secure.ConnectionState().Version; version != tls.VersionTLS13 {
+		t.Errorf("it speaks TLS %x", version)
+	}
+	c.cut()
+}
+
+func TestOldTLSIsRefused(t *testing.T) {
+	t.Parallel()
+	i := newInstall(t)
+	config := i.gateway.dialing("network")
+	config.MinVersion, config.MaxVersion = tls.VersionTLS12, tls.VersionTLS12
+	if c, err := tls.Dial("tcp", i.serve(i.network, http.NotFoundHandler()), config); err == nil {
+		c.Close()
+		t.Fatal("TLS 1.2 is spoken")
+	}
+}
+
+// A server that takes the connection and then does nothing.
+func TestDialGivesUp(t *testing.T) {
+	t.Parallel()
+	i := newInstall(t)
+	silent, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := dial(ctx, silent.Addr().String(), i.gateway.dialing("network")); err == nil {
+		t.Fatal("it is connected")
+	}
+}
+
+func TestLoad(t *testing.T) {
+	t.Parallel()
+	i := newInstall(t)
+	issued, err := i.authority.Issue("network")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	files := Files{filepath.Join(dir, "network.crt"), filepath.Join(dir, "network.key"), filepath.Join(dir, "ca.crt")}
+	for file, content := range map[string][]byte{files.Certificate: issued.Certificate, files.Key: []byte(issued.Key.Reveal()), files.CA: i.authority.Certificate()} {
+		if err := os.WriteFile(file, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	id, err := Load("network", files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	recorder := httptest.NewRecorder()
+	request := httptest.NewRequest("GET", "/", nil)
+	upstream := i.gateway.NewUpstream("network", []string{i.serve(id, http.NotFoundHandler())}, i.log)
+	upstream.ServeHTTP(recorder, request.WithContext(principal.With(t.Context(), caller)))
+	if recorder.Code != http.StatusNotFound {
+		t.Fatalf("answered %d: %s", recorder.Code, recorder.Body)
+	}
+
+	for name, wrong := range map[string]Files{
+		"another's":    files,
+		"no file":      {files.Certificate, files.Key, filepath.Join(dir, "none")},
+		"no key":       {files.Certificate, files.CA, files.CA},
+		"no authority": {files.Certificate, files.Key, files.Key},
+	} {
+		as := "network"
+		if name == "another's" {
+			as = "identity"
+		}
+		if _, err := Load(as, wrong); err == nil || strings.Contains(err.Error(), "PRIVATE KEY") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, name := range []string{"", "Network", "a/b", "a b", strings.Repeat("n", maxName+1)} {
+		if _, err := i.authority.Issue(name); err == nil {
+			t.Errorf("a certificate for %q", name)
+		}
+	}
+}

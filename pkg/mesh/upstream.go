@@ -1,0 +1,97 @@
+package mesh
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/fault"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/rest"
+)
+
+const (
+	// progress is how long a side may take to its next byte: the caller and the service, of the request and of the
+	// answer. So it is also how long the first byte of an answer may take from the last of the request on.
+	progress = 30 * time.Second
+	// maxBody is the longest body that is passed on, in bytes: the longest upload with what multipart puts around it.
+	maxBody = 520 << 20
+)
+
+// Upstream is a service in other processes. It serves a request by handing it, with the call that is in the context,
+// to one of them and the answer back, both as they come.
+//
+// A request is sent once: another instance is tried only where one cannot be connected to. A service that does not
+// answer costs an Unavailable fault; one that breaks off its answer costs the caller's connection, by a panic with
+// http.ErrAbortHandler.
+type Upstream struct {
+	service  string
+	pool     *pool
+	log      *slog.Logger
+	progress time.Duration
+	maxBody  int64
+}
+
+// NewUpstream reaches the service of this name at the addresses of its instances.
+func (id *Identity) NewUpstream(service string, addresses []string, log *slog.Logger) *Upstream {
+	return &Upstream{service: service, pool: newPool(addresses, id.dialing(service)), log: log, progress: progress, maxBody: maxBody}
+}
+
+func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.ContentLength > u.maxBody {
+		rest.WriteError(w, r, u.log, u.tooLarge())
+		return
+	}
+	c, err := u.pool.connect(r.Context())
+	if err != nil {
+		if r.Context().Err() != nil {
+			panic(http.ErrAbortHandler)
+		}
+		rest.WriteError(w, r, u.log, fault.New(fault.Unavailable, "The service is not available right now.").
+			Because(fmt.Errorf("reach %s: %w", u.service, err)))
+		return
+	}
+	x := &exchange{connection: c, Upstream: u, w: w, r: r, caller: http.NewResponseController(w)}
+	unwatch := context.AfterFunc(r.Context(), c.cut)
+	defer func() {
+		whole := x.endBody()
+		u.pool.release(c, unwatch() && whole && x.reusable)
+	}()
+	answer, err := x.ask()
+	if err != nil {
+		x.refuse(err)
+		return
+	}
+	if err := x.answer(answer); err != nil {
+		if r.Context().Err() == nil {
+			u.log.Error("answer broken off", "method", r.Method, "path", r.URL.Path, "request_id", principal.From(r.Context()).RequestID, "error", err)
+		}
+		panic(http.ErrAbortHandler)
+	}
+}
+
+func (u *Upstream) tooLarge() error {
+	return fault.New(fault.TooLarge, "The body is larger than %d bytes.", u.maxBody)
+}
+
+// refuse answers a caller whose request got no answer.
+func (x *exchange) refuse(err error) {
+	if x.r.Context().Err() != nil {
+		x.endBody() // a caller who falls silent within the body ends the context, too, but is still there
+	}
+	select {
+	case wrong := <-x.wrong:
+		err = wrong
+	default:
+		if x.r.Context().Err() != nil {
+			panic(http.ErrAbortHandler)
+		}
+		err = fault.New(fault.Unavailable, "The service did not answer. What was asked for may have been done, or not.").
+			Because(fmt.Errorf("ask %s at %s: %w", x.service, x.to.address, err))
+	}
+	x.closeUnlessRead()
+	rest.WriteError(x.w, x.r, x.log, err)
+	_ = x.flushUnlessRead()
+}

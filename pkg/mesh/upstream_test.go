@@ -1,0 +1,642 @@
+package mesh
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/principal"
+)
+
+const soon = 5 * time.Second
+
+func do(t testing.TB, method, url string, body io.Reader, headers ...string) (*http.Response, error) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, url, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := 0; n < len(headers); n += 2 {
+		r.Header.Add(headers[n], headers[n+1])
+	}
+	client := &http.Client{Transport: &http.Transport{ExpectContinueTimeout: time.Minute}}
+	t.Cleanup(client.CloseIdleConnections)
+	return client.Do(r)
+}
+
+// text is a whole answer.
+func text(t testing.TB, answer *http.Response, err error) string {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprint(answer.StatusCode, " ", string(body))
+}
+
+// raw sends bytes to a URL's server and answers the connection.
+func raw(t testing.TB, url, request string) (net.Conn, *bufio.Reader) {
+	t.Helper()
+	c, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	if err := c.SetDeadline(time.Now().Add(4 * soon)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(c, request); err != nil {
+		t.Fatal(err)
+	}
+	return c, bufio.NewReader(c)
+}
+
+func within(t testing.TB, what string, done <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-done:
+	case <-time.After(soon):
+		t.Fatalf("in vain waited for %s", what)
+	}
+}
+
+func TestRequestArrives(t *testing.T) {
+	t.Parallel()
+	i := newInstall(t)
+	url := i.through(func(w http.ResponseWriter, r *http.Request) {
+		say(w, r)
+		body, err := io.ReadAll(r.Body)
+		fmt.Fprint(w, "|", r.Method, " ", r.RequestURI, " ", r.Host, " ", r.ContentLength, " ", string(body), " ", err)
+	})
+	host := strings.TrimPrefix(url, "http://")
+	who := "200 gateway|" + string(appendCall(nil, caller)) + "||"
+	for _, c := range []struct {
+		method, path string
+		body         io.Reader
+		want         string
+	}{
+		{"GET", "/a/%31%2f%20b//c?q=%20x&y", nil, "GET /a/%31%2f%20b//c?q=%20x&y " + host + " 0  <nil>"},
+		{"GET", "//a?", nil, "GET //a? " + host + " 0  <nil>"},
+		{"POST", "/", strings.NewReader("x=y"), "POST / " + host + " 3 x=y <nil>"},
+		{"POST", "/", io.MultiReader(strings.NewReader("x="), strings.NewReader("y")), "POST / " + host + " -1 x=y <nil>"},
+		{"POST", "/", nil, "POST / " + host + " 0  <nil>"},
+		{"DELETE", "/", strings.NewReader("x"), "DELETE / " + host + " 1 x <nil>"},
+	} {
+		answer, err := do(t, c.method, url+c.path, c.body)
+		if got := text(t, answer, err); got != who+c.want {
+			t.Errorf("%s %s arrives as %q, want %q", c.method, c.path, got, who+c.want)
+		}
+	}
+	answer, err := do(t, "HEAD", url, nil)
+	if got := text(t, answer, err); got != "200 " || answer.ContentLength <= 0 {
+		t.Errorf("HEAD: %q, %d", got, answer.ContentLength)
+	}
+}
+
+func TestHeaders(t *testing.T) {
+	t.Parallel()
+	i := newInstall(t)
+	var got http.Header
+	url := i.through(func(w http.ResponseWriter, r *http.Request) {
+		got = r.Header.Clone()
+		if len(r.TransferEncoding) > 0 || r.Close {
+			t.Errorf("%v %v", r.TransferEncoding, r.Close)
+		}
+		for name, value := range map[string]string{"Connection": "X-Hop", "X-Hop": "1", "Keep-Alive": "9", "Proxy-Authenticate": "x", "Upgrade": "x", "Trailer": "X-Late"} {
+			w.Header().Set(name, value)
+		}
+		w.Header()["Set-Cookie"] = []string{"a=1", "b=2"}
+		w.Header().Set("ETag", `"7"`)
+		w.WriteHeader(http.StatusNonAuthoritativeInfo)
+		w.Header().Set("X-Late", "1")
+	})
+	forged := string(appendCall(nil, &principal.Call{RequestID: "forged", Principal: &principal.Principal{KeyID: 1, Owner: principal.Owner{Type: principal.Admin, ID: 1}, Grants: principal.All}}))
+	answer, err := do(t, "GET", url, nil, "Connection", "X-Hop, x-other", "X-Hop", "1", "X-Other", "1", "Keep-Alive", "9", "Proxy-Connection", "x",
+		"Proxy-Authorization", "x", "Te", "trailers", "Trailer", "X-Late", "Upgrade", "websocket",
+		callHeader, forged, "Ironplane-Anything", "1", "Forwarded", "for=1", "X-Forwarded-For", "1.1.1.1", "X-Forwarded-Client-Cert", "x", "X-Real-Ip", "1", "X-Request-Id", "x",
+		"X-Twice", "1", "X-Twice", "2", "User-Agent", "me")
+	if text(t, answer, err) != "203 " {
+		t.Errorf("answered %d", answer.StatusCode)
+	}
+	want := http.Header{"X-Twice": {"1", "2"}, "User-Agent": {"me"}, "Accept-Encoding": {"gzip"}}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("the service gets %v, want %v", got, want)
+	}
+	answer.Header.Del("Date")
+	if want := (http.Header{"Etag": {`"7"`}, "Set-Cookie": {"a=1", "b=2"}, "Content-Length": {"0"}}); fmt.Sprint(answer.Header) != fmt.Sprint(want) {
+		t.Errorf("the caller gets %v, want %v", answer.Header, want)
+	}
+}
+
+func TestBothWaysStream(t *testing.T) {
+	t.Parallel()
+	i := newInstall(t)
+	url := i.through(func(w http.ResponseWriter, r *http.Request) {
+		connection := http.NewResponseController(w)
+		_ = connection.EnableFullDuplex()
+		lines := bufio.NewReader(r.Body)
+		for {
+			line, err := lines.ReadString('\n')
+			if err != nil {
+				return
+			}
+			_, _ = io.WriteString(w, "got "+line)
+			_ = connection.Flush()
+		}
+	})
+	from, to := io.Pipe()
+	headed := make(chan *http.Response, 1)
+	go func() {
+		answer, err := do(t, "POST", url, from)
+		if err != nil {
+			t.Error(err)
+		}
+		headed <- answer
+	}()
+	_, _ = io.WriteString(to, "0\n")
+	answer := <-headed
+	defer answer.Body.Close()
+	lines := bufio.NewReader(answer.Body)
+	for n := range 5 {
+		if line, err := lines.ReadString('\n'); err != nil || line != fmt.Sprintf("got %d\n", n) {
+			t.Fatalf("%q, %v", line, err)
+		}
+		_, _ = fmt.Fprintf(to, "%d\n", n+1)
+	}
+	to.Close()
+	if rest, err := io.ReadAll(lines); err != nil || string(rest) != "got 5\n" {
+		t.Fatalf("%q, %v", rest, err)
+	}
+}
+
+// A piece of an answer of known length comes before its end, too.
+func TestKnownLengthStreams(t *testing.T) {
+	t.Parallel()
+	i := newInstall(t)
+	seen := make(chan struct{})
+	url := i.through(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "2")
+		_, _ = io.WriteString(w, "a")
+		_ = http.NewResponseController(w).Flush()
+		within(t, "the first piece", seen)
+		_, _ = io.WriteString(w, "b")
+	})
+	answer, err := do(t, "GET", url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	_, _ = io.ReadFull(answer.Body, make([]byte, 1))
+	close(seen)
+	if rest, err := io.ReadAll(answer.Body); err != nil || string(rest) != "b" {
+		t.Fatal(rest, err)
+	}
+}
+
+func TestLargeBodies(t *testing.T) {
+	t.Parallel()
+	i := newInstall(t)
+	url := i.through(func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).EnableFullDuplex()
+		if r.ContentLength > 0 {
+			w.Header().Set("Content-Length", fmt.Sprint(r.ContentLength))
+		}
+		_, _ = io.Copy(w, r.Body)
+	})
+	sent := make([]byte, 3<<20+7)
+	_, _ = rand.Read(sent)
+	for _, body := range []io.Reader{bytes.NewReader(sent), io.MultiReader(bytes.NewReader(sent))} {
+		answer, err := do(t, "POST", url, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(answer.Body)
+		answer.Body.Close()
+		if err != nil || !bytes.Equal(got, sent) {
+			t.Fatalf("%d bytes come back, %v", len(got), err)
+		}
+	}
+}
+
+// A service that refuses early gets no more of the body, and the caller gets the refusal.
+func TestEarlyAnswer(t *testing.T) {
+	t.Parallel()
+	i := newInstall(t)
+	url := i.through(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Connection", "close")
+		http.Error(w, "too large", http.StatusRequestEntityTooLarge)
+	})
+	for range 20 {
+		answer, err := do(t, "POST", url, bytes.NewReader(make([]byte, 1<<20)))
+		if got := text(t, answer, err); got != "413 too large\n" {
+			t.Fatal(got)
+		}
+	}
+	// What is left of the body is not taken for a request.
+	_, answers := raw(t, url, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n")
+	all, err := io.ReadAll(answers)
+	if err != nil || strings.Count(string(all), "HTTP/1.1") != 1 || !strings.Contains(string(all), "Connection: close") {
+		t.Fatalf("%v\n%s", err, all)
+	}
+}
+
+func TestExpectContinue(t *testing.T) {
+	t.Parallel()
+	i := newInstall(t)
+	url := i.through(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/refused" {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		_, _ = io.Copy(w, r.Body)
+	})
+	answer, err := do(t, "PUT", url, strings.NewReader("body"), "Expect", "100-continue")
+	if got := text(t, answer, err); got != "200 body" {
+		t.Error(got)
+	}
+	var asked atomic.Bool
+	answer, err = do(t, "PUT", url+"/refused", readerFunc(func([]byte) (int, error) {
+		asked.Store(true)
+		return 0, io.EOF
+	}), "Expect", "100-continue")
+	if got := text(t, answer, err); got != "403 " || asked.Load() {
+		t.Errorf("%s; the body was asked for: %v", got, asked.Load())
+	}
+	answer, err = do(t, "GET", url, nil)
+	if got := text(t, answer, err); got != "200 " {
+		t.Error(got)
+	}
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+func TestBrokenAnswers(t *testing.T) {
+	t.Parallel()
+	i := newInstall(t)
+	for name, said := range map[string]string{
+		"nothing":               "",
+		"no HTTP":               "SSH-2.0-OpenSSH\r\n\r\n",
+		"half a head":           "HTTP/1.1 200 OK\r\nContent-",
+		"no length":             "HTTP/1.1 200 OK\r\n\r\nbody",
+		"HTTP/1.0":              "HTTP/1.0 200 OK\r\n\r\nbody",
+		"another protocol":      "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n",
+		"announcements":         strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", maxInterim+1),
+		"two lengths":           "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+		"a head without an end": "HTTP/1.1 200 OK\r\n" + strings.Repeat("X: "+strings.Repeat("x", 1000)+"\r\n", 200),
+	} {
+		upstream := i.gateway.NewUpstream("network", []string{i.listen(i.network, func(c net.Conn) {
+			_, _ = http.ReadRequest(bufio.NewReader(c))
+			_, _ = io.WriteString(c, said)
+		})}, i.log)
+		answer, err := do(t, "GET", i.front(upstream), nil)
+		if got := text(t, answer, err); !strings.HasPrefix(got, "503 ") || answer.Header.Get("Retry-After") == "" || strings.Contains(got, "127.0.0.1") {
+			t.Errorf("%s: %v %s", name, answer.Header, got)
+		}
+	}
+	for name, said := range map[string]string{
+		"a body cut short":   "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nbody",
+		"chunks cut short":   "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n",
+		"a chunk cut short":  "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nbody",
+		"chunks of nonsense": "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\nx\r\n",
+	} {
+		upstream := i.gateway.NewUpstream("network", []string{i.listen(i.network, func(c net.Conn) {
+			_, _ = http.ReadRequest(bufio.NewReader(c))
+			_, _ = io.WriteString(c, said)
+		})}, i.log)
+		answer, err := do(t, "GET", i.front(upstream), nil)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		body, err := io.ReadAll(answer.Body)
+		answer.Body.Close()
+		if err == nil {
+			t.Errorf("%s ends well-formed: %q", name, body)
+		}
+	}
+}
+
+// The service is there, but slow: in the head, in the answer, in taking the body.
+func TestSlowService(t *testing.T) {
+	t.Parallel()
+	i := newInstall(t)
+	over := make(chan struct{})
+	address := i.serve(i.network, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/takes-nothing":
+			<-over
+			return
+		case "/moves":
+			_, _ = io.Copy(io.Discard, r.Body)
+			for range 8 {
+				time.Sleep(100 * time.Millisecond)
+				_, _ = io.WriteString(w, "x")
+				_ = http.NewResponseController(w).Flush()
+			}
+			return
+		case "/stalls":
+			_, _ = io.WriteString(w, "x")
+			_ = http.NewResponseController(w).Flush()
+		}
+		<-r.Context().Done()
+	}))
+	t.Cleanup(func() { close(over) })
+	upstream := i.gateway.NewUpstream("network", []string{address}, i.log)
+	upstream.progress = 600 * time.Millisecond
+	url := i.front(upstream)
+
+	answer, err := do(t, "GET", url, nil)
+	if got := text(t, answer, err); !strings.HasPrefix(got, "503 ") || answer.Header.Get("Retry-After") == "" {
+		t.Error(got)
+	}
+	answer, err = do(t, "POST", url+"/takes-nothing", bytes.NewReader(make([]byte, 64<<20)))
+	if err == nil { // the caller, who still sends, may miss it
+		if got := text(t, answer, nil); !strings.HasPrefix(got, "503 ") {
+			t.Error(got)
+		}
+	}
+	answer, err = do(t, "GET", url+"/stalls", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadAll(answer.Body); err == nil {
+		t.Error("an answer that stalls ends well-formed")
+	}
+	answer.Body.Close()
+
+	// Slow, but moving, for longer than either side may be silent.
+	answer, err = do(t, "POST", url+"/moves", &slowly{pieces: 8, every: 100 * time.Millisecond})
+	if got := text(t, answer, err); got != "200 xxxxxxxx" {
+		t.Error(got)
+	}
+}
+
+// slowly is a body that comes piece by piece.
+type slowly struct {
+	pieces int
+	every  time.Duration
+}
+
+func (s *slowly) Read(p []byte) (int, error) {
+	if s.pieces == 0 {
+		return 0, io.EOF
+	}
+	s.pieces--
+	time.Sleep(s.every)
+	p[0] = 'x'
+	return 1, nil
+}
+
+func TestSlowCaller(t *testing.T) {
+	t.Parallel()
+	i := newInstall(t)
+	ended := make(chan error, 1)
+	address := i.serve(i.network, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == "GET" {
+			for piece := make([]byte, 1<<20); ; {
+				if _, err := w.Write(piece); err != nil {
+					ended <- err
+					panic(http.ErrAbortHandler)
+				}
+			}
+		}
+		_, err := io.ReadAll(r.Body)
+		ended <- err
+	}))
+	upstream := i.gateway.NewUpstream("network", []string{address}, i.log)
+	upstream.progress = 600 * time.Millisecond
+	url := i.front(upstream)
+	cutOff := func(what string) {
+		select {
+		case err := <-ended:
+			if err == nil {
+				t.Errorf("%s looks whole to the service", what)
+			}
+		case <-time.After(soon):
+			t.Fatalf("%s is waited for", what)
+		}
+	}
+
+	_, answers := raw(t, url, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf")
+	if answer, err := http.ReadResponse(answers, nil); err != nil || answer.StatusCode != http.StatusBadRequest || !answer.Close {
+		t.Errorf("%+v, %v", answer, err)
+	}
+	cutOff("half a body")
+	raw(t, url, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	cutOff("an answer that nobody takes")
+	c, _ := raw(t, url, "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n")
+	c.Close()
+	cutOff("a body of a caller who is gone")
+}
+
+func TestCallerLeaves(t *testing.T) {
+	t.Parallel()
+	i := newInstall(t)
+	begun, left := make(chan struct{}), make(chan struct{})
+	url := i.through(func(w http.ResponseWriter, r *http.Request) {
+		close(begun)
+		<-r.Context().Done()
+		close(left)
+	})
+	c, _ := raw(t, url, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	within(t, "the request", begun)
+	c.Close()
+	within(t, "the service to notice", left)
+}
+
+func TestTooLongBodies(t *testing.T) {
+	t.Parallel()
+	i := newInstall(t)
+	upstream := i.gateway.NewUpstream("network", []string{i.serve(i.network, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := io.Copy(io.Discard, r.Body); err == nil {
+			t.Error("the service got all of it")
+		}
+	}))}, i.log)
+	upstream.maxBody = 1 << 20
+	url := i.front(upstream)
+	for _, body := range []io.Reader{bytes.NewReader(make([]byte, 1<<20+1)), io.MultiReader(bytes.NewReader(make([]byte, 1<<20+1)))} {
+		answer, err := do(t, "POST", url, body)
+		if got := text(t, answer, err); !strings.HasPrefix(got, "413 ") {
+			t.Error(got)
+		}
+	}
+}
+
+func TestDialRetry(t *testing.T) {
+	t.Parallel()
+	i := newInstall(t)
+	nobody := closedPort(t)
+	stranger := i.serve(i.identity("identity"), http.NotFoundHandler())
+	right := i.serve(i.network, http.HandlerFunc(say))
+	url := i.front(i.gateway.NewUpstream("network", []string{nobody, stranger, right}, i.log))
+	for range 10 {
+		answer, err := do(t, "POST", url, strings.NewReader("x"))
+		if got := text(t, answer, err); !strings.HasPrefix(got, "200 ") {
+			t.Fatal(got)
+		}
+	}
+	// Nobody of the service is there: it is said at once.
+	url = i.front(i.gateway.NewUpstream("network", []string{nobody, stranger}, i.log))
+	began := time.Now()
+	for range 10 {
+		answer, err := do(t, "GET", url, nil)
+		if got := text(t, answer, err); !strings.HasPrefix(got, "503 ") || answer.Header.Get("Retry-After") != "1" || strings.Contains(got, nobody) {
+			t.Fatal(got)
+		}
+	}
+	if took := time.Since(began); took > time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
+// closedPort is an address where nobody listens.
+func closedPort(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// A service that dies on a request does not get it again, and no other instance does.
+func TestNoRetry(t *testing.T) {
+	t.Parallel()
+	i := newInstall(t)
+	var arrived atomic.Int64
+	dies := func(c net.Conn) {
+		r, err := http.ReadRequest(bufio.NewReader(c))
+		if err == nil {
+			_, _ = io.Copy(io.Discard, r.Body)
+			arrived.Add(1)
+		}
+	}
+	url := i.front(i.gateway.NewUpstream("network", []string{i.listen(i.network, dies), i.listen(i.network, dies)}, i.log))
+	for n, method := range []string{"POST", "GET"} {
+		answer, err := do(t, method, url, strings.NewReader("x"))
+		if got := text(t, answer, err); !strings.HasPrefix(got, "503 ") || !strings.Contains(got, "may have been done") || arrived.Load() != int64(n+1) {
+			t.Errorf("%s arrived %d times: %s", method, arrived.Load(), got)
+		}
+	}
+}
+
+// Connections are used again, but not those that the service has ended in between.
+func TestConnectionsAreKept(t *testing.T) {
+	t.Parallel()
+	i := newInstall(t)
+	var mu sync.Mutex
+	var connections []string
+	handler := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		mu.Lock()
+		defer mu.Unlock()
+		connections = append(connections, r.RemoteAddr)
+	})
+	server := httptest.NewUnstartedServer(Receive(handler, i.log))
+	server.Listener = i.network.Listener(server.Listener)
+	server.Start()
+	defer server.Close()
+	upstream := i.gateway.NewUpstream("network", []string{server.Listener.Addr().String()}, i.log)
+	upstream.progress = time.Second
+	url := i.front(upstream)
+	send := func() {
+		for _, body := range []io.Reader{nil, strings.NewReader("x"), io.MultiReader(strings.NewReader("x"))} {
+			answer, err := do(t, "POST", url, body)
+			if got := text(t, answer, err); got != "200 " {
+				t.Fatal(got)
+			}
+		}
+	}
+	send()
+	time.Sleep(upstream.progress + 100*time.Millisecond) // an idle connection owes no progress
+	send()
+	if slices.Sort(connections); len(slices.Compact(connections)) != 1 {
+		t.Errorf("%d connections", len(slices.Compact(connections)))
+	}
+	for range 20 {
+		server.CloseClientConnections()
+		send()
+	}
+	idle := upstream.pool.instances[0].idle
+	if len(idle) != 1 || len(upstream.pool.slots) != 0 {
+		t.Errorf("%d idle connections, %d in use", len(idle), len(upstream.pool.slots))
+	}
+}
+
+func TestConnectionsAreBounded(t *testing.T) {
+	t.Parallel()
+	i := newInstall(t)
+	p := newPool([]string{i.serve(i.network, http.NotFoundHandler())}, i.gateway.dialing("network"))
+	p.slots = make(chan struct{}, 2)
+	var all []*connection
+	for range 2 {
+		c, err := p.connect(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, c)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := p.connect(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatal(err)
+	}
+	go p.release(all[0], true)
+	c, err := p.connect(t.Context())
+	if err != nil || c != all[0] {
+		t.Fatal(c, err)
+	}
+	p.release(c, true)
+	c.idle = time.Now().Add(-2 * idleTime)
+	p.release(all[1], true)
+	if idle := p.instances[0].idle; len(idle) != 1 || idle[0] != all[1] {
+		t.Errorf("%d idle", len(idle))
+	}
+	for range maxIdle {
+		p.instances[0].keep(&connection{tcp: c.tcp})
+	}
+	if p.instances[0].keep(&connection{tcp: c.tcp}) {
+		t.Errorf("%d idle", len(p.instances[0].idle))
+	}
+}
+
+// The gateway's own questions have no connection behind them.
+func TestOwnQuestion(t *testing.T) {
+	t.Parallel()
+	i := newInstall(t)
+	upstream := i.gateway.NewUpstream("network", []string{i.serve(i.network, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		say(w, r)
+		_ = http.NewResponseController(w).Flush()
+		fmt.Fprint(w, r.Host)
+	}))}, i.log)
+	ctx := principal.With(t.Context(), &principal.Call{Peer: principal.Gateway, RequestID: "r"})
+	r, err := http.NewRequestWithContext(ctx, "GET", "/internal/x", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	recorder := httptest.NewRecorder()
+	upstream.ServeHTTP(struct{ http.ResponseWriter }{recorder}, r)
+	if got := recorder.Body.String(); got != "gateway|r -|network" {
+		t.Fatal(got)
+	}
+}
