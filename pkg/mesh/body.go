@@ -12,11 +12,11 @@ import (
 
 // body is how far an exchange is with the body of its request, which goes its way beside the answer.
 type body struct {
-	sent   chan struct{} // closed when no more of it is sent; nil before that began, and where there is no body
-	whole  bool          // then: all of it was sent
-	wrong  chan error    // what the caller did wrong, from before the connection is cut for it
-	read   atomic.Bool   // the caller has sent all of it
-	ending atomic.Bool   // the answer is through
+	sent   chan struct{}             // closed when no more of it is sent; nil before that began, and where there is no body
+	whole  bool                      // then: all of it was sent
+	wrong  chan error                // what the caller did wrong, from before the connection is cut for it
+	read   atomic.Bool               // the caller has sent all of it
+	ending atomic.Pointer[time.Time] // when nobody waits for it any more
 }
 
 const (
@@ -26,7 +26,8 @@ const (
 	maxLinger = 256 << 10
 )
 
-// sendBody begins to send the body. endBody waits for its end.
+// sendBody begins to send the body. endBody waits for its end. That the caller sends in time is what the reader of the
+// body sees to.
 func (x *exchange) sendBody() {
 	x.sent, x.wrong = make(chan struct{}), make(chan error, 1)
 	_ = x.caller.EnableFullDuplex() // only a test's recorder does not know it
@@ -34,8 +35,8 @@ func (x *exchange) sendBody() {
 		defer close(x.sent)
 		err := x.copyBody()
 		x.whole = err == nil
-		if err != nil && !x.read.Load() {
-			_, _ = io.CopyN(io.Discard, x.r.Body, maxLinger)
+		if err != nil {
+			x.lingerOnBody()
 		}
 	}()
 }
@@ -44,7 +45,6 @@ func (x *exchange) copyBody() error {
 	buffer := buffers.Get().(*[]byte)
 	defer buffers.Put(buffer)
 	for total := int64(0); ; {
-		x.awaitCaller()
 		n, err := x.r.Body.Read(*buffer)
 		total += int64(n)
 		end := err == io.EOF
@@ -53,7 +53,6 @@ func (x *exchange) copyBody() error {
 			return x.blame(x.tooLarge())
 		case end:
 			x.read.Store(true)
-			_ = x.caller.SetReadDeadline(time.Time{}) // net/http goes on reading, to see whether the caller leaves
 		case err != nil:
 			return x.blame(fault.New(fault.BadRequest, "The body could not be read to its end.").Because(err))
 		}
@@ -66,11 +65,20 @@ func (x *exchange) copyBody() error {
 	}
 }
 
-// awaitCaller gives the caller time for the next piece.
-func (x *exchange) awaitCaller() {
-	_ = x.caller.SetReadDeadline(time.Now().Add(x.progress))
-	if x.ending.Load() { // and set its deadline, maybe just before this
-		_ = x.caller.SetReadDeadline(time.Now().Add(linger))
+// lingerOnBody reads what the service does not want to hear.
+func (x *exchange) lingerOnBody() {
+	buffer := buffers.Get().(*[]byte)
+	defer buffers.Put(buffer)
+	for total := 0; total < maxLinger && !x.read.Load(); {
+		if ending := x.ending.Load(); ending != nil && time.Since(*ending) > linger {
+			return
+		}
+		n, err := x.r.Body.Read(*buffer)
+		total += n
+		if err != nil {
+			x.read.Store(err == io.EOF)
+			return
+		}
 	}
 }
 
@@ -125,11 +133,21 @@ func (x *exchange) endBody() bool {
 	if x.sent == nil {
 		return false
 	}
-	if !x.read.Load() {
-		x.ending.Store(true)
-		_ = x.caller.SetReadDeadline(time.Now().Add(linger))
+	now := time.Now()
+	x.ending.Store(&now)
+	_ = x.tcp.SetWriteDeadline(now.Add(linger))
+	for {
+		select {
+		case <-x.sent:
+			return x.whole
+		default:
+		}
+		if !x.read.Load() { // a read that begins just now sets a deadline of its own
+			_ = x.caller.SetReadDeadline(time.Now().Add(linger))
+		}
+		select {
+		case <-x.sent:
+		case <-time.After(2 * linger):
+		}
 	}
-	_ = x.tcp.SetWriteDeadline(time.Now().Add(linger))
-	<-x.sent
-	return x.whole
 }

@@ -424,7 +424,10 @@ func TestSlowCaller(t *testing.T) {
 	}))
 	upstream := i.gateway.NewUpstream("network", []string{address}, i.log)
 	upstream.progress = 600 * time.Millisecond
-	url := i.front(upstream)
+	url := i.front(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(upstream.progress)) // as the gateway's bodies do
+		upstream.ServeHTTP(w, r)
+	}))
 	cutOff := func(what string) {
 		select {
 		case err := <-ended:
