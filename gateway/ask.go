@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 )
@@ -45,6 +46,17 @@ type answer struct {
 	body   bytes.Buffer
 }
 
-func (a *answer) Header() http.Header         { return a.header }
-func (a *answer) WriteHeader(status int)      { a.status = status }
-func (a *answer) Write(p []byte) (int, error) { return a.body.Write(p) }
+// longestAnswer is in bytes. The longest is the API document of a service.
+const longestAnswer = 8 << 20
+
+var errTooLong = errors.New("the answer is too long")
+
+func (a *answer) Header() http.Header    { return a.header }
+func (a *answer) WriteHeader(status int) { a.status = status }
+
+func (a *answer) Write(p []byte) (int, error) {
+	if a.body.Len()+len(p) > longestAnswer {
+		return 0, errTooLong
+	}
+	return a.body.Write(p)
+}
