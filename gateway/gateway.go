@@ -22,10 +22,12 @@ import (
 
 // Config is what operators decide about a gateway.
 type Config struct {
-	KeyRate, KeyBurst         int            // requests of a key: a second, and at once
-	AddressRate, AddressBurst int            // requests without a valid key, of an address
-	TrustedProxies            []netip.Prefix // whose word on a caller's address counts
-	KeyInQuery                bool           // whether ?key= is looked at
+	KeyRate        int            `env:"IRONPLANE_KEY_RATE" default:"100" doc:"requests a second that a key may make"`
+	KeyBurst       int            `env:"IRONPLANE_KEY_BURST" default:"200" doc:"requests that a key may make at once"`
+	AddressRate    int            `env:"IRONPLANE_ADDRESS_RATE" default:"10" doc:"requests a second without a valid key that an address (of IPv6: a /64) may make"`
+	AddressBurst   int            `env:"IRONPLANE_ADDRESS_BURST" default:"20" doc:"the same, at once"`
+	TrustedProxies []netip.Prefix `env:"IRONPLANE_TRUSTED_PROXIES" doc:"whose X-Forwarded-For and Forwarded count: addresses and CIDRs, with commas"`
+	KeyInQuery     bool           `env:"IRONPLANE_KEY_IN_QUERY" default:"false" doc:"whether ?key= is looked at, which puts keys into the logs of others"`
 }
 
 // Defaults are the limits that are documented.

@@ -1,5 +1,10 @@
 package gateway
 
+import (
+	"maps"
+	"slices"
+)
+
 // owners says which service answers below the first element of a documented path.
 var owners = map[string]string{
 	"admin": "identity", "auth": "identity", "browser-details": "identity",
@@ -12,6 +17,12 @@ var owners = map[string]string{
 
 	"email": "system", "http": "system", "integration": "system", "license": "system", "log": "system",
 	"package": "system", "part": "system", "setting-group": "system", "system": "system", "todo": "system",
+}
+
+// Services are the names of all services, in order.
+func Services() []string {
+	names := slices.Sorted(maps.Values(owners))
+	return slices.Compact(names)
 }
 
 // ownerServices says which service knows what an owner of this type may do.

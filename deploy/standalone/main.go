@@ -4,43 +4,19 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"log/slog"
 	"os"
 
 	"github.com/ironplane/ironplane/pkg/process"
 )
 
-const usage = `Usage: standalone [command]
-
-Commands:
-  run        start and serve until SIGINT or SIGTERM (the default)
-  admin-key  make another key for the first admin, and print it; also while another standalone runs
-  help       print this
-
-Environment:
-`
-
 func main() {
-	process.Main(func(ctx context.Context) error {
-		config, err := configFrom(os.Environ())
-		if err != nil {
-			return err
-		}
-		command := "run"
-		if len(os.Args) > 1 {
-			command = os.Args[1]
-		}
-		switch command {
-		case "run":
-			return serve(ctx, config, os.Stdout, slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: config.LogLevel})))
-		case "admin-key":
-			return printAdminKey(ctx, config, os.Stdout)
-		case "help", "-h", "--help":
-			fmt.Print(usage + configHelp())
-			return nil
-		default:
-			return fmt.Errorf("there is no command %q: run, admin-key or help", command)
-		}
-	})
+	var c config
+	process.Program{Name: "standalone", Config: &c, Commands: []process.Command{
+		{Name: "run", Summary: "start and serve until SIGINT or SIGTERM", Run: func(ctx context.Context) error {
+			return serve(ctx, c, os.Stdout, process.Log(c.LogLevel))
+		}},
+		{Name: "admin-key", Summary: "make another key for the first admin, and print it; also while another standalone runs", Run: func(ctx context.Context) error {
+			return printAdminKey(ctx, c, os.Stdout)
+		}},
+	}}.Main()
 }

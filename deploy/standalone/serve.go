@@ -51,7 +51,7 @@ func serve(ctx context.Context, c config, screen io.Writer, log *slog.Logger) (e
 	if err != nil {
 		return err
 	}
-	p, err := product.Open(ctx, database, client, c.gateway(), log)
+	p, err := product.Open(ctx, database, client, c.Config, log)
 	if err != nil {
 		return err
 	}

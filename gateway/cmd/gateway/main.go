@@ -1,0 +1,106 @@
+// The gateway as a process of its own.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/ironplane/ironplane/gateway"
+	"github.com/ironplane/ironplane/pkg/cache"
+	"github.com/ironplane/ironplane/pkg/mesh"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/process"
+	"github.com/ironplane/ironplane/pkg/secret"
+)
+
+type config struct {
+	Listen     string        `env:"IRONPLANE_LISTEN" default:"127.0.0.1:8080" doc:"the address to serve on"`
+	Services   services      `env:"IRONPLANE_SERVICES" required:"serve" doc:"where the services are: clients=10.0.0.1:8443 network=10.0.0.2:8443,10.0.0.3:8443 …"`
+	Redis      secret.String `env:"REDIS_URL" required:"serve" doc:"the Redis of all gateways and services: redis://…"`
+	Operations string        `env:"IRONPLANE_OPERATIONS_LISTEN" doc:"an address to serve /metrics on, which should not be public"`
+	LogLevel   slog.Level    `env:"IRONPLANE_LOG_LEVEL" default:"WARN" doc:"DEBUG, INFO (a line for each request), WARN or ERROR"`
+	mesh.Files
+	gateway.Config
+}
+
+// services are the addresses of each service's instances by its name.
+type services map[string][]string
+
+func (s *services) UnmarshalText(text []byte) error {
+	*s = services{}
+	for _, one := range strings.Fields(string(text)) {
+		name, addresses, _ := strings.Cut(one, "=")
+		if addresses == "" || !slices.Contains(gateway.Services(), name) {
+			return fmt.Errorf("%q is not <service>=<address>,<address>…", one)
+		}
+		(*s)[name] = strings.Split(addresses, ",")
+	}
+	for _, name := range gateway.Services() {
+		if (*s)[name] == nil {
+			return fmt.Errorf("it does not say where %s is", name)
+		}
+	}
+	return nil
+}
+
+func main() {
+	var c config
+	process.Program{Name: "gateway", Config: &c, Commands: []process.Command{
+		{Name: "serve", Summary: "serve the public API until SIGINT or SIGTERM", Run: func(ctx context.Context) error {
+			if err := serve(ctx, c); err != nil {
+				return fmt.Errorf("gateway: %w", err)
+			}
+			return nil
+		}},
+	}}.Main()
+}
+
+func serve(ctx context.Context, c config) error {
+	log := process.Log(c.LogLevel).With("service", principal.Gateway)
+	id, err := mesh.Load(principal.Gateway, c.Files)
+	if err != nil {
+		return err
+	}
+	client, err := cache.Open(c.Redis)
+	if err != nil {
+		return fmt.Errorf("REDIS_URL: %w", err)
+	}
+	defer client.Close()
+	upstreams := map[string]http.Handler{}
+	for name, addresses := range c.Services {
+		upstreams[name] = id.NewUpstream(name, addresses, log)
+	}
+	g, err := gateway.New(c.Config, upstreams, client, log)
+	if err != nil {
+		return err
+	}
+	return listen(ctx, c, g, log)
+}
+
+// listen serves until ctx or one of the listeners ends.
+func listen(ctx context.Context, c config, g *gateway.Gateway, log *slog.Logger) error {
+	public, err := net.Listen("tcp", c.Listen)
+	if err != nil {
+		return err
+	}
+	defer public.Close() // where serving did not begin
+	group, ctx := errgroup.WithContext(ctx)
+	if c.Operations != "" {
+		operations, err := net.Listen("tcp", c.Operations)
+		if err != nil {
+			return err
+		}
+		own := http.NewServeMux()
+		own.Handle("GET /metrics", g.Metrics())
+		group.Go(func() error { return process.Serve(ctx, operations, own, log) })
+	}
+	group.Go(func() error { return process.Serve(ctx, public, g, log) })
+	return group.Wait()
+}

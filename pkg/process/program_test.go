@@ -1,0 +1,97 @@
+package process
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ironplane/ironplane/pkg/secret"
+)
+
+type settings struct {
+	Listen   string         `env:"LISTEN" default:"127.0.0.1:1" doc:"where"`
+	URL      secret.String  `env:"URL" required:"serve,migrate" doc:"of what"`
+	Rate     int            `env:"RATE" default:"7"`
+	On       bool           `env:"ON" default:"false"`
+	Networks []netip.Prefix `env:"NETWORKS"`
+	Level    slog.Level     `env:"LEVEL" default:"WARN"`
+	embedded
+}
+
+type embedded struct {
+	Name string `env:"NAME" required:"serve"`
+}
+
+func TestConfigure(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "url")
+	if err := os.WriteFile(file, []byte("hunter2\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var c settings
+	environment := []string{"URL_FILE=" + file, "NAME=a=b", "NAME_FILE=/nowhere", "RATE=9", "ON=true", "NETWORKS= 10.0.0.1/8,::1 ", "LEVEL=debug", "LISTEN="}
+	if err := configure(&c, environment, "serve"); err != nil {
+		t.Fatal(err)
+	}
+	want := settings{"127.0.0.1:1", secret.New("hunter2"), 9, true, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("::1/128")}, slog.LevelDebug, embedded{"a=b"}}
+	if fmt.Sprint(c) != fmt.Sprint(want) || c.URL != want.URL {
+		t.Errorf("got %+v, want %+v", c, want)
+	}
+	if err := configure(&c, []string{"URL=x", "URL_FILE=/nowhere"}, "migrate"); err != nil || c.URL.Reveal() != "x" {
+		t.Error(c.URL.Reveal(), err)
+	}
+	for wrong, says := range map[string]string{
+		"": "NAME is not set", "NAME=x URL=": "URL is not set: of what", "NAME=x URL_FILE=/nowhere URL=": "URL_FILE: open /nowhere",
+		"NAME=x RATE=many": `RATE is "many": it is no number`, "NAME=x ON=perhaps": `ON is "perhaps"`, "NAME=x LEVEL=loud": `LEVEL is "loud"`, "NAME=x NETWORKS=home": `NETWORKS is "home"`,
+	} {
+		if err := configure(&c, append([]string{"URL=hunter2"}, strings.Fields(wrong)...), "serve"); err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%q: %v", wrong, err)
+		}
+	}
+}
+
+func TestCommands(t *testing.T) {
+	t.Parallel()
+	var c settings
+	var ran string
+	note := func(name string) func(context.Context) error {
+		return func(context.Context) error {
+			ran = name + " " + c.Listen
+			return nil
+		}
+	}
+	p := Program{Name: "thing", Config: &c, Commands: []Command{{"serve", "serve it", note("serve")}, {"migrate", "migrate it", note("migrate")}}}
+	var screen bytes.Buffer
+	run := func(environment []string, arguments ...string) error {
+		ran = ""
+		screen.Reset()
+		return p.run(t.Context(), arguments, environment, &screen)
+	}
+	if err := run([]string{"URL=x", "NAME=y"}); err != nil || ran != "serve 127.0.0.1:1" {
+		t.Error(ran, err)
+	}
+	if err := run([]string{"URL=x", "LISTEN=here"}, "migrate"); err != nil || ran != "migrate here" {
+		t.Error(ran, err)
+	}
+	for _, help := range []string{"help", "-h", "--help"} {
+		if err := run(nil, help); err != nil || ran != "" {
+			t.Error(ran, err)
+		}
+		for _, part := range []string{"Usage: thing", "serve it (the default)", "where (default: 127.0.0.1:1)", "URL_FILE", "NAME"} {
+			if !strings.Contains(screen.String(), part) {
+				t.Errorf("%s does not say %q:\n%s", help, part, &screen)
+			}
+		}
+	}
+	for _, arguments := range [][]string{{"nonsense"}, {"serve", "fast"}, {""}} {
+		if err := run([]string{"URL=x", "NAME=y"}, arguments...); err == nil || ran != "" {
+			t.Errorf("%q: %v", arguments, err)
+		}
+	}
+}
