@@ -242,7 +242,7 @@ func (b *ipEntityBody) place(ctx context.Context, tx *pg.Tx, id int64, write fun
 // scopes are those that the addresses lie in, in ascending order: 0 is the world, a group's id is its private space.
 func (b *ipEntityBody) scopes(ctx context.Context, tx *pg.Tx) ([]int64, error) {
 	var four, six *int64
-	err := tx.QueryRow(ctx, "SELECT v4_scope(v4_span($1, $2), $5), v6_scope(v6_span($3, $4), $5)",
+	err := tx.QueryRow(ctx, "SELECT v4_scope($1, $2, $5), v6_scope($3, $4, $5)",
 		b.v4.First, b.v4.Last, b.v6.First, b.v6.Last, b.Group).Scan(&four, &six)
 	if err != nil {
 		return nil, fmt.Errorf("find the address scopes: %w", err)
@@ -273,8 +273,8 @@ func (b *ipEntityBody) inTheWay(ctx context.Context, tx *pg.Tx, id int64) (refus
 		return nil
 	}
 	err = errors.Join(
-		find("/v4/address", "e.v4_span && v4_span($3, $4) AND e.v4_scope = v4_scope(v4_span($3, $4), $2)", b.v4.First, b.v4.Last),
-		find("/v6/address", "e.v6_span && v6_span($3, $4) AND e.v6_scope = v6_scope(v6_span($3, $4), $2)", b.v6.First, b.v6.Last))
+		find("/v4/address", "e.v4_span && v4_span($3, $4) AND e.v4_scope = v4_scope($3, $4, $2)", b.v4.First, b.v4.Last),
+		find("/v6/address", "e.v6_span && v6_span($3, $4) AND e.v6_scope = v6_scope($3, $4, $2)", b.v6.First, b.v6.Last))
 	if err != nil {
 		return nil, err
 	}
