@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 
+	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/pkg/backing"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/secret"
@@ -48,7 +49,7 @@ func printAdminKey(ctx context.Context, c config, screen io.Writer) (err error) 
 
 // runningPostgres is the Postgres of the data folder: that of the standalone that runs, or one that is started.
 func (b *backings) runningPostgres(ctx context.Context, c config) (secret.String, error) {
-	if _, err := os.Stat(postgresDir(c)); err != nil {
+	if _, err := os.Stat(product.PostgresFolder(c.Data)); err != nil {
 		return secret.String{}, fmt.Errorf("there is no installation in %s; IRONPLANE_DATA names its folder", c.Data)
 	}
 	admin, err := b.startPostgres(ctx, c)

@@ -2,14 +2,11 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -18,12 +15,8 @@ import (
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/pkg/backing"
 	"github.com/ironplane/ironplane/pkg/cache"
-	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
-
-// ownDatabase is the name of the database in a Postgres of our own.
-const ownDatabase = "ironplane"
 
 // startTime is how long a Postgres may take to start, after a crash, too.
 const startTime = 2 * time.Minute
@@ -47,65 +40,21 @@ func (b *backings) database(ctx context.Context, c config) (map[string]secret.St
 			return nil, err
 		}
 	}
-	if err := b.claim(ctx, admin); err != nil {
+	var err error
+	if b.alone, err = product.Claim(ctx, admin); err != nil {
 		return nil, err
 	}
-	prefix := rolePrefix(admin)
-	password := secret.New(rand.Text()) // of the services' roles, for as long as this process runs
-	if err := pg.Bootstrap(ctx, admin.Reveal(), prefix, product.Names(), password); err != nil {
-		return nil, err
-	}
-	urls := map[string]secret.String{}
-	for _, name := range product.Names() {
-		url, err := pg.ServiceURL(admin.Reveal(), prefix, name, password)
-		if err != nil {
-			return nil, err
-		}
-		urls[name] = url
-	}
-	return urls, nil
+	return product.Bootstrap(ctx, admin)
 }
 
 func (b *backings) startPostgres(ctx context.Context, c config) (admin secret.String, err error) {
-	b.postgres, err = backing.StartPostgres(ctx, backing.PostgresOptions{Dir: postgresDir(c), Durable: true})
-	if err != nil {
+	if b.postgres, admin, err = product.StartPostgres(ctx, c.Data); err != nil {
 		return secret.String{}, err
 	}
-	conn, err := pgx.Connect(ctx, b.postgres.URL("postgres"))
-	if err != nil {
-		return secret.String{}, fmt.Errorf("connect to the own Postgres: %w", err)
-	}
-	defer conn.Close(ctx)
-	var exists bool
-	err = conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", ownDatabase).Scan(&exists)
-	if err == nil && !exists {
-		_, err = conn.Exec(ctx, "CREATE DATABASE "+ownDatabase)
-	}
-	if err != nil {
-		return secret.String{}, fmt.Errorf("create the database: %w", err)
-	}
-	url := b.postgres.URL(ownDatabase)
-	if err := os.WriteFile(urlFile(c), []byte(url), 0o600); err != nil {
+	if err := os.WriteFile(urlFile(c), []byte(admin.Reveal()), 0o600); err != nil {
 		return secret.String{}, fmt.Errorf("note the database's address: %w", err)
 	}
-	return secret.New(url), nil
-}
-
-// claim sees to it that one standalone runs on a database: a second one would change the passwords of its roles.
-func (b *backings) claim(ctx context.Context, admin secret.String) error {
-	conn, err := pgx.Connect(ctx, admin.Reveal())
-	if err != nil {
-		return fmt.Errorf("connect to the database: %w", err)
-	}
-	b.alone = conn
-	var got bool
-	if err := conn.QueryRow(ctx, "SELECT pg_try_advisory_lock(hashtextextended('standalone', 0))").Scan(&got); err != nil {
-		return fmt.Errorf("claim the database: %w", err)
-	}
-	if !got {
-		return errors.New("another standalone runs on this database; stop it, or give this one a database of its own")
-	}
-	return nil
+	return admin, nil
 }
 
 // redis answers a client of the given Redis, or of an own one.
@@ -170,18 +119,6 @@ func (b *backings) stop(ctx context.Context) error {
 	}
 	return failed
 }
-
-// rolePrefix is what the names of the services' roles start with. Roles belong to the whole server, so the name
-// of the database is in them.
-func rolePrefix(admin secret.String) string {
-	u, err := url.Parse(admin.Reveal())
-	if err != nil {
-		return ""
-	}
-	return strings.Trim(u.Path, "/") + "_"
-}
-
-func postgresDir(c config) string { return filepath.Join(c.Data, "postgres") }
 
 // urlFile holds, for admin-key, the address of the Postgres that runs in the data folder.
 func urlFile(c config) string { return filepath.Join(c.Data, "database-url") }

@@ -1,0 +1,114 @@
+package product
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/backing"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/secret"
+)
+
+// ownDatabase is the name of the database in a Postgres of our own.
+const ownDatabase = "ironplane"
+
+// PostgresFolder is where in a data folder the Postgres lies.
+func PostgresFolder(data string) string { return filepath.Join(data, "postgres") }
+
+// StartPostgres starts the Postgres of a data folder, and answers the address of the product's database in it, as its
+// administrator.
+func StartPostgres(ctx context.Context, data string) (p *backing.Postgres, admin secret.String, err error) {
+	p, err = backing.StartPostgres(ctx, backing.PostgresOptions{Dir: PostgresFolder(data), Durable: true})
+	if err != nil {
+		return nil, secret.String{}, err
+	}
+	if err := createDatabase(ctx, p.URL("postgres")); err != nil {
+		return nil, secret.String{}, errors.Join(fmt.Errorf("create the database: %w", err), p.Stop(context.WithoutCancel(ctx)))
+	}
+	return p, secret.New(p.URL(ownDatabase)), nil
+}
+
+func createDatabase(ctx context.Context, server string) error {
+	conn, err := pgx.Connect(ctx, server)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	var exists bool
+	err = conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", ownDatabase).Scan(&exists)
+	if err == nil && !exists {
+		_, err = conn.Exec(ctx, "CREATE DATABASE "+ownDatabase)
+	}
+	return err
+}
+
+// Claim sees to it that one process at a time bootstraps a database and uses it: a second one would change the
+// passwords of its roles. The claim lasts as long as the connection.
+func Claim(ctx context.Context, admin secret.String) (*pgx.Conn, error) {
+	conn, err := pgx.Connect(ctx, admin.Reveal())
+	if err != nil {
+		return nil, fmt.Errorf("connect to the database: %w", err)
+	}
+	var got bool
+	err = conn.QueryRow(ctx, "SELECT pg_try_advisory_lock(hashtextextended('standalone', 0))").Scan(&got)
+	switch {
+	case err != nil:
+		err = fmt.Errorf("claim the database: %w", err)
+	case !got:
+		err = errors.New("another standalone runs on this database; stop it, or give this one a database of its own")
+	default:
+		return conn, nil
+	}
+	return nil, errors.Join(err, conn.Close(ctx))
+}
+
+// Bootstrap makes what the services need in a database, and answers the URL of each one's schema.
+func Bootstrap(ctx context.Context, admin secret.String) (map[string]secret.String, error) {
+	prefix := rolePrefix(admin)
+	password := secret.New(rand.Text()) // of the services' roles, until the next bootstrap
+	if err := pg.Bootstrap(ctx, admin.Reveal(), prefix, Names(), password); err != nil {
+		return nil, err
+	}
+	urls := map[string]secret.String{}
+	for _, name := range Names() {
+		url, err := pg.ServiceURL(admin.Reveal(), prefix, name, password)
+		if err != nil {
+			return nil, err
+		}
+		urls[name] = url
+	}
+	return urls, nil
+}
+
+// rolePrefix is what the names of the services' roles start with. Roles belong to the whole server, so the name
+// of the database is in them.
+func rolePrefix(admin secret.String) string {
+	u, err := url.Parse(admin.Reveal())
+	if err != nil {
+		return ""
+	}
+	return strings.Trim(u.Path, "/") + "_"
+}
+
+// Migrate brings the services' schemas up to date.
+func Migrate(ctx context.Context, urls map[string]secret.String) error {
+	for _, s := range Services {
+		db, err := pg.Open(ctx, urls[s.Name].Reveal(), 2)
+		if err != nil {
+			return fmt.Errorf("migrate %s: %w", s.Name, err)
+		}
+		err = db.Migrate(ctx, s.Name, s.Migrations)
+		db.Close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,154 @@
+package seed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+)
+
+// Each table draws from a source of its own.
+const (
+	entitySource uint64 = iota + 1
+	customerSource
+	adminSource
+	keySource
+)
+
+func fillNetwork(ctx context.Context, l *loader) error {
+	var used bool
+	if err := l.tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM ip_group) OR EXISTS (SELECT FROM port_speed)").Scan(&used); err != nil {
+		return err
+	}
+	if used {
+		return errors.New("there are IP groups or port speeds already: seed an empty database")
+	}
+	if err := fillPortSpeeds(ctx, l); err != nil {
+		return err
+	}
+	groups := max(5, int(math.Sqrt(float64(l.Entities))))
+	sites := []string{"Amsterdam", "Ashburn", "Berlin", "Chicago", "Dallas", "Frankfurt", "Helsinki", "London", "Madrid", "Paris", "Prague", "Singapore", "Sydney", "Tokyo", "Toronto", "Warsaw"}
+	last, err := l.last(ctx, "ip_group")
+	if err != nil {
+		return err
+	}
+	err = l.copy(ctx, "ip_group", []string{"id", "name", "billing_id", "reserved"}, groups, func(i int) []any {
+		site := sites[i%len(sites)]
+		return []any{last + int64(i) + 1, fmt.Sprintf("%s %d", site, i/len(sites)+1), fmt.Sprintf("%.3s%d", site, i/len(sites)+1), i%50 == 49}
+	})
+	if err != nil {
+		return err
+	}
+	if err := l.numbered(ctx, "ip_group"); err != nil {
+		return err
+	}
+	return fillEntities(ctx, l, groups)
+}
+
+func fillPortSpeeds(ctx context.Context, l *loader) error {
+	speeds := []struct {
+		name string
+		mbit int
+	}{{"10 Mbit/s", 10}, {"100 Mbit/s", 100}, {"200 Mbit/s", 200}, {"500 Mbit/s", 500}, {"1 Gbit/s", 1000}, {"2.5 Gbit/s", 2500}, {"5 Gbit/s", 5000},
+		{"10 Gbit/s", 10_000}, {"25 Gbit/s", 25_000}, {"40 Gbit/s", 40_000}, {"50 Gbit/s", 50_000}, {"100 Gbit/s", 100_000}, {"200 Gbit/s", 200_000}, {"400 Gbit/s", 400_000}}
+	err := l.copy(ctx, "port_speed", []string{"id", "name", "billing_id", "speed"}, len(speeds), func(i int) []any {
+		return []any{i + 1, speeds[i].name, fmt.Sprintf("PORT-%d", speeds[i].mbit), speeds[i].mbit}
+	})
+	if err != nil {
+		return err
+	}
+	return l.numbered(ctx, "port_speed")
+}
+
+func fillEntities(ctx context.Context, l *loader, groups int) error {
+	var restore []string
+	for _, table := range []string{"ip_assignment", "ip_entity"} {
+		statements, err := l.setAside(ctx, table)
+		if err != nil {
+			return err
+		}
+		restore = append(statements, restore...)
+	}
+	last, err := l.last(ctx, "ip_group")
+	if err != nil {
+		return err
+	}
+	firstGroup := last - int64(groups) + 1
+	columns := []string{"id", "group_id", "nickname", "billing_id", "vlan",
+		"v4_first", "v4_last", "v4_bits", "v4_mask", "v4_router", "v6_first", "v6_last", "v6_bits", "v6_router"}
+	space, r, on := newSpace(groups), l.random(entitySource), subnet{}
+	err = l.copy(ctx, "ip_entity", columns, l.Entities, func(i int) []any {
+		slot := i % subnetSize
+		if slot == 0 {
+			u := r.Float64()
+			on = space.next(r, int(u*u*float64(groups))) // some sites are many times as large as others
+		}
+		c := l.customerOf(i)
+		row := []any{int64(i + 1), firstGroup + int64(on.group), nil, nil, on.vlan}
+		if c.owner > 0 {
+			if r.IntN(3) > 0 {
+				row[2] = fmt.Sprintf("%s-%s%02d", word(c.owner), roles[r.IntN(len(roles))], 1+r.IntN(20))
+			}
+			row[3] = fmt.Sprintf("SVC-%07d", i+1)
+		}
+		v4, v6 := on.v4Columns(r, slot), on.v6Columns(r, slot)
+		return append(append(row, v4[:]...), v6[:]...)
+	})
+	if err != nil {
+		return err
+	}
+	if err := l.numbered(ctx, "ip_entity"); err != nil {
+		return err
+	}
+	err = l.copy(ctx, "ip_assignment", []string{"entity_id", "owner_id", "owner_name", "server_id", "server_name"}, l.Entities, func(i int) []any {
+		c := l.customerOf(i)
+		if c.owner == 0 {
+			return nil
+		}
+		row := []any{int64(i + 1), c.owner, title(word(c.owner)) + " GmbH", nil, nil}
+		if c.server > 0 {
+			row[3], row[4] = c.server, fmt.Sprintf("srv-%06d", c.server)
+		}
+		return row
+	})
+	if err != nil {
+		return err
+	}
+	return l.restore(ctx, restore)
+}
+
+var roles = []string{"web", "db", "mail", "vpn", "cache", "dns", "app", "ipmi"}
+
+// customer is who uses an entity; 0: nobody.
+type customer struct{ owner, server int64 }
+
+// customerOf draws for a machine, which has up to four entities, one after the other.
+func (l *loader) customerOf(i int) customer {
+	machine := uint64(i) / 4
+	r := rand.NewPCG(l.Seed+customerSource, machine)
+	n := r.Uint64()
+	if n%100 >= 60 {
+		return customer{}
+	}
+	u := float64(n>>11) / (1 << 53)
+	c := customer{owner: 1 + int64(u*u*float64(l.Entities/40+1))} // some have many
+	if n>>7%10 > 0 {
+		c.server = int64(machine) + 1
+	}
+	return c
+}
+
+// word is a name that can be pronounced, another for each number below 999,983.
+func word(n int64) string {
+	const consonants, vowels = "bdfghjklmnprstvwzcqx", "aeiou"
+	n = n * 654_321 % 999_983
+	text := make([]byte, 0, 6)
+	for range 3 {
+		text = append(text, consonants[n%20], vowels[n/20%5])
+		n /= 100
+	}
+	return string(text)
+}
+
+func title(word string) string { return string(word[0]-'a'+'A') + word[1:] }

@@ -1,0 +1,129 @@
+// Package seed fills the product's databases with rows as an installation of some size has them.
+package seed
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/network"
+)
+
+// MaxEntities is as many as the address space that they are taken from has room for.
+const MaxEntities = 50_000_000
+
+// Options say how much there is to be. The same options make the same rows.
+type Options struct {
+	Entities int // everything else is in proportion
+	Seed     uint64
+	Progress io.Writer
+}
+
+// Fill writes into the services' migrated schemas, whose URLs are by the service's name. There may be admins already,
+// but nothing in the address space. What fails leaves nothing behind in its schema.
+func Fill(ctx context.Context, urls map[string]secret.String, o Options) error {
+	if o.Entities < 1 || o.Entities > MaxEntities {
+		return fmt.Errorf("seed %d IP entities: there can be 1 to %d", o.Entities, MaxEntities)
+	}
+	for _, part := range []struct {
+		service string
+		fill    func(context.Context, *loader) error
+	}{{network.Name, fillNetwork}, {identity.Name, fillIdentity}} {
+		if err := fillService(ctx, urls[part.service], o, part.fill); err != nil {
+			return fmt.Errorf("seed %s: %w", part.service, err)
+		}
+	}
+	return nil
+}
+
+func fillService(ctx context.Context, url secret.String, o Options, fill func(context.Context, *loader) error) error {
+	conn, err := pgx.Connect(ctx, url.Reveal())
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	tx, err := conn.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+	l := &loader{Options: o, tx: tx}
+	if err := fill(ctx, l); err != nil {
+		return err
+	}
+	if err := tx.Commit(ctx); err != nil {
+		return err
+	}
+	for _, table := range l.filled {
+		if err := l.timed("analyze "+table, func() error {
+			_, err := conn.Exec(ctx, "VACUUM (ANALYZE) "+pgx.Identifier{table}.Sanitize())
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// loader is one service's transaction.
+type loader struct {
+	Options
+	tx     pgx.Tx
+	filled []string // the tables
+}
+
+// random is the table's own source, so that what is drawn for one does not change another.
+func (l *loader) random(table uint64) *rand.Rand { return rand.New(rand.NewPCG(l.Seed, table)) }
+
+// last is the highest id of a table.
+func (l *loader) last(ctx context.Context, table string) (id int64, err error) {
+	err = l.tx.QueryRow(ctx, "SELECT coalesce(max(id), 0) FROM "+pgx.Identifier{table}.Sanitize()).Scan(&id)
+	return id, err
+}
+
+// copy writes the rows 0 to n-1, of which row answers nil for those that are not there, and says how far it is.
+func (l *loader) copy(ctx context.Context, table string, columns []string, n int, row func(i int) []any) error {
+	started, shown, i := time.Now(), time.Now(), 0
+	rows := pgx.CopyFromFunc(func() ([]any, error) {
+		for i < n {
+			values := row(i)
+			i++
+			if time.Since(shown) > 10*time.Second {
+				shown = time.Now()
+				fmt.Fprintf(l.Progress, "%s: %d of %d\n", table, i, n)
+			}
+			if values != nil {
+				return values, nil
+			}
+		}
+		return nil, nil
+	})
+	made, err := l.tx.CopyFrom(ctx, pgx.Identifier{table}, columns, rows)
+	if err != nil {
+		return fmt.Errorf("copy into %s: %w", table, err)
+	}
+	l.filled = append(l.filled, table)
+	fmt.Fprintf(l.Progress, "%s: %d rows in %v\n", table, made, time.Since(started).Round(time.Millisecond))
+	return nil
+}
+
+// numbered lets a table's own ids go on behind those that were written.
+func (l *loader) numbered(ctx context.Context, table string) error {
+	_, err := l.tx.Exec(ctx, "SELECT setval(pg_get_serial_sequence($1, 'id'), max(id)) FROM "+pgx.Identifier{table}.Sanitize(), table)
+	return err
+}
+
+func (l *loader) timed(what string, do func() error) error {
+	started := time.Now()
+	if err := do(); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	fmt.Fprintf(l.Progress, "%s: %v\n", what, time.Since(started).Round(time.Millisecond))
+	return nil
+}

@@ -1,0 +1,93 @@
+package seed_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/deploy/internal/seed"
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/network"
+)
+
+func TestMain(m *testing.M) { testkit.Main(m) }
+
+func databases(t *testing.T) map[string]secret.String {
+	return testkit.Databases(t, testkit.Service{Name: identity.Name, Migrations: identity.Migrations}, testkit.Service{Name: network.Name, Migrations: network.Migrations})
+}
+
+// The schema is afterwards what it was before, and the same number makes the same rows.
+func TestFill(t *testing.T) {
+	t.Parallel()
+	one, two := databases(t), databases(t)
+	conn := connect(t, one[network.Name])
+	before := text(t, conn, schema)
+	o := seed.Options{Entities: 3000, Seed: 7, Progress: t.Output()}
+	for _, urls := range []map[string]secret.String{one, two} {
+		if err := seed.Fill(t.Context(), urls, o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if after := text(t, conn, schema); after != before {
+		t.Errorf("the schema became\n%s\nit was\n%s", after, before)
+	}
+	for service, tables := range map[string][]string{
+		network.Name:  {"ip_group", "ip_entity", "ip_assignment", "port_speed"},
+		identity.Name: {"admin", "api_key"},
+	} {
+		for _, table := range tables {
+			all := "SELECT coalesce(string_agg((to_jsonb(r) - 'created_at')::text, E'\\n' ORDER BY r::text), '') FROM " + table + " r"
+			if a, b := text(t, connect(t, one[service]), all), text(t, connect(t, two[service]), all); a != b || a == "" {
+				t.Errorf("%s differs between the two, or is empty", table)
+			}
+		}
+	}
+	if n := text(t, conn, "SELECT count(*)::text FROM ip_entity_view"); n != "3000" {
+		t.Errorf("%s entities", n)
+	}
+	if kinds := text(t, conn, kinds); kinds != "true" {
+		t.Error("some kind of entity is missing")
+	}
+	if _, err := conn.Exec(t.Context(), "INSERT INTO ip_group (name, reserved) VALUES ('next', false)"); err != nil {
+		t.Errorf("the ids do not go on: %v", err)
+	}
+	if err := seed.Fill(t.Context(), one, o); err == nil {
+		t.Error("a database that is full was seeded again")
+	}
+}
+
+// schema is all that the catalog says of the tables.
+const schema = `
+	SELECT string_agg(line, E'\n' ORDER BY line) FROM (
+		SELECT indexdef AS line FROM pg_indexes WHERE schemaname = current_schema()
+		UNION ALL SELECT concat_ws(' ', conrelid::regclass, conname, contype, convalidated, condeferrable, pg_get_constraintdef(oid)) FROM pg_constraint WHERE connamespace = current_schema()::regnamespace
+		UNION ALL SELECT concat_ws(' ', tgrelid::regclass, tgfoid::regproc, tgtype, tgenabled) FROM pg_trigger
+		UNION ALL SELECT concat_ws(' ', attrelid::regclass, attnum, attname, atttypid::regtype, attnotnull, attidentity, attgenerated, attstattarget) FROM pg_attribute JOIN pg_class c ON c.oid = attrelid WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind IN ('r', 'v')) lines`
+
+const kinds = `
+	SELECT (bool_or(v4_scope = 0) AND bool_or(v4_scope > 0) AND bool_or(v6_scope = 0) AND bool_or(v6_scope > 0)
+		AND bool_or(v4_bits > 0) AND bool_or(v4_last > v4_first AND v4_bits IS NULL) AND bool_or(v4_last = v4_first)
+		AND bool_or(v6_bits > 0) AND bool_or(v6_last = v6_first) AND bool_or(v4_span IS NOT NULL AND v6_span IS NOT NULL)
+		AND bool_or(nickname IS NOT NULL) AND bool_or(billing_id IS NOT NULL) AND bool_or(vlan IS NOT NULL) AND bool_or(vlan IS NULL))::text
+	FROM ip_entity`
+
+func connect(t *testing.T, url secret.String) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url.Reveal())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
+	return conn
+}
+
+func text(t *testing.T, conn *pgx.Conn, query string) (text string) {
+	t.Helper()
+	if err := conn.QueryRow(t.Context(), query).Scan(&text); err != nil {
+		t.Fatal(err)
+	}
+	return text
+}

@@ -1,0 +1,51 @@
+package seed
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// setAside drops a table's secondary indexes and its constraints that look at other rows, and answers the statements
+// that make them again: to build an index at once takes a fraction of growing it row by row.
+func (l *loader) setAside(ctx context.Context, table string) (restore []string, err error) {
+	rows, err := l.tx.Query(ctx, `
+		SELECT format('ALTER TABLE %s DROP CONSTRAINT %I', conrelid::regclass, conname),
+			format('ALTER TABLE %s ADD CONSTRAINT %I %s', conrelid::regclass, conname, pg_get_constraintdef(oid))
+		FROM pg_constraint WHERE conrelid = $1::text::regclass AND contype IN ('f', 'x')
+		UNION ALL
+		SELECT format('DROP INDEX %s', indexrelid::regclass), pg_get_indexdef(indexrelid)
+		FROM pg_index WHERE indrelid = $1::text::regclass AND NOT indisunique AND NOT indisexclusion
+		ORDER BY 2`, table)
+	if err != nil {
+		return nil, fmt.Errorf("read the indexes of %s: %w", table, err)
+	}
+	type part struct{ Drop, Create string }
+	parts, err := pgx.CollectRows(rows, pgx.RowToStructByPos[part])
+	if err != nil {
+		return nil, fmt.Errorf("read the indexes of %s: %w", table, err)
+	}
+	for _, p := range parts {
+		if _, err := l.tx.Exec(ctx, p.Drop); err != nil {
+			return nil, fmt.Errorf("%s: %w", p.Drop, err)
+		}
+		restore = append(restore, p.Create)
+	}
+	return restore, nil
+}
+
+func (l *loader) restore(ctx context.Context, statements []string) error {
+	if _, err := l.tx.Exec(ctx, "SET LOCAL maintenance_work_mem = '512MB'"); err != nil {
+		return err
+	}
+	for _, statement := range statements {
+		if err := l.timed(statement, func() error {
+			_, err := l.tx.Exec(ctx, statement)
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
