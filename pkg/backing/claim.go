@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/ironplane/ironplane/pkg/child"
 )
 
 // claim is the right to run one server in a folder. It stands on two locked files, each with a pid in it: <name>.owner
@@ -20,6 +22,9 @@ type claim struct {
 	owner  *os.File
 	server string
 }
+
+// pollInterval is for what cannot be waited for otherwise.
+const pollInterval = 10 * time.Millisecond
 
 // ErrInUse means that another process runs the server of a folder.
 var ErrInUse = errors.New("the folder is in use")
@@ -65,7 +70,7 @@ func (c *claim) lockServer(ctx context.Context) (*os.File, int, error) {
 		}
 		pid := lockedBy(c.server)
 		if !asked && pid > 0 {
-			stopOrphan(pid)
+			child.StopOrphan(pid)
 			asked = true
 		}
 		select {

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/child"
 )
 
 const (
@@ -43,7 +45,7 @@ type PostgresOptions struct {
 type Postgres struct {
 	dir      string
 	claim    *claim
-	child    *child
+	child    *child.Child
 	port     int
 	password string
 }
@@ -80,11 +82,11 @@ func (p *Postgres) URL(database string) string {
 }
 
 // Done is closed when the server has ended, whether stopped or by itself.
-func (p *Postgres) Done() <-chan struct{} { return p.child.ended() }
+func (p *Postgres) Done() <-chan struct{} { return p.child.Done() }
 
 // Err says why the server ended by itself; it is nil while it runs and after Stop.
 func (p *Postgres) Err() error {
-	if err := p.child.cause(); err != nil {
+	if err := p.child.Err(); err != nil {
 		return fmt.Errorf("%w (its log is %s)", err, p.logFile())
 	}
 	return nil
@@ -95,7 +97,7 @@ func (p *Postgres) Err() error {
 // server has ended by itself.
 func (p *Postgres) Stop(ctx context.Context) error {
 	defer p.claim.release()
-	return p.child.stop(ctx)
+	return p.child.Stop(ctx)
 }
 
 func (p *Postgres) dataFolder() string { return filepath.Join(p.dir, "data") }
@@ -242,7 +244,7 @@ func initdb(ctx context.Context, found installation, runAs *syscall.Credential, 
 		return err
 	}
 	defer password.Close()
-	var said tail
+	var said child.Tail
 	cmd := exec.Command(filepath.Join(found.bin, "initdb"))
 	cmd.Dir, cmd.Env = "/", childEnv
 	cmd.Stdout, cmd.Stderr = &said, &said
@@ -252,14 +254,14 @@ func initdb(ctx context.Context, found installation, runAs *syscall.Credential, 
 	if !durable {
 		cmd.Args = append(cmd.Args, "--no-sync")
 	}
-	c, err := startChild(cmd, syscall.SIGINT, syscall.SIGKILL)
+	c, err := child.Start(cmd, syscall.SIGINT, syscall.SIGKILL)
 	if err != nil {
 		return err
 	}
 	select {
-	case <-c.done:
+	case <-c.Done():
 	case <-ctx.Done():
-		c.abort()
+		c.Abort()
 		return fmt.Errorf("initdb: %w", ctx.Err())
 	}
 	if cmd.ProcessState.Success() {
@@ -317,25 +319,25 @@ func (p *Postgres) serve(ctx context.Context, found installation, port int, o Po
 	if !o.Durable {
 		cmd.Args = append(cmd.Args, "-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off")
 	}
-	c, err := startChild(cmd, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGKILL)
+	c, err := child.Start(cmd, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGKILL)
 	if err != nil {
 		return err
 	}
 	p.child, p.port = c, port
-	if err := sign(lock, c.process.Pid); err != nil {
-		c.abort()
+	if err := sign(lock, c.PID()); err != nil {
+		c.Abort()
 		return err
 	}
 	if err := p.awaitReady(ctx); err != nil {
-		c.abort()
-		if c.cause() == nil {
+		c.Abort()
+		if c.Err() == nil {
 			return err
 		}
 		said := logSince(p.logFile(), start)
 		if strings.Contains(said, addressInUse) {
 			return errPortTaken
 		}
-		return fmt.Errorf("%w; %s ends with: %s", c.cause(), p.logFile(), said)
+		return fmt.Errorf("%w; %s ends with: %s", c.Err(), p.logFile(), said)
 	}
 	return nil
 }
@@ -345,9 +347,9 @@ func (p *Postgres) serve(ctx context.Context, found installation, port int, o Po
 func (p *Postgres) awaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("not ready after %v", readyTimeout))
 	defer cancel()
-	err := p.child.await(ctx, func() bool {
+	err := p.child.Await(ctx, func() bool {
 		pid, status := p.postmaster()
-		return pid == p.child.process.Pid && status == "ready"
+		return pid == p.child.PID() && status == "ready"
 	})
 	if err != nil {
 		return err
@@ -442,7 +444,7 @@ func logSince(path string, start int64) string {
 	if _, err := f.Seek(start, io.SeekStart); err != nil {
 		return err.Error()
 	}
-	var said tail
+	var said child.Tail
 	if _, err := io.Copy(&said, f); err != nil {
 		return err.Error()
 	}

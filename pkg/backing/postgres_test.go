@@ -121,7 +121,7 @@ func TestFirstStartAndRestart(t *testing.T) {
 	if !locked(t, p.claim.server) {
 		t.Error("the server does not have the lock")
 	}
-	if group, err := syscall.Getpgid(p.child.process.Pid); err != nil || group == syscall.Getpgrp() {
+	if group, err := syscall.Getpgid(p.child.PID()); err != nil || group == syscall.Getpgrp() {
 		t.Errorf("the server is in our process group, or %v", err)
 	}
 
@@ -363,7 +363,7 @@ func TestServerDies(t *testing.T) {
 	if err := p.Err(); err != nil {
 		t.Errorf("Err of a running server: %v", err)
 	}
-	if err := p.child.process.Kill(); err != nil {
+	if err := syscall.Kill(p.child.PID(), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	<-p.Done()
@@ -380,7 +380,7 @@ func TestServerDies(t *testing.T) {
 func TestRecycledPid(t *testing.T) {
 	t.Parallel()
 	p := startPostgres(t, PostgresOptions{Dir: t.TempDir()})
-	if err := p.child.process.Kill(); err != nil {
+	if err := syscall.Kill(p.child.PID(), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	<-p.Done()

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/ironplane/ironplane/pkg/child"
 )
 
 // RedisOptions say how to run a Redis. The zero value will do.
@@ -34,9 +36,9 @@ type Redis struct {
 
 // server has two kinds: a child and the stand-in.
 type server interface {
-	ended() <-chan struct{}
-	cause() error
-	stop(context.Context) error
+	Done() <-chan struct{}
+	Err() error
+	Stop(context.Context) error
 }
 
 // StartRedis starts a redis-server or, where none is installed, a stand-in inside this process, and returns when it can
@@ -63,10 +65,10 @@ func (r *Redis) Standin() bool {
 }
 
 // Done is closed when the server has ended, whether stopped or by itself.
-func (r *Redis) Done() <-chan struct{} { return r.server.ended() }
+func (r *Redis) Done() <-chan struct{} { return r.server.Done() }
 
 // Err says why the server ended by itself; it is nil while it runs and after Stop.
-func (r *Redis) Err() error { return r.server.cause() }
+func (r *Redis) Err() error { return r.server.Err() }
 
 // Stop ends the server. It waits until ctx is done, for a minute at the most, before it kills it, which is an error. It
 // is due also when the server has ended by itself.
@@ -74,7 +76,7 @@ func (r *Redis) Stop(ctx context.Context) error {
 	if r.claim != nil {
 		defer r.claim.release()
 	}
-	return r.server.stop(ctx)
+	return r.server.Stop(ctx)
 }
 
 func (r *Redis) start(ctx context.Context, o RedisOptions) (err error) {
@@ -124,7 +126,7 @@ func (r *Redis) serve(ctx context.Context, program string, port int) error {
 	if err != nil {
 		return err
 	}
-	var said tail
+	var said child.Tail
 	cmd := exec.Command(program, "-")
 	cmd.Dir, cmd.Env = "/", childEnv
 	cmd.Stdout, cmd.Stderr = &said, &said
@@ -138,13 +140,13 @@ func (r *Redis) serve(ctx context.Context, program string, port int) error {
 		defer lock.Close() // the server has it now
 		cmd.ExtraFiles = []*os.File{lock}
 	}
-	c, err := startChild(cmd, syscall.SIGINT, syscall.SIGKILL)
+	c, err := child.Start(cmd, syscall.SIGINT, syscall.SIGKILL)
 	if err != nil {
 		return err
 	}
 	if lock != nil {
-		if err := sign(lock, c.process.Pid); err != nil {
-			c.abort()
+		if err := sign(lock, c.PID()); err != nil {
+			c.Abort()
 			return err
 		}
 	}
@@ -152,10 +154,10 @@ func (r *Redis) serve(ctx context.Context, program string, port int) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not ready after %v", timeout))
 	defer cancel()
 	// Its own word for it: what answers on the port could be a stranger's, who took it just before.
-	err = c.await(ctx, func() bool { return strings.Contains(said.String(), "eady to accept connections") })
+	err = c.Await(ctx, func() bool { return strings.Contains(said.String(), "eady to accept connections") })
 	if err != nil {
-		c.abort()
-		if c.cause() != nil && strings.Contains(said.String(), addressInUse) {
+		c.Abort()
+		if c.Err() != nil && strings.Contains(said.String(), addressInUse) {
 			return errPortTaken
 		}
 		return fmt.Errorf("%w; it said: %s", err, strings.TrimSpace(said.String()))

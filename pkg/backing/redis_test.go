@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/ironplane/ironplane/pkg/child"
 )
 
 func startRedis(t *testing.T, o RedisOptions) *Redis {
@@ -25,13 +27,13 @@ func startRedis(t *testing.T, o RedisOptions) *Redis {
 }
 
 // redisChild skips the test where no redis-server is installed.
-func redisChild(t *testing.T, o RedisOptions) (*Redis, *child) {
+func redisChild(t *testing.T, o RedisOptions) (*Redis, *child.Child) {
 	t.Helper()
 	r := startRedis(t, o)
 	if r.Standin() {
 		t.Skip("no redis-server is installed")
 	}
-	return r, r.server.(*child)
+	return r, r.server.(*child.Child)
 }
 
 func redisClient(t *testing.T, r *Redis) *redis.Client {
@@ -117,7 +119,7 @@ func TestRedisFallsBackToTheStandin(t *testing.T) {
 
 func TestRedisChild(t *testing.T) {
 	t.Parallel()
-	r, child := redisChild(t, RedisOptions{})
+	r, process := redisChild(t, RedisOptions{})
 	c := redisClient(t, r)
 	for setting, want := range map[string]string{"save": "", "appendonly": "no", "bind": "127.0.0.1", "maxmemory-policy": "noeviction", "maxmemory": "268435456"} {
 		if got := c.ConfigGet(within(t), setting).Val()[setting]; got != want {
@@ -125,7 +127,7 @@ func TestRedisChild(t *testing.T) {
 		}
 	}
 	if runtime.GOOS == "linux" {
-		proc := "/proc/" + strconv.Itoa(child.process.Pid)
+		proc := "/proc/" + strconv.Itoa(process.PID())
 		arguments, err := os.ReadFile(proc + "/cmdline")
 		if err != nil {
 			t.Fatal(err)
@@ -142,7 +144,7 @@ func TestRedisChild(t *testing.T) {
 		}
 	}
 
-	if err := child.process.Kill(); err != nil {
+	if err := syscall.Kill(process.PID(), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	<-r.Done()

@@ -47,10 +47,10 @@ func (s *standin) run(ctx context.Context) {
 	}
 }
 
-func (s *standin) ended() <-chan struct{} { return s.done }
-func (s *standin) cause() error           { return nil }
+func (s *standin) Done() <-chan struct{} { return s.done }
+func (s *standin) Err() error            { return nil }
 
-func (s *standin) stop(ctx context.Context) error {
+func (s *standin) Stop(ctx context.Context) error {
 	s.close()
 	select {
 	case <-s.done:

@@ -1,4 +1,5 @@
-package backing
+// Package child runs processes that end when this one does: on Linux the kernel sees to it, however this one ends.
+package child
 
 import (
 	"context"
@@ -8,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -20,8 +20,8 @@ const (
 	pollInterval = 10 * time.Millisecond
 )
 
-// child is a process that we started and wait for.
-type child struct {
+// Child is a process that we started. It belongs to whoever did, who has to Stop it.
+type Child struct {
 	name    string
 	process *os.Process
 	signals []syscall.Signal // ask it to stop, each less politely than the one before
@@ -31,8 +31,9 @@ type child struct {
 	err      error // why it ended without being asked to; set before done closes
 }
 
-// startChild starts a process that is to end with us.
-func startChild(cmd *exec.Cmd, signals ...syscall.Signal) (*child, error) {
+// Start starts a process that is to end with us. The signals are what Stop asks it to end by, each less politely than
+// the one before.
+func Start(cmd *exec.Cmd, signals ...syscall.Signal) (*Child, error) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
@@ -40,7 +41,7 @@ func startChild(cmd *exec.Cmd, signals ...syscall.Signal) (*child, error) {
 	dieWithParent(cmd.SysProcAttr)
 	cmd.WaitDelay = time.Second // for a grandchild that keeps a pipe of ours open
 
-	c := &child{name: filepath.Base(cmd.Path), signals: signals, done: make(chan struct{})}
+	c := &Child{name: filepath.Base(cmd.Path), signals: signals, done: make(chan struct{})}
 	started := make(chan error)
 	go func() {
 		// To the kernel the parent is the thread that forked, and Go may end a thread: this one stays for as long
@@ -72,9 +73,14 @@ func ended(name string, err error) error {
 	return fmt.Errorf("%s ended by itself: %w", name, err)
 }
 
-func (c *child) ended() <-chan struct{} { return c.done }
+// PID is its process id.
+func (c *Child) PID() int { return c.process.Pid }
 
-func (c *child) cause() error {
+// Done is closed when it has ended, whether stopped or by itself.
+func (c *Child) Done() <-chan struct{} { return c.done }
+
+// Err says why it ended by itself; it is nil while it runs and after Stop.
+func (c *Child) Err() error {
 	select {
 	case <-c.done:
 		return c.err
@@ -83,9 +89,9 @@ func (c *child) cause() error {
 	}
 }
 
-// stop asks the child to end and waits for it: until ctx is done for the first signal, killTimeout for each further
+// Stop asks the child to end and waits for it: until ctx is done for the first signal, killTimeout for each further
 // one. That it took more than one is an error.
-func (c *child) stop(ctx context.Context) error {
+func (c *Child) Stop(ctx context.Context) error {
 	select {
 	case <-c.done:
 		return nil
@@ -110,7 +116,7 @@ func (c *child) stop(ctx context.Context) error {
 }
 
 // ask sends a signal and tells whether the child ended before the limit or ctx did.
-func (c *child) ask(ctx context.Context, signal syscall.Signal, limit time.Duration) (gone bool, err error) {
+func (c *Child) ask(ctx context.Context, signal syscall.Signal, limit time.Duration) (gone bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	if err := c.process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
@@ -124,15 +130,15 @@ func (c *child) ask(ctx context.Context, signal syscall.Signal, limit time.Durat
 	}
 }
 
-// abort ends a child of which nothing more is wanted.
-func (c *child) abort() {
+// Abort ends a child of which nothing more is wanted.
+func (c *Child) Abort() {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	_ = c.stop(ctx)
+	_ = c.Stop(ctx)
 }
 
-// await returns nil once ready says so, an error if the child ended or ctx was done before that.
-func (c *child) await(ctx context.Context, ready func() bool) error {
+// Await returns nil once ready says so, an error if the child ended or ctx was done before that.
+func (c *Child) Await(ctx context.Context, ready func() bool) error {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for !ready() {
@@ -145,28 +151,4 @@ func (c *child) await(ctx context.Context, ready func() bool) error {
 		}
 	}
 	return nil
-}
-
-// tail is a writer that remembers the last of what was written.
-type tail struct {
-	mu   sync.Mutex
-	text []byte
-}
-
-const tailSize = 4 << 10 // bytes
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.text = append(t.text, p...)
-	if n := len(t.text) - tailSize; n > 0 {
-		t.text = append(t.text[:0], t.text[n:]...)
-	}
-	return len(p), nil
-}
-
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return string(t.text)
 }

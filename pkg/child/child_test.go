@@ -1,0 +1,65 @@
+package child
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func TestStopUsesForce(t *testing.T) {
+	t.Parallel()
+	var said Tail
+	deaf := exec.Command("sh", "-c", `trap "" INT; echo deaf; exec sleep 3600`)
+	deaf.Stdout = &said
+	c, err := Start(deaf, syscall.SIGINT, syscall.SIGKILL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Await(t.Context(), func() bool { return said.String() != "" }); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := c.Stop(ctx); err == nil || !strings.Contains(err.Error(), "killed") {
+		t.Errorf("stop: %v", err)
+	}
+	select {
+	case <-c.Done():
+	default:
+		t.Error("it runs on")
+	}
+	if err := c.Err(); err != nil {
+		t.Errorf("cause after stop: %v", err)
+	}
+}
+
+func TestAwaitSeesTheEnd(t *testing.T) {
+	t.Parallel()
+	c, err := Start(exec.Command("true"), syscall.SIGKILL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Await(t.Context(), func() bool { return false }); err == nil || !strings.Contains(err.Error(), "exit status 0") {
+		t.Errorf("await: %v", err)
+	}
+	if _, err := Start(exec.Command("/not/there")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("start of nothing: %v", err)
+	}
+}
+
+func TestTail(t *testing.T) {
+	t.Parallel()
+	var said Tail
+	for range 3 {
+		fmt.Fprint(&said, strings.Repeat("x", tailSize/2))
+	}
+	fmt.Fprint(&said, "end")
+	if s := said.String(); len(s) != tailSize || !strings.HasSuffix(s, "xend") {
+		t.Errorf("%d bytes, the last %q", len(s), s[max(0, len(s)-5):])
+	}
+}
