@@ -64,7 +64,7 @@ func New(config Config, upstreams map[string]http.Handler, client redis.Universa
 		return nil, err
 	}
 	g := &Gateway{config: config, log: log, upstreams: upstreams}
-	entries, link := entry.NewStore(client), cache.NewLink(client)
+	entries, link := entry.NewStore(client, log), cache.NewLink(client, "limits", log)
 	g.metrics = newMetrics(func() bool { return entries.Up() && link.Up() })
 	fillers := map[string]*filler{}
 	for _, service := range ownerServices {

@@ -5,6 +5,7 @@ package cache
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -19,6 +20,12 @@ const (
 	// absence is how long Redis is left alone after it failed.
 	absence = time.Second
 )
+
+func init() { redis.SetLogger(quiet{}) } // it writes to stderr, again and again; a Link says it once
+
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}
 
 // Open makes a client that gives up in time. It does not connect yet.
 func Open(url secret.String) (*redis.Client, error) {
@@ -40,10 +47,19 @@ type Link struct {
 	breaker *gobreaker.CircuitBreaker[struct{}]
 }
 
-// NewLink makes a link by a client, which Open should have made: the deadlines of another may not hold.
-func NewLink(client redis.UniversalClient) *Link {
+// NewLink makes a link by a client, which Open should have made: the deadlines of another may not hold. user is who
+// uses it, for the log.
+func NewLink(client redis.UniversalClient, user string, log *slog.Logger) *Link {
 	return &Link{client, gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
 		Timeout:     absence,
+		OnStateChange: func(_ string, before, now gobreaker.State) {
+			switch {
+			case before == gobreaker.StateClosed:
+				log.Warn("Redis does not answer", "for", user)
+			case now == gobreaker.StateClosed:
+				log.Warn("Redis answers again", "for", user)
+			}
+		},
 		ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures > 0 },
 	})}
 }

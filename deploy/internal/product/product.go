@@ -65,7 +65,7 @@ type Product struct {
 // Open connects each service to its schema, migrates it, and puts the gateway in front. urls are by the service's
 // name; the client, which cache.Open made, is for all of them.
 func Open(ctx context.Context, urls map[string]secret.String, client redis.UniversalClient, limits gateway.Config, log *slog.Logger) (p *Product, err error) {
-	p = &Product{Services: map[string]http.Handler{}, Routes: map[string][]rest.Route{}, Databases: map[string]*pg.DB{}, entries: entry.NewStore(client)}
+	p = &Product{Services: map[string]http.Handler{}, Routes: map[string][]rest.Route{}, Databases: map[string]*pg.DB{}, entries: entry.NewStore(client, log)}
 	defer func() {
 		if err != nil {
 			p.Close()

@@ -7,6 +7,7 @@ package entry
 
 import (
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -81,7 +82,9 @@ func kind(name string) string {
 type Store struct{ link *cache.Link }
 
 // NewStore uses a Redis, by a client that cache.Open made.
-func NewStore(client redis.UniversalClient) *Store { return &Store{cache.NewLink(client)} }
+func NewStore(client redis.UniversalClient, log *slog.Logger) *Store {
+	return &Store{cache.NewLink(client, "principals", log)}
+}
 
 // Up tells whether Redis answered when it was last asked.
 func (s *Store) Up() bool { return s.link.Up() }

@@ -1,0 +1,136 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/ironplane/ironplane/pkg/principal"
+)
+
+func TestAccessLog(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t, unlimited)
+	var log bytes.Buffer
+	d.gateway.log = slog.New(slog.NewJSONHandler(&log, nil))
+	key, wrong := d.identity.issue(7), principal.NewKey().Reveal()
+	line := func() map[string]any {
+		t.Helper()
+		text := log.String()
+		log.Reset()
+		if strings.Count(text, "\n") != 1 {
+			t.Fatalf("not one line: %s", text)
+		}
+		if strings.Contains(text, key) || strings.Contains(text, wrong) || strings.Contains(text, "token") {
+			t.Fatalf("a secret is in the log: %s", text)
+		}
+		var line map[string]any
+		if err := json.Unmarshal([]byte(text), &line); err != nil {
+			t.Fatal(err)
+		}
+		return line
+	}
+	d.want(200, key, "/port-speed/3?key="+key, "X-Request-Id", "mine")
+	got := line()
+	for name, want := range map[string]any{"msg": "request", "method": "GET", "service": "network", "route": "/port-speed/{port_speed_id}",
+		"status": 200., "bytes": 4., "request_id": "mine", "ip": "192.0.2.7", "key_id": 7., "owner": "/admin/1"} {
+		if got[name] != want {
+			t.Errorf("%s is %v, want %v", name, got[name], want)
+		}
+	}
+	if took, ok := got["took"].(float64); !ok || took <= 0 {
+		t.Errorf("it took %v", got["took"])
+	}
+	d.want(401, wrong, "/auth/password-reset/token?key="+wrong)
+	if got := line(); got["status"] != 401. || got["route"] != "/auth" || got["owner"] != nil {
+		t.Errorf("logged %v", got)
+	}
+	d.want(404, key, "/"+wrong+"/token")
+	if got := line(); got["route"] != "" || got["service"] != "" {
+		t.Errorf("logged %v", got)
+	}
+}
+
+type aborts struct{}
+
+func (aborts) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	_, _ = w.Write([]byte("[1"))
+	panic(http.ErrAbortHandler)
+}
+
+func TestAbortedAnswer(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t, unlimited)
+	var log bytes.Buffer
+	d.gateway.log = slog.New(slog.NewTextHandler(&log, nil))
+	d.gateway.upstreams["network"] = aborts{}
+	func() {
+		defer func() {
+			if recover() != http.ErrAbortHandler { //nolint:errorlint // net/http compares it so
+				t.Error("the gateway ended an answer well that was aborted")
+			}
+		}()
+		get(d.gateway, somebody, "", "/port-speed")
+	}()
+	if !strings.Contains(log.String(), "aborted=true") || !strings.Contains(log.String(), "bytes=2") {
+		t.Error(log.String())
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t, unlimited)
+	key := d.identity.issue(7)
+	d.want(200, key, "/port-speed/3")
+	d.want(200, key, "/port-speed/4")
+	d.want(404, "", "/made/up")
+	r := httptest.NewRequest("BREW", "/port-speed", http.NoBody)
+	d.gateway.ServeHTTP(httptest.NewRecorder(), r)
+	w := httptest.NewRecorder()
+	d.gateway.Metrics().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", http.NoBody))
+	for _, want := range []string{
+		`ironplane_gateway_request_seconds_count{method="GET",route="/port-speed/{port_speed_id}",service="network",status="2xx"} 2`,
+		`ironplane_gateway_request_seconds_count{method="GET",route="",service="",status="4xx"} 1`,
+		`ironplane_gateway_request_seconds_count{method="other",route="/port-speed/{port_speed_id}",service="network",status="2xx"} 1`,
+		`ironplane_gateway_lookups_total{from="memory"} 1`,
+		`ironplane_gateway_lookups_total{from="owner"} 2`,
+		`ironplane_gateway_limit_total{decision="allowed",limit="key"} 2`,
+		`ironplane_gateway_limit_total{decision="allowed",limit="address"} 3`,
+		`ironplane_gateway_redis_up 1`,
+	} {
+		if !strings.Contains(w.Body.String(), want) {
+			t.Errorf("no %s in\n%s", want, w.Body)
+		}
+	}
+}
+
+func BenchmarkService(b *testing.B) {
+	b.ReportAllocs()
+	for b.Loop() {
+		if owners[firstElement("/port-speed/12345")] != "network" {
+			b.Fatal("it is another")
+		}
+	}
+}
+
+type nothing struct{}
+
+func (nothing) ServeHTTP(http.ResponseWriter, *http.Request) {}
+
+// BenchmarkGateway is all that the gateway adds to a request.
+func BenchmarkGateway(b *testing.B) {
+	d := newDoor(b, unlimited)
+	d.gateway.upstreams["network"] = nothing{}
+	key := d.identity.issue(7)
+	b.ReportAllocs()
+	for b.Loop() {
+		r := &http.Request{Method: "GET", URL: get1, Header: http.Header{"Authorization": {"Bearer " + key}}, RemoteAddr: somebody, Body: http.NoBody}
+		d.gateway.ServeHTTP(httptest.NewRecorder(), r)
+	}
+}
+
+var get1 = httptest.NewRequest("GET", "/port-speed/12345", http.NoBody).URL

@@ -1,0 +1,270 @@
+package gateway
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ironplane/ironplane/pkg/backing"
+	"github.com/ironplane/ironplane/pkg/cache"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/principal/entry"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/secret"
+)
+
+var unlimited = Config{KeyRate: 1_000_000, KeyBurst: 1_000_000, AddressRate: 1_000_000, AddressBurst: 1_000_000}
+
+// door is a gateway under test.
+type door struct {
+	t        testing.TB
+	gateway  *Gateway
+	identity *owner
+	network  *echo
+	redis    *redis.Client
+	server   *backing.Redis
+}
+
+func newDoor(t testing.TB, config Config) *door {
+	t.Helper()
+	return newDoorOn(t, config, backing.RedisOptions{Standin: true})
+}
+
+func newDoorOn(t testing.TB, config Config, options backing.RedisOptions) *door {
+	t.Helper()
+	server, err := backing.StartRedis(context.Background(), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := cache.Open(secret.New(server.URL()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = client.Close()
+		_ = server.Stop(context.Background())
+	})
+	d := &door{t: t, identity: newOwner(entry.NewStore(client, slog.New(slog.DiscardHandler))), network: &echo{}, redis: client, server: server}
+	d.gateway = d.another(config)
+	return d
+}
+
+// another is a second gateway on the same Redis and services.
+func (d *door) another(config Config) *Gateway {
+	d.t.Helper()
+	upstreams := map[string]http.Handler{"identity": d.identity, "network": d.network}
+	g, err := New(config, upstreams, d.redis, slog.New(slog.DiscardHandler))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return g
+}
+
+// get asks as somebody at an address with a key, and other headers in pairs.
+func get(g http.Handler, address, key, path string, headers ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest("GET", path, http.NoBody)
+	r.RemoteAddr = address
+	if key != "" {
+		r.Header.Set("Authorization", "Bearer "+key)
+	}
+	for i := 0; i+1 < len(headers); i += 2 {
+		r.Header.Add(headers[i], headers[i+1])
+	}
+	w := httptest.NewRecorder()
+	g.ServeHTTP(w, r)
+	return w
+}
+
+const somebody = "192.0.2.7:1000"
+
+func (d *door) want(status int, key, path string, headers ...string) *httptest.ResponseRecorder {
+	d.t.Helper()
+	w := get(d.gateway, somebody, key, path, headers...)
+	if w.Code != status {
+		d.t.Fatalf("%s answered %d, want %d: %s", path, w.Code, status, w.Body)
+	}
+	return w
+}
+
+// echo is a service that notes what reaches it.
+type echo struct {
+	mu   sync.Mutex
+	last *http.Request
+	call principal.Call
+	seen int
+}
+
+func (e *echo) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.last, e.call = r, *principal.From(r.Context())
+	e.seen++
+	w.Header().Set(rest.RouteHeader, "/port-speed/{port_speed_id}")
+	_, _ = io.WriteString(w, "here")
+}
+
+// owner is a service that knows keys and admins, and fills their entries as identity does.
+type owner struct {
+	entries *entry.Store
+	mu      sync.Mutex
+	keys    map[string]entry.Key // by hash
+	admins  map[string]entry.Owner
+	asked   map[string]int // how often, by kind
+	// before and after hold up an answer, or spoil it: before what it says is read, and after.
+	before, after func(w http.ResponseWriter) (spoiled bool)
+}
+
+func newOwner(entries *entry.Store) *owner {
+	pass := func(http.ResponseWriter) bool { return false }
+	return &owner{entries: entries, keys: map[string]entry.Key{}, admins: map[string]entry.Owner{"1": {Active: true, Name: "anna", Grants: principal.All}},
+		asked: map[string]int{}, before: pass, after: pass}
+}
+
+// issue makes a key of admin 1.
+func (o *owner) issue(id int64) string {
+	key := principal.NewKey().Reveal()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.keys[hashOf(key)] = entry.Key{ID: id, Owner: principal.Owner{Type: principal.Admin, ID: 1}}
+	return key
+}
+
+func (o *owner) revoke(t testing.TB, key string) {
+	t.Helper()
+	o.mu.Lock()
+	delete(o.keys, hashOf(key))
+	o.mu.Unlock()
+	if err := o.entries.Remove(t.Context(), entry.KeyName(hashOf(key))); err != nil {
+		t.Error(err)
+	}
+}
+
+func hashOf(key string) string {
+	hash := principal.KeyHash(key)
+	return hex.EncodeToString(hash[:])
+}
+
+func (o *owner) set(before, after func(http.ResponseWriter) bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if before != nil {
+		o.before = before
+	}
+	if after != nil {
+		o.after = after
+	}
+}
+
+func (o *owner) questions(kind string) int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.asked[kind]
+}
+
+func (o *owner) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	name := strings.TrimPrefix(r.URL.Path, "/internal/")
+	kind, _, _ := strings.Cut(name, "/")
+	o.mu.Lock()
+	o.asked[kind]++
+	before, after := o.before, o.after
+	o.mu.Unlock()
+	if before(w) {
+		return
+	}
+	last := name[strings.LastIndexByte(name, '/')+1:]
+	var answer any
+	switch kind {
+	case "key":
+		answer, _ = entry.Fill(r.Context(), o.entries, name, func(context.Context) (entry.Key, error) {
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			return o.keys[last], nil
+		})
+	case "owner":
+		answer, _ = entry.Fill(r.Context(), o.entries, name, func(context.Context) (entry.Owner, error) {
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			return o.admins[last], nil
+		})
+	case "imports":
+		answer = entry.Imports{}
+	}
+	if after(w) {
+		return
+	}
+	_ = json.NewEncoder(w).Encode(answer)
+}
+
+func TestWhatAServiceSees(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t, unlimited)
+	key := d.identity.issue(7)
+	w := d.want(200, key, "/port-speed/3?q=x&key="+key+"&k%65y=secret&sort=name", "X-Api-Key", key, "X-Request-Id", "mine-1", "Ironplane-Principal", "forged")
+	saw := d.network.last
+	if saw.URL.RawQuery != "q=x&sort=name" || saw.RequestURI != "/port-speed/3?q=x&sort=name" || saw.Header.Get("Authorization") != "" || saw.Header.Get("X-Api-Key") != "" {
+		t.Errorf("the service saw %s %v", saw.RequestURI, saw.Header)
+	}
+	if p := d.network.call.Principal; p == nil || p.KeyID != 7 || p.Owner.URL() != "/admin/1" || p.Name != "anna" || p.Grants != principal.All {
+		t.Errorf("the principal is %+v", p)
+	}
+	if c := d.network.call; c.Peer != principal.Gateway || c.IP.String() != "192.0.2.7" || c.RequestID != "mine-1" {
+		t.Errorf("the call is %+v", c)
+	}
+	if w.Header().Get("API-Version") != "1" || w.Header().Get("X-Request-Id") != "mine-1" || w.Header().Get(rest.RouteHeader) != "" {
+		t.Errorf("the answer has %v", w.Header())
+	}
+	for _, insane := range []string{"", "a b", "a\tb", strings.Repeat("x", 65), "<script>"} {
+		if got := d.want(200, key, "/port-speed/3", "X-Request-Id", insane).Header().Get("X-Request-Id"); got == insane || got == "" {
+			t.Errorf("the request id %q stands", got)
+		}
+	}
+	d.want(404, key, "/nothing")
+	d.want(404, "", "/")
+	seen := d.network.seen
+	d.want(401, "x", "/port-speed/3")
+	if d.network.seen != seen {
+		t.Error("a wrong key reached the service")
+	}
+	d.want(200, "", "/port-speed/3")
+	if d.network.call.Principal != nil {
+		t.Error("a principal without a key")
+	}
+}
+
+func TestKeyInQuery(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t, unlimited)
+	key := d.identity.issue(7)
+	d.want(200, "", "/port-speed/3?key="+key)
+	if d.network.call.Principal != nil {
+		t.Error("a key in the query counts, though it is switched off")
+	}
+	on := unlimited
+	on.KeyInQuery = true
+	g := d.another(on)
+	get(g, somebody, "", "/port-speed/3?key="+key)
+	if p := d.network.call.Principal; p == nil || p.KeyID != 7 || d.network.last.URL.RawQuery != "" {
+		t.Errorf("a key in the query: %+v, and the service saw %q", p, d.network.last.URL.RawQuery)
+	}
+	if w := get(g, somebody, "wrong", "/port-speed/3?key="+key); w.Code != 401 {
+		t.Errorf("a wrong key in the header beside a right one in the query: %d", w.Code)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	t.Parallel()
+	for _, c := range []Config{{}, {KeyRate: 1, KeyBurst: 1, AddressRate: 1}, {KeyRate: 2_000_000, KeyBurst: 1, AddressRate: 1, AddressBurst: 1}} {
+		if _, err := New(c, nil, nil, nil); err == nil {
+			t.Errorf("%+v passes", c)
+		}
+	}
+}

@@ -1,0 +1,284 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/backing"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/principal/entry"
+)
+
+func holdUp(d time.Duration) func(http.ResponseWriter) bool {
+	return func(http.ResponseWriter) bool { time.Sleep(d); return false }
+}
+
+func away(w http.ResponseWriter) bool {
+	w.WriteHeader(http.StatusServiceUnavailable)
+	return true
+}
+
+// One question for many callers.
+func TestOneQuestion(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t, unlimited)
+	key := d.identity.issue(1)
+	d.identity.set(holdUp(50*time.Millisecond), nil)
+	var callers sync.WaitGroup
+	for range 50 {
+		callers.Go(func() { d.want(200, key, "/port-speed") })
+	}
+	callers.Wait()
+	if n := d.identity.questions("key"); n != 1 {
+		t.Errorf("%d questions", n)
+	}
+}
+
+// Who asked first may leave without taking the answer from the others.
+func TestLeaderLeaves(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t, unlimited)
+	key := d.identity.issue(1)
+	asked, goOn := make(chan struct{}), make(chan struct{})
+	var first sync.Once
+	d.identity.set(func(http.ResponseWriter) bool {
+		first.Do(func() { close(asked) })
+		<-goOn
+		return false
+	}, nil)
+	ctx, leave := context.WithCancel(t.Context())
+	var leader, follower sync.WaitGroup
+	leader.Go(func() {
+		r := httptest.NewRequestWithContext(ctx, "GET", "/port-speed", http.NoBody)
+		r.Header.Set("X-Api-Key", key)
+		d.gateway.ServeHTTP(httptest.NewRecorder(), r)
+	})
+	<-asked
+	follower.Go(func() { d.want(200, key, "/port-speed") })
+	leave()
+	leader.Wait()
+	close(goOn)
+	follower.Wait()
+	if n := d.identity.questions("key"); n != 1 {
+		t.Errorf("%d questions", n)
+	}
+}
+
+// An answer that was on its way for longer than the gateway goes by it is not gone by.
+func TestHeldUpAnswer(t *testing.T) {
+	t.Parallel()
+	for name, redisDown := range map[string]bool{"with Redis": false, "without": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newDoor(t, unlimited)
+			if redisDown {
+				_ = d.server.Stop(t.Context())
+			}
+			key := d.identity.issue(1)
+			held, goOn := make(chan struct{}), make(chan struct{})
+			var once sync.Once
+			d.identity.set(nil, func(http.ResponseWriter) bool {
+				once.Do(func() { close(held); <-goOn })
+				return false
+			})
+			var caller sync.WaitGroup
+			caller.Go(func() { d.want(401, key, "/port-speed") })
+			<-held
+			d.identity.mu.Lock()
+			delete(d.identity.keys, hashOf(key))
+			d.identity.mu.Unlock()
+			if !redisDown {
+				d.identity.revoke(t, key)
+			}
+			time.Sleep(memory + 10*time.Millisecond)
+			close(goOn)
+			caller.Wait()
+		})
+	}
+}
+
+// Nobody is locked out for that his owner answers slowly.
+func TestSlowOwner(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t, unlimited)
+	_ = d.server.Stop(t.Context())
+	key := d.identity.issue(1)
+	d.identity.set(nil, holdUp(memory+20*time.Millisecond))
+	for range 3 {
+		d.want(200, key, "/port-speed")
+	}
+	d.identity.revoke(t, key) // waits, as Redis cannot be told
+	time.Sleep(memory)
+	d.want(401, key, "/port-speed")
+}
+
+func (d *door) age(name string, by time.Duration) {
+	d.t.Helper()
+	if err := d.redis.HIncrBy(context.Background(), "entry:"+name, "at", -by.Milliseconds()).Err(); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// A stale entry serves while its owner is away, and only then.
+func TestStaleEntries(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t, unlimited)
+	key := d.identity.issue(1)
+	stale := func() {
+		d.t.Helper()
+		time.Sleep(memory)
+		d.age(entry.KeyName(hashOf(key)), time.Minute)
+		d.age("owner/admin/1", time.Minute)
+	}
+	d.want(200, key, "/port-speed")
+	asked := d.identity.questions("key")
+
+	stale()
+	d.want(200, key, "/port-speed")
+	if d.identity.questions("key") != asked+1 {
+		t.Error("a stale entry is believed though its owner can be asked")
+	}
+	d.identity.set(away, nil)
+	stale()
+	asked = d.identity.questions("key")
+	for range 5 {
+		d.want(200, key, "/port-speed")
+		time.Sleep(memory)
+	}
+	if n := d.identity.questions("key") - asked; n != 1 {
+		t.Errorf("an owner who is away was asked %d times in half a second", n)
+	}
+	d.identity.set(func(http.ResponseWriter) bool { panic(http.ErrAbortHandler) }, nil)
+	time.Sleep(absence)
+	d.want(200, key, "/port-speed")
+
+	d.redis.Del(t.Context(), "entry:"+entry.KeyName(hashOf(key)))
+	time.Sleep(memory)
+	if w := d.want(503, key, "/port-speed"); w.Header().Get("Retry-After") == "" {
+		t.Error("503 without Retry-After")
+	}
+	d.want(503, principal.NewKey().Reveal(), "/port-speed")
+	d.identity.set(func(http.ResponseWriter) bool { return false }, nil)
+	d.want(200, key, "/port-speed")
+	d.age(entry.KeyName(hashOf(key)), entry.Life)
+	d.identity.set(away, nil)
+	time.Sleep(memory)
+	d.want(503, key, "/port-speed")
+}
+
+func TestOwnerSaysNo(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t, unlimited)
+	key := d.identity.issue(1)
+	d.want(200, key, "/port-speed")
+	d.age(entry.KeyName(hashOf(key)), time.Minute)
+	d.identity.set(func(w http.ResponseWriter) bool { w.WriteHeader(http.StatusForbidden); return true }, nil)
+	time.Sleep(memory)
+	d.want(503, key, "/port-speed")
+}
+
+func TestExpiry(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t, unlimited)
+	key := d.identity.issue(1)
+	soon := time.Now().Add(300 * time.Millisecond)
+	d.identity.mu.Lock()
+	d.identity.keys[hashOf(key)] = entry.Key{ID: 1, Owner: principal.Owner{Type: principal.Admin, ID: 1}, Expires: &soon}
+	d.identity.mu.Unlock()
+	if w := get(d.gateway, somebody, key, "/port-speed"); w.Code != 200 && time.Now().Before(soon) {
+		t.Errorf("answered %d before the key's end", w.Code)
+	}
+	time.Sleep(time.Until(soon))
+	d.want(401, key, "/port-speed")
+}
+
+// Keys that are wrong by their form cost nobody a question, and the others no more than their address may ask.
+func TestWrongKeys(t *testing.T) {
+	t.Parallel()
+	config := unlimited
+	config.AddressRate, config.AddressBurst = 1, 5
+	d := newDoor(t, config)
+	good := d.identity.issue(1)
+	free := d.another(unlimited)
+	for i := range 1000 {
+		broken := principal.NewKey().Reveal()
+		for _, wrong := range []string{broken[:51] + "!", broken[:50], "short", strings.Repeat("k", 300), fmt.Sprint(strings.Repeat("k", 40), i)} {
+			if w := get(free, somebody, wrong, "/port-speed"); w.Code != 401 || w.Header().Get("WWW-Authenticate") != "Bearer" {
+				t.Fatalf("%q: %d %v", wrong, w.Code, w.Header())
+			}
+		}
+	}
+	if n := d.identity.questions("key"); n != 0 {
+		t.Errorf("%d questions for keys that are wrong by their form", n)
+	}
+	refused := 0
+	for range 100 {
+		if w := get(d.gateway, somebody, principal.NewKey().Reveal(), "/port-speed"); w.Code == 429 {
+			refused++
+		}
+	}
+	if n := d.identity.questions("key"); n < 5 || n > 10 || refused != 100-n {
+		t.Errorf("%d questions and %d refusals for 100 keys of an address that has 5", n, refused)
+	}
+	if w := get(d.gateway, "192.0.2.8:1", good, "/port-speed"); w.Code != 200 {
+		t.Errorf("a good key from elsewhere: %d", w.Code)
+	}
+	d.want(200, good, "/port-speed") // now that it has an entry, its address' limit is no matter
+}
+
+// A valid key costs its address nothing.
+func TestValidKeysAreFree(t *testing.T) {
+	t.Parallel()
+	config := unlimited
+	config.AddressRate, config.AddressBurst = 1, 2
+	d := newDoor(t, config)
+	for id := range int64(20) {
+		d.want(200, d.identity.issue(id+1), "/port-speed")
+	}
+	if n := d.identity.questions("key"); n != 20 {
+		t.Errorf("%d questions", n)
+	}
+}
+
+func BenchmarkKeyInMemory(b *testing.B) {
+	d := newDoor(b, unlimited)
+	key := d.identity.issue(1)
+	nobody := func(context.Context) error { return nil }
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := d.gateway.keys.principal(b.Context(), key, nobody); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkKeyInRedis(b *testing.B) {
+	d := newDoorOn(b, unlimited, backing.RedisOptions{})
+	key := d.identity.issue(1)
+	hash := principal.KeyHash(key)
+	nobody := func(context.Context) error { return nil }
+	b.ReportAllocs()
+	for b.Loop() {
+		d.gateway.keys.known.Invalidate(hash)
+		if _, err := d.gateway.keys.principal(b.Context(), key, nobody); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkWrongChecksum(b *testing.B) {
+	d := newDoor(b, unlimited)
+	key := principal.NewKey().Reveal()[:51] + "!"
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := d.gateway.keys.principal(b.Context(), key, nil); err == nil {
+			b.Fatal("it is right")
+		}
+	}
+}

@@ -1,0 +1,150 @@
+package gateway
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/backing"
+)
+
+var narrow = Config{KeyRate: 20, KeyBurst: 40, AddressRate: 5, AddressBurst: 10}
+
+// flood asks by all the gateways at the same time for a while, and answers how many requests were let through.
+func flood(gateways []*Gateway, d time.Duration, ask func(g http.Handler) (status int)) int {
+	var through atomic.Int64
+	var callers sync.WaitGroup
+	end := time.Now().Add(d)
+	for _, g := range gateways {
+		for range 4 {
+			callers.Go(func() {
+				for time.Now().Before(end) {
+					if ask(g) == http.StatusOK {
+						through.Add(1)
+					}
+					time.Sleep(time.Millisecond)
+				}
+			})
+		}
+	}
+	callers.Wait()
+	return int(through.Load())
+}
+
+// The limits hold across gateways, and where Redis is away for each of them.
+func TestLimitsHold(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		who         string
+		rate, burst int
+		ask         func(d *door, key string) func(http.Handler) int
+	}{
+		{"a key", narrow.KeyRate, narrow.KeyBurst, func(_ *door, key string) func(http.Handler) int {
+			return func(g http.Handler) int { return get(g, somebody, key, "/port-speed").Code }
+		}},
+		{"an address", narrow.AddressRate, narrow.AddressBurst, func(*door, string) func(http.Handler) int {
+			return func(g http.Handler) int { return get(g, somebody, "", "/port-speed").Code }
+		}},
+		{"a /64", narrow.AddressRate, narrow.AddressBurst, func(*door, string) func(http.Handler) int {
+			var n atomic.Int64
+			return func(g http.Handler) int {
+				return get(g, fmt.Sprintf("[2001:db8::%x]:1", n.Add(1)), "", "/port-speed").Code
+			}
+		}},
+	} {
+		for _, redis := range []string{"is there", "goes away", "is away"} {
+			t.Run(c.who+", Redis "+redis, func(t *testing.T) {
+				t.Parallel()
+				d := newDoorOn(t, narrow, backing.RedisOptions{})
+				gateways := []*Gateway{d.gateway, d.another(narrow)}
+				key := d.identity.issue(1)
+				const while = 2 * time.Second
+				most := c.burst + c.rate*int(while/time.Second)
+				least := most
+				switch redis {
+				case "goes away":
+					most *= len(gateways)
+					timer := time.AfterFunc(while/2, func() { _ = d.server.Stop(t.Context()) })
+					defer timer.Stop()
+				case "is away":
+					most *= len(gateways)
+					least *= len(gateways)
+					_ = d.server.Stop(t.Context())
+				}
+				began := time.Now()
+				through := flood(gateways, while, c.ask(d, key))
+				most += int(time.Since(began)-while)*c.rate*len(gateways)/int(time.Second) + 1
+				t.Logf("%d requests were let through, at most %d may be", through, most)
+				if through > most || through < least*3/4 {
+					t.Errorf("%d requests were let through; %d to %d should be", through, least, most)
+				}
+			})
+		}
+	}
+}
+
+func TestRefusal(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t, narrow)
+	key := d.identity.issue(1)
+	var w *httptest.ResponseRecorder
+	for n := 0; n == 0 || w.Code == http.StatusOK; n++ {
+		w = get(d.gateway, somebody, key, "/port-speed")
+	}
+	if w.Code != http.StatusTooManyRequests {
+		t.Fatalf("answered %d", w.Code)
+	}
+	if after, err := strconv.Atoi(w.Header().Get("Retry-After")); err != nil || after != 1 {
+		t.Errorf("Retry-After: %q", w.Header().Get("Retry-After"))
+	}
+	if policy, state := w.Header().Get("RateLimit-Policy"), w.Header().Get("RateLimit"); policy != `"key";q=40;w=2` || state != `"key";r=0;t=1` {
+		t.Errorf("RateLimit-Policy: %s, RateLimit: %s", policy, state)
+	}
+	d.want(200, "", "/port-speed") // another limit
+	d.want(200, d.identity.issue(2), "/port-speed")
+	time.Sleep(time.Second)
+	d.want(200, key, "/port-speed")
+
+	for n := 0; n == 0 || w.Code == http.StatusUnauthorized; n++ {
+		w = get(d.gateway, "192.0.2.9:1", "wrong", "/port-speed")
+	}
+	if w.Code != 429 || w.Header().Get("RateLimit-Policy") != `"address";q=10;w=2` {
+		t.Errorf("%d %v", w.Code, w.Header())
+	}
+	for range 100 {
+		if w := get(d.gateway, "192.0.2.9:3", "", healthPath); w.Code != 200 {
+			t.Errorf("health answered %d", w.Code)
+		}
+	}
+	time.Sleep(time.Second)
+	if w := get(d.gateway, "192.0.2.9:3", key, "/port-speed"); w.Code != 200 {
+		t.Errorf("a valid key from the same address: %d", w.Code)
+	}
+}
+
+// However many callers there are, the gateway's memory of them is bounded.
+func TestManyCallers(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t, narrow)
+	_ = d.server.Stop(t.Context())
+	for n := range 3 * counted {
+		_ = d.gateway.perKey.take(t.Context(), int64(n))
+	}
+	d.gateway.perKey.buckets.CleanUp()
+	if size := d.gateway.perKey.buckets.EstimatedSize(); size > counted {
+		t.Errorf("%d are counted", size)
+	}
+}
+
+func BenchmarkLimit(b *testing.B) {
+	d := newDoorOn(b, unlimited, backing.RedisOptions{})
+	b.ReportAllocs()
+	for b.Loop() {
+		_ = d.gateway.perKey.take(b.Context(), 1)
+	}
+}
