@@ -75,10 +75,10 @@ func (s Service) serve(ctx context.Context, c serviceConfig) error {
 	if err != nil {
 		return err
 	}
+	log := Log(c.LogLevel).With("service", s.Name)
 	var routes []rest.Route
 	if s.Routes != nil {
-		routes = s.Routes(db, entry.NewStore(client))
+		routes = s.Routes(db, entry.NewStore(client, log))
 	}
-	log := Log(c.LogLevel).With("service", s.Name)
 	return Serve(ctx, id.Listener(listener), mesh.Receive(rest.NewHandler(s.Name, db, log, routes), log), log)
 }
