@@ -44,7 +44,7 @@ func (c createRoute[V, B]) operation() *operation {
 			return sentRows[B]{rows, lines}, err
 		},
 		endpoint: func(db *pg.DB) endpoint.Endpoint {
-			return changing(db, func(ctx context.Context, tx *pg.Tx, request any) (any, error) {
+			return changing(db, always, func(ctx context.Context, tx *pg.Tx, request any) (any, error) {
 				return c.many(ctx, tx, request.(sentRows[B]))
 			})
 		},
@@ -56,14 +56,12 @@ func (c createRoute[V, B]) many(ctx context.Context, tx *pg.Tx, sent sentRows[B]
 	if len(sent.rows) == 0 {
 		return Bulk{}, fault.New(fault.BadRequest, "The body has no row but the first, which names the columns.")
 	}
+	if err := c.resource.Lock(ctx, tx, sent.rows...); err != nil {
+		return Bulk{}, err
+	}
 	answer := Bulk{Count: len(sent.rows)}
 	var targets []pg.Target
 	for i, body := range sent.rows {
-		if c.resource.Prepare != nil {
-			if err := c.resource.Prepare(ctx, body); err != nil {
-				return answer, err
-			}
-		}
 		id, err := c.resource.Insert(ctx, tx, body)
 		if err != nil {
 			if f := fault.From(pg.Explain(err)); f.Kind == fault.Invalid {

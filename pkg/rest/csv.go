@@ -111,7 +111,7 @@ func (c *csvRows) end() error {
 
 const (
 	// maxRows is how many rows a CSV body can have.
-	maxRows = 50_000
+	maxRows = 10_000
 	// maxWrongCells is how many of a CSV body's errors are told.
 	maxWrongCells = 100
 )

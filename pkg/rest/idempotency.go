@@ -74,11 +74,14 @@ var errTwin = errors.New("the same request is under way")
 
 // run makes the change once for all attempts that are the same, and answers all with the same bytes. A nil attempt
 // just makes it.
-func (a *attempt) run(ctx context.Context, db *pg.DB, do func(*pg.Tx) (*reply, error)) (*reply, error) {
+func (a *attempt) run(ctx context.Context, db *pg.DB, allowed func(*pg.Tx) error, do func(*pg.Tx) (*reply, error)) (*reply, error) {
 	deadline := time.Now().Add(twinTime)
 	for pause := twinPause; ; pause = min(2*pause, longestPause) {
 		var answer *reply
 		err := db.Change(ctx, func(tx *pg.Tx) (err error) {
+			if err := allowed(tx); err != nil {
+				return err
+			}
 			if a == nil {
 				answer, err = do(tx)
 				return err

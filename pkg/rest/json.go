@@ -33,7 +33,7 @@ func parseObject(text []byte) (object, error) {
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
-	value, err := parseValue(d, "", 0)
+	value, err := parseValue(d, nil, 0)
 	if err == nil {
 		_, err = d.Token()
 		if err == nil {
@@ -66,7 +66,25 @@ func notJSON(err error, offset int64) error {
 	return fault.New(fault.BadRequest, "The body is not JSON: an error at byte %d.", offset).Because(err)
 }
 
-func parseValue(d *json.Decoder, at string, depth int) (any, error) {
+// place is where in a body a value stands. It is written out for an error alone: a body may have many values.
+type place struct {
+	in    *place
+	name  string // of a member
+	index int    // of an array's item, where there is no name
+}
+
+func (p *place) pointer() string {
+	if p == nil {
+		return ""
+	}
+	name := escapePointer(p.name)
+	if p.name == "" {
+		name = strconv.Itoa(p.index)
+	}
+	return p.in.pointer() + "/" + name
+}
+
+func parseValue(d *json.Decoder, at *place, depth int) (any, error) {
 	if depth > maxDepth {
 		return nil, fault.New(fault.BadRequest, "The body nests deeper than %d levels.", maxDepth)
 	}
@@ -80,7 +98,7 @@ func parseValue(d *json.Decoder, at string, depth int) (any, error) {
 	case json.Delim('['):
 		var items array
 		for d.More() {
-			item, err := parseValue(d, at+"/"+strconv.Itoa(len(items)), depth+1)
+			item, err := parseValue(d, &place{in: at, index: len(items)}, depth+1)
 			if err != nil {
 				return nil, err
 			}
@@ -93,7 +111,7 @@ func parseValue(d *json.Decoder, at string, depth int) (any, error) {
 	}
 }
 
-func parseMembers(d *json.Decoder, at string, depth int) (any, error) {
+func parseMembers(d *json.Decoder, at *place, depth int) (any, error) {
 	members := object{}
 	seen := map[string]bool{}
 	for d.More() {
@@ -102,12 +120,12 @@ func parseMembers(d *json.Decoder, at string, depth int) (any, error) {
 			return nil, err
 		}
 		name := token.(string) // the decoder lets nothing else stand here
-		pointer := at + "/" + escapePointer(name)
+		here := &place{in: at, name: name}
 		if seen[name] {
-			return nil, fault.New(fault.BadRequest, "The body has the member %s twice.", pointer)
+			return nil, fault.New(fault.BadRequest, "The body has the member %.200s twice.", here.pointer())
 		}
 		seen[name] = true
-		value, err := parseValue(d, pointer, depth+1)
+		value, err := parseValue(d, here, depth+1)
 		if err != nil {
 			return nil, err
 		}

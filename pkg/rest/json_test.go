@@ -41,6 +41,23 @@ func FuzzParseObject(f *testing.F) {
 	})
 }
 
+// A body costs what it is long, whatever its members are called.
+func TestParseObjectAllocates(t *testing.T) {
+	t.Parallel()
+	body := `{"` + strings.Repeat("n", 100_000) + `":[` + strings.Repeat("1,", 100_000) + `1]}`
+	allocated := testing.Benchmark(func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := parseObject([]byte(body)); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}).AllocedBytesPerOp()
+	if limit := int64(200 * len(body)); allocated > limit {
+		t.Errorf("%d bytes allocated for a body of %d", allocated, len(body))
+	}
+}
+
 func mayRefuse(err error) bool {
 	for _, reason := range []string{"twice", "nests deeper", "UTF-8", "goes on after"} {
 		if strings.Contains(err.Error(), reason) {

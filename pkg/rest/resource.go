@@ -32,6 +32,10 @@ type Resource[V, B any] struct {
 	// checked yet, and may leave what it worked out in members of B that have no tag.
 	Prepare func(context.Context, *B) error
 
+	// Lock takes, before anything else, the locks that a change takes. rows are those that are to be inserted; there
+	// are none where an item is edited or deleted.
+	Lock func(ctx context.Context, tx *pg.Tx, rows ...*B) error
+
 	Insert func(context.Context, *pg.Tx, *B) (id int64, err error)
 	Update func(ctx context.Context, tx *pg.Tx, id int64, body *B) error
 	Delete func(ctx context.Context, tx *pg.Tx, item *V) error
@@ -67,6 +71,9 @@ func (r Resource[V, B]) Routes() []Route {
 		r.OwnGuard = r.Guard
 	}
 	view, table := pg.NewView[V](r.View), pg.NewTable[B](r.Table, r.View)
+	if r.Lock == nil {
+		r.Lock = func(context.Context, *pg.Tx, ...*B) error { return nil }
+	}
 	if r.Insert == nil {
 		r.Insert = table.Insert
 	}
@@ -102,11 +109,7 @@ func (r Resource[V, B]) Routes() []Route {
 		Change[EditItem[B], V]{Method: http.MethodPatch, Path: item, Guard: r.OwnGuard, Summary: "Edit a " + noun,
 			Prepare: func(ctx context.Context, req *EditItem[B]) error { return r.prepare(ctx, &req.Body) },
 			Do: func(ctx context.Context, tx *pg.Tx, req EditItem[B]) (V, error) {
-				version, err := table.Hold(ctx, tx, req.ID)
-				if err != nil {
-					return *new(V), err
-				}
-				if err := req.Match.Check(version); err != nil {
+				if err := r.hold(ctx, tx, table, req.ID, req.Match); err != nil {
 					return *new(V), err
 				}
 				before, err := view.Get(ctx, tx, req.ID)
@@ -127,11 +130,7 @@ func (r Resource[V, B]) Routes() []Route {
 			}},
 		Change[DeleteItem, Message]{Method: http.MethodDelete, Path: item, Guard: r.Guard, Summary: "Delete a " + noun,
 			Do: func(ctx context.Context, tx *pg.Tx, req DeleteItem) (Message, error) {
-				version, err := table.Hold(ctx, tx, req.ID)
-				if err != nil {
-					return Message{}, err
-				}
-				if err := req.Match.Check(version); err != nil {
+				if err := r.hold(ctx, tx, table, req.ID, req.Match); err != nil {
 					return Message{}, err
 				}
 				before, err := view.Get(ctx, tx, req.ID)
@@ -149,6 +148,18 @@ func (r Resource[V, B]) Routes() []Route {
 		routes[1] = createRoute[V, B]{create, r, view}
 	}
 	return routes
+}
+
+// hold keeps other writers off an item that the caller has seen as it is.
+func (r Resource[V, B]) hold(ctx context.Context, tx *pg.Tx, table *pg.Table[B], id int64, match IfMatch) error {
+	if err := r.Lock(ctx, tx); err != nil {
+		return err
+	}
+	version, err := table.Hold(ctx, tx, id)
+	if err != nil {
+		return err
+	}
+	return match.Check(version)
 }
 
 func (r Resource[V, B]) prepare(ctx context.Context, body *Body[B]) error {

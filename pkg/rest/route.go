@@ -38,7 +38,10 @@ type Change[Req, Resp any] struct {
 	Extension bool
 	// Prepare does what takes long and needs no transaction, such as hashing a password, before one begins.
 	Prepare func(context.Context, *Req) error
-	Do      func(context.Context, *pg.Tx, Req) (Resp, error)
+	// Allow says whether this caller may do this, where that is more than the guard knows. It is asked also before an
+	// earlier answer is given again, which may be of a time when the caller might.
+	Allow func(context.Context, *pg.Tx, Req) error
+	Do    func(context.Context, *pg.Tx, Req) (Resp, error)
 }
 
 // None is the request of an operation that takes nothing.
@@ -118,7 +121,11 @@ func (c Change[Req, Resp]) operation() *operation {
 	o := newOperation[Req, Resp](c.Method, c.Path, c.Guard, c.Summary, c.Extension)
 	o.changes = true
 	o.endpoint = func(db *pg.DB) endpoint.Endpoint {
-		change := changing(db, func(ctx context.Context, tx *pg.Tx, request any) (any, error) {
+		allow := always
+		if c.Allow != nil {
+			allow = func(ctx context.Context, tx *pg.Tx, request any) error { return c.Allow(ctx, tx, request.(Req)) }
+		}
+		change := changing(db, allow, func(ctx context.Context, tx *pg.Tx, request any) (any, error) {
 			return c.Do(ctx, tx, request.(Req))
 		})
 		return func(ctx context.Context, request any) (any, error) {
@@ -134,15 +141,19 @@ func (c Change[Req, Resp]) operation() *operation {
 	return o
 }
 
+// always is the Allow of an operation of which the guard knows all.
+func always(context.Context, *pg.Tx, any) error { return nil }
+
 // changing runs do as one unit of work, once for all attempts that are the same.
-func changing(db *pg.DB, do func(context.Context, *pg.Tx, any) (any, error)) endpoint.Endpoint {
+func changing(db *pg.DB, allow func(context.Context, *pg.Tx, any) error, do func(context.Context, *pg.Tx, any) (any, error)) endpoint.Endpoint {
 	return func(ctx context.Context, request any) (any, error) {
 		e := exchangeOf(ctx)
 		attempt, err := attemptOf(e.request, e.body)
 		if err != nil {
 			return nil, err
 		}
-		return attempt.run(ctx, db, func(tx *pg.Tx) (*reply, error) {
+		allowed := func(tx *pg.Tx) error { return allow(ctx, tx, request) }
+		return attempt.run(ctx, db, allowed, func(tx *pg.Tx) (*reply, error) {
 			response, err := do(ctx, tx, request)
 			if err != nil {
 				return nil, err

@@ -58,7 +58,9 @@ func (s *Service) admins() []rest.Route {
 		DB: s.db, Path: "/admin", ID: "admin_id", Noun: "Admin",
 		Guard: principal.UsersAdmins, OwnGuard: principal.UsersAdmins.OrSelf(principal.Admin), Table: "admin", View: "admin_view",
 		By:      rest.By{Search: rest.SearchText, Sorts: []string{"username", "created_at"}, Filters: map[string]string{"email": "email", "username": "username"}},
-		Prepare: s.preparePasswords, Insert: s.insertAdmin, Update: s.updateAdmin, Delete: s.deleteAdmin,
+		Prepare: s.preparePasswords,
+		Lock:    func(ctx context.Context, tx *pg.Tx, _ ...*adminBody) error { return lockAccounts(ctx, tx) },
+		Insert:  s.insertAdmin, Update: s.updateAdmin, Delete: s.deleteAdmin,
 	}.Routes()
 }
 
@@ -78,7 +80,8 @@ func (s *Service) preparePasswords(ctx context.Context, b *adminBody) error {
 		}
 	}
 	var wrong fault.Fields
-	if checkPassword(b.Password, &wrong); len(wrong) > 0 { // said, where it matters, by Validate
+	checkPassword(b.Password, &wrong)
+	if len(wrong) > 0 || !b.CurrentPassword.IsZero() && !b.confirmed { // which is said, where it matters, later
 		return nil
 	}
 	hash, err := s.hasher.hash(ctx, b.Password)
@@ -87,9 +90,6 @@ func (s *Service) preparePasswords(ctx context.Context, b *adminBody) error {
 }
 
 func (s *Service) insertAdmin(ctx context.Context, tx *pg.Tx, b *adminBody) (id int64, err error) {
-	if err := lockAccounts(ctx, tx); err != nil {
-		return 0, err
-	}
 	if b.Username == "" {
 		if b.Username, err = freeUsername(ctx, tx, b.Email); err != nil {
 			return 0, err
@@ -100,6 +100,9 @@ func (s *Service) insertAdmin(ctx context.Context, tx *pg.Tx, b *adminBody) (id 
 	return id, err
 }
 
+// longestBase leaves room in a username for a number.
+const longestBase = 54
+
 // freeUsername is the part of email before the @, with the smallest number behind it that makes it unique.
 func freeUsername(ctx context.Context, tx *pg.Tx, email string) (username string, err error) {
 	base, _, _ := strings.Cut(email, "@")
@@ -109,6 +112,7 @@ func freeUsername(ctx context.Context, tx *pg.Tx, email string) (username string
 		}
 		return '-'
 	}, base)
+	base = strings.ToValidUTF8(base[:min(len(base), longestBase)], "")
 	err = tx.QueryRow(ctx, `
 		SELECT name FROM (SELECT $1 || CASE n WHEN 1 THEN '' ELSE n::text END AS name, n
 			FROM generate_series(1, 1 + (SELECT count(*) FROM admin WHERE lower(username) LIKE lower($2) || '%')) n) candidate
@@ -121,8 +125,10 @@ func freeUsername(ctx context.Context, tx *pg.Tx, email string) (username string
 }
 
 func (s *Service) updateAdmin(ctx context.Context, tx *pg.Tx, id int64, b *adminBody) error {
-	if err := lockAccounts(ctx, tx); err != nil {
-		return err
+	if b.Username == "" {
+		var wrong fault.Fields
+		wrong.Add("/username", "required", "is required and cannot be empty")
+		return wrong.Err()
 	}
 	holds, err := s.mayWrite(ctx, tx, principal.Owner{Type: principal.Admin, ID: id})
 	if err != nil {
@@ -164,9 +170,6 @@ func onlyOwnPassword(ctx context.Context, tx *pg.Tx, id int64, b *adminBody) err
 }
 
 func (s *Service) deleteAdmin(ctx context.Context, tx *pg.Tx, admin *Admin) error {
-	if err := lockAccounts(ctx, tx); err != nil {
-		return err
-	}
 	if _, err := s.mayWrite(ctx, tx, principal.Owner{Type: principal.Admin, ID: admin.ID}); err != nil {
 		return err
 	}

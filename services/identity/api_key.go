@@ -94,7 +94,7 @@ func (s *Service) apiKeys() []rest.Route {
 			DB: s.db, View: keyView, Where: readableKeys,
 			By: rest.By{Search: rest.SearchText, Sorts: []string{"name"}, Filters: map[string]string{"owner": "owner_url"}}},
 		rest.Change[rest.NewItem[apiKeyBody], ShownKey]{Method: http.MethodPost, Path: collection, Guard: principal.AnyKey, Summary: "Create an API key",
-			Do: s.createKey},
+			Allow: s.mayCreateKey, Do: s.createKey},
 		rest.Read[rest.None, APIKey]{Path: "/auth/key/current", Guard: principal.AnyKey, Summary: "View the key of this request", Extension: true,
 			Do: func(ctx context.Context, _ rest.None) (APIKey, error) {
 				return keyView.Get(ctx, s.db, principal.From(ctx).Principal.KeyID)
@@ -131,15 +131,41 @@ func readableKeys(ctx context.Context, _ rest.None) []pg.Condition {
 	return []pg.Condition{{SQL: "owner_type = $1 AND owner_id = $2 OR owner_type = ANY($3)", Args: []any{caller.Owner.Type, caller.Owner.ID, readable}}}
 }
 
-func (s *Service) createKey(ctx context.Context, tx *pg.Tx, req rest.NewItem[apiKeyBody]) (ShownKey, error) {
+// newKey is the key that a request asks for; its owner is the caller where it names none.
+func newKey(ctx context.Context, req rest.NewItem[apiKeyBody]) (*apiKeyBody, error) {
 	body, err := req.Body.New()
-	if err != nil {
-		return ShownKey{}, err
-	}
-	if body.owner == (principal.Owner{}) {
+	if err == nil && body.owner == (principal.Owner{}) {
 		body.owner = principal.From(ctx).Principal.Owner
 	}
+	return body, err
+}
+
+func (s *Service) mayCreateKey(ctx context.Context, tx *pg.Tx, req rest.NewItem[apiKeyBody]) error {
+	body, err := newKey(ctx, req)
+	if err != nil {
+		return err
+	}
 	if err := s.mayOwn(ctx, tx, body.owner); err != nil {
+		return err
+	}
+	return s.mayImport(ctx, tx, body)
+}
+
+// mayImport tells whether the caller may bring a value along: an installation with such keys looks more of them up.
+func (s *Service) mayImport(ctx context.Context, tx *pg.Tx, body *apiKeyBody) error {
+	if body.Key.IsZero() {
+		return nil
+	}
+	holds, err := s.holds(ctx, tx)
+	if leaf := body.owner.Type.Leaf(); err == nil && !holds.Holds(leaf.Grant(principal.Write)) {
+		return fault.New(fault.Forbidden, "The key lacks %s write, without which none can be brought along.", leaf)
+	}
+	return err
+}
+
+func (s *Service) createKey(ctx context.Context, tx *pg.Tx, req rest.NewItem[apiKeyBody]) (ShownKey, error) {
+	body, err := newKey(ctx, req)
+	if err != nil {
 		return ShownKey{}, err
 	}
 	if body.Key.IsZero() {
@@ -210,32 +236,22 @@ func (s *Service) mayOwn(ctx context.Context, tx *pg.Tx, owner principal.Owner) 
 
 // holdKey reads a key that the caller may write to, keeps other writers off it, and answers the hash that it has.
 func (s *Service) holdKey(ctx context.Context, tx *pg.Tx, id int64, match rest.IfMatch) (key APIKey, hash []byte, err error) {
-	key, err = keyView.Get(ctx, tx, id)
-	if err != nil {
+	if err := lockAccounts(ctx, tx); err != nil {
+		return key, nil, err
+	}
+	if err := tx.QueryRow(ctx, "SELECT hash FROM api_key WHERE id = $1 FOR UPDATE", id).Scan(&hash); err != nil {
+		return key, nil, err
+	}
+	if key, err = keyView.Get(ctx, tx, id); err != nil {
 		return key, nil, err
 	}
 	if !mayRead(ctx, key.owner()) {
 		return key, nil, pgx.ErrNoRows
 	}
-	if principal.From(ctx).Principal.Owner != key.owner() {
-		if err := lockAccounts(ctx, tx); err != nil {
-			return key, nil, err
-		}
-		if _, err := s.mayWrite(ctx, tx, key.owner()); err != nil {
-			return key, nil, err
-		}
-	}
-	if err := tx.QueryRow(ctx, "SELECT hash FROM api_key WHERE id = $1 FOR UPDATE", id).Scan(&hash); err != nil {
+	if _, err := s.mayWrite(ctx, tx, key.owner()); err != nil {
 		return key, nil, err
 	}
-	held, err := keyView.Get(ctx, tx, id)
-	if err != nil {
-		return held, nil, err
-	}
-	if held.owner() != key.owner() {
-		return key, nil, fault.New(fault.Conflict, "API key %d was moved to another owner just now.", id)
-	}
-	return held, hash, match.Check(held.Version)
+	return key, hash, match.Check(key.Version)
 }
 
 func (s *Service) editKey(ctx context.Context, tx *pg.Tx, req rest.EditItem[apiKeyBody]) (ShownKey, error) {
@@ -253,6 +269,9 @@ func (s *Service) editKey(ctx context.Context, tx *pg.Tx, req rest.EditItem[apiK
 		if err := s.mayOwn(ctx, tx, body.owner); err != nil {
 			return ShownKey{}, err
 		}
+	}
+	if err := s.mayImport(ctx, tx, body); err != nil {
+		return ShownKey{}, err
 	}
 	hash, imported, stale := oldHash, false, []string{keyName(oldHash)}
 	if !body.Key.IsZero() {

@@ -40,15 +40,15 @@ func (s *Service) adminPermissions() []rest.Route {
 // users.admins write it is not taken.
 func (s *Service) editPermissions(ctx context.Context, tx *pg.Tx, req editPermissions) (Permissions, error) {
 	var none Permissions
+	if err := lockAccounts(ctx, tx); err != nil {
+		return none, err
+	}
 	var name string
 	var version int64
 	if err := tx.QueryRow(ctx, "SELECT username, version FROM admin WHERE id = $1 FOR UPDATE", req.ID).Scan(&name, &version); err != nil {
 		return none, err
 	}
 	if err := req.Match.Check(version); err != nil {
-		return none, err
-	}
-	if err := lockAccounts(ctx, tx); err != nil {
 		return none, err
 	}
 	before, err := adminGrants(ctx, tx, req.ID)

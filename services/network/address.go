@@ -222,6 +222,16 @@ func (f *family) checkSpace(first, last netip.Addr, wrong *fault.Fields) {
 	}
 }
 
+// scope is what a space that begins here is unique in: 0 is the world, any other number the group of that id.
+func (f *family) scope(first netip.Addr, group int64) int64 {
+	for _, p := range f.private {
+		if p.Contains(first) {
+			return group
+		}
+	}
+	return 0
+}
+
 // parseMask reads a subnet mask such as 255.255.255.0 and answers its length.
 func parseMask(text string, wrong *fault.Fields) *int {
 	a, err := netip.ParseAddr(text)

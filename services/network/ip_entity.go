@@ -83,7 +83,7 @@ type ipEntityBody struct {
 		Address    *string `json:"address" db:"address" also:"address" example:"192.0.2.10" doc:"an address, the first of a range, or a prefix"`
 		RangeEnd   *string `json:"range_end" db:"range_end" doc:"the last address of a range" example:"192.0.2.20"`
 		Gateway    *string `json:"gateway" db:"gateway" also:"gateway" example:"192.0.2.1"`
-		SubnetMask *string `json:"subnet_mask" db:"subnet_mask" also:"subnet_mask" example:"255.255.255.0"`
+		SubnetMask *string `json:"subnet_mask" db:"given_mask" also:"subnet_mask" example:"255.255.255.0"`
 	} `json:"v4" db:"v4_"`
 	V6 struct {
 		Address *string `json:"address" db:"address" also:"v6_address" doc:"an address or a prefix" example:"2001:db8:1::/64"`
@@ -101,7 +101,7 @@ func (b *ipEntityBody) Validate(wrong *fault.Fields) {
 	if b.V4.Address == nil && b.V6.Address == nil {
 		wrong.Add("/v4/address", "required", "is required, or v6/address is")
 	} else if b.Nickname != nil && *b.Nickname == b.fullIP() {
-		b.Nickname = nil // a name that was read comes back: it is no nickname
+		b.Nickname = nil // a name that was read comes back: it is no nickname. (An edit's SQL knows the old one, too.)
 	}
 	if o := b.Owner; o.ID == nil && (o.Name != nil || o.Server.ID != nil || o.Server.Name != nil) {
 		wrong.Add("/owner/id", "required", "is required where another member of owner is set")
@@ -119,7 +119,7 @@ func (s *Service) ipEntities() []rest.Route {
 		Guard: principal.NetworkEntities, Table: "ip_entity", View: "ip_entity_view",
 		By: rest.By{Search: searchEntities, Sorts: []string{"name"}, Filters: map[string]string{
 			"billing_id": "billing_id", "group_id": "group_id", "owner": "owner_id", "server_id": "owner_server_id", "vlan": "vlan"}},
-		Insert: insertEntity, Update: updateEntity,
+		Lock: lockScopes, Insert: insertEntity, Update: updateEntity,
 	}.Routes()
 }
 
@@ -150,7 +150,7 @@ const insertEntitySQL = `
 	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) RETURNING id`
 
 const updateEntitySQL = `
-	UPDATE ip_entity SET version = version + 1, group_id = $2, nickname = $3, billing_id = $4, vlan = $5,
+	UPDATE ip_entity SET version = version + 1, group_id = $2, nickname = nullif($3, full_ip), billing_id = $4, vlan = $5,
 		v4_first = $6, v4_last = $7, v4_bits = $8, v4_mask = $9, v4_router = $10,
 		v6_first = $11, v6_last = $12, v6_bits = $13, v6_router = $14
 	WHERE id = $1`
@@ -159,13 +159,16 @@ func insertEntity(ctx context.Context, tx *pg.Tx, b *ipEntityBody) (id int64, er
 	err = b.place(ctx, tx, 0, func() error {
 		return tx.QueryRow(ctx, insertEntitySQL, b.columns()...).Scan(&id)
 	})
-	if err != nil {
-		return 0, err
+	if err != nil || b.Owner.ID == nil {
+		return id, err
 	}
 	return id, b.assign(ctx, tx, id)
 }
 
 func updateEntity(ctx context.Context, tx *pg.Tx, id int64, b *ipEntityBody) error {
+	if err := lockScopes(ctx, tx, b); err != nil {
+		return err
+	}
 	err := b.place(ctx, tx, id, func() error {
 		_, err := tx.Exec(ctx, updateEntitySQL, append([]any{id}, b.columns()...)...)
 		return err
@@ -216,45 +219,41 @@ func (b *ipEntityBody) assign(ctx context.Context, tx *pg.Tx, id int64) error {
 }
 
 // place runs write, which puts the entity (0: a new one) where its addresses lie. That nothing else lies there is
-// decided by the exclusion constraints. Transactions that write into one scope go one after the other: without
-// that, simultaneous overlapping writes wait for each other in a circle.
+// decided by the exclusion constraints.
 func (b *ipEntityBody) place(ctx context.Context, tx *pg.Tx, id int64, write func() error) error {
-	scopes, err := b.scopes(ctx, tx)
+	refused := tx.Savepoint(ctx, write)
+	if !pg.Overlaps(refused) {
+		return refused
+	}
+	inTheWay, err := b.inTheWay(ctx, tx, id)
 	if err != nil {
-		return err
+		return errors.Join(refused, err)
 	}
-	for _, scope := range scopes {
-		if err := tx.Lock(ctx, "address space", scope); err != nil {
-			return err
-		}
-	}
-	err = tx.Savepoint(ctx, write)
-	if !pg.Overlaps(err) {
-		return err
-	}
-	inTheWay, findErr := b.inTheWay(ctx, tx, id)
-	if findErr != nil {
-		return errors.Join(err, findErr)
+	if inTheWay == nil { // it has just been deleted
+		return refused
 	}
 	return inTheWay
 }
 
-// scopes are those that the addresses lie in, in ascending order: 0 is the world, a group's id is its private space.
-func (b *ipEntityBody) scopes(ctx context.Context, tx *pg.Tx) ([]int64, error) {
-	var four, six *int64
-	err := tx.QueryRow(ctx, "SELECT v4_scope($1, $2, $5), v6_scope($3, $4, $5)",
-		b.v4.First, b.v4.Last, b.v6.First, b.v6.Last, b.Group).Scan(&four, &six)
-	if err != nil {
-		return nil, fmt.Errorf("find the address scopes: %w", err)
-	}
+// lockScopes lets transactions that write into one scope go one after the other. Without that, simultaneous
+// overlapping writes wait for each other in a circle.
+func lockScopes(ctx context.Context, tx *pg.Tx, rows ...*ipEntityBody) error {
 	var scopes []int64
-	for _, scope := range []*int64{four, six} {
-		if scope != nil {
-			scopes = append(scopes, *scope)
+	for _, b := range rows {
+		if b.v4.First != nil {
+			scopes = append(scopes, v4.scope(*b.v4.First, int64(b.Group)))
+		}
+		if b.v6.First != nil {
+			scopes = append(scopes, v6.scope(*b.v6.First, int64(b.Group)))
 		}
 	}
 	slices.Sort(scopes)
-	return slices.Compact(scopes), nil
+	for _, scope := range slices.Compact(scopes) {
+		if err := tx.Lock(ctx, "address space", scope); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // inTheWay names the entities that lie where this one was to lie, one a family.

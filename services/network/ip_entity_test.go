@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -138,6 +139,20 @@ func TestIPEntityEdit(t *testing.T) {
 		t.Fatalf("%+v", e)
 	}
 	c.Do("PATCH", "/entity/1", `{"group": 2}`).WantErrors("/v4/address", "overlaps")
+	read := c.Do("GET", "/entity/1", nil).Want(200).Text // and written back, to another address
+	if e := edit(strings.ReplaceAll(strings.ReplaceAll(read, `"address":"10.0.0.7"`, `"address":"10.0.0.6"`), `"name":"10.0.0.7"`, `"name":"10.0.0.7","nickname":"10.0.0.7"`)); e.Name != "10.0.0.6" {
+		t.Fatalf("%+v", e)
+	}
+	edit(`{"address": "10.0.1.0/28"}`)
+	if e := edit(`{"address": "10.0.1.0/29"}`); e.FullIP != "10.0.1.0/29" || *e.SubnetMask != "255.255.255.248" {
+		t.Fatalf("%+v", e)
+	}
+	if e := edit(`{"address": null, "v6_address": "fd00::/64"}`); e.FullIP != "fd00::/64" || e.V4 != nil {
+		t.Fatalf("%+v", e)
+	}
+	if e := edit(`{"v6": null, "address": "10.0.0.7"}`); e.FullIP != "10.0.0.7" {
+		t.Fatalf("%+v", e)
+	}
 	c.Do("PATCH", "/entity/1", `{"address": null}`).WantErrors("/v4/address", "required")
 	if e := edit(`{"group": {"id": 2, "name": "names are not read"}, "address": "10.0.0.8"}`); e.Group != (rest.Ref{ID: 2, Name: "Bern"}) {
 		t.Fatalf("%+v", e)

@@ -66,6 +66,21 @@ func TestIdempotency(t *testing.T) {
 	}
 }
 
+// Who may not make a key any more is not given the answer of a time when he might.
+func TestReplayAfterRevocation(t *testing.T) {
+	t.Parallel()
+	_, c := producttest.Start(t)
+	other, _ := newAdmin(t, c, "other", `{}`)
+	id, eve := newAdmin(t, c, "eve", usersAdmins)
+	body := map[string]any{"name": "x", "owner": map[string]any{"url": path("/admin/%d", other)}}
+	first := eve.Do("POST", "/auth/key", body, idempotencyKey, "a").Want(200)
+	if again := eve.Do("POST", "/auth/key", body, idempotencyKey, "a").Want(200); again.Text != first.Text {
+		t.Errorf("%s, then %s", first.Text, again.Text)
+	}
+	c.Do("PATCH", path("/admin/%d/permission", id), `{"users": null}`).Want(200)
+	eve.Do("POST", "/auth/key", body, idempotencyKey, "a").Want(403)
+}
+
 // Twins at the same time make one item, and all get its answer.
 func TestTwins(t *testing.T) {
 	t.Parallel()

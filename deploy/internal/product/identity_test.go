@@ -50,6 +50,7 @@ func TestAdmin(t *testing.T) {
 	if edited.ReceiveCopies || edited.Email != "Anna@example.com" || stored() != before {
 		t.Fatalf("edited %+v", edited)
 	}
+	c.Do("PATCH", path("/admin/%d", anna.ID), `{"username": ""}`).WantErrors("/username", "required")
 	c.Do("PATCH", path("/admin/%d", anna.ID), `{"password": "another long walk"}`).Want(200)
 	if stored() == before {
 		t.Fatal("the password did not change")
@@ -144,6 +145,35 @@ func TestLastAdmin(t *testing.T) {
 	}
 }
 
+// Accounts and their keys change at the same time, without anybody waiting in a circle.
+func TestAccountsChangeAtOnce(t *testing.T) {
+	t.Parallel()
+	p, c := producttest.Start(t)
+	id, _ := newAdmin(t, c, "busy", `{}`)
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 10 {
+				c.Do("PATCH", path("/admin/%d", id), `{"receive_copies": true}`).Want(200)
+				c.Do("PATCH", path("/admin/%d/permission", id), `{"system": {"logs": {"read": true}}}`).Want(200)
+			}
+		})
+		all.Go(func() {
+			for range 10 {
+				key := c.Do("POST", "/auth/key", map[string]any{"name": "x", "owner": map[string]any{"url": path("/admin/%d", id)}}).Want(200).ID()
+				c.Do("PATCH", path("/auth/key/%d", key), map[string]any{"name": "y", "owner": map[string]any{"url": "/admin/1"}}).Want(200)
+				c.Do("DELETE", path("/auth/key/%d", key), nil).Want(200)
+			}
+		})
+	}
+	all.Wait()
+	var deadlocks int
+	err := p.Databases[identity.Name].QueryRow(t.Context(), "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()").Scan(&deadlocks)
+	if err != nil || deadlocks > 0 {
+		t.Errorf("%d deadlocks, %v", deadlocks, err)
+	}
+}
+
 func TestAPIKey(t *testing.T) {
 	t.Parallel()
 	p, c := producttest.Start(t)
@@ -197,6 +227,11 @@ func TestImportedKey(t *testing.T) {
 	}
 	time.Sleep(100 * time.Millisecond)
 	c.With(value).Do("GET", "/auth/key/current", nil).Want(200)
+
+	_, few := newAdmin(t, c, "few", `{}`)
+	few.Do("POST", "/auth/key", map[string]any{"name": "x", "key": value + "x"}).Want(403)
+	mine := testkit.Decode[identity.APIKey](few.Do("GET", "/auth/key/current", nil)).ID
+	few.Do("PATCH", path("/auth/key/%d", mine), map[string]any{"name": "x", "key": value + "x"}).Want(403)
 
 	const next = "a-key-that-another-panel-made-0002"
 	c.With(next).Do("GET", "/auth/key/current", nil).Want(401)

@@ -4,7 +4,7 @@
 CREATE TABLE admin (
 	id             bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
 	version        bigint NOT NULL DEFAULT 1,
-	username       text NOT NULL,
+	username       text NOT NULL CHECK (username <> ''),
 	email          text, -- only the first admin may have none
 	password_hash  text, -- PHC string; NULL: no login by password
 	receive_copies boolean NOT NULL DEFAULT false,
