@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/gateway"
 	"github.com/ironplane/ironplane/pkg/testkit"
@@ -17,11 +19,17 @@ var Unlimited = gateway.Config{KeyRate: 1_000_000, KeyBurst: 1_000_000, AddressR
 // Start runs the product on a database and a Redis of the test's own. The client has the first admin's key.
 func Start(t testing.TB) (*product.Product, *testkit.Client) {
 	t.Helper()
+	return StartOn(t, testkit.Redis(t))
+}
+
+// StartOn is Start with a Redis that is given.
+func StartOn(t testing.TB, client redis.UniversalClient) (*product.Product, *testkit.Client) {
+	t.Helper()
 	services := make([]testkit.Service, len(product.Services))
 	for i, s := range product.Services {
 		services[i] = testkit.Service{Name: s.Name, Migrations: s.Migrations}
 	}
-	p, err := product.Open(t.Context(), testkit.Databases(t, services...), testkit.Redis(t), Unlimited, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	p, err := product.Open(t.Context(), testkit.Databases(t, services...), client, Unlimited, slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})))
 	if err != nil {
 		t.Fatal(err)
 	}

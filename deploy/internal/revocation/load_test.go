@@ -1,0 +1,89 @@
+package revocation
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/testkit"
+)
+
+// load is connections that use a key again and again, and what came of it.
+type load struct {
+	stop     func()
+	began    time.Time
+	lastSent atomic.Int64 // when the last request was sent that was answered with 200, since began
+	good     atomic.Int64
+	refused  atomic.Int64 // 401 and 403
+	failed   atomic.Int64 // anything else
+	failure  atomic.Value
+}
+
+const connections = 32
+
+func newLoad(t *testing.T, doors []*testkit.Client, key string) *load {
+	ctx, cancel := context.WithCancel(t.Context())
+	l := &load{began: time.Now()}
+	transport := &http.Transport{MaxIdleConnsPerHost: connections}
+	var users sync.WaitGroup
+	for n := range connections {
+		users.Go(func() {
+			for ctx.Err() == nil {
+				l.use(ctx, transport, doors[n%len(doors)].URL+"/port-speed", key)
+				time.Sleep(2 * time.Millisecond)
+			}
+		})
+	}
+	l.stop = sync.OnceFunc(func() {
+		cancel()
+		users.Wait()
+		transport.CloseIdleConnections()
+	})
+	t.Cleanup(l.stop)
+	return l
+}
+
+func (l *load) use(ctx context.Context, transport http.RoundTripper, url, key string) {
+	r, err := http.NewRequestWithContext(ctx, "GET", url, http.NoBody)
+	if err != nil {
+		panic(err)
+	}
+	r.Header.Set("X-Api-Key", key)
+	sent := time.Since(l.began)
+	response, err := transport.RoundTrip(r)
+	if err != nil {
+		if ctx.Err() == nil {
+			l.failed.Add(1)
+			l.failure.Store(err.Error())
+		}
+		return
+	}
+	defer response.Body.Close()
+	text, _ := io.ReadAll(response.Body)
+	switch response.StatusCode {
+	case http.StatusOK:
+		l.good.Add(1)
+		for last := l.lastSent.Load(); int64(sent) > last && !l.lastSent.CompareAndSwap(last, int64(sent)); last = l.lastSent.Load() {
+		}
+	case http.StatusUnauthorized, http.StatusForbidden:
+		l.refused.Add(1)
+	default:
+		l.failed.Add(1)
+		l.failure.Store(response.Status + " " + string(text))
+	}
+}
+
+// more waits until n more requests were answered with 200.
+func (l *load) more(t *testing.T, n int64) {
+	t.Helper()
+	n += l.good.Load()
+	for deadline := time.Now().Add(30 * time.Second); l.good.Load() < n; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("no 200 any more: %d refused, %d failed, the last with %v", l.refused.Load(), l.failed.Load(), l.failure.Load())
+		}
+	}
+}

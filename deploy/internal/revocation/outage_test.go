@@ -1,0 +1,139 @@
+package revocation
+
+import (
+	"fmt"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/pkg/principal"
+)
+
+// outage is how long something is away: longer than entries are fresh.
+func outage() time.Duration {
+	if *full {
+		return 30 * time.Second
+	}
+	return 7 * time.Second
+}
+
+// While Redis or identity is away, valid keys work, the others do not, and the limits hold: for each gateway by itself
+// where Redis is away.
+func TestOutage(t *testing.T) {
+	t.Parallel()
+	const doors = 2
+	limits := producttest.Unlimited
+	limits.KeyRate, limits.KeyBurst = 50, 100
+	for _, c := range []struct {
+		name       string
+		factor     int // by how many times the limit may be more than it is
+		begin, end func(*stand)
+	}{
+		{"Redis", doors, func(s *stand) { s.services.cut(); s.gateways.cut() }, func(s *stand) { s.services.mend(); s.gateways.mend() }},
+		{"Redis, silently", doors, func(s *stand) { s.services.stall(); s.gateways.stall() }, func(s *stand) { s.services.heal(); s.gateways.heal() }},
+		{"identity", 1, func(s *stand) { s.identity.away.Store(true) }, func(s *stand) { s.identity.away.Store(false) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := newStand(t, doors, limits)
+			u := newUse(s)
+			admin, greedy := s.user("greedy")
+			gone := s.key(admin)
+			for range 5 {
+				u.valid = append(u.valid, s.key(admin).Key)
+			}
+			s.admin.Do("DELETE", fmt.Sprintf("/auth/key/%d", gone.ID), nil).Want(200)
+			u.greedy, u.gone = greedy.Key, gone.Key
+			for _, key := range append(u.valid, u.greedy) {
+				s.doors[0].With(key).Do("GET", "/port-speed", nil).Want(200)
+			}
+			began := time.Now()
+			stop := u.start()
+			time.Sleep(time.Second)
+			c.begin(s)
+			time.Sleep(outage())
+			c.end(s)
+			time.Sleep(2 * time.Second)
+			stop()
+			took := time.Since(began)
+
+			most := c.factor*int(float64(limits.KeyBurst)+took.Seconds()*float64(limits.KeyRate)) + 1
+			t.Logf("away for %v of %v: %d requests with valid keys, %d with others; a greedy key made %d requests, at most %d may be",
+				outage(), took.Round(time.Millisecond), u.good.Load(), u.refused.Load(), u.greedyGood.Load(), most)
+			if n := int(u.greedyGood.Load()); n > most || n < most/c.factor/2 {
+				t.Errorf("a greedy key made %d requests; at most %d may be", n, most)
+			}
+			if u.good.Load() == 0 || u.refused.Load() == 0 {
+				t.Error("nobody used it")
+			}
+		})
+	}
+}
+
+// use is what goes on while something is away.
+type use struct {
+	*stand
+	valid        []string
+	greedy, gone string
+
+	good, refused, greedyGood atomic.Int64
+}
+
+func newUse(s *stand) *use { return &use{stand: s} }
+
+// start has each valid key used less than it may be, one more than it may be, and keys that are not valid.
+func (u *use) start() (stop func()) {
+	end := make(chan struct{})
+	var users sync.WaitGroup
+	every := func(d time.Duration, use func(door int)) {
+		for door := range u.doors {
+			users.Go(func() {
+				for {
+					select {
+					case <-end:
+						return
+					case <-time.After(d):
+						use(door)
+					}
+				}
+			})
+		}
+	}
+	for _, key := range u.valid {
+		every(100*time.Millisecond, func(door int) {
+			if answer := u.doors[door].With(key).Do("GET", "/port-speed", nil); answer.Status != http.StatusOK {
+				u.t.Errorf("a valid key got %d: %s", answer.Status, answer.Text)
+			}
+			u.good.Add(1)
+		})
+	}
+	for range 4 {
+		every(5*time.Millisecond, func(door int) {
+			switch answer := u.doors[door].With(u.greedy).Do("GET", "/port-speed", nil); answer.Status {
+			case http.StatusOK:
+				u.greedyGood.Add(1)
+			case http.StatusTooManyRequests:
+			default:
+				u.t.Errorf("a valid key got %d: %s", answer.Status, answer.Text)
+			}
+		})
+	}
+	every(100*time.Millisecond, func(door int) {
+		unknown := principal.NewKey().Reveal()
+		for key, may := range map[string][2]int{
+			"x":                {401, 401},
+			unknown[:51] + "!": {401, 401},
+			unknown:            {401, 503}, // 503 where nobody can tell
+			u.gone:             {401, 503},
+		} {
+			if answer := u.doors[door].With(key).Do("GET", "/port-speed", nil); answer.Status != may[0] && answer.Status != may[1] {
+				u.t.Errorf("an invalid key got %d: %s", answer.Status, answer.Text)
+			}
+			u.refused.Add(1)
+		}
+	})
+	return func() { close(end); users.Wait() }
+}

@@ -1,0 +1,136 @@
+// Package revocation shows that a key that is revoked does not work any more, whatever else is going wrong.
+package revocation
+
+import (
+	"flag"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/services/identity"
+)
+
+var full = flag.Bool("full", false, "every way of revoking with every fault, and longer outages")
+
+// promise is how long after the answer a revoked key may still work.
+const promise = 100 * time.Millisecond
+
+type fault struct {
+	name  string
+	doors int
+	fills bool // entries are always just being filled, and else are as young as can be when it begins
+	begin func(*stand)
+	end   func(*stand)
+}
+
+func nothing(*stand) {}
+
+var faults = []fault{
+	{"healthy", 1, false, nothing, nothing},
+	{"two gateways", 2, true, nothing, nothing},
+	{"the services' link cut", 1, false, func(s *stand) { s.services.cut() }, func(s *stand) { s.services.mend() }},
+	{"the services' link stalled", 1, false, func(s *stand) { s.services.stall() }, func(s *stand) { s.services.heal() }},
+	{"the services' link too slow", 2, false, func(s *stand) { s.services.slow(2 * time.Second) }, func(s *stand) { s.services.heal() }},
+	{"the gateway's link cut", 1, true, func(s *stand) { s.gateways.cut() }, func(s *stand) { s.gateways.mend() }},
+	{"the gateway's link stalled", 1, true, func(s *stand) { s.gateways.stall() }, func(s *stand) { s.gateways.heal() }},
+	{"the gateway's link slow", 1, true, func(s *stand) { s.gateways.slow(60 * time.Millisecond) }, func(s *stand) { s.gateways.heal() }},
+	{"both links cut", 2, false, func(s *stand) { s.services.cut(); s.gateways.cut() }, func(s *stand) { s.services.mend(); s.gateways.mend() }},
+	{"fills held up before they read", 2, true, func(s *stand) { s.identity.question.Store(int64(300 * time.Millisecond)) }, nothing},
+	{"fills held up before they land", 2, true, func(s *stand) { s.services.slow(50 * time.Millisecond) }, nothing},
+	{"fills held up before they answer", 2, true, func(s *stand) { s.identity.answer.Store(int64(300 * time.Millisecond)) }, nothing},
+}
+
+// ways are how a key ends. Each answers when that was said, and how long it took to say so.
+var ways = []struct {
+	name   string
+	revoke func(s *stand, admin int64, key identity.ShownKey) time.Time
+}{
+	{"key deleted", func(s *stand, _ int64, key identity.ShownKey) time.Time {
+		s.admin.Do("DELETE", fmt.Sprintf("/auth/key/%d", key.ID), nil).Want(200)
+		return time.Now()
+	}},
+	{"owner deleted", func(s *stand, admin int64, _ identity.ShownKey) time.Time {
+		s.admin.Do("DELETE", fmt.Sprintf("/admin/%d", admin), nil).Want(200)
+		return time.Now()
+	}},
+	{"permission lost", func(s *stand, admin int64, _ identity.ShownKey) time.Time {
+		s.admin.Do("PATCH", fmt.Sprintf("/admin/%d/permission", admin), `{"network": {"switches": {"read": false}}}`).Want(200)
+		return time.Now()
+	}},
+	{"key expires", func(s *stand, _ int64, key identity.ShownKey) time.Time {
+		end := time.Now().Add(2 * time.Second).Truncate(time.Second)
+		s.admin.Do("PATCH", fmt.Sprintf("/auth/key/%d", key.ID), map[string]any{"name": "brief",
+			"expires_at": map[string]any{"unix": end.Unix(), "iso_8601": end.UTC().Format(time.RFC3339)}}).Want(200)
+		answered := time.Now()
+		time.Sleep(time.Until(end))
+		if answered.After(end) {
+			return answered
+		}
+		return answered.Add(end.Sub(answered)) // with the monotonic clock
+	}},
+}
+
+func TestRevocation(t *testing.T) {
+	t.Parallel()
+	for i, way := range ways {
+		for _, fault := range faults {
+			if !*full && i > 0 && fault.name != "healthy" {
+				continue
+			}
+			t.Run(way.name+", "+fault.name, func(t *testing.T) {
+				t.Parallel()
+				s := newStand(t, fault.doors, producttest.Unlimited)
+				admin, key := s.user("user")
+				l := newLoad(t, s.doors, key.Key)
+				l.more(t, connections)
+				stop := func() {}
+				if fault.fills {
+					stop = s.forget()
+				} else {
+					s.redis.FlushDB(t.Context())
+					l.more(t, connections)
+				}
+				fault.begin(s)
+				l.more(t, connections)
+
+				asked := time.Now()
+				said := way.revoke(s, admin, key)
+				took := time.Since(asked)
+				time.Sleep(time.Until(said.Add(time.Second)))
+				fault.end(s) // what was held up arrives
+				time.Sleep(time.Second)
+				stop()
+				time.Sleep(200 * time.Millisecond)
+				l.stop()
+
+				last := l.began.Add(time.Duration(l.lastSent.Load())).Sub(said)
+				t.Logf("answered after %v; the last request that was let in was sent %v after that; %d were let in, %d refused, %d failed",
+					took.Round(time.Millisecond), last.Round(time.Millisecond), l.good.Load(), l.refused.Load(), l.failed.Load())
+				if last > promise {
+					t.Errorf("a request that was sent %v after the answer was let in", last)
+				}
+				if l.refused.Load() == 0 || l.failed.Load() > 0 {
+					t.Errorf("%d refused; %d failed, the last with %v", l.refused.Load(), l.failed.Load(), l.failure.Load())
+				}
+			})
+		}
+	}
+}
+
+// forget empties Redis again and again, so that entries are always just being filled.
+func (s *stand) forget() (stop func()) {
+	end, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-end:
+				return
+			case <-time.After(40 * time.Millisecond):
+				s.redis.FlushDB(s.t.Context())
+			}
+		}
+	}()
+	return func() { close(end); <-ended }
+}

@@ -1,0 +1,159 @@
+package revocation
+
+import (
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/Shopify/toxiproxy/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/rs/zerolog"
+
+	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/gateway"
+	"github.com/ironplane/ironplane/pkg/cache"
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/services/identity"
+)
+
+func TestMain(m *testing.M) { testkit.Main(m) }
+
+// stand is the product with links to Redis that can be cut, stalled and slowed: one of the services and one of the
+// gateways under test.
+type stand struct {
+	t        *testing.T
+	product  *product.Product
+	admin    *testkit.Client
+	redis    *redis.Client // past the links
+	services *link
+	gateways *link
+	identity *slow
+	doors    []*testkit.Client
+}
+
+func newStand(t *testing.T, doors int, limits gateway.Config) *stand {
+	t.Helper()
+	s := &stand{t: t, redis: testkit.Redis(t).(*redis.Client)}
+	s.services, s.gateways = newLink(t, s.redis), newLink(t, s.redis)
+	s.product, s.admin = producttest.StartOn(t, s.services.client)
+	s.identity = &slow{Handler: s.product.Services[identity.Name]}
+	upstreams := map[string]http.Handler{}
+	for name, service := range s.product.Services {
+		upstreams[name] = service
+	}
+	upstreams[identity.Name] = s.identity
+	for range doors {
+		g, err := gateway.New(limits, upstreams, s.gateways.client, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.doors = append(s.doors, testkit.NewClient(t, g))
+	}
+	return s
+}
+
+// user makes an admin who may read port speeds, and a key.
+func (s *stand) user(name string) (id int64, key identity.ShownKey) {
+	s.t.Helper()
+	id = s.admin.Do("POST", "/admin", map[string]any{"username": name, "email": name + "@example.com", "password": ""}).Want(200).ID()
+	s.admin.Do("PATCH", fmt.Sprintf("/admin/%d/permission", id), `{"network": {"switches": {"read": true}}}`).Want(200)
+	return id, s.key(id)
+}
+
+func (s *stand) key(admin int64) identity.ShownKey {
+	s.t.Helper()
+	owner := map[string]any{"url": fmt.Sprintf("/admin/%d", admin)}
+	return testkit.Decode[identity.ShownKey](s.admin.Do("POST", "/auth/key", map[string]any{"name": "test", "owner": owner}).Want(200))
+}
+
+// link is a way to Redis.
+type link struct {
+	t      *testing.T
+	proxy  *toxiproxy.Proxy
+	client *redis.Client
+}
+
+func newLink(t *testing.T, to *redis.Client) *link {
+	t.Helper()
+	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
+	l := &link{t: t, proxy: toxiproxy.NewProxy(server, "redis", "127.0.0.1:0", to.Options().Addr)}
+	if err := l.proxy.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.proxy.Stop)
+	u := url.URL{Scheme: "redis", User: url.UserPassword("", to.Options().Password), Host: l.proxy.Listen}
+	client, err := cache.Open(secret.New(u.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	l.client = client
+	return l
+}
+
+func (l *link) cut() { l.proxy.Stop() }
+
+func (l *link) mend() {
+	if err := l.proxy.Start(); err != nil {
+		l.t.Error(err)
+	}
+}
+
+// stall keeps the connections, but nothing gets through any more.
+func (l *link) stall() { l.spoil("timeout", `"timeout": 0`) }
+
+// slow lets everything through later.
+func (l *link) slow(by time.Duration) {
+	l.spoil("latency", fmt.Sprintf(`"latency": %d`, by.Milliseconds()))
+}
+
+func (l *link) spoil(toxic, attributes string) {
+	for _, stream := range []string{"upstream", "downstream"} {
+		if _, err := l.proxy.Toxics.AddToxicJson(strings.NewReader(fmt.Sprintf(`{"type": %q, "stream": %q, "attributes": {%s}}`, toxic, stream, attributes))); err != nil {
+			l.t.Error(err)
+		}
+	}
+}
+
+func (l *link) heal() { l.proxy.Toxics.ResetToxics(l.t.Context()) }
+
+// slow is identity, for which questions, answers or both take a while, or which is away.
+type slow struct {
+	http.Handler
+	question, answer atomic.Int64 // at most, in ns
+	away             atomic.Bool
+	asked            atomic.Int64
+}
+
+func (s *slow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !strings.HasPrefix(r.URL.Path, "/internal/") {
+		s.Handler.ServeHTTP(w, r)
+		return
+	}
+	s.asked.Add(1)
+	if s.away.Load() {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	dawdle(&s.question)
+	answer := httptest.NewRecorder()
+	s.Handler.ServeHTTP(answer, r)
+	dawdle(&s.answer)
+	w.WriteHeader(answer.Code)
+	_, _ = w.Write(answer.Body.Bytes())
+}
+
+func dawdle(most *atomic.Int64) {
+	if n := most.Load(); n > 0 {
+		time.Sleep(time.Duration(rand.Int64N(n)))
+	}
+}

@@ -1,0 +1,64 @@
+package revocation
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/services/identity"
+)
+
+// A hundred thousand wrong keys reach neither Postgres nor Redis, and leave nothing in memory.
+func TestWrongKeys(t *testing.T) {
+	t.Parallel()
+	s := newStand(t, 0, producttest.Unlimited)
+	const attempts = 100_000
+	ask := func() int {
+		r := httptest.NewRequest("GET", "/port-speed", http.NoBody)
+		r.Header.Set("X-Api-Key", principal.NewKey().Reveal()[:51]+"!")
+		w := httptest.NewRecorder()
+		s.product.Gateway.ServeHTTP(w, r)
+		return w.Code
+	}
+	for range 1000 {
+		ask()
+	}
+	queries, entries, memory := s.queries(), s.redis.DBSize(t.Context()).Val(), heap()
+	for range attempts {
+		if status := ask(); status != http.StatusUnauthorized {
+			t.Fatalf("a wrong key got %d", status)
+		}
+	}
+	if grown := heap() - memory; grown > 16<<20 {
+		t.Errorf("memory grew by %d bytes", grown)
+	}
+	if n := s.redis.DBSize(t.Context()).Val(); n > entries+1 { // the count of the address
+		t.Errorf("Redis had %d keys and has %d", entries, n)
+	}
+	if n := s.queries() - queries; n > 100 { // the statistics' own, and Postgres' housekeeping
+		t.Errorf("%d transactions in Postgres", n)
+	}
+}
+
+// queries is how many transactions Postgres has seen in the test's database.
+func (s *stand) queries() (n int64) {
+	s.t.Helper()
+	time.Sleep(1500 * time.Millisecond) // connections report once a second, when they are used
+	err := s.product.Databases[identity.Name].QueryRow(s.t.Context(),
+		"SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()").Scan(&n)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return n
+}
+
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}

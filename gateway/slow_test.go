@@ -1,0 +1,93 @@
+package gateway
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/process"
+)
+
+// reader is a service that reads what it gets.
+type reader struct{}
+
+func (reader) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if _, err := io.Copy(io.Discard, r.Body); err != nil {
+		w.WriteHeader(http.StatusBadRequest)
+	}
+}
+
+// Callers who keep a connection without using it are cut off.
+func TestSlowCallers(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t, unlimited)
+	d.gateway.upstreams["network"] = reader{}
+	key := d.identity.issue(1)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- process.Serve(ctx, listener, d.gateway, slog.New(slog.DiscardHandler)) }()
+	t.Cleanup(func() {
+		stop()
+		<-served
+	})
+	post := "POST /port-speed HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n"
+	for _, c := range []struct {
+		name, sent, dribble string
+		answer              string // its first line, empty: none
+		within              time.Duration
+	}{
+		{"a header that does not end", "GET / HTTP/1.1\r\nHost: x\r\n", "X-Y: z\r\n", "", 15 * time.Second},
+		{"a header that is too large", "GET / HTTP/1.1\r\nHost: x\r\nX-Y: " + strings.Repeat("z", 64<<10) + "\r\n\r\n", "", "HTTP/1.1 431", 5 * time.Second},
+		{"a body that stops", post + "X-Api-Key: " + key + "\r\n\r\n{", "", "HTTP/1.1 400", 40 * time.Second},
+		{"a body that stops, of a stranger", post + "X-Api-Key: wrong\r\n\r\n{", "", "HTTP/1.1 401", 40 * time.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			conn, err := net.Dial("tcp", listener.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			began := time.Now()
+			if err := conn.SetDeadline(began.Add(c.within)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := fmt.Fprint(conn, c.sent); err != nil {
+				t.Fatal(err)
+			}
+			done := make(chan struct{})
+			defer func() { <-done }()
+			go func() {
+				defer close(done)
+				for c.dribble != "" {
+					if _, err := fmt.Fprint(conn, c.dribble); err != nil {
+						return
+					}
+					time.Sleep(500 * time.Millisecond)
+				}
+			}()
+			in := bufio.NewReader(conn)
+			line, err := in.ReadString('\n')
+			if !strings.HasPrefix(line, c.answer) || c.answer == "" && line != "" && !strings.HasPrefix(line, "HTTP/1.1 408") {
+				t.Errorf("answered %q, %v", line, err)
+			}
+			if _, err := io.Copy(io.Discard, in); err != nil {
+				if timeout, ok := err.(net.Error); ok && timeout.Timeout() {
+					t.Errorf("the connection stands after %v", time.Since(began))
+				}
+			}
+			t.Logf("%q and cut after %v", strings.TrimSpace(line), time.Since(began).Round(100*time.Millisecond))
+		})
+	}
+}
