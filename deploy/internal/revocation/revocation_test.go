@@ -2,12 +2,15 @@
 package revocation
 
 import (
+	"encoding/hex"
 	"flag"
 	"fmt"
 	"testing"
 	"time"
 
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/principal/entry"
 	"github.com/ironplane/ironplane/services/identity"
 )
 
@@ -36,9 +39,9 @@ var faults = []fault{
 	{"the gateway's link stalled", 1, true, func(s *stand) { s.gateways.stall() }, func(s *stand) { s.gateways.heal() }},
 	{"the gateway's link slow", 1, true, func(s *stand) { s.gateways.slow(60 * time.Millisecond) }, func(s *stand) { s.gateways.heal() }},
 	{"both links cut", 2, false, func(s *stand) { s.services.cut(); s.gateways.cut() }, func(s *stand) { s.services.mend(); s.gateways.mend() }},
-	{"fills held up before they read", 2, true, func(s *stand) { s.identity.question.Store(int64(300 * time.Millisecond)) }, nothing},
+	{"fills held up before they read", 2, true, func(s *stand) { s.identity.question.Store(int64(600 * time.Millisecond)) }, nothing},
 	{"fills held up before they land", 2, true, func(s *stand) { s.services.slow(50 * time.Millisecond) }, nothing},
-	{"fills held up before they answer", 2, true, func(s *stand) { s.identity.answer.Store(int64(300 * time.Millisecond)) }, nothing},
+	{"fills held up before they answer", 2, true, func(s *stand) { s.identity.answer.Store(int64(600 * time.Millisecond)) }, nothing},
 }
 
 // ways are how a key ends. Each answers when that was said, and how long it took to say so.
@@ -88,8 +91,7 @@ func TestRevocation(t *testing.T) {
 				if fault.fills {
 					stop = s.forget()
 				} else {
-					s.redis.FlushDB(t.Context())
-					l.more(t, connections)
+					s.refill(key)
 				}
 				fault.begin(s)
 				l.more(t, connections)
@@ -116,6 +118,19 @@ func TestRevocation(t *testing.T) {
 			})
 		}
 	}
+}
+
+// refill sees to it that the entries of a key in use are as young as can be.
+func (s *stand) refill(key identity.ShownKey) {
+	s.t.Helper()
+	hash := principal.KeyHash(key.Key)
+	s.redis.FlushDB(s.t.Context())
+	for deadline := time.Now().Add(10 * time.Second); !s.redis.HExists(s.t.Context(), "entry:"+entry.KeyName(hex.EncodeToString(hash[:])), "body").Val(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			s.t.Fatal("nobody fills the key's entry")
+		}
+	}
+	time.Sleep(20 * time.Millisecond) // and its owner's
 }
 
 // forget empties Redis again and again, so that entries are always just being filled.

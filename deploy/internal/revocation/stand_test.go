@@ -111,9 +111,9 @@ func (l *link) mend() {
 // stall keeps the connections, but nothing gets through any more.
 func (l *link) stall() { l.spoil("timeout", `"timeout": 0`) }
 
-// slow lets everything through later.
+// slow lets everything through later, and not in the order of other connections.
 func (l *link) slow(by time.Duration) {
-	l.spoil("latency", fmt.Sprintf(`"latency": %d`, by.Milliseconds()))
+	l.spoil("latency", fmt.Sprintf(`"latency": %d, "jitter": %d`, by.Milliseconds(), by.Milliseconds()*2/3))
 }
 
 func (l *link) spoil(toxic, attributes string) {
@@ -129,7 +129,7 @@ func (l *link) heal() { l.proxy.Toxics.ResetToxics(l.t.Context()) }
 // slow is identity, for which questions, answers or both take a while, or which is away.
 type slow struct {
 	http.Handler
-	question, answer atomic.Int64 // at most, in ns
+	question, answer atomic.Int64 // at most, in ns; at least half of that
 	away             atomic.Bool
 	asked            atomic.Int64
 }
@@ -154,6 +154,6 @@ func (s *slow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func dawdle(most *atomic.Int64) {
 	if n := most.Load(); n > 0 {
-		time.Sleep(time.Duration(rand.Int64N(n)))
+		time.Sleep(time.Duration(n/2 + rand.Int64N(n/2)))
 	}
 }
