@@ -31,15 +31,15 @@ func (s *space) next(r *rand.Rand, group int) subnet {
 	take := func(counter *uint32) uint32 { *counter++; return *counter - 1 }
 	kind := r.IntN(100)
 	switch {
-	case kind < 55:
+	case kind < 58:
 		n.v4 = v4At(0x17000000, take(&s.public4)) // from 23.0.0.0 on
-	case kind < 88:
+	case kind < 92:
 		n.v4 = v4At(0x0a000000, take(&s.private4[group])) // from 10.0.0.0 on
 	}
-	switch { // all that have no v4, and some that do
-	case kind >= 45 && kind < 55, kind >= 88 && kind < 97:
+	switch {
+	case kind >= 54 && kind < 58, kind >= 92 && kind < 98:
 		n.v6 = v6At(0x2a05<<48, take(&s.public6)) // from 2a05:: on
-	case kind >= 85:
+	case kind >= 90:
 		n.v6 = v6At(0xfd00<<48, take(&s.private6[group])) // from fd00:: on
 	}
 	if r.IntN(10) < 7 {
@@ -61,7 +61,7 @@ func v6At(base uint64, subnet uint32) netip.Addr {
 	return netip.AddrFrom16(a)
 }
 
-// v4 are the columns v4_first, v4_last, v4_bits, v4_mask and v4_router of the subnet's entity in a slot.
+// v4Columns are the columns v4_first, v4_last, v4_bits, v4_mask and v4_router of the subnet's entity in a slot.
 func (n *subnet) v4Columns(r *rand.Rand, slot int) [5]any {
 	if !n.v4.IsValid() {
 		return [5]any{}
