@@ -76,24 +76,47 @@ func (c *columns) list() string {
 }
 
 // scan fills v, which is addressable, from a row of these columns.
-func (c *columns) scan(row pgx.Row, v reflect.Value) error {
-	targets := make([]any, len(c.members))
+func (c *columns) scan(row pgx.Row, v reflect.Value) error { return c.scanner(v).scan(row) }
+
+// scanner fills a value from row after row. What one row made, such as what a pointer points to, the next leaves alone.
+type scanner struct {
+	v       reflect.Value
+	members []columnMember
+	targets []any
+	spare   []reflect.Value // for the optional members: NULL is nil
+}
+
+func (c *columns) scanner(v reflect.Value) *scanner {
+	s := &scanner{v, c.members, make([]any, len(c.members)), make([]reflect.Value, len(c.members))}
 	for i, m := range c.members {
-		if m.optional {
-			targets[i] = reflect.New(reflect.PointerTo(v.Type().FieldByIndex(m.index).Type)).Interface()
-		} else {
-			targets[i] = v.FieldByIndex(m.index).Addr().Interface()
+		if !m.optional {
+			s.targets[i] = v.FieldByIndex(m.index).Addr().Interface()
+			continue
 		}
+		t := v.Type().FieldByIndex(m.index).Type
+		if t.Kind() != reflect.Pointer {
+			t = reflect.PointerTo(t)
+		}
+		spare := reflect.New(t)
+		s.targets[i], s.spare[i] = spare.Interface(), spare.Elem()
 	}
-	if err := row.Scan(targets...); err != nil {
+	return s
+}
+
+func (s *scanner) scan(row pgx.Row) error {
+	s.v.SetZero()
+	if err := row.Scan(s.targets...); err != nil {
 		return err
 	}
-	for i, m := range c.members {
-		if m.optional {
-			if found := reflect.ValueOf(targets[i]).Elem(); !found.IsNil() {
-				allocate(v, m.index).Set(found.Elem())
-			}
+	for i, spare := range s.spare {
+		if !spare.IsValid() || spare.IsNil() {
+			continue
 		}
+		member := allocate(s.v, s.members[i].index)
+		if member.Kind() != reflect.Pointer {
+			spare = spare.Elem()
+		}
+		member.Set(spare)
 	}
 	return nil
 }
