@@ -55,6 +55,12 @@ openapi: ## write docs/reference/openapi.json and policy.md from the routes
 bench: ## measure one row read by pgbench, the service, nginx in front of it, and the gateway
 	go run ./deploy/bench
 
+.PHONY: scale
+scale: ## show, on 10 million IP entities or ENTITIES=…, that pages stay few and lists fast: most of an hour
+	go test ./deploy/scale -v -count 1 -timeout 3h -entities $(ENTITIES)
+
+ENTITIES := 10000000
+
 .PHONY: setup
 setup: ## install Postgres and Redis on Debian or Ubuntu, as root
 	apt-get update

@@ -1,0 +1,32 @@
+package scale
+
+import (
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// A list whose database goes away midway does not look complete.
+func TestListCutMidway(t *testing.T) {
+	t.Parallel()
+	var role string
+	i := start(t, "", 40_000, func(_ *installation, service *pgx.ConnConfig) { role = service.User }) // more than the buffers on the way hold
+	answer := i.list(t)
+	defer answer.Body.Close()
+	begin := make([]byte, 1<<20)
+	_, err := io.ReadFull(answer.Body, begin)
+	must(t, err)
+	_, err = i.conn.Exec(t.Context(), "ALTER ROLE "+pgx.Identifier{role}.Sanitize()+" NOLOGIN")
+	must(t, err)
+	var ended int64
+	i.ask(t, "SELECT count(*) FROM (SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = $1) ended", &ended, role)
+	rest, err := io.ReadAll(answer.Body)
+	if err == nil {
+		t.Errorf("the list ended as if it were complete: %v", err)
+	}
+	if text := string(begin) + string(rest); strings.HasSuffix(strings.TrimSpace(text), "]") || ended == 0 {
+		t.Errorf("after the cut came %d bytes, which end with %q", len(rest), text[len(text)-20:])
+	}
+}

@@ -1,0 +1,159 @@
+package scale
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/deploy/internal/seed"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/network"
+)
+
+// installation is the product on a seeded Postgres of its own.
+type installation struct {
+	entities int64
+	conn     *pgx.Conn // the administrator's
+	client   *testkit.Client
+	log      *os.File
+}
+
+const startTime = time.Minute
+
+// start seeds a new folder, or, if its name is not empty, starts one that a seeded standalone left. Before the product
+// is opened, prepare is called.
+func start(t *testing.T, data string, entities int, prepare func(*installation, *pgx.ConnConfig)) *installation {
+	t.Helper()
+	seeded := data != ""
+	if !seeded {
+		var err error
+		if data, err = os.MkdirTemp("", "ironplane-scale-"); err != nil { // a test's own folder cannot be passed by Postgres' user
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = os.RemoveAll(data) })
+		must(t, os.Chmod(data, 0o711))
+	}
+	starting, cancel := context.WithTimeout(t.Context(), startTime)
+	defer cancel()
+	postgres, admin, err := product.StartPostgres(starting, data)
+	must(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), startTime)
+		defer cancel()
+		if err := postgres.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	urls, err := product.Bootstrap(starting, admin)
+	must(t, err)
+	must(t, product.Migrate(starting, urls))
+	if !seeded {
+		makeFirstAdmin(t, urls[identity.Name])
+		must(t, seed.Fill(t.Context(), urls, seed.Options{Entities: entities, Seed: 1, Progress: t.Output()}))
+	}
+	i := &installation{}
+	i.conn, err = pgx.Connect(starting, admin.Reveal())
+	must(t, err)
+	t.Cleanup(func() { _ = i.conn.Close(context.WithoutCancel(t.Context())) })
+	_, err = i.conn.Exec(starting, "SET search_path = network, ext")
+	must(t, err)
+	service, err := pgx.ParseConfig(urls[network.Name].Reveal())
+	must(t, err)
+	prepare(i, service)
+	i.ask(t, "SELECT max(id) FROM ip_entity", &i.entities)
+
+	p, err := product.Open(starting, urls, testkit.Redis(t), producttest.Unlimited, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	must(t, err)
+	t.Cleanup(p.Close)
+	key, _, err := identity.AdminKey(starting, p.Databases[identity.Name])
+	must(t, err)
+	i.client = testkit.NewClient(t, p.Gateway).With(key.Reveal())
+	i.log, err = os.Open(filepath.Join(product.PostgresFolder(data), "postgres.log"))
+	must(t, err)
+	t.Cleanup(func() { _ = i.log.Close() })
+	return i
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func makeFirstAdmin(t *testing.T, url secret.String) {
+	t.Helper()
+	db, err := pg.Open(t.Context(), url.Reveal(), 1)
+	must(t, err)
+	defer db.Close()
+	_, _, err = identity.FirstAdmin(t.Context(), db)
+	must(t, err)
+}
+
+// explain has the server log the plan, with its counts of pages, of every statement of the network service's role.
+func (i *installation) explain(t *testing.T, service *pgx.ConnConfig) {
+	t.Helper()
+	role := pgx.Identifier{service.User}.Sanitize()
+	for name, value := range map[string]string{
+		"session_preload_libraries": "auto_explain", "auto_explain.log_min_duration": "0", "auto_explain.log_format": "json",
+		"auto_explain.log_analyze": "on", "auto_explain.log_buffers": "on", "auto_explain.log_timing": "off",
+	} {
+		_, err := i.conn.Exec(t.Context(), "ALTER ROLE "+role+" SET "+name+" = '"+value+"'")
+		must(t, err)
+	}
+	t.Cleanup(func() { // the folder may go on
+		_, err := i.conn.Exec(context.WithoutCancel(t.Context()), "ALTER ROLE "+role+" RESET ALL")
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func (i *installation) ask(t *testing.T, sql string, into any, args ...any) {
+	t.Helper()
+	if err := i.conn.QueryRow(t.Context(), sql, args...).Scan(into); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+// plan is what auto_explain logs of a statement.
+type plan struct {
+	Query string `json:"Query Text"`
+	Plan  struct {
+		Hit  int64 `json:"Shared Hit Blocks"`
+		Read int64 `json:"Shared Read Blocks"`
+	}
+	text string
+}
+
+// plans are those of the statements that run while do does.
+func (i *installation) plans(t *testing.T, do func()) []plan {
+	t.Helper()
+	_, err := i.log.Seek(0, io.SeekEnd)
+	must(t, err)
+	do()
+	text, err := io.ReadAll(i.log)
+	must(t, err)
+	var found []plan
+	for _, part := range strings.Split(string(text), "  plan:\n")[1:] {
+		var raw json.RawMessage
+		must(t, json.NewDecoder(strings.NewReader(part)).Decode(&raw))
+		p := plan{text: string(raw)}
+		must(t, json.Unmarshal(raw, &p))
+		found = append(found, p)
+	}
+	return found
+}

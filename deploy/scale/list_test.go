@@ -1,0 +1,150 @@
+package scale
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+const (
+	// mostExtra is what a complete list may add to the memory of the process, whose caller is in it, too.
+	mostExtra = 32 << 20
+	listRuns  = 3
+	listTime  = 10 * time.Minute
+)
+
+// TestCompleteList lists all entities through the gateway into a file, by turns with Postgres' own COPY of them as
+// JSON, and compares the times and the sizes.
+func TestCompleteList(t *testing.T) {
+	if *entities == 0 && *data == "" {
+		t.Skip("it takes minutes: make scale")
+	}
+	i := start(t, *data, *entities, func(*installation, *pgx.ConnConfig) {})
+	folder, err := os.MkdirTemp("", "ironplane-scale-")
+	must(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	must(t, os.Chmod(folder, 0o777)) // Postgres writes here
+
+	var ratios []float64
+	for range listRuns {
+		copied := i.copyOut(t, filepath.Join(folder, "copy"))
+		listed, extra := i.listOut(t, filepath.Join(folder, "list"))
+		ratios = append(ratios, copied.Seconds()/listed.Seconds())
+		t.Logf("%d entities: COPY %v, list %v, which took %d KiB more memory", i.entities, copied, listed, extra>>10)
+		if extra > mostExtra {
+			t.Errorf("a list took %d KiB more memory", extra>>10)
+		}
+	}
+	slices.Sort(ratios)
+	t.Logf("the list is %.2f times as fast as COPY (%.2f)", ratios[listRuns/2], ratios)
+	if ratios[listRuns/2] < 1 {
+		t.Errorf("the list is slower than COPY")
+	}
+}
+
+func (i *installation) copyOut(t *testing.T, path string) time.Duration {
+	t.Helper()
+	started := time.Now()
+	_, err := i.conn.Exec(t.Context(), "COPY (SELECT row_to_json(v) FROM ip_entity_view v) TO '"+path+"'")
+	must(t, err)
+	return time.Since(started)
+}
+
+func (i *installation) listOut(t *testing.T, path string) (took time.Duration, extra uint64) {
+	t.Helper()
+	file, err := os.Create(path)
+	must(t, err)
+	defer file.Close()
+	memory := watchMemory()
+	started := time.Now()
+	answer := i.list(t)
+	defer answer.Body.Close()
+	out := bufio.NewWriterSize(file, 64<<10)
+	_, err = io.Copy(out, answer.Body)
+	must(t, err)
+	must(t, out.Flush())
+	took = time.Since(started)
+	extra = memory()
+	if items := count(t, file); items != i.entities {
+		t.Errorf("%d items", items)
+	}
+	return took, extra
+}
+
+// list asks for all entities.
+func (i *installation) list(t *testing.T) *http.Response {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, i.client.URL+"/entity", nil)
+	must(t, err)
+	request.Header.Set("Authorization", "Bearer "+i.client.Key)
+	caller := http.Client{Timeout: listTime}
+	answer, err := caller.Do(request)
+	must(t, err)
+	return answer
+}
+
+// count counts the items in a complete list: only what stands between two has a brace on both sides.
+func count(t *testing.T, list io.ReadSeeker) int64 {
+	t.Helper()
+	_, err := list.Seek(0, io.SeekStart)
+	must(t, err)
+	text := bufio.NewScanner(list)
+	text.Buffer(make([]byte, 64<<10), 64<<10)
+	text.Split(func(data []byte, atEOF bool) (int, []byte, error) {
+		if at := bytes.Index(data, []byte("},{")); at >= 0 {
+			return at + 2, data[:at+1], nil
+		}
+		return bufio.ScanLines(data, atEOF)
+	})
+	items, last := int64(0), ""
+	for ; text.Scan(); items++ {
+		last = text.Text()
+	}
+	must(t, text.Err())
+	if !strings.HasSuffix(last, "}]") {
+		t.Errorf("the list ends with %q", last)
+	}
+	return items
+}
+
+// watchMemory answers a function that ends the watch and says how much more the process had at its peak than now.
+func watchMemory() func() uint64 {
+	runtime.GC()
+	before := held()
+	var peak uint64
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for tick := time.NewTicker(10 * time.Millisecond); ; {
+			select {
+			case <-tick.C:
+				peak = max(peak, held())
+			case <-done:
+				tick.Stop()
+				return
+			}
+		}
+	}()
+	return func() uint64 {
+		close(done)
+		<-ended
+		return max(peak, before) - before
+	}
+}
+
+// held is the memory that Go has from the system.
+func held() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.Sys - m.HeapReleased
+}

@@ -1,0 +1,152 @@
+// Package scale shows that what an installation of many millions of entities answers costs what it costs a small one.
+package scale
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/testkit"
+)
+
+var (
+	entities = flag.Int("entities", 0, "how many IP entities the larger installation has; 0: nothing is tested")
+	data     = flag.String("data", "", "the `folder` of a larger installation that is seeded already")
+)
+
+const (
+	fewEntities = 10_000
+	// tries is one more than the executions after which Postgres may take to a plan for any arguments.
+	tries = 7
+	// deeper is what the depth of trees may add, for each item and for finding them: an item is put together from four,
+	// each of which is a level deeper for a thousand times as many rows, at hundreds of entries a page.
+	deeper = 4
+)
+
+// TestPages asks a small and a large installation the same, and compares the pages that Postgres reads for it.
+func TestPages(t *testing.T) {
+	if *entities == 0 && *data == "" {
+		t.Skip("it takes minutes: make scale")
+	}
+	explain := func(i *installation, service *pgx.ConnConfig) { i.explain(t, service) }
+	few, many := start(t, "", fewEntities, explain), start(t, *data, *entities, explain)
+	questions, same := few.questions(t), many.questions(t)
+	t.Logf("%-28s %6s %12s %12s %10s %10s", "", "items", "pages of few", "of many", "time of few", "of many")
+	for n, q := range questions {
+		a, b := few.answer(t, q.path), many.answer(t, same[n].path)
+		t.Logf("%-28s %6d %12d %12d %10v %10v", q.name, b.items, a.pages, b.pages, a.took.Round(10*time.Microsecond), b.took.Round(10*time.Microsecond))
+		if a.items != b.items {
+			t.Errorf("%s: %d items of few and %d of many cannot be compared", q.name, a.items, b.items)
+		}
+		if b.pages > 2*a.pages+deeper*int64(1+b.items) && !q.grows {
+			t.Errorf("%s: %d pages of %d entities, %d of %d\n%s", q.name, b.pages, many.entities, a.pages, few.entities, b.plan)
+		}
+	}
+}
+
+type question struct {
+	name, path string
+	grows      bool // with what is asked for: known, and shown
+}
+
+// questions have answers of the same size in each installation.
+func (i *installation) questions(t *testing.T) []question {
+	t.Helper()
+	middle := min(i.entities/2, 1_000_000)
+	var group, server int64
+	var name, four, six, billing, word string
+	i.ask(t, "SELECT min(group_id) FROM ip_entity", &group)
+	i.ask(t, "SELECT name FROM ip_entity WHERE id = $1", &name, middle)
+	i.ask(t, "SELECT host(v4_first) FROM ip_entity WHERE id > $1 AND v4_scope = 0 ORDER BY id LIMIT 1", &four, middle)
+	i.ask(t, "SELECT host(v6_first) FROM ip_entity WHERE id > $1 AND v6_scope = 0 ORDER BY id LIMIT 1", &six, middle)
+	i.ask(t, "SELECT billing_id FROM ip_entity WHERE id > $1 AND billing_id IS NOT NULL ORDER BY id LIMIT 1", &billing, middle)
+	i.ask(t, "SELECT server_id FROM ip_assignment WHERE entity_id > $1 GROUP BY server_id HAVING count(*) = 4 ORDER BY 1 LIMIT 1", &server, middle)
+	i.ask(t, "SELECT split_part(nickname, '-', 1) FROM ip_entity WHERE nickname IS NOT NULL GROUP BY 1 HAVING count(*) = 3 ORDER BY 1 LIMIT 1", &word)
+	const page = "&per_page=100"
+	return []question{
+		{"view", fmt.Sprint("/entity/", middle), false},
+		{"page 1", "/entity?per_page=100", false},
+		{"page 10,000", i.after(t, "/entity?per_page=100", middle, nil), false},
+		{"page 1 by name", "/entity?sort=name" + page, false},
+		{"page deep inside by name", i.after(t, "/entity?sort=name"+page, middle, name), false},
+		{"q: a word of three entities", "/entity?q=" + word + page, false},
+		{"q: no hit", "/entity?q=xqz" + page, false},
+		{"q: two letters", "/entity?q=ke&per_page=20", false},
+		{"q: what most have", "/entity?q=svc-" + page, false},
+		{"q: a billing id", "/entity?q=" + billing + page, true},
+		{"q: an IPv4 address", "/entity?q=" + four + page, false},
+		{"q: an IPv6 address", "/entity?q=" + six + page, false},
+		{"q: an IPv4 prefix", "/entity?q=" + four + "/31" + page, false},
+		{"billing_id", "/entity?billing_id=" + billing + page, false},
+		{"server_id", fmt.Sprint("/entity?server_id=", server, page), false},
+		{"group_id", fmt.Sprint("/entity?group_id=", group, page), false},
+		{"vlan", "/entity?vlan=2" + page, false},
+		{"owner", "/entity?owner=1" + page, false},
+		{"owner and vlan", "/entity?owner=1&vlan=2&per_page=10", true},
+		{"group_id, by name", fmt.Sprint("/entity?sort=name&group_id=", group, "&per_page=100"), true},
+		{"group's view", fmt.Sprint("/group/", group+1), true},
+	}
+}
+
+// after is the path of the page behind an entity: what the Link headers lead to, without the way there.
+func (i *installation) after(t *testing.T, path string, id int64, name any) string {
+	t.Helper()
+	link := i.client.Do("GET", path, nil).Want(200).Header.Get("Link")
+	next, err := url.Parse(link[strings.LastIndex(link[:strings.Index(link, `rel="next"`)], "<")+1 : strings.Index(link, `>; rel="next"`)])
+	must(t, err)
+	query := next.Query()
+	text, err := base64.RawURLEncoding.DecodeString(query.Get("cursor"))
+	must(t, err)
+	var cursor map[string]any
+	must(t, json.Unmarshal(text, &cursor))
+	cursor["i"] = id
+	if name != nil {
+		cursor["v"] = name
+	}
+	text, err = json.Marshal(cursor)
+	must(t, err)
+	query.Set("cursor", base64.RawURLEncoding.EncodeToString(text))
+	return next.Path + "?" + query.Encode()
+}
+
+// measured is the most that an answer took in several tries, and the least time.
+type measured struct {
+	items int
+	pages int64
+	took  time.Duration
+	plan  string
+}
+
+func (i *installation) answer(t *testing.T, path string) measured {
+	t.Helper()
+	worst := measured{took: time.Hour}
+	for range tries {
+		var answer *testkit.Answer
+		var took time.Duration
+		plans := i.plans(t, func() {
+			started := time.Now()
+			answer = i.client.Do("GET", path, nil).Want(200)
+			took = time.Since(started)
+		})
+		plans = slices.DeleteFunc(plans, func(p plan) bool { return !strings.Contains(p.Query, "_view") })
+		if len(plans) != 1 {
+			t.Fatalf("%s: %d statements", path, len(plans))
+		}
+		if strings.HasPrefix(answer.Text, "[") {
+			worst.items = len(testkit.Decode[[]json.RawMessage](answer))
+		}
+		worst.took = min(worst.took, took)
+		if pages := plans[0].Plan.Hit + plans[0].Plan.Read; pages > worst.pages {
+			worst.pages, worst.plan = pages, plans[0].text
+		}
+	}
+	return worst
+}
