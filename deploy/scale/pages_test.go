@@ -26,8 +26,8 @@ const (
 	fewEntities = 10_000
 	// tries is one more than the executions after which Postgres may take to a plan for any arguments.
 	tries = 7
-	// deeper is what the depth of trees may add, for each item and for finding them: an item is put together from four,
-	// each of which is a level deeper for a thousand times as many rows, at hundreds of entries a page.
+	// deeper is what the depth of trees may add, for each item and twice for finding them: an item is put together from
+	// four, each of which is a level deeper for a thousand times as many rows, at hundreds of entries a page.
 	deeper = 4
 )
 
@@ -42,11 +42,11 @@ func TestPages(t *testing.T) {
 	t.Logf("%-28s %6s %12s %12s %10s %10s", "", "items", "pages of few", "of many", "time of few", "of many")
 	for n, q := range questions {
 		a, b := few.answer(t, q.path), many.answer(t, same[n].path)
-		t.Logf("%-28s %6d %12d %12d %10v %10v", q.name, b.items, a.pages, b.pages, a.took.Round(10*time.Microsecond), b.took.Round(10*time.Microsecond))
+		t.Logf("%-28s %6d %12d %12d %10v %10v  %s", q.name, b.items, a.pages, b.pages, a.took.Round(10*time.Microsecond), b.took.Round(10*time.Microsecond), q.grows)
 		if a.items != b.items {
 			t.Errorf("%s: %d items of few and %d of many cannot be compared", q.name, a.items, b.items)
 		}
-		if b.pages > 2*a.pages+deeper*int64(1+b.items) && !q.grows {
+		if most := 2*a.pages + deeper*int64(2+b.items); b.pages > most && q.grows == "" {
 			t.Errorf("%s: %d pages of %d entities, %d of %d\n%s", q.name, b.pages, many.entities, a.pages, few.entities, b.plan)
 		}
 	}
@@ -54,7 +54,7 @@ func TestPages(t *testing.T) {
 
 type question struct {
 	name, path string
-	grows      bool // with what is asked for: known, and shown
+	grows      string // why the pages may be more, which is shown
 }
 
 // questions have answers of the same size in each installation.
@@ -72,27 +72,28 @@ func (i *installation) questions(t *testing.T) []question {
 	i.ask(t, "SELECT split_part(nickname, '-', 1) FROM ip_entity WHERE nickname IS NOT NULL GROUP BY 1 HAVING count(*) = 3 ORDER BY 1 LIMIT 1", &word)
 	const page = "&per_page=100"
 	return []question{
-		{"view", fmt.Sprint("/entity/", middle), false},
-		{"page 1", "/entity?per_page=100", false},
-		{"page 10,000", i.after(t, "/entity?per_page=100", middle, nil), false},
-		{"page 1 by name", "/entity?sort=name" + page, false},
-		{"page deep inside by name", i.after(t, "/entity?sort=name"+page, middle, name), false},
-		{"q: a word of three entities", "/entity?q=" + word + page, false},
-		{"q: no hit", "/entity?q=xqz" + page, false},
-		{"q: two letters", "/entity?q=ke&per_page=20", false},
-		{"q: what most have", "/entity?q=svc-" + page, false},
-		{"q: a billing id", "/entity?q=" + billing + page, true},
-		{"q: an IPv4 address", "/entity?q=" + four + page, false},
-		{"q: an IPv6 address", "/entity?q=" + six + page, false},
-		{"q: an IPv4 prefix", "/entity?q=" + four + "/31" + page, false},
-		{"billing_id", "/entity?billing_id=" + billing + page, false},
-		{"server_id", fmt.Sprint("/entity?server_id=", server, page), false},
-		{"group_id", fmt.Sprint("/entity?group_id=", group, page), false},
-		{"vlan", "/entity?vlan=2" + page, false},
-		{"owner", "/entity?owner=1" + page, false},
-		{"owner and vlan", "/entity?owner=1&vlan=2&per_page=10", true},
-		{"group_id, by name", fmt.Sprint("/entity?sort=name&group_id=", group, "&per_page=100"), true},
-		{"group's view", fmt.Sprint("/group/", group+1), true},
+		{"view", fmt.Sprint("/entity/", middle), ""},
+		{"page 1", "/entity?per_page=100", ""},
+		{"page 10,000", i.after(t, "/entity?per_page=100", middle, nil), ""},
+		{"page 1 by name", "/entity?sort=name" + page, ""},
+		{"page deep inside by name", i.after(t, "/entity?sort=name"+page, middle, name), ""},
+		{"q: a word of three entities", "/entity?q=" + word + page, ""},
+		{"q: no hit", "/entity?q=xqz" + page, ""},
+		{"q: two letters", "/entity?q=ke&per_page=20", "the list is walked until it has its items"},
+		{"q: two frequent letters", "/entity?q=sv" + page, ""},
+		{"q: what most have", "/entity?q=svc-" + page, ""},
+		{"q: a billing id", "/entity?q=" + billing + page, "there are few digits: all trigrams of a number are frequent"},
+		{"q: an IPv4 address", "/entity?q=" + four + page, ""},
+		{"q: an IPv6 address", "/entity?q=" + six + page, ""},
+		{"q: an IPv4 prefix", "/entity?q=" + four + "/31" + page, ""},
+		{"billing_id", "/entity?billing_id=" + billing + page, ""},
+		{"server_id", fmt.Sprint("/entity?server_id=", server, page), ""},
+		{"group_id", fmt.Sprint("/entity?group_id=", group, page), ""},
+		{"vlan", "/entity?vlan=2" + page, ""},
+		{"owner", "/entity?owner=1" + page, ""},
+		{"owner and vlan", "/entity?owner=1&vlan=2&per_page=10", "each has many rows, both have few"},
+		{"group_id, by name", fmt.Sprint("/entity?sort=name&group_id=", group, "&per_page=100"), "no index has a group's names in order"},
+		{"group's view", fmt.Sprint("/group/", group+1), "it counts the group's entities"},
 	}
 }
 
