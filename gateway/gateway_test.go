@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -32,7 +33,17 @@ type door struct {
 	network  *echo
 	redis    *redis.Client
 	server   *backing.Redis
+	warnings *warnings
 }
+
+// warnings notes that something was logged that is no news of a request.
+type warnings struct {
+	slog.Handler
+	any *atomic.Bool
+}
+
+func (w *warnings) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
+func (w *warnings) Handle(context.Context, slog.Record) error    { w.any.Store(true); return nil }
 
 func newDoor(t testing.TB, config Config) *door {
 	t.Helper()
@@ -53,7 +64,8 @@ func newDoorOn(t testing.TB, config Config, options backing.RedisOptions) *door 
 		_ = client.Close()
 		_ = server.Stop(context.Background())
 	})
-	d := &door{t: t, identity: newOwner(entry.NewStore(client, slog.New(slog.DiscardHandler))), network: &echo{}, redis: client, server: server}
+	d := &door{t: t, identity: newOwner(entry.NewStore(client, slog.New(slog.DiscardHandler))), network: &echo{}, redis: client, server: server,
+		warnings: &warnings{slog.DiscardHandler, &atomic.Bool{}}}
 	d.gateway = d.another(config)
 	return d
 }
@@ -62,7 +74,7 @@ func newDoorOn(t testing.TB, config Config, options backing.RedisOptions) *door 
 func (d *door) another(config Config) *Gateway {
 	d.t.Helper()
 	upstreams := map[string]http.Handler{"identity": d.identity, "network": d.network}
-	g, err := New(config, upstreams, d.redis, slog.New(slog.DiscardHandler))
+	g, err := New(config, upstreams, d.redis, slog.New(d.warnings))
 	if err != nil {
 		d.t.Fatal(err)
 	}

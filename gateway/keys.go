@@ -115,22 +115,28 @@ func (k *keys) lookUp(ctx context.Context, key string, hash [32]byte, s standing
 			return nil, err
 		}
 	}
-	f, err := k.find(ctx, hash, s)
-	if errors.Is(err, errStranger) {
-		if err := admit(ctx); err != nil {
-			return nil, err
-		}
-		s = admitted
-		f, err = k.find(ctx, hash, s)
-	}
+	f, err := k.findFor(ctx, hash, &s, admit)
 	if err != nil || f.recent() {
 		return f, err
 	}
-	f, err = k.find(ctx, hash, s)
+	f, err = k.findFor(ctx, hash, &s, admit)
 	if err == nil && !f.recent() && f.since.Before(arrived) {
 		return nil, errors.New("what was found of the key is too old")
 	}
 	return f, err
+}
+
+// findFor finds what there is of the key, and admits a stranger where that is needed.
+func (k *keys) findFor(ctx context.Context, hash [32]byte, s *standing, admit func(context.Context) error) (*found, error) {
+	f, err := k.find(ctx, hash, *s)
+	if !errors.Is(err, errStranger) {
+		return f, err
+	}
+	if err := admit(ctx); err != nil {
+		return nil, err
+	}
+	*s = admitted
+	return k.find(ctx, hash, *s)
 }
 
 // mayExist refuses keys that nobody has, going by their form.
@@ -214,7 +220,8 @@ func read[T entry.Value](ctx context.Context, k *keys, service, name string, s s
 	case err != nil && s == stranger:
 		return value, since, errStranger
 	}
-	f, stale := k.fillers[service], err == nil
+	missing, stale := err, err == nil
+	f := k.fillers[service]
 	if f == nil {
 		return value, since, fmt.Errorf("nobody fills %s", name)
 	}
@@ -225,6 +232,12 @@ func read[T entry.Value](ctx context.Context, k *keys, service, name string, s s
 	asked := time.Now()
 	var told T
 	err = f.ask(ctx, "/internal/"+name, s, &told)
+	if errors.Is(err, errAway) && !stale && !errors.Is(missing, entry.ErrNone) {
+		// Neither answered. That Redis did not may have been a moment's doing, so it is given more time.
+		since = time.Now()
+		value, _, missing = entry.GetPatiently[T](ctx, k.entries, name)
+		stale = missing == nil
+	}
 	if stale && errors.Is(err, errAway) {
 		k.metrics.lookups.stale.Inc()
 		return value, since, nil

@@ -17,6 +17,8 @@ import (
 const (
 	// answerTime is how long Redis may take to answer, and dialing it may.
 	answerTime = 250 * time.Millisecond
+	// patience is how long it may take for who insists.
+	patience = time.Second
 	// absence is how long Redis is left alone after it failed.
 	absence = time.Second
 )
@@ -51,7 +53,7 @@ type Link struct {
 // uses it, for the log.
 func NewLink(client redis.UniversalClient, user string, log *slog.Logger) *Link {
 	return &Link{client, gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
-		Timeout:     absence,
+		Timeout: absence,
 		OnStateChange: func(_ string, before, now gobreaker.State) {
 			switch {
 			case before == gobreaker.StateClosed:
@@ -74,9 +76,9 @@ func (l *Link) Do(ctx context.Context, ask func(context.Context, redis.Universal
 	return err
 }
 
-// Insist asks Redis whether or not it is being left alone.
+// Insist asks Redis whether or not it is being left alone, and gives it more time.
 func (l *Link) Insist(ctx context.Context, ask func(context.Context, redis.UniversalClient) error) error {
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	return ask(ctx, l.client)
 }

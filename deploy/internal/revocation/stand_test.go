@@ -52,7 +52,7 @@ func newStand(t *testing.T, doors int, limits gateway.Config) *stand {
 	}
 	upstreams[identity.Name] = s.identity
 	for range doors {
-		g, err := gateway.New(limits, upstreams, s.gateways.client, slog.New(slog.DiscardHandler))
+		g, err := gateway.New(limits, upstreams, s.gateways.client, slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError})))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -27,8 +27,19 @@ const now = `
 // Get reads an entry that is not older than Life. Its age counts from before the read that filled it. The error is
 // ErrNone where there is no entry.
 func Get[T Value](ctx context.Context, s *Store, name string) (value T, age time.Duration, err error) {
+	return getBy[T](ctx, s.link.Do, name)
+}
+
+// GetPatiently is Get for who has nobody else to ask.
+func GetPatiently[T Value](ctx context.Context, s *Store, name string) (value T, age time.Duration, err error) {
+	return getBy[T](ctx, s.link.Insist, name)
+}
+
+type way func(context.Context, func(context.Context, redis.UniversalClient) error) error
+
+func getBy[T Value](ctx context.Context, do way, name string) (value T, age time.Duration, err error) {
 	var found []any
-	err = s.link.Do(ctx, func(ctx context.Context, r redis.UniversalClient) (err error) {
+	err = do(ctx, func(ctx context.Context, r redis.UniversalClient) (err error) {
 		found, err = get.Run(ctx, r, []string{keySpace + name}).Slice()
 		if errors.Is(err, redis.Nil) {
 			return nil
