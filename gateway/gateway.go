@@ -30,9 +30,6 @@ type Config struct {
 	KeyInQuery     bool           `env:"IRONPLANE_KEY_IN_QUERY" default:"false" doc:"whether ?key= is looked at, which puts keys into the logs of others"`
 }
 
-// Defaults are the limits that are documented.
-var Defaults = Config{KeyRate: 100, KeyBurst: 200, AddressRate: 10, AddressBurst: 20}
-
 // highestRate is the highest limit that a bucket can count.
 const highestRate = 1_000_000
 
