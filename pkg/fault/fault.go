@@ -16,7 +16,7 @@ import (
 // Kind says what sort of fault it is. Its value is the HTTP status that answers it.
 type Kind int
 
-// The kinds, as docs/reference/errors.md describes them.
+// The kinds, as docs/reference/api.md describes them.
 const (
 	BadRequest       Kind = http.StatusBadRequest
 	Unauthenticated  Kind = http.StatusUnauthorized

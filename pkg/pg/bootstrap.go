@@ -47,7 +47,6 @@ func Bootstrap(ctx context.Context, adminURL, rolePrefix string, services []stri
 func bootstrap(ctx context.Context, tx pgx.Tx, rolePrefix string, services []string, password secret.String) error {
 	statements := []string{
 		"SELECT pg_advisory_xact_lock(hashtextextended('bootstrap', 0))",
-		"REVOKE ALL ON SCHEMA public FROM PUBLIC",
 		"CREATE SCHEMA IF NOT EXISTS " + extensionSchema,
 		"GRANT USAGE ON SCHEMA " + extensionSchema + " TO PUBLIC",
 	}
@@ -65,6 +64,7 @@ func bootstrap(ctx context.Context, tx pgx.Tx, rolePrefix string, services []str
 		}
 		statements = append(statements,
 			"ALTER ROLE "+role+" PASSWORD '"+verifier(password)+"'",
+			"GRANT CONNECT ON DATABASE "+pgx.Identifier{tx.Conn().Config().Database}.Sanitize()+" TO "+role,
 			"GRANT "+role+" TO CURRENT_USER", // which an administrator who is no superuser needs for the next one
 			"CREATE SCHEMA IF NOT EXISTS "+schema+" AUTHORIZATION "+role,
 		)
@@ -74,7 +74,21 @@ func bootstrap(ctx context.Context, tx pgx.Tx, rolePrefix string, services []str
 			return err
 		}
 	}
-	return nil
+	return extensionsInPlace(ctx, tx)
+}
+
+// extensionsInPlace refuses extensions that somebody put elsewhere before, where no service finds them.
+func extensionsInPlace(ctx context.Context, tx pgx.Tx) error {
+	var name, elsewhere string
+	err := tx.QueryRow(ctx, "SELECT extname, extnamespace::regnamespace::text FROM pg_extension WHERE extname = ANY($1) AND extnamespace <> $2::regnamespace LIMIT 1",
+		extensions, extensionSchema).Scan(&name, &elsewhere)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("the extension %s is in the schema %s; move it: ALTER EXTENSION %s SET SCHEMA %s", name, elsewhere, name, extensionSchema)
 }
 
 // verifier is what Postgres stores of a password (SCRAM-SHA-256), so that the password itself is in no statement,
@@ -105,6 +119,9 @@ func ServiceURL(adminURL, rolePrefix, service string, password secret.String) (s
 	}
 	u.User = url.UserPassword(rolePrefix+service, password.Reveal())
 	q := u.Query()
+	for _, name := range []string{"user", "password"} { // which would win
+		q.Del(name)
+	}
 	q.Set("search_path", service+","+extensionSchema)
 	u.RawQuery = q.Encode()
 	return secret.New(u.String()), nil

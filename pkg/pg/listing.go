@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"reflect"
+	"runtime/debug"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -111,8 +112,14 @@ func (v *View[V]) start(ctx context.Context, q Querier, l Listing) <-chan batchR
 		wanted = min(wanted, l.Limit)
 	}
 	go func() {
-		rows, err := v.batch(ctx, q, l, wanted)
-		done <- batchRead[V]{rows, wanted, err}
+		read := batchRead[V]{wanted: wanted}
+		defer func() {
+			if p := recover(); p != nil { // it would end the process
+				read.err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+			}
+			done <- read
+		}()
+		read.rows, read.err = v.batch(ctx, q, l, wanted)
 	}()
 	return done
 }

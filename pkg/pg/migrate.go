@@ -40,11 +40,15 @@ func (db *DB) migrate(ctx context.Context, service, table string, from fs.FS) er
 	name := fnv.New64a()
 	name.Write([]byte("migrate " + service))
 	locker, err := lock.NewPostgresSessionLocker(
-		lock.WithLockID(int64(name.Sum64())), lock.WithLockTimeout(1, 60), lock.WithUnlockTimeout(1, 5))
+		lock.WithLockID(int64(name.Sum64())), lock.WithLockTimeout(1, 600), lock.WithUnlockTimeout(1, 5))
 	if err != nil {
 		return err
 	}
-	sqldb := stdlib.OpenDBFromPool(db.pool)
+	config := db.pool.Config().ConnConfig.Copy()
+	for name := range limits { // which are for requests
+		delete(config.RuntimeParams, name)
+	}
+	sqldb := stdlib.OpenDB(*config)
 	defer sqldb.Close()
 	provider, err := goose.NewProvider(goose.DialectPostgres, sqldb, files,
 		goose.WithTableName(table), goose.WithSessionLocker(locker))

@@ -271,7 +271,7 @@ func TestServicesAreApart(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close(t.Context())
-	for _, sql := range []string{"SELECT * FROM things.thing", "INSERT INTO things.thing (name) VALUES ('x')", "CREATE TABLE things.mine ()", "CREATE TABLE public.mine ()", "DROP SCHEMA ext CASCADE", "CREATE ROLE mine"} {
+	for _, sql := range []string{"SELECT * FROM things.thing", "INSERT INTO things.thing (name) VALUES ('x')", "CREATE TABLE things.mine ()", "DROP SCHEMA ext CASCADE", "CREATE ROLE mine"} {
 		if _, err := conn.Exec(t.Context(), sql); err == nil {
 			t.Errorf("another service may %s", sql)
 		}

@@ -21,6 +21,7 @@ const drainTime = 20 * time.Second
 // as one sentence.
 func Main(run func(context.Context) error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // so that a second signal ends it at once
 	err := run(ctx)
 	stop()
 	if err != nil && !errors.Is(err, context.Canceled) {

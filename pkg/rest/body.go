@@ -74,7 +74,7 @@ func (b *Body[B]) check(value *B, on occasion) error {
 func (b *Body[B]) decode(sent object) {
 	plan := planOf[B]()
 	b.sent = make([]bool, len(plan.leaves))
-	d := decoding{plan: plan, into: reflect.ValueOf(&b.value).Elem(), sent: b.sent, wrong: &b.wrong}
+	d := decoding{plan: plan, into: reflect.ValueOf(&b.value).Elem(), sent: b.sent, bad: map[int]bool{}, wrong: &b.wrong}
 	d.object(plan.root, sent)
 }
 
@@ -129,6 +129,7 @@ type decoding struct {
 	plan  *bodyPlan
 	into  reflect.Value
 	sent  []bool
+	bad   map[int]bool // leaves that were sent in a way that cannot be read
 	wrong *fault.Fields
 }
 
@@ -170,10 +171,11 @@ func (d *decoding) leaf(known shapeMember, m member) {
 	}
 	if !leaf.set(value, m.value, pointer, d.wrong) {
 		d.sent[known.leaf] = true // it was sent, if wrongly: it is not missing
+		d.bad[known.leaf] = true
 		return
 	}
 	at := d.into.FieldByIndex(leaf.index)
-	if d.sent[known.leaf] && !reflect.DeepEqual(at.Interface(), value.Interface()) {
+	if d.sent[known.leaf] && !d.bad[known.leaf] && !reflect.DeepEqual(at.Interface(), value.Interface()) {
 		d.wrong.Add(pointer, "disagrees", "says something else than another spelling of the same member")
 		return
 	}
@@ -198,7 +200,7 @@ func (l *leaf) set(to reflect.Value, sent any, pointer string, wrong *fault.Fiel
 		to = to.Elem()
 	}
 	code, message := l.kind.set(to, sent, l.rules)
-	if code == "" && l.required != 0 && l.kind.text && strings.TrimSpace(to.String()) == "" {
+	if code == "" && l.required != 0 && l.kind == stringKind && strings.TrimSpace(to.String()) == "" {
 		code, message = "required", "is required and cannot be empty"
 	}
 	if code != "" {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"mime"
 	"reflect"
 	"slices"
 	"strconv"
@@ -17,21 +16,6 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/fault"
 )
-
-const csvType = "text/csv"
-
-// prefersCSV tells whether an Accept header names CSV, and JSON not before it.
-func prefersCSV(accept string) bool {
-	for part := range strings.SplitSeq(accept, ",") {
-		switch media, _, _ := mime.ParseMediaType(part); media {
-		case csvType:
-			return true
-		case "application/json", "application/problem+json":
-			return false
-		}
-	}
-	return false
-}
 
 // csvTable writes items of a type as rows: a column for each member, those of nested objects with a dot between.
 type csvTable struct {

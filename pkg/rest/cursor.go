@@ -4,8 +4,10 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"net/url"
 	"reflect"
+	"strings"
 	"time"
 
 	"github.com/ironplane/ironplane/pkg/fault"
@@ -53,6 +55,9 @@ func parseCursor(query url.Values, sort string, typeOf func(string) reflect.Type
 		value := reflect.New(t)
 		err = json.Unmarshal(c.Value, value.Interface())
 		c.value = value.Elem().Interface()
+	}
+	if text, ok := c.value.(string); ok && strings.ContainsRune(text, 0) {
+		err = errors.New("no text in the database has a NUL")
 	}
 	if err != nil {
 		wrong.Add("?cursor", "invalid", "is none that a Link header gave")

@@ -9,10 +9,12 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"net/http"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -137,18 +139,29 @@ func exchanging(o *operation, body *alternative, db *pg.DB, log *slog.Logger) ht
 		return body.decode(r)
 	}
 	refuse := func(ctx context.Context, err error, w http.ResponseWriter) {
+		if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+			err = fault.New(fault.Unavailable, "The answer took longer than %s.", answerTime).Because(err)
+		}
 		WriteError(w, exchangeOf(ctx).request, log, err)
 	}
 	kit := kithttp.NewServer(explained(body.endpoint(db)), decode, write, kithttp.ServerErrorEncoder(refuse))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx := r.Context()
-		if !o.list {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, answerTime)
-			defer cancel()
-		}
-		e := &exchange{connection: http.NewResponseController(w)}
+		ctx, cancel := context.WithCancelCause(r.Context())
+		defer cancel(nil)
+		late := time.AfterFunc(answerTime, func() { cancel(context.DeadlineExceeded) })
+		defer late.Stop()
+		e := &exchange{connection: http.NewResponseController(w), late: late}
 		e.request = r.WithContext(context.WithValue(ctx, exchangeKey{}, e))
+		defer func() {
+			if p := recover(); p == http.ErrAbortHandler {
+				panic(p)
+			} else if p != nil {
+				WriteError(w, e.request, log, fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
+				if o.list { // some of it may be on its way
+					panic(http.ErrAbortHandler)
+				}
+			}
+		}()
 		kit.ServeHTTP(w, e.request)
 	})
 }
@@ -157,7 +170,8 @@ func exchanging(o *operation, body *alternative, db *pg.DB, log *slog.Logger) ht
 type exchange struct {
 	request    *http.Request
 	connection *http.ResponseController
-	body       []byte // as it was read
+	late       *time.Timer // ends the request, unless a list is on its way
+	body       []byte      // as it was read
 }
 
 type exchangeKey struct{}
@@ -181,9 +195,9 @@ func guardedID(o *operation, r *http.Request) int64 {
 	return id
 }
 
-func write(_ context.Context, w http.ResponseWriter, response any) error {
+func write(ctx context.Context, w http.ResponseWriter, response any) error {
 	if found, ok := response.(*items); ok {
-		return writeItems(w, found)
+		return writeItems(w, exchangeOf(ctx), found)
 	}
 	answer := response.(*reply)
 	maps.Copy(w.Header(), answer.header)
@@ -201,7 +215,7 @@ type rowWriter interface {
 
 // writeItems streams a list. It fails with an error only before the first byte; after that it aborts the
 // connection, so that a list that is cut short does not look complete.
-func writeItems(w http.ResponseWriter, found *items) error {
+func writeItems(w http.ResponseWriter, e *exchange, found *items) error {
 	out := bufio.NewWriterSize(deadlined{w, http.NewResponseController(w)}, 32<<10)
 	var rows rowWriter = &jsonRows{out: out, between: '['}
 	contentType := "application/json"
@@ -213,6 +227,7 @@ func writeItems(w http.ResponseWriter, found *items) error {
 		if !begun {
 			maps.Copy(w.Header(), found.header)
 			w.Header().Set("Content-Type", contentType)
+			e.late.Stop()
 			begun = true
 		}
 	}
@@ -221,6 +236,9 @@ func writeItems(w http.ResponseWriter, found *items) error {
 			return pg.Explain(err)
 		}
 		begin()
+		if e.request.Method == http.MethodHead {
+			return nil
+		}
 		if err == nil {
 			err = rows.write(item)
 		}

@@ -155,7 +155,7 @@ func (a *attempt) kept(ctx context.Context, tx *pg.Tx) (*reply, error) {
 	return &reply{kept.Header, kept.Body}, nil
 }
 
-// keep stores the answer in the change's own transaction, and takes the chance to remove some that are a day old.
+// keep stores the answer in the change's own transaction.
 func (a *attempt) keep(ctx context.Context, tx *pg.Tx, answer *reply) error {
 	opened, err := json.Marshal(keptReply{answer.header, answer.body})
 	if err != nil {
@@ -165,8 +165,6 @@ func (a *attempt) keep(ctx context.Context, tx *pg.Tx, answer *reply) error {
 	rand.Read(nonce)
 	sealed := a.seal.Seal(nonce, nonce, opened, a.id)
 	_, err = tx.Exec(ctx, `
-		WITH gone AS (DELETE FROM idempotency WHERE id IN (
-			SELECT id FROM idempotency WHERE expires_at <= now() AND id <> $1 ORDER BY expires_at LIMIT 10 FOR UPDATE SKIP LOCKED))
 		INSERT INTO idempotency (id, fingerprint, answer, expires_at) VALUES ($1, $2, $3, now() + interval '24 hours')
 		ON CONFLICT (id) DO UPDATE SET fingerprint = EXCLUDED.fingerprint, answer = EXCLUDED.answer, expires_at = EXCLUDED.expires_at`,
 		a.id, a.fingerprint, sealed)

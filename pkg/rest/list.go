@@ -202,6 +202,8 @@ func (l List[Req, V]) links(q *listQuery, page []V, more, backward bool) string 
 		add("first", "page", "1")
 		if more && (q.page+1)*q.perPage <= maxDeep {
 			add("next", "page", strconv.Itoa(q.page+1))
+		} else if more {
+			add("next", "cursor", newCursor(q, l.View.Position(&page[len(page)-1], q.sort), false).String())
 		}
 		if q.page > 1 {
 			add("prev", "page", strconv.Itoa(q.page-1))

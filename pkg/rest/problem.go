@@ -1,7 +1,9 @@
 package rest
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"math"
 	"net/http"
@@ -28,7 +30,8 @@ type Problem struct {
 func WriteError(w http.ResponseWriter, r *http.Request, log *slog.Logger, err error) {
 	f := fault.From(err)
 	call := principal.From(r.Context())
-	if f.Kind == fault.Internal || f.Kind == fault.Unavailable && r.Context().Err() == nil {
+	gone := errors.Is(context.Cause(r.Context()), context.Canceled) // the caller, who needs no answer
+	if (f.Kind == fault.Internal || f.Kind == fault.Unavailable) && !gone {
 		log.Error("request failed", "method", r.Method, "path", r.URL.Path, "request_id", call.RequestID, "error", err)
 	}
 	h := w.Header()
@@ -55,8 +58,9 @@ func WriteError(w http.ResponseWriter, r *http.Request, log *slog.Logger, err er
 }
 
 func problemType(accept string) string {
-	if strings.Contains(accept, "application/problem+json") {
-		return "application/problem+json"
+	const problem = "application/problem+json"
+	if quality(accept, problem) > quality(accept, jsonType) {
+		return problem
 	}
-	return "application/json"
+	return jsonType
 }

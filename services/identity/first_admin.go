@@ -9,6 +9,14 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
+// AnyAdmin tells whether the installation has an admin.
+func AnyAdmin(ctx context.Context, q pg.Querier) (any bool, err error) {
+	if err := q.QueryRow(ctx, "SELECT EXISTS (SELECT FROM admin)").Scan(&any); err != nil {
+		return false, fmt.Errorf("look for an admin: %w", err)
+	}
+	return any, nil
+}
+
 // FirstAdmin makes, in an installation that has no admin, one who holds everything, and answers the key. made is
 // false where there is an admin already.
 func FirstAdmin(ctx context.Context, db *pg.DB) (key secret.String, made bool, err error) {
@@ -16,8 +24,8 @@ func FirstAdmin(ctx context.Context, db *pg.DB) (key secret.String, made bool, e
 		if err := lockAccounts(ctx, tx); err != nil {
 			return err
 		}
-		var exists bool
-		if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM admin)").Scan(&exists); err != nil {
+		exists, err := AnyAdmin(ctx, tx)
+		if err != nil {
 			return err
 		}
 		if made = !exists; exists {
@@ -25,7 +33,7 @@ func FirstAdmin(ctx context.Context, db *pg.DB) (key secret.String, made bool, e
 			return nil
 		}
 		first := principal.Owner{Type: principal.Admin}
-		err := tx.QueryRow(ctx, "INSERT INTO admin (username, permissions) VALUES ('admin', $1) RETURNING id", principal.All.Names()).Scan(&first.ID)
+		err = tx.QueryRow(ctx, "INSERT INTO admin (username, permissions) VALUES ('admin', $1) RETURNING id", principal.All.Names()).Scan(&first.ID)
 		if err != nil {
 			return err
 		}

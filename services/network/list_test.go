@@ -141,6 +141,30 @@ func TestListRefuses(t *testing.T) {
 	c.Do("GET", "/port-speed?%zz", nil).Want(400)
 }
 
+// The links of numbered pages lead on where numbers end.
+func TestListPagesBeyondNumbers(t *testing.T) {
+	t.Parallel()
+	c := newClient(t)
+	var csv strings.Builder
+	csv.WriteString("name,speed\n")
+	for i := range 10_000 {
+		fmt.Fprintf(&csv, "%d,1\n", i)
+	}
+	for range 2 {
+		c.Do("POST", "/port-speed", csv.String(), "Content-Type", "text/csv").Want(200)
+	}
+	c.Do("POST", "/port-speed", csv.String()+"one too many,1\n", "Content-Type", "text/csv").Want(413)
+	seen := 0
+	for path := "/port-speed?per_page=1000&page=9"; path != ""; {
+		page := c.Do("GET", path, nil)
+		seen += len(names(page))
+		path = links(page)["next"]
+	}
+	if seen != 12_000 {
+		t.Errorf("%d items follow", seen)
+	}
+}
+
 func TestListSearch(t *testing.T) {
 	t.Parallel()
 	c := newClient(t)
@@ -207,7 +231,7 @@ func TestCSV(t *testing.T) {
 	if want := "id,name,billing_id,speed,switchPortCount\n1,\"1 Gbit/s, full\",GE,1000,false\n2,\"10\"\"\",,10000,false\n"; list.Text != want || !strings.HasPrefix(list.Header.Get("Content-Type"), "text/csv") {
 		t.Fatalf("%s: %s", list.Header.Get("Content-Type"), list.Text)
 	}
-	if page := c.Do("GET", "/port-speed?per_page=1&q=gbit", nil, "Accept", "application/json;q=0.5, text/csv").Want(200).Text; !strings.HasPrefix(page, "[") {
+	if page := c.Do("GET", "/port-speed?per_page=1&q=gbit", nil, "Accept", "application/json, text/csv;q=0.5").Want(200).Text; !strings.HasPrefix(page, "[") {
 		t.Fatal(page)
 	}
 	post("/port-speed", list.Text).Want(200) // what was read can be sent back: the ids mean nothing

@@ -5,9 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"net/url"
 	"path/filepath"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -90,11 +88,11 @@ func Bootstrap(ctx context.Context, admin secret.String) (map[string]secret.Stri
 // rolePrefix is what the names of the services' roles start with. Roles belong to the whole server, so the name
 // of the database is in them.
 func rolePrefix(admin secret.String) string {
-	u, err := url.Parse(admin.Reveal())
+	config, err := pgx.ParseConfig(admin.Reveal())
 	if err != nil {
 		return ""
 	}
-	return strings.Trim(u.Path, "/") + "_"
+	return config.Database + "_"
 }
 
 // Migrate brings the services' schemas up to date.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/pkg/fault"
+	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/identity"
 	"github.com/ironplane/ironplane/services/network"
@@ -58,6 +59,9 @@ func TestIdempotency(t *testing.T) {
 	execute(t, p.Databases[network.Name], "UPDATE idempotency SET expires_at = now()")
 	if next := c.Do("POST", "/port-speed", body, idempotencyKey, "a").Want(200); next.ID() == first.ID() {
 		t.Error("an answer outlives its day")
+	}
+	if err := rest.SweepOnce(t.Context(), p.Databases[network.Name]); err != nil {
+		t.Fatal(err)
 	}
 	c.Do("POST", "/port-speed", body, idempotencyKey, "e").Want(200)
 	var left int

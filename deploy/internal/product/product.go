@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"net/http"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 
@@ -59,13 +60,17 @@ type Product struct {
 	Routes    map[string][]rest.Route
 	Databases map[string]*pg.DB
 
-	entries *entry.Store
+	entries  *entry.Store
+	sweeping sync.WaitGroup
+	stop     context.CancelFunc
 }
 
 // Open connects each service to its schema, migrates it, and puts the gateway in front. urls are by the service's
 // name; the client, which cache.Open made, is for all of them.
 func Open(ctx context.Context, urls map[string]secret.String, client redis.UniversalClient, limits gateway.Config, log *slog.Logger) (p *Product, err error) {
 	p = &Product{Services: map[string]http.Handler{}, Routes: map[string][]rest.Route{}, Databases: map[string]*pg.DB{}, entries: entry.NewStore(client, log)}
+	sweeping, stop := context.WithCancel(context.WithoutCancel(ctx))
+	p.stop = stop
 	defer func() {
 		if err != nil {
 			p.Close()
@@ -83,6 +88,7 @@ func Open(ctx context.Context, urls map[string]secret.String, client redis.Unive
 		if s.routes != nil {
 			p.Routes[s.Name] = s.routes(p, db)
 		}
+		p.sweeping.Go(func() { rest.Sweep(sweeping, s.Name, db, log) })
 		p.Services[s.Name] = rest.NewHandler(s.Name, db, log, p.Routes[s.Name])
 	}
 	p.Gateway, err = gateway.New(limits, p.Services, client, log)
@@ -91,6 +97,8 @@ func Open(ctx context.Context, urls map[string]secret.String, client redis.Unive
 
 // Close waits for what is under way and closes the pools.
 func (p *Product) Close() {
+	p.stop()
+	p.sweeping.Wait()
 	for _, db := range p.Databases {
 		db.Close()
 	}

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+)
+
+// The test binary is a server, too, when it is run as one.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == serverCommand {
+		main()
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// TestBench runs all of it for the shortest time.
+func TestBench(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	profiles := t.TempDir()
+	s, err := parse([]string{"-duration", "1s", "-warmup", "1s", "-rounds", "1", "-connections", "4", "-rows", "100", "-profiles", profiles})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var screen bytes.Buffer
+	if err := bench(t.Context(), s, &screen); err != nil {
+		t.Fatalf("%v\n%s", err, &screen)
+	}
+	_, table, _ := strings.Cut(screen.String(), "to pgbench\n")
+	for _, name := range []string{pgbenchName, serviceName, nginxName, gatewayName} {
+		if !strings.Contains(table, name) && !strings.Contains(screen.String(), name+" is skipped") {
+			t.Errorf("%s is not in the table:\n%s", name, &screen)
+		}
+	}
+	left, err := os.ReadDir(os.Getenv("TMPDIR"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("it left %v behind (%v)", left, err)
+	}
+	for _, kind := range []string{"service", "gateway"} {
+		if info, err := os.Stat(profiles + "/" + kind + ".prof"); err != nil || info.Size() == 0 {
+			t.Errorf("the profile of the %s is not there: %v", kind, err)
+		}
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	for _, arguments := range []string{"-duration 500ms", "-duration 1500ms", "-warmup 0s", "-rounds 0", "-rows 0", "-connections -1", "fast"} {
+		if _, err := parse(strings.Fields(arguments)); err == nil {
+			t.Errorf("%s is let through", arguments)
+		}
+	}
+}

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/pkg/backing"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/services/network"
+)
+
+// database is the Postgres that the contestants share.
+type database struct {
+	postgres *backing.Postgres
+	version  string
+	bin      string            // the folder of its programs
+	urls     map[string]string // the services' by their names
+}
+
+const (
+	seedTime   = 5 * time.Minute
+	rolePrefix = "bench_"
+	// poolsTogether is room for the connections of all pools and our own, beside those of pgbench.
+	poolsTogether = 100
+)
+
+// startDatabase starts a Postgres of our own in a folder and fills it.
+func startDatabase(ctx context.Context, folder string, s settings) (db *database, err error) {
+	ctx, cancel := context.WithTimeout(ctx, seedTime)
+	defer cancel()
+	postgres, err := backing.StartPostgres(ctx, backing.PostgresOptions{Dir: folder, MaxConnections: s.connections + poolsTogether})
+	if err != nil {
+		return nil, err
+	}
+	db = &database{postgres: postgres}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, db.stop(ctx))
+		}
+	}()
+	if err := db.describe(ctx); err != nil {
+		return nil, err
+	}
+	if err := db.assignSchemas(ctx); err != nil {
+		return nil, err
+	}
+	if err := db.seed(ctx, s.rows); err != nil {
+		return nil, fmt.Errorf("seed the port speeds: %w", err)
+	}
+	return db, nil
+}
+
+func (db *database) stop(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+	defer cancel()
+	return db.postgres.Stop(ctx)
+}
+
+func (db *database) describe(ctx context.Context) error {
+	conn, err := pgx.Connect(ctx, db.adminURL())
+	if err != nil {
+		return fmt.Errorf("connect to Postgres: %w", err)
+	}
+	defer conn.Close(ctx)
+	err = conn.QueryRow(ctx, "SELECT current_setting('server_version'), setting FROM pg_config WHERE name = 'BINDIR'").Scan(&db.version, &db.bin)
+	if err != nil {
+		return fmt.Errorf("ask Postgres what it is: %w", err)
+	}
+	return nil
+}
+
+func (db *database) adminURL() string { return db.postgres.URL("postgres") }
+
+// assignSchemas makes the services' roles and schemas.
+func (db *database) assignSchemas(ctx context.Context) error {
+	password := secret.New(rand.Text())
+	if err := pg.Bootstrap(ctx, db.adminURL(), rolePrefix, product.Names(), password); err != nil {
+		return err
+	}
+	db.urls = map[string]string{}
+	for _, name := range product.Names() {
+		url, err := pg.ServiceURL(db.adminURL(), rolePrefix, name, password)
+		if err != nil {
+			return err
+		}
+		db.urls[name] = url.Reveal()
+	}
+	return nil
+}
+
+// seed makes port speeds with the ids from 1 on.
+func (db *database) seed(ctx context.Context, rows int) error {
+	pool, err := pg.Open(ctx, db.urls[network.Name], 2)
+	if err != nil {
+		return err
+	}
+	err = pool.Migrate(ctx, network.Name, network.Migrations)
+	pool.Close()
+	if err != nil {
+		return err
+	}
+	conn, err := pgx.Connect(ctx, db.urls[network.Name])
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	speeds := pgx.CopyFromSlice(rows, func(i int) ([]any, error) {
+		id := i + 1
+		return []any{id, fmt.Sprintf("%d Mbit/s", id), fmt.Sprintf("PORT-%d", id), id}, nil
+	})
+	if _, err := conn.CopyFrom(ctx, pgx.Identifier{"port_speed"}, []string{"id", "name", "billing_id", "speed"}, speeds); err != nil {
+		return err
+	}
+	_, err = conn.Exec(ctx, "VACUUM (ANALYZE, FREEZE) port_speed") // now, not in the midst of a round
+	return err
+}
+
+// findPgbench looks beside the server, whose version it then has, and on PATH.
+func (db *database) findPgbench() (string, error) {
+	if program, err := exec.LookPath(filepath.Join(db.bin, "pgbench")); err == nil {
+		return program, nil
+	}
+	if program, err := exec.LookPath("pgbench"); err == nil {
+		return program, nil
+	}
+	return "", fmt.Errorf("it is neither in %s nor on PATH", db.bin)
+}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/child"
+)
+
+// stopTime is how long all servers together may take to end.
+const stopTime = time.Minute
+
+// The contestants, as the table names them.
+const (
+	pgbenchName = "pgbench"
+	serviceName = "service alone"
+	nginxName   = "nginx + service"
+	gatewayName = "gateway"
+)
+
+// lineup is who takes part, and the servers that were started for it.
+type lineup struct {
+	settings settings
+	folder   string
+	database *database
+	screen   io.Writer
+
+	contestants []*contestant
+	servers     []*child.Child
+}
+
+// start says what the machine is, and starts the contestants that it has the programs for.
+func (l *lineup) start(ctx context.Context) error {
+	fmt.Fprintf(l.screen, "%d cores, %s/%s, %s, Postgres %s\n", runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version(), l.database.version)
+	if program, err := l.database.findPgbench(); err != nil {
+		fmt.Fprintf(l.screen, "%s is skipped: %v\n", pgbenchName, err)
+	} else {
+		p := pgbench{program: program, database: l.database, folder: l.folder, connections: l.settings.connections, rows: l.settings.rows}
+		l.contestants = append(l.contestants, &contestant{name: pgbenchName, read: p.read})
+	}
+	service, err := l.serve(ctx, serviceName, "service")
+	if err != nil {
+		return err
+	}
+	if program, version, err := findNginx(ctx); err != nil {
+		fmt.Fprintf(l.screen, "%s is skipped: %v\n", nginxName, err)
+	} else {
+		fmt.Fprintln(l.screen, version)
+		address, nginx, err := startNginx(ctx, program, filepath.Join(l.folder, "nginx"), service)
+		if err != nil {
+			return fmt.Errorf("start nginx: %w", err)
+		}
+		l.add(nginxName, ready{Address: address}, nginx)
+	}
+	_, err = l.serve(ctx, gatewayName, "gateway")
+	return err
+}
+
+// serve has a server of ours take part. The answer is its address.
+func (l *lineup) serve(ctx context.Context, name, kind string) (address string, err error) {
+	r, server, err := startServer(ctx, kind, order{Databases: l.database.urls, Profile: l.profile(kind)})
+	if err != nil {
+		return "", fmt.Errorf("start the server of the %s: %w", kind, err)
+	}
+	l.add(name, r, server)
+	return r.Address, nil
+}
+
+func (l *lineup) add(name string, r ready, server *child.Child) {
+	l.servers = append(l.servers, server)
+	callers := callers{address: r.Address, key: r.Key, connections: l.settings.connections, rows: l.settings.rows}
+	l.contestants = append(l.contestants, &contestant{name: name, read: callers.read})
+}
+
+func (l *lineup) profile(kind string) string {
+	if l.settings.profiles == "" {
+		return ""
+	}
+	return filepath.Join(l.settings.profiles, kind+".prof")
+}
+
+// stop ends the servers, the last first, and says which ended before.
+func (l *lineup) stop(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
+	defer cancel()
+	var failed error
+	for _, server := range slices.Backward(l.servers) {
+		failed = errors.Join(failed, server.Err(), server.Stop(ctx))
+	}
+	return failed
+}

@@ -1,0 +1,69 @@
+// Bench measures, in one run, how many times a second a port speed can be read by its id: by pgbench, by the network
+// service alone, by nginx as a proxy in front of that service, and by the gateway with all services in one process.
+//
+// The contestants share one Postgres and take turns in short rounds, since machines are noisy: what counts is what
+// each did beside the others in the same round. The load comes from the same machine and takes its share of it.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/process"
+)
+
+// settings are the flags.
+type settings struct {
+	duration, warmup          time.Duration
+	rounds, connections, rows int
+	profiles                  string
+}
+
+func parse(arguments []string) (settings, error) {
+	var s settings
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.DurationVar(&s.duration, "duration", 2*time.Second, "how long one contestant's round lasts, in whole `seconds`")
+	flags.DurationVar(&s.warmup, "warmup", 2*time.Second, "how long each contestant warms up, in whole `seconds`")
+	flags.IntVar(&s.rounds, "rounds", 11, "how many rounds there are; an odd number has a middle")
+	flags.IntVar(&s.connections, "connections", 32, "how many callers read at the same time")
+	flags.IntVar(&s.rows, "rows", 100_000, "how many port speeds there are")
+	flags.StringVar(&s.profiles, "profiles", "", "a `folder` for CPU profiles of the service and the gateway; none where empty")
+	if err := flags.Parse(arguments); err != nil {
+		return s, err
+	}
+	for _, d := range []time.Duration{s.duration, s.warmup} {
+		if d < time.Second || d%time.Second != 0 { // pgbench knows no others
+			return s, fmt.Errorf("-duration and -warmup are whole seconds, not %v", d)
+		}
+	}
+	if s.rounds < 1 || s.connections < 1 || s.rows < 1 {
+		return s, errors.New("-rounds, -connections and -rows are at least 1")
+	}
+	if flags.NArg() > 0 {
+		return s, fmt.Errorf("what is %q? All settings are flags: see -help", flags.Arg(0))
+	}
+	return s, nil
+}
+
+func main() {
+	process.Main(func(ctx context.Context) error {
+		if len(os.Args) == 3 && os.Args[1] == serverCommand {
+			return serve(ctx, os.Args[2], os.Stdin, os.Stdout)
+		}
+		s, err := parse(os.Args[1:])
+		if errors.Is(err, flag.ErrHelp) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		signal.Ignore(syscall.SIGPIPE) // where a pager is left, too, all is cleared away
+		return bench(ctx, s, os.Stdout)
+	})
+}

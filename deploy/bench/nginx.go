@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/child"
+)
+
+// findNginx answers the program and how it names its version.
+func findNginx(ctx context.Context) (program, version string, err error) {
+	program, err = exec.LookPath("nginx")
+	if err != nil {
+		program, err = exec.LookPath("/usr/sbin/nginx") // which is on root's PATH alone
+	}
+	if err != nil {
+		return "", "", errors.New("nginx is not installed")
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	text, err := exec.CommandContext(ctx, program, "-v").CombinedOutput()
+	if err != nil {
+		return "", "", fmt.Errorf("%s -v: %w", program, err)
+	}
+	_, version, _ = strings.Cut(strings.TrimSpace(string(text)), ": ")
+	return program, version, nil
+}
+
+// nginxConfig has nginx at its best as a plain proxy: it keeps the connections on both sides for good and logs nothing.
+// The paths are below nginx's prefix; the unused ones keep it from making the default folders, which only root may.
+const nginxConfig = `
+daemon off;
+worker_processes auto;
+pid nginx.pid;
+error_log stderr error;
+events { worker_connections 4096; }
+http {
+	access_log off;
+	client_body_temp_path temp;
+	proxy_temp_path temp;
+	fastcgi_temp_path temp;
+	uwsgi_temp_path temp;
+	scgi_temp_path temp;
+	keepalive_requests 1000000000;
+	upstream service {
+		server %s;
+		keepalive 1024;
+		keepalive_requests 1000000000;
+	}
+	server {
+		listen %s;
+		location / {
+			proxy_pass http://service;
+			proxy_http_version 1.1;
+			proxy_set_header Connection "";
+		}
+	}
+}
+`
+
+// startNginx starts nginx in front of a service and waits until it listens. It belongs to the caller.
+func startNginx(ctx context.Context, program, folder, service string) (address string, nginx *child.Child, err error) {
+	address, err = freeAddress()
+	if err != nil {
+		return "", nil, err
+	}
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		return "", nil, fmt.Errorf("make its folder: %w", err)
+	}
+	config := filepath.Join(folder, "nginx.conf")
+	if err := os.WriteFile(config, fmt.Appendf(nil, nginxConfig, service, address), 0o600); err != nil {
+		return "", nil, fmt.Errorf("configure it: %w", err)
+	}
+	cmd := exec.Command(program, "-p", folder, "-c", config)
+	cmd.Env = []string{}
+	cmd.Stderr = os.Stderr
+	if nginx, err = child.Start(cmd, syscall.SIGTERM, syscall.SIGKILL); err != nil {
+		return "", nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTime)
+	defer cancel()
+	err = nginx.Await(ctx, func() bool {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp4", address)
+		return err == nil && conn.Close() == nil
+	})
+	if err != nil {
+		nginx.Abort()
+		return "", nil, err
+	}
+	return address, nginx, nil
+}
+
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("find a free port: %w", err)
+	}
+	return l.Addr().String(), l.Close()
+}

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/ironplane/ironplane/services/network"
+)
+
+// pgbench reads as fast as Postgres answers: what the service asks it, with nothing on the way.
+type pgbench struct {
+	program           string
+	database          *database
+	folder            string // where its files may be
+	connections, rows int
+}
+
+// pgbenchScript has the service's own statement.
+const pgbenchScript = `\set id random(1, :rows)
+SELECT version, id, name, billing_id, speed FROM port_speed WHERE id = :id;
+`
+
+// sampled is the share of the reads whose time pgbench notes, which costs it a little each.
+const sampled = "0.1"
+
+// connectTime is what pgbench gets on top of a round, as its clock runs while it connects. Where that was too little,
+// because the machine is busy, it gets twice as much, up to a limit.
+const (
+	connectTime        = time.Second
+	longestConnectTime = 16 * time.Second
+)
+
+func (p pgbench) read(ctx context.Context, duration time.Duration) (round, error) {
+	for connecting := connectTime; ; connecting *= 2 {
+		r, err := p.run(ctx, duration+connecting)
+		if !errors.Is(err, errNoReads) || connecting == longestConnectTime {
+			return r, err
+		}
+	}
+}
+
+func (p pgbench) run(ctx context.Context, duration time.Duration) (r round, err error) {
+	folder, err := os.MkdirTemp(p.folder, "pgbench-")
+	if err != nil {
+		return r, fmt.Errorf("make the folder of pgbench: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
+	script := filepath.Join(folder, "script.sql")
+	if err := os.WriteFile(script, []byte(pgbenchScript), 0o600); err != nil {
+		return r, fmt.Errorf("write the script of pgbench: %w", err)
+	}
+	environment, err := libpq(p.database.urls[network.Name])
+	if err != nil {
+		return r, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, duration+time.Minute)
+	defer cancel()
+	threads := min(p.connections, runtime.NumCPU())
+	cmd := exec.CommandContext(ctx, p.program, "--no-vacuum", "--protocol=prepared", "--file="+script,
+		"--define=rows="+strconv.Itoa(p.rows), "--client="+strconv.Itoa(p.connections), "--jobs="+strconv.Itoa(threads),
+		"--time="+strconv.Itoa(int(duration.Seconds())), "--log", "--log-prefix="+filepath.Join(folder, "log"), "--sampling-rate="+sampled)
+	cmd.Env, cmd.Dir = environment, folder
+	var said, complained bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &complained
+	if err := cmd.Run(); ctx.Err() != nil {
+		return r, fmt.Errorf("pgbench: %w", ctx.Err())
+	} else if err != nil {
+		return r, fmt.Errorf("pgbench: %w: %s", err, strings.TrimSpace(complained.String()))
+	}
+	if r.reads, r.rate, err = parseSummary(said.String()); err != nil {
+		return r, err
+	}
+	r.latency, err = latencyLogged(filepath.Join(folder, "log.*"))
+	return r, err
+}
+
+// libpq is the environment by which pgbench connects: arguments would show the password, and the URL has a
+// require_auth, which libpq knows from version 16 on.
+func libpq(serviceURL string) ([]string, error) {
+	u, err := url.Parse(serviceURL)
+	if err != nil {
+		return nil, errors.New("the service's URL is not a URL") // err would show the password
+	}
+	password, _ := u.User.Password()
+	return []string{"LC_ALL=C", "PATH=" + os.Getenv("PATH"),
+		"PGHOST=" + u.Hostname(), "PGPORT=" + u.Port(), "PGDATABASE=" + strings.TrimPrefix(u.Path, "/"), "PGSSLMODE=disable",
+		"PGUSER=" + u.User.Username(), "PGPASSWORD=" + password, "PGOPTIONS=-c search_path=" + u.Query().Get("search_path")}, nil
+}
+
+var (
+	processed = regexp.MustCompile(`transactions actually processed: ([0-9]+)`)
+	// Postgres 13 and before put it otherwise, and name another rate before it.
+	tps = regexp.MustCompile(`tps = ([0-9.]+) \((?:without initial connection time|excluding connections establishing)\)`)
+)
+
+var errNoReads = errors.New("pgbench read nothing")
+
+func parseSummary(said string) (reads int64, rate float64, err error) {
+	count, perSecond := processed.FindStringSubmatch(said), tps.FindStringSubmatch(said)
+	if count != nil && count[1] == "0" {
+		return 0, 0, errNoReads
+	}
+	if count == nil || perSecond == nil {
+		return 0, 0, fmt.Errorf("pgbench did not say how much it did: %s", said)
+	}
+	if reads, err = strconv.ParseInt(count[1], 10, 64); err != nil {
+		return 0, 0, fmt.Errorf("read what pgbench said: %w", err)
+	}
+	if rate, err = strconv.ParseFloat(perSecond[1], 64); err != nil {
+		return 0, 0, fmt.Errorf("read what pgbench said: %w", err)
+	}
+	return reads, rate, nil
+}
+
+// latencyLogged reads the logs that pgbench's threads left: in a line's third column is what a transaction took, in
+// microseconds.
+func latencyLogged(pattern string) (*hdrhistogram.Histogram, error) {
+	paths, err := filepath.Glob(pattern)
+	if err != nil {
+		return nil, err
+	}
+	all := newLatency()
+	for _, path := range paths {
+		if err := addLogged(all, path); err != nil {
+			return nil, fmt.Errorf("read the log of pgbench: %w", err)
+		}
+	}
+	if all.TotalCount() == 0 {
+		return nil, errors.New("pgbench logged nothing")
+	}
+	return all, nil
+}
+
+func addLogged(all *hdrhistogram.Histogram, path string) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	lines := bufio.NewScanner(file)
+	for lines.Scan() {
+		columns := strings.Fields(lines.Text())
+		if len(columns) < 3 {
+			return fmt.Errorf("it has the line %q", lines.Text())
+		}
+		took, err := strconv.ParseInt(columns[2], 10, 64)
+		if err != nil {
+			return err
+		}
+		if err := all.RecordValue(took); err != nil {
+			return err
+		}
+	}
+	return lines.Err()
+}

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"text/tabwriter"
+	"time"
+)
+
+// goal is how many reads the gateway is to serve for each that nginx does.
+const goal = 1.2
+
+const explanation = `
+Reads a second, p50, p99 and CPU are the medians of the rounds; a ratio is the median of the rounds' ratios, with the
+lowest and the highest. CPU is what a read took of the processors, in all processes together: the callers, Postgres and
+whatever is in between. Other programs that run here disturb it less than the rest.
+`
+
+// report shows how the contestants did, beside nginx and pgbench in the same rounds.
+func report(contestants []*contestant, screen io.Writer) {
+	byName := map[string]*contestant{}
+	for _, c := range contestants {
+		byName[c.name] = c
+	}
+	nginx, pgbench, gateway := byName[nginxName], byName[pgbenchName], byName[gatewayName]
+	table := tabwriter.NewWriter(screen, 0, 0, 3, ' ', 0)
+	fmt.Fprint(table, "\n\treads/s\tp50\tp99\tCPU\tto nginx\tto pgbench\n")
+	for _, c := range contestants {
+		fmt.Fprintf(table, "%s\t%.0f\t%s\t%s\t%s\t%s\t%s\n", c.name, median(c, rate), milliseconds(median(c, quantile(50))),
+			milliseconds(median(c, quantile(99))), microseconds(median(c, cpu)), ratioTo(nginx, c), ratioTo(pgbench, c))
+	}
+	_ = table.Flush() // fails where the screen does
+	fmt.Fprint(screen, explanation)
+	if nginx == nil {
+		return
+	}
+	verdict := "missed"
+	reached := middle(ratios(gateway, nginx))
+	if reached >= goal {
+		verdict = "met"
+	}
+	fmt.Fprintf(screen, "\nThe goal, %.1f times nginx, is %s: the gateway serves %.2f times what nginx does", goal, verdict, reached)
+	if used := median(gateway, cpu); used > 0 {
+		fmt.Fprintf(screen, " (%.2f times for the same CPU)", float64(median(nginx, cpu))/float64(used))
+	}
+	fmt.Fprintln(screen, ".")
+}
+
+func rate(r round) float64      { return r.rate }
+func cpu(r round) time.Duration { return r.cpu }
+
+func quantile(percent float64) func(round) time.Duration {
+	return func(r round) time.Duration {
+		return time.Duration(r.latency.ValueAtQuantile(percent)) * time.Microsecond
+	}
+}
+
+// median is that of what its rounds have.
+func median[T cmp.Ordered](c *contestant, of func(round) T) T {
+	all := make([]T, len(c.rounds))
+	for i, r := range c.rounds {
+		all[i] = of(r)
+	}
+	slices.Sort(all)
+	return middle(all)
+}
+
+func middle[T any](sorted []T) T { return sorted[len(sorted)/2] }
+
+// ratios compares, in ascending order, what two did in the same round.
+func ratios(c, other *contestant) []float64 {
+	all := make([]float64, len(c.rounds))
+	for i := range all {
+		all[i] = c.rounds[i].rate / other.rounds[i].rate
+	}
+	slices.Sort(all)
+	return all
+}
+
+func ratioTo(other, c *contestant) string {
+	switch other {
+	case nil:
+		return "–"
+	case c:
+		return "1"
+	}
+	all := ratios(c, other)
+	return fmt.Sprintf("%.2f (%.2f–%.2f)", middle(all), all[0], all[len(all)-1])
+}
+
+func milliseconds(d time.Duration) string {
+	return fmt.Sprintf("%.2f ms", float64(d)/float64(time.Millisecond))
+}
+
+func microseconds(d time.Duration) string {
+	if d == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%d µs", d.Microseconds())
+}

@@ -1,0 +1,43 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+)
+
+func played(name string, rates ...float64) *contestant {
+	c := &contestant{name: name}
+	for _, rate := range rates {
+		latency := newLatency()
+		_ = latency.RecordValue(int64(rate)) // so that it is seen whose it is
+		c.rounds = append(c.rounds, round{reads: 100, rate: rate, latency: latency, cpu: time.Duration(1e8 / rate)})
+	}
+	return c
+}
+
+func TestReport(t *testing.T) {
+	var screen bytes.Buffer
+	report([]*contestant{
+		played(pgbenchName, 4000, 8000, 4000),
+		played(nginxName, 1000, 2000, 1000),
+		played(gatewayName, 1500, 2200, 1100),
+	}, &screen)
+	for _, want := range []string{
+		"gateway           1500      1.50 ms   1.50 ms   66 µs    1.10 (1.10–1.50)   0.28 (0.28–0.38)",
+		"The goal, 1.2 times nginx, is missed: the gateway serves 1.10 times what nginx does (1.50 times for the same CPU).",
+	} {
+		if !strings.Contains(screen.String(), want) {
+			t.Errorf("%q is not in\n%s", want, &screen)
+		}
+	}
+}
+
+func TestReportWithoutRivals(t *testing.T) {
+	var screen bytes.Buffer
+	report([]*contestant{played(gatewayName, 1000)}, &screen)
+	if !strings.Contains(screen.String(), "100 µs   –          –") || strings.Contains(screen.String(), "The goal") {
+		t.Errorf("got\n%s", &screen)
+	}
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"runtime/pprof"
+	"time"
+
+	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/gateway"
+	"github.com/ironplane/ironplane/pkg/backing"
+	"github.com/ironplane/ironplane/pkg/cache"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/process"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/network"
+)
+
+// announce says that the server is ready.
+type announce func(ready) error
+
+var log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+
+// serve is the hidden command: it is one server until ctx or stdin ends.
+func serve(ctx context.Context, kind string, stdin io.Reader, stdout io.Writer) (err error) {
+	kinds := map[string]func(context.Context, order, announce) error{"service": serveService, "gateway": serveGateway}
+	run, ok := kinds[kind]
+	if !ok {
+		return fmt.Errorf("there is no server %q", kind)
+	}
+	var o order
+	if err := json.NewDecoder(stdin).Decode(&o); err != nil {
+		return fmt.Errorf("read the order: %w", err)
+	}
+	ctx, leave := context.WithCancel(ctx)
+	defer leave()
+	go func() { // until bench or this process ends
+		_, _ = io.Copy(io.Discard, stdin)
+		leave()
+	}()
+	if o.Profile != "" {
+		file, err := os.Create(o.Profile)
+		if err != nil {
+			return fmt.Errorf("write the profile: %w", err)
+		}
+		defer file.Close()
+		if err := pprof.StartCPUProfile(file); err != nil {
+			return fmt.Errorf("write the profile: %w", err)
+		}
+		defer pprof.StopCPUProfile()
+	}
+	return run(ctx, o, func(r ready) error { return json.NewEncoder(stdout).Encode(r) })
+}
+
+// poolSize is how many connections each service's pool has in the product.
+const poolSize = 8
+
+// serveService is the network service's handler and nothing before it: everybody is an admin.
+func serveService(ctx context.Context, o order, say announce) error {
+	db, err := pg.Open(ctx, o.Databases[network.Name], poolSize)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	handler := rest.NewHandler(network.Name, db, log, network.New(db).Routes())
+	admin := &principal.Principal{KeyID: 1, Owner: principal.Owner{Type: principal.Admin, ID: 1}, Name: "bench", Grants: principal.All}
+	return listen(ctx, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		call := &principal.Call{Peer: principal.Gateway, Principal: admin, IP: netip.IPv6Loopback(), RequestID: "bench"}
+		handler.ServeHTTP(w, r.WithContext(principal.With(r.Context(), call)))
+	}), "", say)
+}
+
+// limits are counted as everywhere, but none is met.
+var limits = gateway.Config{KeyRate: 1_000_000, KeyBurst: 1_000_000, AddressRate: 1_000_000, AddressBurst: 1_000_000}
+
+// serveGateway is all of the product in one process, with a Redis and a key, as standalone runs it.
+func serveGateway(ctx context.Context, o order, say announce) (err error) {
+	server, err := backing.StartRedis(ctx, backing.RedisOptions{})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer cancel()
+		err = errors.Join(err, server.Stop(stopping))
+	}()
+	if server.Standin() {
+		fmt.Fprintln(os.Stderr, "there is no redis-server on PATH: the gateway uses a stand-in inside its process")
+	}
+	client, err := cache.Open(secret.New(server.URL()))
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+
+	databases := map[string]secret.String{}
+	for name, url := range o.Databases {
+		databases[name] = secret.New(url)
+	}
+	p, err := product.Open(ctx, databases, client, limits, log)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	key, _, err := identity.FirstAdmin(ctx, p.Databases[identity.Name]) // of a new database, so it makes one
+	if err != nil {
+		return err
+	}
+	return listen(ctx, p.Gateway, key.Reveal(), say)
+}
+
+// listen serves until ctx ends.
+func listen(ctx context.Context, handler http.Handler, key string, say announce) error {
+	listener, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	defer listener.Close() // where serving did not begin
+	if err := say(ready{listener.Addr().String(), key}); err != nil {
+		return fmt.Errorf("say that it is ready: %w", err)
+	}
+	return process.Serve(ctx, listener, handler, log)
+}

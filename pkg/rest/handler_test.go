@@ -1,0 +1,62 @@
+package rest_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/rest"
+)
+
+type answer struct {
+	Name string `json:"name"`
+}
+
+func serve(t *testing.T, do func(context.Context, rest.None) (answer, error)) (status int, body, log string) {
+	t.Helper()
+	var logged bytes.Buffer
+	handler := rest.NewHandler("things", nil, slog.New(slog.NewTextHandler(&logged, nil)), []rest.Route{
+		rest.Read[rest.None, answer]{Path: "/thing", Guard: principal.Public, Do: do}})
+	r := httptest.NewRequest(http.MethodGet, "/thing", nil)
+	ctx, cancel := context.WithCancel(principal.With(r.Context(), &principal.Call{Peer: principal.Gateway, RequestID: "the-id"}))
+	defer cancel()
+	w := httptest.NewRecorder()
+	handler.ServeHTTP(w, r.WithContext(context.WithValue(ctx, leaveKey{}, cancel)))
+	return w.Code, w.Body.String(), logged.String()
+}
+
+type leaveKey struct{}
+
+// What went wrong inside is in the log, once, under the request's id, and not in the answer.
+func TestFaultsOfOurOwn(t *testing.T) {
+	t.Parallel()
+	for name, do := range map[string]func(context.Context, rest.None) (answer, error){
+		"error": func(context.Context, rest.None) (answer, error) { return answer{}, errors.New("the inside") },
+		"panic": func(context.Context, rest.None) (answer, error) { panic("the inside") },
+	} {
+		status, body, log := serve(t, do)
+		if status != 500 || strings.Contains(body, "inside") || !strings.Contains(body, `"request_id":"the-id"`) {
+			t.Errorf("%s: %d %s", name, status, body)
+		}
+		if strings.Count(log, "level=ERROR") != 1 || !strings.Contains(log, "the inside") || !strings.Contains(log, "request_id=the-id") {
+			t.Errorf("%s: logged %s", name, log)
+		}
+	}
+}
+
+func TestCallerLeaves(t *testing.T) {
+	t.Parallel()
+	_, _, log := serve(t, func(ctx context.Context, _ rest.None) (answer, error) {
+		ctx.Value(leaveKey{}).(context.CancelFunc)()
+		return answer{}, ctx.Err()
+	})
+	if log != "" {
+		t.Errorf("who hangs up is logged: %s", log)
+	}
+}
