@@ -8,14 +8,16 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"sync"
 	"syscall"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ironplane/ironplane/deploy/internal/backings"
 	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/deploy/internal/welcome"
+	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/process"
-	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/services/identity"
 )
 
@@ -38,31 +40,29 @@ func serve(ctx context.Context, c config, screen io.Writer, log *slog.Logger) (e
 		defer operations.Close()
 	}
 
-	if err := os.MkdirAll(c.Data, 0o711); err != nil {
-		return fmt.Errorf("make the data folder: %w", err)
-	}
-	parts := &backings{}
-	defer func() { err = errors.Join(err, parts.stop(ctx)) }()
-	database, err := parts.database(ctx, c)
+	parts := &backings.Backings{}
+	defer func() { err = errors.Join(err, parts.Stop(ctx)) }()
+	databases, err := parts.Databases(ctx, c.Backings)
 	if err != nil {
 		return err
 	}
-	client, err := parts.redis(ctx, c, screen)
+	client, err := openRedis(ctx, parts, c, screen)
 	if err != nil {
 		return err
 	}
-	p, err := product.Open(ctx, database, client, c.Config, log)
+	defer client.Close()
+	p, err := product.Open(ctx, databases, client, c.Gateway, log)
 	if err != nil {
 		return err
 	}
 	defer p.Close()
-	if err := welcome(ctx, c, p, "http://"+listener.Addr().String(), screen); err != nil {
+	if err := welcome.Print(ctx, screen, "http://"+listener.Addr().String(), p.Databases[identity.Name], c.AdminKeyFile); err != nil {
 		return err
 	}
 
 	serving, end := context.WithCancelCause(ctx)
 	var watching sync.WaitGroup
-	watching.Go(func() { end(parts.ended(serving)) })
+	watching.Go(func() { end(parts.Ended(serving)) })
 	if operations != nil {
 		watching.Go(func() { end(process.Serve(serving, operations, metrics(p), log)) })
 	}
@@ -75,48 +75,24 @@ func serve(ctx context.Context, c config, screen io.Writer, log *slog.Logger) (e
 	return err
 }
 
+func openRedis(ctx context.Context, parts *backings.Backings, c config, screen io.Writer) (*redis.Client, error) {
+	url, err := parts.Redis(ctx, c.Backings, screen)
+	if err != nil {
+		return nil, err
+	}
+	client, err := cache.Open(url)
+	if err != nil {
+		return nil, fmt.Errorf("REDIS_URL: %w", err)
+	}
+	if err := client.Ping(ctx).Err(); err != nil {
+		return nil, errors.Join(fmt.Errorf("connect to Redis: %w", err), client.Close())
+	}
+	return client, nil
+}
+
 // metrics is what the operations' listener serves.
 func metrics(p *product.Product) http.Handler {
 	own := http.NewServeMux()
 	own.Handle("GET /metrics", p.Gateway.Metrics())
 	return own
-}
-
-// welcome makes the first admin, if there is none yet, and says where to go from here.
-func welcome(ctx context.Context, c config, p *product.Product, url string, screen io.Writer) error {
-	fmt.Fprintf(screen, "Ironplane is ready at %s (the API's documentation is at %s/-/docs).\n", url, url)
-	var file *os.File
-	if c.AdminKeyFile != "" {
-		var err error
-		if file, err = os.CreateTemp(filepath.Dir(c.AdminKeyFile), ".admin-key-"); err != nil { // before the key is made: it is shown once
-			return fmt.Errorf("write the admin's key: %w", err)
-		}
-		defer os.Remove(file.Name())
-		defer file.Close()
-	}
-	key, made, err := identity.FirstAdmin(ctx, p.Databases[identity.Name])
-	if err != nil || !made {
-		return err
-	}
-	if file == nil {
-		fmt.Fprintf(screen, "\nThe first admin's key, which is shown this once:\n\n  %s\n\nTry it:\n\n  curl -H 'Authorization: Bearer %s' %s/auth/key/current\n\n",
-			key.Reveal(), key.Reveal(), url)
-		return nil
-	}
-	if err := writeKey(file, key, c.AdminKeyFile); err != nil {
-		return fmt.Errorf("write the admin's key: %w", err)
-	}
-	fmt.Fprintf(screen, "The first admin's key is in %s.\n", c.AdminKeyFile)
-	return nil
-}
-
-// writeKey fills the file, which only its owner may read, and puts it in its place.
-func writeKey(file *os.File, key secret.String, place string) error {
-	if _, err := file.WriteString(key.Reveal() + "\n"); err != nil {
-		return err
-	}
-	if err := file.Sync(); err != nil {
-		return err
-	}
-	return os.Rename(file.Name(), place)
 }

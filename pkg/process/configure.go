@@ -26,36 +26,49 @@ func configure(config any, environment []string, command string) error {
 		name, value, _ := strings.Cut(entry, "=")
 		given[name] = value
 	}
-	v := reflect.ValueOf(config).Elem()
-	for _, field := range reflect.VisibleFields(v.Type()) {
-		name, ok := field.Tag.Lookup("env")
-		if !ok {
-			continue
-		}
-		text := given[name]
-		into := v.FieldByIndex(field.Index).Addr().Interface()
-		if file := given[name+"_FILE"]; text == "" && file != "" && isSecret(into) {
+	for _, m := range members(reflect.ValueOf(config).Elem()) {
+		text := given[m.name]
+		if file := given[m.name+"_FILE"]; text == "" && file != "" && m.isSecret() {
 			content, err := os.ReadFile(file)
 			if err != nil {
-				return fmt.Errorf("%s_FILE: %w", name, err)
+				return fmt.Errorf("%s_FILE: %w", m.name, err)
 			}
 			text = strings.TrimSpace(string(content))
 		}
 		if text == "" {
-			text = field.Tag.Get("default")
+			text = m.tag.Get("default")
 		}
-		if text == "" && slices.Contains(strings.Split(field.Tag.Get("required"), ","), command) {
-			return fmt.Errorf("%s is not set: %s", name, field.Tag.Get("doc"))
+		if text == "" && slices.Contains(strings.Split(m.tag.Get("required"), ","), command) {
+			return fmt.Errorf("%s is not set: %s", m.name, m.tag.Get("doc"))
 		}
-		if err := set(into, text); err != nil {
-			return fmt.Errorf("%s is %q: %w", name, text, err)
+		if err := set(m.into, text); err != nil {
+			return fmt.Errorf("%s is %q: %w", m.name, text, err)
 		}
 	}
 	return nil
 }
 
-func isSecret(member any) bool {
-	_, ok := member.(*secret.String)
+// member is a member of a configuration, or of a struct in it.
+type member struct {
+	name string // of the variable
+	tag  reflect.StructTag
+	into any // a pointer to it
+}
+
+func members(v reflect.Value) (all []member) {
+	for i := range v.NumField() {
+		field := v.Type().Field(i)
+		if name, ok := field.Tag.Lookup("env"); ok {
+			all = append(all, member{name, field.Tag, v.Field(i).Addr().Interface()})
+		} else {
+			all = append(all, members(v.Field(i))...)
+		}
+	}
+	return all
+}
+
+func (m member) isSecret() bool {
+	_, ok := m.into.(*secret.String)
 	return ok
 }
 
@@ -106,17 +119,13 @@ func parseNetworks(text string) ([]netip.Prefix, error) {
 // describe lists the variables that configure reads.
 func describe(config any) string {
 	var b strings.Builder
-	for _, field := range reflect.VisibleFields(reflect.TypeOf(config).Elem()) {
-		name, ok := field.Tag.Lookup("env")
-		if !ok {
-			continue
-		}
-		fmt.Fprintf(&b, "  %-27s %s", name, field.Tag.Get("doc"))
-		if value := field.Tag.Get("default"); value != "" {
+	for _, m := range members(reflect.ValueOf(config).Elem()) {
+		fmt.Fprintf(&b, "  %-27s %s", m.name, m.tag.Get("doc"))
+		if value := m.tag.Get("default"); value != "" {
 			fmt.Fprintf(&b, " (default: %s)", value)
 		}
-		if field.Type == reflect.TypeFor[secret.String]() {
-			fmt.Fprintf(&b, "; or in the file that %s_FILE names", name)
+		if m.isSecret() {
+			fmt.Fprintf(&b, "; or in the file that %s_FILE names", m.name)
 		}
 		b.WriteString("\n")
 	}

@@ -1,4 +1,6 @@
-package main
+// Package backings starts the Postgres and the Redis of an installation in a data folder, as far as it is not given
+// them.
+package backings
 
 import (
 	"context"
@@ -10,29 +12,36 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/pkg/backing"
-	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-// startTime is how long a Postgres may take to start, after a crash, too.
-const startTime = 2 * time.Minute
+// Config is where they are, or are to be.
+type Config struct {
+	Data        string        `env:"IRONPLANE_DATA" default:"./data" doc:"the folder of the data; it survives a restart"`
+	DatabaseURL secret.String `env:"DATABASE_URL" doc:"a Postgres to use, as a role that may create roles, instead of an own one: postgres://…"`
+	RedisURL    secret.String `env:"REDIS_URL" doc:"a Redis to use instead of an own one: redis://…"`
+}
 
-// backings are the Postgres and the Redis that the process started, as far as it was not given them.
-type backings struct {
+// StartTime is how long a Postgres may take to start, after a crash, too.
+const StartTime = 2 * time.Minute
+
+// Backings are what the process started. They belong to it: it has to Stop them.
+type Backings struct {
 	postgres *backing.Postgres
-	server   *backing.Redis
-	client   *redis.Client
+	redis    *backing.Redis
 	alone    *pgx.Conn // holds the database for this process
 }
 
-// database answers, for each service, the URL of its schema.
-func (b *backings) database(ctx context.Context, c config) (map[string]secret.String, error) {
-	ctx, cancel := context.WithTimeout(ctx, startTime)
+// Databases answers, for each service, the URL of its schema, and holds the database for this process.
+func (b *Backings) Databases(ctx context.Context, c Config) (map[string]secret.String, error) {
+	ctx, cancel := context.WithTimeout(ctx, StartTime)
 	defer cancel()
+	if err := os.MkdirAll(c.Data, 0o711); err != nil {
+		return nil, fmt.Errorf("make the data folder: %w", err)
+	}
 	admin := c.DatabaseURL
 	if admin.IsZero() {
 		var err error
@@ -47,7 +56,26 @@ func (b *backings) database(ctx context.Context, c config) (map[string]secret.St
 	return product.Bootstrap(ctx, admin)
 }
 
-func (b *backings) startPostgres(ctx context.Context, c config) (admin secret.String, err error) {
+// Administrator answers the URL of the database in an installation that may be running: in another process, too.
+func (b *Backings) Administrator(ctx context.Context, c Config) (secret.String, error) {
+	if !c.DatabaseURL.IsZero() {
+		return c.DatabaseURL, nil
+	}
+	if _, err := os.Stat(product.PostgresFolder(c.Data)); err != nil {
+		return secret.String{}, fmt.Errorf("there is no installation in %s; IRONPLANE_DATA names its folder", c.Data)
+	}
+	admin, err := b.startPostgres(ctx, c)
+	if !errors.Is(err, backing.ErrInUse) {
+		return admin, err
+	}
+	url, err := os.ReadFile(urlFile(c))
+	if err != nil {
+		return secret.String{}, fmt.Errorf("find the Postgres that runs: %w", err)
+	}
+	return secret.New(string(url)), nil
+}
+
+func (b *Backings) startPostgres(ctx context.Context, c Config) (admin secret.String, err error) {
 	if b.postgres, admin, err = product.StartPostgres(ctx, c.Data); err != nil {
 		return secret.String{}, err
 	}
@@ -57,59 +85,50 @@ func (b *backings) startPostgres(ctx context.Context, c config) (admin secret.St
 	return admin, nil
 }
 
-// redis answers a client of the given Redis, or of an own one.
-func (b *backings) redis(ctx context.Context, c config, screen io.Writer) (*redis.Client, error) {
-	url := c.RedisURL
-	if url.IsZero() {
-		var err error
-		if b.server, err = backing.StartRedis(ctx, backing.RedisOptions{Dir: filepath.Join(c.Data, "redis")}); err != nil {
-			return nil, err
-		}
-		if b.server.Standin() {
-			fmt.Fprintln(screen, "There is no redis-server on PATH: a stand-in inside this process serves instead, which is fine for trying Ironplane.")
-		}
-		url = secret.New(b.server.URL())
+// urlFile holds, for Administrator, the address of the Postgres that runs in the data folder.
+func urlFile(c Config) string { return filepath.Join(c.Data, "database-url") }
+
+// Redis answers the URL of the given Redis, or of an own one.
+func (b *Backings) Redis(ctx context.Context, c Config, screen io.Writer) (secret.String, error) {
+	if !c.RedisURL.IsZero() {
+		return c.RedisURL, nil
 	}
-	client, err := cache.Open(url)
-	if err != nil {
-		return nil, fmt.Errorf("REDIS_URL: %w", err)
+	var err error
+	if b.redis, err = backing.StartRedis(ctx, backing.RedisOptions{Dir: filepath.Join(c.Data, "redis")}); err != nil {
+		return secret.String{}, err
 	}
-	b.client = client
-	if err := b.client.Ping(ctx).Err(); err != nil {
-		return nil, fmt.Errorf("connect to Redis: %w", err)
+	if b.redis.Standin() {
+		fmt.Fprintln(screen, "There is no redis-server on PATH: a stand-in inside this process serves instead, which is fine for trying Ironplane.")
 	}
-	return b.client, nil
+	return secret.New(b.redis.URL()), nil
 }
 
-// ended waits until one of the children ends by itself and says which, or until ctx ends.
-func (b *backings) ended(ctx context.Context) error {
-	var postgres, server <-chan struct{}
+// Ended waits until one of the children ends by itself and says which, or until ctx ends.
+func (b *Backings) Ended(ctx context.Context) error {
+	var postgres, redis <-chan struct{}
 	if b.postgres != nil {
 		postgres = b.postgres.Done()
 	}
-	if b.server != nil {
-		server = b.server.Done()
+	if b.redis != nil {
+		redis = b.redis.Done()
 	}
 	select {
 	case <-postgres:
 		return fmt.Errorf("the own Postgres ended: %w", b.postgres.Err())
-	case <-server:
-		return fmt.Errorf("the own Redis ended: %w", b.server.Err())
+	case <-redis:
+		return fmt.Errorf("the own Redis ended: %w", b.redis.Err())
 	case <-ctx.Done():
 		return nil
 	}
 }
 
-// stop ends what was started, the last first.
-func (b *backings) stop(ctx context.Context) error {
+// Stop ends what was started, the last first.
+func (b *Backings) Stop(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	var failed error
-	if b.client != nil {
-		failed = errors.Join(failed, b.client.Close())
-	}
-	if b.server != nil {
-		failed = errors.Join(failed, b.server.Stop(ctx))
+	if b.redis != nil {
+		failed = errors.Join(failed, b.redis.Stop(ctx))
 	}
 	if b.alone != nil {
 		failed = errors.Join(failed, b.alone.Close(ctx))
@@ -119,6 +138,3 @@ func (b *backings) stop(ctx context.Context) error {
 	}
 	return failed
 }
-
-// urlFile holds, for admin-key, the address of the Postgres that runs in the data folder.
-func urlFile(c config) string { return filepath.Join(c.Data, "database-url") }
