@@ -1,6 +1,7 @@
 # Every target works from a fresh clone. `make help` lists them.
 MODULES := pkg gateway services/clients services/identity services/network services/pxe services/system deploy
 PACKAGES := $(addsuffix /...,$(addprefix ./,$(MODULES)))
+PROGRAMS := ./deploy/standalone ./deploy/split ./deploy/import ./gateway/cmd/gateway $(wildcard ./services/*/cmd/*)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
 .PHONY: help
@@ -11,6 +12,10 @@ help: ## list the targets
 run: build ## build and start all of Ironplane in one process
 	@exec bin/standalone
 
+.PHONY: run-split
+run-split: build ## build and start the gateway and each service as a process of its own
+	@exec bin/split
+
 .PHONY: admin-key
 admin-key: build ## make another key for the first admin, should the last one be lost
 	@exec bin/standalone admin-key
@@ -18,7 +23,7 @@ admin-key: build ## make another key for the first admin, should the last one be
 .PHONY: build
 build: ## build the programs into bin/
 	@mkdir -p bin
-	CGO_ENABLED=0 go build -trimpath -o bin/ ./deploy/standalone ./deploy/import
+	CGO_ENABLED=0 go build -trimpath -o bin/ $(PROGRAMS)
 
 .PHONY: test
 test: ## run all tests, with the race detector where there is a C compiler

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/gateway"
+	"github.com/ironplane/ironplane/pkg/child"
+	"github.com/ironplane/ironplane/pkg/mesh"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/secret"
+)
+
+const (
+	// life is how long the certificates of a run hold, and so how long a run may last.
+	life = 30 * 24 * time.Hour
+	// readyTime is how long a process may take until it listens; migrateTime, to migrate.
+	readyTime   = 30 * time.Second
+	migrateTime = 5 * time.Minute
+	// stopTime is longer than a process takes to drain.
+	stopTime = 30 * time.Second
+)
+
+// fleet is the processes of one run. What they must keep to themselves, they find in files that only we may read.
+type fleet struct {
+	folder, programs string
+	addresses        map[string]string // by the processes' names
+	environment      []string          // ours, of which they may know a part
+	processes        map[string]*child.Child
+	watching         sync.WaitGroup
+	ended            chan error // why the first ended that did so by itself
+}
+
+// newFleet makes the certificates and writes down, for each process, what it needs to know.
+func newFleet(folder, programs string, environment []string, databases map[string]secret.String, redis secret.String) (*fleet, error) {
+	addresses, err := freeAddresses()
+	if err != nil {
+		return nil, err
+	}
+	authority, err := mesh.NewAuthority(life)
+	if err != nil {
+		return nil, err
+	}
+	f := &fleet{folder: folder, programs: programs, environment: environment, addresses: addresses, processes: map[string]*child.Child{}, ended: make(chan error, 1)}
+	content := map[string]string{"ca.crt": string(authority.Certificate()), "redis-url": redis.Reveal()}
+	for _, name := range append(product.Names(), principal.Gateway) {
+		issued, err := authority.Issue(name)
+		if err != nil {
+			return nil, err
+		}
+		content[name+".crt"], content[name+".key"] = string(issued.Certificate), issued.Key.Reveal()
+	}
+	for name, url := range databases {
+		content[name+".database-url"] = url.Reveal()
+	}
+	for file, text := range content {
+		if err := os.WriteFile(f.file(file), []byte(text), 0o600); err != nil {
+			return nil, fmt.Errorf("write down what a process needs to know: %w", err)
+		}
+	}
+	return f, nil
+}
+
+func (f *fleet) file(name string) string { return filepath.Join(f.folder, name) }
+
+// startServices migrates the schemas and starts all but the gateway.
+func (f *fleet) startServices(ctx context.Context) error {
+	group, working := errgroup.WithContext(ctx)
+	for _, name := range product.Names() {
+		group.Go(func() error { return f.migrate(working, name) })
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	for _, name := range product.Names() {
+		if err := f.startService(ctx, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *fleet) migrate(ctx context.Context, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, migrateTime)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(f.programs, name), "migrate")
+	cmd.Env, cmd.Stderr = f.serviceEnvironment(name), os.Stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("migrate %s: %w", name, err)
+	}
+	return nil
+}
+
+func (f *fleet) startService(ctx context.Context, name string) error {
+	return f.startProcess(ctx, name, f.addresses[name], f.serviceEnvironment(name))
+}
+
+func (f *fleet) serviceEnvironment(name string) []string {
+	return append(f.common(name), "DATABASE_URL_FILE="+f.file(name+".database-url"))
+}
+
+func (f *fleet) startGateway(ctx context.Context, public string) error {
+	var services []string
+	for _, name := range product.Names() {
+		services = append(services, name+"="+f.addresses[name])
+	}
+	environment := append(f.common(principal.Gateway), "IRONPLANE_SERVICES="+strings.Join(services, " "))
+	environment = append(environment, f.settings("IRONPLANE_OPERATIONS_LISTEN")...)
+	for field := range reflect.TypeFor[gateway.Config]().Fields() {
+		environment = append(environment, f.settings(field.Tag.Get("env"))...)
+	}
+	return f.startProcess(ctx, principal.Gateway, public, environment)
+}
+
+// common is what every process reads.
+func (f *fleet) common(name string) []string {
+	return append(f.settings("IRONPLANE_LOG_LEVEL"),
+		"IRONPLANE_MESH_CERTIFICATE="+f.file(name+".crt"), "IRONPLANE_MESH_KEY="+f.file(name+".key"), "IRONPLANE_MESH_CA="+f.file("ca.crt"),
+		"REDIS_URL_FILE="+f.file("redis-url"))
+}
+
+// settings is our own variable of this name, as far as there is one.
+func (f *fleet) settings(name string) (given []string) {
+	for _, entry := range f.environment {
+		if strings.HasPrefix(entry, name+"=") {
+			given = append(given, entry)
+		}
+	}
+	return given
+}
+
+// startProcess starts a process and waits until it listens.
+func (f *fleet) startProcess(ctx context.Context, name, address string, environment []string) error {
+	cmd := exec.Command(filepath.Join(f.programs, name), "serve")
+	cmd.Env, cmd.Stderr = append(environment, "IRONPLANE_LISTEN="+address), os.Stderr
+	process, err := child.Start(cmd, syscall.SIGTERM, syscall.SIGKILL)
+	if err != nil {
+		return err
+	}
+	f.processes[name], f.addresses[name] = process, address
+	f.watching.Go(func() {
+		<-process.Done()
+		if err := process.Err(); err != nil {
+			select {
+			case f.ended <- err:
+			default:
+			}
+		}
+	})
+	ctx, cancel := context.WithTimeout(ctx, readyTime)
+	defer cancel()
+	err = process.Await(ctx, func() bool {
+		c, err := net.DialTimeout("tcp", address, time.Second)
+		if err == nil {
+			_ = c.Close()
+		}
+		return err == nil
+	})
+	if err != nil {
+		return fmt.Errorf("wait until %s listens on %s: %w", name, address, err)
+	}
+	return nil
+}
+
+// stop lets all drain: the gateway first, so that the services have nothing to do then.
+func (f *fleet) stop(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
+	defer cancel()
+	var failed error
+	if door := f.processes[principal.Gateway]; door != nil {
+		failed = door.Stop(ctx)
+	}
+	var group errgroup.Group
+	for _, process := range f.processes {
+		group.Go(func() error { return process.Stop(ctx) })
+	}
+	failed = errors.Join(failed, group.Wait())
+	f.watching.Wait()
+	return failed
+}

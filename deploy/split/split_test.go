@@ -1,0 +1,355 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/deploy/internal/backings"
+	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/pkg/child"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/services/identity"
+)
+
+// programs is the folder of what is tested: the programs themselves.
+var programs string
+
+func TestMain(m *testing.M) {
+	folder, err := os.MkdirTemp("", "ironplane-split-test-")
+	if err != nil {
+		panic(err)
+	}
+	programs = folder
+	code := 1
+	if err := build(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	} else {
+		code = m.Run()
+	}
+	_ = os.RemoveAll(folder)
+	os.Exit(code)
+}
+
+func build() error {
+	const module = "github.com/ironplane/ironplane/"
+	arguments := []string{"build", "-o", programs + "/", module + "deploy/split", module + "gateway/cmd/gateway"}
+	for _, name := range product.Names() {
+		arguments = append(arguments, module+"services/"+name+"/cmd/"+name)
+	}
+	if out, err := exec.Command("go", arguments...).CombinedOutput(); err != nil {
+		return fmt.Errorf("build the programs: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// screen collects what processes print.
+type screen struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (s *screen) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(p)
+}
+
+func (s *screen) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
+}
+
+// running is a split run under test.
+type running struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	screen *screen
+	data   string
+	exited chan struct{}
+	err    error
+	client *testkit.Client
+}
+
+const (
+	startsWithin = 2 * time.Minute
+	endsWithin   = time.Minute
+)
+
+var said = regexp.MustCompile(`(?s)ready at (http://[0-9.:]+).*\n  (ip_\w+)\n`)
+
+func start(t *testing.T) *running {
+	t.Helper()
+	r := &running{t: t, screen: &screen{}, data: filepath.Join(t.TempDir(), "data"), exited: make(chan struct{})}
+	r.cmd = exec.Command(filepath.Join(programs, "split"))
+	r.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "IRONPLANE_LISTEN=127.0.0.1:0", "IRONPLANE_DATA=" + r.data}
+	r.cmd.Stdout, r.cmd.Stderr = r.screen, r.screen
+	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	r.cmd.WaitDelay = endsWithin
+	if err := r.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(r.exited)
+		r.err = r.cmd.Wait()
+	}()
+	t.Cleanup(func() {
+		_ = r.cmd.Process.Signal(syscall.SIGTERM)
+		r.exit()
+	})
+	r.eventually("it is ready", startsWithin, func() bool {
+		select {
+		case <-r.exited:
+			t.Fatalf("it ended: %v\n%s", r.err, r.screen)
+		default:
+		}
+		return said.MatchString(r.screen.String())
+	})
+	found := said.FindStringSubmatch(r.screen.String())
+	r.client = testkit.ClientOf(t, found[1]).With(found[2])
+	return r
+}
+
+func (r *running) eventually(what string, within time.Duration, holds func() bool) {
+	r.t.Helper()
+	for deadline := time.Now().Add(within); !holds(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			r.t.Fatalf("in vain waited until %s:\n%s", what, r.screen)
+		}
+	}
+}
+
+func (r *running) exit() error {
+	r.t.Helper()
+	select {
+	case <-r.exited:
+		return r.err
+	case <-time.After(endsWithin):
+		_ = r.cmd.Process.Kill()
+		r.t.Fatalf("it does not end:\n%s", r.screen)
+		return nil
+	}
+}
+
+// children are its processes by their programs' names.
+func (r *running) children() map[string]int {
+	r.t.Helper()
+	found := map[string]int{}
+	all, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, file := range all {
+		text, err := os.ReadFile(file) // <pid> (<name>) <state> <parent> …
+		begin, end := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
+		if err != nil || end < 0 {
+			continue // it is gone
+		}
+		if rest := strings.Fields(string(text[end+1:])); rest[1] == strconv.Itoa(r.cmd.Process.Pid) {
+			pid, err := strconv.Atoi(strings.TrimSpace(string(text[:begin])))
+			if err != nil {
+				r.t.Fatal(err)
+			}
+			found[string(text[begin+1:end])] = pid
+		}
+	}
+	for _, name := range append(product.Names(), principal.Gateway, "postgres") {
+		if found[name] == 0 {
+			r.t.Fatalf("%s does not run, but %v", name, found)
+		}
+	}
+	return found
+}
+
+func alive(pid int) bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && !strings.Contains(string(text), ") Z ")
+}
+
+func (r *running) nothingIsLeft(children map[string]int) {
+	r.t.Helper()
+	for name, pid := range children {
+		r.eventually(name+" is gone", endsWithin, func() bool { return !alive(pid) })
+	}
+}
+
+func needsProc(t *testing.T) {
+	if _, err := os.Stat("/proc/self/stat"); err != nil {
+		t.Skip("there is no /proc to look for processes in")
+	}
+}
+
+func TestRun(t *testing.T) {
+	t.Parallel()
+	needsProc(t)
+	r := start(t)
+	c := r.client
+	speed := c.Do("POST", "/port-speed", `{"name": "fast", "speed": 1000}`).Want(200).ID()
+	c.Do("GET", fmt.Sprintf("/port-speed/%d", speed), nil).Want(200)
+	c.Do("GET", "/admin", nil).Want(200)
+	c.Do("GET", "/client/1", nil).Want(404)
+	c.With("").Do("GET", "/-/openapi.json", nil).Want(200)
+	c.With("").Do("GET", "/admin", nil).Want(401)
+
+	children := r.children()
+	for name, pid := range children {
+		arguments, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if err != nil || bytes.Contains(arguments, []byte("postgres://")) || bytes.Contains(arguments, []byte("PRIVATE")) {
+			t.Errorf("%s is started as %q, %v", name, arguments, err)
+		}
+	}
+	files, err := filepath.Glob(filepath.Join(r.data, "run", "*"))
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s is %v, %v", file, info.Mode(), err)
+		}
+	}
+
+	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.exit(); err != nil {
+		t.Fatalf("%v\n%s", err, r.screen)
+	}
+	for name, pid := range children {
+		if alive(pid) {
+			t.Errorf("%s runs on", name)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(r.data, "run")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the run's secrets are left: %v", err)
+	}
+}
+
+func TestDeadServiceEndsTheRun(t *testing.T) {
+	t.Parallel()
+	needsProc(t)
+	r := start(t)
+	children := r.children()
+	if err := syscall.Kill(children["network"], syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.exit(); err == nil || !strings.Contains(r.screen.String(), "the run is over: network ended by itself: signal: killed") {
+		t.Errorf("%v\n%s", err, r.screen)
+	}
+	r.nothingIsLeft(children)
+}
+
+func TestKilledRunLeavesNothing(t *testing.T) {
+	t.Parallel()
+	needsProc(t)
+	r := start(t)
+	children := r.children()
+	if err := r.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	r.nothingIsLeft(children)
+}
+
+// One service dies: its paths answer 503 at once, all others go on, and it is back once it runs again.
+func TestServiceDiesAndComesBack(t *testing.T) {
+	t.Parallel()
+	f, c := startFleet(t)
+	id := c.Do("POST", "/port-speed", `{"name": "fast", "speed": 1000}`).Want(200).ID()
+	path := fmt.Sprintf("/port-speed/%d", id)
+	for range 2 {
+		kill(t, f.processes["network"])
+		began := time.Now()
+		for n := range 20 {
+			answer := c.Do([]string{"GET", "DELETE"}[n%2], path, nil).Want(http.StatusServiceUnavailable)
+			if seconds, err := strconv.Atoi(answer.Header.Get("Retry-After")); err != nil || seconds < 1 {
+				t.Fatalf("Retry-After: %q", answer.Header.Get("Retry-After"))
+			}
+			c.Do("GET", "/admin/1", nil).Want(200)
+			c.Do("GET", "/auth/key/current", nil).Want(200)
+		}
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("60 requests took %v", took)
+		}
+		if err := f.startService(t.Context(), "network"); err != nil {
+			t.Fatal(err)
+		}
+		back := time.Now()
+		for c.Do("GET", path, nil).Status != http.StatusOK {
+			if time.Since(back) > 10*time.Second {
+				t.Fatal("it does not come back")
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
+}
+
+func kill(t *testing.T, process *child.Child) {
+	t.Helper()
+	if err := syscall.Kill(process.PID(), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	<-process.Done()
+}
+
+// startFleet is a run whose processes may die.
+func startFleet(t *testing.T) (*fleet, *testkit.Client) {
+	t.Helper()
+	data := t.TempDir()
+	parts := &backings.Backings{}
+	t.Cleanup(func() {
+		if err := parts.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	databases, err := parts.Databases(t.Context(), backings.Config{Data: data})
+	if err != nil {
+		t.Fatal(err)
+	}
+	redis, err := parts.Redis(t.Context(), backings.Config{Data: data}, t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := newFleet(t.TempDir(), programs, nil, databases, redis)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := f.stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := f.startServices(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	public, err := freeAddresses()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.startGateway(t.Context(), public[identity.Name]); err != nil {
+		t.Fatal(err)
+	}
+	db, err := pg.Open(t.Context(), databases[identity.Name].Reveal(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	key, _, err := identity.FirstAdmin(t.Context(), db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f, testkit.ClientOf(t, "http://"+public[identity.Name]).With(key.Reveal())
+}
