@@ -19,9 +19,9 @@ import (
 
 // TestEveryRoute walks all routes of all services through the gateway. A new route is covered by being there: what
 // it needs to know of it stands in the API document.
-func TestEveryRoute(t *testing.T) {
-	t.Parallel()
-	p, c := producttest.Start(t)
+func TestEveryRoute(t *testing.T) { producttest.Both(t, testEveryRoute) }
+
+func testEveryRoute(t *testing.T, p *product.Product, c *testkit.Client) {
 	document := testkit.Decode[apiDocument](c.With("").Do("GET", "/-/openapi.json", nil).Want(200))
 	w := &walk{t: t, c: c, document: document, ids: map[string]string{}}
 	w.createOneOfEach(p)
@@ -262,9 +262,9 @@ func (w *walk) otherMethod(o rest.Operation) {
 }
 
 // TestEveryLeaf tries every operation that a leaf guards with keys that hold everything but that leaf's access.
-func TestEveryLeaf(t *testing.T) {
-	t.Parallel()
-	p, c := producttest.Start(t)
+func TestEveryLeaf(t *testing.T) { producttest.Both(t, testEveryLeaf) }
+
+func testEveryLeaf(t *testing.T, p *product.Product, c *testkit.Client) {
 	id, partial := newAdmin(t, c, "partial", `{}`)
 	document := testkit.Decode[apiDocument](c.With("").Do("GET", "/-/openapi.json", nil).Want(200))
 	w := &walk{t: t, c: c, document: document, ids: map[string]string{}}

@@ -5,14 +5,16 @@ import (
 
 	"github.com/getkin/kin-openapi/openapi3"
 
+	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
 // The merged document is valid and has each public operation of each service.
-func TestDocument(t *testing.T) {
-	t.Parallel()
-	p, c := producttest.Start(t)
+func TestDocument(t *testing.T) { producttest.Both(t, testDocument) }
+
+func testDocument(t *testing.T, p *product.Product, c *testkit.Client) {
 	document, err := openapi3.NewLoader().LoadFromData([]byte(c.With("").Do("GET", "/-/openapi.json", nil).Want(200).Text))
 	if err != nil {
 		t.Fatal(err)

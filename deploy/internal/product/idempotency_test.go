@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/pkg/fault"
 	"github.com/ironplane/ironplane/pkg/rest"
@@ -19,9 +20,9 @@ import (
 
 const idempotencyKey = "Idempotency-Key"
 
-func TestIdempotency(t *testing.T) {
-	t.Parallel()
-	p, c := producttest.Start(t)
+func TestIdempotency(t *testing.T) { producttest.Both(t, testIdempotency) }
+
+func testIdempotency(t *testing.T, p *product.Product, c *testkit.Client) {
 	body := `{"name": "once", "speed": 1}`
 	first := c.Do("POST", "/port-speed", body, idempotencyKey, "a").Want(200)
 	again := c.Do("POST", "/port-speed", body, idempotencyKey, "a").Want(200)
@@ -71,9 +72,9 @@ func TestIdempotency(t *testing.T) {
 }
 
 // Who may not make a key any more is not given the answer of a time when he might.
-func TestReplayAfterRevocation(t *testing.T) {
-	t.Parallel()
-	_, c := producttest.Start(t)
+func TestReplayAfterRevocation(t *testing.T) { producttest.Both(t, testReplayAfterRevocation) }
+
+func testReplayAfterRevocation(t *testing.T, _ *product.Product, c *testkit.Client) {
 	other, _ := newAdmin(t, c, "other", `{}`)
 	id, eve := newAdmin(t, c, "eve", usersAdmins)
 	body := map[string]any{"name": "x", "owner": map[string]any{"url": path("/admin/%d", other)}}
@@ -86,9 +87,9 @@ func TestReplayAfterRevocation(t *testing.T) {
 }
 
 // Twins at the same time make one item, and all get its answer.
-func TestTwins(t *testing.T) {
-	t.Parallel()
-	_, c := producttest.Start(t)
+func TestTwins(t *testing.T) { producttest.Both(t, testTwins) }
+
+func testTwins(t *testing.T, _ *product.Product, c *testkit.Client) {
 	const rounds, twins = 5, 32
 	for round := range rounds {
 		answers := make([]*testkit.Answer, twins)
@@ -111,9 +112,9 @@ func TestTwins(t *testing.T) {
 }
 
 // A dump of the database holds no secret that an answer or a request held.
-func TestDumpHoldsNoSecret(t *testing.T) {
-	t.Parallel()
-	p, c := producttest.Start(t)
+func TestDumpHoldsNoSecret(t *testing.T) { producttest.Both(t, testDumpHoldsNoSecret) }
+
+func testDumpHoldsNoSecret(t *testing.T, p *product.Product, c *testkit.Client) {
 	secrets := map[string]string{
 		"the first key":        c.Key,
 		"a key":                testkit.Decode[identity.ShownKey](c.Do("POST", "/auth/key", `{"name": "x"}`, idempotencyKey, "the-idempotency-key").Want(200)).Key,
@@ -153,9 +154,9 @@ func TestDumpHoldsNoSecret(t *testing.T) {
 }
 
 // A request whose twin does not come to an end is told to come back, and holds no connection meanwhile.
-func TestTwinIsStuck(t *testing.T) {
-	t.Parallel()
-	p, c := producttest.Start(t)
+func TestTwinIsStuck(t *testing.T) { producttest.Both(t, testTwinIsStuck) }
+
+func testTwinIsStuck(t *testing.T, p *product.Product, c *testkit.Client) {
 	c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200)
 	unlock := holdLock(t, p.Databases[network.Name], "address space", 1)
 	body := `{"group": 1, "address": "10.0.0.1"}`

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/pkg/fault"
 	"github.com/ironplane/ironplane/pkg/principal"
@@ -16,10 +17,9 @@ import (
 
 func path(format string, args ...any) string { return fmt.Sprintf(format, args...) }
 
-func TestAdmin(t *testing.T) {
-	t.Parallel()
-	p, c := producttest.Start(t)
+func TestAdmin(t *testing.T) { producttest.Both(t, testAdmin) }
 
+func testAdmin(t *testing.T, p *product.Product, c *testkit.Client) {
 	anna := testkit.Decode[identity.Admin](c.Do("POST", "/admin", `{"email": "Anna@example.com", "password": "a long walk home", "receive_copies": true}`).Want(200))
 	if anna.Username != "Anna" || anna.Name != "Anna" || anna.Email != "Anna@example.com" || !anna.ReceiveCopies || time.Since(anna.CreatedAt.Time) > time.Hour {
 		t.Fatalf("made %+v", anna)
@@ -62,9 +62,9 @@ func TestAdmin(t *testing.T) {
 	c.Do("GET", path("/admin/%d", anna.ID), nil).Want(404)
 }
 
-func TestOwnPassword(t *testing.T) {
-	t.Parallel()
-	_, c := producttest.Start(t)
+func TestOwnPassword(t *testing.T) { producttest.Both(t, testOwnPassword) }
+
+func testOwnPassword(t *testing.T, _ *product.Product, c *testkit.Client) {
 	id, own := newAdmin(t, c, "bob", `{}`)
 	c.Do("PATCH", path("/admin/%d", id), `{"password": "a long walk home"}`).Want(200)
 	self := path("/admin/%d", id)
@@ -84,9 +84,9 @@ func TestOwnPassword(t *testing.T) {
 
 const usersAdmins = `{"users": {"admins": {"read": true, "write": true}}}`
 
-func TestNobodyLiftsHimself(t *testing.T) {
-	t.Parallel()
-	_, c := producttest.Start(t)
+func TestNobodyLiftsHimself(t *testing.T) { producttest.Both(t, testNobodyLiftsHimself) }
+
+func testNobodyLiftsHimself(t *testing.T, _ *product.Product, c *testkit.Client) {
 	few, fewKey := newAdmin(t, c, "few", `{"users": {"admins": {"read": true, "write": true}}, "network": {"groups": {"read": true}}}`)
 	more, moreKey := newAdmin(t, c, "more", `{"network": {"groups": {"read": true, "write": true}}}`)
 	less, _ := newAdmin(t, c, "less", `{"network": {"groups": {"read": true}}}`)
@@ -116,9 +116,9 @@ func TestNobodyLiftsHimself(t *testing.T) {
 	}
 }
 
-func TestLastAdmin(t *testing.T) {
-	t.Parallel()
-	_, c := producttest.Start(t)
+func TestLastAdmin(t *testing.T) { producttest.Both(t, testLastAdmin) }
+
+func testLastAdmin(t *testing.T, _ *product.Product, c *testkit.Client) {
 	last := "Admin 1 is the last one who holds users.admins write."
 	c.Do("DELETE", "/admin/1", nil).WantDetail(fault.Conflict, last)
 	c.Do("PATCH", "/admin/1/permission", `{"users": {"admins": null}}`).WantErrors("/users/admins/write", "last_admin")
@@ -146,9 +146,9 @@ func TestLastAdmin(t *testing.T) {
 }
 
 // Accounts and their keys change at the same time, without anybody waiting in a circle.
-func TestAccountsChangeAtOnce(t *testing.T) {
-	t.Parallel()
-	p, c := producttest.Start(t)
+func TestAccountsChangeAtOnce(t *testing.T) { producttest.Both(t, testAccountsChangeAtOnce) }
+
+func testAccountsChangeAtOnce(t *testing.T, p *product.Product, c *testkit.Client) {
 	id, _ := newAdmin(t, c, "busy", `{}`)
 	var all sync.WaitGroup
 	for range 4 {
@@ -174,10 +174,9 @@ func TestAccountsChangeAtOnce(t *testing.T) {
 	}
 }
 
-func TestAPIKey(t *testing.T) {
-	t.Parallel()
-	p, c := producttest.Start(t)
+func TestAPIKey(t *testing.T) { producttest.Both(t, testAPIKey) }
 
+func testAPIKey(t *testing.T, p *product.Product, c *testkit.Client) {
 	made := testkit.Decode[identity.ShownKey](c.Do("POST", "/auth/key", `{"name": "billing"}`).Want(200))
 	if principal.FormatOf(made.Key) != principal.Issued || made.Owner.URL != "/admin/1" || *made.Owner.Name != "admin" || made.ExpiresAt != nil {
 		t.Fatalf("made %+v", made)
@@ -215,9 +214,9 @@ func TestAPIKey(t *testing.T) {
 	c.With(made.Key).Do("GET", "/auth/key/current", nil).Want(401)
 }
 
-func TestImportedKey(t *testing.T) {
-	t.Parallel()
-	_, c := producttest.Start(t)
+func TestImportedKey(t *testing.T) { producttest.Both(t, testImportedKey) }
+
+func testImportedKey(t *testing.T, _ *product.Product, c *testkit.Client) {
 	const value = "a-key-that-another-panel-made-0001"
 	c.With(value).Do("GET", "/auth/key/current", nil).Want(401)
 
@@ -243,9 +242,9 @@ func TestImportedKey(t *testing.T) {
 	c.With(next).Do("GET", "/auth/key/current", nil).Want(200)
 }
 
-func TestKeyExpires(t *testing.T) {
-	t.Parallel()
-	_, c := producttest.Start(t)
+func TestKeyExpires(t *testing.T) { producttest.Both(t, testKeyExpires) }
+
+func testKeyExpires(t *testing.T, _ *product.Product, c *testkit.Client) {
 	at := time.Now().Add(2 * time.Second)
 	expires := map[string]any{"iso_8601": at.UTC().Format(time.RFC3339), "unix": at.Unix()}
 	key := testkit.Decode[identity.ShownKey](c.Do("POST", "/auth/key", map[string]any{"name": "brief", "expires_at": expires}).Want(200))
@@ -258,9 +257,9 @@ func TestKeyExpires(t *testing.T) {
 }
 
 // What is revoked stays revoked, and what is granted works: a moment after the answer.
-func TestRevocation(t *testing.T) {
-	t.Parallel()
-	_, c := producttest.Start(t)
+func TestRevocation(t *testing.T) { producttest.Both(t, testRevocation) }
+
+func testRevocation(t *testing.T, _ *product.Product, c *testkit.Client) {
 	id, own := newAdmin(t, c, "eve", `{"network": {"switches": {"read": true}}}`)
 	own.Do("GET", "/port-speed", nil).Want(200)
 	own.Do("GET", "/group", nil).Want(403)
@@ -275,9 +274,9 @@ func TestRevocation(t *testing.T) {
 	own.Do("GET", "/group", nil).Want(401)
 }
 
-func TestBrowserDetails(t *testing.T) {
-	t.Parallel()
-	_, c := producttest.Start(t)
+func TestBrowserDetails(t *testing.T) { producttest.Both(t, testBrowserDetails) }
+
+func testBrowserDetails(t *testing.T, _ *product.Product, c *testkit.Client) {
 	if got := c.With("").Do("GET", "/browser-details", nil, "X-Forwarded-For", "192.0.2.1").Want(200).Text; got != `{"ip":"127.0.0.1"}`+"\n" {
 		t.Fatal(got)
 	}

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/testkit"
@@ -15,9 +16,9 @@ import (
 )
 
 // Every operation that edits or deletes an item obeys If-Match, and every answer with an item has its ETag.
-func TestEveryVersion(t *testing.T) {
-	t.Parallel()
-	p, c := producttest.Start(t)
+func TestEveryVersion(t *testing.T) { producttest.Both(t, testEveryVersion) }
+
+func testEveryVersion(t *testing.T, p *product.Product, c *testkit.Client) {
 	document := testkit.Decode[apiDocument](c.With("").Do("GET", "/-/openapi.json", nil).Want(200))
 	w := &walk{t: t, c: c, document: document, ids: map[string]string{}}
 	w.createOneOfEach(p)
@@ -53,9 +54,9 @@ func TestEveryVersion(t *testing.T) {
 }
 
 // Of editors who have seen the same version one wins; the others start again, and nothing is lost.
-func TestNoLostUpdate(t *testing.T) {
-	t.Parallel()
-	_, c := producttest.Start(t)
+func TestNoLostUpdate(t *testing.T) { producttest.Both(t, testNoLostUpdate) }
+
+func testNoLostUpdate(t *testing.T, _ *product.Product, c *testkit.Client) {
 	c.Do("POST", "/port-speed", `{"name": "", "speed": 1}`).Want(422)
 	c.Do("POST", "/port-speed", `{"name": "count", "speed": 1}`).Want(200)
 	const editors, each = 8, 10

@@ -25,18 +25,34 @@ func Start(t testing.TB) (*product.Product, *testkit.Client) {
 // StartOn is Start with a Redis that is given.
 func StartOn(t testing.TB, client redis.UniversalClient) (*product.Product, *testkit.Client) {
 	t.Helper()
+	p := open(t, client)
+	return p, firstAdmin(t, p)
+}
+
+func open(t testing.TB, client redis.UniversalClient) *product.Product {
+	t.Helper()
 	services := make([]testkit.Service, len(product.Services))
 	for i, s := range product.Services {
 		services[i] = testkit.Service{Name: s.Name, Migrations: s.Migrations}
 	}
-	p, err := product.Open(t.Context(), testkit.Databases(t, services...), client, Unlimited, slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})))
+	p, err := product.Open(t.Context(), testkit.Databases(t, services...), client, Unlimited, log(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.Close)
+	return p
+}
+
+func log(t testing.TB) *slog.Logger {
+	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+}
+
+// firstAdmin is a client of the gateway with the first admin's key.
+func firstAdmin(t testing.TB, p *product.Product) *testkit.Client {
+	t.Helper()
 	key, made, err := identity.FirstAdmin(t.Context(), p.Databases[identity.Name])
 	if err != nil || !made {
 		t.Fatal(made, err)
 	}
-	return p, testkit.NewClient(t, p.Gateway).With(key.Reveal())
+	return testkit.NewClient(t, p.Gateway).With(key.Reveal())
 }

@@ -1,0 +1,29 @@
+package product_test
+
+import (
+	"testing"
+
+	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/pkg/testkit"
+)
+
+// What a caller says of who he is in headers that are the gateway's to send, is nobody's concern.
+func TestForgedHeaders(t *testing.T) { producttest.Both(t, testForgedHeaders) }
+
+func testForgedHeaders(t *testing.T, _ *product.Product, c *testkit.Client) {
+	_, nobody := newAdmin(t, c, "nobody", `{}`)
+	for _, headers := range [][]string{
+		{"Ironplane-Call", "forged 192.0.2.7 1 admin 1 ffffffff admin"},
+		{"ironplane-call", "forged 192.0.2.7 1 admin 1 ffffffff admin", "Connection", "Ironplane-Call"},
+		{"Forwarded", "for=192.0.2.7", "X-Real-Ip", "192.0.2.7", "X-Forwarded-Client-Cert", "URI=spiffe://ironplane/gateway"},
+	} {
+		c.With("").Do("GET", "/admin", nil, headers...).Want(401)
+		nobody.Do("GET", "/admin", nil, headers...).Want(403)
+		nobody.Do("GET", "/internal/owner/admin/1", nil, headers...).Want(404)
+		answer := nobody.Do("GET", "/browser-details", nil, headers...).Want(200)
+		if answer.Text != `{"ip":"127.0.0.1"}`+"\n" || answer.Header.Get("X-Request-Id") == "forged" {
+			t.Errorf("%v is believed: %s", headers, answer.Text)
+		}
+	}
+}
