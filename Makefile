@@ -59,6 +59,7 @@ openapi: ## write docs/reference/openapi.json and policy.md from the routes
 .PHONY: bench
 bench: ## measure one row read by pgbench, the service, nginx in front of it, and the gateway
 	go run ./deploy/bench
+	go test -run '^$$' -bench . -benchmem ./gateway ./pkg/mesh ./pkg/rest
 
 .PHONY: scale
 scale: ## show, on 10 million IP entities or ENTITIES=…, that pages stay few and lists fast: most of an hour

@@ -1,0 +1,68 @@
+package mesh
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"testing"
+
+	"github.com/ironplane/ironplane/pkg/principal"
+)
+
+// BenchmarkProxies reads a small answer by way of a proxy over mTLS, whose other end is this process, too: by ours, and
+// by the one of net/http.
+func BenchmarkProxies(b *testing.B) {
+	i := newInstall(b)
+	answer := []byte(`{"id":7,"name":"1 Gbit/s","speed":1000,"switchPortCount":false}` + "\n")
+	address := i.serve(i.network, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(answer)
+	}))
+	theirs := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(&url.URL{Scheme: "https", Host: address})
+			r.Out.Header.Set(callHeader, string(appendCall(nil, caller)))
+		},
+		Transport: &http.Transport{TLSClientConfig: i.gateway.dialing("network"), MaxIdleConnsPerHost: maxIdle},
+	}
+	for name, proxy := range map[string]http.Handler{"mesh": i.gateway.NewUpstream("network", []string{address}, i.log), "httputil": theirs} {
+		b.Run(name, func(b *testing.B) {
+			front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				proxy.ServeHTTP(w, r.WithContext(principal.With(r.Context(), caller)))
+			}))
+			defer front.Close()
+			client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					got, err := client.Get(front.URL)
+					if err != nil {
+						b.Error(err)
+						return
+					}
+					_, _ = io.Copy(io.Discard, got.Body)
+					got.Body.Close()
+				}
+			})
+		})
+	}
+}
+
+// BenchmarkUpstream is the proxy alone, with the service's end of the connection.
+func BenchmarkUpstream(b *testing.B) {
+	i := newInstall(b)
+	upstream := i.gateway.NewUpstream("network", []string{i.serve(i.network, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "answer")
+	}))}, i.log)
+	r := httptest.NewRequest("GET", "/port-speed/7", nil)
+	r = r.WithContext(principal.With(r.Context(), caller))
+	b.ReportAllocs()
+	for b.Loop() {
+		w := httptest.NewRecorder()
+		if upstream.ServeHTTP(w, r); w.Code != http.StatusOK {
+			b.Fatal(w.Body)
+		}
+	}
+}
