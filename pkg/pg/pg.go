@@ -21,11 +21,13 @@ type Querier interface {
 // DB is a service's pool of connections, as the service's own role, to its own schema.
 type DB struct{ pool *pgxpool.Pool }
 
-// limits are what the server itself stops, should a deadline here fail to: in milliseconds.
+// limits are what the server itself stops, should a deadline here fail to, in milliseconds, and what it leaves.
 var limits = map[string]string{
 	"statement_timeout":                   "60000",
 	"lock_timeout":                        "10000",
 	"idle_in_transaction_session_timeout": "60000",
+	// Of a page deep inside a list the planner thinks that a merge join begins there. It begins at the first row.
+	"enable_mergejoin": "off",
 }
 
 // Open connects to url (postgres://…?search_path=network,ext) with at most connections connections, and returns
