@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
+	"sync"
 
 	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/mesh"
@@ -80,5 +81,10 @@ func (s Service) serve(ctx context.Context, c serviceConfig) error {
 	if s.Routes != nil {
 		routes = s.Routes(db, entry.NewStore(client, log))
 	}
+	sweeping, stop := context.WithCancel(ctx)
+	var sweep sync.WaitGroup
+	sweep.Go(func() { rest.Sweep(sweeping, s.Name, db, log) })
+	defer sweep.Wait()
+	defer stop()
 	return Serve(ctx, id.Listener(listener), mesh.Receive(rest.NewHandler(s.Name, db, log, routes), log), log)
 }

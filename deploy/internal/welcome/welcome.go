@@ -17,9 +17,12 @@ import (
 // keyFile is not empty the admin's key goes there, and not to the screen.
 func Print(ctx context.Context, screen io.Writer, url string, db *pg.DB, keyFile string) error {
 	fmt.Fprintf(screen, "Ironplane is ready at %s (the API's documentation is at %s/-/docs).\n", url, url)
+	any, err := identity.AnyAdmin(ctx, db)
+	if err != nil || any {
+		return err
+	}
 	var file *os.File
 	if keyFile != "" {
-		var err error
 		if file, err = os.CreateTemp(filepath.Dir(keyFile), ".admin-key-"); err != nil { // before the key is made: it is shown once
 			return fmt.Errorf("write the admin's key: %w", err)
 		}
