@@ -70,4 +70,4 @@ ENTITIES := 10000000
 .PHONY: setup
 setup: ## install Postgres and Redis on Debian or Ubuntu, as root
 	apt-get update
-	apt-get install -y --no-install-recommends postgresql redis-server
+	apt-get install -y --no-install-recommends postgresql redis-server gcc libc6-dev
