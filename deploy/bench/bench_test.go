@@ -29,7 +29,7 @@ func TestBench(t *testing.T) {
 		t.Fatalf("%v\n%s", err, &screen)
 	}
 	_, table, _ := strings.Cut(screen.String(), "to pgbench\n")
-	for _, name := range []string{pgbenchName, serviceName, nginxName, gatewayName} {
+	for _, name := range []string{pgbenchName, serviceName, nginxName, gatewayName, splitName} {
 		if !strings.Contains(table, name) && !strings.Contains(screen.String(), name+" is skipped") {
 			t.Errorf("%s is not in the table:\n%s", name, &screen)
 		}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ironplane/ironplane/pkg/backing"
 	"github.com/ironplane/ironplane/pkg/child"
 )
 
@@ -22,6 +23,7 @@ const (
 	serviceName = "service alone"
 	nginxName   = "nginx + service"
 	gatewayName = "gateway"
+	splitName   = "gateway + service, mTLS"
 )
 
 // lineup is who takes part, and the servers that were started for it.
@@ -33,6 +35,7 @@ type lineup struct {
 
 	contestants []*contestant
 	servers     []*child.Child
+	redis       *backing.Redis // of those that are several processes
 }
 
 // start says what the machine is, and starts the contestants that it has the programs for.
@@ -56,10 +59,13 @@ func (l *lineup) start(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("start nginx: %w", err)
 		}
-		l.add(nginxName, ready{Address: address}, nginx)
+		l.servers = append(l.servers, nginx)
+		l.add(nginxName, ready{Address: address})
 	}
-	_, err = l.serve(ctx, gatewayName, "gateway")
-	return err
+	if _, err = l.serve(ctx, gatewayName, "gateway"); err != nil {
+		return err
+	}
+	return l.serveSplit(ctx)
 }
 
 // serve has a server of ours take part. The answer is its address.
@@ -68,12 +74,12 @@ func (l *lineup) serve(ctx context.Context, name, kind string) (address string, 
 	if err != nil {
 		return "", fmt.Errorf("start the server of the %s: %w", kind, err)
 	}
-	l.add(name, r, server)
+	l.servers = append(l.servers, server)
+	l.add(name, r)
 	return r.Address, nil
 }
 
-func (l *lineup) add(name string, r ready, server *child.Child) {
-	l.servers = append(l.servers, server)
+func (l *lineup) add(name string, r ready) {
 	callers := callers{address: r.Address, key: r.Key, connections: l.settings.connections, rows: l.settings.rows}
 	l.contestants = append(l.contestants, &contestant{name: name, read: callers.read})
 }
@@ -92,6 +98,9 @@ func (l *lineup) stop(ctx context.Context) error {
 	var failed error
 	for _, server := range slices.Backward(l.servers) {
 		failed = errors.Join(failed, server.Err(), server.Stop(ctx))
+	}
+	if l.redis != nil {
+		failed = errors.Join(failed, l.redis.Stop(ctx))
 	}
 	return failed
 }

@@ -1,5 +1,6 @@
 // Bench measures, in one run, how many times a second a port speed can be read by its id: by pgbench, by the network
-// service alone, by nginx as a proxy in front of that service, and by the gateway with all services in one process.
+// service alone, by nginx as a proxy in front of that service, by the gateway with all services in one process, and by the
+// gateway before services in other processes, over mTLS.
 //
 // The contestants share one Postgres and take turns in short rounds, since machines are noisy: what counts is what
 // each did beside the others in the same round. The load comes from the same machine and takes its share of it.

@@ -23,10 +23,12 @@ func TestReport(t *testing.T) {
 		played(pgbenchName, 4000, 8000, 4000),
 		played(nginxName, 1000, 2000, 1000),
 		played(gatewayName, 1500, 2200, 1100),
+		played(splitName, 800, 1500, 700),
 	}, &screen)
 	for _, want := range []string{
-		"gateway           1500      1.50 ms   1.50 ms   66 µs    1.10 (1.10–1.50)   0.28 (0.28–0.38)",
-		"The goal, 1.2 times nginx, is missed: the gateway serves 1.10 times what nginx does (1.50 times for the same CPU).",
+		"gateway                   1500      1.50 ms   1.50 ms   66 µs    1.10 (1.10–1.50)   0.28 (0.28–0.38)",
+		"gateway: the goal, 1.20 times nginx, is missed: it serves 1.10 times what nginx does (1.50 times for the same CPU).",
+		"mTLS: the goal, 0.75 times nginx, is met: it serves 0.75 times what nginx does (0.80 times for the same CPU).",
 	} {
 		if !strings.Contains(screen.String(), want) {
 			t.Errorf("%q is not in\n%s", want, &screen)

@@ -34,7 +34,9 @@ var log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: sl
 
 // serve is the hidden command: it is one server until ctx or stdin ends.
 func serve(ctx context.Context, kind string, stdin io.Reader, stdout io.Writer) (err error) {
-	kinds := map[string]func(context.Context, order, announce) error{"service": serveService, "gateway": serveGateway}
+	kinds := map[string]func(context.Context, order, announce) error{
+		"service": serveService, "gateway": serveGateway, "split-service": serveSplitService, "split-gateway": serveSplitGateway,
+	}
 	run, ok := kinds[kind]
 	if !ok {
 		return fmt.Errorf("there is no server %q", kind)

@@ -25,6 +25,7 @@ const startTime = 2 * time.Minute
 type order struct {
 	Databases map[string]string // the services' URLs by their names
 	Profile   string            // a file for a CPU profile, none where empty
+	Member    member            // of a server that is one process of several
 }
 
 // ready is what a server says once it can be used.

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/ironplane/ironplane/gateway"
+	"github.com/ironplane/ironplane/pkg/backing"
+	"github.com/ironplane/ironplane/pkg/cache"
+	"github.com/ironplane/ironplane/pkg/mesh"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/principal/entry"
+	"github.com/ironplane/ironplane/pkg/process"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/network"
+)
+
+// member is what a server is told that is one process of several.
+type member struct {
+	Name     string
+	Files    mesh.Files
+	Redis    string
+	Services map[string]string // of the gateway: the services' addresses by their names
+}
+
+// splitServices are the services that take part: the one that is read, and the one that knows the key.
+var splitServices = []string{network.Name, identity.Name}
+
+// serveSplit has the gateway and the services take part as processes that talk over mTLS. The database has an admin.
+func (l *lineup) serveSplit(ctx context.Context) (err error) {
+	if l.redis, err = backing.StartRedis(ctx, backing.RedisOptions{}); err != nil {
+		return err
+	}
+	authority, err := mesh.NewAuthority(24 * time.Hour)
+	if err != nil {
+		return err
+	}
+	services := map[string]string{}
+	for _, name := range splitServices {
+		r, err := l.serveMember(ctx, authority, "split-service", member{Name: name})
+		if err != nil {
+			return err
+		}
+		services[name] = r.Address
+	}
+	door, err := l.serveMember(ctx, authority, "split-gateway", member{Name: principal.Gateway, Services: services})
+	if err != nil {
+		return err
+	}
+	if door.Key, err = l.database.newKey(ctx); err != nil {
+		return err
+	}
+	l.add(splitName, door)
+	return nil
+}
+
+func (l *lineup) serveMember(ctx context.Context, authority *mesh.Authority, kind string, m member) (ready, error) {
+	files, err := l.identify(authority, m.Name)
+	if err != nil {
+		return ready{}, err
+	}
+	m.Files, m.Redis = files, l.redis.URL()
+	r, server, err := startServer(ctx, kind, order{Databases: l.database.urls, Profile: l.profile("split-" + m.Name), Member: m})
+	if err != nil {
+		return ready{}, fmt.Errorf("start the process of the %s: %w", m.Name, err)
+	}
+	l.servers = append(l.servers, server)
+	return r, nil
+}
+
+// identify writes down a process's identity.
+func (l *lineup) identify(authority *mesh.Authority, name string) (mesh.Files, error) {
+	issued, err := authority.Issue(name)
+	if err != nil {
+		return mesh.Files{}, err
+	}
+	place := func(suffix string) string { return filepath.Join(l.folder, name+suffix) }
+	files := mesh.Files{Certificate: place(".crt"), Key: place(".key"), CA: place(".ca")}
+	for file, content := range map[string][]byte{files.Certificate: issued.Certificate, files.Key: []byte(issued.Key.Reveal()), files.CA: authority.Certificate()} {
+		if err := os.WriteFile(file, content, 0o600); err != nil {
+			return mesh.Files{}, fmt.Errorf("write down the identity of %s: %w", name, err)
+		}
+	}
+	return files, nil
+}
+
+func (db *database) newKey(ctx context.Context) (string, error) {
+	own, err := pg.Open(ctx, db.urls[identity.Name], 1)
+	if err != nil {
+		return "", err
+	}
+	defer own.Close()
+	key, _, err := identity.AdminKey(ctx, own)
+	return key.Reveal(), err
+}
+
+// serveSplitService is one service behind the gateway of another process.
+func serveSplitService(ctx context.Context, o order, say announce) error {
+	id, err := mesh.Load(o.Member.Name, o.Member.Files)
+	if err != nil {
+		return err
+	}
+	client, err := cache.Open(secret.New(o.Member.Redis))
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	db, err := pg.Open(ctx, o.Databases[o.Member.Name], poolSize)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	routes := map[string]func() []rest.Route{
+		identity.Name: func() []rest.Route { return identity.New(db, entry.NewStore(client, log)).Routes() },
+		network.Name:  func() []rest.Route { return network.New(db).Routes() },
+	}[o.Member.Name]()
+	listener, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	if err := say(ready{Address: listener.Addr().String()}); err != nil {
+		return fmt.Errorf("say that it is ready: %w", err)
+	}
+	return process.Serve(ctx, id.Listener(listener), mesh.Receive(rest.NewHandler(o.Member.Name, db, log, routes), log), log)
+}
+
+// serveSplitGateway is the gateway before services of other processes.
+func serveSplitGateway(ctx context.Context, o order, say announce) error {
+	id, err := mesh.Load(o.Member.Name, o.Member.Files)
+	if err != nil {
+		return err
+	}
+	client, err := cache.Open(secret.New(o.Member.Redis))
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	upstreams := map[string]http.Handler{}
+	for name, address := range o.Member.Services {
+		upstreams[name] = id.NewUpstream(name, []string{address}, log)
+	}
+	g, err := gateway.New(limits, upstreams, client, log)
+	if err != nil {
+		return err
+	}
+	return listen(ctx, g, "", say)
+}
