@@ -3,7 +3,6 @@ package process
 import (
 	"context"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net"
 	"sync"
@@ -12,16 +11,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal/entry"
-	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
-
-// Service is one of the services as a program of its own, behind the gateway's.
-type Service struct {
-	Name       string
-	Migrations fs.FS                                   // nil: none of its own
-	Routes     func(*pg.DB, *entry.Store) []rest.Route // nil: none yet
-}
 
 type serviceConfig struct {
 	Listen      string        `env:"IRONPLANE_LISTEN" default:"127.0.0.1:8443" doc:"the address to serve the gateway on"`
@@ -32,33 +23,33 @@ type serviceConfig struct {
 	mesh.Files
 }
 
-// Main is the main of the service.
-func (s Service) Main() {
+// Main is the main of the service as a program of its own, behind the gateway's.
+func (d Definition) Main() {
 	var c serviceConfig
-	Program{Name: s.Name, Config: &c, Commands: []Command{
-		{"serve", "serve the gateway until SIGINT or SIGTERM", func(ctx context.Context) error { return s.named(s.serve(ctx, c)) }},
-		{"migrate", "bring the schema up to date, which serve expects", func(ctx context.Context) error { return s.named(s.migrate(ctx, c)) }},
+	Program{Name: d.Name, Config: &c, Commands: []Command{
+		{"serve", "serve the gateway until SIGINT or SIGTERM", func(ctx context.Context) error { return d.named(d.serve(ctx, c)) }},
+		{"migrate", "bring the schema up to date, which serve expects", func(ctx context.Context) error { return d.named(d.migrate(ctx, c)) }},
 	}}.Main()
 }
 
-func (s Service) named(err error) error {
+func (d Definition) named(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%s: %w", s.Name, err)
+	return fmt.Errorf("%s: %w", d.Name, err)
 }
 
-func (s Service) migrate(ctx context.Context, c serviceConfig) error {
+func (d Definition) migrate(ctx context.Context, c serviceConfig) error {
 	db, err := pg.Open(ctx, c.Database.Reveal(), 2) // goose holds one for its lock
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	return db.Migrate(ctx, s.Name, s.Migrations)
+	return db.Migrate(ctx, d.Name, d.Migrations)
 }
 
-func (s Service) serve(ctx context.Context, c serviceConfig) error {
-	id, err := mesh.Load(s.Name, c.Files)
+func (d Definition) serve(ctx context.Context, c serviceConfig) error {
+	id, err := mesh.Load(d.Name, c.Files)
 	if err != nil {
 		return err
 	}
@@ -76,15 +67,12 @@ func (s Service) serve(ctx context.Context, c serviceConfig) error {
 	if err != nil {
 		return err
 	}
-	log := Log(c.LogLevel).With("service", s.Name)
-	var routes []rest.Route
-	if s.Routes != nil {
-		routes = s.Routes(db, entry.NewStore(client, log))
-	}
-	sweeping, stop := context.WithCancel(ctx)
-	var sweep sync.WaitGroup
-	sweep.Go(func() { rest.Sweep(sweeping, s.Name, db, log) })
-	defer sweep.Wait()
+	log := Log(c.LogLevel)
+	service := d.Assemble(Deps{DB: db, Entries: entry.NewStore(client, log), Log: log})
+	working, stop := context.WithCancel(ctx)
+	var jobs sync.WaitGroup
+	jobs.Go(func() { service.Work(working) })
+	defer jobs.Wait()
 	defer stop()
-	return Serve(ctx, id.Listener(listener), mesh.Receive(rest.NewHandler(s.Name, db, log, routes), log), log)
+	return Serve(ctx, id.Listener(listener), mesh.Receive(service, log), log)
 }

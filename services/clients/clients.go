@@ -3,5 +3,10 @@
 // the gateway, which answers its paths with 404.
 package clients
 
+import "github.com/ironplane/ironplane/pkg/process"
+
 // Name is the service's name, and its schema's.
 const Name = "clients"
+
+// Definition is the service.
+var Definition = process.Definition{Name: Name}

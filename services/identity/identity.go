@@ -10,16 +10,20 @@ import (
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/principal/entry"
+	"github.com/ironplane/ironplane/pkg/process"
 	"github.com/ironplane/ironplane/pkg/rest"
 )
 
 // Name is the service's name, and its schema's.
 const Name = "identity"
 
-// Migrations are the service's tables.
-//
 //go:embed migrations/*.sql
-var Migrations embed.FS
+var migrations embed.FS
+
+// Definition is the service.
+var Definition = process.Definition{Name: Name, Migrations: migrations, New: func(d process.Deps) process.Parts {
+	return process.Parts{Routes: New(d.DB, d.Entries).Routes()}
+}}
 
 // Service is the identity service.
 type Service struct {

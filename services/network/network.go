@@ -6,16 +6,20 @@ import (
 	"slices"
 
 	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/process"
 	"github.com/ironplane/ironplane/pkg/rest"
 )
 
 // Name is the service's name, and its schema's.
 const Name = "network"
 
-// Migrations are the service's tables.
-//
 //go:embed migrations/*.sql
-var Migrations embed.FS
+var migrations embed.FS
+
+// Definition is the service.
+var Definition = process.Definition{Name: Name, Migrations: migrations, New: func(d process.Deps) process.Parts {
+	return process.Parts{Routes: New(d.DB).Routes()}
+}}
 
 // Service is the network service.
 type Service struct{ db *pg.DB }

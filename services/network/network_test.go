@@ -15,7 +15,7 @@ func TestMain(m *testing.M) { testkit.Main(m) }
 // newClient serves the network service on a database of the test's own, to somebody who may do everything.
 func newClient(t *testing.T) *testkit.Client {
 	t.Helper()
-	db := testkit.Database(t, network.Name, network.Migrations)
+	db := testkit.Database(t, network.Name, network.Definition.Migrations)
 	handler := rest.NewHandler(network.Name, db, slog.New(slog.NewTextHandler(t.Output(), nil)), network.New(db).Routes())
 	return testkit.NewClient(t, testkit.As(handler, testkit.Holder(principal.All)))
 }

@@ -3,5 +3,10 @@
 // place behind the gateway, which answers its paths with 404.
 package pxe
 
+import "github.com/ironplane/ironplane/pkg/process"
+
 // Name is the service's name, and its schema's.
 const Name = "pxe"
+
+// Definition is the service.
+var Definition = process.Definition{Name: Name}

@@ -3,5 +3,10 @@
 // its schema, its records of changes and its place behind the gateway, which answers its paths with 404.
 package system
 
+import "github.com/ironplane/ironplane/pkg/process"
+
 // Name is the service's name, and its schema's.
 const Name = "system"
+
+// Definition is the service.
+var Definition = process.Definition{Name: Name}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/process"
 	"github.com/ironplane/ironplane/pkg/rest"
 )
 
@@ -14,8 +15,8 @@ import (
 func routes() map[string][]rest.Route {
 	all := map[string][]rest.Route{}
 	for _, s := range Services {
-		if s.routes != nil {
-			all[s.Name] = s.routes(&Product{}, nil)
+		if s.New != nil {
+			all[s.Name] = s.New(process.Deps{}).Routes
 		}
 	}
 	return all

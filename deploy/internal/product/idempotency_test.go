@@ -61,7 +61,7 @@ func testIdempotency(t *testing.T, p *product.Product, c *testkit.Client) {
 	if next := c.Do("POST", "/port-speed", body, idempotencyKey, "a").Want(200); next.ID() == first.ID() {
 		t.Error("an answer outlives its day")
 	}
-	if err := rest.SweepOnce(t.Context(), p.Databases[network.Name]); err != nil {
+	if err := rest.Sweep(t.Context(), p.Databases[network.Name]); err != nil {
 		t.Fatal(err)
 	}
 	c.Do("POST", "/port-speed", body, idempotencyKey, "e").Want(200)

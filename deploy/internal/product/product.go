@@ -4,7 +4,6 @@ package product
 import (
 	"context"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net/http"
 	"sync"
@@ -14,6 +13,7 @@ import (
 	"github.com/ironplane/ironplane/gateway"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal/entry"
+	"github.com/ironplane/ironplane/pkg/process"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/services/clients"
@@ -23,23 +23,8 @@ import (
 	"github.com/ironplane/ironplane/services/system"
 )
 
-// Service is one of the services as the product knows it.
-type Service struct {
-	Name       string
-	Migrations fs.FS
-	routes     func(*Product, *pg.DB) []rest.Route // nil: none yet
-}
-
 // Services are all of them.
-var Services = []Service{
-	{clients.Name, nil, nil},
-	{identity.Name, identity.Migrations, func(p *Product, db *pg.DB) []rest.Route {
-		return identity.New(db, p.entries).Routes()
-	}},
-	{network.Name, network.Migrations, func(_ *Product, db *pg.DB) []rest.Route { return network.New(db).Routes() }},
-	{pxe.Name, nil, nil},
-	{system.Name, nil, nil},
-}
+var Services = []process.Definition{clients.Definition, identity.Definition, network.Definition, pxe.Definition, system.Definition}
 
 // Names are the names of all services.
 func Names() []string {
@@ -60,45 +45,49 @@ type Product struct {
 	Routes    map[string][]rest.Route
 	Databases map[string]*pg.DB
 
-	entries  *entry.Store
-	sweeping sync.WaitGroup
-	stop     context.CancelFunc
+	working sync.WaitGroup
+	stop    context.CancelFunc
 }
 
 // Open connects each service to its schema, migrates it, and puts the gateway in front. urls are by the service's
 // name; the client, which cache.Open made, is for all of them.
 func Open(ctx context.Context, urls map[string]secret.String, client redis.UniversalClient, limits gateway.Config, log *slog.Logger) (p *Product, err error) {
-	p = &Product{Services: map[string]http.Handler{}, Routes: map[string][]rest.Route{}, Databases: map[string]*pg.DB{}, entries: entry.NewStore(client, log)}
-	sweeping, stop := context.WithCancel(context.WithoutCancel(ctx))
+	p = &Product{Services: map[string]http.Handler{}, Routes: map[string][]rest.Route{}, Databases: map[string]*pg.DB{}}
+	working, stop := context.WithCancel(context.WithoutCancel(ctx))
 	p.stop = stop
 	defer func() {
 		if err != nil {
 			p.Close()
 		}
 	}()
-	for _, s := range Services {
-		db, err := pg.Open(ctx, urls[s.Name].Reveal(), connections)
+	entries := entry.NewStore(client, log)
+	var services []*process.Service
+	for _, d := range Services {
+		db, err := pg.Open(ctx, urls[d.Name].Reveal(), connections)
 		if err != nil {
-			return nil, fmt.Errorf("start %s: %w", s.Name, err)
+			return nil, fmt.Errorf("start %s: %w", d.Name, err)
 		}
-		p.Databases[s.Name] = db
-		if err := db.Migrate(ctx, s.Name, s.Migrations); err != nil {
+		p.Databases[d.Name] = db
+		if err := db.Migrate(ctx, d.Name, d.Migrations); err != nil {
 			return nil, err
 		}
-		if s.routes != nil {
-			p.Routes[s.Name] = s.routes(p, db)
-		}
-		p.sweeping.Go(func() { rest.Sweep(sweeping, s.Name, db, log) })
-		p.Services[s.Name] = rest.NewHandler(s.Name, db, log, p.Routes[s.Name])
+		service := d.Assemble(process.Deps{DB: db, Entries: entries, Log: log})
+		p.Services[d.Name], p.Routes[d.Name] = service, service.Routes
+		services = append(services, service)
 	}
-	p.Gateway, err = gateway.New(limits, p.Services, client, log)
-	return p, err
+	if p.Gateway, err = gateway.New(limits, p.Services, client, log); err != nil {
+		return nil, err
+	}
+	for _, service := range services {
+		p.working.Go(func() { service.Work(working) })
+	}
+	return p, nil
 }
 
 // Close waits for what is under way and closes the pools.
 func (p *Product) Close() {
 	p.stop()
-	p.sweeping.Wait()
+	p.working.Wait()
 	for _, db := range p.Databases {
 		db.Close()
 	}

@@ -16,7 +16,7 @@ import (
 func TestMain(m *testing.M) { testkit.Main(m) }
 
 func databases(t *testing.T) map[string]secret.String {
-	return testkit.Databases(t, testkit.Service{Name: identity.Name, Migrations: identity.Migrations}, testkit.Service{Name: network.Name, Migrations: network.Migrations})
+	return testkit.Databases(t, testkit.Service{Name: identity.Name, Migrations: identity.Definition.Migrations}, testkit.Service{Name: network.Name, Migrations: network.Definition.Migrations})
 }
 
 // The schema is afterwards what it was before, and the same number makes the same rows.

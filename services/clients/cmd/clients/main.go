@@ -1,9 +1,6 @@
 // The clients service as a process of its own.
 package main
 
-import (
-	"github.com/ironplane/ironplane/pkg/process"
-	"github.com/ironplane/ironplane/services/clients"
-)
+import "github.com/ironplane/ironplane/services/clients"
 
-func main() { process.Service{Name: clients.Name}.Main() }
+func main() { clients.Definition.Main() }

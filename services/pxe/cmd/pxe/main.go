@@ -1,9 +1,6 @@
 // The pxe service as a process of its own.
 package main
 
-import (
-	"github.com/ironplane/ironplane/pkg/process"
-	"github.com/ironplane/ironplane/services/pxe"
-)
+import "github.com/ironplane/ironplane/services/pxe"
 
-func main() { process.Service{Name: pxe.Name}.Main() }
+func main() { pxe.Definition.Main() }

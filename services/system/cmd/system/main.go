@@ -1,9 +1,6 @@
 // The system service as a process of its own.
 package main
 
-import (
-	"github.com/ironplane/ironplane/pkg/process"
-	"github.com/ironplane/ironplane/services/system"
-)
+import "github.com/ironplane/ironplane/services/system"
 
-func main() { process.Service{Name: system.Name}.Main() }
+func main() { system.Definition.Main() }

@@ -1,0 +1,122 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/principal/entry"
+	"github.com/ironplane/ironplane/pkg/rest"
+)
+
+// Definition is what a service is, whether it runs in a process of its own or with others in one.
+type Definition struct {
+	Name       string
+	Migrations fs.FS            // nil: none of its own
+	New        func(Deps) Parts // nil: nothing yet
+}
+
+// Deps are what a service is given.
+type Deps struct {
+	DB      *pg.DB // its migrated schema
+	Entries *entry.Store
+	Log     *slog.Logger
+}
+
+// Parts are what a service consists of.
+type Parts struct {
+	Routes []rest.Route
+	Jobs   []Job
+}
+
+// Job is what a service does besides answering. Run works until its context ends; it may end before, and is run again.
+type Job struct {
+	Name string
+	Run  func(context.Context) error
+}
+
+// Every is a job that does something now and then.
+func Every(pause time.Duration, name string, do func(context.Context) error) Job {
+	return Job{name, func(ctx context.Context) error {
+		tick := time.NewTicker(pause)
+		defer tick.Stop()
+		for {
+			if err := do(ctx); err != nil {
+				return err
+			}
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return nil
+			}
+		}
+	}}
+}
+
+// Service is a service that is put together.
+type Service struct {
+	http.Handler
+	Routes []rest.Route
+	jobs   []Job
+	log    *slog.Logger
+}
+
+// sweepPause is how long kept answers may stay after they have expired.
+const sweepPause = 10 * time.Minute
+
+// Assemble puts the service together. It answers from now on; its jobs wait for Work.
+func (d Definition) Assemble(deps Deps) *Service {
+	deps.Log = deps.Log.With("service", d.Name)
+	var parts Parts
+	if d.New != nil {
+		parts = d.New(deps)
+	}
+	sweep := Every(sweepPause, "sweep kept answers", func(ctx context.Context) error { return rest.Sweep(ctx, deps.DB) })
+	return &Service{
+		Handler: rest.NewHandler(d.Name, deps.DB, deps.Log, parts.Routes), Routes: parts.Routes,
+		jobs: append(parts.Jobs, sweep), log: deps.Log,
+	}
+}
+
+// Work does the service's jobs until ctx ends, and returns when they have.
+func (s *Service) Work(ctx context.Context) {
+	var working sync.WaitGroup
+	for _, job := range s.jobs {
+		working.Go(func() { s.keep(ctx, job) })
+	}
+	working.Wait()
+}
+
+// again is how long a job that failed waits until it is run again.
+const again = time.Second
+
+// keep runs a job again and again. What it did wrong is logged once, until it does something else wrong.
+func (s *Service) keep(ctx context.Context, job Job) {
+	var last string
+	for ctx.Err() == nil {
+		err := run(ctx, job)
+		if err != nil && ctx.Err() == nil && err.Error() != last {
+			last = err.Error()
+			s.log.Error(job.Name, "error", err)
+		}
+		select {
+		case <-time.After(again):
+		case <-ctx.Done():
+		}
+	}
+}
+
+func run(ctx context.Context, job Job) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return job.Run(ctx)
+}
