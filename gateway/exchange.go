@@ -14,7 +14,8 @@ import (
 // exchange is a request and its answer, as the access log and the metrics know them. It is the answer's way through.
 //
 // The route is what the service says that it matched, in a header field that goes no further: a path would put ids
-// into the metrics' labels, and secrets (a token of a password reset) into the log.
+// into the metrics' labels, and secrets (a token of a password reset) into the log. Until the service says more, it is
+// the path's first element.
 type exchange struct {
 	http.ResponseWriter
 	method, service, route string
@@ -31,7 +32,10 @@ func newExchange(w http.ResponseWriter, r *http.Request) *exchange {
 	case first == "-":
 		e.service, e.route = principal.Gateway, ownRoute(r.URL.Path)
 	case e.service != "":
-		e.route = "/" + first // until the service says more
+		e.route = r.URL.Path[:len("/")+len(first)]
+	}
+	if e.route != "" {
+		w.Header()[rest.RouteHeader] = []string{e.route}
 	}
 	if !methods[r.Method] {
 		e.method = "other"
@@ -40,7 +44,11 @@ func newExchange(w http.ResponseWriter, r *http.Request) *exchange {
 }
 
 func firstElement(path string) string {
-	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	below, ok := strings.CutPrefix(path, "/")
+	if !ok {
+		return ""
+	}
+	first, _, _ := strings.Cut(below, "/")
 	return first
 }
 
@@ -50,9 +58,9 @@ func (e *exchange) Unwrap() http.ResponseWriter { return e.ResponseWriter }
 func (e *exchange) WriteHeader(status int) {
 	if e.status == 0 && status >= http.StatusOK {
 		e.status = status
-		if route := e.Header().Get(rest.RouteHeader); route != "" {
-			e.route = route
-			e.Header().Del(rest.RouteHeader)
+		if named := e.Header()[rest.RouteHeader]; len(named) > 0 {
+			e.route = named[0]
+			delete(e.Header(), rest.RouteHeader)
 		}
 	}
 	e.ResponseWriter.WriteHeader(status)

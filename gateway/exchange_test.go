@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/rest"
 )
 
 func TestAccessLog(t *testing.T) {
@@ -53,6 +55,33 @@ func TestAccessLog(t *testing.T) {
 	if got := line(); got["route"] != "" || got["service"] != "" {
 		t.Errorf("logged %v", got)
 	}
+}
+
+type fails struct{ *Gateway }
+
+func (f fails) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	rest.WriteError(w, r, f.log, errors.New("the inside"))
+}
+
+// What fails is logged by its route: a path may hold a secret.
+func TestFailuresAreLoggedByRoute(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t, unlimited)
+	var log bytes.Buffer
+	d.gateway.log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	d.gateway.upstreams["network"] = fails{d.gateway}
+	key := d.identity.issue(7)
+	fail := func(status int, key string) {
+		t.Helper()
+		log.Reset()
+		d.want(status, key, "/port-speed/token?q=token")
+		if text := log.String(); strings.Count(text, "route=/port-speed ") != 1 || strings.Contains(text, "token") || strings.Contains(text, key) {
+			t.Errorf("logged %s", text)
+		}
+	}
+	fail(500, key)
+	d.identity.set(func(w http.ResponseWriter) bool { w.WriteHeader(503); return true }, nil)
+	fail(503, d.identity.issue(8))
 }
 
 type aborts struct{}

@@ -17,7 +17,7 @@ func Receive(next http.Handler, log *slog.Logger) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		call, err := received(r)
 		if err != nil {
-			log.Warn("refused a request of another process", "peer", call.Peer, "from", r.RemoteAddr, "method", r.Method, "path", r.URL.Path, "error", err)
+			log.Warn("refused a request of another process", "peer", call.Peer, "from", r.RemoteAddr, "method", r.Method, "error", err)
 			rest.WriteError(w, r, log, fault.New(fault.Forbidden, "The request is not one that this process may send.").Because(err))
 			return
 		}

@@ -17,7 +17,7 @@ import (
 func (i *install) as(id *Identity, address string, told ...string) (status int, text string) {
 	i.t.Helper()
 	transport := &http.Transport{TLSClientConfig: id.dialing("network"), DisableKeepAlives: true}
-	r, err := http.NewRequestWithContext(i.t.Context(), "GET", "https://"+address+"/", http.NoBody)
+	r, err := http.NewRequestWithContext(i.t.Context(), "GET", "https://"+address+"/secret", http.NoBody)
 	if err != nil {
 		i.t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func TestWhoIsCalling(t *testing.T) {
 		if status, text := send(); status != http.StatusForbidden || strings.Contains(text, "|") {
 			t.Errorf("%s: %d %s", name, status, text)
 		}
-		if !strings.Contains(logged.String(), "refused a request") || strings.Contains(logged.String(), "nna") {
+		if !strings.Contains(logged.String(), "refused a request") || strings.Contains(logged.String(), "nna") || strings.Contains(logged.String(), "secret") {
 			t.Errorf("%s: logged %q", name, &logged)
 		}
 	}

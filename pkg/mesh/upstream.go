@@ -66,7 +66,7 @@ func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if err := x.answer(answer); err != nil {
 		if r.Context().Err() == nil {
-			u.log.Error("answer broken off", "method", r.Method, "path", r.URL.Path, "request_id", principal.From(r.Context()).RequestID, "error", err)
+			u.log.Error("answer broken off", "method", r.Method, "route", answer.Header.Get(rest.RouteHeader), "request_id", principal.From(r.Context()).RequestID, "error", err)
 		}
 		panic(http.ErrAbortHandler)
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -19,6 +20,7 @@ import (
 	"time"
 
 	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/rest"
 )
 
 const soon = 5 * time.Second
@@ -313,16 +315,18 @@ func TestBrokenAnswers(t *testing.T) {
 		}
 	}
 	for name, said := range map[string]string{
-		"a body cut short":   "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nbody",
-		"chunks cut short":   "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n",
-		"a chunk cut short":  "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nbody",
-		"chunks of nonsense": "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\nx\r\n",
+		"a body cut short":   "Content-Length: 9\r\n\r\nbody",
+		"chunks cut short":   "Transfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n",
+		"a chunk cut short":  "Transfer-Encoding: chunked\r\n\r\n9\r\nbody",
+		"chunks of nonsense": "Transfer-Encoding: chunked\r\n\r\n4\r\nbody\r\nx\r\n",
 	} {
+		var logged bytes.Buffer
+		log := slog.New(slog.NewTextHandler(&logged, nil))
 		upstream := i.gateway.NewUpstream("network", []string{i.listen(i.network, func(c net.Conn) {
 			_, _ = http.ReadRequest(bufio.NewReader(c))
-			_, _ = io.WriteString(c, said)
-		})}, i.log)
-		answer, err := do(t, "GET", i.front(upstream), nil)
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n"+rest.RouteHeader+": /thing/{token}\r\n"+said)
+		})}, log)
+		answer, err := do(t, "GET", i.front(upstream)+"/thing/secret", nil)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -331,6 +335,9 @@ func TestBrokenAnswers(t *testing.T) {
 		answer.Body.Close()
 		if err == nil {
 			t.Errorf("%s ends well-formed: %q", name, body)
+		}
+		if text := logged.String(); strings.Count(text, "route=/thing/{token}") != 1 || strings.Contains(text, "secret") {
+			t.Errorf("%s: logged %s", name, text)
 		}
 	}
 }

@@ -60,12 +60,14 @@ func NewHandler(service string, db *pg.DB, log *slog.Logger, routes []Route) htt
 	return router
 }
 
-// RouteHeader tells the gateway which path of a route a request matched. The gateway passes it on to nobody.
+// RouteHeader tells logs, and the gateway for its metrics, which path of a route a request matched. The gateway passes
+// it on to nobody.
 const RouteHeader = "Ironplane-Route"
 
 func named(path string, next http.Handler) http.Handler {
+	value := []string{path}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set(RouteHeader, path)
+		w.Header()[RouteHeader] = value
 		next.ServeHTTP(w, r)
 	})
 }
@@ -156,7 +158,7 @@ func exchanging(o *operation, body *alternative, db *pg.DB, log *slog.Logger) ht
 			if p := recover(); p == http.ErrAbortHandler {
 				panic(p)
 			} else if p != nil {
-				WriteError(w, e.request, log, fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
+				WriteError(w, e.request, log, fmt.Errorf("%s %s: panic: %v\n%s", o.Method, o.Path, p, debug.Stack()))
 				if o.list { // some of it may be on its way
 					panic(http.ErrAbortHandler)
 				}

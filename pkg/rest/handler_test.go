@@ -18,12 +18,19 @@ type answer struct {
 	Name string `json:"name"`
 }
 
-func serve(t *testing.T, do func(context.Context, rest.None) (answer, error)) (status int, body, log string) {
+type byToken struct {
+	Token string `path:"token"`
+}
+
+// theToken is what a path may hold and a log may not.
+const theToken = "c2VjcmV0"
+
+func serve(t *testing.T, do func(context.Context, byToken) (answer, error)) (status int, body, log string) {
 	t.Helper()
 	var logged bytes.Buffer
 	handler := rest.NewHandler("things", nil, slog.New(slog.NewTextHandler(&logged, nil)), []rest.Route{
-		rest.Read[rest.None, answer]{Path: "/thing", Guard: principal.Public, Do: do}})
-	r := httptest.NewRequest(http.MethodGet, "/thing", nil)
+		rest.Read[byToken, answer]{Path: "/thing/{token}", Guard: principal.Public, Do: do}})
+	r := httptest.NewRequest(http.MethodGet, "/thing/"+theToken+"?q="+theToken, nil)
 	ctx, cancel := context.WithCancel(principal.With(r.Context(), &principal.Call{Peer: principal.Gateway, RequestID: "the-id"}))
 	defer cancel()
 	w := httptest.NewRecorder()
@@ -33,12 +40,12 @@ func serve(t *testing.T, do func(context.Context, rest.None) (answer, error)) (s
 
 type leaveKey struct{}
 
-// What went wrong inside is in the log, once, under the request's id, and not in the answer.
+// What went wrong inside is in the log, once, under the request's id and the route, and not in the answer.
 func TestFaultsOfOurOwn(t *testing.T) {
 	t.Parallel()
-	for name, do := range map[string]func(context.Context, rest.None) (answer, error){
-		"error": func(context.Context, rest.None) (answer, error) { return answer{}, errors.New("the inside") },
-		"panic": func(context.Context, rest.None) (answer, error) { panic("the inside") },
+	for name, do := range map[string]func(context.Context, byToken) (answer, error){
+		"error": func(context.Context, byToken) (answer, error) { return answer{}, errors.New("the inside") },
+		"panic": func(context.Context, byToken) (answer, error) { panic("the inside") },
 	} {
 		status, body, log := serve(t, do)
 		if status != 500 || strings.Contains(body, "inside") || !strings.Contains(body, `"request_id":"the-id"`) {
@@ -47,12 +54,15 @@ func TestFaultsOfOurOwn(t *testing.T) {
 		if strings.Count(log, "level=ERROR") != 1 || !strings.Contains(log, "the inside") || !strings.Contains(log, "request_id=the-id") {
 			t.Errorf("%s: logged %s", name, log)
 		}
+		if strings.Contains(log, theToken) || !strings.Contains(log, "route=/thing/{token}") {
+			t.Errorf("%s: logged a path, or no route: %s", name, log)
+		}
 	}
 }
 
 func TestCallerLeaves(t *testing.T) {
 	t.Parallel()
-	_, _, log := serve(t, func(ctx context.Context, _ rest.None) (answer, error) {
+	_, _, log := serve(t, func(ctx context.Context, _ byToken) (answer, error) {
 		ctx.Value(leaveKey{}).(context.CancelFunc)()
 		return answer{}, ctx.Err()
 	})

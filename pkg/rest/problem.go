@@ -26,13 +26,14 @@ type Problem struct {
 	Errors    []fault.Field `json:"errors,omitempty"`
 }
 
-// WriteError answers with the fault in err and logs, once, what the caller is not told.
+// WriteError answers with the fault in err and logs, once, what the caller is not told. Of the path it logs the route
+// that the answer's header names, since there may be secrets in what a caller asks for.
 func WriteError(w http.ResponseWriter, r *http.Request, log *slog.Logger, err error) {
 	f := fault.From(err)
 	call := principal.From(r.Context())
 	gone := errors.Is(context.Cause(r.Context()), context.Canceled) // the caller, who needs no answer
 	if (f.Kind == fault.Internal || f.Kind == fault.Unavailable) && !gone {
-		log.Error("request failed", "method", r.Method, "path", r.URL.Path, "request_id", call.RequestID, "error", err)
+		log.Error("request failed", "method", r.Method, "route", w.Header().Get(RouteHeader), "request_id", call.RequestID, "error", err)
 	}
 	h := w.Header()
 	switch f.Kind {
