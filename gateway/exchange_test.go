@@ -10,6 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/rest"
 )
@@ -120,7 +123,9 @@ func TestMetrics(t *testing.T) {
 	r := httptest.NewRequest("BREW", "/port-speed", http.NoBody)
 	d.gateway.ServeHTTP(httptest.NewRecorder(), r)
 	w := httptest.NewRecorder()
-	d.gateway.Metrics().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", http.NoBody))
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(d.gateway.Metrics()...)
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", http.NoBody))
 	for _, want := range []string{
 		`ironplane_gateway_request_seconds_count{method="GET",route="/port-speed/{port_speed_id}",service="network",status="2xx"} 2`,
 		`ironplane_gateway_request_seconds_count{method="GET",route="",service="",status="4xx"} 1`,

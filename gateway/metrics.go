@@ -1,24 +1,21 @@
 package gateway
 
 import (
-	"net/http"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
 // metrics are what the gateway counts.
 type metrics struct {
-	registry *prometheus.Registry
 	requests *prometheus.HistogramVec
 	limits   *prometheus.CounterVec
 	lookups  struct{ memory, redis, owner, stale prometheus.Counter }
+	all      []prometheus.Collector
 }
 
 func newMetrics(redisUp func() bool) *metrics {
 	m := &metrics{
-		registry: prometheus.NewRegistry(),
 		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "ironplane_gateway_request_seconds", Help: "Time from a request's header to the end of its answer.",
 			Buckets: []float64{.001, .003, .01, .03, .1, .3, 1, 3, 10, 30},
@@ -41,14 +38,12 @@ func newMetrics(redisUp func() bool) *metrics {
 		}
 		return 0
 	})
-	m.registry.MustRegister(m.requests, m.limits, lookups, up)
+	m.all = []prometheus.Collector{m.requests, m.limits, lookups, up}
 	return m
 }
 
-// Metrics serves the gateway's metrics. They are for operators: it belongs on no public port.
-func (g *Gateway) Metrics() http.Handler {
-	return promhttp.HandlerFor(g.metrics.registry, promhttp.HandlerOpts{})
-}
+// Metrics are what operators may know.
+func (g *Gateway) Metrics() []prometheus.Collector { return g.metrics.all }
 
 // methods are those that log and metrics name: a caller may make up others.
 var methods = map[string]bool{"GET": true, "HEAD": true, "POST": true, "PATCH": true, "PUT": true, "DELETE": true, "OPTIONS": true}

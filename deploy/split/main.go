@@ -16,12 +16,12 @@ import (
 
 // config is what the environment says. The last three are here to be checked and explained: they are for the processes.
 type config struct {
-	Listen       string `env:"IRONPLANE_LISTEN" default:"127.0.0.1:8080" doc:"the address that the gateway serves on"`
-	AdminKeyFile string `env:"IRONPLANE_ADMIN_KEY_FILE" doc:"where the first admin's key goes (mode 0600), instead of to the screen"`
-	Backings     backings.Config
-	LogLevel     slog.Level `env:"IRONPLANE_LOG_LEVEL" default:"WARN" doc:"DEBUG, INFO (a line for each request), WARN or ERROR"`
-	Operations   string     `env:"IRONPLANE_OPERATIONS_LISTEN" doc:"an address for the gateway to serve /metrics on, which should not be public"`
-	Gateway      gateway.Config
+	Listen                   string `env:"IRONPLANE_LISTEN" default:"127.0.0.1:8080" doc:"the address that the gateway serves on"`
+	AdminKeyFile             string `env:"IRONPLANE_ADMIN_KEY_FILE" doc:"where the first admin's key goes (mode 0600), instead of to the screen"`
+	Backings                 backings.Config
+	LogLevel                 slog.Level `env:"IRONPLANE_LOG_LEVEL" default:"WARN" doc:"DEBUG, INFO (a line for each request), WARN or ERROR"`
+	process.OperationsConfig            // the gateway's
+	Gateway                  gateway.Config
 }
 
 func main() {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/ironplane/ironplane/deploy/internal/backings"
 	"github.com/ironplane/ironplane/gateway"
+	"github.com/ironplane/ironplane/pkg/process"
 )
 
 type config struct {
@@ -12,6 +13,6 @@ type config struct {
 	AdminKeyFile string `env:"IRONPLANE_ADMIN_KEY_FILE" doc:"where the first admin's key goes (mode 0600), instead of to the screen"`
 	Backings     backings.Config
 	LogLevel     slog.Level `env:"IRONPLANE_LOG_LEVEL" default:"WARN" doc:"DEBUG, INFO (a line for each request), WARN or ERROR"`
-	Operations   string     `env:"IRONPLANE_OPERATIONS_LISTEN" doc:"an address to serve /metrics on, which should not be public"`
-	Gateway      gateway.Config
+	process.OperationsConfig
+	Gateway gateway.Config
 }

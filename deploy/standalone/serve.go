@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"net/http"
 	"sync"
 	"syscall"
 
@@ -22,7 +21,7 @@ import (
 )
 
 // serve runs the product until ctx ends.
-func serve(ctx context.Context, c config, screen io.Writer, log *slog.Logger) (err error) {
+func serve(ctx context.Context, c config, screen io.Writer, operations *process.Operations, log *slog.Logger) (err error) {
 	listener, err := net.Listen("tcp", c.Listen)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return fmt.Errorf("%s is taken by another program; set IRONPLANE_LISTEN to another address, such as 127.0.0.1:8081", c.Listen)
@@ -31,14 +30,6 @@ func serve(ctx context.Context, c config, screen io.Writer, log *slog.Logger) (e
 		return fmt.Errorf("listen on %s: %w", c.Listen, err)
 	}
 	defer listener.Close() // where serving did not begin
-
-	var operations net.Listener
-	if c.Operations != "" {
-		if operations, err = net.Listen("tcp", c.Operations); err != nil {
-			return fmt.Errorf("listen for operations: %w", err)
-		}
-		defer operations.Close()
-	}
 
 	parts := &backings.Backings{}
 	defer func() { err = errors.Join(err, parts.Stop(ctx)) }()
@@ -63,9 +54,9 @@ func serve(ctx context.Context, c config, screen io.Writer, log *slog.Logger) (e
 	serving, end := context.WithCancelCause(ctx)
 	var watching sync.WaitGroup
 	watching.Go(func() { end(parts.Ended(serving)) })
-	if operations != nil {
-		watching.Go(func() { end(process.Serve(serving, operations, metrics(p), log)) })
-	}
+	operations.Check(process.Redis(client))
+	p.Show(operations)
+	operations.Started()
 	err = process.Serve(serving, listener, p.Gateway, log)
 	end(err)
 	watching.Wait()
@@ -88,11 +79,4 @@ func openRedis(ctx context.Context, parts *backings.Backings, c config, screen i
 		return nil, errors.Join(fmt.Errorf("connect to Redis: %w", err), client.Close())
 	}
 	return client, nil
-}
-
-// metrics is what the operations' listener serves.
-func metrics(p *product.Product) http.Handler {
-	own := http.NewServeMux()
-	own.Handle("GET /metrics", p.Gateway.Metrics())
-	return own
 }

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal/entry"
 	"github.com/ironplane/ironplane/pkg/rest"
@@ -31,8 +33,10 @@ type Deps struct {
 
 // Parts are what a service consists of.
 type Parts struct {
-	Routes []rest.Route
-	Jobs   []Job
+	Routes  []rest.Route
+	Jobs    []Job
+	Checks  []Check                // of what it depends on besides its database
+	Metrics []prometheus.Collector // which get the service's name as a label
 }
 
 // Job is what a service does besides answering. Run works until its context ends; it may end before, and is run again.
@@ -62,9 +66,13 @@ func Every(pause time.Duration, name string, do func(context.Context) error) Job
 // Service is a service that is put together.
 type Service struct {
 	http.Handler
-	Routes []rest.Route
-	jobs   []Job
-	log    *slog.Logger
+	Routes  []rest.Route
+	name    string
+	jobs    []Job
+	failed  *prometheus.CounterVec // jobs
+	checks  []Check
+	metrics []prometheus.Collector
+	log     *slog.Logger
 }
 
 // sweepPause is how long kept answers may stay after they have expired.
@@ -78,10 +86,23 @@ func (d Definition) Assemble(deps Deps) *Service {
 		parts = d.New(deps)
 	}
 	sweep := Every(sweepPause, "sweep kept answers", func(ctx context.Context) error { return rest.Sweep(ctx, deps.DB) })
+	failed := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "ironplane_job_failures_total", Help: "How often what is done besides answering failed and was begun again.",
+	}, []string{"job"})
 	return &Service{
 		Handler: rest.NewHandler(d.Name, deps.DB, deps.Log, parts.Routes), Routes: parts.Routes,
-		jobs: append(parts.Jobs, sweep), log: deps.Log,
+		name: d.Name, jobs: append(parts.Jobs, sweep), failed: failed, log: deps.Log,
+		checks: append(parts.Checks, Check{Name: "postgres", Ask: deps.DB.Ping}), metrics: append(parts.Metrics, deps.DB, failed),
 	}
+}
+
+// Show lets operators see the service.
+func (s *Service) Show(o *Operations) {
+	for _, check := range s.checks {
+		check.Name = s.name + " " + check.Name
+		o.Check(check)
+	}
+	prometheus.WrapRegistererWith(prometheus.Labels{"service": s.name}, o).MustRegister(s.metrics...)
 }
 
 // Work does the service's jobs until ctx ends, and returns when they have.
@@ -101,9 +122,12 @@ func (s *Service) keep(ctx context.Context, job Job) {
 	var last string
 	for ctx.Err() == nil {
 		err := run(ctx, job)
-		if err != nil && ctx.Err() == nil && err.Error() != last {
-			last = err.Error()
-			s.log.Error(job.Name, "error", err)
+		if err != nil && ctx.Err() == nil {
+			s.failed.WithLabelValues(job.Name).Inc()
+			if err.Error() != last {
+				last = err.Error()
+				s.log.Error(job.Name, "error", err)
+			}
 		}
 		select {
 		case <-time.After(again):

@@ -36,6 +36,9 @@ func (p Program) run(ctx context.Context, arguments, environment []string, scree
 	case "help", "-h", "--help":
 		_, err := io.WriteString(screen, p.usage())
 		return err
+	case "version", "--version":
+		_, err := fmt.Fprintf(screen, "%s %s\n", p.Name, ownBuild())
+		return err
 	}
 	if len(arguments) > 1 {
 		return fmt.Errorf("what is %q? All settings are in the environment: see %s help", arguments[1], p.Name)
@@ -62,7 +65,7 @@ func (p Program) usage() string {
 		}
 		b.WriteString("\n")
 	}
-	fmt.Fprintf(&b, "  %-10s print this\n\nEnvironment:\n%s", "help", describe(p.Config))
+	fmt.Fprintf(&b, "  %-10s say which one this is\n  %-10s print this\n\nEnvironment:\n%s", "version", "help", describe(p.Config))
 	return b.String()
 }
 

@@ -20,6 +20,7 @@ type serviceConfig struct {
 	Connections int           `env:"IRONPLANE_CONNECTIONS" default:"8" doc:"how many connections to the database there may be"`
 	Redis       secret.String `env:"REDIS_URL" required:"serve" doc:"the Redis of all gateways and services: redis://…"`
 	LogLevel    slog.Level    `env:"IRONPLANE_LOG_LEVEL" default:"WARN" doc:"DEBUG, INFO, WARN or ERROR"`
+	OperationsConfig
 	mesh.Files
 }
 
@@ -27,7 +28,10 @@ type serviceConfig struct {
 func (d Definition) Main() {
 	var c serviceConfig
 	Program{Name: d.Name, Config: &c, Commands: []Command{
-		{"serve", "serve the gateway until SIGINT or SIGTERM", func(ctx context.Context) error { return d.named(d.serve(ctx, c)) }},
+		{"serve", "serve the gateway until SIGINT or SIGTERM", func(ctx context.Context) error {
+			operations, log := NewOperations(), Log(c.LogLevel)
+			return d.named(operations.While(ctx, c.OperationsConfig, log, func(ctx context.Context) error { return d.serve(ctx, c, operations, log) }))
+		}},
 		{"migrate", "bring the schema up to date, which serve expects", func(ctx context.Context) error { return d.named(d.migrate(ctx, c)) }},
 	}}.Main()
 }
@@ -48,7 +52,7 @@ func (d Definition) migrate(ctx context.Context, c serviceConfig) error {
 	return db.Migrate(ctx, d.Name, d.Migrations)
 }
 
-func (d Definition) serve(ctx context.Context, c serviceConfig) error {
+func (d Definition) serve(ctx context.Context, c serviceConfig, operations *Operations, log *slog.Logger) error {
 	id, err := mesh.Load(d.Name, c.Files)
 	if err != nil {
 		return err
@@ -67,12 +71,14 @@ func (d Definition) serve(ctx context.Context, c serviceConfig) error {
 	if err != nil {
 		return err
 	}
-	log := Log(c.LogLevel)
 	service := d.Assemble(Deps{DB: db, Entries: entry.NewStore(client, log), Log: log})
+	operations.Check(Redis(client))
+	service.Show(operations)
 	working, stop := context.WithCancel(ctx)
 	var jobs sync.WaitGroup
 	jobs.Go(func() { service.Work(working) })
 	defer jobs.Wait()
 	defer stop()
+	operations.Started()
 	return Serve(ctx, id.Listener(listener), mesh.Receive(service, log), log)
 }

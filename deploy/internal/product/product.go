@@ -45,8 +45,9 @@ type Product struct {
 	Routes    map[string][]rest.Route
 	Databases map[string]*pg.DB
 
-	working sync.WaitGroup
-	stop    context.CancelFunc
+	services []*process.Service
+	working  sync.WaitGroup
+	stop     context.CancelFunc
 }
 
 // Open connects each service to its schema, migrates it, and puts the gateway in front. urls are by the service's
@@ -61,7 +62,6 @@ func Open(ctx context.Context, urls map[string]secret.String, client redis.Unive
 		}
 	}()
 	entries := entry.NewStore(client, log)
-	var services []*process.Service
 	for _, d := range Services {
 		db, err := pg.Open(ctx, urls[d.Name].Reveal(), connections)
 		if err != nil {
@@ -73,15 +73,23 @@ func Open(ctx context.Context, urls map[string]secret.String, client redis.Unive
 		}
 		service := d.Assemble(process.Deps{DB: db, Entries: entries, Log: log})
 		p.Services[d.Name], p.Routes[d.Name] = service, service.Routes
-		services = append(services, service)
+		p.services = append(p.services, service)
 	}
 	if p.Gateway, err = gateway.New(limits, p.Services, client, log); err != nil {
 		return nil, err
 	}
-	for _, service := range services {
+	for _, service := range p.services {
 		p.working.Go(func() { service.Work(working) })
 	}
 	return p, nil
+}
+
+// Show lets operators see the product.
+func (p *Product) Show(o *process.Operations) {
+	o.MustRegister(p.Gateway.Metrics()...)
+	for _, service := range p.services {
+		service.Show(o)
+	}
 }
 
 // Close waits for what is under way and closes the pools.

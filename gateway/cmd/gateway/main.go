@@ -10,8 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/ironplane/ironplane/gateway"
 	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/mesh"
@@ -21,11 +19,11 @@ import (
 )
 
 type config struct {
-	Listen     string        `env:"IRONPLANE_LISTEN" default:"127.0.0.1:8080" doc:"the address to serve on"`
-	Services   services      `env:"IRONPLANE_SERVICES" required:"serve" doc:"where the services are: clients=10.0.0.1:8443 network=10.0.0.2:8443,10.0.0.3:8443 …"`
-	Redis      secret.String `env:"REDIS_URL" required:"serve" doc:"the Redis of all gateways and services: redis://…"`
-	Operations string        `env:"IRONPLANE_OPERATIONS_LISTEN" doc:"an address to serve /metrics on, which should not be public"`
-	LogLevel   slog.Level    `env:"IRONPLANE_LOG_LEVEL" default:"WARN" doc:"DEBUG, INFO (a line for each request), WARN or ERROR"`
+	Listen   string        `env:"IRONPLANE_LISTEN" default:"127.0.0.1:8080" doc:"the address to serve on"`
+	Services services      `env:"IRONPLANE_SERVICES" required:"serve" doc:"where the services are: clients=10.0.0.1:8443 network=10.0.0.2:8443,10.0.0.3:8443 …"`
+	Redis    secret.String `env:"REDIS_URL" required:"serve" doc:"the Redis of all gateways and services: redis://…"`
+	LogLevel slog.Level    `env:"IRONPLANE_LOG_LEVEL" default:"WARN" doc:"DEBUG, INFO (a line for each request), WARN or ERROR"`
+	process.OperationsConfig
 	mesh.Files
 	gateway.Config
 }
@@ -54,7 +52,9 @@ func main() {
 	var c config
 	process.Program{Name: "gateway", Config: &c, Commands: []process.Command{
 		{Name: "serve", Summary: "serve the public API until SIGINT or SIGTERM", Run: func(ctx context.Context) error {
-			if err := serve(ctx, c); err != nil {
+			operations, log := process.NewOperations(), process.Log(c.LogLevel).With("service", principal.Gateway)
+			err := operations.While(ctx, c.OperationsConfig, log, func(ctx context.Context) error { return serve(ctx, c, operations, log) })
+			if err != nil {
 				return fmt.Errorf("gateway: %w", err)
 			}
 			return nil
@@ -62,8 +62,7 @@ func main() {
 	}}.Main()
 }
 
-func serve(ctx context.Context, c config) error {
-	log := process.Log(c.LogLevel).With("service", principal.Gateway)
+func serve(ctx context.Context, c config, operations *process.Operations, log *slog.Logger) error {
 	id, err := mesh.Load(principal.Gateway, c.Files)
 	if err != nil {
 		return err
@@ -81,26 +80,12 @@ func serve(ctx context.Context, c config) error {
 	if err != nil {
 		return err
 	}
-	return listen(ctx, c, g, log)
-}
-
-// listen serves until ctx or one of the listeners ends.
-func listen(ctx context.Context, c config, g *gateway.Gateway, log *slog.Logger) error {
-	public, err := net.Listen("tcp", c.Listen)
+	listener, err := net.Listen("tcp", c.Listen)
 	if err != nil {
 		return err
 	}
-	defer public.Close() // where serving did not begin
-	group, ctx := errgroup.WithContext(ctx)
-	if c.Operations != "" {
-		operations, err := net.Listen("tcp", c.Operations)
-		if err != nil {
-			return err
-		}
-		own := http.NewServeMux()
-		own.Handle("GET /metrics", g.Metrics())
-		group.Go(func() error { return process.Serve(ctx, operations, own, log) })
-	}
-	group.Go(func() error { return process.Serve(ctx, public, g, log) })
-	return group.Wait()
+	operations.Check(process.Redis(client))
+	operations.MustRegister(g.Metrics()...)
+	operations.Started()
+	return process.Serve(ctx, listener, g, log)
 }

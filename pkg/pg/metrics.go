@@ -1,0 +1,26 @@
+package pg
+
+import "github.com/prometheus/client_golang/prometheus"
+
+var (
+	connectionsNow  = prometheus.NewDesc("ironplane_database_connections", "Connections to the database, by what they do.", []string{"state"}, nil)
+	connectionsMost = prometheus.NewDesc("ironplane_database_connections_max", "How many connections to the database there may be.", nil, nil)
+	connectionWaits = prometheus.NewDesc("ironplane_database_connection_wait_seconds_total", "How long work waited for a connection to the database.", nil, nil)
+)
+
+// Describe and Collect make a DB a prometheus.Collector.
+func (db *DB) Describe(to chan<- *prometheus.Desc) {
+	to <- connectionsNow
+	to <- connectionsMost
+	to <- connectionWaits
+}
+
+// Collect tells how the pool is.
+func (db *DB) Collect(to chan<- prometheus.Metric) {
+	s := db.pool.Stat()
+	for state, n := range map[string]int32{"used": s.AcquiredConns(), "idle": s.IdleConns(), "connecting": s.ConstructingConns()} {
+		to <- prometheus.MustNewConstMetric(connectionsNow, prometheus.GaugeValue, float64(n), state)
+	}
+	to <- prometheus.MustNewConstMetric(connectionsMost, prometheus.GaugeValue, float64(s.MaxConns()))
+	to <- prometheus.MustNewConstMetric(connectionWaits, prometheus.CounterValue, s.EmptyAcquireWaitTime().Seconds())
+}

@@ -1,0 +1,174 @@
+package process
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/redis/go-redis/v9"
+)
+
+// OperationsConfig is where operators look at a process.
+type OperationsConfig struct {
+	Operations string `env:"IRONPLANE_OPERATIONS_LISTEN" doc:"an address to serve /healthz, /readyz and /metrics on, which should not be public"`
+}
+
+// Check asks for something that the process depends on.
+type Check struct {
+	Name string
+	Ask  func(context.Context) error
+	// Optional: without it the process is worse, and serves nevertheless.
+	Optional bool
+}
+
+const (
+	// checkTime is how long a check may take.
+	checkTime = 2 * time.Second
+	// checkLife is how long its outcome holds, however many ask.
+	checkLife = time.Second
+)
+
+// Operations is what operators see of a process: that it is alive, what it depends on, and what it counts.
+type Operations struct {
+	*prometheus.Registry
+	phase atomic.Int32 // starting, then serving, then leaving
+
+	mu      sync.Mutex
+	checks  []Check
+	outcome *readiness // of the last look
+	looked  time.Time
+}
+
+// readiness is what /readyz answers.
+type readiness struct {
+	Status string            `json:"status"` // ready, degraded (without something optional) or not ready
+	Checks map[string]string `json:"checks"` // ok, or what is wrong
+}
+
+const ready, degraded, notReady = "ready", "degraded", "not ready"
+
+const (
+	starting = iota
+	serving
+	leaving
+)
+
+// NewOperations counts what every process does.
+func NewOperations() *Operations {
+	o := &Operations{Registry: prometheus.NewRegistry()}
+	o.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo())
+	return o
+}
+
+// Check adds checks.
+func (o *Operations) Check(checks ...Check) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.checks = append(o.checks, checks...)
+	o.outcome = nil
+}
+
+// Started says that the process serves from now on, as far as what it depends on is there.
+func (o *Operations) Started() { o.phase.CompareAndSwap(starting, serving) }
+
+// While serves the operations, where they have an address, as long as work does its work. Once ctx ends they say that
+// the process is not ready.
+func (o *Operations) While(ctx context.Context, c OperationsConfig, log *slog.Logger, work func(context.Context) error) error {
+	if c.Operations == "" {
+		return work(ctx)
+	}
+	listener, err := net.Listen("tcp", c.Operations)
+	if err != nil {
+		return fmt.Errorf("listen for operators: %w", err)
+	}
+	return o.while(ctx, listener, log, work)
+}
+
+func (o *Operations) while(ctx context.Context, listener net.Listener, log *slog.Logger, work func(context.Context) error) error {
+	defer context.AfterFunc(ctx, func() { o.phase.Store(leaving) })()
+	operating, stop := context.WithCancel(context.WithoutCancel(ctx))
+	working, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	var operations sync.WaitGroup
+	operations.Go(func() {
+		if err := Serve(operating, listener, o.handler(), log); err != nil {
+			fail(err)
+		}
+	})
+	err := work(working)
+	stop()
+	operations.Wait()
+	if cause := context.Cause(working); err == nil && ctx.Err() == nil {
+		return cause
+	}
+	return err
+}
+
+func (o *Operations) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
+	mux.HandleFunc("GET /readyz", o.readyz)
+	mux.Handle("GET /metrics", promhttp.HandlerFor(o, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second}))
+	return mux
+}
+
+func (o *Operations) readyz(w http.ResponseWriter, r *http.Request) {
+	is := o.look(r.Context())
+	switch o.phase.Load() {
+	case starting:
+		is = &readiness{notReady, map[string]string{"process": "it is starting"}}
+	case leaving:
+		is = &readiness{notReady, map[string]string{"process": "it is about to end"}}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if is.Status == notReady {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	_ = json.NewEncoder(w).Encode(is) // who asked may be gone
+}
+
+// Redis is the check of the Redis that gateways and services share: nothing is kept there alone.
+func Redis(client redis.UniversalClient) Check {
+	return Check{Name: "redis", Optional: true, Ask: func(ctx context.Context) error { return client.Ping(ctx).Err() }}
+}
+
+// look asks all at once, or answers what it found out a moment ago.
+func (o *Operations) look(ctx context.Context) *readiness {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.outcome != nil && time.Since(o.looked) < checkLife {
+		return o.outcome
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTime) // others wait for the same
+	defer cancel()
+	failed := make([]error, len(o.checks))
+	var asking sync.WaitGroup
+	for i, check := range o.checks {
+		asking.Go(func() { failed[i] = check.Ask(ctx) })
+	}
+	asking.Wait()
+	is := &readiness{ready, map[string]string{}}
+	for i, check := range o.checks {
+		is.Checks[check.Name] = "ok"
+		if failed[i] == nil {
+			continue
+		}
+		is.Checks[check.Name] = failed[i].Error()
+		if !check.Optional {
+			is.Status = notReady
+		} else if is.Status == ready {
+			is.Status = degraded
+		}
+	}
+	o.outcome, o.looked = is, time.Now()
+	return is
+}

@@ -1,0 +1,41 @@
+package process
+
+import (
+	"fmt"
+	"runtime/debug"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// build is which state of the source a program was built from.
+type build struct{ version, commit, compiler string }
+
+func ownBuild() build {
+	b := build{version: "unknown", commit: "unknown"}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return b
+	}
+	b.version, b.compiler = info.Main.Version, info.GoVersion
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision":
+			b.commit = s.Value
+		case s.Key == "vcs.modified" && s.Value == "true":
+			b.commit += " with changes"
+		}
+	}
+	return b
+}
+
+func (b build) String() string {
+	return fmt.Sprintf("%s, commit %s, built by %s", b.version, b.commit, b.compiler)
+}
+
+func buildInfo() prometheus.Collector {
+	b := ownBuild()
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "ironplane_build_info", Help: "1, of the build that runs.",
+		ConstLabels: prometheus.Labels{"version": b.version, "commit": b.commit, "goversion": b.compiler},
+	}, func() float64 { return 1 })
+}
