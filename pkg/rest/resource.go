@@ -95,6 +95,9 @@ func (r Resource[V, B]) Routes() []Route {
 			if err != nil {
 				return *new(V), err
 			}
+			if err := r.Lock(ctx, tx, body); err != nil {
+				return *new(V), err
+			}
 			id, err := r.Insert(ctx, tx, body)
 			if err != nil {
 				return *new(V), fmt.Errorf("create %s: %w", noun, err)
