@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io/fs"
+	"slices"
+	"strings"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
@@ -18,25 +21,85 @@ var shared embed.FS
 // Migrate brings the schema up to date: first the tables that every service has, then the service's own, if it has
 // any, from the folder "migrations" of own. Any number of processes may call it at once.
 func (db *DB) Migrate(ctx context.Context, service string, own fs.FS) error {
-	for _, step := range []struct {
-		table string
-		from  fs.FS
-	}{{"migration_shared", shared}, {"migration", own}} {
-		if step.from == nil {
-			continue
-		}
-		if err := db.migrate(ctx, service, step.table, step.from); err != nil {
+	for _, step := range steps(own) {
+		if err := db.migrate(ctx, service, step); err != nil {
 			return fmt.Errorf("migrate %s: %w", service, err)
 		}
 	}
 	return nil
 }
 
-func (db *DB) migrate(ctx context.Context, service, table string, from fs.FS) error {
-	files, err := fs.Sub(from, "migrations")
-	if err != nil {
-		return err
+// Migrated fails where the schema lacks a migration. One that has more is that of a newer version, and will do: what
+// is added leaves the older one working.
+func (db *DB) Migrated(ctx context.Context, own fs.FS) error {
+	for _, step := range steps(own) {
+		lacks, err := db.lacks(ctx, step)
+		if err != nil {
+			return fmt.Errorf("look at the schema's migrations: %w", err)
+		}
+		if len(lacks) > 0 {
+			return fmt.Errorf("the schema is older than this program, which needs its migrations %s: run migrate first", strings.Join(lacks, ", "))
+		}
 	}
+	return nil
+}
+
+// step is a folder of migrations, and the table of those that are done.
+type step struct {
+	table string
+	files fs.FS
+}
+
+func steps(own fs.FS) []step {
+	all := []step{{"migration_shared", folder(shared)}}
+	if own != nil {
+		all = append(all, step{"migration", folder(own)})
+	}
+	return all
+}
+
+func folder(of fs.FS) fs.FS {
+	files, err := fs.Sub(of, "migrations")
+	if err != nil {
+		panic(err) // only for names that are not this
+	}
+	return files
+}
+
+// lacks are the files that are not done.
+func (db *DB) lacks(ctx context.Context, s step) (missing []string, err error) {
+	files, err := fs.Glob(s.files, "*.sql")
+	if err != nil {
+		return nil, err
+	}
+	var there bool
+	if err := db.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", s.table).Scan(&there); err != nil {
+		return nil, err
+	}
+	if !there {
+		return files, nil
+	}
+	rows, err := db.Query(ctx, "SELECT version_id FROM "+s.table+" WHERE is_applied")
+	if err != nil {
+		return nil, err
+	}
+	done, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range files {
+		version, err := goose.NumericComponent(file)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Contains(done, version) {
+			missing = append(missing, file)
+		}
+	}
+	return missing, nil
+}
+
+func (db *DB) migrate(ctx context.Context, service string, s step) error {
 	name := fnv.New64a()
 	name.Write([]byte("migrate " + service))
 	locker, err := lock.NewPostgresSessionLocker(
@@ -50,8 +113,8 @@ func (db *DB) migrate(ctx context.Context, service, table string, from fs.FS) er
 	}
 	sqldb := stdlib.OpenDB(*config)
 	defer sqldb.Close()
-	provider, err := goose.NewProvider(goose.DialectPostgres, sqldb, files,
-		goose.WithTableName(table), goose.WithSessionLocker(locker))
+	provider, err := goose.NewProvider(goose.DialectPostgres, sqldb, s.files,
+		goose.WithTableName(s.table), goose.WithSessionLocker(locker))
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package pg_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/url"
 	"strings"
 	"sync"
@@ -307,4 +308,35 @@ func TestMigrateAtOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
+}
+
+func TestSchemaOfAnotherVersion(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	db := testkit.Database(t, "aged", nil)
+	newer := fstest.MapFS{"migrations/0002_more.sql": {Data: []byte("-- +goose Up\nALTER TABLE thing ADD COLUMN more text;\n")}}
+	maps.Copy(newer, migrations)
+	wantLack := func(need fstest.MapFS, lacks string) {
+		t.Helper()
+		err := db.Migrated(ctx, need)
+		if (lacks == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), " "+lacks+":") {
+			t.Errorf("lacks %q, but: %v", lacks, err)
+		}
+	}
+	wantLack(migrations, "0001_things.sql")
+	wantLack(newer, "0001_things.sql, 0002_more.sql")
+	if err := db.Migrate(ctx, "aged", migrations); err != nil {
+		t.Fatal(err)
+	}
+	wantLack(migrations, "")
+	wantLack(newer, "0002_more.sql")
+	if err := db.Migrate(ctx, "aged", newer); err != nil {
+		t.Fatal(err)
+	}
+	wantLack(newer, "")
+	wantLack(migrations, "")
+	if err := db.Migrate(ctx, "aged", migrations); err != nil {
+		t.Error("an older program's migrate on a newer schema:", err)
+	}
+	wantLack(newer, "")
 }

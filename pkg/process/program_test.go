@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -87,6 +88,11 @@ func TestCommands(t *testing.T) {
 			if !strings.Contains(screen.String(), part) {
 				t.Errorf("%s does not say %q:\n%s", help, part, &screen)
 			}
+		}
+	}
+	for _, version := range []string{"version", "--version"} {
+		if err := run(nil, version); err != nil || ran != "" || !strings.HasPrefix(screen.String(), "thing ") || !strings.Contains(screen.String(), runtime.Version()) {
+			t.Errorf("%s: %v, %s", version, err, &screen)
 		}
 	}
 	for _, arguments := range [][]string{{"nonsense"}, {"serve", "fast"}, {""}} {

@@ -67,6 +67,9 @@ func (d Definition) serve(ctx context.Context, c serviceConfig, operations *Oper
 		return err
 	}
 	defer db.Close()
+	if err := db.Migrated(ctx, d.Migrations); err != nil {
+		return err
+	}
 	listener, err := net.Listen("tcp", c.Listen)
 	if err != nil {
 		return err
