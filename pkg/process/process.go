@@ -10,9 +10,14 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 	"time"
 )
+
+// garbage is how much of it there may be before it is collected, in percent of what lives, which is little here. GOGC says
+// otherwise, and GOMEMLIMIT bounds it.
+const garbage = 400
 
 // drainTime is how long requests that are under way may take once the process is told to stop.
 const drainTime = 20 * time.Second
@@ -20,6 +25,9 @@ const drainTime = 20 * time.Second
 // Main runs a program until it ends by itself or SIGINT or SIGTERM ends its context, and exits. An error is shown
 // as one sentence.
 func Main(run func(context.Context) error) {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(garbage)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // so that a second signal ends it at once
 	err := run(ctx)
