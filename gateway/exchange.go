@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/ironplane/ironplane/pkg/principal"
@@ -26,7 +25,7 @@ type exchange struct {
 }
 
 func newExchange(w http.ResponseWriter, r *http.Request) *exchange {
-	first := firstElement(r.URL.Path)
+	first := rest.FirstElement(r.URL.Path)
 	e := &exchange{ResponseWriter: w, method: r.Method, service: owners[first], began: time.Now()}
 	switch {
 	case first == "-":
@@ -41,15 +40,6 @@ func newExchange(w http.ResponseWriter, r *http.Request) *exchange {
 		e.method = "other"
 	}
 	return e
-}
-
-func firstElement(path string) string {
-	below, ok := strings.CutPrefix(path, "/")
-	if !ok {
-		return ""
-	}
-	first, _, _ := strings.Cut(below, "/")
-	return first
 }
 
 // Unwrap is for http.ResponseController.

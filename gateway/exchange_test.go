@@ -145,7 +145,7 @@ func TestMetrics(t *testing.T) {
 func BenchmarkService(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
-		if owners[firstElement("/port-speed/12345")] != "network" {
+		if owners[rest.FirstElement("/port-speed/12345")] != "network" {
 			b.Fatal("it is another")
 		}
 	}

@@ -15,6 +15,7 @@ type View[V any] struct {
 	columns *columns
 	name    string
 	from    string
+	get     string
 	id      []int
 }
 
@@ -22,7 +23,8 @@ type View[V any] struct {
 func NewView[V any](name string) *View[V] {
 	c := columnsOf(reflect.TypeFor[V]())
 	name = pgx.Identifier{name}.Sanitize()
-	v := &View[V]{columns: c, name: name, from: "SELECT " + c.list() + " FROM " + name}
+	from := "SELECT " + c.list() + " FROM " + name
+	v := &View[V]{columns: c, name: name, from: from, get: from + " WHERE id = $1"}
 	for i, column := range c.names {
 		if column == "id" {
 			v.id = c.members[i].index
@@ -36,14 +38,18 @@ func NewView[V any](name string) *View[V] {
 
 // One reads the row of which the condition is true; pgx.ErrNoRows where there is none.
 func (v *View[V]) One(ctx context.Context, q Querier, condition string, args ...any) (V, error) {
-	var value V
-	err := v.columns.scan(q.QueryRow(ctx, v.from+" WHERE "+condition, args...), reflect.ValueOf(&value).Elem())
-	return value, err
+	return v.one(ctx, q, v.from+" WHERE "+condition, args...)
 }
 
 // Get reads the row of this id.
 func (v *View[V]) Get(ctx context.Context, q Querier, id int64) (V, error) {
-	return v.One(ctx, q, "id = $1", id)
+	return v.one(ctx, q, v.get, id)
+}
+
+func (v *View[V]) one(ctx context.Context, q Querier, sql string, args ...any) (V, error) {
+	var value V
+	err := v.columns.scan(q.QueryRow(ctx, sql, args...), reflect.ValueOf(&value).Elem())
+	return value, err
 }
 
 // Table writes values of B to a table that has a column for each member with a db tag, and the columns id and

@@ -15,9 +15,7 @@ import (
 	"maps"
 	"net/http"
 	"runtime/debug"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/go-kit/kit/endpoint"
@@ -31,87 +29,6 @@ import (
 
 // answerTime is how long an operation may take to its answer; a list, to its first items.
 const answerTime = 30 * time.Second
-
-// DocumentPath is where a service, and the gateway for all of them, serves the OpenAPI document.
-const DocumentPath = "/-/openapi.json"
-
-// NewHandler serves a service's routes. It panics where they do not fit together.
-func NewHandler(service string, db *pg.DB, log *slog.Logger, routes []Route) http.Handler {
-	byPath := map[string]map[string]*operation{}
-	var paths []string // in the order of the routes, which is the order that mux tries them in
-	for _, o := range operations(routes) {
-		if byPath[o.Path] == nil {
-			byPath[o.Path] = map[string]*operation{}
-			paths = append(paths, o.Path)
-		}
-		if byPath[o.Path][o.Method] != nil {
-			panic(fmt.Sprintf("rest: %s %s is there twice", o.Method, o.Path))
-		}
-		byPath[o.Path][o.Method] = o
-	}
-	router := mux.NewRouter().SkipClean(true)
-	for _, path := range paths {
-		router.Handle(path, named(path, methods(byPath[path], db, log)))
-	}
-	router.Handle(DocumentPath, documentHandler(Document(service, routes)))
-	router.NotFoundHandler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		WriteError(w, r, log, NoSuchPath())
-	})
-	return router
-}
-
-// RouteHeader tells logs, and the gateway for its metrics, which path of a route a request matched. The gateway passes
-// it on to nobody.
-const RouteHeader = "Ironplane-Route"
-
-func named(path string, next http.Handler) http.Handler {
-	value := []string{path}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header()[RouteHeader] = value
-		next.ServeHTTP(w, r)
-	})
-}
-
-// NoSuchPath is the fault of a path that no route has.
-func NoSuchPath() error { return fault.New(fault.NotFound, "There is no such path.") }
-
-// NotAllowed is the fault of a method that a path does not have, but others.
-func NotAllowed(method string, allow ...string) error {
-	f := fault.New(fault.MethodNotAllowed, "%s is not allowed here, but %s.", method, strings.Join(allow, ", "))
-	f.Allow = allow
-	return f
-}
-
-func operations(routes []Route) []*operation {
-	all := make([]*operation, len(routes))
-	for i, r := range routes {
-		all[i] = r.operation()
-	}
-	return all
-}
-
-// methods serves one path.
-func methods(on map[string]*operation, db *pg.DB, log *slog.Logger) http.Handler {
-	handlers := map[string]http.Handler{}
-	var allow []string
-	for method, o := range on {
-		handlers[method] = serve(o, db, log)
-		allow = append(allow, method)
-		if method == http.MethodGet {
-			handlers[http.MethodHead] = handlers[method]
-			allow = append(allow, http.MethodHead)
-		}
-	}
-	slices.Sort(allow)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h, ok := handlers[r.Method]
-		if !ok {
-			WriteError(w, r, log, NotAllowed(r.Method, allow...))
-			return
-		}
-		h.ServeHTTP(w, r)
-	})
-}
 
 func serve(o *operation, db *pg.DB, log *slog.Logger) http.Handler {
 	own := exchanging(o, &o.alternative, db, log)
@@ -197,12 +114,18 @@ func guardedID(o *operation, r *http.Request) int64 {
 	return id
 }
 
+var contentJSON = []string{jsonType}
+
 func write(ctx context.Context, w http.ResponseWriter, response any) error {
 	if found, ok := response.(*items); ok {
 		return writeItems(w, exchangeOf(ctx), found)
 	}
 	answer := response.(*reply)
-	maps.Copy(w.Header(), answer.header)
+	header := w.Header()
+	header["Content-Type"] = contentJSON
+	if answer.etag != "" {
+		header["Etag"] = []string{answer.etag}
+	}
 	if _, err := w.Write(answer.body); err != nil {
 		panic(http.ErrAbortHandler)
 	}

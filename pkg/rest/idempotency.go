@@ -127,8 +127,8 @@ func (a *attempt) once(ctx context.Context, tx *pg.Tx, do func(*pg.Tx) (*reply, 
 
 // keptReply is an answer as it is sealed.
 type keptReply struct {
-	Header http.Header
-	Body   []byte
+	ETag string
+	Body []byte
 }
 
 func (a *attempt) kept(ctx context.Context, tx *pg.Tx) (*reply, error) {
@@ -152,12 +152,12 @@ func (a *attempt) kept(ctx context.Context, tx *pg.Tx) (*reply, error) {
 	if err := json.Unmarshal(opened, &kept); err != nil {
 		return nil, fmt.Errorf("read an earlier answer: %w", err)
 	}
-	return &reply{kept.Header, kept.Body}, nil
+	return &reply{kept.ETag, kept.Body}, nil
 }
 
 // keep stores the answer in the change's own transaction.
 func (a *attempt) keep(ctx context.Context, tx *pg.Tx, answer *reply) error {
-	opened, err := json.Marshal(keptReply{answer.header, answer.body})
+	opened, err := json.Marshal(keptReply{answer.etag, answer.body})
 	if err != nil {
 		return fmt.Errorf("keep an answer: %w", err)
 	}

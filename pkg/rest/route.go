@@ -92,8 +92,8 @@ type alternative struct {
 // reply is an answer that is encoded already: go-kit encodes after the endpoint has returned, which for a change
 // would be after its commit.
 type reply struct {
-	header http.Header
-	body   []byte
+	etag string // none where empty
+	body []byte
 }
 
 // items is an answer that is encoded while it is read.
@@ -188,9 +188,9 @@ func encode(response any) (*reply, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode the answer: %w", err)
 	}
-	answer := &reply{http.Header{"Content-Type": {"application/json"}}, append(text, '\n')}
+	answer := &reply{body: append(text, '\n')}
 	if versioned, ok := response.(tagged); ok {
-		answer.header["Etag"] = []string{versioned.etag()}
+		answer.etag = versioned.etag()
 	}
 	return answer, nil
 }
