@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/ironplane/ironplane/pkg/mesh"
 )
 
 const (
@@ -17,9 +19,6 @@ const (
 	// fewer: however many they are, they hold up nobody else.
 	fills = 8
 )
-
-// errAway says that a service could not be asked.
-var errAway = errors.New("it is away")
 
 // filler is a service that fills entries.
 type filler struct {
@@ -46,7 +45,7 @@ func (f *filler) away() bool {
 	return true
 }
 
-// ask gets an entry. The error is errAway where the service cannot be reached.
+// ask gets an entry. The error is mesh.ErrAway where the service cannot be reached.
 func (f *filler) ask(ctx context.Context, path string, s standing, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, fillTime)
 	defer cancel()
@@ -58,11 +57,11 @@ func (f *filler) ask(ctx context.Context, path string, s standing, into any) err
 	case turns <- struct{}{}:
 		defer func() { <-turns }()
 	case <-ctx.Done():
-		return fmt.Errorf("ask %s: too many ask it at once: %w", f.service, errAway)
+		return fmt.Errorf("ask %s: too many ask it at once: %w", f.service, mesh.ErrAway)
 	}
 	err := f.get(ctx, f.service, path, into)
 	switch {
-	case errors.Is(err, errAway):
+	case errors.Is(err, mesh.ErrAway):
 		f.until.Store(int64(time.Since(f.start) + absence))
 	case err == nil:
 		f.until.Store(0)

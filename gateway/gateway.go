@@ -15,6 +15,7 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/fault"
+	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/principal/entry"
 	"github.com/ironplane/ironplane/pkg/rest"
@@ -47,6 +48,7 @@ type Gateway struct {
 	config    Config
 	log       *slog.Logger
 	upstreams map[string]http.Handler
+	peers     *mesh.Peers
 	keys      *keys
 	perKey    *limit[int64]
 	perCaller *limit[netip.Prefix]
@@ -60,12 +62,12 @@ func New(config Config, upstreams map[string]http.Handler, client redis.Universa
 	if err := config.check(); err != nil {
 		return nil, err
 	}
-	g := &Gateway{config: config, log: log, upstreams: upstreams}
+	g := &Gateway{config: config, log: log, upstreams: upstreams, peers: mesh.NewPeers(principal.Gateway, upstreams)}
 	entries, link := entry.NewStore(client, log), cache.NewLink(client, "limits", log)
 	g.metrics = newMetrics(func() bool { return entries.Up() && link.Up() })
 	fillers := map[string]*filler{}
 	for _, service := range ownerServices {
-		fillers[service] = newFiller(service, g.ask)
+		fillers[service] = newFiller(service, g.peers.Ask)
 	}
 	g.keys = newKeys(entries, fillers, g.metrics)
 	g.perKey = newLimit("key", config.KeyRate, config.KeyBurst, keyName, link, g.metrics)
@@ -136,9 +138,4 @@ func (g *Gateway) letIn(ctx context.Context, ip netip.Addr, key, route string) (
 	f := fault.New(fault.Unavailable, "Keys cannot be looked up right now.").Because(err)
 	f.RetryAfter = time.Second
 	return nil, f
-}
-
-// vouch is a context in which the gateway itself asks.
-func vouch(ctx context.Context) context.Context {
-	return principal.With(ctx, &principal.Call{Peer: principal.Gateway, RequestID: principal.From(ctx).RequestID})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/maypok86/otter/v2"
 	"golang.org/x/sync/singleflight"
 
+	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/principal/entry"
 )
@@ -232,13 +233,13 @@ func read[T entry.Value](ctx context.Context, k *keys, service, name string, s s
 	asked := time.Now()
 	var told T
 	err = f.ask(ctx, "/internal/"+name, s, &told)
-	if errors.Is(err, errAway) && !stale && !errors.Is(missing, entry.ErrNone) {
+	if errors.Is(err, mesh.ErrAway) && !stale && !errors.Is(missing, entry.ErrNone) {
 		// Neither answered. That Redis did not may have been a moment's doing, so it is given more time.
 		since = time.Now()
 		value, _, missing = entry.GetPatiently[T](ctx, k.entries, name)
 		stale = missing == nil
 	}
-	if stale && errors.Is(err, errAway) {
+	if stale && errors.Is(err, mesh.ErrAway) {
 		k.metrics.lookups.stale.Inc()
 		return value, since, nil
 	}

@@ -60,7 +60,7 @@ func (g *Gateway) document(w http.ResponseWriter, r *http.Request) {
 	merged := rest.NewDocument()
 	for _, service := range slices.Sorted(maps.Keys(g.upstreams)) {
 		var own rest.OpenAPI
-		err := g.ask(r.Context(), service, rest.DocumentPath, &own)
+		err := g.peers.Ask(r.Context(), service, rest.DocumentPath, &own)
 		if err == nil {
 			err = merged.Merge(&own)
 		}

@@ -82,8 +82,10 @@ func (x *exchange) writeHead(waiting bool) {
 	} else {
 		_, _ = to.WriteString(x.service)
 	}
-	_, _ = to.WriteString("\r\n" + callHeader + ": ")
-	_, _ = to.Write(appendCall(to.AvailableBuffer(), principal.From(r.Context())))
+	if call := principal.From(r.Context()); call.Peer == principal.Gateway { // from others nobody believes it
+		_, _ = to.WriteString("\r\n" + callHeader + ": ")
+		_, _ = to.Write(appendCall(to.AvailableBuffer(), call))
+	}
 	switch {
 	case r.ContentLength > 0:
 		_, _ = to.WriteString("\r\nContent-Length: ")

@@ -1,6 +1,8 @@
 package principal
 
 import (
+	"strings"
+
 	"github.com/ironplane/ironplane/pkg/fault"
 )
 
@@ -48,19 +50,29 @@ type public struct{}
 
 func (public) String() string { return "public" }
 
-func (public) Check(c *Call, _ Access, _ int64) error { return Peer(Gateway).Check(c, Read, 0) }
+func (public) Check(c *Call, _ Access, _ int64) error { return Peers(Gateway).Check(c, Read, 0) }
 
-// Peer lets another process of the installation through, and no caller from outside. It guards internal routes.
-type Peer string
+// Peers lets these processes of the installation through, and no caller from outside. It guards internal routes.
+func Peers(names ...string) Guard { return peers{strings.Join(names, ", ")} }
 
-func (p Peer) String() string { return "internal: " + string(p) }
+type peers struct{ names string }
+
+func (p peers) String() string { return "internal: " + p.names }
 
 // Check compares the process at the other end.
-func (p Peer) Check(c *Call, _ Access, _ int64) error {
-	if c.Peer != string(p) {
-		return fault.New(fault.Forbidden, "This is answered to the %s alone.", string(p))
+func (p peers) Check(c *Call, _ Access, _ int64) error {
+	for name := range strings.SplitSeq(p.names, ", ") {
+		if c.Peer == name && name != "" {
+			return nil
+		}
 	}
-	return nil
+	return fault.New(fault.Forbidden, "This is answered to %s alone.", p.names)
+}
+
+// Internal tells whether a guard lets no caller from outside through.
+func Internal(g Guard) bool {
+	_, is := g.(peers)
+	return is
 }
 
 // OrSelf lets those through who hold the leaf, and an account to its own record.

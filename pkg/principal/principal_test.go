@@ -109,8 +109,10 @@ func TestGuards(t *testing.T) {
 		{"a self of another type", leaf.OrSelf(principal.Client), none, principal.Read, 7, fault.Forbidden},
 		{"another self, by who holds the leaf", leaf.OrSelf(principal.Admin), read, principal.Read, 8, allowed},
 		{"self, not by the gateway", leaf.OrSelf(principal.Admin), &principal.Call{Peer: "network", Principal: none.Principal}, principal.Read, 7, fault.Forbidden},
-		{"internal", principal.Peer("gateway"), keyless, principal.Read, 0, allowed},
-		{"internal, by another", principal.Peer("gateway"), &principal.Call{Peer: "network"}, principal.Read, 0, fault.Forbidden},
+		{"internal", principal.Peers("gateway"), keyless, principal.Read, 0, allowed},
+		{"internal, by one of several", principal.Peers("gateway", "network"), &principal.Call{Peer: "network"}, principal.Read, 0, allowed},
+		{"internal, by nobody", principal.Peers(), &principal.Call{}, principal.Read, 0, fault.Forbidden},
+		{"internal, by another", principal.Peers("gateway"), &principal.Call{Peer: "network"}, principal.Read, 0, fault.Forbidden},
 	} {
 		err := c.guard.Check(c.call, c.a, c.id)
 		if c.want == allowed && err != nil || c.want != allowed && !fault.Is(err, c.want) {

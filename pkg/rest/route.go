@@ -56,10 +56,7 @@ type Operation struct {
 }
 
 // Public tells whether callers from outside can reach the operation.
-func (o Operation) Public() bool {
-	_, internal := o.Guard.(principal.Peer)
-	return !internal
-}
+func (o Operation) Public() bool { return !principal.Internal(o.Guard) }
 
 // Operations are those of the routes, the internal ones among them.
 func Operations(routes []Route) []Operation {

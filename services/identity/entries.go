@@ -21,7 +21,7 @@ type keyHash struct {
 
 // entryRoutes answer the gateway's questions about keys and admins, and leave the answers where it looks first.
 func (s *Service) entryRoutes() []rest.Route {
-	const gateway = principal.Peer(principal.Gateway)
+	gateway := principal.Peers(principal.Gateway)
 	return []rest.Route{
 		rest.Read[keyHash, entry.Key]{Path: "/internal/key/{hash}", Guard: gateway,
 			Do: func(ctx context.Context, req keyHash) (entry.Key, error) {

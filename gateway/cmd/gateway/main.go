@@ -6,9 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
-	"slices"
-	"strings"
 
 	"github.com/ironplane/ironplane/gateway"
 	"github.com/ironplane/ironplane/pkg/cache"
@@ -19,33 +16,13 @@ import (
 )
 
 type config struct {
-	Listen   string        `env:"IRONPLANE_LISTEN" default:"127.0.0.1:8080" doc:"the address to serve on"`
-	Services services      `env:"IRONPLANE_SERVICES" required:"serve" doc:"where the services are: clients=10.0.0.1:8443 network=10.0.0.2:8443,10.0.0.3:8443 …"`
-	Redis    secret.String `env:"REDIS_URL" required:"serve" doc:"the Redis of all gateways and services: redis://…"`
-	LogLevel slog.Level    `env:"IRONPLANE_LOG_LEVEL" default:"WARN" doc:"DEBUG, INFO (a line for each request), WARN or ERROR"`
+	Listen   string         `env:"IRONPLANE_LISTEN" default:"127.0.0.1:8080" doc:"the address to serve on"`
+	Services mesh.Addresses `env:"IRONPLANE_SERVICES" required:"serve" doc:"where the services are: clients=10.0.0.1:8443 network=10.0.0.2:8443,10.0.0.3:8443 …"`
+	Redis    secret.String  `env:"REDIS_URL" required:"serve" doc:"the Redis of all gateways and services: redis://…"`
+	LogLevel slog.Level     `env:"IRONPLANE_LOG_LEVEL" default:"WARN" doc:"DEBUG, INFO (a line for each request), WARN or ERROR"`
 	process.OperationsConfig
 	mesh.Files
 	gateway.Config
-}
-
-// services are the addresses of each service's instances by its name.
-type services map[string][]string
-
-func (s *services) UnmarshalText(text []byte) error {
-	*s = services{}
-	for _, one := range strings.Fields(string(text)) {
-		name, addresses, _ := strings.Cut(one, "=")
-		if addresses == "" || !slices.Contains(gateway.Services(), name) {
-			return fmt.Errorf("%q is not <service>=<address>,<address>…", one)
-		}
-		(*s)[name] = strings.Split(addresses, ",")
-	}
-	for _, name := range gateway.Services() {
-		if (*s)[name] == nil {
-			return fmt.Errorf("it does not say where %s is", name)
-		}
-	}
-	return nil
 }
 
 func main() {
@@ -63,6 +40,11 @@ func main() {
 }
 
 func serve(ctx context.Context, c config, operations *process.Operations, log *slog.Logger) error {
+	for _, name := range gateway.Services() {
+		if c.Services[name] == nil {
+			return fmt.Errorf("IRONPLANE_SERVICES does not say where %s is", name)
+		}
+	}
 	id, err := mesh.Load(principal.Gateway, c.Files)
 	if err != nil {
 		return err
@@ -72,11 +54,7 @@ func serve(ctx context.Context, c config, operations *process.Operations, log *s
 		return fmt.Errorf("REDIS_URL: %w", err)
 	}
 	defer client.Close()
-	upstreams := map[string]http.Handler{}
-	for name, addresses := range c.Services {
-		upstreams[name] = id.NewUpstream(name, addresses, log)
-	}
-	g, err := gateway.New(c.Config, upstreams, client, log)
+	g, err := gateway.New(c.Config, id.Upstreams(c.Services, log), client, log)
 	if err != nil {
 		return err
 	}
