@@ -109,15 +109,20 @@ func (f *fleet) startService(ctx context.Context, name string) error {
 }
 
 func (f *fleet) serviceEnvironment(name string) []string {
-	return append(f.common(name), "DATABASE_URL_FILE="+f.file(name+".database-url"))
+	return append(f.common(name), "DATABASE_URL_FILE="+f.file(name+".database-url"), f.services())
 }
 
-func (f *fleet) startGateway(ctx context.Context, public string) error {
+// services says where they are.
+func (f *fleet) services() string {
 	var services []string
 	for _, name := range product.Names() {
 		services = append(services, name+"="+f.addresses[name])
 	}
-	environment := append(f.common(principal.Gateway), "IRONPLANE_SERVICES="+strings.Join(services, " "))
+	return "IRONPLANE_SERVICES=" + strings.Join(services, " ")
+}
+
+func (f *fleet) startGateway(ctx context.Context, public string) error {
+	environment := append(f.common(principal.Gateway), f.services())
 	environment = append(environment, f.settings("IRONPLANE_OPERATIONS_LISTEN")...)
 	for field := range reflect.TypeFor[gateway.Config]().Fields() {
 		environment = append(environment, f.settings(field.Tag.Get("env"))...)

@@ -19,7 +19,10 @@ type Querier interface {
 }
 
 // DB is a service's pool of connections, as the service's own role, to its own schema.
-type DB struct{ pool *pgxpool.Pool }
+type DB struct {
+	pool     *pgxpool.Pool
+	recorded chan struct{}
+}
 
 // limits are what the server itself stops, should a deadline here fail to, in milliseconds, and what it leaves.
 var limits = map[string]string{
@@ -51,7 +54,7 @@ func Open(ctx context.Context, url string, connections int) (*DB, error) {
 		pool.Close()
 		return nil, fmt.Errorf("connect to the database: %w", err)
 	}
-	return &DB{pool}, nil
+	return &DB{pool, make(chan struct{}, 1)}, nil
 }
 
 // Close waits for connections that are in use and closes all.
@@ -59,6 +62,10 @@ func (db *DB) Close() { db.pool.Close() }
 
 // Ping tells whether the database answers.
 func (db *DB) Ping(ctx context.Context) error { return db.pool.Ping(ctx) }
+
+// Recorded tells one who listens that a unit of work was committed with a record, by this process, since it was last
+// told.
+func (db *DB) Recorded() <-chan struct{} { return db.recorded }
 
 // Query runs a statement that reads, outside of any transaction.
 func (db *DB) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {

@@ -35,32 +35,52 @@ type Target struct {
 	Type string `json:"type"` // its collection's path without the first slash, such as port-speed
 	ID   int64  `json:"id"`
 	Name string `json:"name"`
+	// Version is that of the row once it was changed, 0 where nobody needs it.
+	Version int64 `json:"version,omitempty"`
 }
 
 // Record notes what the unit of work changes. It is called exactly once; the record commits with the change.
 func (tx *Tx) Record(c Change) {
-	if tx.record != nil || tx.unrecorded != "" {
+	if tx.record != nil {
 		panic("pg: a second record in one unit of work: " + c.Type)
 	}
 	tx.record = &c
 }
 
-// Unrecorded says why this unit of work has nothing to record.
+// Unrecorded says why this unit of work has nothing to record, unless something in it has.
 func (tx *Tx) Unrecorded(reason string) { tx.unrecorded = reason }
 
 // Tell runs fn after the commit and before the answer, to tell others of the change. An error does not undo
 // anything: it makes the answer a fault.
 func (tx *Tx) Tell(fn func(context.Context) error) { tx.told = append(tx.told, fn) }
 
-// attempts bounds how often a unit of work starts again that lost against another one.
-const attempts = 4
+const (
+	// attempts bounds how often a unit of work starts again that lost against another one.
+	attempts = 4
+	// preparations bounds how often it starts again once it has got what it lacked.
+	preparations = 1000
+)
+
+// First, as the error of a unit of work, says what has to be done outside of it before it is run again: what takes
+// long, and of which it turned out only here that it is needed. Each time that it is done, less is lacking.
+type First func(context.Context) error
+
+func (First) Error() string { return "the unit of work lacks something" }
 
 // Change runs fn as one unit of work: all of it and its record are committed, or none. Where the database ended it
 // for the sake of another one (deadlock, serialization), it is run again, so fn changes nothing but the database.
 func (db *DB) Change(ctx context.Context, fn func(*Tx) error) error {
-	for attempt := 1; ; attempt++ {
+	lost, prepared := 0, 0
+	for {
 		err := db.change(ctx, fn)
-		if !lostToAnother(err) || attempt == attempts {
+		if prepare, ok := errors.AsType[First](err); ok && prepared < preparations {
+			prepared++
+			if err := prepare(ctx); err != nil {
+				return err
+			}
+			continue
+		}
+		if lost++; !lostToAnother(err) || lost == attempts {
 			return err
 		}
 	}
@@ -98,6 +118,12 @@ func (db *DB) change(ctx context.Context, fn func(*Tx) error) error {
 	}
 	if committed != nil {
 		return fmt.Errorf("commit: %w", committed)
+	}
+	if tx.record != nil {
+		select {
+		case db.recorded <- struct{}{}:
+		default:
+		}
 	}
 	return told
 }

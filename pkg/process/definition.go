@@ -7,11 +7,16 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
 
+	"github.com/ironplane/ironplane/pkg/cache"
+	"github.com/ironplane/ironplane/pkg/events"
+	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal/entry"
 	"github.com/ironplane/ironplane/pkg/rest"
@@ -27,16 +32,20 @@ type Definition struct {
 // Deps are what a service is given.
 type Deps struct {
 	DB      *pg.DB // its migrated schema
+	Peers   *mesh.Peers
+	Redis   redis.UniversalClient
 	Entries *entry.Store
 	Log     *slog.Logger
 }
 
 // Parts are what a service consists of.
 type Parts struct {
-	Routes  []rest.Route
-	Jobs    []Job
-	Checks  []Check                // of what it depends on besides its database
-	Metrics []prometheus.Collector // which get the service's name as a label
+	Routes    []rest.Route
+	Jobs      []Job
+	Readers   []string // the services that may read its changes, besides the one that keeps the log
+	Consumers []*events.Consumer
+	Checks    []Check                // of what it depends on besides its database
+	Metrics   []prometheus.Collector // which get the service's name as a label
 }
 
 // Job is what a service does besides answering. Run works until its context ends; it may end before, and is run again.
@@ -75,7 +84,10 @@ type Service struct {
 	log     *slog.Logger
 }
 
-// sweepPause is how long kept answers may stay after they have expired.
+// Keeper is the service that keeps the log: it reads the changes of all.
+const Keeper = "system"
+
+// sweepPause is how long may stay what need not be kept any more.
 const sweepPause = 10 * time.Minute
 
 // Assemble puts the service together. It answers from now on; its jobs wait for Work.
@@ -85,14 +97,23 @@ func (d Definition) Assemble(deps Deps) *Service {
 	if d.New != nil {
 		parts = d.New(deps)
 	}
-	sweep := Every(sweepPause, "sweep kept answers", func(ctx context.Context) error { return rest.Sweep(ctx, deps.DB) })
+	readers := append([]string{Keeper}, parts.Readers...)
+	routes := append(parts.Routes, events.Feed(deps.DB, readers...))
+	jobs := slices.Concat(parts.Jobs, consuming(deps, parts.Consumers), []Job{
+		Every(sweepPause, "sweep kept answers", func(ctx context.Context) error { return rest.Sweep(ctx, deps.DB) }),
+		Every(sweepPause, "forget changes", func(ctx context.Context) error { return events.Keep(ctx, deps.DB, readers...) }),
+		{"number changes", func(ctx context.Context) error {
+			return events.Sequence(ctx, d.Name, deps.DB, cache.NewLink(deps.Redis, "events", deps.Log))
+		}},
+	})
 	failed := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "ironplane_job_failures_total", Help: "How often what is done besides answering failed and was begun again.",
 	}, []string{"job"})
 	return &Service{
-		Handler: rest.NewHandler(d.Name, deps.DB, deps.Log, parts.Routes), Routes: parts.Routes,
-		name: d.Name, jobs: append(parts.Jobs, sweep), failed: failed, log: deps.Log,
-		checks: append(parts.Checks, Check{Name: "postgres", Ask: deps.DB.Ping}), metrics: append(parts.Metrics, deps.DB, failed),
+		Handler: rest.NewHandler(d.Name, deps.DB, deps.Log, routes), Routes: routes,
+		name: d.Name, jobs: jobs, failed: failed, log: deps.Log,
+		checks:  slices.Concat(parts.Checks, following(parts.Consumers), []Check{{Name: "postgres", Ask: deps.DB.Ping}}),
+		metrics: append(parts.Metrics, deps.DB, failed, events.Collector(parts.Consumers)),
 	}
 }
 
@@ -103,6 +124,30 @@ func (s *Service) Show(o *Operations) {
 		o.Check(check)
 	}
 	prometheus.WrapRegistererWith(prometheus.Labels{"service": s.name}, o).MustRegister(s.metrics...)
+}
+
+// consuming are the jobs of consumers, and what wakes them.
+func consuming(deps Deps, consumers []*events.Consumer) (jobs []Job) {
+	wakes := map[string]chan struct{}{}
+	for _, c := range consumers {
+		wake := make(chan struct{}, 1)
+		wakes[c.Source] = wake
+		jobs = append(jobs, Job{"apply the changes of " + c.Source, func(ctx context.Context) error {
+			return c.Consume(ctx, deps.DB, deps.Peers, wake)
+		}})
+	}
+	if len(consumers) > 0 {
+		jobs = append(jobs, Job{"listen for changes", func(ctx context.Context) error { return events.Wake(ctx, deps.Redis, wakes) }})
+	}
+	return jobs
+}
+
+// following are the checks that consumers get on. One that has stopped takes nothing away from who asks this service.
+func following(consumers []*events.Consumer) (checks []Check) {
+	for _, c := range consumers {
+		checks = append(checks, Check{Name: "changes of " + c.Source, Optional: true, Ask: func(context.Context) error { return c.Status().Reason }})
+	}
+	return checks
 }
 
 // Work does the service's jobs until ctx ends, and returns when they have.

@@ -15,11 +15,12 @@ import (
 )
 
 type serviceConfig struct {
-	Listen      string        `env:"IRONPLANE_LISTEN" default:"127.0.0.1:8443" doc:"the address to serve the gateway on"`
-	Database    secret.String `env:"DATABASE_URL" required:"serve,migrate" doc:"the service's schema, as the role that owns it: postgres://…?search_path=<service>,ext"`
-	Connections int           `env:"IRONPLANE_CONNECTIONS" default:"8" doc:"how many connections to the database there may be"`
-	Redis       secret.String `env:"REDIS_URL" required:"serve" doc:"the Redis of all gateways and services: redis://…"`
-	LogLevel    slog.Level    `env:"IRONPLANE_LOG_LEVEL" default:"WARN" doc:"DEBUG, INFO, WARN or ERROR"`
+	Listen      string         `env:"IRONPLANE_LISTEN" default:"127.0.0.1:8443" doc:"the address to serve the gateway on"`
+	Database    secret.String  `env:"DATABASE_URL" required:"serve,migrate" doc:"the service's schema, as the role that owns it: postgres://…?search_path=<service>,ext"`
+	Connections int            `env:"IRONPLANE_CONNECTIONS" default:"8" doc:"how many connections to the database there may be"`
+	Services    mesh.Addresses `env:"IRONPLANE_SERVICES" doc:"where the other services are that it asks: network=10.0.0.2:8443,10.0.0.3:8443 …"`
+	Redis       secret.String  `env:"REDIS_URL" required:"serve" doc:"the Redis of all gateways and services: redis://…"`
+	LogLevel    slog.Level     `env:"IRONPLANE_LOG_LEVEL" default:"WARN" doc:"DEBUG, INFO, WARN or ERROR"`
 	OperationsConfig
 	mesh.Files
 }
@@ -74,7 +75,9 @@ func (d Definition) serve(ctx context.Context, c serviceConfig, operations *Oper
 	if err != nil {
 		return err
 	}
-	service := d.Assemble(Deps{DB: db, Entries: entry.NewStore(client, log), Log: log})
+	upstreams := id.Upstreams(c.Services, log)
+	service := d.Assemble(Deps{DB: db, Peers: mesh.NewPeers(d.Name, upstreams), Redis: client, Entries: entry.NewStore(client, log), Log: log})
+	upstreams[d.Name] = service // of itself, it asks itself
 	operations.Check(Redis(client))
 	service.Show(operations)
 	working, stop := context.WithCancel(ctx)

@@ -191,7 +191,7 @@ func (r Resource[V, B]) kind() string { return strings.ReplaceAll(r.Path[1:], "/
 
 func (r Resource[V, B]) target(item *V) pg.Target {
 	v := reflect.ValueOf(item).Elem()
-	return pg.Target{Type: r.Path[1:], ID: v.FieldByName("ID").Int(), Name: v.FieldByName("Name").String()}
+	return pg.Target{Type: r.Path[1:], ID: v.FieldByName("ID").Int(), Name: v.FieldByName("Name").String(), Version: v.FieldByName("Version").Int()}
 }
 
 func (r Resource[V, B]) inUse(id int64, err error) error {

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ironplane/ironplane/gateway"
+	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal/entry"
 	"github.com/ironplane/ironplane/pkg/process"
@@ -71,7 +72,7 @@ func Open(ctx context.Context, urls map[string]secret.String, client redis.Unive
 		if err := db.Migrate(ctx, d.Name, d.Migrations); err != nil {
 			return nil, err
 		}
-		service := d.Assemble(process.Deps{DB: db, Entries: entries, Log: log})
+		service := d.Assemble(process.Deps{DB: db, Peers: mesh.NewPeers(d.Name, p.Services), Redis: client, Entries: entries, Log: log})
 		p.Services[d.Name], p.Routes[d.Name] = service, service.Routes
 		p.services = append(p.services, service)
 	}

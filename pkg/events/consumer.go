@@ -1,0 +1,206 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/mesh"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/principal"
+)
+
+// Consumer applies the changes of one service to another's schema.
+type Consumer struct {
+	Source string // the service whose changes they are
+	Types  string // those alone whose type begins with this
+	// Together applies as many changes in one unit of work as there are; else each has one of its own, in which it may
+	// record what it led to.
+	Together bool
+	Apply    func(ctx context.Context, tx *pg.Tx, changes []Event) error
+
+	mu     sync.Mutex
+	status Status
+}
+
+// Status is how a consumer gets on.
+type Status struct {
+	Behind  int64         // how many changes it had not applied when it last looked
+	Lag     time.Duration // how old the oldest of them was
+	Stopped int64         // the change that it cannot apply; 0: none
+	Reason  error         // why
+}
+
+// Status is how the consumer gets on.
+func (c *Consumer) Status() Status {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.status
+}
+
+func (c *Consumer) note(update func(*Status)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	update(&c.status)
+}
+
+// pullTime is how long a page may take.
+const pullTime = 20 * time.Second
+
+// errOvertaken says that another instance applied the changes.
+var errOvertaken = errors.New("another instance was faster")
+
+// Consume applies what there is, and again whenever it is woken, until ctx ends or a change cannot be applied.
+func (c *Consumer) Consume(ctx context.Context, db *pg.DB, peers *mesh.Peers, wake <-chan struct{}) error {
+	tick := time.NewTicker(look)
+	defer tick.Stop()
+	for {
+		more, err := c.step(ctx, db, peers)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, errOvertaken):
+			continue
+		case err != nil:
+			return err
+		case more:
+			continue
+		}
+		select {
+		case <-wake:
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// step applies a page, and tells whether there is more.
+func (c *Consumer) step(ctx context.Context, db *pg.DB, peers *mesh.Peers) (more bool, err error) {
+	at, err := c.cursor(ctx, db)
+	if err != nil {
+		return false, err
+	}
+	pulling, cancel := context.WithTimeout(ctx, pullTime)
+	defer cancel()
+	var p page
+	query := url.Values{"after": {strconv.FormatInt(at, 10)}, "types": {c.Types}}
+	if err := peers.Ask(pulling, c.Source, feedPath+"?"+query.Encode(), &p); err != nil {
+		return false, fmt.Errorf("pull changes: %w", err)
+	}
+	c.note(func(s *Status) {
+		s.Behind, s.Lag = p.Last-at, 0
+		if len(p.Events) > 0 {
+			s.Lag = time.Since(p.Events[0].At)
+		}
+	})
+	if p.Last == at {
+		return false, nil
+	}
+	if err := c.page(ctx, db, at, p); err != nil {
+		return false, err
+	}
+	c.note(func(s *Status) { s.Behind, s.Lag, s.Stopped, s.Reason = 0, 0, 0, nil })
+	return true, nil
+}
+
+// page applies a page's changes and leaves the cursor behind it.
+func (c *Consumer) page(ctx context.Context, db *pg.DB, at int64, p page) error {
+	if c.Together && c.apply(ctx, db, at, p.Last, p.Events) == nil {
+		return nil
+	}
+	// One by one, so that one that cannot be applied stops those alone that come after it.
+	for i, e := range p.Events {
+		if err := c.apply(ctx, db, at, e.Seq, p.Events[i:i+1]); errors.Is(err, errOvertaken) {
+			return err
+		} else if err != nil {
+			err = fmt.Errorf("apply change %d of %s (%s): %w", e.Seq, c.Source, e.Type, err)
+			c.note(func(s *Status) { s.Stopped, s.Reason = e.Seq, err })
+			return errors.Join(err, c.stop(ctx, db, at, e.Seq))
+		}
+		at = e.Seq
+	}
+	if at == p.Last {
+		return nil
+	}
+	return c.apply(ctx, db, at, p.Last, nil)
+}
+
+// apply is one unit of work: the changes, and the cursor moved from at to after them.
+func (c *Consumer) apply(ctx context.Context, db *pg.DB, at, to int64, changes []Event) error {
+	if len(changes) == 1 {
+		ctx = principal.With(ctx, &principal.Call{RequestID: changes[0].RequestID})
+	}
+	return db.Change(ctx, func(tx *pg.Tx) error {
+		tx.Unrecorded("it is recorded where it was changed")
+		var now int64
+		if err := tx.QueryRow(ctx, "SELECT seq FROM change_cursor WHERE source = $1 FOR UPDATE", c.Source).Scan(&now); err != nil {
+			return fmt.Errorf("hold the cursor: %w", err)
+		}
+		if now != at {
+			return errOvertaken
+		}
+		if len(changes) > 0 {
+			if err := c.Apply(ctx, tx, changes); err != nil {
+				return err
+			}
+		}
+		_, err := tx.Exec(ctx, "UPDATE change_cursor SET seq = $2, stopped_at = NULL WHERE source = $1", c.Source, to)
+		if err != nil {
+			return fmt.Errorf("move the cursor: %w", err)
+		}
+		return nil
+	})
+}
+
+// cursor is how far the changes are applied.
+func (c *Consumer) cursor(ctx context.Context, db *pg.DB) (at int64, err error) {
+	err = db.QueryRow(ctx, "SELECT seq FROM change_cursor WHERE source = $1", c.Source).Scan(&at)
+	if !errors.Is(err, pgx.ErrNoRows) {
+		return at, wrap("read the cursor", err)
+	}
+	err = db.Change(ctx, func(tx *pg.Tx) error {
+		tx.Unrecorded("nothing is applied yet")
+		_, err := tx.Exec(ctx, "INSERT INTO change_cursor (source, seq) VALUES ($1, 0) ON CONFLICT DO NOTHING", c.Source)
+		return err
+	})
+	return 0, wrap("make the cursor", err)
+}
+
+func wrap(doing string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", doing, err)
+}
+
+// stop notes which change could not be applied, for Skip.
+func (c *Consumer) stop(ctx context.Context, db *pg.DB, at, seq int64) error {
+	err := db.Change(ctx, func(tx *pg.Tx) error {
+		tx.Unrecorded("nothing is applied")
+		_, err := tx.Exec(ctx, "UPDATE change_cursor SET stopped_at = $3 WHERE source = $1 AND seq = $2", c.Source, at, seq)
+		return err
+	})
+	return wrap("note where it stopped", err)
+}
+
+// Skip lets the consumer of a service's changes go on behind the change at which it stopped, and records that.
+func Skip(ctx context.Context, db *pg.DB, source string, seq int64) error {
+	return db.Change(ctx, func(tx *pg.Tx) error {
+		done, err := tx.Exec(ctx, "UPDATE change_cursor SET seq = stopped_at, stopped_at = NULL WHERE source = $1 AND stopped_at = $2", source, seq)
+		if err != nil {
+			return fmt.Errorf("skip change %d of %s: %w", seq, source, err)
+		}
+		if done.RowsAffected() == 0 {
+			return fmt.Errorf("nothing has stopped at change %d of %s", seq, source)
+		}
+		tx.Record(pg.Change{Type: "event.skipped", Targets: []pg.Target{{Type: "event/" + source, ID: seq, Name: fmt.Sprintf("change %d of %s", seq, source)}}})
+		return nil
+	})
+}

@@ -1,0 +1,41 @@
+// Package events carries what one service changed to the services that need to know, each change once and in order.
+//
+// The record that a unit of work commits with its change is the event. A sequencer numbers the records that are
+// committed, a feed gives them to the services that are named as its readers, and a consumer applies them in
+// transactions that also hold its cursor. So nothing is lost or applied twice, whoever is killed when; Redis only
+// says that there is something new. See docs/events.md.
+package events
+
+import (
+	"encoding/json"
+	"net/netip"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/pg"
+)
+
+// Event is a change that another service made.
+type Event struct {
+	Seq       int64           `json:"seq"` // its number in its service, from 1, without gaps
+	At        time.Time       `json:"at"`
+	Type      string          `json:"type"` // port-speed.created
+	Targets   []pg.Target     `json:"targets"`
+	Before    json.RawMessage `json:"before,omitempty"` // an object; absent where the item was made just then
+	After     json.RawMessage `json:"after,omitempty"`  // an object; absent where it is gone
+	Actor     *Actor          `json:"actor,omitempty"`  // absent: the installation itself
+	IP        netip.Addr      `json:"ip,omitzero"`
+	RequestID string          `json:"request_id,omitempty"`
+}
+
+// Actor is whose key made a change.
+type Actor struct {
+	URL  string `json:"url"`
+	Name string `json:"name"`
+	Key  int64  `json:"key"`
+}
+
+// page is an answer of a feed.
+type page struct {
+	Events []Event `json:"events"`
+	Last   int64   `json:"last"` // there is nothing else up to this number
+}

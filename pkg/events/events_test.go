@@ -1,0 +1,387 @@
+package events_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"sync"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/cache"
+	"github.com/ironplane/ironplane/pkg/events"
+	"github.com/ironplane/ironplane/pkg/fault"
+	"github.com/ironplane/ironplane/pkg/mesh"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/testkit"
+)
+
+func TestMain(m *testing.M) { testkit.Main(m) }
+
+// The service "owner" has things, "user" has notes of them.
+var (
+	things = fstest.MapFS{"migrations/0001_things.sql": {Data: []byte(`-- +goose Up
+CREATE TABLE thing (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, version bigint NOT NULL DEFAULT 1, name text NOT NULL, times bigint NOT NULL DEFAULT 0);`)}}
+	notes = fstest.MapFS{"migrations/0001_notes.sql": {Data: []byte(`-- +goose Up
+CREATE TABLE applied (n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, seq bigint NOT NULL, type text NOT NULL, thing bigint NOT NULL, version bigint NOT NULL);
+CREATE TABLE note (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, thing bigint);`)}}
+)
+
+// stage is two services and what connects them.
+type stage struct {
+	testing.TB
+	owner, user *pg.DB
+	peers       *mesh.Peers
+	link        *cache.Link
+	working     sync.WaitGroup
+	jobs        context.Context
+	down        bool // the owner
+	mu          sync.Mutex
+}
+
+func newStage(t testing.TB) *stage {
+	log := slog.New(slog.DiscardHandler)
+	s := &stage{TB: t, owner: testkit.Database(t, "owner", things), user: testkit.Database(t, "user", notes), link: cache.NewLink(testkit.Redis(t), "events", log)}
+	jobs, end := context.WithCancel(t.Context())
+	t.Cleanup(func() {
+		end()
+		s.working.Wait()
+	})
+	s.jobs = jobs
+	owner := rest.NewHandler("owner", s.owner, log, []rest.Route{events.Feed(s.owner, "user"), events.RefRoute(s.owner, "thing", "thing", "user")})
+	s.peers = mesh.NewPeers("user", map[string]http.Handler{"owner": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		down := s.down
+		s.mu.Unlock()
+		if down {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		owner.ServeHTTP(w, r)
+	})})
+	return s
+}
+
+// do runs a job, as often as it fails, until the test ends.
+func (s *stage) do(job func(context.Context) error) {
+	s.working.Go(func() {
+		for s.jobs.Err() == nil {
+			if job(s.jobs) != nil {
+				time.Sleep(10 * time.Millisecond)
+			}
+		}
+	})
+}
+
+func (s *stage) sequence() {
+	s.do(func(ctx context.Context) error { return events.Sequence(ctx, "owner", s.owner, s.link) })
+}
+
+func (s *stage) consume(c *events.Consumer) {
+	s.do(func(ctx context.Context) error { return c.Consume(ctx, s.user, s.peers, nil) })
+}
+
+func (s *stage) change(do func(tx *pg.Tx, thing int64) error) (thing int64) {
+	s.Helper()
+	err := s.owner.Change(s.Context(), func(tx *pg.Tx) error {
+		if err := tx.QueryRow(s.Context(), "INSERT INTO thing (name) VALUES ('new') RETURNING id").Scan(&thing); err != nil {
+			return err
+		}
+		tx.Record(pg.Change{Type: "thing.created", Targets: []pg.Target{{Type: "thing", ID: thing, Name: "new", Version: 1}}})
+		return do(tx, thing)
+	})
+	if err != nil && !errors.Is(err, errUndone) {
+		s.Fatal(err)
+	}
+	return thing
+}
+
+func kept(*pg.Tx, int64) error { return nil }
+
+var errUndone = errors.New("undone")
+
+func undone(*pg.Tx, int64) error { return errUndone }
+
+// touch raises a thing's version.
+func (s *stage) touch(thing int64) {
+	err := s.owner.Change(s.Context(), func(tx *pg.Tx) error {
+		at := pg.Target{Type: "thing", ID: thing, Name: "new"}
+		if err := tx.QueryRow(s.Context(), "UPDATE thing SET version = version + 1 WHERE id = $1 RETURNING version", thing).Scan(&at.Version); err != nil {
+			return err
+		}
+		tx.Record(pg.Change{Type: "thing.edited", Targets: []pg.Target{at}})
+		return nil
+	})
+	if err != nil {
+		s.Error(err)
+	}
+}
+
+func (s *stage) remove(thing int64) {
+	err := s.owner.Change(s.Context(), func(tx *pg.Tx) error {
+		_, err := tx.Exec(s.Context(), "DELETE FROM thing WHERE id = $1", thing)
+		tx.Record(pg.Change{Type: "thing.deleted", Targets: []pg.Target{{Type: "thing", ID: thing, Name: "new"}}})
+		return err
+	})
+	if err != nil {
+		s.Error(err)
+	}
+}
+
+// eventually waits for something to come true.
+func (s *stage) eventually(what string, true func() bool) {
+	s.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !true(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			s.Fatalf("it did not come to be that %s", what)
+		}
+	}
+}
+
+func count(t testing.TB, db *pg.DB, sql string, args ...any) (n int) {
+	t.Helper()
+	if err := db.QueryRow(t.Context(), "SELECT count(*) FROM "+sql, args...).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// note writes down what is applied.
+func note(ctx context.Context, tx *pg.Tx, changes []events.Event) error {
+	for _, e := range changes {
+		_, err := tx.Exec(ctx, "INSERT INTO applied (seq, type, thing, version) VALUES ($1, $2, $3, $4)", e.Seq, e.Type, e.Targets[0].ID, e.Targets[0].Version)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func TestEachChangeIsAppliedOnceInOrder(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	for range 3 { // instances
+		s.sequence()
+		s.consume(&events.Consumer{Source: "owner", Together: true, Apply: note})
+	}
+	shared := s.change(kept)
+	const writers, rounds = 8, 40
+	var writing sync.WaitGroup
+	for range writers {
+		writing.Go(func() {
+			for range rounds {
+				if rand.IntN(4) == 0 {
+					s.change(undone)
+				}
+				s.touch(shared)
+			}
+		})
+	}
+	writing.Wait()
+	const all = writers*rounds + 1
+	s.eventually("all is applied", func() bool { return count(t, s.user, "applied") >= all })
+	if n := count(t, s.user, "(SELECT DISTINCT seq FROM applied) d"); n != all || count(t, s.user, "applied") != all {
+		t.Errorf("%d changes of %d were applied, %d times", n, all, count(t, s.user, "applied"))
+	}
+	if n := count(t, s.user, "applied WHERE seq <> n OR version <> n"); n != 0 { // n is the order in which they were applied
+		t.Errorf("%d changes of one thing were applied out of order", n)
+	}
+}
+
+func TestConsumerStopsAndIsToldToSkip(t *testing.T) {
+	t.Parallel()
+	for _, together := range []bool{true, false} {
+		t.Run(fmt.Sprint("together=", together), func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t)
+			s.change(kept)
+			poison := s.change(kept)
+			s.change(kept)
+			s.sequence()
+			c := &events.Consumer{Source: "owner", Together: together, Apply: func(ctx context.Context, tx *pg.Tx, changes []events.Event) error {
+				if slices.ContainsFunc(changes, func(e events.Event) bool { return e.Targets[0].ID == poison }) {
+					return errors.New("poison")
+				}
+				return note(ctx, tx, changes)
+			}}
+			s.consume(c)
+			s.eventually("it stops", func() bool { return c.Status().Stopped == 2 })
+			if got := c.Status(); got.Reason == nil || got.Behind == 0 {
+				t.Errorf("%+v", got)
+			}
+			if n := count(t, s.user, "applied"); n != 1 {
+				t.Errorf("%d changes were applied before the one that cannot be", n)
+			}
+			if err := events.Skip(t.Context(), s.user, "owner", 3); err == nil {
+				t.Error("skipped a change at which nothing has stopped")
+			}
+			s.eventually("it can be skipped", func() bool { return events.Skip(t.Context(), s.user, "owner", 2) == nil })
+			s.eventually("it goes on", func() bool { return count(t, s.user, "applied") == 2 && c.Status().Stopped == 0 })
+			if n := count(t, s.user, `change WHERE type = 'event.skipped' AND targets @> '[{"type": "event/owner", "id": 2}]'`); n != 1 {
+				t.Errorf("there are %d records of the skip", n)
+			}
+		})
+	}
+}
+
+// noting is a user of things: its notes name them.
+func noting(s *stage) *events.Refs {
+	r := &events.Refs{Owner: "owner", Type: "thing", DB: s.user, Peers: s.peers, Cleared: func(ctx context.Context, tx *pg.Tx, id int64, _ string) error {
+		_, err := tx.Exec(ctx, "UPDATE note SET thing = NULL WHERE thing = $1", id)
+		return err
+	}}
+	s.consume(r.Consumer())
+	return r
+}
+
+func (s *stage) noteOf(r *events.Refs, thing int64) error {
+	return s.user.Change(s.Context(), func(tx *pg.Tx) error {
+		if err := r.Hold(s.Context(), tx, thing, "/thing"); err != nil {
+			return err
+		}
+		_, err := tx.Exec(s.Context(), "INSERT INTO note (thing) VALUES ($1)", thing)
+		tx.Record(pg.Change{Type: "note.created"})
+		return err
+	})
+}
+
+func TestRefs(t *testing.T) {
+	t.Parallel()
+	s := newStage(t) // whose sequencer does not run: nothing is heard of
+	refs := noting(s)
+	thing := s.change(kept)
+	if err := s.noteOf(refs, thing); err != nil {
+		t.Errorf("a thing that was not heard of yet: %v", err)
+	}
+	if err := s.noteOf(refs, thing+1); !fault.Is(err, fault.Invalid) || fault.From(err).Fields[0].Pointer != "/thing" {
+		t.Errorf("a thing that there is not: %v", err)
+	}
+	other := s.change(kept)
+	s.mu.Lock()
+	s.down = true
+	s.mu.Unlock()
+	if err := s.noteOf(refs, other); !fault.Is(err, fault.Unavailable) {
+		t.Errorf("a thing that cannot be asked for: %v", err)
+	}
+	if err := s.noteOf(refs, thing); err != nil {
+		t.Errorf("a thing that is known: %v", err)
+	}
+	s.mu.Lock()
+	s.down = false
+	s.mu.Unlock()
+	if n := count(t, s.user, "note WHERE thing = $1", thing); n != 2 {
+		t.Errorf("there are %d notes", n)
+	}
+	s.sequence()
+	if err := s.owner.Change(t.Context(), func(tx *pg.Tx) error {
+		_, err := tx.Exec(t.Context(), "UPDATE thing SET name = 'renamed', version = 2 WHERE id = $1", thing)
+		tx.Record(pg.Change{Type: "thing.edited", Targets: []pg.Target{{Type: "thing", ID: thing, Name: "renamed", Version: 2}}})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually("the name follows", func() bool { return count(t, s.user, "ref WHERE id = $1 AND name = 'renamed'", thing) == 1 })
+	s.remove(thing)
+	s.eventually("references to what is gone are cleared", func() bool { return count(t, s.user, "note WHERE thing = $1", thing) == 0 })
+	if err := s.noteOf(refs, thing); !fault.Is(err, fault.Invalid) {
+		t.Errorf("a thing that is gone: %v", err)
+	}
+}
+
+func TestNoReferenceDangles(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.sequence()
+	refs := noting(s)
+	noting(s) // another instance
+	rounds := 500
+	if testing.Short() {
+		rounds = 50
+	}
+	made := 0
+	for range rounds {
+		thing := s.change(kept)
+		var racing sync.WaitGroup
+		racing.Go(func() { s.remove(thing) })
+		for range 2 {
+			if err := s.noteOf(refs, thing); err == nil {
+				made++
+			} else if !fault.Is(err, fault.Invalid) {
+				t.Fatal(err)
+			}
+		}
+		racing.Wait()
+	}
+	var last int64
+	if err := s.owner.QueryRow(t.Context(), "SELECT count(*) FROM change").Scan(&last); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually("all is heard of", func() bool { return count(t, s.user, "change_cursor WHERE seq = $1", last) == 1 })
+	if n := count(t, s.user, "note WHERE thing IS NOT NULL"); n != 0 {
+		t.Errorf("%d references dangle of %d that were made", n, made)
+	}
+	if made == 0 {
+		t.Error("no reference was made before its thing was gone")
+	}
+}
+
+func TestFeedIsForItsReaders(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	handler := rest.NewHandler("owner", s.owner, slog.New(slog.DiscardHandler), []rest.Route{events.Feed(s.owner, "user")})
+	for peer, want := range map[string]int{"user": http.StatusOK, "gateway": http.StatusForbidden, "": http.StatusForbidden} {
+		answer := httptest.NewRecorder()
+		handler.ServeHTTP(answer, httptest.NewRequestWithContext(principal.With(t.Context(), &principal.Call{Peer: peer}), http.MethodGet, "/internal/events?after=0", http.NoBody))
+		if answer.Code != want {
+			t.Errorf("%q gets %d", peer, answer.Code)
+		}
+	}
+}
+
+func TestChangesAreForgottenThatAllHaveRead(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	keep := func() int {
+		if err := events.Keep(t.Context(), s.owner, "user", "other"); err != nil {
+			t.Fatal(err)
+		}
+		return count(t, s.owner, "change")
+	}
+	s.sequence()
+	for range 3 {
+		s.change(kept)
+	}
+	s.eventually("all are numbered", func() bool { return count(t, s.owner, "change WHERE seq IS NULL") == 0 })
+	exec(t, s.owner, "UPDATE change SET at = now() - interval '8 days' WHERE seq <= 2")
+	if n := keep(); n != 3 {
+		t.Errorf("%d are left while nobody has read", n)
+	}
+	exec(t, s.owner, "UPDATE change_reader SET seq = CASE name WHEN 'user' THEN 3 ELSE 1 END")
+	if n := keep(); n != 2 {
+		t.Errorf("%d are left where all have read the first", n)
+	}
+	exec(t, s.owner, "UPDATE change_reader SET seq = 3")
+	if n := keep(); n != 1 {
+		t.Errorf("%d are left where all are read and one is young", n)
+	}
+}
+
+func exec(t testing.TB, db *pg.DB, sql string) {
+	t.Helper()
+	err := db.Change(t.Context(), func(tx *pg.Tx) error {
+		tx.Unrecorded("a test")
+		_, err := tx.Exec(t.Context(), sql)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,109 @@
+package events
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/rest"
+)
+
+const (
+	feedPath = "/internal/events"
+	// most is how many events a page has.
+	most = 1000
+	// largest is how many bytes of events, about, a page has; more if that is one event.
+	largest = 2 << 20
+	// kept is how long changes are kept that all readers have read.
+	kept = 7 * 24 * time.Hour
+)
+
+// pull is the request for a page.
+type pull struct {
+	After int64  `query:"after"`
+	Types string `query:"types"` // those alone whose type begins with this
+}
+
+// Feed gives a service's changes to its readers.
+func Feed(db *pg.DB, readers ...string) rest.Route {
+	f := &feed{noted: map[string]time.Time{}}
+	return rest.Read[pull, page]{Path: feedPath, Guard: principal.Peers(readers...), Do: func(ctx context.Context, req pull) (page, error) {
+		if reader := principal.From(ctx).Peer; f.due(reader) {
+			if err := progress(ctx, db, reader, req.After); err != nil {
+				return page{}, err
+			}
+		}
+		return read(ctx, db, req)
+	}}
+}
+
+// feed knows when it was last noted how far a reader has read. As changes are kept for days, now and then will do.
+type feed struct {
+	mu    sync.Mutex
+	noted map[string]time.Time
+}
+
+func (f *feed) due(reader string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if time.Since(f.noted[reader]) < time.Minute {
+		return false
+	}
+	f.noted[reader] = time.Now()
+	return true
+}
+
+func read(ctx context.Context, db *pg.DB, req pull) (page, error) {
+	var p page
+	// Read before the changes, it is at most what can be seen of them.
+	if err := db.QueryRow(ctx, "SELECT last FROM sequencer").Scan(&p.Last); err != nil {
+		return p, fmt.Errorf("read the last number: %w", err)
+	}
+	rows, err := db.Query(ctx, `
+		SELECT seq, at, type, targets, before, after, actor_url, actor_name, actor_key, ip, coalesce(request_id, '')
+		FROM change WHERE seq > $1 AND seq <= $2 AND starts_with(type, $3) ORDER BY seq LIMIT $4`, req.After, p.Last, req.Types, most)
+	if err != nil {
+		return p, fmt.Errorf("read changes: %w", err)
+	}
+	defer rows.Close()
+	size := 0
+	for rows.Next() {
+		e, err := scan(rows)
+		if err != nil {
+			return p, err
+		}
+		p.Events = append(p.Events, e)
+		if size += len(e.Before) + len(e.After); len(p.Events) == most || size >= largest {
+			p.Last = e.Seq
+			break
+		}
+	}
+	return p, rows.Err()
+}
+
+func scan(rows pgx.Rows) (e Event, err error) {
+	var targets []byte
+	var url, name *string
+	var key *int64
+	var ip *netip.Addr
+	if err := rows.Scan(&e.Seq, &e.At, &e.Type, &targets, &e.Before, &e.After, &url, &name, &key, &ip, &e.RequestID); err != nil {
+		return e, fmt.Errorf("read a change: %w", err)
+	}
+	if err := json.Unmarshal(targets, &e.Targets); err != nil {
+		return e, fmt.Errorf("read the targets of change %d: %w", e.Seq, err)
+	}
+	if url != nil {
+		e.Actor = &Actor{*url, *name, *key}
+	}
+	if ip != nil {
+		e.IP = *ip
+	}
+	return e, nil
+}

@@ -1,0 +1,31 @@
+package events
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+var (
+	behind  = prometheus.NewDesc("ironplane_events_behind", "Changes of another service that are not applied yet.", []string{"source"}, nil)
+	lag     = prometheus.NewDesc("ironplane_events_lag_seconds", "How old the oldest change of another service is that is not applied yet.", []string{"source"}, nil)
+	stopped = prometheus.NewDesc("ironplane_events_stopped", "The number of the change of another service that cannot be applied; 0: there is none.", []string{"source"}, nil)
+)
+
+// Collector counts what consumers have not applied.
+func Collector(consumers []*Consumer) prometheus.Collector { return collector(consumers) }
+
+type collector []*Consumer
+
+func (collector) Describe(to chan<- *prometheus.Desc) {
+	to <- behind
+	to <- lag
+	to <- stopped
+}
+
+func (consumers collector) Collect(to chan<- prometheus.Metric) {
+	for _, c := range consumers {
+		s := c.Status()
+		to <- prometheus.MustNewConstMetric(behind, prometheus.GaugeValue, float64(s.Behind), c.Source)
+		to <- prometheus.MustNewConstMetric(lag, prometheus.GaugeValue, s.Lag.Seconds(), c.Source)
+		to <- prometheus.MustNewConstMetric(stopped, prometheus.GaugeValue, float64(s.Stopped), c.Source)
+	}
+}

@@ -1,0 +1,133 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/fault"
+	"github.com/ironplane/ironplane/pkg/mesh"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/rest"
+)
+
+// Refs are what a service knows, in its table ref, of the items of another that it refers to. They follow the
+// owner's changes; an item that is not heard of yet is asked for, once.
+type Refs struct {
+	Owner string // the service that has the items
+	Type  string // the collection's path without the first slash: pxe/dhcp
+	DB    *pg.DB // of the service that refers to them
+	Peers *mesh.Peers
+	// Cleared takes a reference to an item away that is gone, wherever there is one. It holds that nobody makes a new
+	// one meanwhile.
+	Cleared func(ctx context.Context, tx *pg.Tx, id int64, name string) error
+}
+
+// item is what the owner answers of one.
+type item struct {
+	Exists  bool   `json:"exists"`
+	Name    string `json:"name"`
+	Version int64  `json:"version"`
+}
+
+func refPath(kind string) string { return "/internal/ref/" + kind }
+
+// RefRoute answers other services, who refer to them, about the items of a table.
+func RefRoute(db *pg.DB, kind, table string, readers ...string) rest.Route {
+	return rest.Read[rest.Item, item]{Path: refPath(kind) + "/{id}", Guard: principal.Peers(readers...), Do: func(ctx context.Context, req rest.Item) (item, error) {
+		found := item{Exists: true}
+		err := db.QueryRow(ctx, "SELECT name, version FROM "+pgx.Identifier{table}.Sanitize()+" WHERE id = $1", req.ID).Scan(&found.Name, &found.Version)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return item{}, nil
+		}
+		return found, err
+	}}
+}
+
+// Hold makes sure that the item of this id is there, and that it does not go before the unit of work has ended.
+// Where it is not, the member at pointer is wrong.
+func (r *Refs) Hold(ctx context.Context, tx *pg.Tx, id int64, pointer string) error {
+	var gone bool
+	err := tx.QueryRow(ctx, "SELECT gone FROM ref WHERE type = $1 AND id = $2 FOR SHARE", r.Type, id).Scan(&gone)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return pg.First(func(ctx context.Context) error { return r.learn(ctx, id, pointer) })
+	}
+	if err != nil {
+		return fmt.Errorf("hold %s %d: %w", r.Type, id, err)
+	}
+	if gone {
+		return notFound(pointer)
+	}
+	return nil
+}
+
+// learn asks the owner about an item that was not heard of.
+func (r *Refs) learn(ctx context.Context, id int64, pointer string) error {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	var found item
+	err := r.Peers.Ask(ctx, r.Owner, refPath(r.Type)+"/"+strconv.FormatInt(id, 10), &found)
+	if errors.Is(err, mesh.ErrAway) {
+		return fault.New(fault.Unavailable, "Whether %s %d exists cannot be found out right now.", r.Type, id).Because(err)
+	}
+	if err != nil {
+		return err
+	}
+	if !found.Exists {
+		return notFound(pointer)
+	}
+	return r.DB.Change(ctx, func(tx *pg.Tx) error {
+		tx.Unrecorded("it is recorded where it was changed")
+		return r.keep(ctx, tx, pg.Target{ID: id, Name: found.Name, Version: found.Version}, false)
+	})
+}
+
+// askTime is how long the owner may take.
+const askTime = 3 * time.Second
+
+// keep writes down what an item is. What is older than what is known changes nothing, and what is gone stays gone: its
+// deletion may have been heard of while the owner was asked.
+func (r *Refs) keep(ctx context.Context, tx *pg.Tx, of pg.Target, gone bool) error {
+	_, err := tx.Exec(ctx, `
+		INSERT INTO ref (type, id, name, version, gone) VALUES ($1, $2, $3, $4, $5)
+		ON CONFLICT (type, id) DO UPDATE SET name = EXCLUDED.name, version = EXCLUDED.version, gone = EXCLUDED.gone
+		WHERE NOT ref.gone AND (EXCLUDED.gone OR ref.version < EXCLUDED.version)`, r.Type, of.ID, of.Name, of.Version, gone)
+	return wrap("keep "+r.Type, err)
+}
+
+// Consumer follows the owner's changes.
+func (r *Refs) Consumer() *Consumer {
+	return &Consumer{Source: r.Owner, Types: strings.ReplaceAll(r.Type, "/", ".") + ".", Apply: func(ctx context.Context, tx *pg.Tx, changes []Event) error {
+		for _, e := range changes {
+			for _, target := range e.Targets {
+				if err := r.follow(ctx, tx, e.Type, target); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}}
+}
+
+func (r *Refs) follow(ctx context.Context, tx *pg.Tx, change string, target pg.Target) error {
+	if target.Type != r.Type {
+		return nil
+	}
+	gone := strings.HasSuffix(change, ".deleted")
+	if err := r.keep(ctx, tx, target, gone); err != nil || !gone {
+		return err
+	}
+	return r.Cleared(ctx, tx, target.ID, target.Name)
+}
+
+func notFound(pointer string) error {
+	var wrong fault.Fields
+	wrong.Add(pointer, "not_found", "names something that does not exist")
+	return wrong.Err()
+}

@@ -1,0 +1,34 @@
+package events
+
+import (
+	"context"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Wake tells, until ctx ends, the one who listens to a service's channel that the service has numbered changes. While
+// Redis is away nobody is told.
+func Wake(ctx context.Context, client redis.UniversalClient, listeners map[string]chan struct{}) error {
+	channels := make([]string, 0, len(listeners))
+	for service := range listeners {
+		channels = append(channels, channel(service))
+	}
+	subscription := client.Subscribe(ctx, channels...)
+	defer subscription.Close()
+	told := subscription.Channel()
+	for {
+		select {
+		case m, ok := <-told:
+			if !ok {
+				return nil
+			}
+			select {
+			case listeners[strings.TrimPrefix(m.Channel, channel(""))] <- struct{}{}:
+			default: // it is told already
+			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
