@@ -176,10 +176,9 @@ func (l Listing) after() Condition {
 
 // position is where an item stands in a listing that is sorted by this column.
 func (v *View[V]) position(item *V, sort string) Position {
-	value := reflect.ValueOf(item).Elem()
-	at := Position{ID: value.FieldByIndex(v.id).Int()}
+	at := Position{ID: v.idOf(item)}
 	if sort != "" {
-		at.Value = value.FieldByIndex(v.columns.member(sort).index).Interface()
+		at.Value = reflect.ValueOf(item).Elem().FieldByIndex(v.columns.member(sort).index).Interface()
 	}
 	return at
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -51,6 +52,28 @@ func (v *View[V]) one(ctx context.Context, q Querier, sql string, args ...any) (
 	err := v.columns.scan(q.QueryRow(ctx, sql, args...), reflect.ValueOf(&value).Elem())
 	return value, err
 }
+
+// Some reads the rows of these ids, in the ids' order. What is not there is left out.
+func (v *View[V]) Some(ctx context.Context, q Querier, ids []int64) ([]V, error) {
+	rows, err := q.Query(ctx, v.from+" WHERE id = ANY ($1)", ids)
+	if err != nil {
+		return nil, err
+	}
+	var value V
+	into := v.columns.scanner(reflect.ValueOf(&value).Elem())
+	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (V, error) {
+		err := into.scan(row)
+		return value, err
+	})
+	at := make(map[int64]int, len(ids))
+	for i, id := range ids {
+		at[id] = i
+	}
+	slices.SortFunc(found, func(a, b V) int { return at[v.idOf(&a)] - at[v.idOf(&b)] })
+	return found, err
+}
+
+func (v *View[V]) idOf(item *V) int64 { return reflect.ValueOf(item).Elem().FieldByIndex(v.id).Int() }
 
 // Table writes values of B to a table that has a column for each member with a db tag, and the columns id and
 // version. It reads them from the table's view, which has these columns, too.

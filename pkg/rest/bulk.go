@@ -17,8 +17,8 @@ type Bulk struct {
 	Last  int64 `json:"last" example:"2" doc:"the last item's id"`
 }
 
-// maxTargets is how many of a bulk change's items stand in its record.
-const maxTargets = 100
+// MaxTargets is how many of a bulk change's items stand in its record.
+const MaxTargets = 100
 
 // createRoute makes one item of a JSON body, or many of a CSV body: all of them or none.
 type createRoute[V, B any] struct {
@@ -73,7 +73,7 @@ func (c createRoute[V, B]) many(ctx context.Context, tx *pg.Tx, sent sentRows[B]
 			answer.First = id
 		}
 		answer.Last = id
-		if len(targets) < maxTargets {
+		if len(targets) < MaxTargets {
 			made, err := c.view.Get(ctx, tx, id)
 			if err != nil {
 				return answer, err

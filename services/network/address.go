@@ -30,8 +30,10 @@ type v6Space struct {
 
 // family is what differs between the two families of addresses.
 type family struct {
-	name    string
-	pointer string // of the family's object in the body
+	name  string
+	short string // of its columns and of its member in a body
+	bits  int
+
 	is      func(netip.Addr) bool
 	private []netip.Prefix
 	refused []refusedSpace
@@ -45,7 +47,7 @@ type refusedSpace struct {
 }
 
 var v4 = &family{
-	name: "IPv4", pointer: "/v4", is: netip.Addr.Is4, example: "192.0.2.10", prefix: "192.0.2.0/29",
+	name: "IPv4", short: "v4", bits: 32, is: netip.Addr.Is4, example: "192.0.2.10", prefix: "192.0.2.0/29",
 	private: prefixes("10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16"),
 	refused: []refusedSpace{
 		{netip.MustParsePrefix("0.0.0.0/8"), "“this network”"},
@@ -57,7 +59,7 @@ var v4 = &family{
 }
 
 var v6 = &family{
-	name: "IPv6", pointer: "/v6", is: func(a netip.Addr) bool { return a.Is6() && !a.Is4In6() },
+	name: "IPv6", short: "v6", bits: 128, is: func(a netip.Addr) bool { return a.Is6() && !a.Is4In6() },
 	example: "2001:db8::10", prefix: "2001:db8::/64",
 	private: prefixes("fc00::/7"),
 	refused: []refusedSpace{
@@ -173,7 +175,7 @@ func parseV6(address, gateway *string, wrong *fault.Fields) v6Space {
 
 // parseSpace reads an address or a prefix. A prefix of one address is that address.
 func (f *family) parseSpace(text string, wrong *fault.Fields) (first, last netip.Addr, length *int) {
-	pointer := f.pointer + "/address"
+	pointer := "/" + f.short + "/address"
 	if !strings.Contains(text, "/") {
 		first, _ = f.parseAddress(pointer, text, wrong)
 		return first, first, nil
@@ -206,7 +208,7 @@ func (f *family) parseAddress(pointer, text string, wrong *fault.Fields) (netip.
 // checkSpace refuses what no server can have, and what is partly private and partly public: that would be unique
 // in two scopes at once.
 func (f *family) checkSpace(first, last netip.Addr, wrong *fault.Fields) {
-	pointer := f.pointer + "/address"
+	pointer := "/" + f.short + "/address"
 	overlaps := func(p netip.Prefix) bool { return !netipx.PrefixLastIP(p).Less(first) && !last.Less(p.Addr()) }
 	for _, r := range f.refused {
 		if overlaps(r.space) {

@@ -257,7 +257,7 @@ func oracle(text string, v6 bool) (string, bool) {
 // The database holds no overlap and every loser learns what is in the way, however many write at once.
 func TestConcurrentOverlaps(t *testing.T) {
 	t.Parallel()
-	c := newClient(t)
+	c, db := newService(t)
 	for _, name := range []string{"Berlin", "Bern"} {
 		c.Do("POST", "/group", map[string]any{"name": name}).Want(200)
 	}
@@ -301,6 +301,11 @@ func TestConcurrentOverlaps(t *testing.T) {
 	}
 	all.Wait()
 	t.Logf("%d made, %d refused", made.Load(), refused.Load())
+
+	var deadlocks int // which are tried again, and so may not show otherwise
+	if err := db.QueryRow(t.Context(), "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()").Scan(&deadlocks); err != nil || deadlocks > 0 {
+		t.Errorf("%d deadlocks, %v", deadlocks, err)
+	}
 
 	entities := testkit.Decode[[]network.IPEntity](c.Do("GET", "/entity", nil).Want(200))
 	if int64(len(entities)) != made.Load() || made.Load()+refused.Load() != callers*each {

@@ -1,4 +1,4 @@
-// Package network is the bounded context of IP space: groups, entities and port speeds.
+// Package network is the bounded context of IP space: groups, entities and their allocation, port speeds.
 package network
 
 import (
@@ -32,6 +32,7 @@ func (s *Service) Routes() []rest.Route {
 	return slices.Concat(
 		s.ipGroups(),
 		s.ipEntities(),
+		s.allocations(),
 		s.portSpeeds(),
 	)
 }

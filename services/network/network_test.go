@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"testing"
 
+	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/testkit"
@@ -15,7 +16,14 @@ func TestMain(m *testing.M) { testkit.Main(m) }
 // newClient serves the network service on a database of the test's own, to somebody who may do everything.
 func newClient(t *testing.T) *testkit.Client {
 	t.Helper()
+	c, _ := newService(t)
+	return c
+}
+
+// newService is newClient, and the database.
+func newService(t *testing.T) (*testkit.Client, *pg.DB) {
+	t.Helper()
 	db := testkit.Database(t, network.Name, network.Definition.Migrations)
 	handler := rest.NewHandler(network.Name, db, slog.New(slog.NewTextHandler(t.Output(), nil)), network.New(db).Routes())
-	return testkit.NewClient(t, testkit.As(handler, testkit.Holder(principal.All)))
+	return testkit.NewClient(t, testkit.As(handler, testkit.Holder(principal.All))), db
 }

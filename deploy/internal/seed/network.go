@@ -62,14 +62,15 @@ func fillPortSpeeds(ctx context.Context, l *loader) error {
 }
 
 func fillEntities(ctx context.Context, l *loader, groups int) error {
-	var restore []string
-	for _, table := range []string{"ip_assignment", "ip_entity"} {
+	restore := []string{"INSERT INTO ip_free SELECT * FROM ip_unassigned"}
+	for _, table := range []string{"ip_free", "ip_assignment", "ip_entity"} {
 		statements, err := l.setAside(ctx, table)
 		if err != nil {
 			return err
 		}
-		restore = append(statements, restore...)
+		restore = append(restore, statements...)
 	}
+	l.filled = append(l.filled, "ip_free")
 	last, err := l.last(ctx, "ip_group")
 	if err != nil {
 		return err

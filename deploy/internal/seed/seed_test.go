@@ -35,7 +35,7 @@ func TestFill(t *testing.T) {
 		t.Errorf("the schema became\n%s\nit was\n%s", after, before)
 	}
 	for service, tables := range map[string][]string{
-		network.Name:  {"ip_group", "ip_entity", "ip_assignment", "port_speed"},
+		network.Name:  {"ip_group", "ip_entity", "ip_assignment", "ip_free", "port_speed"},
 		identity.Name: {"admin", "api_key"},
 	} {
 		for _, table := range tables {
@@ -47,6 +47,9 @@ func TestFill(t *testing.T) {
 	}
 	if n := text(t, conn, "SELECT count(*)::text FROM ip_entity_view"); n != "3000" {
 		t.Errorf("%s entities", n)
+	}
+	if same := text(t, conn, "SELECT (NOT EXISTS (TABLE ip_free EXCEPT TABLE ip_unassigned) AND NOT EXISTS (TABLE ip_unassigned EXCEPT TABLE ip_free))::text"); same != "true" {
+		t.Error("what is free is not what is assigned to nobody")
 	}
 	if kinds := text(t, conn, kinds); kinds != "true" {
 		t.Error("some kind of entity is missing")

@@ -7,8 +7,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// setAside drops a table's secondary indexes and its constraints that look at other rows, and answers the statements
-// that make them again: to build an index at once takes a fraction of growing it row by row.
+// setAside drops a table's secondary indexes and its constraints that look at other rows, disables its triggers, and
+// answers the statements that undo that: to build an index at once takes a fraction of growing it row by row.
 func (l *loader) setAside(ctx context.Context, table string) (restore []string, err error) {
 	rows, err := l.tx.Query(ctx, `
 		SELECT format('ALTER TABLE %s DROP CONSTRAINT %I', conrelid::regclass, conname),
@@ -26,6 +26,7 @@ func (l *loader) setAside(ctx context.Context, table string) (restore []string, 
 	if err != nil {
 		return nil, fmt.Errorf("read the indexes of %s: %w", table, err)
 	}
+	parts = append(parts, part{"ALTER TABLE " + table + " DISABLE TRIGGER USER", "ALTER TABLE " + table + " ENABLE TRIGGER USER"})
 	for _, p := range parts {
 		if _, err := l.tx.Exec(ctx, p.Drop); err != nil {
 			return nil, fmt.Errorf("%s: %w", p.Drop, err)

@@ -1,0 +1,299 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"go4.org/netipx"
+
+	"github.com/ironplane/ironplane/pkg/fault"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/rest"
+)
+
+// mostAllocated is how many entities one call can assign.
+const mostAllocated = 1024
+
+// allocation is what a caller wants of a group.
+type allocation struct {
+	Count  *int32  `json:"count" min:"1" max:"1024" example:"2" doc:"how many entities; 1 where it is not sent"`
+	Prefix *int32  `json:"prefix" min:"1" max:"128" doc:"instead of count: the length of a prefix of which all addresses are wanted"`
+	Family *string `json:"family" example:"v4" doc:"v4 or v6; v4 where it is not sent"`
+	Owner  struct {
+		ID     int64   `json:"id" required:"create" min:"1" doc:"a client's id" example:"17"`
+		Name   *string `json:"name" example:"Acme"`
+		Server struct {
+			ID   *int64  `json:"id" min:"1" example:"4"`
+			Name *string `json:"name" example:"fra1-s4"`
+		} `json:"server"`
+	} `json:"owner"`
+
+	count  int
+	family *family
+}
+
+// Validate checks what the tags cannot say.
+func (a *allocation) Validate(wrong *fault.Fields) {
+	a.count, a.family = 1, v4
+	if a.Count != nil {
+		a.count = int(*a.Count)
+	}
+	if a.Family != nil && *a.Family == v6.short {
+		a.family = v6
+	} else if a.Family != nil && *a.Family != v4.short {
+		wrong.Add("/family", "invalid", "must be v4 or v6")
+	}
+	if s := a.Owner.Server; s.ID == nil && s.Name != nil {
+		wrong.Add("/owner/server/id", "required", "is required where another member of server is set")
+	}
+	switch {
+	case a.Prefix == nil:
+	case a.Count != nil:
+		wrong.Add("/prefix", "conflict", "cannot stand beside count")
+	case int(*a.Prefix) > a.family.bits:
+		wrong.Add("/prefix", "out_of_range", "must be from 1 to %d", a.family.bits)
+	}
+}
+
+type allocateRequest struct {
+	Group int64 `path:"*"`
+	Body  rest.Body[allocation]
+}
+
+type releaseRequest struct {
+	ID    int64 `path:"*"`
+	Match rest.IfMatch
+}
+
+func (s *Service) allocations() []rest.Route {
+	return []rest.Route{
+		rest.Change[allocateRequest, []IPEntity]{Method: http.MethodPost, Path: "/group/{group_id}/allocate", Guard: principal.NetworkEntities,
+			Summary: "Assign free IP entities of an IP group to a client", Extension: true, Do: allocate},
+		rest.Change[releaseRequest, IPEntity]{Method: http.MethodPost, Path: "/entity/{entity_id}/release", Guard: principal.NetworkEntities,
+			Summary: "Take an IP entity back from its client", Extension: true, Do: release},
+	}
+}
+
+// allocated is what the record says of an allocation, beside the entities.
+type allocated struct {
+	Group rest.Ref `json:"group"`
+	Count int      `json:"count"`
+	Owner *Owner   `json:"owner"`
+}
+
+func allocate(ctx context.Context, tx *pg.Tx, req allocateRequest) ([]IPEntity, error) {
+	wanted, err := req.Body.New()
+	if err != nil {
+		return nil, err
+	}
+	group, left := rest.Ref{ID: req.Group}, 0
+	if err := tx.QueryRow(ctx, wanted.family.in(countFree), group.ID, wanted.count).Scan(&group.Name, &left); err != nil {
+		return nil, err
+	}
+	if left < wanted.count { // with those that others are just taking
+		return nil, wanted.exhausted(group.ID, left)
+	}
+	take := wanted.lowest
+	if wanted.Prefix != nil {
+		take = wanted.block
+	}
+	ids, err := take(ctx, tx, group.ID)
+	if err != nil {
+		return nil, fmt.Errorf("allocate in IP group %d: %w", group.ID, err)
+	}
+	entities, err := entityView.Some(ctx, tx, ids)
+	if err != nil {
+		return nil, fmt.Errorf("read what was allocated: %w", err)
+	}
+	targets := make([]pg.Target, min(len(entities), rest.MaxTargets))
+	for i := range targets {
+		targets[i] = entities[i].target()
+	}
+	tx.Record(pg.Change{Type: "entity.allocated", Targets: targets, After: allocated{group, len(entities), entities[0].Owner}})
+	return entities, nil
+}
+
+func (e *IPEntity) target() pg.Target { return pg.Target{Type: "entity", ID: e.ID, Name: e.Name} }
+
+// allocating is the lock of who allocates in a group: shared by those who take what nobody holds, alone for who must
+// know what is left.
+const allocating = "allocation"
+
+// errTooFew undoes what was taken where it is not enough.
+var errTooFew = errors.New("too few are left")
+
+// lowest assigns the lowest free entities that nobody is just taking.
+//
+// Where these seem to be too few, because others are taking some and might yet give them back, it waits until nobody
+// is, and then knows. Before that it gives back itself what it took: of two who wait each could hold what the other
+// one lacks.
+func (a *allocation) lowest(ctx context.Context, tx *pg.Tx, group int64) (ids []int64, err error) {
+	err = tx.Savepoint(ctx, func() error {
+		if err := tx.LockShared(ctx, allocating, group); err != nil {
+			return err
+		}
+		ids, err = a.take(ctx, tx, anywhere, skipping, group)
+		return err
+	})
+	if !errors.Is(err, errTooFew) {
+		return ids, err
+	}
+	if err := tx.Lock(ctx, allocating, group); err != nil {
+		return nil, err
+	}
+	ids, err = a.take(ctx, tx, anywhere, waiting, group)
+	if errors.Is(err, errTooFew) {
+		return nil, a.exhausted(group, len(ids))
+	}
+	return ids, err
+}
+
+func (a *allocation) exhausted(group int64, left int) error {
+	var wrong fault.Fields
+	if a.Prefix != nil {
+		wrong.Add("/prefix", "exhausted", "is the length of no %s prefix that is free in IP group %d", a.family.name, group)
+		return wrong.Err()
+	}
+	wrong.Add("/count", "exhausted", "is more than the %d free %s entities of IP group %d", left, a.family.name, group)
+	return wrong.Err()
+}
+
+// blockTries bounds how often a block is looked for again because an edit took a part of it.
+const blockTries = 4
+
+// block assigns all of the lowest prefix of the wanted length that is free: a free entity that is that prefix, or free
+// single addresses that fill it.
+func (a *allocation) block(ctx context.Context, tx *pg.Tx, group int64) (ids []int64, err error) {
+	if err := tx.Lock(ctx, allocating, group); err != nil {
+		return nil, err
+	}
+	length := int(*a.Prefix)
+	for range blockTries {
+		var first netip.Addr
+		if first, a.count, err = a.lowestBlock(ctx, tx, group, length); err != nil {
+			return nil, err
+		}
+		if a.count == 0 {
+			break
+		}
+		last := netipx.PrefixLastIP(netip.PrefixFrom(first, length))
+		err = tx.Savepoint(ctx, func() error {
+			ids, err = a.take(ctx, tx, withinBlock, waiting, group, first, last)
+			return err
+		})
+		if !errors.Is(err, errTooFew) {
+			return ids, err
+		}
+	}
+	return nil, a.exhausted(group, 0)
+}
+
+// The statements name a family's columns by {v}.
+const (
+	countFree = `SELECT name, (SELECT count(*) FROM (SELECT FROM ip_free WHERE group_id = $1 AND {v}_first IS NOT NULL LIMIT $2) free) FROM ip_group WHERE id = $1`
+
+	// takeFree assigns at most $6 free entities, the lowest first. That none is assigned twice is the primary key's part.
+	takeFree = `
+		WITH free AS MATERIALIZED (
+			SELECT f.entity_id, f.{v}_first AS first FROM ip_free f JOIN ip_entity e ON e.id = f.entity_id
+			WHERE f.group_id = $1 AND {where} ORDER BY f.{v}_first LIMIT $6 {lock}),
+		assigned AS (
+			INSERT INTO ip_assignment (entity_id, owner_id, owner_name, server_id, server_name) SELECT entity_id, $2, $3, $4, $5 FROM free),
+		edited AS (
+			UPDATE ip_entity e SET version = version + 1 FROM free WHERE e.id = free.entity_id)
+		SELECT entity_id FROM free ORDER BY first`
+
+	anywhere    = `f.{v}_first IS NOT NULL`
+	withinBlock = `f.{v}_first BETWEEN $7 AND $8`
+
+	skipping = `FOR UPDATE OF f SKIP LOCKED FOR NO KEY UPDATE OF e SKIP LOCKED`
+	waiting  = `FOR UPDATE OF f FOR NO KEY UPDATE OF e`
+
+	// findBlock finds the lowest free prefix of the length $2: an entity that is one, or $3 addresses in a row (0: none are
+	// looked for).
+	findBlock = `
+		SELECT first, size FROM (
+			(SELECT {v}_first AS first, 1 AS size FROM ip_free
+			WHERE group_id = $1 AND {v}_bits = $2 AND {v}_bits < {bits} ORDER BY {v}_first LIMIT 1)
+			UNION ALL
+			(SELECT first, $3::int FROM (
+				SELECT {v}_first AS first, lead({v}_first, $3::int - 1) OVER (ORDER BY {v}_first) AS last FROM ip_free
+				WHERE group_id = $1 AND {v}_first IS NOT NULL AND {v}_bits = {bits} AND $3::int > 0) run
+			WHERE last = first + ($3::int - 1)::bigint AND set_masklen(first, $2) = network(set_masklen(first, $2)) ORDER BY first LIMIT 1)
+		) block ORDER BY first LIMIT 1`
+)
+
+// in writes a statement out for a family.
+func (f *family) in(sql string, more ...string) string {
+	return strings.NewReplacer(append(more, "{v}", f.short, "{bits}", strconv.Itoa(f.bits))...).Replace(sql)
+}
+
+// take assigns the lowest free entities of which where is true. Fewer than are wanted are errTooFew.
+func (a *allocation) take(ctx context.Context, tx *pg.Tx, where, lock string, group int64, args ...any) ([]int64, error) {
+	sql := a.family.in(takeFree, "{where}", a.family.in(where), "{lock}", lock)
+	o := a.Owner
+	rows, err := tx.Query(ctx, sql, append([]any{group, o.ID, o.Name, o.Server.ID, o.Server.Name, a.count}, args...)...)
+	if err != nil {
+		return nil, err
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err == nil && len(ids) < a.count {
+		err = errTooFew
+	}
+	return ids, err
+}
+
+// lowestBlock is where the lowest free prefix of this length begins, and of how many entities it consists; 0: there is
+// none.
+func (a *allocation) lowestBlock(ctx context.Context, tx *pg.Tx, group int64, length int) (first netip.Addr, size int, err error) {
+	addresses := 0
+	if free := a.family.bits - length; 1<<free <= mostAllocated {
+		addresses = 1 << free
+	}
+	err = tx.QueryRow(ctx, a.family.in(findBlock), group, length, addresses).Scan(&first, &size)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return first, 0, nil
+	}
+	if err != nil {
+		return first, 0, fmt.Errorf("find a free block: %w", err)
+	}
+	return first, size, nil
+}
+
+// release is done also where there is nothing to do, so that it can be sent again.
+func release(ctx context.Context, tx *pg.Tx, req releaseRequest) (IPEntity, error) {
+	var version int64
+	if err := tx.QueryRow(ctx, "SELECT version FROM ip_entity WHERE id = $1 FOR UPDATE", req.ID).Scan(&version); err != nil {
+		return IPEntity{}, err
+	}
+	if err := req.Match.Check(version); err != nil {
+		return IPEntity{}, err
+	}
+	before, err := entityView.Get(ctx, tx, req.ID)
+	if err != nil {
+		return before, err
+	}
+	if before.Owner == nil {
+		tx.Unrecorded("the entity was assigned to nobody")
+		return before, nil
+	}
+	_, err = tx.Exec(ctx, `
+		WITH released AS (DELETE FROM ip_assignment WHERE entity_id = $1)
+		UPDATE ip_entity SET version = version + 1 WHERE id = $1`, req.ID)
+	if err != nil {
+		return before, fmt.Errorf("release IP entity %d: %w", req.ID, err)
+	}
+	after, err := entityView.Get(ctx, tx, req.ID)
+	if err != nil {
+		return after, err
+	}
+	tx.Record(pg.Change{Type: "entity.released", Targets: []pg.Target{after.target()}, Before: before, After: after})
+	return after, nil
+}

@@ -1,0 +1,254 @@
+package network_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/services/network"
+)
+
+const acme = `"owner": {"id": 17, "name": "Acme", "server": {"id": 4, "name": "fra1-s4"}}`
+
+// fullIPs are the addresses of the entities in an answer.
+func fullIPs(a *testkit.Answer) []string {
+	all := []string{}
+	for _, e := range testkit.Decode[[]network.IPEntity](a.Want(200)) {
+		all = append(all, e.FullIP)
+	}
+	return all
+}
+
+func TestAllocate(t *testing.T) {
+	t.Parallel()
+	c := newClient(t)
+	c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200)
+	c.Do("POST", "/group", `{"name": "Bern"}`).Want(200)
+	for _, e := range []string{
+		`"address": "192.0.2.9"`, `"address": "192.0.2.10"`, `"address": "10.0.0.3"`, `"address": "192.0.2.8", "owner": {"id": 5}`,
+		`"v4": {"address": "192.0.2.2", "range_end": "192.0.2.4"}`, `"v6_address": "2001:db8::/64"`, `"address": "192.0.2.128", "v6_address": "2001:db8:1::a"`,
+	} {
+		c.Do("POST", "/entity", `{"group": 1, `+e+`}`).Want(200)
+	}
+	allocate := func(body string) *testkit.Answer { return c.Do("POST", "/group/1/allocate", body) }
+
+	first := allocate(`{` + acme + `}`)
+	if got := testkit.Decode[[]network.IPEntity](first.Want(200)); len(got) != 1 || got[0].FullIP != "10.0.0.3" || testkit.JSON(got[0].Owner) != `{"id":17,"name":"Acme","server":{"id":4,"name":"fra1-s4"}}` {
+		t.Fatalf("%s", first.Text)
+	}
+	viewed := c.Do("GET", "/entity/3", nil).Want(200)
+	if "["+strings.TrimSpace(viewed.Text)+"]\n" != first.Text || viewed.Header.Get("ETag") != `"2"` {
+		t.Fatalf("%s %s", viewed.Header.Get("ETag"), viewed.Text)
+	}
+	if got := fullIPs(allocate(`{"count": 3, "family": "v4", "owner": {"id": 17}}`)); !slices.Equal(got, []string{"192.0.2.2-192.0.2.4", "192.0.2.9", "192.0.2.10"}) {
+		t.Fatal(got)
+	}
+	allocate(`{"count": 2, "owner": {"id": 17}}`).WantErrors("/count", "exhausted")
+	if got := fullIPs(allocate(`{"count": 2, "family": "v6", "owner": {"id": 17}}`)); !slices.Equal(got, []string{"2001:db8::/64", "192.0.2.128"}) {
+		t.Fatal(got)
+	}
+	message := testkit.Decode[rest.Problem](allocate(`{"owner": {"id": 17}}`).Want(422)).Errors[0].Message
+	if message != "is more than the 0 free IPv4 entities of IP group 1" {
+		t.Fatal(message)
+	}
+
+	c.Do("POST", "/entity/3/release", nil, "If-Match", `"1"`).Want(http.StatusPreconditionFailed)
+	released := c.Do("POST", "/entity/3/release", nil, "If-Match", `"2"`).Want(200)
+	if e := testkit.Decode[network.IPEntity](released); e.Owner != nil || released.Header.Get("ETag") != `"3"` {
+		t.Fatalf("%s", released.Text)
+	}
+	if again := c.Do("POST", "/entity/3/release", nil).Want(200); again.Text != released.Text || again.Header.Get("ETag") != `"3"` {
+		t.Fatalf("%s", again.Text)
+	}
+	if got := fullIPs(allocate(`{"owner": {"id": 18}}`)); !slices.Equal(got, []string{"10.0.0.3"}) {
+		t.Fatal(got)
+	}
+
+	c.Do("POST", "/group/9/allocate", `{"owner": {"id": 17}}`).Want(404)
+	c.Do("POST", "/entity/99/release", nil).Want(404)
+	allocate(`{}`).WantErrors("/owner/id", "required")
+	allocate(`{"owner": {"id": 0, "server": {"name": "x"}}, "count": 0, "family": "v5", "prefix": 0}`).
+		WantErrors("/count", "out_of_range", "/family", "invalid", "/owner/id", "out_of_range", "/owner/server/id", "required", "/prefix", "out_of_range")
+	allocate(`{"owner": {"id": 17}, "count": 2, "prefix": 29}`).WantErrors("/prefix", "conflict")
+	allocate(`{"owner": {"id": 17}, "prefix": 33}`).WantErrors("/prefix", "out_of_range")
+	allocate(`{"owner": {"id": 17}, "count": 1025}`).WantErrors("/count", "out_of_range")
+}
+
+// What is free follows every way in which an entity comes, goes, moves and changes hands.
+func TestFreeFollows(t *testing.T) {
+	t.Parallel()
+	c := newClient(t)
+	c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200)
+	c.Do("POST", "/group", `{"name": "Bern"}`).Want(200)
+	c.Do("POST", "/entity", "group,address,owner.id\n1,10.0.0.1,\n1,10.0.0.2,5\n1,10.0.0.3,\n", "Content-Type", "text/csv").Want(200)
+	free := func(group int, want string) {
+		t.Helper()
+		got := []string{}
+		for {
+			a := c.Do("POST", fmt.Sprintf("/group/%d/allocate", group), `{"owner": {"id": 9}}`)
+			if a.Status == 422 {
+				break
+			}
+			got = append(got, fullIPs(a)...)
+		}
+		for _, e := range testkit.Decode[[]network.IPEntity](c.Do("GET", fmt.Sprint("/entity?owner=9&group_id=", group), nil).Want(200)) {
+			c.Do("POST", fmt.Sprintf("/entity/%d/release", e.ID), nil).Want(200)
+		}
+		if strings.Join(got, " ") != want {
+			t.Fatalf("free in group %d: %v, want %s", group, got, want)
+		}
+	}
+	free(1, "10.0.0.1 10.0.0.3")
+	c.Do("PATCH", "/entity/2", `{"owner": null}`).Want(200)
+	free(1, "10.0.0.1 10.0.0.2 10.0.0.3")
+	c.Do("PATCH", "/entity/1", `{"owner": {"id": 5}}`).Want(200)
+	c.Do("PATCH", "/entity/1", `{"owner": {"id": 6}}`).Want(200)
+	free(1, "10.0.0.2 10.0.0.3")
+	c.Do("PATCH", "/entity/3", `{"address": "10.0.0.0", "nickname": "moved"}`).Want(200)
+	free(1, "10.0.0.0 10.0.0.2")
+	c.Do("PATCH", "/entity/3", `{"group": 2}`).Want(200)
+	free(1, "10.0.0.2")
+	free(2, "10.0.0.0")
+	c.Do("DELETE", "/entity/1", nil).Want(200) // which is assigned
+	c.Do("DELETE", "/entity/2", nil).Want(200)
+	free(1, "")
+}
+
+func TestAllocateBlocks(t *testing.T) {
+	t.Parallel()
+	c := newClient(t)
+	c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200)
+	rows := "group,address,v6_address\n"
+	for i := 1; i < 32; i++ {
+		rows += fmt.Sprintf("1,192.0.2.%d,\n", i)
+	}
+	for i := range 16 {
+		rows += fmt.Sprintf("1,,2001:db8::%x\n", i)
+	}
+	rows += "1,198.51.100.0/29,\n1,198.51.100.16/28,\n1,,2001:db8:1::/64\n"
+	c.Do("POST", "/entity", rows, "Content-Type", "text/csv").Want(200)
+	block := func(family string, length int) []string {
+		t.Helper()
+		return fullIPs(c.Do("POST", "/group/1/allocate", map[string]any{"prefix": length, "family": family, "owner": map[string]any{"id": 3}}))
+	}
+	want := func(got []string, first string, n int) {
+		t.Helper()
+		if len(got) != n || got[0] != first {
+			t.Fatalf("%v, want %d from %s on", got, n, first)
+		}
+	}
+	want(block("v4", 29), "192.0.2.8", 8) // .0 is not there
+	want(block("v4", 30), "192.0.2.4", 4)
+	want(block("v4", 29), "192.0.2.16", 8)
+	want(block("v4", 29), "192.0.2.24", 8)
+	want(block("v4", 29), "198.51.100.0/29", 1)
+	c.Do("POST", "/group/1/allocate", `{"prefix": 29, "owner": {"id": 3}}`).WantErrors("/prefix", "exhausted")
+	want(block("v4", 28), "198.51.100.16/28", 1)
+	want(block("v4", 32), "192.0.2.1", 1)
+	want(block("v6", 125), "2001:db8::", 8)
+	want(block("v6", 64), "2001:db8:1::/64", 1)
+	want(block("v6", 126), "2001:db8::8", 4)
+	c.Do("POST", "/group/1/allocate", `{"prefix": 8, "owner": {"id": 3}}`).WantErrors("/prefix", "exhausted")
+}
+
+// Any number of callers at once: none gets what another one has, and together they get all there is.
+func TestConcurrentAllocations(t *testing.T) {
+	t.Parallel()
+	c := newClient(t)
+	c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200)
+	rows := "group,address\n"
+	const addresses, callers = 256, 40
+	for i := range addresses {
+		rows += fmt.Sprintf("1,192.0.2.%d\n", i)
+	}
+	c.Do("POST", "/entity", rows, "Content-Type", "text/csv").Want(200)
+	var mu sync.Mutex
+	given := map[string]int{}
+	var all sync.WaitGroup
+	for caller := range callers {
+		all.Go(func() {
+			for n := 0; ; n++ {
+				body := map[string]any{"count": 1 + n%5, "owner": map[string]any{"id": caller + 1}}
+				if n%6 == 5 {
+					body = map[string]any{"prefix": 30, "owner": body["owner"]}
+				}
+				a := c.Do("POST", "/group/1/allocate", body)
+				if a.Status == 422 {
+					if body["count"] == 1 {
+						return
+					}
+					continue
+				}
+				mu.Lock()
+				for _, ip := range fullIPs(a) {
+					given[ip]++
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	if len(given) != addresses {
+		t.Errorf("%d addresses were given, want %d", len(given), addresses)
+	}
+	for ip, n := range given {
+		if n != 1 {
+			t.Errorf("%s was given %d times", ip, n)
+		}
+	}
+}
+
+// Who would be refused because others hold what is left waits for them, and gets what they give back.
+func TestExhaustionIsCertain(t *testing.T) {
+	t.Parallel()
+	c, db := newService(t)
+	c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200)
+	c.Do("POST", "/entity", "group,address\n1,10.0.0.1\n1,10.0.0.2\n", "Content-Type", "text/csv").Want(200)
+	errGivenBack := errors.New("given back")
+	for _, others := range map[string]string{
+		"an allocation": "SELECT pg_advisory_xact_lock_shared(hashtextextended('allocation', 1)), 1 FROM ip_free FOR UPDATE",
+		"an edit":       "SELECT 1 FROM ip_entity FOR UPDATE",
+	} {
+		for _, giveBack := range []bool{true, false} {
+			asked := make(chan *testkit.Answer, 1)
+			err := db.Change(t.Context(), func(tx *pg.Tx) error {
+				tx.Unrecorded("a test")
+				if _, err := tx.Exec(t.Context(), others); err != nil {
+					return err
+				}
+				go func() { asked <- c.Do("POST", "/group/1/allocate", `{"count": 2, "owner": {"id": 1}}`) }()
+				waiting := false
+				for deadline := time.Now().Add(30 * time.Second); !waiting; {
+					if err := db.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)").Scan(&waiting); err != nil {
+						return err
+					}
+					if time.Now().After(deadline) {
+						return errors.New("nobody waits")
+					}
+				}
+				// More than there are is refused at once.
+				c.Do("POST", "/group/1/allocate", `{"count": 3, "owner": {"id": 2}}`).WantErrors("/count", "exhausted")
+				if giveBack {
+					return errGivenBack
+				}
+				_, err := tx.Exec(t.Context(), "INSERT INTO ip_assignment (entity_id, owner_id) VALUES (1, 9)")
+				return err
+			})
+			answer := <-asked
+			if giveBack && (!errors.Is(err, errGivenBack) || len(fullIPs(answer)) != 2) || !giveBack && (err != nil || answer.Status != 422) {
+				t.Fatalf("give back %t: %v, %d %s", giveBack, err, answer.Status, answer.Text)
+			}
+			for id := 1; id <= 2; id++ {
+				c.Do("POST", fmt.Sprintf("/entity/%d/release", id), nil).Want(200)
+			}
+		}
+	}
+}
