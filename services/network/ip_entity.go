@@ -207,10 +207,10 @@ func (b *ipEntityBody) assign(ctx context.Context, tx *pg.Tx, id int64) error {
 		_, err = tx.Exec(ctx, "DELETE FROM ip_assignment WHERE entity_id = $1", id)
 	} else {
 		_, err = tx.Exec(ctx, `
-			INSERT INTO ip_assignment (entity_id, owner_id, owner_name, server_id, server_name) VALUES ($1, $2, $3, $4, $5)
+			INSERT INTO ip_assignment (entity_id, group_id, owner_id, owner_name, server_id, server_name) VALUES ($1, $2, $3, $4, $5, $6)
 			ON CONFLICT (entity_id) DO UPDATE SET owner_id = EXCLUDED.owner_id, owner_name = EXCLUDED.owner_name,
 				server_id = EXCLUDED.server_id, server_name = EXCLUDED.server_name`,
-			id, o.ID, o.Name, o.Server.ID, o.Server.Name)
+			id, b.Group, o.ID, o.Name, o.Server.ID, o.Server.Name)
 	}
 	if err != nil {
 		return fmt.Errorf("assign IP entity %d: %w", id, err)

@@ -18,7 +18,8 @@ var migrations embed.FS
 
 // Definition is the service.
 var Definition = process.Definition{Name: Name, Migrations: migrations, New: func(d process.Deps) process.Parts {
-	return process.Parts{Routes: New(d.DB).Routes()}
+	s := New(d.DB)
+	return process.Parts{Routes: s.Routes(), Jobs: s.Jobs()}
 }}
 
 // Service is the network service.
@@ -35,4 +36,9 @@ func (s *Service) Routes() []rest.Route {
 		s.allocations(),
 		s.portSpeeds(),
 	)
+}
+
+// Jobs are what the service does besides.
+func (s *Service) Jobs() []process.Job {
+	return []process.Job{process.Every(foldPause, "fold counts", s.FoldCounts)}
 }

@@ -62,15 +62,14 @@ func fillPortSpeeds(ctx context.Context, l *loader) error {
 }
 
 func fillEntities(ctx context.Context, l *loader, groups int) error {
-	restore := []string{"INSERT INTO ip_free SELECT * FROM ip_unassigned"}
+	var restore []string
 	for _, table := range []string{"ip_free", "ip_assignment", "ip_entity"} {
 		statements, err := l.setAside(ctx, table)
 		if err != nil {
 			return err
 		}
-		restore = append(restore, statements...)
+		restore = append(statements, restore...)
 	}
-	l.filled = append(l.filled, "ip_free")
 	last, err := l.last(ctx, "ip_group")
 	if err != nil {
 		return err
@@ -79,14 +78,16 @@ func fillEntities(ctx context.Context, l *loader, groups int) error {
 	columns := []string{"id", "group_id", "nickname", "billing_id", "vlan",
 		"v4_first", "v4_last", "v4_bits", "v4_mask", "v4_router", "v6_first", "v6_last", "v6_bits", "v6_router"}
 	space, r, on := newSpace(groups), l.random(entitySource), subnet{}
+	groupOf := make([]int64, (l.Entities+subnetSize-1)/subnetSize) // by the subnet
 	err = l.copy(ctx, "ip_entity", columns, l.Entities, func(i int) []any {
 		slot := i % subnetSize
 		if slot == 0 {
 			u := r.Float64()
 			on = space.next(r, int(u*u*float64(groups))) // some sites are many times as large as others
+			groupOf[i/subnetSize] = firstGroup + int64(on.group)
 		}
 		c := l.customerOf(i)
-		row := []any{int64(i + 1), firstGroup + int64(on.group), nil, nil, on.vlan}
+		row := []any{int64(i + 1), groupOf[i/subnetSize], nil, nil, on.vlan}
 		if c.owner > 0 {
 			if r.IntN(3) > 0 {
 				row[2] = fmt.Sprintf("%s-%s%02d", word(c.owner), roles[r.IntN(len(roles))], 1+r.IntN(20))
@@ -102,21 +103,26 @@ func fillEntities(ctx context.Context, l *loader, groups int) error {
 	if err := l.numbered(ctx, "ip_entity"); err != nil {
 		return err
 	}
-	err = l.copy(ctx, "ip_assignment", []string{"entity_id", "owner_id", "owner_name", "server_id", "server_name"}, l.Entities, func(i int) []any {
+	err = l.copy(ctx, "ip_assignment", []string{"entity_id", "group_id", "owner_id", "owner_name", "server_id", "server_name"}, l.Entities, func(i int) []any {
 		c := l.customerOf(i)
 		if c.owner == 0 {
 			return nil
 		}
-		row := []any{int64(i + 1), c.owner, title(word(c.owner)) + " GmbH", nil, nil}
+		row := []any{int64(i + 1), groupOf[i/subnetSize], c.owner, title(word(c.owner)) + " GmbH", nil, nil}
 		if c.server > 0 {
-			row[3], row[4] = c.server, fmt.Sprintf("srv-%06d", c.server)
+			row[4], row[5] = c.server, fmt.Sprintf("srv-%06d", c.server)
 		}
 		return row
 	})
 	if err != nil {
 		return err
 	}
-	return l.restore(ctx, restore)
+	l.filled = append(l.filled, "ip_free", "ip_group_count", "ip_group_server_count")
+	return l.run(ctx, append([]string{ // what the triggers would have done
+		"INSERT INTO ip_free SELECT * FROM ip_unassigned",
+		"INSERT INTO ip_group_server_count SELECT * FROM ip_group_server_counted",
+		"INSERT INTO ip_group_count SELECT * FROM ip_group_counted",
+	}, restore...))
 }
 
 var roles = []string{"web", "db", "mail", "vpn", "cache", "dns", "app", "ipmi"}

@@ -35,7 +35,7 @@ func TestFill(t *testing.T) {
 		t.Errorf("the schema became\n%s\nit was\n%s", after, before)
 	}
 	for service, tables := range map[string][]string{
-		network.Name:  {"ip_group", "ip_entity", "ip_assignment", "ip_free", "port_speed"},
+		network.Name:  {"ip_group", "ip_entity", "ip_assignment", "ip_free", "ip_group_count", "ip_group_server_count", "port_speed"},
 		identity.Name: {"admin", "api_key"},
 	} {
 		for _, table := range tables {
@@ -50,6 +50,9 @@ func TestFill(t *testing.T) {
 	}
 	if same := text(t, conn, "SELECT (NOT EXISTS (TABLE ip_free EXCEPT TABLE ip_unassigned) AND NOT EXISTS (TABLE ip_unassigned EXCEPT TABLE ip_free))::text"); same != "true" {
 		t.Error("what is free is not what is assigned to nobody")
+	}
+	if right := text(t, conn, counts); right != "true" {
+		t.Error("the counts are not what there is")
 	}
 	if kinds := text(t, conn, kinds); kinds != "true" {
 		t.Error("some kind of entity is missing")
@@ -69,6 +72,10 @@ const schema = `
 		UNION ALL SELECT concat_ws(' ', conrelid::regclass, conname, contype, convalidated, condeferrable, pg_get_constraintdef(oid)) FROM pg_constraint WHERE connamespace = current_schema()::regnamespace
 		UNION ALL SELECT concat_ws(' ', tgrelid::regclass, tgfoid::regproc, tgtype, tgenabled) FROM pg_trigger
 		UNION ALL SELECT concat_ws(' ', attrelid::regclass, attnum, attname, atttypid::regtype, attnotnull, attidentity, attgenerated, attstattarget) FROM pg_attribute JOIN pg_class c ON c.oid = attrelid WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind IN ('r', 'v')) lines`
+
+const counts = `
+	SELECT (NOT EXISTS (SELECT id, entities_count, servers_count FROM ip_group_view WHERE entities_count > 0 EXCEPT TABLE ip_group_counted)
+		AND NOT EXISTS (TABLE ip_group_server_count EXCEPT TABLE ip_group_server_counted))::text`
 
 const kinds = `
 	SELECT (bool_or(v4_scope = 0) AND bool_or(v4_scope > 0) AND bool_or(v6_scope = 0) AND bool_or(v6_scope > 0)

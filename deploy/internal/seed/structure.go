@@ -13,7 +13,7 @@ func (l *loader) setAside(ctx context.Context, table string) (restore []string, 
 	rows, err := l.tx.Query(ctx, `
 		SELECT format('ALTER TABLE %s DROP CONSTRAINT %I', conrelid::regclass, conname),
 			format('ALTER TABLE %s ADD CONSTRAINT %I %s', conrelid::regclass, conname, pg_get_constraintdef(oid))
-		FROM pg_constraint WHERE conrelid = $1::text::regclass AND contype IN ('f', 'x')
+		FROM pg_constraint WHERE conrelid = $1::text::regclass AND contype IN ('f', 'u', 'x')
 		UNION ALL
 		SELECT format('DROP INDEX %s', indexrelid::regclass), pg_get_indexdef(indexrelid)
 		FROM pg_index WHERE indrelid = $1::text::regclass AND NOT indisunique AND NOT indisexclusion
@@ -36,7 +36,8 @@ func (l *loader) setAside(ctx context.Context, table string) (restore []string, 
 	return restore, nil
 }
 
-func (l *loader) restore(ctx context.Context, statements []string) error {
+// run runs statements that take long.
+func (l *loader) run(ctx context.Context, statements []string) error {
 	if _, err := l.tx.Exec(ctx, "SET LOCAL maintenance_work_mem = '512MB'"); err != nil {
 		return err
 	}

@@ -1,0 +1,66 @@
+package network
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/pg"
+)
+
+const (
+	// foldPause is how long changes of counts may wait to be folded; until then, every reader adds them up.
+	foldPause = time.Second
+	// mostFolded is how many are folded in one transaction.
+	mostFolded = 10_000
+)
+
+// foldSQL moves deltas into the counts. It runs alone: what it reads of the counts stays as it is.
+const foldSQL = `
+	WITH deltas AS (
+		DELETE FROM ip_group_delta WHERE id IN (SELECT id FROM ip_group_delta ORDER BY id LIMIT $1) RETURNING *),
+	server_deltas AS (
+		DELETE FROM ip_group_server_delta WHERE id IN (SELECT id FROM ip_group_server_delta ORDER BY id LIMIT $1) RETURNING *),
+	servers AS (
+		SELECT group_id, server_id, coalesce(s.entities, 0) AS before, coalesce(s.entities, 0) + d.entities AS after
+		FROM (SELECT group_id, server_id, sum(entities)::bigint AS entities FROM server_deltas GROUP BY group_id, server_id) d
+		LEFT JOIN ip_group_server_count s USING (group_id, server_id)),
+	servers_kept AS (
+		INSERT INTO ip_group_server_count AS s SELECT group_id, server_id, after FROM servers WHERE after <> 0
+		ON CONFLICT (group_id, server_id) DO UPDATE SET entities = EXCLUDED.entities),
+	servers_dropped AS (
+		DELETE FROM ip_group_server_count s USING servers d WHERE (s.group_id, s.server_id) = (d.group_id, d.server_id) AND d.after = 0),
+	groups AS (
+		SELECT group_id, coalesce(c.entities, 0) + d.entities AS entities, coalesce(c.servers, 0) + d.servers AS servers
+		FROM (
+			SELECT group_id, sum(entities)::bigint AS entities, sum(servers)::bigint AS servers FROM (
+				SELECT group_id, entities, 0 AS servers FROM deltas
+				UNION ALL
+				SELECT group_id, 0, (after > 0)::int - (before > 0)::int FROM servers) each
+			GROUP BY group_id) d
+		LEFT JOIN ip_group_count c USING (group_id)),
+	groups_kept AS (
+		INSERT INTO ip_group_count AS c SELECT * FROM groups WHERE (entities, servers) <> (0, 0)
+		ON CONFLICT (group_id) DO UPDATE SET entities = EXCLUDED.entities, servers = EXCLUDED.servers),
+	groups_dropped AS (
+		DELETE FROM ip_group_count c USING groups d WHERE c.group_id = d.group_id AND (d.entities, d.servers) = (0, 0))
+	SELECT greatest((SELECT count(*) FROM deltas), (SELECT count(*) FROM server_deltas))`
+
+// FoldCounts folds what has changed of the groups' counts into them. Readers notice nothing of it.
+func (s *Service) FoldCounts(ctx context.Context) error {
+	for folded := mostFolded; folded == mostFolded; {
+		folded = 0
+		err := s.db.Change(ctx, func(tx *pg.Tx) error {
+			tx.Unrecorded("what is counted does not change")
+			free, err := tx.TryLock(ctx, "fold counts", 0)
+			if err != nil || !free { // another instance does it
+				return err
+			}
+			return tx.QueryRow(ctx, foldSQL, mostFolded).Scan(&folded)
+		})
+		if err != nil {
+			return fmt.Errorf("fold counts: %w", err)
+		}
+	}
+	return nil
+}
