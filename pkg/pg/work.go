@@ -153,7 +153,7 @@ func (tx *Tx) writeRecord(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	targets, err := json.Marshal(tx.record.Targets)
+	targets, err := json.Marshal(append([]Target{}, tx.record.Targets...))
 	if err != nil {
 		return fmt.Errorf("encode targets: %w", err)
 	}

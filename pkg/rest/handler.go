@@ -61,7 +61,9 @@ func exchanging(o *operation, body *alternative, db *pg.DB, log *slog.Logger) ht
 		if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 			err = fault.New(fault.Unavailable, "The answer took longer than %s.", answerTime).Because(err)
 		}
-		WriteError(w, exchangeOf(ctx).request, log, err)
+		r := exchangeOf(ctx).request
+		recordRefusal(ctx, db, log, o, r, err)
+		WriteError(w, r, log, err)
 	}
 	kit := kithttp.NewServer(explained(body.endpoint(db)), decode, write, kithttp.ServerErrorEncoder(refuse))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -1,0 +1,45 @@
+package rest
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/fault"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/principal"
+)
+
+// refusal is what stands in the record of a change that its caller may not make.
+type refusal struct {
+	Method string `json:"method"`
+	Route  string `json:"route"`
+	Detail string `json:"detail"`
+}
+
+// refusalTime is how long the record may take.
+const refusalTime = 5 * time.Second
+
+// recordRefusal notes that somebody tried to change what he may not. Readers of the log look for that.
+func recordRefusal(ctx context.Context, db *pg.DB, log *slog.Logger, o *operation, r *http.Request, err error) {
+	if !o.changes || principal.From(ctx).Principal == nil || !fault.Is(err, fault.Forbidden) {
+		return
+	}
+	change := pg.Change{Type: "request.refused", After: refusal{o.Method, o.Path, fault.From(err).Detail}}
+	if id := guardedID(o, r); id > 0 {
+		collection, _, _ := strings.Cut(o.Path[1:], "/{")
+		change.Targets = []pg.Target{{Type: collection, ID: id, Name: fmt.Sprintf("%s %d", collection, id)}}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refusalTime)
+	defer cancel()
+	failed := db.Change(ctx, func(tx *pg.Tx) error {
+		tx.Record(change)
+		return nil
+	})
+	if failed != nil {
+		log.Error("record a refusal", "method", o.Method, "route", o.Path, "request_id", principal.From(ctx).RequestID, "error", failed)
+	}
+}
