@@ -21,5 +21,8 @@ func main() {
 		{Name: "admin-key", Summary: "make another key for the first admin, and print it; also while another standalone runs", Run: func(ctx context.Context) error {
 			return printAdminKey(ctx, c, os.Stdout)
 		}},
+		{Name: "skip-change", Summary: "let services go on behind a change of another that they cannot apply; also while another standalone runs", Run: func(ctx context.Context) error {
+			return skipChange(ctx, c)
+		}},
 	}}.Main()
 }

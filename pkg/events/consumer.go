@@ -189,18 +189,3 @@ func (c *Consumer) stop(ctx context.Context, db *pg.DB, at, seq int64) error {
 	})
 	return wrap("note where it stopped", err)
 }
-
-// Skip lets the consumer of a service's changes go on behind the change at which it stopped, and records that.
-func Skip(ctx context.Context, db *pg.DB, source string, seq int64) error {
-	return db.Change(ctx, func(tx *pg.Tx) error {
-		done, err := tx.Exec(ctx, "UPDATE change_cursor SET seq = stopped_at, stopped_at = NULL WHERE source = $1 AND stopped_at = $2", source, seq)
-		if err != nil {
-			return fmt.Errorf("skip change %d of %s: %w", seq, source, err)
-		}
-		if done.RowsAffected() == 0 {
-			return fmt.Errorf("nothing has stopped at change %d of %s", seq, source)
-		}
-		tx.Record(pg.Change{Type: "event.skipped", Targets: []pg.Target{{Type: "event/" + source, ID: seq, Name: fmt.Sprintf("change %d of %s", seq, source)}}})
-		return nil
-	})
-}

@@ -220,10 +220,10 @@ func TestConsumerStopsAndIsToldToSkip(t *testing.T) {
 			if n := count(t, s.user, "applied"); n != 1 {
 				t.Errorf("%d changes were applied before the one that cannot be", n)
 			}
-			if err := events.Skip(t.Context(), s.user, "owner", 3); err == nil {
+			if err := events.Skip(t.Context(), s.user, events.Position{Source: "owner", Seq: 3}); !errors.Is(err, events.ErrNotStopped) {
 				t.Error("skipped a change at which nothing has stopped")
 			}
-			s.eventually("it can be skipped", func() bool { return events.Skip(t.Context(), s.user, "owner", 2) == nil })
+			s.eventually("it can be skipped", func() bool { return events.Skip(t.Context(), s.user, events.Position{Source: "owner", Seq: 2}) == nil })
 			s.eventually("it goes on", func() bool { return count(t, s.user, "applied") == 2 && c.Status().Stopped == 0 })
 			if n := count(t, s.user, `change WHERE type = 'event.skipped' AND targets @> '[{"type": "event/owner", "id": 2}]'`); n != 1 {
 				t.Errorf("there are %d records of the skip", n)

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/ironplane/ironplane/pkg/cache"
+	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal/entry"
@@ -15,12 +16,13 @@ import (
 )
 
 type serviceConfig struct {
-	Listen      string         `env:"IRONPLANE_LISTEN" default:"127.0.0.1:8443" doc:"the address to serve the gateway on"`
-	Database    secret.String  `env:"DATABASE_URL" required:"serve,migrate" doc:"the service's schema, as the role that owns it: postgres://…?search_path=<service>,ext"`
-	Connections int            `env:"IRONPLANE_CONNECTIONS" default:"8" doc:"how many connections to the database there may be"`
-	Services    mesh.Addresses `env:"IRONPLANE_SERVICES" doc:"where the other services are that it asks: network=10.0.0.2:8443,10.0.0.3:8443 …"`
-	Redis       secret.String  `env:"REDIS_URL" required:"serve" doc:"the Redis of all gateways and services: redis://…"`
-	LogLevel    slog.Level     `env:"IRONPLANE_LOG_LEVEL" default:"WARN" doc:"DEBUG, INFO, WARN or ERROR"`
+	Listen      string          `env:"IRONPLANE_LISTEN" default:"127.0.0.1:8443" doc:"the address to serve the gateway on"`
+	Database    secret.String   `env:"DATABASE_URL" required:"serve,migrate,skip-change" doc:"the service's schema, as the role that owns it: postgres://…?search_path=<service>,ext"`
+	Connections int             `env:"IRONPLANE_CONNECTIONS" default:"8" doc:"how many connections to the database there may be"`
+	Services    mesh.Addresses  `env:"IRONPLANE_SERVICES" doc:"where the other services are that it asks: network=10.0.0.2:8443,10.0.0.3:8443 …"`
+	Redis       secret.String   `env:"REDIS_URL" required:"serve" doc:"the Redis of all gateways and services: redis://…"`
+	LogLevel    slog.Level      `env:"IRONPLANE_LOG_LEVEL" default:"WARN" doc:"DEBUG, INFO, WARN or ERROR"`
+	Skip        events.Position `env:"IRONPLANE_SKIP_CHANGE" required:"skip-change" doc:"the change of another service to skip: pxe:17"`
 	OperationsConfig
 	mesh.Files
 }
@@ -34,6 +36,9 @@ func (d Definition) Main() {
 			return d.named(operations.While(ctx, c.OperationsConfig, log, func(ctx context.Context) error { return d.serve(ctx, c, operations, log) }))
 		}},
 		{"migrate", "bring the schema up to date, which serve expects", func(ctx context.Context) error { return d.named(d.migrate(ctx, c)) }},
+		{"skip-change", "let it go on behind a change of another service that it cannot apply; also while it serves", func(ctx context.Context) error {
+			return d.named(d.skip(ctx, c))
+		}},
 	}}.Main()
 }
 
@@ -51,6 +56,15 @@ func (d Definition) migrate(ctx context.Context, c serviceConfig) error {
 	}
 	defer db.Close()
 	return db.Migrate(ctx, d.Name, d.Migrations)
+}
+
+func (d Definition) skip(ctx context.Context, c serviceConfig) error {
+	db, err := pg.Open(ctx, c.Database.Reveal(), 1)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	return events.Skip(ctx, db, c.Skip)
 }
 
 func (d Definition) serve(ctx context.Context, c serviceConfig, operations *Operations, log *slog.Logger) error {

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net/url"
+
+	"github.com/ironplane/ironplane/deploy/internal/backings"
+	"github.com/ironplane/ironplane/pkg/pg"
+)
+
+// inSchemas does something in the schemas of services, one after the other, also while another standalone runs.
+func inSchemas(ctx context.Context, c config, services []string, do func(context.Context, *pg.DB) error) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, backings.StartTime)
+	defer cancel()
+	parts := &backings.Backings{}
+	defer func() { err = errors.Join(err, parts.Stop(ctx)) }()
+	admin, err := parts.Administrator(ctx, c.Backings)
+	if err != nil {
+		return err
+	}
+	u, err := url.Parse(admin.Reveal())
+	if err != nil {
+		return errors.New("DATABASE_URL is not a URL") // err would show the password
+	}
+	for _, service := range services {
+		query := u.Query()
+		query.Set("search_path", service)
+		u.RawQuery = query.Encode()
+		if err := inSchema(ctx, u.String(), do); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func inSchema(ctx context.Context, url string, do func(context.Context, *pg.DB) error) error {
+	db, err := pg.Open(ctx, url, 1)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	return do(ctx, db)
+}

@@ -1,0 +1,51 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/ironplane/ironplane/pkg/pg"
+)
+
+// Position names a change of a service. As a text: pxe:17
+type Position struct {
+	Source string
+	Seq    int64
+}
+
+// UnmarshalText reads the text; an empty one is the zero Position.
+func (p *Position) UnmarshalText(text []byte) error {
+	if *p = (Position{}); len(text) == 0 {
+		return nil
+	}
+	source, number, _ := strings.Cut(string(text), ":")
+	seq, err := strconv.ParseInt(number, 10, 64)
+	if source == "" || err != nil || seq < 1 {
+		return errors.New("it is not <service>:<number of the change>")
+	}
+	*p = Position{source, seq}
+	return nil
+}
+
+func (p Position) String() string { return fmt.Sprintf("%s:%d", p.Source, p.Seq) }
+
+// ErrNotStopped says that the consumer has not stopped at a change that it is told to skip.
+var ErrNotStopped = errors.New("nothing has stopped there")
+
+// Skip lets the consumer whose cursor is in db go on behind the change at which it stopped, and records that.
+func Skip(ctx context.Context, db *pg.DB, at Position) error {
+	return wrap("skip "+at.String(), db.Change(ctx, func(tx *pg.Tx) error {
+		done, err := tx.Exec(ctx, "UPDATE change_cursor SET seq = stopped_at, stopped_at = NULL WHERE source = $1 AND stopped_at = $2", at.Source, at.Seq)
+		if err != nil {
+			return err
+		}
+		if done.RowsAffected() == 0 {
+			return ErrNotStopped
+		}
+		tx.Record(pg.Change{Type: "event.skipped", Targets: []pg.Target{{Type: "event/" + at.Source, ID: at.Seq, Name: at.String()}}})
+		return nil
+	}))
+}
