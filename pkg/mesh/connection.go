@@ -27,7 +27,22 @@ type connection struct {
 	writer  *bufio.Writer
 	allowed int64 // how many bytes may still be read
 	to      *instance
-	idle    time.Time // since when
+	born    time.Time
+	idle    time.Time   // since when
+	ended   func(error) // tells the instance's breaker how the exchange went; nil once it was told
+}
+
+// went says how the exchange went. Who says so first is right.
+func (c *connection) went(err error) {
+	ended := c.ended
+	c.ended = nil
+	switch {
+	case ended == nil:
+	case err == nil, errors.Is(err, errExcused):
+		ended(err)
+	default:
+		c.to.fail(ended, failure{error: err})
+	}
 }
 
 func dial(ctx context.Context, address string, config *tls.Config) (*connection, error) {
@@ -37,7 +52,7 @@ func dial(ctx context.Context, address string, config *tls.Config) (*connection,
 	if err != nil {
 		return nil, err
 	}
-	c := &connection{tcp: plain.(*net.TCPConn), secure: tls.Client(plain, config)}
+	c := &connection{born: time.Now(), tcp: plain.(*net.TCPConn), secure: tls.Client(plain, config)}
 	if err = c.secure.HandshakeContext(ctx); err == nil {
 		c.raw, err = c.tcp.SyscallConn()
 	}

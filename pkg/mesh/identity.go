@@ -11,37 +11,21 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
+	"sync/atomic"
 )
 
-// Identity is who a process is, and by which authority it verifies others.
+// Identity is who a process is, and by which authority it verifies others. Its papers may be renewed at any time:
+// connections go by those that were good when they began.
 type Identity struct {
+	name   string
+	papers atomic.Pointer[papers]
+}
+
+type papers struct {
 	certificate tls.Certificate
 	roots       *x509.CertPool
-}
-
-// Files are where a process finds its identity, in PEM.
-type Files struct {
-	Certificate string `env:"IRONPLANE_MESH_CERTIFICATE" required:"serve" doc:"the file of this process's certificate, which names it spiffe://ironplane/<name>"`
-	Key         string `env:"IRONPLANE_MESH_KEY" required:"serve" doc:"the file of the certificate's private key"`
-	CA          string `env:"IRONPLANE_MESH_CA" required:"serve" doc:"the file of the authority's certificate, by which processes verify each other"`
-}
-
-// Load reads the identity of the process of this name, and fails where the files give it another one.
-func Load(name string, files Files) (*Identity, error) {
-	var content [3][]byte
-	for i, file := range []string{files.Certificate, files.Key, files.CA} {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return nil, fmt.Errorf("read the identity of %s: %w", name, err)
-		}
-		content[i] = text
-	}
-	id, err := newIdentity(name, content[0], content[1], content[2])
-	if err != nil {
-		return nil, fmt.Errorf("read the identity of %s from %s, %s and %s: %w", name, files.Certificate, files.Key, files.CA, err)
-	}
-	return id, nil
+	domain      string // of all names
+	listening   *tls.Config
 }
 
 // Identity is that of the process of this name, with a certificate issued for it.
@@ -50,48 +34,76 @@ func (a *Authority) Identity(name string) (*Identity, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newIdentity(name, issued.Certificate, []byte(issued.Key.Reveal()), a.Certificate())
+	return NewIdentity(name, issued, a.Certificate())
 }
 
-func newIdentity(name string, certificate, key, ca []byte) (*Identity, error) {
-	id := &Identity{roots: x509.NewCertPool()}
+// NewIdentity is that of the process of this name, where the authority's certificates (PEM) verify those of others. It
+// fails where it was issued for another one.
+func NewIdentity(name string, issued Issued, ca []byte) (*Identity, error) {
+	id := &Identity{name: name}
+	return id, id.Renew(issued, ca)
+}
+
+// Renew replaces the papers. Where it fails, the old ones stay.
+func (id *Identity) Renew(issued Issued, ca []byte) error {
+	p := &papers{roots: x509.NewCertPool()}
 	var err error
-	if id.certificate, err = tls.X509KeyPair(certificate, key); err != nil {
-		return nil, err
+	if p.certificate, err = tls.X509KeyPair(issued.Certificate, []byte(issued.Key.Reveal())); err != nil {
+		return err
 	}
-	if !id.roots.AppendCertsFromPEM(ca) {
-		return nil, errors.New("the authority's file has no certificate")
+	if !p.roots.AppendCertsFromPEM(ca) {
+		return errors.New("the authority's file has no certificate")
 	}
-	if is, err := nameOf(id.certificate.Leaf); err != nil || is != name {
-		return nil, errors.Join(fmt.Errorf("the certificate is not that of %s", name), err)
+	is, err := nameOf(p.certificate.Leaf)
+	if err != nil || is.process != id.name {
+		return errors.Join(fmt.Errorf("the certificate is not that of %s", id.name), err)
 	}
-	return id, nil
+	p.domain = is.domain
+	p.listening = p.listen()
+	id.papers.Store(p)
+	return nil
 }
 
 // Listener lets in those alone who have a certificate of the authority with a well-formed name.
 func (id *Identity) Listener(l net.Listener) net.Listener {
 	return tls.NewListener(l, &tls.Config{
-		MinVersion:             tls.VersionTLS13,
-		NextProtos:             []string{protocol},
-		Certificates:           []tls.Certificate{id.certificate},
-		ClientAuth:             tls.RequireAndVerifyClientCert,
-		ClientCAs:              id.roots,
-		SessionTicketsDisabled: true, // connections are kept; a resumed one would trust an older look at the certificate
-		VerifyConnection: func(s tls.ConnectionState) error {
-			_, err := nameOf(s.PeerCertificates[0])
-			return err
-		},
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return id.papers.Load().listening, nil },
 	})
 }
 
 const protocol = "http/1.1"
 
+func (p *papers) listen() *tls.Config {
+	return &tls.Config{
+		MinVersion:             tls.VersionTLS13,
+		NextProtos:             []string{protocol},
+		Certificates:           []tls.Certificate{p.certificate},
+		ClientAuth:             tls.RequireAndVerifyClientCert,
+		ClientCAs:              p.roots,
+		SessionTicketsDisabled: true, // connections are kept; a resumed one would trust an older look at the certificate
+		VerifyConnection: func(s tls.ConnectionState) error {
+			_, err := p.nameOf(s.PeerCertificates[0])
+			return err
+		},
+	}
+}
+
+// nameOf is the process's name in a certificate of our own domain.
+func (p *papers) nameOf(c *x509.Certificate) (string, error) {
+	is, err := nameOf(c)
+	if err == nil && is.domain != p.domain {
+		return "", fmt.Errorf("the certificate is of the trust domain %s, not %s", is.domain, p.domain)
+	}
+	return is.process, err
+}
+
 // dialing is how this process connects to the service of this name, and to no other.
 func (id *Identity) dialing(service string) *tls.Config {
+	p := id.papers.Load()
 	return &tls.Config{
 		MinVersion:   tls.VersionTLS13,
 		NextProtos:   []string{protocol},
-		Certificates: []tls.Certificate{id.certificate},
+		Certificates: []tls.Certificate{p.certificate},
 		// crypto/tls would look for a host's name. VerifyConnection does all that it does, with the SPIFFE name instead.
 		InsecureSkipVerify: true,
 		VerifyConnection: func(s tls.ConnectionState) error {
@@ -100,10 +112,10 @@ func (id *Identity) dialing(service string) *tls.Config {
 				between.AddCert(c)
 			}
 			leaf := s.PeerCertificates[0]
-			if _, err := leaf.Verify(x509.VerifyOptions{Roots: id.roots, Intermediates: between}); err != nil { // for use as a server
+			if _, err := leaf.Verify(x509.VerifyOptions{Roots: p.roots, Intermediates: between}); err != nil { // for use as a server
 				return err
 			}
-			if name, err := nameOf(leaf); err != nil || name != service {
+			if name, err := p.nameOf(leaf); err != nil || name != service {
 				return errors.Join(fmt.Errorf("the process at the other end is not %s", service), err)
 			}
 			return nil

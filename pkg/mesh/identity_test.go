@@ -31,9 +31,17 @@ func certified(t *testing.T, a *Authority, change func(*x509.Certificate)) *Iden
 	if err != nil {
 		t.Fatal(err)
 	}
-	roots := x509.NewCertPool()
-	roots.AddCert(a.certificate)
-	return &Identity{pair, roots}
+	p := &papers{certificate: pair, roots: x509.NewCertPool(), domain: trustDomain}
+	p.roots.AddCert(a.certificate)
+	return with(p)
+}
+
+// with is an identity with papers that NewIdentity might refuse.
+func with(p *papers) *Identity {
+	id := &Identity{name: "network"}
+	p.listening = p.listen()
+	id.papers.Store(p)
+	return id
 }
 
 func uri(text string) func(*x509.Certificate) {
@@ -53,7 +61,7 @@ func strangers(t *testing.T, a *Authority) map[string]*Identity {
 		t.Fatal(err)
 	}
 	all := map[string]*Identity{
-		"of another authority": {foreign.certificate, certified(t, a, func(*x509.Certificate) {}).roots},
+		"of another authority": with(&papers{certificate: foreign.papers.Load().certificate, roots: certified(t, a, func(*x509.Certificate) {}).papers.Load().roots, domain: trustDomain}),
 		"expired": certified(t, a, func(c *x509.Certificate) {
 			c.NotBefore, c.NotAfter = time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour)
 		}),
@@ -81,7 +89,7 @@ func TestServiceRefusesStrangers(t *testing.T) {
 	address := i.serve(i.network, http.NotFoundHandler())
 	try := func(id *Identity) error {
 		config := i.gateway.dialing("network")
-		config.Certificates = []tls.Certificate{id.certificate}
+		config.Certificates = []tls.Certificate{id.papers.Load().certificate}
 		c, err := tls.Dial("tcp", address, config)
 		if err != nil {
 			return err
@@ -99,7 +107,7 @@ func TestServiceRefusesStrangers(t *testing.T) {
 			t.Errorf("a process with a certificate %s is let in", name)
 		}
 	}
-	if try(&Identity{}) == nil {
+	if try(with(&papers{})) == nil {
 		t.Error("a process without a certificate is let in")
 	}
 }

@@ -5,10 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"regexp"
 	"strings"
 )
 
-// trustDomain is whose processes the names are of.
+// trustDomain is whose processes an Authority's names are of.
 const trustDomain = "ironplane"
 
 // maxName is in bytes.
@@ -18,18 +19,29 @@ func spiffeID(name string) *url.URL {
 	return &url.URL{Scheme: "spiffe", Host: trustDomain, Path: "/" + name}
 }
 
-// nameOf is the name that a verified certificate gives its process: it has one URI, spiffe://ironplane/<name>.
-func nameOf(c *x509.Certificate) (string, error) {
+// spiffeName is what a certificate calls a process.
+type spiffeName struct{ domain, process string }
+
+// consulPath is how Consul's authority names a service: /ns/default/dc/<data center>/svc/<name>.
+var consulPath = regexp.MustCompile(`^/ns/default/dc/[a-z0-9_-]+/svc(/[a-z0-9-]+)$`)
+
+// nameOf is the name that a verified certificate gives its process: it has one URI, spiffe://<trust domain>/<name>, or
+// the longer one that Consul writes.
+func nameOf(c *x509.Certificate) (spiffeName, error) {
 	if len(c.URIs) != 1 {
-		return "", fmt.Errorf("the certificate has %d URIs, not one", len(c.URIs))
+		return spiffeName{}, fmt.Errorf("the certificate has %d URIs, not one", len(c.URIs))
 	}
 	id := c.URIs[0]
-	name, ok := strings.CutPrefix(id.Path, "/")
-	plain := id.Opaque == "" && id.User == nil && id.RawPath == "" && id.RawQuery == "" && !id.ForceQuery && id.Fragment == ""
-	if id.Scheme != "spiffe" || id.Host != trustDomain || !plain || !ok || !isName(name) || c.IsCA {
-		return "", errors.New("the certificate names no process of Ironplane")
+	path := id.Path
+	if consuls := consulPath.FindStringSubmatch(path); consuls != nil {
+		path = consuls[1]
 	}
-	return name, nil
+	process, ok := strings.CutPrefix(path, "/")
+	plain := id.Opaque == "" && id.User == nil && id.RawPath == "" && id.RawQuery == "" && !id.ForceQuery && id.Fragment == "" && id.Port() == ""
+	if id.Scheme != "spiffe" || id.Host == "" || !plain || !ok || !isName(process) || c.IsCA {
+		return spiffeName{}, errors.New("the certificate names no process of Ironplane")
+	}
+	return spiffeName{id.Host, process}, nil
 }
 
 func isName(name string) bool {

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,57 +18,96 @@ const (
 	maxIdle = 256
 	// idleTime is how long they wait. A service waits longer, so that it is not the one that ends them.
 	idleTime = 90 * time.Second
+	// lifeTime is how long they are used, so that certificates are looked at again.
+	lifeTime = 10 * time.Minute
 	// waitTime is how long a request waits for one of the connections to become free.
 	waitTime = 2 * time.Second
-	// restTime is how long an instance that could not be connected to is left alone.
-	restTime = 500 * time.Millisecond
 )
+
+var errNowhere = errors.New("no instance of it is known")
 
 // pool is our connections to the instances of one service.
 type pool struct {
-	tls       *tls.Config
-	instances []*instance
+	service   string
+	tls       func() *tls.Config
+	log       *slog.Logger
+	moving    sync.Mutex
+	instances atomic.Pointer[[]*instance]
 	turn      atomic.Uint64
 	slots     chan struct{}
 }
 
-// instance is one process of a service.
-type instance struct {
-	address string
-
-	mu     sync.Mutex
-	idle   []*connection // the one used last is at the end
-	failed time.Time     // when it could last not be connected to
-	reason error
-}
-
-func newPool(addresses []string, config *tls.Config) *pool {
-	p := &pool{tls: config, slots: make(chan struct{}, maxConnections)}
-	for _, address := range addresses {
-		p.instances = append(p.instances, &instance{address: address})
-	}
+func newPool(service string, config func() *tls.Config, log *slog.Logger) *pool {
+	p := &pool{service: service, tls: config, log: log, slots: make(chan struct{}, maxConnections)}
+	p.instances.Store(new([]*instance))
 	return p
 }
 
-// connect answers a connection to the instance whose turn it is or, where that cannot be connected to, to the next.
+// move makes these the addresses of the instances. What is under way at another one ends there.
+func (p *pool) move(addresses []string) {
+	p.moving.Lock()
+	defer p.moving.Unlock()
+	left := map[string]*instance{}
+	for _, i := range *p.instances.Load() {
+		left[i.address] = i
+	}
+	now := make([]*instance, len(addresses))
+	for n, address := range addresses {
+		if now[n] = left[address]; now[n] == nil {
+			now[n] = newInstance(p.service, address, p.log)
+		}
+		delete(left, address)
+	}
+	p.instances.Store(&now)
+	for _, i := range left {
+		i.leave()
+	}
+}
+
+// connect answers a connection to one of the instances.
 func (p *pool) connect(ctx context.Context) (*connection, error) {
 	if err := p.reserve(ctx); err != nil {
 		return nil, err
 	}
-	turn := p.turn.Add(1)
-	var failed error
-	for n := range uint64(len(p.instances)) {
-		c, err := p.instances[(turn+n)%uint64(len(p.instances))].connect(ctx, p.tls)
-		if err == nil {
-			return c, nil
-		}
-		failed = errors.Join(failed, err)
-		if ctx.Err() != nil {
-			break
+	c, err := p.choose(ctx)
+	if err != nil {
+		<-p.slots
+	}
+	return c, err
+}
+
+// choose takes the instance that has least to do or, where that rests or cannot be connected to, another one.
+func (p *pool) choose(ctx context.Context) (*connection, error) {
+	all := *p.instances.Load()
+	if len(all) == 0 {
+		return nil, errNowhere
+	}
+	turn := int(p.turn.Add(1) % uint64(len(all)))
+	first := idlest(all, turn)
+	c, failed := first.connect(ctx, p.tls)
+	for n := 0; c == nil && n < len(all) && ctx.Err() == nil; n++ {
+		if i := all[(turn+n)%len(all)]; i != first {
+			var err error
+			c, err = i.connect(ctx, p.tls)
+			failed = errors.Join(failed, err)
 		}
 	}
-	<-p.slots
-	return nil, failed
+	if c == nil {
+		return nil, failed
+	}
+	return c, nil
+}
+
+// idlest is the instance that has least to do. Of several, it is the first from the turn on.
+func idlest(all []*instance, turn int) *instance {
+	var best *instance
+	for n := range all {
+		i := all[(turn+n)%len(all)]
+		if best == nil || i.load() < best.load() {
+			best = i
+		}
+	}
+	return best
 }
 
 func (p *pool) reserve(ctx context.Context) error {
@@ -90,74 +130,10 @@ func (p *pool) reserve(ctx context.Context) error {
 
 // release gives a connection back, for its next use where it has one.
 func (p *pool) release(c *connection, reusable bool) {
+	c.went(errExcused) // unless it has been said before
+	c.to.busy.Add(-1)
 	if !reusable || !c.to.keep(c) {
 		c.cut()
 	}
 	<-p.slots
-}
-
-func (i *instance) connect(ctx context.Context, config *tls.Config) (*connection, error) {
-	for c := i.take(); c != nil; c = i.take() {
-		if c.quiet() {
-			return c, nil
-		}
-		c.cut()
-	}
-	if err := i.resting(); err != nil {
-		return nil, err
-	}
-	c, err := dial(ctx, i.address, config)
-	if err != nil {
-		if ctx.Err() == nil {
-			i.rest(err)
-		}
-		return nil, err
-	}
-	c.to = i
-	return c, nil
-}
-
-func (i *instance) take() *connection {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	last := len(i.idle) - 1
-	if last < 0 {
-		return nil
-	}
-	c := i.idle[last]
-	i.idle[last] = nil
-	i.idle = i.idle[:last]
-	return c
-}
-
-// keep tells whether there is room for one more that waits. It ends one that has waited for too long.
-func (i *instance) keep(c *connection) bool {
-	c.idle = time.Now()
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if len(i.idle) > 0 && c.idle.Sub(i.idle[0].idle) > idleTime {
-		i.idle[0].cut()
-		i.idle = append(i.idle[:0], i.idle[1:]...)
-	}
-	if len(i.idle) == maxIdle {
-		return false
-	}
-	i.idle = append(i.idle, c)
-	return true
-}
-
-// resting is the reason where the instance could not be connected to a moment ago.
-func (i *instance) resting() error {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if time.Since(i.failed) < restTime {
-		return i.reason
-	}
-	return nil
-}
-
-func (i *instance) rest(reason error) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.failed, i.reason = time.Now(), reason
 }

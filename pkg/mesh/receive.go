@@ -31,16 +31,16 @@ func received(r *http.Request) (*principal.Call, error) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return &principal.Call{}, errors.New("it came over a connection without a certificate")
 	}
-	name, err := nameOf(r.TLS.PeerCertificates[0])
-	peer := &principal.Call{Peer: name}
+	is, err := nameOf(r.TLS.PeerCertificates[0])
+	peer := &principal.Call{Peer: is.process}
 	if err != nil {
 		return peer, err
 	}
 	told := r.Header[callHeader]
 	switch {
-	case name != principal.Gateway && len(told) == 0:
+	case is.process != principal.Gateway && len(told) == 0:
 		return peer, nil
-	case name != principal.Gateway:
+	case is.process != principal.Gateway:
 		return peer, errors.New("it says who is calling, which the gateway alone may")
 	case len(told) != 1:
 		return peer, fmt.Errorf("it says %d times who is calling", len(told))

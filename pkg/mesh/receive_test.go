@@ -96,7 +96,7 @@ func BenchmarkReceive(b *testing.B) {
 	handler := Receive(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), slog.New(slog.DiscardHandler))
 	r := httptest.NewRequest("GET", "/", nil)
 	r.TLS = &tls.ConnectionState{PeerCertificates: nil}
-	r.TLS.PeerCertificates = append(r.TLS.PeerCertificates, id.certificate.Leaf)
+	r.TLS.PeerCertificates = append(r.TLS.PeerCertificates, id.papers.Load().certificate.Leaf)
 	told := []string{string(appendCall(nil, caller))}
 	w := httptest.NewRecorder()
 	b.ReportAllocs()

@@ -2,6 +2,7 @@ package mesh
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -36,8 +37,14 @@ type Upstream struct {
 
 // NewUpstream reaches the service of this name at the addresses of its instances.
 func (id *Identity) NewUpstream(service string, addresses []string, log *slog.Logger) *Upstream {
-	return &Upstream{service: service, pool: newPool(addresses, id.dialing(service)), log: log, progress: progress, maxBody: maxBody}
+	u := &Upstream{service: service, log: log, progress: progress, maxBody: maxBody,
+		pool: newPool(service, func() *tls.Config { return id.dialing(service) }, log)}
+	u.Move(addresses)
+	return u
 }
+
+// Move says where the instances are from now on. What is under way ends where it is.
+func (u *Upstream) Move(addresses []string) { u.pool.move(addresses) }
 
 func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength > u.maxBody {
@@ -64,6 +71,7 @@ func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		x.refuse(err)
 		return
 	}
+	c.went(nil)
 	if err := x.answer(answer); err != nil {
 		if r.Context().Err() == nil {
 			u.log.Error("answer broken off", "method", r.Method, "route", answer.Header.Get(rest.RouteHeader), "request_id", principal.From(r.Context()).RequestID, "error", err)
@@ -76,8 +84,10 @@ func (u *Upstream) tooLarge() error {
 	return fault.New(fault.TooLarge, "The body is larger than %d bytes.", u.maxBody)
 }
 
-// refuse answers a caller whose request got no answer.
+// refuse answers a caller whose request got no answer. That is the instance's fault where it is nobody else's.
 func (x *exchange) refuse(err error) {
+	blame := errExcused
+	defer func() { x.went(blame) }()
 	if x.r.Context().Err() != nil {
 		x.endBody() // a caller who falls silent within the body ends the context, too, but is still there
 	}
@@ -88,6 +98,7 @@ func (x *exchange) refuse(err error) {
 		if x.r.Context().Err() != nil {
 			panic(http.ErrAbortHandler)
 		}
+		blame = err
 		err = fault.New(fault.Unavailable, "The service did not answer. What was asked for may have been done, or not.").
 			Because(fmt.Errorf("ask %s at %s: %w", x.service, x.to.address, err))
 	}

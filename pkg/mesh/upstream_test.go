@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -432,7 +433,7 @@ func TestSlowCaller(t *testing.T) {
 	upstream := i.gateway.NewUpstream("network", []string{address}, i.log)
 	upstream.progress = 600 * time.Millisecond
 	url := i.front(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(upstream.progress)) // as the gateway's bodies do
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(upstream.progress / 2)) // as the gateway's bodies do
 		upstream.ServeHTTP(w, r)
 	}))
 	cutOff := func(what string) {
@@ -587,7 +588,7 @@ func TestConnectionsAreKept(t *testing.T) {
 		server.CloseClientConnections()
 		send()
 	}
-	idle := upstream.pool.instances[0].idle
+	idle := (*upstream.pool.instances.Load())[0].idle
 	if len(idle) != 1 || len(upstream.pool.slots) != 0 {
 		t.Errorf("%d idle connections, %d in use", len(idle), len(upstream.pool.slots))
 	}
@@ -596,7 +597,8 @@ func TestConnectionsAreKept(t *testing.T) {
 func TestConnectionsAreBounded(t *testing.T) {
 	t.Parallel()
 	i := newInstall(t)
-	p := newPool([]string{i.serve(i.network, http.NotFoundHandler())}, i.gateway.dialing("network"))
+	p := newPool("network", func() *tls.Config { return i.gateway.dialing("network") }, i.log)
+	p.move([]string{i.serve(i.network, http.NotFoundHandler())})
 	p.slots = make(chan struct{}, 2)
 	var all []*connection
 	for range 2 {
@@ -619,14 +621,15 @@ func TestConnectionsAreBounded(t *testing.T) {
 	p.release(c, true)
 	c.idle = time.Now().Add(-2 * idleTime)
 	p.release(all[1], true)
-	if idle := p.instances[0].idle; len(idle) != 1 || idle[0] != all[1] {
+	first := (*p.instances.Load())[0]
+	if idle := first.idle; len(idle) != 1 || idle[0] != all[1] {
 		t.Errorf("%d idle", len(idle))
 	}
 	for range maxIdle {
-		p.instances[0].keep(&connection{tcp: c.tcp})
+		first.keep(&connection{tcp: c.tcp, born: time.Now()})
 	}
-	if p.instances[0].keep(&connection{tcp: c.tcp}) {
-		t.Errorf("%d idle", len(p.instances[0].idle))
+	if first.keep(&connection{tcp: c.tcp, born: time.Now()}) {
+		t.Errorf("%d idle", len(first.idle))
 	}
 }
 

@@ -97,6 +97,7 @@ func (d Definition) serve(ctx context.Context, c serviceConfig, operations *Oper
 	working, stop := context.WithCancel(ctx)
 	var jobs sync.WaitGroup
 	jobs.Go(func() { service.Work(working) })
+	jobs.Go(func() { id.Follow(working, c.Files, log) })
 	defer jobs.Wait()
 	defer stop()
 	operations.Started()

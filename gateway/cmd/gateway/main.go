@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"sync"
 
 	"github.com/ironplane/ironplane/gateway"
 	"github.com/ironplane/ironplane/pkg/cache"
@@ -62,6 +63,11 @@ func serve(ctx context.Context, c config, operations *process.Operations, log *s
 	if err != nil {
 		return err
 	}
+	working, stop := context.WithCancel(ctx)
+	var following sync.WaitGroup
+	following.Go(func() { id.Follow(working, c.Files, log) })
+	defer following.Wait()
+	defer stop()
 	operations.Check(process.Redis(client))
 	operations.MustRegister(g.Metrics()...)
 	operations.Started()

@@ -1,0 +1,137 @@
+package mesh
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// named is an instance that says its name, and does not answer /wait before it may.
+func (i *install) named(name string, may <-chan struct{}, waits chan<- string) string {
+	return i.serve(i.network, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/wait" {
+			waits <- name
+			<-may
+		}
+		_, _ = io.WriteString(w, name)
+	}))
+}
+
+func TestIdlestInstance(t *testing.T) {
+	t.Parallel()
+	i := newInstall(t)
+	may, waits := make(chan struct{}), make(chan string)
+	url := i.front(i.gateway.NewUpstream("network", []string{i.named("a", may, waits), i.named("b", may, waits)}, i.log))
+	seen := map[string]int{}
+	for range 10 {
+		answer, err := do(t, "GET", url, nil)
+		seen[text(t, answer, err)]++
+	}
+	if seen["200 a"] != 5 || seen["200 b"] != 5 {
+		t.Errorf("equally idle instances got %v", seen)
+	}
+	held := make(chan string)
+	go func() {
+		answer, err := do(t, "GET", url+"/wait", nil)
+		held <- text(t, answer, err)
+	}()
+	busy := <-waits
+	for range 10 {
+		answer, err := do(t, "GET", url, nil)
+		if got := text(t, answer, err); got == "200 "+busy {
+			t.Error("the busy instance got a request")
+		}
+	}
+	close(may)
+	if got := <-held; got != "200 "+busy {
+		t.Error(got)
+	}
+}
+
+func TestInstancesMove(t *testing.T) {
+	t.Parallel()
+	i := newInstall(t)
+	may, waits := make(chan struct{}), make(chan string)
+	a, b := i.named("a", may, waits), i.named("b", may, waits)
+	upstream := i.gateway.NewUpstream("network", []string{a}, i.log)
+	url := i.front(upstream)
+	want := func(is string) {
+		t.Helper()
+		answer, err := do(t, "GET", url, nil)
+		if got := text(t, answer, err); !strings.HasPrefix(got, is) {
+			t.Errorf("%s, not %s", got, is)
+		}
+	}
+	want("200 a")
+	held := make(chan string)
+	go func() {
+		answer, err := do(t, "GET", url+"/wait", nil)
+		held <- text(t, answer, err)
+	}()
+	<-waits
+	left := (*upstream.pool.instances.Load())[0]
+	upstream.Move([]string{b})
+	for range 5 {
+		want("200 b")
+	}
+	close(may)
+	if got := <-held; got != "200 a" {
+		t.Error("what was under way at an instance that left:", got)
+	}
+	upstream.Move(nil)
+	want("503 ")
+	upstream.Move([]string{b, a})
+	seen := map[string]bool{}
+	for range 4 {
+		answer, err := do(t, "GET", url, nil)
+		seen[text(t, answer, err)] = true
+	}
+	if !seen["200 a"] || !seen["200 b"] {
+		t.Error("seen", seen)
+	}
+	left.mu.Lock()
+	defer left.mu.Unlock()
+	if len(left.idle) != 0 {
+		t.Errorf("%d connections wait at an instance that left", len(left.idle))
+	}
+}
+
+// An instance that takes requests and never answers costs a few callers, and then one now and then.
+func TestSilentInstance(t *testing.T) {
+	t.Parallel()
+	i := newInstall(t)
+	var silent atomic.Bool
+	silent.Store(true)
+	upstream := i.gateway.NewUpstream("network", []string{
+		i.serve(i.network, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if silent.Load() {
+				<-r.Context().Done()
+			}
+		})), i.serve(i.network, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})),
+	}, i.log)
+	upstream.progress = 50 * time.Millisecond
+	url := i.front(upstream)
+	refused := 0
+	began := time.Now()
+	for range 200 {
+		answer, err := do(t, "GET", url, nil)
+		if !strings.HasPrefix(text(t, answer, err), "200") {
+			refused++
+		}
+	}
+	if most := tolerated + 2 + int(time.Since(began)/restTime); refused > most || refused < tolerated {
+		t.Errorf("%d of 200 callers were refused, not %d at most", refused, most)
+	}
+	silent.Store(false)
+	back := (*upstream.pool.instances.Load())[0]
+	for deadline := time.Now().Add(soon); back.load() != 0 || back.resting.Load(); {
+		if time.Now().After(deadline) {
+			t.Fatal("an instance that answers again is left alone")
+		}
+		answer, err := do(t, "GET", url, nil)
+		text(t, answer, err)
+	}
+}
