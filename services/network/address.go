@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math/bits"
 	"net/netip"
+	"strconv"
 	"strings"
 
 	"go4.org/netipx"
@@ -39,6 +40,11 @@ type family struct {
 	refused []refusedSpace
 	example string
 	prefix  string
+}
+
+// in writes a statement out for the family, whose columns it names by {v}.
+func (f *family) in(sql string, more ...string) string {
+	return strings.NewReplacer(append(more, "{v}", f.short, "{bits}", strconv.Itoa(f.bits))...).Replace(sql)
 }
 
 type refusedSpace struct {
@@ -87,10 +93,10 @@ func parseV4(address, rangeEnd, gateway, mask *string, wrong *fault.Fields) v4Sp
 		return v4Space{}
 	}
 	before := len(*wrong)
-	first, last, length := v4.parseSpace(*address, wrong)
+	first, last, length := v4.parseSpace("/v4/address", *address, wrong)
 	s := v4Space{First: &first, Last: &last, Bits: length}
 	if mask != nil {
-		s.Mask = parseMask(*mask, wrong)
+		s.Mask = parseMask("/v4/subnet_mask", *mask, wrong)
 	}
 	if rangeEnd != nil {
 		if length != nil {
@@ -115,7 +121,7 @@ func parseV4(address, rangeEnd, gateway, mask *string, wrong *fault.Fields) v4Sp
 
 // check compares the members of a space with each other.
 func (s *v4Space) check(wrong *fault.Fields) {
-	v4.checkSpace(*s.First, *s.Last, wrong)
+	v4.checkSpace("/v4/address", *s.First, *s.Last, wrong)
 	var subnet netip.Prefix
 	switch {
 	case s.Bits != nil:
@@ -150,7 +156,7 @@ func parseV6(address, gateway *string, wrong *fault.Fields) v6Space {
 		return v6Space{}
 	}
 	before := len(*wrong)
-	first, last, length := v6.parseSpace(*address, wrong)
+	first, last, length := v6.parseSpace("/v6/address", *address, wrong)
 	s := v6Space{First: &first, Last: &last, Bits: length}
 	if gateway != nil {
 		if a, ok := v6.parseAddress("/v6/gateway", *gateway, wrong); ok {
@@ -160,7 +166,7 @@ func parseV6(address, gateway *string, wrong *fault.Fields) v6Space {
 	if len(*wrong) > before {
 		return s
 	}
-	v6.checkSpace(first, last, wrong)
+	v6.checkSpace("/v6/address", first, last, wrong)
 	if g := s.Gateway; g != nil {
 		// A router is often named by its link-local address, which is in no subnet.
 		if length != nil && !netip.PrefixFrom(first, *length).Contains(*g) && !g.IsLinkLocalUnicast() {
@@ -174,8 +180,7 @@ func parseV6(address, gateway *string, wrong *fault.Fields) v6Space {
 }
 
 // parseSpace reads an address or a prefix. A prefix of one address is that address.
-func (f *family) parseSpace(text string, wrong *fault.Fields) (first, last netip.Addr, length *int) {
-	pointer := "/" + f.short + "/address"
+func (f *family) parseSpace(pointer, text string, wrong *fault.Fields) (first, last netip.Addr, length *int) {
 	if !strings.Contains(text, "/") {
 		first, _ = f.parseAddress(pointer, text, wrong)
 		return first, first, nil
@@ -207,8 +212,7 @@ func (f *family) parseAddress(pointer, text string, wrong *fault.Fields) (netip.
 
 // checkSpace refuses what no server can have, and what is partly private and partly public: that would be unique
 // in two scopes at once.
-func (f *family) checkSpace(first, last netip.Addr, wrong *fault.Fields) {
-	pointer := "/" + f.short + "/address"
+func (f *family) checkSpace(pointer string, first, last netip.Addr, wrong *fault.Fields) {
 	overlaps := func(p netip.Prefix) bool { return !netipx.PrefixLastIP(p).Less(first) && !last.Less(p.Addr()) }
 	for _, r := range f.refused {
 		if overlaps(r.space) {
@@ -235,7 +239,7 @@ func (f *family) scope(first netip.Addr, group int64) int64 {
 }
 
 // parseMask reads a subnet mask such as 255.255.255.0 and answers its length.
-func parseMask(text string, wrong *fault.Fields) *int {
+func parseMask(pointer, text string, wrong *fault.Fields) *int {
 	a, err := netip.ParseAddr(text)
 	if err == nil && a.Is4() {
 		b := a.As4()
@@ -245,6 +249,6 @@ func parseMask(text string, wrong *fault.Fields) *int {
 			return &length
 		}
 	}
-	wrong.Add("/v4/subnet_mask", "invalid", "must be a subnet mask such as 255.255.255.0")
+	wrong.Add(pointer, "invalid", "must be a subnet mask such as 255.255.255.0")
 	return nil
 }

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
-	"strconv"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"go4.org/netipx"
@@ -112,15 +110,20 @@ func allocate(ctx context.Context, tx *pg.Tx, req allocateRequest) ([]IPEntity, 
 	if err != nil {
 		return nil, fmt.Errorf("read what was allocated: %w", err)
 	}
-	targets := make([]pg.Target, min(len(entities), rest.MaxTargets))
-	for i := range targets {
-		targets[i] = entities[i].target()
-	}
-	tx.Record(pg.Change{Type: "entity.allocated", Targets: targets, After: allocated{group, len(entities), entities[0].Owner}})
+	tx.Record(pg.Change{Type: "entity.allocated", Targets: targets(entities), After: allocated{group, len(entities), entities[0].Owner}})
 	return entities, nil
 }
 
 func (e *IPEntity) target() pg.Target { return pg.Target{Type: "entity", ID: e.ID, Name: e.Name} }
+
+// targets are those of many entities, as far as a record names them.
+func targets(entities []IPEntity) []pg.Target {
+	named := make([]pg.Target, min(len(entities), rest.MaxTargets))
+	for i := range named {
+		named[i] = entities[i].target()
+	}
+	return named
+}
 
 // allocating is the lock of who allocates in a group: shared by those who take what nobody holds, alone for who must
 // know what is left.
@@ -229,11 +232,6 @@ const (
 			WHERE last = first + ($3::int - 1)::bigint AND set_masklen(first, $2) = network(set_masklen(first, $2)) ORDER BY first LIMIT 1)
 		) block ORDER BY first LIMIT 1`
 )
-
-// in writes a statement out for a family.
-func (f *family) in(sql string, more ...string) string {
-	return strings.NewReplacer(append(more, "{v}", f.short, "{bits}", strconv.Itoa(f.bits))...).Replace(sql)
-}
 
 // take assigns the lowest free entities of which where is true. Fewer than are wanted are errTooFew.
 func (a *allocation) take(ctx context.Context, tx *pg.Tx, where, lock string, group int64, args ...any) ([]int64, error) {

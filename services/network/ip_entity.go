@@ -235,6 +235,9 @@ func (b *ipEntityBody) place(ctx context.Context, tx *pg.Tx, id int64, write fun
 	return inTheWay
 }
 
+// addressSpace is the lock of who writes into a scope.
+const addressSpace = "address space"
+
 // lockScopes lets transactions that write into one scope go one after the other. Without that, simultaneous
 // overlapping writes wait for each other in a circle.
 func lockScopes(ctx context.Context, tx *pg.Tx, rows ...*ipEntityBody) error {
@@ -249,7 +252,7 @@ func lockScopes(ctx context.Context, tx *pg.Tx, rows ...*ipEntityBody) error {
 	}
 	slices.Sort(scopes)
 	for _, scope := range slices.Compact(scopes) {
-		if err := tx.Lock(ctx, "address space", scope); err != nil {
+		if err := tx.Lock(ctx, addressSpace, scope); err != nil {
 			return err
 		}
 	}
@@ -259,23 +262,26 @@ func lockScopes(ctx context.Context, tx *pg.Tx, rows ...*ipEntityBody) error {
 // inTheWay names the entities that lie where this one was to lie, one a family.
 func (b *ipEntityBody) inTheWay(ctx context.Context, tx *pg.Tx, id int64) (refusal, err error) {
 	var wrong fault.Fields
-	find := func(pointer, condition string, first, last any) error {
-		found, err := entityView.One(ctx, tx, `id = (SELECT e.id FROM ip_entity e WHERE e.id <> $1 AND `+condition+` ORDER BY e.id LIMIT 1)`,
-			id, b.Group, first, last)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("find the entity in the way: %w", err)
-		}
-		wrong.Add(pointer, "overlaps", "overlaps with IP entity %d (%s) in IP group %d (%s)", found.ID, found.FullIP, found.Group.ID, found.Group.Name)
-		return nil
-	}
 	err = errors.Join(
-		find("/v4/address", "e.v4_span && v4_span($3, $4) AND e.v4_scope = v4_scope($3, $4, $2)", b.v4.First, b.v4.Last),
-		find("/v6/address", "e.v6_span && v6_span($3, $4) AND e.v6_scope = v6_scope($3, $4, $2)", b.v6.First, b.v6.Last))
+		v4.inTheWay(ctx, tx, "/v4/address", b.v4.First, b.v4.Last, b.Group, id, &wrong),
+		v6.inTheWay(ctx, tx, "/v6/address", b.v6.First, b.v6.Last, b.Group, id, &wrong))
 	if err != nil {
 		return nil, err
 	}
 	return wrong.Err(), nil
+}
+
+// inTheWay names an entity, other than that of this id, which lies where another one was to lie.
+func (f *family) inTheWay(ctx context.Context, tx *pg.Tx, pointer string, first, last *netip.Addr, group rest.RefID, id int64, wrong *fault.Fields) error {
+	found, err := entityView.One(ctx, tx, f.in(`id = (
+		SELECT e.id FROM ip_entity e WHERE e.id <> $1 AND e.{v}_span && {v}_span($3, $4) AND e.{v}_scope = {v}_scope($3, $4, $2) ORDER BY e.id LIMIT 1)`),
+		id, group, first, last)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("find the entity in the way: %w", err)
+	}
+	wrong.Add(pointer, "overlaps", "overlaps with IP entity %d (%s) in IP group %d (%s)", found.ID, found.FullIP, found.Group.ID, found.Group.Name)
+	return nil
 }

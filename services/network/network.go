@@ -34,6 +34,7 @@ func (s *Service) Routes() []rest.Route {
 		s.ipGroups(),
 		s.ipEntities(),
 		s.allocations(),
+		[]rest.Route{entitySeries},
 		s.portSpeeds(),
 	)
 }

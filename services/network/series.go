@@ -1,0 +1,248 @@
+package network
+
+import (
+	"context"
+	"fmt"
+	"math/big"
+	"net/http"
+	"net/netip"
+	"strings"
+
+	"github.com/ironplane/ironplane/pkg/fault"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/rest"
+)
+
+// longestSeries is how many entities one call can make.
+const longestSeries = 1 << 16
+
+// series is many entities of one size, side by side.
+type series struct {
+	From          *string `json:"from" doc:"the first address" example:"192.0.2.0"`
+	To            *string `json:"to" doc:"the last address" example:"192.0.2.255"`
+	Prefix        *string `json:"prefix" doc:"instead of from and to"`
+	Increment     *int64  `json:"increment" min:"1" max:"9223372036854775807" doc:"addresses an entity: 1 makes addresses, more make ranges, or, of IPv6, prefixes; 1 where it is not sent"`
+	Length        *int32  `json:"length" min:"1" max:"128" doc:"instead of increment: makes prefixes of this length"`
+	Gateway       *string `json:"gateway" doc:"is made no entity itself"`
+	SubnetMask    *string `json:"subnet_mask" doc:"of the subnet that all lie in"`
+	VLAN          *int32  `json:"vlan" min:"1" max:"4094"`
+	VLANIncrement *int32  `json:"vlan_increment" min:"0" max:"4093" doc:"what each entity's VLAN is above that of the one before; 0 where it is not sent"`
+
+	family          *family
+	first, last     netip.Addr
+	step            *big.Int // addresses an entity
+	bits, mask      *int
+	gateway         *netip.Addr
+	firsts, lasts   []netip.Addr
+	vlans           []*int32
+	where, howLarge string // the members that are wrong where the span, or the size of an entity, is
+}
+
+// Validate checks the members, and works out the entities.
+func (s *series) Validate(wrong *fault.Fields) {
+	for _, check := range []func(*fault.Fields){s.readSpan, s.readSize, s.readGateway, s.layOut} {
+		if check(wrong); len(*wrong) > 0 {
+			return
+		}
+	}
+}
+
+func (s *series) readSpan(wrong *fault.Fields) {
+	s.where = "/to"
+	switch {
+	case s.Prefix != nil && (s.From != nil || s.To != nil):
+		wrong.Add("/prefix", "conflict", "cannot stand beside from and to")
+	case s.Prefix != nil:
+		s.where, s.family = "/prefix", familyOf(*s.Prefix)
+		s.first, s.last, _ = s.family.parseSpace("/prefix", *s.Prefix, wrong)
+	case s.From == nil || s.To == nil:
+		wrong.Add("/from", "required", "is required with to, or prefix is")
+	default:
+		s.family = familyOf(*s.From)
+		s.first, _ = s.family.parseAddress("/from", *s.From, wrong)
+		s.last, _ = s.family.parseAddress("/to", *s.To, wrong)
+		if s.first.IsValid() && s.last.IsValid() && s.last.Less(s.first) {
+			wrong.Add("/to", "out_of_range", "is below from")
+		}
+	}
+	if len(*wrong) == 0 {
+		s.family.checkSpace(s.where, s.first, s.last, wrong)
+	}
+}
+
+func familyOf(text string) *family {
+	if strings.Contains(text, ":") {
+		return v6
+	}
+	return v4
+}
+
+func (s *series) readSize(wrong *fault.Fields) {
+	s.howLarge, s.step = "/increment", big.NewInt(1)
+	switch {
+	case s.Length != nil && s.Increment != nil:
+		wrong.Add("/length", "conflict", "cannot stand beside increment")
+		return
+	case s.Length != nil:
+		length := int(*s.Length)
+		s.howLarge = "/length"
+		if length > s.family.bits {
+			wrong.Add("/length", "out_of_range", "must be from 1 to %d", s.family.bits)
+			return
+		}
+		s.bits = &length
+	case s.Increment != nil:
+		s.step.SetInt64(*s.Increment)
+		if free := s.step.BitLen() - 1; s.family == v6 && free > 0 {
+			if *s.Increment != 1<<free {
+				wrong.Add("/increment", "invalid", "must be a power of two: IPv6 has no ranges, but prefixes")
+				return
+			}
+			length := s.family.bits - free
+			s.bits = &length
+		}
+	}
+	if s.bits == nil {
+		return
+	}
+	if netip.PrefixFrom(s.first, *s.bits).Masked().Addr() != s.first {
+		wrong.Add(s.howLarge, "host_bits", "%s is not the first address of such a prefix", s.first)
+	}
+	s.step.Lsh(big.NewInt(1), uint(s.family.bits-*s.bits))
+	if *s.bits == s.family.bits { // which is an address
+		s.bits = nil
+	}
+}
+
+func (s *series) readGateway(wrong *fault.Fields) {
+	if s.SubnetMask != nil {
+		if s.family == v6 || s.bits != nil {
+			wrong.Add("/subnet_mask", "conflict", "is of IPv4 addresses and ranges alone")
+			return
+		}
+		if s.mask = parseMask("/subnet_mask", *s.SubnetMask, wrong); s.mask == nil {
+			return
+		}
+	}
+	var subnet netip.Prefix
+	if s.mask != nil {
+		if subnet = netip.PrefixFrom(s.first, *s.mask).Masked(); !subnet.Contains(s.last) {
+			wrong.Add(s.where, "out_of_range", "lies outside the subnet %s", subnet)
+		}
+	}
+	if s.Gateway == nil {
+		return
+	}
+	gateway, ok := s.family.parseAddress("/gateway", *s.Gateway, wrong)
+	switch s.gateway = &gateway; {
+	case !ok || gateway.IsLinkLocalUnicast() && s.family == v6:
+	case s.bits != nil:
+		wrong.Add("/gateway", "out_of_range", "lies outside of all prefixes but one")
+	case subnet.IsValid() && !subnet.Contains(gateway):
+		wrong.Add("/gateway", "out_of_range", "lies outside the subnet %s", subnet)
+	case s.step.IsInt64() && s.step.Int64() > 1 && s.contains(gateway):
+		wrong.Add("/gateway", "conflict", "is an address of one of the entities")
+	}
+}
+
+func (s *series) contains(a netip.Addr) bool { return !a.Less(s.first) && !s.last.Less(a) }
+
+func (s *series) layOut(wrong *fault.Fields) {
+	at, end := number(s.first), number(s.last)
+	all := new(big.Int).Sub(end, at)
+	all.Add(all, big.NewInt(1))
+	count, over := new(big.Int).QuoRem(all, s.step, new(big.Int))
+	if over.Sign() != 0 {
+		wrong.Add(s.howLarge, "out_of_range", "does not divide the %s addresses", all)
+		return
+	}
+	if count.Cmp(big.NewInt(longestSeries)) > 0 {
+		wrong.Add(s.where, "out_of_range", "makes %s entities; one call makes at most %d", count, longestSeries)
+		return
+	}
+	vlan, vlanStep := s.VLAN, int32(0)
+	if s.VLANIncrement != nil {
+		vlanStep = *s.VLANIncrement
+	}
+	if vlan == nil && vlanStep > 0 {
+		wrong.Add("/vlan", "required", "is required where vlan_increment is set")
+		return
+	}
+	if vlan != nil {
+		if highest := int64(*vlan) + (count.Int64()-1)*int64(vlanStep); highest > 4094 {
+			wrong.Add("/vlan_increment", "out_of_range", "leads up to the VLAN %d; 4094 is the last", highest)
+			return
+		}
+	}
+	for at.Cmp(end) <= 0 {
+		first := s.family.address(at)
+		last := s.family.address(new(big.Int).Sub(at.Add(at, s.step), big.NewInt(1)))
+		if s.gateway == nil || first != *s.gateway {
+			s.firsts, s.lasts, s.vlans = append(s.firsts, first), append(s.lasts, last), append(s.vlans, vlan)
+		}
+		if vlan != nil {
+			vlan = new(*vlan + vlanStep)
+		}
+	}
+	if len(s.firsts) == 0 {
+		wrong.Add("/gateway", "conflict", "is the only address")
+	}
+}
+
+func number(a netip.Addr) *big.Int { return new(big.Int).SetBytes(a.AsSlice()) }
+
+func (f *family) address(n *big.Int) netip.Addr {
+	a, _ := netip.AddrFromSlice(n.FillBytes(make([]byte, f.bits/8)))
+	return a
+}
+
+type seriesRequest struct {
+	Group int64 `path:"*"`
+	Body  rest.Body[series]
+}
+
+var entitySeries = rest.Change[seriesRequest, rest.Bulk]{
+	Method: http.MethodPost, Path: "/group/{group_id}/entity/bulk", Guard: principal.NetworkEntities,
+	Summary: "Create many IP entities side by side", Extension: true, Do: createSeries,
+}
+
+func createSeries(ctx context.Context, tx *pg.Tx, req seriesRequest) (rest.Bulk, error) {
+	var made rest.Bulk
+	s, err := req.Body.New()
+	if err != nil {
+		return made, err
+	}
+	if err := tx.Lock(ctx, addressSpace, s.family.scope(s.first, req.Group)); err != nil {
+		return made, err
+	}
+	var group rest.Ref
+	if err := tx.QueryRow(ctx, "SELECT id, name FROM ip_group WHERE id = $1 FOR KEY SHARE", req.Group).Scan(&group.ID, &group.Name); err != nil {
+		return made, err
+	}
+	var wrong fault.Fields
+	if err := s.family.inTheWay(ctx, tx, s.where, &s.first, &s.last, rest.RefID(req.Group), 0, &wrong); err != nil {
+		return made, err
+	}
+	if len(wrong) > 0 {
+		return made, wrong.Err()
+	}
+	var some []int64
+	err = tx.QueryRow(ctx, s.family.in(`
+		WITH made AS (
+			INSERT INTO ip_entity (group_id, vlan, {v}_first, {v}_last, {v}_bits, {v}_router, v4_mask)
+			SELECT $1, vlan, first, last, $5, $6, $7
+			FROM unnest($2::inet[], $3::inet[], $4::int[]) WITH ORDINALITY AS item (first, last, vlan, n) ORDER BY n
+			RETURNING id)
+		SELECT count(*), min(id), max(id), (array_agg(id ORDER BY id))[:$8] FROM made`),
+		req.Group, s.firsts, s.lasts, s.vlans, s.bits, s.gateway, s.mask, rest.MaxTargets).Scan(&made.Count, &made.First, &made.Last, &some)
+	if err != nil {
+		return made, fmt.Errorf("create %d IP entities: %w", len(s.firsts), err)
+	}
+	entities, err := entityView.Some(ctx, tx, some)
+	if err != nil {
+		return made, fmt.Errorf("read what was created: %w", err)
+	}
+	tx.Record(pg.Change{Type: "entity.created", Targets: targets(entities), After: made})
+	return made, nil
+}

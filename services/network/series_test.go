@@ -1,0 +1,105 @@
+package network_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/services/network"
+)
+
+func TestSeries(t *testing.T) {
+	t.Parallel()
+	c := newClient(t)
+	c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200)
+	for _, s := range []struct {
+		body  string
+		count int
+		names []string // the first ones
+	}{
+		{`{"prefix": "192.0.2.0/24"}`, 256, []string{"192.0.2.0", "192.0.2.1"}},
+		{`{"from": "198.51.100.1", "to": "198.51.100.4", "gateway": "198.51.100.2", "subnet_mask": "255.255.255.0", "vlan": 7, "vlan_increment": 2}`, 3, []string{"198.51.100.1", "198.51.100.3", "198.51.100.4"}},
+		{`{"from": "10.0.0.4", "to": "10.0.0.9", "increment": 3, "gateway": "10.0.0.1", "subnet_mask": "255.255.255.0"}`, 2, []string{"10.0.0.4-10.0.0.6", "10.0.0.7-10.0.0.9"}},
+		{`{"prefix": "203.0.113.0/24", "length": 29, "vlan": 100, "vlan_increment": 1}`, 32, []string{"203.0.113.0/29", "203.0.113.8/29"}},
+		{`{"prefix": "2001:db8::/126", "gateway": "fe80::1"}`, 4, []string{"2001:db8::", "2001:db8::1"}},
+		{`{"from": "2001:db8::100", "to": "2001:db8::1ff", "increment": 16}`, 16, []string{"2001:db8::100/124", "2001:db8::110/124"}},
+		{`{"prefix": "2001:db8:1::/56", "length": 64, "gateway": "fe80::1"}`, 256, []string{"2001:db8:1::/64", "2001:db8:1:1::/64"}},
+	} {
+		before := len(testkit.Decode[[]rest.Ref](c.Do("GET", "/entity?group_id=1", nil)))
+		made := testkit.Decode[rest.Bulk](c.Do("POST", "/group/1/entity/bulk", s.body).Want(200))
+		if made.Count != s.count || made.Last-made.First != int64(s.count-1) {
+			t.Errorf("%s made %+v", s.body, made)
+		}
+		all := testkit.Decode[[]rest.Ref](c.Do("GET", "/entity?group_id=1", nil))[before:]
+		for i, name := range s.names {
+			if all[i].Name != name {
+				t.Errorf("%s made %s, want %s", s.body, all[i].Name, name)
+			}
+		}
+		if len(all) != s.count || all[0].ID != made.First || all[len(all)-1].ID != made.Last {
+			t.Errorf("%s made %d", s.body, len(all))
+		}
+	}
+	e := testkit.Decode[[]network.IPEntity](c.Do("GET", "/entity?q=198.51.100.3", nil).Want(200))[0]
+	if *e.VLAN != 11 || *e.Gateway != "198.51.100.2" || *e.SubnetMask != "255.255.255.0" {
+		t.Errorf("%+v", e)
+	}
+	if got := fullIPs(c.Do("POST", "/group/1/allocate", `{"prefix": 64, "family": "v6", "owner": {"id": 1}}`)); !slices.Equal(got, []string{"2001:db8:1::/64"}) {
+		t.Error(got)
+	}
+}
+
+func TestSeriesRefused(t *testing.T) {
+	t.Parallel()
+	c := newClient(t)
+	c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200)
+	c.Do("POST", "/entity", `{"group": 1, "address": "192.0.2.77"}`).Want(200)
+	for _, refused := range []struct {
+		body   string
+		errors []string
+	}{
+		{`{}`, []string{"/from", "required"}},
+		{`{"from": "10.0.0.1"}`, []string{"/from", "required"}},
+		{`{"from": "10.0.0.1", "to": "10.0.0.9", "prefix": "10.0.0.0/24"}`, []string{"/prefix", "conflict"}},
+		{`{"from": "10.0.0.1", "to": "10.0.0.0"}`, []string{"/to", "out_of_range"}},
+		{`{"from": "10.0.0.01", "to": "2001:db8::1"}`, []string{"/from", "invalid", "/to", "invalid"}},
+		{`{"from": "10.0.0.0", "to": "10.1.0.0"}`, []string{"/to", "out_of_range"}},
+		{`{"prefix": "10.0.0.0/15"}`, []string{"/prefix", "out_of_range"}},
+		{`{"prefix": "2001:db8::/32"}`, []string{"/prefix", "out_of_range"}},
+		{`{"prefix": "10.0.0.1/24"}`, []string{"/prefix", "host_bits"}},
+		{`{"prefix": "127.0.0.0/24"}`, []string{"/prefix", "out_of_range"}},
+		{`{"from": "9.255.255.255", "to": "10.0.0.0"}`, []string{"/to", "straddles"}},
+		{`{"prefix": "10.0.0.0/24", "increment": 3}`, []string{"/increment", "out_of_range"}},
+		{`{"prefix": "10.0.0.0/24", "increment": 9223372036854775807}`, []string{"/increment", "out_of_range"}},
+		{`{"prefix": "10.0.0.0/24", "increment": 2, "length": 31}`, []string{"/length", "conflict"}},
+		{`{"prefix": "10.0.0.0/24", "length": 33}`, []string{"/length", "out_of_range"}},
+		{`{"prefix": "10.0.0.0/24", "length": 23}`, []string{"/length", "out_of_range"}},
+		{`{"from": "10.0.0.1", "to": "10.0.0.8", "length": 29}`, []string{"/length", "host_bits"}},
+		{`{"prefix": "2001:db8::/120", "increment": 3}`, []string{"/increment", "invalid"}},
+		{`{"from": "2001:db8::1", "to": "2001:db8::2", "increment": 2}`, []string{"/increment", "host_bits"}},
+		{`{"prefix": "10.0.0.0/24", "subnet_mask": "255.255.255.128"}`, []string{"/prefix", "out_of_range"}},
+		{`{"prefix": "10.0.0.0/24", "subnet_mask": "255.0.255.0"}`, []string{"/subnet_mask", "invalid"}},
+		{`{"prefix": "10.0.0.0/24", "length": 29, "subnet_mask": "255.255.255.0"}`, []string{"/subnet_mask", "conflict"}},
+		{`{"prefix": "2001:db8::/120", "subnet_mask": "255.255.255.0"}`, []string{"/subnet_mask", "conflict"}},
+		{`{"prefix": "10.0.0.0/24", "gateway": "10.0.1.1", "subnet_mask": "255.255.255.0"}`, []string{"/gateway", "out_of_range"}},
+		{`{"prefix": "10.0.0.0/24", "gateway": "10.0.0.1", "increment": 4}`, []string{"/gateway", "conflict"}},
+		{`{"prefix": "10.0.0.0/24", "gateway": "10.0.0.1", "length": 30}`, []string{"/gateway", "out_of_range"}},
+		{`{"from": "10.0.0.1", "to": "10.0.0.1", "gateway": "10.0.0.1"}`, []string{"/gateway", "conflict"}},
+		{`{"prefix": "10.0.0.0/24", "vlan_increment": 1}`, []string{"/vlan", "required"}},
+		{`{"prefix": "10.0.0.0/24", "vlan": 4000, "vlan_increment": 1}`, []string{"/vlan_increment", "out_of_range"}},
+		{`{"prefix": "192.0.2.0/24"}`, []string{"/prefix", "overlaps"}},
+	} {
+		t.Log(refused.body)
+		c.Do("POST", "/group/1/entity/bulk", refused.body).WantErrors(refused.errors...)
+	}
+	c.Do("POST", "/group/7/entity/bulk", `{"prefix": "10.0.0.0/24"}`).Want(404)
+	message := testkit.Decode[rest.Problem](c.Do("POST", "/group/1/entity/bulk", `{"from": "192.0.2.70", "to": "192.0.2.80"}`).Want(422)).Errors[0].Message
+	if message != "overlaps with IP entity 1 (192.0.2.77) in IP group 1 (Berlin)" {
+		t.Error(message)
+	}
+	if n := len(names(c.Do("GET", "/entity", nil))); n != 1 {
+		t.Error(fmt.Sprint(n, " entities"))
+	}
+}
