@@ -19,16 +19,17 @@ const (
 type body struct {
 	io.ReadCloser
 	connection *http.ResponseController
+	progress   time.Duration
 	ended      bool
 }
 
 // limitBody puts deadlines on the request's body. What it returns is called after the answer.
-func limitBody(r *http.Request, w http.ResponseWriter) func() {
+func (g *Gateway) limitBody(r *http.Request, w http.ResponseWriter) func() {
 	if r.Body == nil || r.Body == http.NoBody {
 		return func() {}
 	}
-	b := &body{ReadCloser: r.Body, connection: http.NewResponseController(w)}
-	b.allow(progress)
+	b := &body{ReadCloser: r.Body, connection: http.NewResponseController(w), progress: g.progress}
+	b.allow(b.progress)
 	r.Body = b
 	return func() {
 		if !b.ended {
@@ -38,7 +39,7 @@ func limitBody(r *http.Request, w http.ResponseWriter) func() {
 }
 
 func (b *body) Read(p []byte) (int, error) {
-	b.allow(progress)
+	b.allow(b.progress)
 	n, err := b.ReadCloser.Read(p)
 	if errors.Is(err, io.EOF) {
 		b.ended = true

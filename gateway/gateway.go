@@ -54,6 +54,7 @@ type Gateway struct {
 	perCaller *limit[netip.Prefix]
 	metrics   *metrics
 	own       http.Handler
+	progress  time.Duration
 }
 
 // New makes a gateway in front of these services. An upstream is what serves a service's requests: in one process,
@@ -62,7 +63,7 @@ func New(config Config, upstreams map[string]http.Handler, client redis.Universa
 	if err := config.check(); err != nil {
 		return nil, err
 	}
-	g := &Gateway{config: config, log: log, upstreams: upstreams, peers: mesh.NewPeers(principal.Gateway, upstreams)}
+	g := &Gateway{config: config, log: log, upstreams: upstreams, peers: mesh.NewPeers(principal.Gateway, upstreams), progress: progress}
 	entries, link := entry.NewStore(client, log), cache.NewLink(client, "limits", log)
 	g.metrics = newMetrics(func() bool { return entries.Up() && link.Up() })
 	fillers := map[string]*filler{}
@@ -76,19 +77,18 @@ func New(config Config, upstreams map[string]http.Handler, client redis.Universa
 	return g, nil
 }
 
+var apiVersion = []string{"1"}
+
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	call := &principal.Call{Peer: principal.Gateway, IP: g.callerOf(r), RequestID: requestID(r)}
-	w.Header().Set("X-Request-Id", call.RequestID)
-	w.Header().Set("API-Version", "1")
+	w.Header()["X-Request-Id"] = []string{call.RequestID}
+	w.Header()["Api-Version"] = apiVersion
 	key := takeCredentials(r, g.config.KeyInQuery)
 	e := newExchange(w, r)
 	r = r.WithContext(principal.With(r.Context(), call))
-	defer limitBody(r, w)()
+	defer g.limitBody(r, w)()
 	defer g.finish(r.Context(), e, call)
 	if err := g.serve(e, r, call, key); err != nil && r.Context().Err() == nil {
-		if refused, ok := errors.AsType[*refusal](err); ok {
-			refused.declare(w.Header())
-		}
 		rest.WriteError(e, r, g.log, err)
 	}
 	e.ended = true
@@ -97,7 +97,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // serve lets the request in and passes it on, or says why not.
 func (g *Gateway) serve(e *exchange, r *http.Request, call *principal.Call, key string) error {
 	var err error
-	if call.Principal, err = g.letIn(r.Context(), call.IP, key, e.route); err != nil {
+	if call.Principal, err = g.letIn(r.Context(), e, call.IP, key); err != nil {
 		return err
 	}
 	if e.service == principal.Gateway {
@@ -113,10 +113,10 @@ func (g *Gateway) serve(e *exchange, r *http.Request, call *principal.Call, key 
 }
 
 // letIn finds out who calls, nil where the request carries no key, and holds everybody to his limit.
-func (g *Gateway) letIn(ctx context.Context, ip netip.Addr, key, route string) (*principal.Principal, error) {
-	v := &visitor{limit: g.perCaller, network: networkOf(ip)}
+func (g *Gateway) letIn(ctx context.Context, e *exchange, ip netip.Addr, key string) (*principal.Principal, error) {
+	v := &visitor{limit: g.perCaller, answer: e.Header(), network: networkOf(ip)}
 	if key == "" {
-		if route == healthPath { // asked often by who watches over us, and costs nothing
+		if e.route == healthPath { // asked often by who watches over us, and costs nothing
 			return nil, nil
 		}
 		return nil, v.charge(ctx)
@@ -124,7 +124,7 @@ func (g *Gateway) letIn(ctx context.Context, ip netip.Addr, key, route string) (
 	p, err := g.keys.principal(ctx, key, v.charge)
 	if err == nil {
 		v.welcome()
-		return p, g.perKey.take(ctx, p.KeyID)
+		return p, g.perKey.take(ctx, e.Header(), p.KeyID)
 	}
 	if errors.Is(err, errNoSuchKey) {
 		if err := v.charge(ctx); err != nil {

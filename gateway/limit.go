@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"strconv"
 	"sync"
 	"time"
 
@@ -34,10 +35,14 @@ const (
 // gateways, and never more.
 type limit[K comparable] struct {
 	name        string
-	rate, burst int // requests a second, requests at once
+	rate, burst int           // requests a second, requests at once
+	interval    time.Duration // between two requests at the rate
+	ahead       time.Duration // how far what is due may lie in the future
 	nameOf      func(K) string
 	link        *cache.Link
 	buckets     *otter.Cache[K, *bucket]
+	policy      []string // the value of RateLimit-Policy
+	state       string   // how that of RateLimit begins
 	allowed     prometheus.Counter
 	refused     prometheus.Counter
 }
@@ -47,14 +52,17 @@ type bucket struct {
 	mu    sync.Mutex
 	due   time.Time // when all that was let through would be due at the limit's rate (GCRA)
 	held  int       // allowed by Redis, not made use of yet
+	left  int       // what Redis would have allowed beyond that when it was last asked
 	until time.Time // until when held may be
 	batch int       // how many were asked for last
 	wait  time.Time // until when Redis will allow none
 }
 
 func newLimit[K comparable](name string, rate, burst int, nameOf func(K) string, link *cache.Link, m *metrics) *limit[K] {
+	interval := time.Second / time.Duration(rate)
 	return &limit[K]{
-		name: name, rate: rate, burst: burst, nameOf: nameOf, link: link,
+		name: name, rate: rate, burst: burst, interval: interval, ahead: time.Duration(burst) * interval, nameOf: nameOf, link: link,
+		policy: []string{fmt.Sprintf("%q;q=%d;w=%d", name, burst, (burst+rate-1)/rate)}, state: strconv.Quote(name) + ";r=",
 		buckets: otter.Must(&otter.Options[K, *bucket]{
 			MaximumSize:      counted,
 			ExpiryCalculator: otter.ExpiryAccessing[K, *bucket](countedFor),
@@ -64,28 +72,41 @@ func newLimit[K comparable](name string, rate, burst int, nameOf func(K) string,
 	}
 }
 
-// take takes one request from who's limit. The error is a *refusal.
-func (l *limit[K]) take(ctx context.Context, who K) error {
+// take takes one request from who's limit, and says in the answer's header what is left of it. The error is the fault
+// of who is over it.
+func (l *limit[K]) take(ctx context.Context, answer http.Header, who K) error {
 	b := l.bucketOf(who)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	wait := l.wait(b)
-	if wait <= 0 && (b.held == 0 || time.Now().After(b.until)) {
+	now := time.Now()
+	wait := l.wait(b, now)
+	if wait <= 0 && (b.held == 0 || now.After(b.until)) {
 		l.fetch(ctx, b, who)
-		wait = l.wait(b)
+		now = time.Now()
+		wait = l.wait(b, now)
 	}
 	if wait > 0 {
 		l.refused.Inc()
-		return l.refuse(wait)
+		l.declare(answer, 0, ";t="+strconv.Itoa(int(math.Ceil(wait.Seconds()))))
+		f := fault.New(fault.TooManyRequests, "More than %d requests a second.", l.rate)
+		f.RetryAfter = wait
+		return f
 	}
 	l.allowed.Inc()
 	b.held--
-	now := time.Now()
 	if b.due.Before(now) {
 		b.due = now
 	}
-	b.due = b.due.Add(l.interval())
+	b.due = b.due.Add(l.interval)
+	own := int((l.ahead - b.due.Sub(now)) / l.interval)
+	l.declare(answer, min(own, b.held+b.left), "")
 	return nil
+}
+
+// declare says where a caller stands, as the IETF's RateLimit header fields for HTTP do.
+func (l *limit[K]) declare(answer http.Header, left int, until string) {
+	answer["Ratelimit-Policy"] = l.policy
+	answer["Ratelimit"] = []string{l.state + strconv.Itoa(left) + until}
 }
 
 // giveBack undoes a take.
@@ -94,7 +115,7 @@ func (l *limit[K]) giveBack(who K) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.held++
-	b.due = b.due.Add(-l.interval())
+	b.due = b.due.Add(-l.interval)
 }
 
 func (l *limit[K]) bucketOf(who K) *bucket {
@@ -105,12 +126,9 @@ func (l *limit[K]) bucketOf(who K) *bucket {
 	return b
 }
 
-func (l *limit[K]) interval() time.Duration { return time.Second / time.Duration(l.rate) }
-
 // wait is for how long nothing is let through.
-func (l *limit[K]) wait(b *bucket) time.Duration {
-	room := time.Duration(l.burst-1) * l.interval()
-	return max(time.Until(b.due.Add(-room)), time.Until(b.wait))
+func (l *limit[K]) wait(b *bucket, now time.Time) time.Duration {
+	return max(max(0, b.due.Sub(now))+l.interval-l.ahead, b.wait.Sub(now))
 }
 
 // fetch has Redis allow a batch: twice as many as the last time, where those were made use of in time. Where Redis is
@@ -121,7 +139,7 @@ func (l *limit[K]) fetch(ctx context.Context, b *bucket, who K) {
 		b.batch = 1
 	}
 	b.batch = max(1, min(b.batch, l.rate/batchesPerSecond))
-	b.held = 1
+	b.held, b.left = 1, l.burst
 	_ = l.link.Do(ctx, func(ctx context.Context, r redis.UniversalClient) error {
 		shared := redis_rate.NewLimiter(r)
 		terms := redis_rate.Limit{Rate: l.rate, Burst: l.burst, Period: time.Second}
@@ -134,33 +152,10 @@ func (l *limit[K]) fetch(ctx context.Context, b *bucket, who K) {
 		if err != nil {
 			return err
 		}
-		b.held, b.until = result.Allowed, time.Now().Add(holding)
+		b.held, b.left, b.until = result.Allowed, result.Remaining, time.Now().Add(holding)
 		if b.held == 0 {
 			b.wait = time.Now().Add(result.RetryAfter)
 		}
 		return nil
 	})
-}
-
-// refusal is the fault of who is over a limit.
-type refusal struct {
-	fault         *fault.Error
-	policy, state string // header fields
-}
-
-func (r *refusal) Error() string { return r.fault.Error() }
-func (r *refusal) Unwrap() error { return r.fault }
-
-// refuse says which limit it was, as the IETF's RateLimit header fields for HTTP do.
-func (l *limit[K]) refuse(wait time.Duration) *refusal {
-	f := fault.New(fault.TooManyRequests, "More than %d requests a second.", l.rate)
-	f.RetryAfter = wait
-	return &refusal{f,
-		fmt.Sprintf("%q;q=%d;w=%d", l.name, l.burst, max(1, (l.burst+l.rate-1)/l.rate)),
-		fmt.Sprintf("%q;r=0;t=%d", l.name, int(math.Ceil(wait.Seconds())))}
-}
-
-func (r *refusal) declare(h http.Header) {
-	h.Set("RateLimit-Policy", r.policy)
-	h.Set("RateLimit", r.state)
 }

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -130,13 +131,47 @@ func TestRefusal(t *testing.T) {
 	}
 }
 
+// Every answer that a limit was counted for says what is left of it, across gateways.
+func TestRateLimitHeaders(t *testing.T) {
+	t.Parallel()
+	d := newDoorOn(t, narrow, backing.RedisOptions{})
+	gateways := []*Gateway{d.gateway, d.another(narrow)}
+	key := d.identity.issue(1)
+	left := func(w *httptest.ResponseRecorder, limit string) int {
+		t.Helper()
+		state, ok := strings.CutPrefix(w.Header().Get("RateLimit"), `"`+limit+`";r=`)
+		n, err := strconv.Atoi(state)
+		if !ok || err != nil || !strings.HasPrefix(w.Header().Get("RateLimit-Policy"), `"`+limit+`";`) {
+			t.Fatalf("%d %v", w.Code, w.Header())
+		}
+		return n
+	}
+	most := narrow.KeyBurst
+	for n := range 20 {
+		now := left(get(gateways[n%2], somebody, key, "/port-speed"), "key")
+		if now >= most || now < narrow.KeyBurst-n-4 { // some of a batch may lie at the other
+			t.Errorf("after %d requests %d are left", n+1, now)
+		}
+		most = now + 1 + narrow.KeyRate // as many may have come back since, were the machine that slow
+	}
+	for _, key := range []string{"", "wrong"} {
+		if n := left(get(d.gateway, "192.0.2.11:1", key, "/port-speed"), "address"); n >= narrow.AddressBurst {
+			t.Errorf("%d are left to a stranger", n)
+		}
+	}
+	if w := get(d.gateway, somebody, "", healthPath); w.Header().Get("RateLimit") != "" {
+		t.Errorf("what is not counted says %v", w.Header())
+	}
+}
+
 // However many callers there are, the gateway's memory of them is bounded.
 func TestManyCallers(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t, narrow)
 	_ = d.server.Stop(t.Context())
+	answer := http.Header{}
 	for n := range 3 * counted {
-		_ = d.gateway.perKey.take(t.Context(), int64(n))
+		_ = d.gateway.perKey.take(t.Context(), answer, int64(n))
 	}
 	d.gateway.perKey.buckets.CleanUp()
 	if size := d.gateway.perKey.buckets.EstimatedSize(); size > counted {
@@ -146,8 +181,9 @@ func TestManyCallers(t *testing.T) {
 
 func BenchmarkLimit(b *testing.B) {
 	d := newDoorOn(b, unlimited, backing.RedisOptions{})
+	answer := http.Header{}
 	b.ReportAllocs()
 	for b.Loop() {
-		_ = d.gateway.perKey.take(b.Context(), 1)
+		_ = d.gateway.perKey.take(b.Context(), answer, 1)
 	}
 }

@@ -29,6 +29,7 @@ func TestSlowCallers(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t, unlimited)
 	d.gateway.upstreams["network"] = reader{}
+	d.gateway.progress = time.Second
 	key := d.identity.issue(1)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -49,8 +50,8 @@ func TestSlowCallers(t *testing.T) {
 	}{
 		{"a header that does not end", "GET / HTTP/1.1\r\nHost: x\r\n", "X-Y: z\r\n", "", 15 * time.Second},
 		{"a header that is too large", "GET / HTTP/1.1\r\nHost: x\r\nX-Y: " + strings.Repeat("z", 64<<10) + "\r\n\r\n", "", "HTTP/1.1 431", 5 * time.Second},
-		{"a body that stops", post + "X-Api-Key: " + key + "\r\n\r\n{", "", "HTTP/1.1 400", 40 * time.Second},
-		{"a body that stops, of a stranger", post + "X-Api-Key: wrong\r\n\r\n{", "", "HTTP/1.1 401", 40 * time.Second},
+		{"a body that stops", post + "X-Api-Key: " + key + "\r\n\r\n{", "", "HTTP/1.1 400", 10 * time.Second},
+		{"a body that stops, of a stranger", post + "X-Api-Key: wrong\r\n\r\n{", "", "HTTP/1.1 401", 10 * time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

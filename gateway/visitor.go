@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"net/http"
 	"net/netip"
 	"strconv"
 )
@@ -9,6 +10,7 @@ import (
 // visitor is who comes without a key that is known to be valid. What it costs is counted by address.
 type visitor struct {
 	limit   *limit[netip.Prefix]
+	answer  http.Header
 	network netip.Prefix
 	charged bool
 }
@@ -17,7 +19,7 @@ func (v *visitor) charge(ctx context.Context) error {
 	if v.charged {
 		return nil
 	}
-	err := v.limit.take(ctx, v.network)
+	err := v.limit.take(ctx, v.answer, v.network)
 	v.charged = err == nil
 	return err
 }
