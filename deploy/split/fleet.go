@@ -45,7 +45,7 @@ type fleet struct {
 }
 
 // newFleet makes the certificates and writes down, for each process, what it needs to know.
-func newFleet(folder, programs string, environment []string, databases map[string]secret.String, redis secret.String) (*fleet, error) {
+func newFleet(folder, programs string, environment []string, databases map[string]secret.String, masterKey, redis secret.String) (*fleet, error) {
 	addresses, err := freeAddresses()
 	if err != nil {
 		return nil, err
@@ -55,7 +55,7 @@ func newFleet(folder, programs string, environment []string, databases map[strin
 		return nil, err
 	}
 	f := &fleet{folder: folder, programs: programs, environment: environment, addresses: addresses, processes: map[string]*child.Child{}, ended: make(chan error, 1)}
-	content := map[string]string{"ca.crt": string(authority.Certificate()), "redis-url": redis.Reveal()}
+	content := map[string]string{"ca.crt": string(authority.Certificate()), "redis-url": redis.Reveal(), "master-key": masterKey.Reveal()}
 	for _, name := range append(product.Names(), principal.Gateway) {
 		issued, err := authority.Issue(name)
 		if err != nil {
@@ -109,7 +109,7 @@ func (f *fleet) startService(ctx context.Context, name string) error {
 }
 
 func (f *fleet) serviceEnvironment(name string) []string {
-	return append(f.common(name), "DATABASE_URL_FILE="+f.file(name+".database-url"), f.services())
+	return append(f.common(name), "DATABASE_URL_FILE="+f.file(name+".database-url"), "IRONPLANE_MASTER_KEY_FILE="+f.file("master-key"), f.services())
 }
 
 // services says where they are.

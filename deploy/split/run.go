@@ -33,6 +33,10 @@ func run(ctx context.Context, c config, programs string, environment []string, s
 	if err != nil {
 		return err
 	}
+	masterKey, err := parts.MasterKey(ctx, c.Backings)
+	if err != nil {
+		return err
+	}
 	redis, err := parts.Redis(ctx, c.Backings, screen)
 	if err != nil {
 		return err
@@ -45,7 +49,7 @@ func run(ctx context.Context, c config, programs string, environment []string, s
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
-	f, err := newFleet(folder, programs, environment, databases, redis)
+	f, err := newFleet(folder, programs, environment, databases, masterKey, redis)
 	if err != nil {
 		return err
 	}

@@ -319,11 +319,15 @@ func startFleet(t *testing.T) (*fleet, *testkit.Client) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	masterKey, err := parts.MasterKey(t.Context(), backings.Config{Data: data})
+	if err != nil {
+		t.Fatal(err)
+	}
 	redis, err := parts.Redis(t.Context(), backings.Config{Data: data}, t.Output())
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := newFleet(t.TempDir(), programs, nil, databases, redis)
+	f, err := newFleet(t.TempDir(), programs, nil, databases, masterKey, redis)
 	if err != nil {
 		t.Fatal(err)
 	}

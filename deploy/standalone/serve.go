@@ -37,12 +37,16 @@ func serve(ctx context.Context, c config, screen io.Writer, operations *process.
 	if err != nil {
 		return err
 	}
+	masterKey, err := parts.MasterKey(ctx, c.Backings)
+	if err != nil {
+		return err
+	}
 	client, err := openRedis(ctx, parts, c, screen)
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	p, err := product.Open(ctx, databases, client, c.Gateway, log)
+	p, err := product.Open(ctx, databases, masterKey, client, c.Gateway, log)
 	if err != nil {
 		return err
 	}

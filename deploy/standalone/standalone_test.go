@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/ironplane/ironplane/pkg/backing"
+	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
@@ -178,12 +179,47 @@ func TestFromFirstStartToSecond(t *testing.T) {
 	if err := syscall.Kill(postgres, 0); err == nil {
 		t.Error("its Postgres goes on")
 	}
+	masterKeyIsKept(t, data, first)
 	again := start(t, data)
 	if got := again.client(key).Do("GET", "/group/1", nil).Want(200).Text; !strings.Contains(got, "Berlin") {
 		t.Fatal(got)
 	}
 	if strings.Contains(again.screen.String(), "ip_") {
 		t.Errorf("the key is shown again:\n%s", again.screen)
+	}
+}
+
+// masterKeyIsKept sees to the master key of an installation that is stopped: it is the owner's alone, is not shown, and
+// is not made anew.
+func masterKeyIsKept(t *testing.T, data map[string]string, stopped *running) {
+	t.Helper()
+	place := filepath.Join(data["IRONPLANE_DATA"], "master-key")
+	info, err := os.Stat(place)
+	if err != nil || info.Mode() != 0o600 {
+		t.Fatal(info, err)
+	}
+	key, err := os.ReadFile(place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := secret.NewBox(secret.New(strings.TrimSpace(string(key))), "any"); err != nil {
+		t.Error(err)
+	}
+	if strings.Contains(stopped.screen.String(), strings.TrimSpace(string(key))) {
+		t.Errorf("the master key is on the screen")
+	}
+	if err := os.Rename(place, place+".away"); err != nil {
+		t.Fatal(err)
+	}
+	without := launch(t, data)
+	if err := without.exit(); err == nil || !strings.Contains(without.screen.String(), "master-key is not there, and the database holds what is sealed with it") {
+		t.Fatalf("a start without the master key: %v\n%s", err, without.screen)
+	}
+	if _, err := os.Stat(place); err == nil {
+		t.Fatal("the master key is made anew")
+	}
+	if err := os.Rename(place+".away", place); err != nil {
+		t.Fatal(err)
 	}
 }
 

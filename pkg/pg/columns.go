@@ -6,15 +6,18 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/secret"
 )
 
 // columns are the members of a struct that stand in the database: those with a tag `db:"column"`, and those of
 // structs within it whose tag ends in an underscore, `db:"group_"`, which is then the prefix of their columns. A
 // pointer to such a struct stays nil where all its columns are NULL. The members of an embedded struct count as the
-// struct's own.
+// struct's own. Members of type secret.String, or a pointer to it, stand apart: they are sealed, and never read.
 type columns struct {
 	names   []string
 	members []columnMember
+	sealed  []sealedColumn
 }
 
 type columnMember struct {
@@ -41,6 +44,10 @@ func (c *columns) add(t reflect.Type, prefix string, at []int, optional bool) {
 		}
 		tag, ok := field.Tag.Lookup("db")
 		if !ok {
+			continue
+		}
+		if field.Type == reflect.TypeFor[secret.String]() || field.Type == reflect.TypeFor[*secret.String]() {
+			c.sealed = append(c.sealed, sealedColumn{prefix + tag, index})
 			continue
 		}
 		if !strings.HasSuffix(tag, "_") {

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/secret"
 )
 
 // View reads values of V from a table or SQL view that has a column for each member with a db tag, and the
@@ -76,15 +78,17 @@ func (v *View[V]) Some(ctx context.Context, q Querier, ids []int64) ([]V, error)
 func (v *View[V]) idOf(item *V) int64 { return reflect.ValueOf(item).Elem().FieldByIndex(v.id).Int() }
 
 // Table writes values of B to a table that has a column for each member with a db tag, and the columns id and
-// version. It reads them from the table's view, which has these columns, too.
+// version. It reads them from the table's view, which has these columns, too, but for those that are sealed.
 type Table[B any] struct {
+	name                           string
+	box                            *secret.Box
 	columns                        *columns
 	hold, load, insert, edit, drop string
 }
 
-// NewTable makes the statements for a table and its view.
-func NewTable[B any](table, view string) *Table[B] {
-	c := columnsOf(reflect.TypeFor[B]())
+// NewTable makes the statements for a table and its view. The box is for sealed columns.
+func NewTable[B any](table, view string, box *secret.Box) *Table[B] {
+	name, c := table, columnsOf(reflect.TypeFor[B]())
 	table, view = pgx.Identifier{table}.Sanitize(), pgx.Identifier{view}.Sanitize()
 	sets, places := make([]string, len(c.names)), make([]string, len(c.names))
 	for i, column := range c.names {
@@ -92,6 +96,8 @@ func NewTable[B any](table, view string) *Table[B] {
 		places[i] = fmt.Sprintf("$%d", i+1)
 	}
 	return &Table[B]{
+		name:    name,
+		box:     box,
 		columns: c,
 		hold:    "SELECT version FROM " + table + " WHERE id = $1 FOR UPDATE",
 		load:    "SELECT " + c.list() + " FROM " + view + " WHERE id = $1",
@@ -111,21 +117,29 @@ func (t *Table[B]) Hold(ctx context.Context, tx *Tx, id int64) (version int64, e
 // Load reads the row of this id.
 func (t *Table[B]) Load(ctx context.Context, tx *Tx, id int64) (*B, error) {
 	value := new(B)
-	err := t.columns.scan(tx.QueryRow(ctx, t.load, id), reflect.ValueOf(value).Elem())
-	return value, err
+	if err := t.columns.scan(tx.QueryRow(ctx, t.load, id), reflect.ValueOf(value).Elem()); err != nil {
+		return value, err
+	}
+	return value, t.noteSealed(ctx, tx, id, reflect.ValueOf(value).Elem())
 }
 
 // Insert writes a new row and answers its id.
 func (t *Table[B]) Insert(ctx context.Context, tx *Tx, value *B) (int64, error) {
 	var id int64
-	err := tx.QueryRow(ctx, t.insert, t.columns.values(reflect.ValueOf(value).Elem())...).Scan(&id)
-	return id, err
+	v := reflect.ValueOf(value).Elem()
+	if err := tx.QueryRow(ctx, t.insert, t.columns.values(v)...).Scan(&id); err != nil {
+		return 0, err
+	}
+	return id, t.seal(ctx, tx, id, v)
 }
 
 // Update writes over the row of this id.
 func (t *Table[B]) Update(ctx context.Context, tx *Tx, id int64, value *B) error {
-	_, err := tx.Exec(ctx, t.edit, append([]any{id}, t.columns.values(reflect.ValueOf(value).Elem())...)...)
-	return err
+	v := reflect.ValueOf(value).Elem()
+	if _, err := tx.Exec(ctx, t.edit, append([]any{id}, t.columns.values(v)...)...); err != nil {
+		return err
+	}
+	return t.seal(ctx, tx, id, v)
 }
 
 // Delete removes the row of this id.

@@ -202,7 +202,7 @@ type thingBody struct {
 func TestMapper(t *testing.T) {
 	t.Parallel()
 	db := testkit.Database(t, "things", migrations)
-	view, table := pg.NewView[thing]("thing_view"), pg.NewTable[thingBody]("thing", "thing_view")
+	view, table := pg.NewView[thing]("thing_view"), pg.NewTable[thingBody]("thing", "thing_view", nil)
 	const many = 1203 // more than two batches
 	var first int64
 	err := db.Change(t.Context(), func(tx *pg.Tx) (err error) {

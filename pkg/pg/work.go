@@ -26,7 +26,7 @@ type Tx struct {
 type Change struct {
 	Type    string // what happened, such as port-speed.created
 	Targets []Target
-	Before  any // nil where it was made just now; members that are secret have type secret.String
+	Before  any // nil where it was made just now; an object, which shows no secrets: see secret.Marked
 	After   any // nil where it is gone
 }
 

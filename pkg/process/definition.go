@@ -20,12 +20,14 @@ import (
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal/entry"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/secret"
 )
 
 // Definition is what a service is, whether it runs in a process of its own or with others in one.
 type Definition struct {
 	Name       string
 	Migrations fs.FS            // nil: none of its own
+	Seals      bool             // whether it needs a Box
 	New        func(Deps) Parts // nil: nothing yet
 }
 
@@ -35,7 +37,16 @@ type Deps struct {
 	Peers   *mesh.Peers
 	Redis   redis.UniversalClient
 	Entries *entry.Store
+	Box     *secret.Box // nil where the service does not seal
 	Log     *slog.Logger
+}
+
+// NewBox makes the service's box, if it needs one.
+func (d Definition) NewBox(masterKey secret.String) (*secret.Box, error) {
+	if !d.Seals {
+		return nil, nil
+	}
+	return secret.NewBox(masterKey, d.Name)
 }
 
 // Parts are what a service consists of.

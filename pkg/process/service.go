@@ -27,10 +27,20 @@ type serviceConfig struct {
 	mesh.Files
 }
 
+// sealingConfig is the configuration of a service that seals.
+type sealingConfig struct {
+	serviceConfig
+	MasterKey secret.String `env:"IRONPLANE_MASTER_KEY" required:"serve" doc:"what secrets are sealed with: 32 random bytes or more in base64; after a change of keys the old ones behind it, with commas"`
+}
+
 // Main is the main of the service as a program of its own, behind the gateway's.
 func (d Definition) Main() {
-	var c serviceConfig
-	Program{Name: d.Name, Config: &c, Commands: []Command{
+	var c sealingConfig
+	config := any(&c)
+	if !d.Seals {
+		config = &c.serviceConfig
+	}
+	Program{Name: d.Name, Config: config, Commands: []Command{
 		{"serve", "serve the gateway until SIGINT or SIGTERM", func(ctx context.Context) error {
 			operations, log := NewOperations(), Log(c.LogLevel)
 			return d.named(operations.While(ctx, c.OperationsConfig, log, func(ctx context.Context) error { return d.serve(ctx, c, operations, log) }))
@@ -49,7 +59,7 @@ func (d Definition) named(err error) error {
 	return fmt.Errorf("%s: %w", d.Name, err)
 }
 
-func (d Definition) migrate(ctx context.Context, c serviceConfig) error {
+func (d Definition) migrate(ctx context.Context, c sealingConfig) error {
 	db, err := pg.Open(ctx, c.Database.Reveal(), 2) // goose holds one for its lock
 	if err != nil {
 		return err
@@ -58,7 +68,7 @@ func (d Definition) migrate(ctx context.Context, c serviceConfig) error {
 	return db.Migrate(ctx, d.Name, d.Migrations)
 }
 
-func (d Definition) skip(ctx context.Context, c serviceConfig) error {
+func (d Definition) skip(ctx context.Context, c sealingConfig) error {
 	db, err := pg.Open(ctx, c.Database.Reveal(), 1)
 	if err != nil {
 		return err
@@ -67,10 +77,14 @@ func (d Definition) skip(ctx context.Context, c serviceConfig) error {
 	return events.Skip(ctx, db, c.Skip)
 }
 
-func (d Definition) serve(ctx context.Context, c serviceConfig, operations *Operations, log *slog.Logger) error {
+func (d Definition) serve(ctx context.Context, c sealingConfig, operations *Operations, log *slog.Logger) error {
 	id, err := mesh.Load(d.Name, c.Files)
 	if err != nil {
 		return err
+	}
+	box, err := d.NewBox(c.MasterKey)
+	if err != nil {
+		return fmt.Errorf("IRONPLANE_MASTER_KEY: %w", err)
 	}
 	client, err := cache.Open(c.Redis)
 	if err != nil {
@@ -90,7 +104,7 @@ func (d Definition) serve(ctx context.Context, c serviceConfig, operations *Oper
 		return err
 	}
 	upstreams := id.Upstreams(c.Services, log)
-	service := d.Assemble(Deps{DB: db, Peers: mesh.NewPeers(d.Name, upstreams), Redis: client, Entries: entry.NewStore(client, log), Log: log})
+	service := d.Assemble(Deps{DB: db, Peers: mesh.NewPeers(d.Name, upstreams), Redis: client, Entries: entry.NewStore(client, log), Box: box, Log: log})
 	upstreams[d.Name] = service // of itself, it asks itself
 	operations.Check(Redis(client))
 	service.Show(operations)

@@ -19,9 +19,10 @@ import (
 //	also:"port limit"    other spellings, at the top of the body
 //	example, doc         what the API document shows
 //	ext:"true"           it is not in the documented API, but an addition to it
+//	kept:"false"         of a secret: it is not kept, but compared
 //
 // A member of pointer type is optional: null clears it, and so does the empty string. A null on any other member
-// that is not required sets its zero value.
+// that is not required sets its zero value. An empty secret is as good as none: what is there stays.
 type Body[B any] struct {
 	value B
 	sent  []bool // by the plan's leaves
@@ -55,6 +56,26 @@ func (b *Body[B]) Over(current *B) (*B, error) {
 func (b *Body[B]) Sent(pointer string) bool {
 	i := slices.IndexFunc(planOf[B]().leaves, func(l *leaf) bool { return l.pointer == pointer })
 	return b.sent[i]
+}
+
+// Secrets are the secrets that value, which came of the body, has from it, and those of them that were there before.
+// They are named by their path with dots. before is nil where the value is new.
+func (b *Body[B]) Secrets(value, before *B) (was, is []string) {
+	for i, leaf := range planOf[B]().leaves {
+		if leaf.kind != secretKind || leaf.passing || !b.sent[i] {
+			continue
+		}
+		name := strings.ReplaceAll(leaf.pointer[1:], "/", ".")
+		if before != nil && (!leaf.optional || !reflect.ValueOf(before).Elem().FieldByIndex(leaf.index).IsNil()) {
+			was = append(was, name)
+		}
+		if member := reflect.ValueOf(value).Elem().FieldByIndex(leaf.index); !member.IsZero() {
+			is = append(is, name)
+		} else if !leaf.optional { // as it was
+			was = slices.DeleteFunc(was, func(other string) bool { return other == name })
+		}
+	}
+	return was, is
 }
 
 func (b *Body[B]) check(value *B, on occasion) error {
@@ -123,6 +144,7 @@ type leaf struct {
 	doc       string
 	example   string
 	extension bool // not in the documented API
+	passing   bool // a secret that is not kept
 }
 
 type decoding struct {
@@ -164,6 +186,9 @@ func (d *decoding) nested(s *shape, m member) {
 
 func (d *decoding) leaf(known shapeMember, m member) {
 	leaf := d.plan.leaves[known.leaf]
+	if m.value == "" && leaf.kind == secretKind && leaf.optional {
+		return
+	}
 	value := reflect.New(d.into.Type().FieldByIndex(leaf.index).Type).Elem()
 	pointer := leaf.pointer
 	if known.alias {
@@ -264,7 +289,7 @@ func (p *bodyPlan) add(to *shape, t reflect.Type, at []int, pointer string) {
 }
 
 func newLeaf(field reflect.StructField, index []int, pointer string) *leaf {
-	l := &leaf{pointer: pointer, index: index, doc: field.Tag.Get("doc"), example: field.Tag.Get("example"), extension: field.Tag.Get("ext") == "true"}
+	l := &leaf{pointer: pointer, index: index, doc: field.Tag.Get("doc"), example: field.Tag.Get("example"), extension: field.Tag.Get("ext") == "true", passing: field.Tag.Get("kept") == "false"}
 	t := field.Type
 	if t.Kind() == reflect.Pointer {
 		l.optional, t = true, t.Elem()

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"fmt"
 	"reflect"
 	"testing"
 
@@ -40,6 +41,51 @@ func body(t *testing.T, text string) *Body[sample] {
 	var b Body[sample]
 	b.decode(sent)
 	return &b
+}
+
+// What a body says of secrets is told apart: set, removed, or nothing at all.
+func TestBodySecrets(t *testing.T) {
+	t.Parallel()
+	type secrets struct {
+		Plain   secret.String `json:"plain"`
+		Passing secret.String `json:"passing" kept:"false"`
+		Deep    struct {
+			Key *secret.String `json:"key" also:"key"`
+		} `json:"deep"`
+	}
+	there, none := &secrets{}, &secrets{}
+	there.Deep.Key = &secret.String{}
+	for _, test := range []struct {
+		text    string
+		before  *secrets
+		was, is string
+	}{
+		{`{"plain": "x", "passing": "x", "key": "x"}`, nil, "[]", "[plain deep.key]"},
+		{`{"plain": "", "passing": "", "key": ""}`, nil, "[]", "[]"},
+		{`{}`, there, "[]", "[]"},
+		{`{"plain": "", "deep": {"key": ""}}`, there, "[]", "[]"},
+		{`{"plain": "x", "deep": {"key": "x"}}`, there, "[plain deep.key]", "[plain deep.key]"},
+		{`{"plain": null, "deep": {"key": null}}`, there, "[deep.key]", "[]"},
+		{`{"key": "x"}`, none, "[]", "[deep.key]"},
+		{`{"deep": null}`, none, "[]", "[]"},
+	} {
+		sent, err := parseObject([]byte(test.text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b Body[secrets]
+		b.decode(sent)
+		value, err := b.New()
+		if test.before != nil {
+			value, err = b.Over(test.before)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if was, is := b.Secrets(value, test.before); fmt.Sprint(was) != test.was || fmt.Sprint(is) != test.is {
+			t.Errorf("%s: was %v, is %v", test.text, was, is)
+		}
+	}
 }
 
 func wrongWith(err error) []string {

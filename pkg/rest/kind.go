@@ -47,7 +47,7 @@ var kinds = map[reflect.Type]*kind{
 	reflect.TypeFor[bool]():          {schema: schema{"type": "boolean"}, set: setBool},
 	reflect.TypeFor[RefID]():         {schema: refSchema, set: setRef},
 	reflect.TypeFor[Timestamp]():     {schema: schema{"$ref": "#/components/schemas/Timestamp"}, set: setTimestamp},
-	reflect.TypeFor[secret.String](): {text: true, schema: schema{"type": "string", "writeOnly": true}, set: setSecret},
+	reflect.TypeFor[secret.String](): secretKind,
 }
 
 func kindOf(t reflect.Type) *kind {
@@ -67,6 +67,7 @@ func kindOf(t reflect.Type) *kind {
 var (
 	stringKind  = &kind{text: true, schema: schema{"type": "string"}, set: setString}
 	integerKind = &kind{schema: schema{"type": "integer"}, set: setInteger}
+	secretKind  = &kind{text: true, schema: schema{"type": "string", "writeOnly": true}, set: setSecret}
 	refSchema   = schema{"oneOf": []schema{
 		{"type": "integer"},
 		{"type": "object", "properties": schema{"id": schema{"type": "integer"}}, "required": []string{"id"}},

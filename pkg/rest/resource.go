@@ -10,6 +10,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/fault"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/secret"
 )
 
 // Resource is the five operations on a collection whose items of type V are read from a SQL view and written, as
@@ -25,7 +26,8 @@ type Resource[V, B any] struct {
 	// OwnGuard guards viewing and editing one item, where that is wider than Guard; nil: it is not.
 	OwnGuard principal.Guard
 	Table    string
-	View     string // the table where it does not say
+	View     string      // the table where it does not say
+	Box      *secret.Box // of a table with sealed columns
 	By       By
 
 	// Prepare does what takes long, before the unit of work begins. It is given what was sent, of which nothing is
@@ -70,7 +72,7 @@ func (r Resource[V, B]) Routes() []Route {
 	if r.OwnGuard == nil {
 		r.OwnGuard = r.Guard
 	}
-	view, table := pg.NewView[V](r.View), pg.NewTable[B](r.Table, r.View)
+	view, table := pg.NewView[V](r.View), pg.NewTable[B](r.Table, r.View, r.Box)
 	if r.Lock == nil {
 		r.Lock = func(context.Context, *pg.Tx, ...*B) error { return nil }
 	}
@@ -84,9 +86,9 @@ func (r Resource[V, B]) Routes() []Route {
 		r.Delete = func(ctx context.Context, tx *pg.Tx, item *V) error { return table.Delete(ctx, tx, r.target(item).ID) }
 	}
 	item := r.Path + "/{" + r.ID + "}"
-	noun := strings.ToLower(r.Noun[:1]) + r.Noun[1:]
-	if strings.HasPrefix(r.Noun, "IP ") {
-		noun = r.Noun
+	noun := r.Noun
+	if noun[1] >= 'a' { // no abbreviation
+		noun = strings.ToLower(noun[:1]) + noun[1:]
 	}
 	create := Change[NewItem[B], V]{Method: http.MethodPost, Path: r.Path, Guard: r.Guard, Summary: "Create a " + noun,
 		Prepare: func(ctx context.Context, req *NewItem[B]) error { return r.prepare(ctx, &req.Body) },
@@ -102,7 +104,10 @@ func (r Resource[V, B]) Routes() []Route {
 			if err != nil {
 				return *new(V), fmt.Errorf("create %s: %w", noun, err)
 			}
-			return r.changed(ctx, tx, view, id, "created", nil)
+			_, secrets := req.Body.Secrets(body, nil)
+			after, err := r.after(ctx, tx, view, id)
+			r.record(tx, "created", &after, nil, secret.Marked(after, secrets...))
+			return after, err
 		}}
 	routes := []Route{
 		List[None, V]{Path: r.Path, Guard: r.Guard, Summary: "List " + noun + "s", DB: r.DB, View: view, By: r.By},
@@ -119,17 +124,21 @@ func (r Resource[V, B]) Routes() []Route {
 				if err != nil {
 					return before, err
 				}
-				body, err := table.Load(ctx, tx, req.ID)
+				current, err := table.Load(ctx, tx, req.ID)
 				if err != nil {
 					return before, err
 				}
-				if body, err = req.Body.Over(body); err != nil {
+				body, err := req.Body.Over(current)
+				if err != nil {
 					return before, err
 				}
 				if err := r.Update(ctx, tx, req.ID, body); err != nil {
 					return before, fmt.Errorf("edit %s %d: %w", noun, req.ID, err)
 				}
-				return r.changed(ctx, tx, view, req.ID, "edited", before)
+				was, is := req.Body.Secrets(body, current)
+				after, err := r.after(ctx, tx, view, req.ID)
+				r.record(tx, "edited", &after, secret.Marked(before, was...), secret.Marked(after, is...))
+				return after, err
 			}},
 		Change[DeleteItem, Message]{Method: http.MethodDelete, Path: item, Guard: r.Guard, Summary: "Delete a " + noun,
 			Do: func(ctx context.Context, tx *pg.Tx, req DeleteItem) (Message, error) {
@@ -143,7 +152,7 @@ func (r Resource[V, B]) Routes() []Route {
 				if err := r.Delete(ctx, tx, &before); err != nil {
 					return Message{}, r.inUse(req.ID, err)
 				}
-				tx.Record(pg.Change{Type: r.kind() + ".deleted", Targets: []pg.Target{r.target(&before)}, Before: before})
+				r.record(tx, "deleted", &before, before, nil)
 				return Deleted(r.Noun, req.ID), nil
 			}},
 	}
@@ -177,14 +186,17 @@ func Deleted(noun string, id int64) Message {
 	return Message{fmt.Sprintf("%s %d deleted.", noun, id)}
 }
 
-// changed reads what came of a change, records it and answers with it.
-func (r Resource[V, B]) changed(ctx context.Context, tx *pg.Tx, view *pg.View[V], id int64, what string, before any) (V, error) {
+// after reads what came of a change.
+func (r Resource[V, B]) after(ctx context.Context, tx *pg.Tx, view *pg.View[V], id int64) (V, error) {
 	after, err := view.Get(ctx, tx, id)
 	if err != nil {
-		return after, fmt.Errorf("read %s %d after it was %s: %w", r.kind(), id, what, err)
+		return after, fmt.Errorf("read %s %d after it was changed: %w", r.kind(), id, err)
 	}
-	tx.Record(pg.Change{Type: r.kind() + "." + what, Targets: []pg.Target{r.target(&after)}, Before: before, After: after})
 	return after, nil
+}
+
+func (r Resource[V, B]) record(tx *pg.Tx, what string, item *V, before, after any) {
+	tx.Record(pg.Change{Type: r.kind() + "." + what, Targets: []pg.Target{r.target(item)}, Before: before, After: after})
 }
 
 func (r Resource[V, B]) kind() string { return strings.ReplaceAll(r.Path[1:], "/", ".") }

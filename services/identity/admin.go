@@ -29,7 +29,7 @@ type adminBody struct {
 	Username        string        `json:"username" db:"username" max:"64" example:"anna" doc:"on create, the part of email before the @ where it is not sent"`
 	Email           string        `json:"email" db:"email" required:"create" example:"anna@example.com"`
 	Password        secret.String `json:"password" required:"create" max:"1024" example:"a long walk in the rain" doc:"at least 12 characters; empty: no login by password, and on edit: unchanged"`
-	CurrentPassword secret.String `json:"current_password" max:"1024" ext:"true" doc:"on edit of one's own password without users.admins write"`
+	CurrentPassword secret.String `json:"current_password" max:"1024" ext:"true" kept:"false" doc:"on edit of one's own password without users.admins write"`
 	ReceiveCopies   bool          `json:"receive_copies" db:"receive_copies" example:"true"`
 
 	hash      *string // of Password, once it is prepared

@@ -199,7 +199,7 @@ func insertKey(ctx context.Context, tx *pg.Tx, name string, value secret.String,
 	if err != nil {
 		return ShownKey{}, fmt.Errorf("read API key %d after it was created: %w", id, err)
 	}
-	tx.Record(pg.Change{Type: "auth.key.created", Targets: key.targets(), After: key})
+	tx.Record(pg.Change{Type: "auth.key.created", Targets: key.targets(), After: secret.Marked(key, "key")})
 	return ShownKey{key, value.Reveal()}, nil
 }
 
@@ -293,7 +293,8 @@ func (s *Service) editKey(ctx context.Context, tx *pg.Tx, req rest.EditItem[apiK
 		return ShownKey{}, fmt.Errorf("read API key %d after it was edited: %w", req.ID, err)
 	}
 	s.revoke(tx, stale...)
-	tx.Record(pg.Change{Type: "auth.key.edited", Targets: after.targets(), Before: before, After: after})
+	was, is := req.Body.Secrets(body, body)
+	tx.Record(pg.Change{Type: "auth.key.edited", Targets: after.targets(), Before: secret.Marked(before, was...), After: secret.Marked(after, is...)})
 	return ShownKey{after, body.Key.Reveal()}, nil
 }
 

@@ -84,6 +84,6 @@ func (s *Service) editPermissions(ctx context.Context, tx *pg.Tx, req editPermis
 		return none, fmt.Errorf("edit the permissions of admin %d: %w", req.ID, err)
 	}
 	s.revoke(tx, adminName(req.ID))
-	tx.Record(pg.Change{Type: "admin.permission.edited", Targets: []pg.Target{{Type: "admin", ID: req.ID, Name: name}}, Before: before, After: after})
+	tx.Record(pg.Change{Type: "admin.permission.edited", Targets: []pg.Target{{Type: "admin", ID: req.ID, Name: name}}, Before: current, After: *set})
 	return Permissions{rest.Versioned{Version: version + 1}, *set}, nil
 }

@@ -23,6 +23,7 @@ type Config struct {
 	Data        string        `env:"IRONPLANE_DATA" default:"./data" doc:"the folder of the data; it survives a restart"`
 	DatabaseURL secret.String `env:"DATABASE_URL" doc:"a Postgres to use, as a role that may create roles, instead of an own one: postgres://…"`
 	RedisURL    secret.String `env:"REDIS_URL" doc:"a Redis to use instead of an own one: redis://…"`
+	MasterKey   secret.String `env:"IRONPLANE_MASTER_KEY" doc:"what secrets are sealed with, instead of the key in the data folder: 32 random bytes or more in base64; after a change of keys the old ones behind it, with commas"`
 }
 
 // StartTime is how long a Postgres may take to start, after a crash, too.
@@ -54,6 +55,14 @@ func (b *Backings) Databases(ctx context.Context, c Config) (map[string]secret.S
 		return nil, err
 	}
 	return product.Bootstrap(ctx, admin)
+}
+
+// MasterKey answers the given master key, or the one in the data folder. The database is held already.
+func (b *Backings) MasterKey(ctx context.Context, c Config) (secret.String, error) {
+	if !c.MasterKey.IsZero() {
+		return c.MasterKey, nil
+	}
+	return product.MasterKey(ctx, c.Data, b.alone)
 }
 
 // Administrator answers the URL of the database in an installation that may be running: in another process, too.

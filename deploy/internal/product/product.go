@@ -52,8 +52,8 @@ type Product struct {
 }
 
 // Open connects each service to its schema, migrates it, and puts the gateway in front. urls are by the service's
-// name; the client, which cache.Open made, is for all of them.
-func Open(ctx context.Context, urls map[string]secret.String, client redis.UniversalClient, limits gateway.Config, log *slog.Logger) (p *Product, err error) {
+// name; the master key and the client, which cache.Open made, are for all of them.
+func Open(ctx context.Context, urls map[string]secret.String, masterKey secret.String, client redis.UniversalClient, limits gateway.Config, log *slog.Logger) (p *Product, err error) {
 	p = &Product{Services: map[string]http.Handler{}, Routes: map[string][]rest.Route{}, Databases: map[string]*pg.DB{}}
 	working, stop := context.WithCancel(context.WithoutCancel(ctx))
 	p.stop = stop
@@ -64,6 +64,10 @@ func Open(ctx context.Context, urls map[string]secret.String, client redis.Unive
 	}()
 	entries := entry.NewStore(client, log)
 	for _, d := range Services {
+		box, err := d.NewBox(masterKey)
+		if err != nil {
+			return nil, fmt.Errorf("start %s: %w", d.Name, err)
+		}
 		db, err := pg.Open(ctx, urls[d.Name].Reveal(), connections)
 		if err != nil {
 			return nil, fmt.Errorf("start %s: %w", d.Name, err)
@@ -72,7 +76,7 @@ func Open(ctx context.Context, urls map[string]secret.String, client redis.Unive
 		if err := db.Migrate(ctx, d.Name, d.Migrations); err != nil {
 			return nil, err
 		}
-		service := d.Assemble(process.Deps{DB: db, Peers: mesh.NewPeers(d.Name, p.Services), Redis: client, Entries: entries, Log: log})
+		service := d.Assemble(process.Deps{DB: db, Peers: mesh.NewPeers(d.Name, p.Services), Redis: client, Entries: entries, Box: box, Log: log})
 		p.Services[d.Name], p.Routes[d.Name] = service, service.Routes
 		p.services = append(p.services, service)
 	}

@@ -1,0 +1,69 @@
+package product
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/secret"
+)
+
+// MasterKey is the master key in a data folder. It is made where no service has a table yet that is sealed with it.
+func MasterKey(ctx context.Context, data string, admin *pgx.Conn) (secret.String, error) {
+	place := filepath.Join(data, "master-key")
+	text, err := os.ReadFile(place)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return secret.New(strings.TrimSpace(string(text))), err
+	}
+	for _, d := range Services {
+		if !d.Seals {
+			continue
+		}
+		var used bool
+		if err := admin.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", d.Name+".migration").Scan(&used); err != nil {
+			return secret.String{}, fmt.Errorf("look whether %s is in use: %w", d.Name, err)
+		}
+		if used {
+			return secret.String{}, fmt.Errorf("%s is not there, and the database holds what is sealed with it: put it back, or set IRONPLANE_MASTER_KEY to what was in it", place)
+		}
+	}
+	if err := os.MkdirAll(data, 0o711); err != nil {
+		return secret.String{}, fmt.Errorf("make the data folder: %w", err)
+	}
+	if err := keep(place, secret.NewMasterKey()); err != nil && !errors.Is(err, fs.ErrExist) {
+		return secret.String{}, fmt.Errorf("keep the master key: %w", err)
+	}
+	text, err = os.ReadFile(place)
+	return secret.New(strings.TrimSpace(string(text))), err
+}
+
+// keep writes a file that is not there yet, all of it or nothing, for its owner alone.
+func keep(place string, value secret.String) error {
+	folder, err := os.Open(filepath.Dir(place))
+	if err != nil {
+		return err
+	}
+	defer folder.Close()
+	file, err := os.CreateTemp(folder.Name(), ".master-key-") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer os.Remove(file.Name())
+	defer file.Close()
+	if _, err := file.WriteString(value.Reveal() + "\n"); err != nil {
+		return err
+	}
+	if err := file.Sync(); err != nil {
+		return err
+	}
+	if err := os.Link(file.Name(), place); err != nil {
+		return err
+	}
+	return folder.Sync()
+}
