@@ -59,15 +59,17 @@ func start(t *testing.T, data string, entities int, prepare func(*installation, 
 	})
 	urls, err := product.Bootstrap(starting, admin)
 	must(t, err)
-	must(t, product.Migrate(starting, urls))
-	if !seeded {
-		makeFirstAdmin(t, urls[identity.Name])
-		must(t, seed.Fill(t.Context(), urls, seed.Options{Entities: entities, Seed: 1, Progress: t.Output()}))
-	}
 	i := &installation{}
 	i.conn, err = pgx.Connect(starting, admin.Reveal())
 	must(t, err)
 	t.Cleanup(func() { _ = i.conn.Close(context.WithoutCancel(t.Context())) })
+	masterKey, err := product.MasterKey(starting, data, i.conn)
+	must(t, err)
+	must(t, product.Migrate(starting, urls))
+	if !seeded {
+		makeFirstAdmin(t, urls[identity.Name])
+		must(t, seed.Fill(t.Context(), urls, seed.Options{Entities: entities, Seed: 1, MasterKey: masterKey, Progress: t.Output()}))
+	}
 	_, err = i.conn.Exec(starting, "SET search_path = network, ext")
 	must(t, err)
 	service, err := pgx.ParseConfig(urls[network.Name].Reveal())
@@ -75,7 +77,7 @@ func start(t *testing.T, data string, entities int, prepare func(*installation, 
 	prepare(i, service)
 	i.ask(t, "SELECT max(id) FROM ip_entity", &i.entities)
 
-	p, err := product.Open(starting, urls, testkit.Redis(t), producttest.Unlimited, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	p, err := product.Open(starting, urls, masterKey, testkit.Redis(t), producttest.Unlimited, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	must(t, err)
 	t.Cleanup(p.Close)
 	key, _, err := identity.AdminKey(starting, p.Databases[identity.Name])

@@ -46,7 +46,8 @@ func main() {
 		if flags.NArg() > 0 {
 			return fmt.Errorf("what is %q? All settings are flags: see -help", flags.Arg(0))
 		}
-		return fill(ctx, *data, secret.New(os.Getenv("DATABASE_URL")), seed.Options{Entities: int(rows), Seed: *number, Progress: os.Stderr})
+		return fill(ctx, *data, secret.New(os.Getenv("DATABASE_URL")), seed.Options{
+			Entities: int(rows), Seed: *number, MasterKey: secret.New(os.Getenv("IRONPLANE_MASTER_KEY")), Progress: os.Stderr})
 	})
 }
 
@@ -68,6 +69,11 @@ func fill(ctx context.Context, data string, admin secret.String, o seed.Options)
 	urls, err := product.Bootstrap(starting, admin)
 	if err != nil {
 		return err
+	}
+	if o.MasterKey.IsZero() {
+		if o.MasterKey, err = product.MasterKey(starting, data, alone); err != nil {
+			return err
+		}
 	}
 	if err := product.Migrate(starting, urls); err != nil {
 		return err

@@ -1,12 +1,35 @@
-// Package pxe is the bounded context of network boot: DHCP and file servers, ISOs, drivers, preseeds, profiles and
-// shell scripts. None of its operations is built yet: the service has its schema, its records of changes and its
-// place behind the gateway, which answers its paths with 404.
+// Package pxe is the bounded context of network boot. There are DHCP servers; file servers, ISOs, drivers, preseeds,
+// profiles and shell scripts are not built yet.
 package pxe
 
-import "github.com/ironplane/ironplane/pkg/process"
+import (
+	"embed"
+
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/process"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/secret"
+)
 
 // Name is the service's name, and its schema's.
 const Name = "pxe"
 
+//go:embed migrations/*.sql
+var migrations embed.FS
+
 // Definition is the service.
-var Definition = process.Definition{Name: Name}
+var Definition = process.Definition{Name: Name, Migrations: migrations, Seals: true, New: func(d process.Deps) process.Parts {
+	return process.Parts{Routes: New(d.DB, d.Box).Routes()}
+}}
+
+// Service is the pxe service.
+type Service struct {
+	db  *pg.DB
+	box *secret.Box
+}
+
+// New makes the service on its migrated schema.
+func New(db *pg.DB, box *secret.Box) *Service { return &Service{db, box} }
+
+// Routes are what the service answers.
+func (s *Service) Routes() []rest.Route { return s.dhcpServers() }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 )
 
@@ -27,15 +26,14 @@ func fillNetwork(ctx context.Context, l *loader) error {
 	if err := fillPortSpeeds(ctx, l); err != nil {
 		return err
 	}
-	groups := max(5, int(math.Sqrt(float64(l.Entities))))
-	sites := []string{"Amsterdam", "Ashburn", "Berlin", "Chicago", "Dallas", "Frankfurt", "Helsinki", "London", "Madrid", "Paris", "Prague", "Singapore", "Sydney", "Tokyo", "Toronto", "Warsaw"}
+	groups := l.groups()
 	last, err := l.last(ctx, "ip_group")
 	if err != nil {
 		return err
 	}
 	err = l.copy(ctx, "ip_group", []string{"id", "name", "billing_id", "reserved"}, groups, func(i int) []any {
-		site := sites[i%len(sites)]
-		return []any{last + int64(i) + 1, fmt.Sprintf("%s %d", site, i/len(sites)+1), fmt.Sprintf("%.3s%d", site, i/len(sites)+1), i%50 == 49}
+		city, n := siteOf(i)
+		return []any{last + int64(i) + 1, fmt.Sprintf("%s %d", city, n), fmt.Sprintf("%.3s%d", city, n), i%50 == 49}
 	})
 	if err != nil {
 		return err
@@ -45,6 +43,11 @@ func fillNetwork(ctx context.Context, l *loader) error {
 	}
 	return fillEntities(ctx, l, groups)
 }
+
+var cities = []string{"Amsterdam", "Ashburn", "Berlin", "Chicago", "Dallas", "Frankfurt", "Helsinki", "London", "Madrid", "Paris", "Prague", "Singapore", "Sydney", "Tokyo", "Toronto", "Warsaw"}
+
+// siteOf is a site's city and which of the sites there it is.
+func siteOf(i int) (city string, n int) { return cities[i%len(cities)], i/len(cities) + 1 }
 
 func fillPortSpeeds(ctx context.Context, l *loader) error {
 	speeds := []struct {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -13,16 +14,18 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/services/identity"
 	"github.com/ironplane/ironplane/services/network"
+	"github.com/ironplane/ironplane/services/pxe"
 )
 
 // MaxEntities is as many as the address space that they are taken from has room for.
 const MaxEntities = 50_000_000
 
-// Options say how much there is to be. The same options make the same rows.
+// Options say how much there is to be. The same options make the same rows, but for what is sealed.
 type Options struct {
-	Entities int // everything else is in proportion
-	Seed     uint64
-	Progress io.Writer
+	Entities  int // everything else is in proportion
+	Seed      uint64
+	MasterKey secret.String
+	Progress  io.Writer
 }
 
 // Fill writes into the services' migrated schemas, whose URLs are by the service's name. There may be admins already,
@@ -34,7 +37,7 @@ func Fill(ctx context.Context, urls map[string]secret.String, o Options) error {
 	for _, part := range []struct {
 		service string
 		fill    func(context.Context, *loader) error
-	}{{network.Name, fillNetwork}, {identity.Name, fillIdentity}} {
+	}{{network.Name, fillNetwork}, {identity.Name, fillIdentity}, {pxe.Name, fillPXE}} {
 		if err := fillService(ctx, urls[part.service], o, part.fill); err != nil {
 			return fmt.Errorf("seed %s: %w", part.service, err)
 		}
@@ -77,6 +80,9 @@ type loader struct {
 	tx     pgx.Tx
 	filled []string // the tables
 }
+
+// groups is how many IP groups there are, each of which is a site.
+func (l *loader) groups() int { return max(5, int(math.Sqrt(float64(l.Entities)))) }
 
 // random is the table's own source, so that what is drawn for one does not change another.
 func (l *loader) random(table uint64) *rand.Rand { return rand.New(rand.NewPCG(l.Seed, table)) }

@@ -1,0 +1,61 @@
+package pxe
+
+import (
+	"net/netip"
+	"regexp"
+	"strings"
+
+	"github.com/ironplane/ironplane/pkg/fault"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/secret"
+)
+
+// DHCPServer is the agent at a site that answers machines which ask for an address and what to boot.
+type DHCPServer struct {
+	rest.Versioned
+	ID   int64  `json:"id" db:"id"`
+	Name string `json:"name" db:"name"`
+	HTTP HTTP   `json:"http" db:"http_"`
+}
+
+// HTTP is where an agent answers.
+type HTTP struct {
+	Host     string `json:"host" db:"host"`
+	Port     *int32 `json:"port,omitempty" db:"port" doc:"the scheme's own where it is not set"`
+	UseHTTPS bool   `json:"use_https" db:"use_https"`
+}
+
+type dhcpServerBody struct {
+	Name string   `json:"name" db:"name" required:"create" example:"Frankfurt 1"`
+	HTTP httpBody `json:"http" db:"http_"`
+}
+
+type httpBody struct {
+	Host     string         `json:"host" db:"host" also:"host" required:"create" example:"dhcp.fra1.example.net" doc:"a name or an address"`
+	Port     *int32         `json:"port" db:"port" also:"port" min:"1" max:"65535" example:"8443"`
+	UseHTTPS bool           `json:"use_https" db:"use_https" also:"use_https" example:"true"`
+	APIKey   *secret.String `json:"api_key" db:"api_key" also:"api_key" example:"what the agent asks of its callers" doc:"kept sealed and never shown; on edit, empty: unchanged"`
+}
+
+var hostForm = regexp.MustCompile(`^([A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)*[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?$`)
+
+// Validate checks what the tags cannot say.
+func (b *dhcpServerBody) Validate(wrong *fault.Fields) { b.HTTP.validate(wrong) }
+
+func (b *httpBody) validate(wrong *fault.Fields) {
+	if address, err := netip.ParseAddr(b.Host); b.Host != "" && (err != nil || address.Zone() != "") && !hostForm.MatchString(b.Host) {
+		wrong.Add("/http/host", "invalid", "must be a name or an address, without a scheme and a port")
+	}
+	if b.APIKey != nil && strings.ContainsFunc(b.APIKey.Reveal(), func(r rune) bool { return r < ' ' || r > '~' }) {
+		wrong.Add("/http/api_key", "invalid", "can have printable ASCII characters alone")
+	}
+}
+
+func (s *Service) dhcpServers() []rest.Route {
+	return rest.Resource[DHCPServer, dhcpServerBody]{
+		DB: s.db, Path: "/pxe/dhcp", ID: "dhcp_id", Noun: "DHCP server",
+		Guard: principal.PXESettings, Table: "dhcp_server", Box: s.box,
+		By: rest.By{Search: rest.SearchText, Sorts: []string{"name"}, Filters: map[string]string{"name": "name", "host": "http_host"}},
+	}.Routes()
+}

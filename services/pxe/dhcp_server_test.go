@@ -1,0 +1,135 @@
+package pxe_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/services/pxe"
+)
+
+func TestDHCPServer(t *testing.T) {
+	t.Parallel()
+	c, _, _ := newClient(t)
+
+	made := testkit.Decode[pxe.DHCPServer](c.Do("POST", "/pxe/dhcp", `{"name": "fra1", "http": {"host": "dhcp.fra1.example.net", "port": 8443, "use_https": true, "api_key": "hunter2"}}`).Want(200))
+	if made.Name != "fra1" || made.HTTP.Host != "dhcp.fra1.example.net" || *made.HTTP.Port != 8443 || !made.HTTP.UseHTTPS {
+		t.Fatalf("made %+v", made)
+	}
+	flat := c.Do("POST", "/pxe/dhcp", `{"name": "ber1", "host": "2001:db8::7", "port": 80, "use_https": false, "api_key": "hunter2"}`).Want(200).Text
+	if want := `{"id":2,"name":"ber1","http":{"host":"2001:db8::7","port":80,"use_https":false}}` + "\n"; flat != want {
+		t.Errorf("made %s", flat)
+	}
+	c.Do("POST", "/pxe/dhcp", `{"name": "bare", "host": "10.0.0.7"}`).Want(200)
+
+	c.Do("POST", "/pxe/dhcp", `{}`).WantErrors("/http/host", "required", "/name", "required")
+	c.Do("POST", "/pxe/dhcp", `{"name": "fra1", "host": "x"}`).WantErrors("/name", "taken")
+	c.Do("POST", "/pxe/dhcp", `{"name": "x", "host": "x", "http": {"host": "y"}}`).WantErrors("/http/host", "disagrees")
+	for _, host := range []string{"http://x", "x:80", "x y", "-x", "x..y", "fe80::1%eth0", "[::1]", "x\n"} {
+		c.Do("POST", "/pxe/dhcp", map[string]any{"name": "x", "host": host}).WantErrors("/http/host", "invalid")
+	}
+	c.Do("POST", "/pxe/dhcp", `{"name": "x", "http": {"host": "x", "port": 65536, "api_key": "a\nb"}, "use_https": 1}`).
+		WantErrors("/http/api_key", "invalid", "/http/port", "out_of_range", "/use_https", "type")
+
+	edited := testkit.Decode[pxe.DHCPServer](c.Do("PATCH", "/pxe/dhcp/1", `{"http": {"port": null}}`).Want(200))
+	if edited.HTTP.Port != nil || edited.HTTP.Host != "dhcp.fra1.example.net" || !edited.HTTP.UseHTTPS {
+		t.Errorf("edited %+v", edited)
+	}
+	for query, want := range map[string]string{"?q=FRA1.ex": "fra1", "?q=be": "ber1", "?name=bare": "bare", "?host=10.0.0.7": "bare", "?sort=-name&per_page=1": "fra1"} {
+		if found := testkit.Decode[[]pxe.DHCPServer](c.Do("GET", "/pxe/dhcp"+query, nil).Want(200)); len(found) != 1 || found[0].Name != want {
+			t.Errorf("%s finds %+v", query, found)
+		}
+	}
+}
+
+// An API key is kept sealed for its row, and no answer and no record shows it.
+func TestDHCPServerAPIKey(t *testing.T) {
+	t.Parallel()
+	c, db, box := newClient(t)
+	sealed := func(id int64) (stored []byte) {
+		t.Helper()
+		if err := db.QueryRow(t.Context(), "SELECT http_api_key FROM dhcp_server WHERE id = $1", id).Scan(&stored); err != nil {
+			t.Fatal(err)
+		}
+		return stored
+	}
+	open := func(id int64, stored []byte) string {
+		t.Helper()
+		value, err := box.Open(secret.Place{Table: "dhcp_server", Column: "http_api_key", ID: id}, stored)
+		if err != nil {
+			t.Error(err)
+		}
+		return value.Reveal()
+	}
+	edit := func(body string) {
+		t.Helper()
+		if answer := c.Do("PATCH", "/pxe/dhcp/1", body).Want(200); strings.Contains(answer.Text, "api_key") {
+			t.Errorf("answered %s", answer.Text)
+		}
+	}
+	recorded := func(before, after bool) {
+		t.Helper()
+		var was, is bool
+		err := db.QueryRow(t.Context(), `SELECT coalesce(before @> '{"http": {"api_key": {"secret": true}}}', false), coalesce(after @> '{"http": {"api_key": {"secret": true}}}', false)
+			FROM change ORDER BY id DESC LIMIT 1`).Scan(&was, &is)
+		if err != nil || was != before || is != after {
+			t.Errorf("the record has the key before: %v, after: %v; %v", was, is, err)
+		}
+	}
+
+	c.Do("POST", "/pxe/dhcp", `{"name": "one", "host": "x", "api_key": "first secret"}`).Want(200)
+	recorded(false, true)
+	c.Do("POST", "/pxe/dhcp", "name,http.host,http.api_key\ntwo,y,second secret\n", "Content-Type", "text/csv").Want(200)
+	if got := open(1, sealed(1)); got != "first secret" {
+		t.Error(got)
+	}
+	if got := open(2, sealed(2)); got != "second secret" {
+		t.Error(got)
+	}
+	for _, unchanged := range []string{`{"name": "uno"}`, `{"api_key": ""}`, `{"http": {"api_key": "", "port": 7}}`} {
+		before := string(sealed(1))
+		edit(unchanged)
+		recorded(false, false)
+		if string(sealed(1)) != before {
+			t.Errorf("%s changes the key", unchanged)
+		}
+	}
+	edit(`{"http": {"api_key": "third secret"}}`)
+	recorded(true, true)
+	if got := open(1, sealed(1)); got != "third secret" {
+		t.Error(got)
+	}
+	if _, err := box.Open(secret.Place{Table: "dhcp_server", Column: "http_api_key", ID: 2}, sealed(1)); err == nil {
+		t.Error("a key opens in another row")
+	}
+	edit(`{"api_key": null}`)
+	recorded(true, false)
+	if sealed(1) != nil {
+		t.Error("null does not clear the key")
+	}
+	edit(`{"api_key": "fourth secret"}`)
+	recorded(false, true)
+	c.Do("PATCH", "/pxe/dhcp/1", `{"api_key": 4}`).WantErrors("/api_key", "type")
+	c.Do("DELETE", "/pxe/dhcp/1", nil).Want(200)
+
+	if all := dump(t, db); !strings.Contains(all, "uno") || strings.Contains(all, " secret\"") || strings.Contains(all, fmt.Sprintf("%x", " secret")) {
+		t.Errorf("the database holds %s", all)
+	}
+}
+
+// dump is all rows of all tables as text.
+func dump(t *testing.T, db *pg.DB) string {
+	t.Helper()
+	var all strings.Builder
+	for _, table := range []string{"dhcp_server", "change", "idempotency"} {
+		var text string
+		if err := db.QueryRow(t.Context(), fmt.Sprintf("SELECT coalesce(string_agg(to_jsonb(r)::text, E'\\n'), '') FROM %s r", table)).Scan(&text); err != nil {
+			t.Fatal(err)
+		}
+		all.WriteString(text)
+	}
+	return all.String()
+}

@@ -1,0 +1,27 @@
+package pxe_test
+
+import (
+	"log/slog"
+	"testing"
+
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/services/pxe"
+)
+
+func TestMain(m *testing.M) { testkit.Main(m) }
+
+// newClient serves the pxe service on a database of the test's own, to somebody who may do everything.
+func newClient(t *testing.T) (*testkit.Client, *pg.DB, *secret.Box) {
+	t.Helper()
+	db := testkit.Database(t, pxe.Name, pxe.Definition.Migrations)
+	box, err := pxe.Definition.NewBox(secret.NewMasterKey())
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler := rest.NewHandler(pxe.Name, db, slog.New(slog.NewTextHandler(t.Output(), nil)), pxe.New(db, box).Routes())
+	return testkit.NewClient(t, testkit.As(handler, testkit.Holder(principal.All))), db, box
+}
