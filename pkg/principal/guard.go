@@ -43,6 +43,18 @@ func (anyKey) Check(c *Call, a Access, _ int64) error {
 	return nil
 }
 
+// EveryKey lets every valid key through, to what all callers see alike.
+var EveryKey Guard = everyKey{}
+
+type everyKey struct{ anyKey }
+
+// LeafOfTarget lets every valid key through: the route's function checks the leaf of what the item belongs to.
+var LeafOfTarget Guard = leafOfTarget{}
+
+type leafOfTarget struct{ anyKey }
+
+func (leafOfTarget) String() string { return "the target's leaf" }
+
 // Public lets everybody through who comes by the gateway.
 var Public Guard = public{}
 

@@ -49,6 +49,9 @@ func (c *csvTable) add(t reflect.Type, prefix string, at []int) {
 			c.add(inner, prefix+name+".", index)
 			continue
 		}
+		if inner.Kind() == reflect.Slice {
+			continue // a cell holds one value
+		}
 		c.names = append(c.names, prefix+name)
 		c.indexes = append(c.indexes, index)
 	}

@@ -28,6 +28,8 @@ type OpenAPI struct {
 		Responses       map[string]schema `json:"responses"`
 		SecuritySchemes map[string]schema `json:"securitySchemes"`
 	} `json:"components"`
+
+	types map[string]reflect.Type // that the schemas describe
 }
 
 // Document describes a service's routes. What it says of bodies comes from the plans that decode them, so it says
@@ -48,7 +50,7 @@ func Document(service string, routes []Route) *OpenAPI {
 
 // NewDocument is a document without paths.
 func NewDocument() *OpenAPI {
-	d := &OpenAPI{OpenAPI: "3.1.0", Paths: map[string]schema{}}
+	d := &OpenAPI{OpenAPI: "3.1.0", Paths: map[string]schema{}, types: map[string]reflect.Type{}}
 	d.Info = schema{"title": "Ironplane", "version": "1", "license": schema{"name": "Apache-2.0", "identifier": "Apache-2.0"},
 		"description": "The control plane of a bare-metal hosting company."}
 	d.Security = []schema{{"bearer": []string{}}, {"apiKey": []string{}}}
@@ -369,8 +371,10 @@ func (d *OpenAPI) response(t reflect.Type) schema {
 			return d.members(t)
 		}
 		name := strings.ToUpper(t.Name()[:1]) + t.Name()[1:]
-		if _, ok := d.Components.Schemas[name]; !ok {
-			d.Components.Schemas[name] = schema{} // ends recursion
+		if known, ok := d.types[name]; ok && known != t {
+			panic(fmt.Sprintf("rest: %s and %s have one name in the API document", known, t))
+		} else if !ok {
+			d.types[name] = t // first, which ends recursion
 			d.Components.Schemas[name] = d.members(t)
 		}
 		return component(name)

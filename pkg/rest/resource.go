@@ -3,8 +3,10 @@ package rest
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/ironplane/ironplane/pkg/fault"
@@ -25,10 +27,17 @@ type Resource[V, B any] struct {
 	Guard principal.Guard
 	// OwnGuard guards viewing and editing one item, where that is wider than Guard; nil: it is not.
 	OwnGuard principal.Guard
-	Table    string
-	View     string      // the table where it does not say
-	Box      *secret.Box // of a table with sealed columns
-	By       By
+	// ReadGuard guards listing and viewing, where that is wider than Guard; nil: it is not.
+	ReadGuard principal.Guard
+	// Additions are the methods that the documented API does not have.
+	Additions []string
+	Table     string
+	View      string      // the table where it does not say
+	Box       *secret.Box // of a table with sealed columns
+	By        By
+
+	// Includes are what a view can show besides, as include= names it.
+	Includes map[string]func(context.Context, pg.Querier, *V) error
 
 	// Prepare does what takes long, before the unit of work begins. It is given what was sent, of which nothing is
 	// checked yet, and may leave what it worked out in members of B that have no tag.
@@ -72,6 +81,11 @@ func (r Resource[V, B]) Routes() []Route {
 	if r.OwnGuard == nil {
 		r.OwnGuard = r.Guard
 	}
+	readGuard, viewGuard := r.Guard, r.OwnGuard
+	if r.ReadGuard != nil {
+		readGuard, viewGuard = r.ReadGuard, r.ReadGuard
+	}
+	added := func(method string) bool { return slices.Contains(r.Additions, method) }
 	view, table := pg.NewView[V](r.View), pg.NewTable[B](r.Table, r.View, r.Box)
 	if r.Lock == nil {
 		r.Lock = func(context.Context, *pg.Tx, ...*B) error { return nil }
@@ -90,7 +104,7 @@ func (r Resource[V, B]) Routes() []Route {
 	if noun[1] >= 'a' { // no abbreviation
 		noun = strings.ToLower(noun[:1]) + noun[1:]
 	}
-	create := Change[NewItem[B], V]{Method: http.MethodPost, Path: r.Path, Guard: r.Guard, Summary: "Create a " + noun,
+	create := Change[NewItem[B], V]{Method: http.MethodPost, Path: r.Path, Guard: r.Guard, Summary: "Create a " + noun, Extension: added(http.MethodPost),
 		Prepare: func(ctx context.Context, req *NewItem[B]) error { return r.prepare(ctx, &req.Body) },
 		Do: func(ctx context.Context, tx *pg.Tx, req NewItem[B]) (V, error) {
 			body, err := req.Body.New()
@@ -110,11 +124,11 @@ func (r Resource[V, B]) Routes() []Route {
 			return after, err
 		}}
 	routes := []Route{
-		List[None, V]{Path: r.Path, Guard: r.Guard, Summary: "List " + noun + "s", DB: r.DB, View: view, By: r.By},
+		List[None, V]{Path: r.Path, Guard: readGuard, Summary: "List " + noun + "s", DB: r.DB, View: view, By: r.By},
 		create,
-		Read[Item, V]{Path: item, Guard: r.OwnGuard, Summary: "View a " + noun,
+		Read[Item, V]{Path: item, Guard: viewGuard, Summary: "View a " + noun,
 			Do: func(ctx context.Context, req Item) (V, error) { return view.Get(ctx, r.DB, req.ID) }},
-		Change[EditItem[B], V]{Method: http.MethodPatch, Path: item, Guard: r.OwnGuard, Summary: "Edit a " + noun,
+		Change[EditItem[B], V]{Method: http.MethodPatch, Path: item, Guard: r.OwnGuard, Summary: "Edit a " + noun, Extension: added(http.MethodPatch),
 			Prepare: func(ctx context.Context, req *EditItem[B]) error { return r.prepare(ctx, &req.Body) },
 			Do: func(ctx context.Context, tx *pg.Tx, req EditItem[B]) (V, error) {
 				if err := r.hold(ctx, tx, table, req.ID, req.Match); err != nil {
@@ -140,7 +154,7 @@ func (r Resource[V, B]) Routes() []Route {
 				r.record(tx, "edited", &after, secret.Marked(before, was...), secret.Marked(after, is...))
 				return after, err
 			}},
-		Change[DeleteItem, Message]{Method: http.MethodDelete, Path: item, Guard: r.Guard, Summary: "Delete a " + noun,
+		Change[DeleteItem, Message]{Method: http.MethodDelete, Path: item, Guard: r.Guard, Summary: "Delete a " + noun, Extension: added(http.MethodDelete),
 			Do: func(ctx context.Context, tx *pg.Tx, req DeleteItem) (Message, error) {
 				if err := r.hold(ctx, tx, table, req.ID, req.Match); err != nil {
 					return Message{}, err
@@ -156,10 +170,40 @@ func (r Resource[V, B]) Routes() []Route {
 				return Deleted(r.Noun, req.ID), nil
 			}},
 	}
+	if r.Includes != nil {
+		routes[2] = Read[itemAndMore, V]{Path: item, Guard: viewGuard, Summary: "View a " + noun,
+			Do: func(ctx context.Context, req itemAndMore) (V, error) { return r.viewWith(ctx, view, req) }}
+	}
 	if r.Prepare == nil { // which may take long for each row
 		routes[1] = createRoute[V, B]{create, r, view}
 	}
 	return routes
+}
+
+// itemAndMore is the request of an operation on one item that can show more.
+type itemAndMore struct {
+	ID      int64  `path:"*"`
+	Include string `query:"include" doc:"what is shown besides, with commas between"`
+}
+
+// viewWith views an item and what it is asked to include.
+func (r Resource[V, B]) viewWith(ctx context.Context, view *pg.View[V], req itemAndMore) (V, error) {
+	item, err := view.Get(ctx, r.DB, req.ID)
+	if err != nil || req.Include == "" {
+		return item, err
+	}
+	for name := range strings.SplitSeq(req.Include, ",") {
+		include := r.Includes[name]
+		if include == nil {
+			var wrong fault.Fields
+			wrong.Add("?include", "unknown", "can be %s", strings.Join(slices.Sorted(maps.Keys(r.Includes)), ", "))
+			return item, wrongQuery(wrong)
+		}
+		if err := include(ctx, r.DB, &item); err != nil {
+			return item, err
+		}
+	}
+	return item, nil
 }
 
 // hold keeps other writers off an item that the caller has seen as it is.

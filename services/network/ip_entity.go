@@ -36,6 +36,8 @@ type IPEntity struct {
 	Owner         *Owner   `json:"owner,omitempty" db:"owner_"`
 	V4            *V4      `json:"v4,omitempty" db:"v4_"`
 	V6            *V6      `json:"v6,omitempty" db:"v6_"`
+
+	Fields []ShownField `json:"fields,omitempty" doc:"with include=fields"`
 }
 
 // Owner is the client that an entity is assigned to, and the server that uses it.
@@ -117,6 +119,10 @@ func (s *Service) ipEntities() []rest.Route {
 	return rest.Resource[IPEntity, ipEntityBody]{
 		DB: s.db, Path: "/entity", ID: "entity_id", Noun: "IP entity",
 		Guard: principal.NetworkEntities, Table: "ip_entity", View: "ip_entity_view",
+		Includes: map[string]func(context.Context, pg.Querier, *IPEntity) error{"fields": func(ctx context.Context, q pg.Querier, item *IPEntity) (err error) {
+			item.Fields, err = shownFields(ctx, q, "entity", item.ID)
+			return err
+		}},
 		By: rest.By{Search: searchEntities, Sorts: []string{"name"}, Filters: map[string]string{
 			"billing_id": "billing_id", "group_id": "group_id", "owner": "owner_id", "server_id": "owner_server_id", "vlan": "vlan"}},
 		Lock: lockScopes, Insert: insertEntity, Update: updateEntity,

@@ -20,6 +20,8 @@ type IPGroup struct {
 	Entities      Entities `json:"entities" db:"entities_"`
 	EntitiesCount int64    `json:"entitiesCount" db:"entities_count"`
 	Servers       Servers  `json:"servers" db:"servers_"`
+
+	Fields []ShownField `json:"fields,omitempty" doc:"with include=fields"`
 }
 
 // Entities counts a group's entities.
@@ -43,6 +45,10 @@ func (s *Service) ipGroups() []rest.Route {
 	return rest.Resource[IPGroup, ipGroupBody]{
 		DB: s.db, Path: "/group", ID: "group_id", Noun: "IP group",
 		Guard: principal.NetworkGroups, Table: "ip_group", View: "ip_group_view",
+		Includes: map[string]func(context.Context, pg.Querier, *IPGroup) error{"fields": func(ctx context.Context, q pg.Querier, item *IPGroup) (err error) {
+			item.Fields, err = shownFields(ctx, q, "group", item.ID)
+			return err
+		}},
 		By:     rest.By{Search: rest.SearchText, Sorts: []string{"name"}, Filters: map[string]string{"billing_id": "billing_id", "reserved": "reserved"}},
 		Delete: deleteIPGroup,
 	}.Routes()

@@ -35,6 +35,8 @@ func (s *Service) Routes() []rest.Route {
 		s.ipEntities(),
 		s.allocations(),
 		[]rest.Route{entitySeries},
+		s.fields(),
+		s.fieldValues(),
 		s.portSpeeds(),
 	)
 }

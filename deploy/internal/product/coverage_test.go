@@ -1,6 +1,7 @@
 package product_test
 
 import (
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -24,7 +25,7 @@ func TestEveryRoute(t *testing.T) { producttest.Both(t, testEveryRoute) }
 func testEveryRoute(t *testing.T, p *product.Product, c *testkit.Client) {
 	document := testkit.Decode[apiDocument](c.With("").Do("GET", "/-/openapi.json", nil).Want(200))
 	w := &walk{t: t, c: c, document: document, ids: map[string]string{}}
-	w.createOneOfEach(p)
+	w.createOneOfEach()
 	_, nobody := newAdmin(t, c, "nobody", `{}`)
 	w.dead = []string{newKey(t, c, "expired"), newKey(t, c, "revoked")}
 	execute(t, p.Databases[identity.Name], "UPDATE api_key SET expires_at = now() - interval '1 second' WHERE name = 'expired'")
@@ -86,22 +87,21 @@ func newKey(t *testing.T, c *testkit.Client, name string) string {
 }
 
 // createOneOfEach posts the documents' examples until each collection has an item.
-func (w *walk) createOneOfEach(p *product.Product) {
+func (w *walk) createOneOfEach() {
 	var waiting []string
-	for _, routes := range p.Routes {
-		for _, o := range rest.Operations(routes) {
-			if o.Method == http.MethodPost && !strings.Contains(o.Path, "{") {
-				waiting = append(waiting, o.Path)
-			}
+	for path := range w.document.Paths {
+		if w.document.Paths[path]["post"].RequestBody != nil && w.hasItems(path) {
+			waiting = append(waiting, path)
 		}
 	}
+	slices.Sort(waiting)
 	for len(waiting) > 0 {
 		before := len(waiting)
 		var last *testkit.Answer
 		waiting = slices.DeleteFunc(waiting, func(path string) bool {
-			last = w.c.Do(http.MethodPost, path, w.body(http.MethodPost, path).example())
+			last = w.c.Do(http.MethodPost, w.item(path), w.body(http.MethodPost, path).example())
 			if last.Status == http.StatusOK {
-				w.ids[path] = regexp.MustCompile(`"id":(\d+)`).FindStringSubmatch(last.Text)[1]
+				w.ids[w.item(path)] = regexp.MustCompile(`"id":(\d+)`).FindStringSubmatch(last.Text)[1]
 			}
 			return last.Status == http.StatusOK
 		})
@@ -109,6 +109,12 @@ func (w *walk) createOneOfEach(p *product.Product) {
 			w.t.Fatalf("the examples of %v make nothing: %s", waiting, last.Text)
 		}
 	}
+}
+
+// hasItems tells whether there is a path for one item of this one's.
+func (w *walk) hasItems(path string) bool {
+	items := regexp.MustCompile("^" + regexp.QuoteMeta(path) + "/" + parameter.String() + "$")
+	return slices.ContainsFunc(slices.Collect(maps.Keys(w.document.Paths)), items.MatchString)
 }
 
 func (w *walk) body(method, path string) *bodySchema {
@@ -212,6 +218,10 @@ func (w *walk) withoutPermission(o rest.Operation, nobody *testkit.Client) {
 	w.t.Helper()
 	switch {
 	case o.Guard == principal.Public:
+	case o.Guard == principal.EveryKey:
+		nobody.Do(o.Method, w.item(o.Path), w.example(o)).Want(200)
+	case o.Guard == principal.LeafOfTarget:
+		nobody.Do(o.Method, w.item(o.Path), w.example(o)).Want(403)
 	case o.Guard == principal.AnyKey:
 		if strings.HasSuffix(o.Path, "}") {
 			nobody.Do(o.Method, w.item(o.Path), w.example(o)).Want(404)
@@ -268,7 +278,7 @@ func testEveryLeaf(t *testing.T, p *product.Product, c *testkit.Client) {
 	id, partial := newAdmin(t, c, "partial", `{}`)
 	document := testkit.Decode[apiDocument](c.With("").Do("GET", "/-/openapi.json", nil).Want(200))
 	w := &walk{t: t, c: c, document: document, ids: map[string]string{}}
-	w.createOneOfEach(p)
+	w.createOneOfEach()
 	guarded := map[principal.Grants][]rest.Operation{}
 	for _, routes := range p.Routes {
 		for _, o := range rest.Operations(routes) {

@@ -61,7 +61,7 @@ func policyRow(o rest.Operation) []string {
 	switch {
 	case o.Guard == principal.Public:
 		row[0], row[1] = " yes ", " yes "
-	case o.Guard == principal.AnyKey:
+	case o.Guard == principal.AnyKey, o.Guard == principal.EveryKey:
 		row[1] = " yes "
 	default:
 		row[3] = fmt.Sprintf(" %s %s ", leaf, access)

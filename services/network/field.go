@@ -1,0 +1,170 @@
+package network
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/fault"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/rest"
+)
+
+// CustomField is a custom field of a kind of target.
+type CustomField struct {
+	rest.Versioned
+	ID          int64   `json:"id" db:"id"`
+	Name        string  `json:"name" db:"name"`
+	Slug        string  `json:"slug" db:"slug"`
+	Desc        *string `json:"desc,omitempty" db:"description"`
+	Placeholder *string `json:"placeholder,omitempty" db:"placeholder"`
+	Default     *string `json:"default,omitempty" db:"default_value"`
+	TargetType  string  `json:"target_type" db:"target_type"`
+	Type        string  `json:"type" db:"type" doc:"what its values are: text, integer, checkbox, date or select"`
+	Options     *string `json:"options,omitempty" db:"options" doc:"of a select: the values, with | between them"`
+}
+
+type fieldBody struct {
+	Name        string  `json:"name" db:"name" required:"create" example:"Contract until"`
+	Slug        string  `json:"slug" db:"slug" required:"create" max:"64" example:"contract-until" doc:"lower case letters, digits, - and _; another for each field of a target_type"`
+	Desc        *string `json:"desc" db:"description" max:"1000" example:"When it may be cancelled"`
+	Placeholder *string `json:"placeholder" db:"placeholder" example:"2027-12-31"`
+	Default     *string `json:"default" db:"default_value" max:"1000" example:"2026-12-31"`
+	TargetType  string  `json:"target_type" db:"target_type" required:"create" example:"client" doc:"client, entity, group or server"`
+	Type        string  `json:"type" db:"type" ext:"true" example:"date" doc:"what its values are: text (where it is not sent), integer, checkbox, date or select"`
+	Options     *string `json:"options" db:"options" ext:"true" max:"10000" doc:"of a select: the values, with | between them"`
+}
+
+// fieldTargets are the kinds of targets, and the leaves that guard their values.
+var fieldTargets = map[string]principal.Leaf{
+	"client": principal.UsersClients, "entity": principal.NetworkEntities, "group": principal.NetworkGroups, "server": principal.ServerSettings,
+}
+
+// fieldTypes say what is wrong with a value, or nothing.
+var fieldTypes = map[string]func(value, options string) string{
+	"text": func(string, string) string { return "" },
+	"integer": func(value, _ string) string {
+		if n, err := strconv.ParseInt(value, 10, 64); err != nil || strconv.FormatInt(n, 10) != value {
+			return "must be an integer such as 12"
+		}
+		return ""
+	},
+	"checkbox": func(value, _ string) string {
+		if value != "true" && value != "false" {
+			return "must be true or false"
+		}
+		return ""
+	},
+	"date": func(value, _ string) string {
+		if _, err := time.Parse(time.DateOnly, value); err != nil {
+			return "must be a date such as 2026-11-21"
+		}
+		return ""
+	},
+	"select": func(value, options string) string {
+		if known := strings.Split(options, "|"); !slices.Contains(known, value) {
+			return "must be one of " + strings.Join(known, ", ")
+		}
+		return ""
+	},
+}
+
+var slugForm = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]*$`)
+
+// Validate checks the members, and that a default is one of the field's values.
+func (b *fieldBody) Validate(wrong *fault.Fields) {
+	if b.Type == "" {
+		b.Type = "text"
+	}
+	if b.Slug != "" && !slugForm.MatchString(b.Slug) {
+		wrong.Add("/slug", "invalid", "can have lower case letters, digits, - and _, and begins with a letter or a digit")
+	}
+	if _, known := fieldTargets[b.TargetType]; !known && b.TargetType != "" {
+		wrong.Add("/target_type", "invalid", "must be one of %s", strings.Join(slices.Sorted(maps.Keys(fieldTargets)), ", "))
+	}
+	if fieldTypes[b.Type] == nil {
+		wrong.Add("/type", "invalid", "must be one of %s", strings.Join(slices.Sorted(maps.Keys(fieldTypes)), ", "))
+		return
+	}
+	switch {
+	case b.Type != "select" && b.Options != nil:
+		wrong.Add("/options", "conflict", "can be set of a select alone")
+	case b.Type == "select" && b.Options == nil:
+		wrong.Add("/options", "required", "is required of a select")
+	case b.Options != nil && slices.Contains(strings.Split(*b.Options, "|"), ""):
+		wrong.Add("/options", "invalid", "has an empty value")
+	case b.Default != nil:
+		if why := b.unfit(*b.Default); why != "" {
+			wrong.Add("/default", "invalid", "%s", why)
+		}
+	}
+}
+
+// unfit says what is wrong with a value, or nothing.
+func (b *fieldBody) unfit(value string) string {
+	options := ""
+	if b.Options != nil {
+		options = *b.Options
+	}
+	return fieldTypes[b.Type](value, options)
+}
+
+var (
+	fieldTable = pg.NewTable[fieldBody]("field", "field", nil)
+	fieldView  = pg.NewView[CustomField]("field")
+)
+
+func (s *Service) fields() []rest.Route {
+	return rest.Resource[CustomField, fieldBody]{
+		DB: s.db, Path: "/field", ID: "field_id", Noun: "Field", Guard: principal.SystemSettings, ReadGuard: principal.EveryKey, Table: "field",
+		Additions: []string{http.MethodPost, http.MethodPatch, http.MethodDelete},
+		By: rest.By{Search: rest.SearchText, Sorts: []string{"name", "slug"},
+			Filters: map[string]string{"target_type": "target_type", "slug": "slug", "type": "type"}},
+		Update: updateField,
+	}.Routes()
+}
+
+// updateField leaves no value behind that the field could not have now.
+func updateField(ctx context.Context, tx *pg.Tx, id int64, b *fieldBody) error {
+	before, err := fieldView.Get(ctx, tx, id)
+	if err != nil {
+		return err
+	}
+	var wrong fault.Fields
+	if b.TargetType != before.TargetType {
+		var used bool
+		if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM field_value WHERE field_id = $1)", id).Scan(&used); err != nil {
+			return fmt.Errorf("look for values: %w", err)
+		}
+		if used {
+			wrong.Add("/target_type", "conflict", "cannot change while there are values")
+		}
+	}
+	rows, err := tx.Query(ctx, "SELECT DISTINCT value FROM field_value WHERE field_id = $1", id)
+	if err != nil {
+		return fmt.Errorf("read the values: %w", err)
+	}
+	var value string
+	_, err = pgx.ForEachRow(rows, []any{&value}, func() error {
+		if why := b.unfit(value); why != "" {
+			wrong.Add("/type", "conflict", "does not fit a value that is there: %.100q %s", value, why)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("read the values: %w", err)
+	}
+	if err := wrong.Err(); err != nil {
+		return err
+	}
+	return fieldTable.Update(ctx, tx, id, b)
+}
