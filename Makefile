@@ -31,7 +31,7 @@ test: ## run all tests, with the race detector where there is a C compiler
 
 .PHONY: revocation
 revocation: ## revoke keys in every way with everything that can go wrong, and print how long it took
-	go test -v -timeout 20m ./deploy/internal/revocation -full
+	go test -v -timeout 30m -parallel 2 ./deploy/internal/revocation -full
 
 # The race detector needs cgo.
 RACE := $(shell command -v $$(go env CC) >/dev/null 2>&1 && echo -race)

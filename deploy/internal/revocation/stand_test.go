@@ -1,8 +1,10 @@
 package revocation
 
 import (
+	"flag"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -25,34 +27,51 @@ import (
 	"github.com/ironplane/ironplane/services/identity"
 )
 
-func TestMain(m *testing.M) { testkit.Main(m) }
-
-// stand is the product with links to Redis that can be cut, stalled and slowed: one of the services and one of the
-// gateways under test.
-type stand struct {
-	t        *testing.T
-	product  *product.Product
-	admin    *testkit.Client
-	redis    *redis.Client // past the links
-	services *link
-	gateways *link
-	identity *slow
-	doors    []*testkit.Client
+func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", "4") // unless the command line says otherwise: these tests wait, most of the time
+	testkit.Main(m)
 }
 
-func newStand(t *testing.T, doors int, limits gateway.Config) *stand {
+// way is how the gateways reach the services.
+type way string
+
+const (
+	split    way = "split"    // over mTLS, as in processes of their own
+	together way = "together" // in one process
+)
+
+// stand is the product with links that can be cut, stalled and slowed: to Redis, one of the services and one of the
+// gateways under test, and of the gateways to identity where that is in a process of its own.
+type stand struct {
+	t          *testing.T
+	product    *product.Product
+	admin      *testkit.Client
+	redis      *redis.Client // past the links
+	services   *link
+	gateways   *link
+	toIdentity *link
+	identity   *slow
+	doors      []*testkit.Client
+}
+
+func newStand(t *testing.T, reached way, doors int, limits gateway.Config) *stand {
 	t.Helper()
 	s := &stand{t: t, redis: testkit.Redis(t).(*redis.Client)}
-	s.services, s.gateways = newLink(t, s.redis), newLink(t, s.redis)
-	s.product, s.admin = producttest.StartOn(t, s.services.client)
+	s.services, s.gateways = newLink(t, s.redis.Options().Addr), newLink(t, s.redis.Options().Addr)
+	s.product, s.admin = producttest.StartOn(t, s.redisBy(s.services))
 	s.identity = &slow{Handler: s.product.Services[identity.Name]}
-	upstreams := map[string]http.Handler{}
-	for name, service := range s.product.Services {
-		upstreams[name] = service
+	services := maps.Clone(s.product.Services)
+	services[identity.Name] = s.identity
+	log := slog.New(slog.DiscardHandler) // much fails, as is wanted
+	upstreams := func() map[string]http.Handler { return services }
+	if reached == split {
+		m := producttest.NewMesh(t, services, log)
+		s.toIdentity = newLink(t, m.Addresses[identity.Name])
+		m.Addresses[identity.Name] = s.toIdentity.proxy.Listen
+		upstreams = m.Upstreams
 	}
-	upstreams[identity.Name] = s.identity
 	for range doors {
-		g, err := gateway.New(limits, upstreams, s.gateways.client, slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError})))
+		g, err := gateway.New(limits, upstreams(), s.redisBy(s.gateways), log)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -75,29 +94,33 @@ func (s *stand) key(admin int64) identity.ShownKey {
 	return testkit.Decode[identity.ShownKey](s.admin.Do("POST", "/auth/key", map[string]any{"name": "test", "owner": owner}).Want(200))
 }
 
-// link is a way to Redis.
+// link is a way to something.
 type link struct {
-	t      *testing.T
-	proxy  *toxiproxy.Proxy
-	client *redis.Client
+	t     *testing.T
+	proxy *toxiproxy.Proxy
 }
 
-func newLink(t *testing.T, to *redis.Client) *link {
+func newLink(t *testing.T, address string) *link {
 	t.Helper()
 	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
-	l := &link{t: t, proxy: toxiproxy.NewProxy(server, "redis", "127.0.0.1:0", to.Options().Addr)}
+	l := &link{t, toxiproxy.NewProxy(server, "link", "127.0.0.1:0", address)}
 	if err := l.proxy.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(l.proxy.Stop)
-	u := url.URL{Scheme: "redis", User: url.UserPassword("", to.Options().Password), Host: l.proxy.Listen}
+	return l
+}
+
+// redisBy is Redis by way of a link.
+func (s *stand) redisBy(l *link) *redis.Client {
+	s.t.Helper()
+	u := url.URL{Scheme: "redis", User: url.UserPassword("", s.redis.Options().Password), Host: l.proxy.Listen}
 	client, err := cache.Open(secret.New(u.String()))
 	if err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = client.Close() })
-	l.client = client
-	return l
+	s.t.Cleanup(func() { _ = client.Close() })
+	return client
 }
 
 func (l *link) cut() { l.proxy.Stop() }
@@ -126,22 +149,15 @@ func (l *link) spoil(toxic, attributes string) {
 
 func (l *link) heal() { l.proxy.Toxics.ResetToxics(l.t.Context()) }
 
-// slow is identity, for which questions, answers or both take a while, or which is away.
+// slow is identity, for which questions about keys and owners, answers to them, or both take a while.
 type slow struct {
 	http.Handler
 	question, answer atomic.Int64 // at most, in ns; at least half of that
-	away             atomic.Bool
-	asked            atomic.Int64
 }
 
 func (s *slow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !strings.HasPrefix(r.URL.Path, "/internal/") {
 		s.Handler.ServeHTTP(w, r)
-		return
-	}
-	s.asked.Add(1)
-	if s.away.Load() {
-		w.WriteHeader(http.StatusServiceUnavailable)
 		return
 	}
 	dawdle(&s.question)

@@ -32,34 +32,55 @@ func Split(t testing.TB) (*product.Product, *testkit.Client) {
 	client := testkit.Redis(t)
 	p := open(t, client)
 	var err error
-	if p.Gateway, err = gateway.New(Unlimited, overMesh(t, p.Services), client, log(t)); err != nil {
+	if p.Gateway, err = gateway.New(Unlimited, NewMesh(t, p.Services, log(t)).Upstreams(), client, log(t)); err != nil {
 		t.Fatal(err)
 	}
 	return p, firstAdmin(t, p)
 }
 
-func overMesh(t testing.TB, services map[string]http.Handler) map[string]http.Handler {
+// Mesh is services as they run in processes of their own: who wants something of them comes over mTLS.
+type Mesh struct {
+	Addresses map[string]string // of the services by their names
+	t         testing.TB
+	authority *mesh.Authority
+	log       *slog.Logger
+}
+
+// NewMesh serves these handlers of services by their names.
+func NewMesh(t testing.TB, services map[string]http.Handler, log *slog.Logger) *Mesh {
 	t.Helper()
 	authority, err := mesh.NewAuthority(time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
-	identity := func(name string) *mesh.Identity {
-		id, err := authority.Identity(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return id
-	}
-	door := identity(principal.Gateway)
-	upstreams := map[string]http.Handler{}
+	m := &Mesh{map[string]string{}, t, authority, log}
 	for name, service := range services {
-		server := httptest.NewUnstartedServer(mesh.Receive(service, log(t)))
-		server.Listener = identity(name).Listener(server.Listener)
-		server.Config.ErrorLog = slog.NewLogLogger(log(t).Handler(), slog.LevelDebug)
+		server := httptest.NewUnstartedServer(mesh.Receive(service, log))
+		server.Listener = m.identity(name).Listener(server.Listener)
+		server.Config.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelDebug)
 		server.Start()
 		t.Cleanup(server.Close)
-		upstreams[name] = door.NewUpstream(name, []string{server.Listener.Addr().String()}, log(t))
+		m.Addresses[name] = server.Listener.Addr().String()
+	}
+	return m
+}
+
+// Upstreams are the services as another gateway reaches them.
+func (m *Mesh) Upstreams() map[string]http.Handler {
+	m.t.Helper()
+	door := m.identity(principal.Gateway)
+	upstreams := map[string]http.Handler{}
+	for name, address := range m.Addresses {
+		upstreams[name] = door.NewUpstream(name, []string{address}, m.log)
 	}
 	return upstreams
+}
+
+func (m *Mesh) identity(name string) *mesh.Identity {
+	m.t.Helper()
+	id, err := m.authority.Identity(name)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return id
 }
