@@ -49,8 +49,8 @@ func (c *csvTable) add(t reflect.Type, prefix string, at []int) {
 			c.add(inner, prefix+name+".", index)
 			continue
 		}
-		if inner.Kind() == reflect.Slice {
-			continue // a cell holds one value
+		if inner.Kind() == reflect.Slice && inner != reflect.TypeFor[[]Ref]() {
+			continue // a cell holds no list of anything else
 		}
 		c.names = append(c.names, prefix+name)
 		c.indexes = append(c.indexes, index)
@@ -68,11 +68,22 @@ func (c *csvTable) row(item reflect.Value) []string {
 		switch value := reflect.Indirect(member); {
 		case value.Type() == reflect.TypeFor[Timestamp]():
 			cells[i] = value.Interface().(Timestamp).UTC().Format(time.RFC3339)
+		case value.Type() == reflect.TypeFor[[]Ref]():
+			cells[i] = refsCell(value.Interface().([]Ref))
 		default:
 			cells[i] = fmt.Sprint(value.Interface())
 		}
 	}
 	return cells
+}
+
+// refsCell is references in one cell: their ids.
+func refsCell(refs []Ref) string {
+	ids := make([]string, len(refs))
+	for i, ref := range refs {
+		ids[i] = strconv.FormatInt(ref.ID, 10)
+	}
+	return strings.Join(ids, " ")
 }
 
 // csvRows writes a table.
@@ -224,6 +235,18 @@ func (k *kind) cell(text string) any {
 			return object{{"iso_8601", text}, {"unix", json.Number(strconv.FormatInt(at.Unix(), 10))}}
 		}
 	}
+	if k == kinds[reflect.TypeFor[[]RefID]()] {
+		var ids array
+		for id := range strings.FieldsSeq(text) {
+			ids = append(ids, number(id))
+		}
+		return ids
+	}
+	return number(text)
+}
+
+// number is a text as a number, if it is one.
+func number(text string) any {
 	if _, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return json.Number(text)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -46,6 +47,7 @@ func rulesOf(field reflect.StructField) rules {
 var kinds = map[reflect.Type]*kind{
 	reflect.TypeFor[bool]():          {schema: schema{"type": "boolean"}, set: setBool},
 	reflect.TypeFor[RefID]():         {schema: refSchema, set: setRef},
+	reflect.TypeFor[[]RefID]():       {schema: schema{"type": "array", "items": refSchema, "maxItems": maxRefs}, set: setRefs},
 	reflect.TypeFor[Timestamp]():     {schema: schema{"$ref": "#/components/schemas/Timestamp"}, set: setTimestamp},
 	reflect.TypeFor[secret.String](): secretKind,
 }
@@ -151,6 +153,29 @@ func setRef(to reflect.Value, sent any, r rules) (string, string) {
 	if code, _ := setInteger(to, sent, r); code != "" {
 		return "type", `must be an id or an object with one, such as {"id": 3}`
 	}
+	return "", ""
+}
+
+// maxRefs is how many references a member can hold.
+const maxRefs = 1000
+
+// setRefs takes references in any order, and each of them once.
+func setRefs(to reflect.Value, sent any, _ rules) (string, string) {
+	items, ok := sent.(array)
+	if !ok {
+		return "type", `must be an array of ids or of objects with one, such as [{"id": 3}]`
+	}
+	if len(items) > maxRefs {
+		return "too_long", fmt.Sprintf("can have at most %d items", maxRefs)
+	}
+	refs := make([]RefID, len(items))
+	for i, item := range items {
+		if code, message := setRef(reflect.ValueOf(&refs[i]).Elem(), item, rules{}); code != "" {
+			return code, fmt.Sprintf("item %d %s", i+1, message)
+		}
+	}
+	slices.Sort(refs)
+	to.Set(reflect.ValueOf(slices.Compact(refs)))
 	return "", ""
 }
 

@@ -208,7 +208,7 @@ const (
 			SELECT f.entity_id, f.{v}_first AS first FROM ip_free f JOIN ip_entity e ON e.id = f.entity_id
 			WHERE f.group_id = $1 AND {where} ORDER BY f.{v}_first LIMIT $6 {lock}),
 		assigned AS (
-			INSERT INTO ip_assignment (entity_id, owner_id, owner_name, server_id, server_name) SELECT entity_id, $2, $3, $4, $5 FROM free),
+			INSERT INTO ip_assignment (entity_id, group_id, owner_id, owner_name, server_id, server_name) SELECT entity_id, $1, $2, $3, $4, $5 FROM free),
 		edited AS (
 			UPDATE ip_entity e SET version = version + 1 FROM free WHERE e.id = free.entity_id)
 		SELECT entity_id FROM free ORDER BY first`

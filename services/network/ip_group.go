@@ -2,7 +2,10 @@ package network
 
 import (
 	"context"
+	"errors"
 	"fmt"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/ironplane/ironplane/pkg/fault"
 	"github.com/ironplane/ironplane/pkg/pg"
@@ -67,6 +70,15 @@ func deleteIPGroup(ctx context.Context, tx *pg.Tx, group *IPGroup) error {
 		}
 		return fault.New(fault.Conflict, "IP group %d is in use by %s.", group.ID, users)
 	}
-	_, err := tx.Exec(ctx, "DELETE FROM ip_group WHERE id = $1", group.ID)
+	var id int64
+	var name string
+	err := tx.QueryRow(ctx, "SELECT id, name FROM forward_gateway WHERE id = (SELECT min(gateway_id) FROM forward_gateway_group WHERE group_id = $1)", group.ID).Scan(&id, &name)
+	if err == nil {
+		return fault.New(fault.Conflict, "IP group %d is in use by forwarding gateway %d (%s).", group.ID, id, name)
+	}
+	if !errors.Is(err, pgx.ErrNoRows) {
+		return fmt.Errorf("find a forwarding gateway of the group: %w", err)
+	}
+	_, err = tx.Exec(ctx, "DELETE FROM ip_group WHERE id = $1", group.ID)
 	return err
 }

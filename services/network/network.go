@@ -1,4 +1,5 @@
-// Package network is the bounded context of IP space: groups, entities and their allocation, port speeds.
+// Package network is the bounded context of IP space: groups, entities and their allocation,
+// forwarding, custom fields and port speeds.
 package network
 
 import (
@@ -8,6 +9,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/process"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/secret"
 )
 
 // Name is the service's name, and its schema's.
@@ -17,16 +19,19 @@ const Name = "network"
 var migrations embed.FS
 
 // Definition is the service.
-var Definition = process.Definition{Name: Name, Migrations: migrations, New: func(d process.Deps) process.Parts {
-	s := New(d.DB)
+var Definition = process.Definition{Name: Name, Migrations: migrations, Seals: true, New: func(d process.Deps) process.Parts {
+	s := New(d.DB, d.Box)
 	return process.Parts{Routes: s.Routes(), Jobs: s.Jobs()}
 }}
 
 // Service is the network service.
-type Service struct{ db *pg.DB }
+type Service struct {
+	db  *pg.DB
+	box *secret.Box
+}
 
 // New makes the service on its migrated schema.
-func New(db *pg.DB) *Service { return &Service{db} }
+func New(db *pg.DB, box *secret.Box) *Service { return &Service{db, box} }
 
 // Routes are what the service answers.
 func (s *Service) Routes() []rest.Route {
@@ -35,6 +40,8 @@ func (s *Service) Routes() []rest.Route {
 		s.ipEntities(),
 		s.allocations(),
 		[]rest.Route{entitySeries},
+		s.forwardGateways(),
+		s.forwardTypes(),
 		s.fields(),
 		s.fieldValues(),
 		s.portSpeeds(),

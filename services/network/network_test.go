@@ -7,11 +7,21 @@ import (
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/network"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }
+
+// box seals what tests keep sealed.
+var box = func() *secret.Box {
+	made, err := secret.NewBox(secret.NewMasterKey(), network.Name)
+	if err != nil {
+		panic(err)
+	}
+	return made
+}()
 
 // newClient serves the network service on a database of the test's own, to somebody who may do everything.
 func newClient(t *testing.T) *testkit.Client {
@@ -24,6 +34,6 @@ func newClient(t *testing.T) *testkit.Client {
 func newService(t *testing.T) (*testkit.Client, *pg.DB) {
 	t.Helper()
 	db := testkit.Database(t, network.Name, network.Definition.Migrations)
-	handler := rest.NewHandler(network.Name, db, slog.New(slog.NewTextHandler(t.Output(), nil)), network.New(db).Routes())
+	handler := rest.NewHandler(network.Name, db, slog.New(slog.NewTextHandler(t.Output(), nil)), network.New(db, box).Routes())
 	return testkit.NewClient(t, testkit.As(handler, testkit.Holder(principal.All))), db
 }

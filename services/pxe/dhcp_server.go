@@ -1,10 +1,6 @@
 package pxe
 
 import (
-	"net/netip"
-	"regexp"
-	"strings"
-
 	"github.com/ironplane/ironplane/pkg/fault"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/rest"
@@ -38,16 +34,14 @@ type httpBody struct {
 	APIKey   *secret.String `json:"api_key" db:"api_key" also:"api_key" example:"what the agent asks of its callers" doc:"kept sealed and never shown; on edit, empty: unchanged"`
 }
 
-var hostForm = regexp.MustCompile(`^([A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)*[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?$`)
-
 // Validate checks what the tags cannot say.
 func (b *dhcpServerBody) Validate(wrong *fault.Fields) { b.HTTP.validate(wrong) }
 
 func (b *httpBody) validate(wrong *fault.Fields) {
-	if address, err := netip.ParseAddr(b.Host); b.Host != "" && (err != nil || address.Zone() != "") && !hostForm.MatchString(b.Host) {
+	if b.Host != "" && !rest.IsHost(b.Host) {
 		wrong.Add("/http/host", "invalid", "must be a name or an address, without a scheme and a port")
 	}
-	if b.APIKey != nil && strings.ContainsFunc(b.APIKey.Reveal(), func(r rune) bool { return r < ' ' || r > '~' }) {
+	if b.APIKey != nil && !rest.IsHeaderValue(b.APIKey.Reveal()) {
 		wrong.Add("/http/api_key", "invalid", "can have printable ASCII characters alone")
 	}
 }

@@ -1,0 +1,65 @@
+package network
+
+import (
+	"regexp"
+	"strconv"
+
+	"github.com/ironplane/ironplane/pkg/fault"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/secret"
+)
+
+// ForwardGateway is a machine that forwards ports or addresses to servers of some groups.
+type ForwardGateway struct {
+	rest.Versioned
+	ID        int64      `json:"id" db:"id"`
+	Name      string     `json:"name" db:"name"`
+	Hostname  string     `json:"hostname" db:"hostname"`
+	PortLimit string     `json:"port_limit" db:"port_limit" doc:"how many ports it forwards (100), or which (20000-29999)"`
+	Groups    []rest.Ref `json:"groups" db:"groups"`
+}
+
+type forwardGatewayBody struct {
+	Name      string         `json:"name" db:"name" required:"create" example:"fra1-nat1"`
+	Hostname  string         `json:"hostname" db:"hostname" required:"create" example:"nat1.fra1.example.net" doc:"a name or an address"`
+	APIKey    *secret.String `json:"api_key" db:"api_key" also:"apikey" required:"create" example:"what the gateway asks of its callers" doc:"kept sealed and never shown; on edit, empty: unchanged"`
+	PortLimit string         `json:"port_limit" db:"port_limit" also:"port limit" required:"create" example:"20000-29999" doc:"how many ports it forwards (100), or which (20000-29999)"`
+	Groups    []rest.RefID   `json:"groups" db:"group_ids"`
+}
+
+var portLimitForm = regexp.MustCompile(`^([1-9][0-9]{0,4})(?:-([1-9][0-9]{0,4}))?$`)
+
+// Validate checks what the tags cannot say.
+func (b *forwardGatewayBody) Validate(wrong *fault.Fields) {
+	if b.Hostname != "" && !rest.IsHost(b.Hostname) {
+		wrong.Add("/hostname", "invalid", "must be a name or an address, without a scheme and a port")
+	}
+	if b.APIKey != nil && !rest.IsHeaderValue(b.APIKey.Reveal()) {
+		wrong.Add("/api_key", "invalid", "can have printable ASCII characters alone")
+	}
+	if b.PortLimit != "" && !isPortLimit(b.PortLimit) {
+		wrong.Add("/port_limit", "invalid", "must be a number of ports such as 100 or a range of them such as 20000-29999")
+	}
+}
+
+func isPortLimit(text string) bool {
+	parts := portLimitForm.FindStringSubmatch(text)
+	if parts == nil {
+		return false
+	}
+	first, _ := strconv.Atoi(parts[1]) // of at most five digits
+	last := first
+	if parts[2] != "" {
+		last, _ = strconv.Atoi(parts[2])
+	}
+	return first <= last && last <= 65535
+}
+
+func (s *Service) forwardGateways() []rest.Route {
+	return rest.Resource[ForwardGateway, forwardGatewayBody]{
+		DB: s.db, Path: "/forward/gateway", ID: "gateway_id", Noun: "Forwarding gateway",
+		Guard: principal.NetworkForward, Table: "forward_gateway", View: "forward_gateway_view", Box: s.box,
+		By: rest.By{Search: rest.SearchText, Sorts: []string{"name"}, Filters: map[string]string{"name": "name", "hostname": "hostname"}},
+	}.Routes()
+}

@@ -1,0 +1,30 @@
+package network
+
+import (
+	"context"
+
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/rest"
+)
+
+// ForwardType is a way of forwarding. There are those that the schema begins with.
+type ForwardType struct {
+	rest.Versioned
+	ID   int64  `json:"id" db:"id"`
+	Name string `json:"name" db:"name"`
+	Slug string `json:"slug" db:"slug"`
+}
+
+var forwardTypeView = pg.NewView[ForwardType]("forward_type")
+
+func (s *Service) forwardTypes() []rest.Route {
+	return []rest.Route{
+		rest.List[rest.None, ForwardType]{Path: "/forward/type", Guard: principal.NetworkForward, Summary: "List forwarding types", DB: s.db, View: forwardTypeView,
+			By: rest.By{Search: rest.SearchText, Filters: map[string]string{"slug": "slug"}}},
+		rest.Read[rest.Item, ForwardType]{Path: "/forward/type/{type_id}", Guard: principal.NetworkForward, Summary: "View a forwarding type",
+			Do: func(ctx context.Context, req rest.Item) (ForwardType, error) {
+				return forwardTypeView.Get(ctx, s.db, req.ID)
+			}},
+	}
+}
