@@ -80,7 +80,7 @@ func fillEntities(ctx context.Context, l *loader, groups int) error {
 	firstGroup := last - int64(groups) + 1
 	columns := []string{"id", "group_id", "nickname", "billing_id", "vlan",
 		"v4_first", "v4_last", "v4_bits", "v4_mask", "v4_router", "v6_first", "v6_last", "v6_bits", "v6_router"}
-	space, r, on := newSpace(groups), l.random(entitySource), subnet{}
+	space, r, on := newSpace(groups, l.Entities), l.random(entitySource), subnet{}
 	groupOf := make([]int64, (l.Entities+subnetSize-1)/subnetSize) // by the subnet
 	err = l.copy(ctx, "ip_entity", columns, l.Entities, func(i int) []any {
 		slot := i % subnetSize

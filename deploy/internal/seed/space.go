@@ -2,6 +2,7 @@ package seed
 
 import (
 	"encoding/binary"
+	"math/bits"
 	"math/rand/v2"
 	"net/netip"
 )
@@ -9,14 +10,25 @@ import (
 // subnetSize is how many entities share a subnet: a /24 and a /56, in which each has a sixteenth for itself.
 const subnetSize = 16
 
-// space hands out subnets, none twice: public ones in the whole world, private ones in each group.
+// space hands out subnets, none twice: public ones in the whole world, private ones in each group. Those of a moment lie
+// far apart. Address after address would be the order in which a GiST index takes longest to grow.
 type space struct {
 	public4, public6   uint32
 	private4, private6 []uint32 // by the group's number
+	publicBits         int      // of the numbers of as many subnets as there can be
 }
 
-func newSpace(groups int) *space {
-	return &space{private4: make([]uint32, groups), private6: make([]uint32, groups)}
+// privateBits are those of the number of a subnet in 10.0.0.0/8.
+const privateBits = 16
+
+func newSpace(groups, entities int) *space {
+	return &space{private4: make([]uint32, groups), private6: make([]uint32, groups), publicBits: bits.Len(uint(entities / subnetSize))}
+}
+
+// take answers the next number of so many bits: each once, before the first comes again.
+func take(counter *uint32, bits int) uint32 {
+	*counter++
+	return *counter * 0x9e3779b1 & (1<<bits - 1)
 }
 
 // subnet is where the next entities of a group lie. A family that they do not have is not valid.
@@ -28,19 +40,18 @@ type subnet struct {
 
 func (s *space) next(r *rand.Rand, group int) subnet {
 	n := subnet{group: group}
-	take := func(counter *uint32) uint32 { *counter++; return *counter - 1 }
 	kind := r.IntN(100)
 	switch {
 	case kind < 58:
-		n.v4 = v4At(0x17000000, take(&s.public4)) // from 23.0.0.0 on
+		n.v4 = v4At(0x17000000, take(&s.public4, s.publicBits)) // from 23.0.0.0 on
 	case kind < 92:
-		n.v4 = v4At(0x0a000000, take(&s.private4[group])) // from 10.0.0.0 on
+		n.v4 = v4At(0x0a000000, take(&s.private4[group], privateBits)) // from 10.0.0.0 on
 	}
 	switch {
 	case kind >= 54 && kind < 58, kind >= 92 && kind < 98:
-		n.v6 = v6At(0x2a05<<48, take(&s.public6)) // from 2a05:: on
+		n.v6 = v6At(0x2a05<<48, take(&s.public6, s.publicBits)) // from 2a05:: on
 	case kind >= 90:
-		n.v6 = v6At(0xfd00<<48, take(&s.private6[group])) // from fd00:: on
+		n.v6 = v6At(0xfd00<<48, take(&s.private6[group], privateBits)) // from fd00:: on
 	}
 	if r.IntN(10) < 7 {
 		u := r.Float64()
