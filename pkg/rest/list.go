@@ -40,7 +40,7 @@ type By struct {
 	Search func(q string) pg.Condition
 	// Sorts are columns that are never NULL and have, with the id behind them, an index.
 	Sorts []string
-	// Filters are parameters, and the columns that they compare.
+	// Filters are parameters, and the columns that they compare: name, or lower(name) to do so without case.
 	Filters map[string]string
 }
 
@@ -88,7 +88,7 @@ func (l List[Req, V]) operation() *operation {
 	o.list = true
 	o.by = &l.By
 	for _, column := range append(slices.Collect(maps.Values(l.By.Filters)), l.By.Sorts...) {
-		if l.View.TypeOf(column) == nil {
+		if l.View.TypeOf(unfolded(column)) == nil {
 			panic(fmt.Sprintf("rest: %s has no column %s", l.Path, column))
 		}
 	}
@@ -272,7 +272,7 @@ func parseListQuery(r *http.Request, own []parameter, by By, typeOf func(string)
 			}
 		case name == "cursor":
 		case filter:
-			condition, ok := equals(column, value, typeOf(column))
+			condition, ok := equals(column, value, typeOf(unfolded(column)))
 			if !ok {
 				wrong.Add("?"+name, "type", "is not of its type")
 			}
@@ -327,12 +327,20 @@ func parseCount(name, value string, most int, wrong *fault.Fields) int {
 	return n
 }
 
-// equals is the condition that a column, whose values have this type, is the value.
-func equals(column, value string, t reflect.Type) (pg.Condition, bool) {
+// unfolded is the column that a filter compares.
+func unfolded(filter string) string {
+	return strings.TrimSuffix(strings.TrimPrefix(filter, "lower("), ")")
+}
+
+// equals is the condition that a filter's column, whose values have this type, is the value.
+func equals(filter, value string, t reflect.Type) (pg.Condition, bool) {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	condition := pg.Condition{SQL: column + " = $1", Args: []any{value}}
+	condition := pg.Condition{SQL: filter + " = $1", Args: []any{value}}
+	if filter != unfolded(filter) {
+		condition.SQL = filter + " = lower($1)"
+	}
 	switch t.Kind() {
 	case reflect.String:
 		return condition, utf8.ValidString(value) && !strings.ContainsRune(value, 0)

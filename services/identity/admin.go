@@ -57,7 +57,7 @@ func (s *Service) admins() []rest.Route {
 	return rest.Resource[Admin, adminBody]{
 		DB: s.db, Path: "/admin", ID: "admin_id", Noun: "Admin",
 		Guard: principal.UsersAdmins, OwnGuard: principal.UsersAdmins.OrSelf(principal.Admin), Table: "admin", View: "admin_view",
-		By:      rest.By{Search: rest.SearchText, Sorts: []string{"username", "created_at"}, Filters: map[string]string{"email": "email", "username": "username"}},
+		By:      rest.By{Search: rest.SearchText, Sorts: []string{"username", "created_at"}, Filters: map[string]string{"email": "lower(email)", "username": "lower(username)"}},
 		Prepare: s.preparePasswords,
 		Lock:    func(ctx context.Context, tx *pg.Tx, _ ...*adminBody) error { return lockAccounts(ctx, tx) },
 		Insert:  s.insertAdmin, Update: s.updateAdmin, Delete: s.deleteAdmin,

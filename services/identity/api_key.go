@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -120,15 +121,20 @@ func mayRead(ctx context.Context, owner principal.Owner) bool {
 	return caller.Owner == owner || caller.May(owner.Type.Leaf(), principal.Read)
 }
 
+// readableKeys are written so that a list of one owner's keys, and one of all keys, finds them in order.
 func readableKeys(ctx context.Context, _ rest.None) []pg.Condition {
 	caller := principal.From(ctx).Principal
-	readable := []string{}
-	for _, t := range []principal.OwnerType{principal.Admin, principal.Client, principal.Integration} {
-		if caller.May(t.Leaf(), principal.Read) {
-			readable = append(readable, string(t))
-		}
+	types := []principal.OwnerType{principal.Admin, principal.Client, principal.Integration}
+	readable := slices.DeleteFunc(slices.Clone(types), func(t principal.OwnerType) bool { return !caller.May(t.Leaf(), principal.Read) })
+	own := pg.Condition{SQL: "owner_type = $1 AND owner_id = $2", Args: []any{caller.Owner.Type, caller.Owner.ID}}
+	switch len(readable) {
+	case 0:
+		return []pg.Condition{own}
+	case len(types):
+		return nil
+	default:
+		return []pg.Condition{{SQL: own.SQL + " OR owner_type = ANY($3)", Args: append(own.Args, readable)}}
 	}
-	return []pg.Condition{{SQL: "owner_type = $1 AND owner_id = $2 OR owner_type = ANY($3)", Args: []any{caller.Owner.Type, caller.Owner.ID, readable}}}
 }
 
 // newKey is the key that a request asks for; its owner is the caller where it names none.

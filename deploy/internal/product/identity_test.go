@@ -2,6 +2,7 @@ package product_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -26,6 +27,11 @@ func testAdmin(t *testing.T, p *product.Product, c *testkit.Client) {
 	}
 	if second := testkit.Decode[identity.Admin](c.Do("POST", "/admin", `{"email": "anna@example.net", "password": ""}`).Want(200)); second.Username != "anna2" {
 		t.Fatalf("made %+v", second)
+	}
+	for _, filter := range []string{"email=ANNA@example.COM", "username=anna", "username=ANNA&email=anna@example.com"} {
+		if found := testkit.Decode[[]identity.Admin](c.Do("GET", "/admin?"+filter, nil).Want(200)); len(found) != 1 || found[0].ID != anna.ID {
+			t.Errorf("%s found %+v", filter, found)
+		}
 	}
 	c.Do("POST", "/admin", `{"email": "anna@EXAMPLE.com", "password": ""}`).WantErrors("/email", "taken")
 	c.Do("POST", "/admin", `{"email": "x@example.com", "username": "ANNA", "password": ""}`).WantErrors("/username", "taken")
@@ -212,6 +218,26 @@ func testAPIKey(t *testing.T, p *product.Product, c *testkit.Client) {
 	c.Do("DELETE", path("/auth/key/%d", made.ID), nil).Want(200)
 	time.Sleep(100 * time.Millisecond)
 	c.With(made.Key).Do("GET", "/auth/key/current", nil).Want(401)
+}
+
+// A list has the keys that its caller may know of, and no other.
+func TestKeysListed(t *testing.T) { producttest.Both(t, testKeysListed) }
+
+func testKeysListed(t *testing.T, _ *product.Product, c *testkit.Client) {
+	_, nobody := newAdmin(t, c, "nobody", `{}`)
+	_, reader := newAdmin(t, c, "reader", `{"users": {"admins": {"read": true}}}`)
+	for caller, want := range map[*testkit.Client][]string{c: {"/admin/1", "/admin/2", "/admin/3"}, reader: {"/admin/1", "/admin/2", "/admin/3"}, nobody: {"/admin/2"}} {
+		var got []string
+		for _, key := range testkit.Decode[[]identity.APIKey](caller.Do("GET", "/auth/key", nil).Want(200)) {
+			got = append(got, key.Owner.URL)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("the keys of %v are listed, want %v", got, want)
+		}
+		if found := testkit.Decode[[]identity.APIKey](caller.Do("GET", "/auth/key?owner=/admin/2&sort=-name", nil).Want(200)); len(found) != 1 {
+			t.Errorf("found %+v", found)
+		}
+	}
 }
 
 func TestImportedKey(t *testing.T) { producttest.Both(t, testImportedKey) }
