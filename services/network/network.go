@@ -37,6 +37,7 @@ func New(db *pg.DB, box *secret.Box) *Service { return &Service{db, box} }
 func (s *Service) Routes() []rest.Route {
 	return slices.Concat(
 		s.ipGroups(),
+		[]rest.Route{s.utilization()},
 		s.ipEntities(),
 		s.allocations(),
 		[]rest.Route{entitySeries},
