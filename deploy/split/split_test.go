@@ -264,10 +264,15 @@ func TestKilledRunLeavesNothing(t *testing.T) {
 	r.nothingIsLeft(children)
 }
 
-// One service dies: its paths answer 503 at once, all others go on, and it is back once it runs again.
-func TestServiceDiesAndComesBack(t *testing.T) {
+func TestFleet(t *testing.T) {
 	t.Parallel()
 	f, c := startFleet(t)
+	t.Run("strangers", func(t *testing.T) { testStrangers(t, f) })
+	t.Run("a service dies and comes back", func(t *testing.T) { testServiceDiesAndComesBack(t, f, c.For(t)) })
+}
+
+// One service dies: its paths answer 503 at once, all others go on, and it is back once it runs again.
+func testServiceDiesAndComesBack(t *testing.T, f *fleet, c *testkit.Client) {
 	id := c.Do("POST", "/port-speed", `{"name": "fast", "speed": 1000}`).Want(200).ID()
 	path := fmt.Sprintf("/port-speed/%d", id)
 	for range 2 {

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/pkg/mesh"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/services/identity"
+)
+
+// Who reaches a service past the gateway gets nothing, whatever it says of who is calling.
+func testStrangers(t *testing.T, f *fleet) {
+	const everything = "x 192.0.2.7 1 admin 1 ffffffff admin"
+	foreign := issue(t, principal.Gateway)
+	for _, name := range product.Names() {
+		ask := func(scheme string, as []tls.Certificate, call string) string {
+			transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: as}, DisableKeepAlives: true}
+			r, err := http.NewRequestWithContext(t.Context(), "GET", scheme+"://"+f.addresses[name]+"/admin/1", http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if call != "" {
+				r.Header.Set("Ironplane-Call", call)
+			}
+			answer, err := transport.RoundTrip(r)
+			if err != nil {
+				return "nothing"
+			}
+			defer answer.Body.Close()
+			return fmt.Sprint(answer.StatusCode)
+		}
+		another := product.Names()[0]
+		if another == name {
+			another = product.Names()[1]
+		}
+		peer := []tls.Certificate{load(t, f, another)}
+		for what, got := range map[string][2]string{
+			"without TLS":                               {"400", ask("http", nil, everything)},
+			"without a certificate":                     {"nothing", ask("https", nil, everything)},
+			"with a foreign certificate":                {"nothing", ask("https", []tls.Certificate{foreign}, everything)},
+			"with that of " + another + " and a header": {"403", ask("https", peer, everything)},
+			"of the gateway, without a header":          {"403", ask("https", []tls.Certificate{load(t, f, principal.Gateway)}, "")},
+		} {
+			if got[0] != got[1] {
+				t.Errorf("%s, who comes %s gets %s", name, what, got[1])
+			}
+		}
+		if name == identity.Name {
+			if got := ask("https", peer, ""); got != "403" {
+				t.Errorf("an admin is shown to %s: %s", another, got)
+			}
+			if got := ask("https", []tls.Certificate{load(t, f, principal.Gateway)}, everything); got != "200" {
+				t.Errorf("the gateway gets %s", got)
+			}
+		}
+	}
+}
+
+func load(t *testing.T, f *fleet, name string) tls.Certificate {
+	t.Helper()
+	c, err := tls.LoadX509KeyPair(f.file(name+".crt"), f.file(name+".key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// issue makes a certificate of another authority.
+func issue(t *testing.T, name string) tls.Certificate {
+	t.Helper()
+	authority, err := mesh.NewAuthority(time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	issued, err := authority.Issue(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := tls.X509KeyPair(issued.Certificate, []byte(issued.Key.Reveal()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
