@@ -64,7 +64,7 @@ func TestLimitsHold(t *testing.T) {
 				d := newDoorOn(t, narrow, backing.RedisOptions{})
 				gateways := []*Gateway{d.gateway, d.another(narrow)}
 				key := d.identity.issue(1)
-				const while = 2 * time.Second
+				const while = time.Second
 				most := c.burst + c.rate*int(while/time.Second)
 				least := most
 				switch redis {
@@ -161,6 +161,32 @@ func TestRateLimitHeaders(t *testing.T) {
 	}
 	if w := get(d.gateway, somebody, "", healthPath); w.Header().Get("RateLimit") != "" {
 		t.Errorf("what is not counted says %v", w.Header())
+	}
+}
+
+// Few requests of a busy caller wait for Redis: they are asked for a batch at a time.
+func TestBatches(t *testing.T) {
+	t.Parallel()
+	busy := unlimited
+	busy.KeyRate, busy.KeyBurst = 1000, 1000
+	d := newDoorOn(t, busy, backing.RedisOptions{})
+	asked := func() (n int) {
+		text := d.redis.Info(t.Context(), "stats").Val()
+		_, after, _ := strings.Cut(text, "total_commands_processed:")
+		if _, err := fmt.Sscan(after, &n); err != nil {
+			t.Fatal(err, text)
+		}
+		return n
+	}
+	const requests = 500
+	before := asked()
+	for range requests {
+		if err := d.gateway.perKey.take(t.Context(), http.Header{}, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := asked() - before; n == 0 || n > requests/2 {
+		t.Errorf("%d commands for %d requests", n, requests)
 	}
 }
 

@@ -66,8 +66,8 @@ func newStand(t *testing.T, reached way, doors int, limits gateway.Config) *stan
 	upstreams := func() map[string]http.Handler { return services }
 	if reached == split {
 		m := producttest.NewMesh(t, services, log)
-		s.toIdentity = newLink(t, m.Addresses[identity.Name])
-		m.Addresses[identity.Name] = s.toIdentity.proxy.Listen
+		s.toIdentity = newLink(t, m.Addresses[identity.Name][0])
+		m.Addresses[identity.Name] = []string{s.toIdentity.proxy.Listen}
 		upstreams = m.Upstreams
 	}
 	for range doors {

@@ -40,7 +40,7 @@ func Split(t testing.TB) (*product.Product, *testkit.Client) {
 
 // Mesh is services as they run in processes of their own: who wants something of them comes over mTLS.
 type Mesh struct {
-	Addresses map[string]string // of the services by their names
+	Addresses mesh.Addresses
 	t         testing.TB
 	authority *mesh.Authority
 	log       *slog.Logger
@@ -53,14 +53,14 @@ func NewMesh(t testing.TB, services map[string]http.Handler, log *slog.Logger) *
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &Mesh{map[string]string{}, t, authority, log}
+	m := &Mesh{mesh.Addresses{}, t, authority, log}
 	for name, service := range services {
 		server := httptest.NewUnstartedServer(mesh.Receive(service, log))
 		server.Listener = m.identity(name).Listener(server.Listener)
 		server.Config.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelDebug)
 		server.Start()
 		t.Cleanup(server.Close)
-		m.Addresses[name] = server.Listener.Addr().String()
+		m.Addresses[name] = []string{server.Listener.Addr().String()}
 	}
 	return m
 }
@@ -68,12 +68,7 @@ func NewMesh(t testing.TB, services map[string]http.Handler, log *slog.Logger) *
 // Upstreams are the services as another gateway reaches them.
 func (m *Mesh) Upstreams() map[string]http.Handler {
 	m.t.Helper()
-	door := m.identity(principal.Gateway)
-	upstreams := map[string]http.Handler{}
-	for name, address := range m.Addresses {
-		upstreams[name] = door.NewUpstream(name, []string{address}, m.log)
-	}
-	return upstreams
+	return m.identity(principal.Gateway).Upstreams(m.Addresses, m.log)
 }
 
 func (m *Mesh) identity(name string) *mesh.Identity {
