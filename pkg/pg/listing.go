@@ -6,6 +6,7 @@ import (
 	"iter"
 	"reflect"
 	"runtime/debug"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -22,6 +23,20 @@ const planned = pgx.QueryExecModeCacheDescribe
 type Condition struct {
 	SQL  string
 	Args []any
+	// Or is another one that may be true instead. Each is looked for by itself, as no index finds both.
+	Or *Condition
+}
+
+// ways are the lists of conditions without an Or, of which one must be all true.
+func ways(where []Condition) [][]Condition {
+	for i, c := range where {
+		if c.Or != nil {
+			either, or := slices.Clone(where), slices.Clone(where)
+			either[i].Or, or[i] = nil, *c.Or
+			return append(ways(either), ways(or)...)
+		}
+	}
+	return [][]Condition{where}
 }
 
 // Listing says which rows of a view, in which order.
@@ -130,26 +145,38 @@ func (v *View[V]) start(ctx context.Context, q Querier, l Listing) <-chan batchR
 
 func (v *View[V]) batch(ctx context.Context, q Querier, l Listing, wanted int) ([]V, error) {
 	var args arguments
-	conditions := l.Where
-	if l.After != nil {
-		conditions = append(conditions[:len(conditions):len(conditions)], l.after())
-	}
 	direction := ""
 	if l.Desc {
 		direction = " DESC"
 	}
-	order := "id" + direction
+	columns, order := "id", " ORDER BY id"+direction
 	if l.Sort != "" {
-		order = pgx.Identifier{l.Sort}.Sanitize() + direction + ", " + order
+		sort := pgx.Identifier{l.Sort}.Sanitize()
+		columns, order = "id, "+sort, " ORDER BY "+sort+direction+", id"+direction
 	}
-	order = " ORDER BY " + order
-	which := args.where(conditions) + order + " LIMIT " + args.add(wanted)
-	if l.Skip > 0 {
-		which += " OFFSET " + args.add(l.Skip)
+	part := func(conditions []Condition, most, skip int) string {
+		if l.After != nil {
+			conditions = append(slices.Clip(conditions), l.after())
+		}
+		written := args.where(conditions) + order + " LIMIT " + args.add(most)
+		if skip > 0 {
+			written += " OFFSET " + args.add(skip)
+		}
+		return written
 	}
-	sql := v.from + which
-	if len(l.Where) > 0 || l.Sort != "" { // first the rows, then what belongs to them
-		sql = v.from + " WHERE id = ANY (ARRAY(SELECT id FROM " + v.name + which + "))" + order
+	sql := v.from
+	switch ways := ways(l.Where); {
+	case len(ways) > 1: // the rows that each way finds, of these the first, then what belongs to them
+		found := make([]string, len(ways))
+		for i, way := range ways {
+			found[i] = "(SELECT " + columns + " FROM " + v.name + part(way, wanted+l.Skip, 0) + ")"
+		}
+		sql += " WHERE id = ANY (ARRAY(SELECT id FROM (" + strings.Join(found, " UNION ") + ") found" +
+			order + " LIMIT " + args.add(wanted) + " OFFSET " + args.add(l.Skip) + "))" + order
+	case len(l.Where) > 0 || l.Sort != "": // first the rows, then what belongs to them
+		sql += " WHERE id = ANY (ARRAY(SELECT id FROM " + v.name + part(l.Where, wanted, l.Skip) + "))" + order
+	default:
+		sql += part(nil, wanted, l.Skip)
 	}
 	rows, err := q.Query(ctx, sql, append([]any{planned}, args...)...)
 	if err != nil {
@@ -169,9 +196,9 @@ func (l Listing) after() Condition {
 		sign = " < "
 	}
 	if l.Sort == "" {
-		return Condition{"id" + sign + "$1", []any{l.After.ID}}
+		return Condition{SQL: "id" + sign + "$1", Args: []any{l.After.ID}}
 	}
-	return Condition{"(" + pgx.Identifier{l.Sort}.Sanitize() + ", id)" + sign + "($1, $2)", []any{l.After.Value, l.After.ID}}
+	return Condition{SQL: "(" + pgx.Identifier{l.Sort}.Sanitize() + ", id)" + sign + "($1, $2)", Args: []any{l.After.Value, l.After.ID}}
 }
 
 // position is where an item stands in a listing that is sorted by this column.
@@ -189,10 +216,15 @@ func (v *View[V]) Position(item *V, sort string) Position { return v.position(it
 // Count counts the rows of which all conditions are true, up to a limit where that is not 0.
 func (v *View[V]) Count(ctx context.Context, q Querier, where []Condition, limit int) (n int64, err error) {
 	var args arguments
-	sql := "SELECT FROM " + v.name + args.where(where)
+	most := ""
 	if limit > 0 {
-		sql += " LIMIT " + args.add(limit)
+		most = " LIMIT " + args.add(limit)
 	}
+	found := []string{}
+	for _, way := range ways(where) {
+		found = append(found, "(SELECT id FROM "+v.name+args.where(way)+most+")")
+	}
+	sql := "SELECT FROM (" + strings.Join(found, " UNION ") + ") found" + most
 	err = q.QueryRow(ctx, "SELECT count(*) FROM ("+sql+") counted", append([]any{planned}, args...)...).Scan(&n)
 	return n, err
 }

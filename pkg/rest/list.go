@@ -56,12 +56,15 @@ const (
 // SearchText is the condition that the column search has q in it, without case. The column holds the searched
 // members in lower case, each behind a line feed, and has a trigram index. Fewer than three letters have no trigram,
 // so those are found where a member begins with them.
-func SearchText(q string) pg.Condition {
+func SearchText(q string) pg.Condition { return SearchColumn("search", q) }
+
+// SearchColumn is SearchText for another column.
+func SearchColumn(column, q string) pg.Condition {
 	pattern := strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`, "\n", " ").Replace(strings.ToLower(q)) + "%"
 	if utf8.RuneCountInString(q) < 3 {
 		pattern = "\n" + pattern
 	}
-	return pg.Condition{SQL: "search LIKE $1", Args: []any{"%" + pattern}}
+	return pg.Condition{SQL: column + " LIKE $1", Args: []any{"%" + pattern}}
 }
 
 type listRequest[Req any] struct {

@@ -130,14 +130,16 @@ func (s *Service) ipEntities() []rest.Route {
 }
 
 // searchEntities finds what an operator types: an address in the entity that holds it, a prefix' addresses, or a
-// part of a nickname or a billing id.
+// part of a nickname, a billing id, or the owner's or the server's name.
 func searchEntities(q string) pg.Condition {
 	p, err := netip.ParsePrefix(q)
 	if a, addressErr := netip.ParseAddr(q); addressErr == nil && a.Zone() == "" {
 		p, err = netip.PrefixFrom(a, a.BitLen()), nil
 	}
 	if err != nil || p.Addr().Is4In6() {
-		return rest.SearchText(q)
+		search := rest.SearchText(q)
+		search.Or = new(rest.SearchColumn("owner_search", q))
+		return search
 	}
 	column, span := "v4_span", "v4_span($1, $2)"
 	if p.Addr().Is6() {

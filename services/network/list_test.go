@@ -196,7 +196,7 @@ func TestEntityFilters(t *testing.T) {
 	c.Do("POST", "/group", `{"name": "Bern", "reserved": true}`).Want(200)
 	for _, e := range []string{
 		`{"group": 1, "address": "192.0.2.0/28", "nickname": "Rack", "vlan": 7}`,
-		`{"group": 1, "v4": {"address": "192.0.2.32", "range_end": "192.0.2.40"}, "owner": {"id": 5, "server": {"id": 9}}}`,
+		`{"group": 1, "v4": {"address": "192.0.2.32", "range_end": "192.0.2.40"}, "owner": {"id": 5, "name": "Rackspace", "server": {"id": 9, "name": "fra1-s4"}}}`,
 		`{"group": 2, "address": "198.51.100.1", "v6_address": "2001:db8::/64", "billing_id": "B", "owner": {"id": 5}}`,
 	} {
 		c.Do("POST", "/entity", e).Want(200)
@@ -205,12 +205,20 @@ func TestEntityFilters(t *testing.T) {
 		"group_id=1": {"Rack", "192.0.2.32-192.0.2.40"}, "group_id=9": {}, "vlan=7": {"Rack"}, "owner=5": {"192.0.2.32-192.0.2.40", "198.51.100.1"},
 		"server_id=9": {"192.0.2.32-192.0.2.40"}, "billing_id=B": {"198.51.100.1"}, "owner=5&group_id=2": {"198.51.100.1"},
 		"q=192.0.2.5": {"Rack"}, "q=192.0.2.35": {"192.0.2.32-192.0.2.40"}, "q=192.0.2.16": {}, "q=192.0.2.0/24": {"Rack", "192.0.2.32-192.0.2.40"},
-		"q=192.0.2.32/29": {}, "q=2001:db8::7": {"198.51.100.1"}, "q=2001:DB8::/32": {"198.51.100.1"}, "q=rac": {"Rack"}, "q=192.0.2": {},
+		"q=192.0.2.32/29": {}, "q=2001:db8::7": {"198.51.100.1"}, "q=2001:DB8::/32": {"198.51.100.1"}, "q=rac": {"Rack", "192.0.2.32-192.0.2.40"}, "q=RACKS": {"192.0.2.32-192.0.2.40"}, "q=fra1-s4": {"192.0.2.32-192.0.2.40"}, "q=fr": {"192.0.2.32-192.0.2.40"}, "q=ra&vlan=7": {"Rack"},
+		"sort=-name&q=rack": {"Rack", "192.0.2.32-192.0.2.40"}, "q=rack&per_page=1&page=2": {"192.0.2.32-192.0.2.40"}, "q=192.0.2": {},
 		"sort=name": {"192.0.2.32-192.0.2.40", "198.51.100.1", "Rack"}, "sort=-name&q=192.0.0.0/8": {"Rack", "192.0.2.32-192.0.2.40"},
 	} {
 		if got := names(c.Do("GET", "/entity?"+query, nil)); !slices.Equal(got, want) {
 			t.Errorf("%s found %v, want %v", query, got, want)
 		}
+	}
+	first := c.Do("GET", "/entity?q=rack&per_page=1&count=true", nil)
+	if total := first.Header.Get("X-Total-Count"); total != "2" {
+		t.Errorf("%s are counted", total)
+	}
+	if got := names(c.Do("GET", links(first)["next"], nil)); !slices.Equal(got, []string{"192.0.2.32-192.0.2.40"}) {
+		t.Error(got)
 	}
 	if got := names(c.Do("GET", "/group?reserved=true", nil)); !slices.Equal(got, []string{"Bern"}) {
 		t.Error(got)
@@ -265,7 +273,9 @@ func TestEntitiesInCSV(t *testing.T) {
 		c.Do("POST", "/entity", e).Want(200)
 	}
 	before := testkit.Decode[[]network.IPEntity](c.Do("GET", "/entity", nil).Want(200))
-	list := c.Do("GET", "/entity", nil, "Accept", "text/csv").Want(200).Text
+	c.Do("POST", "/group", `{"name": "Bern"}`).Want(200)
+	c.Do("POST", "/entity", `{"group": 2, "address": "10.0.0.1"}`).Want(200) // is not in Berlin's plan
+	list := c.Do("GET", "/entity?group_id=1", nil, "Accept", "text/csv").Want(200).Text
 	taken := testkit.Decode[rest.Problem](c.Do("POST", "/entity", list, "Content-Type", "text/csv").Want(422)).Errors
 	if len(taken) != 1 || taken[0].Pointer != "/2/v4/address" || taken[0].Code != "overlaps" {
 		t.Fatalf("%+v", taken)
@@ -274,7 +284,7 @@ func TestEntitiesInCSV(t *testing.T) {
 		c.Do("DELETE", fmt.Sprint("/entity/", e.ID), nil).Want(200)
 	}
 	c.Do("POST", "/entity", list, "Content-Type", "text/csv").Want(200)
-	after := testkit.Decode[[]network.IPEntity](c.Do("GET", "/entity", nil).Want(200))
+	after := testkit.Decode[[]network.IPEntity](c.Do("GET", "/entity?group_id=1", nil).Want(200))
 	for i := range after {
 		after[i].ID = before[i].ID
 	}
