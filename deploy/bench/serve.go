@@ -110,7 +110,7 @@ func serveGateway(ctx context.Context, o order, say announce) (err error) {
 	for name, url := range o.Databases {
 		databases[name] = secret.New(url)
 	}
-	p, err := product.Open(ctx, databases, secret.NewMasterKey(), client, limits, log)
+	p, err := product.Open(ctx, databases, secret.NewMasterKey(), process.Settings{}, client, limits, log)
 	if err != nil {
 		return err
 	}

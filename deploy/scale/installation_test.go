@@ -17,6 +17,7 @@ import (
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/deploy/internal/seed"
 	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/process"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/identity"
@@ -77,7 +78,7 @@ func start(t *testing.T, data string, entities int, prepare func(*installation, 
 	prepare(i, service)
 	i.ask(t, "SELECT max(id) FROM ip_entity", &i.entities)
 
-	p, err := product.Open(starting, urls, masterKey, testkit.Redis(t), producttest.Unlimited, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	p, err := product.Open(starting, urls, masterKey, process.Settings{}, testkit.Redis(t), producttest.Unlimited, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	must(t, err)
 	t.Cleanup(p.Close)
 	key, _, err := identity.AdminKey(starting, p.Databases[identity.Name])

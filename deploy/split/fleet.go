@@ -21,6 +21,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/child"
 	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/process"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
@@ -109,7 +110,11 @@ func (f *fleet) startService(ctx context.Context, name string) error {
 }
 
 func (f *fleet) serviceEnvironment(name string) []string {
-	return append(f.common(name), "DATABASE_URL_FILE="+f.file(name+".database-url"), "IRONPLANE_MASTER_KEY_FILE="+f.file("master-key"), f.services())
+	environment := f.common(name)
+	for field := range reflect.TypeFor[process.Settings]().Fields() {
+		environment = append(environment, f.settings(field.Tag.Get("env"))...)
+	}
+	return append(environment, "DATABASE_URL_FILE="+f.file(name+".database-url"), "IRONPLANE_MASTER_KEY_FILE="+f.file("master-key"), f.services())
 }
 
 // services says where they are.

@@ -21,7 +21,8 @@ type config struct {
 	Backings                 backings.Config
 	LogLevel                 slog.Level `env:"IRONPLANE_LOG_LEVEL" default:"WARN" doc:"DEBUG, INFO (a line for each request), WARN or ERROR"`
 	process.OperationsConfig            // the gateway's
-	Gateway                  gateway.Config
+	process.Settings
+	Gateway gateway.Config
 }
 
 func main() {

@@ -15,6 +15,7 @@ type config struct {
 	Backings     backings.Config
 	LogLevel     slog.Level      `env:"IRONPLANE_LOG_LEVEL" default:"WARN" doc:"DEBUG, INFO (a line for each request), WARN or ERROR"`
 	Skip         events.Position `env:"IRONPLANE_SKIP_CHANGE" required:"skip-change" doc:"the change of a service that others cannot apply: pxe:17"`
+	process.Settings
 	process.OperationsConfig
 	Gateway gateway.Config
 }

@@ -24,5 +24,8 @@ func main() {
 		{Name: "skip-change", Summary: "let services go on behind a change of another that they cannot apply; also while another standalone runs", Run: func(ctx context.Context) error {
 			return skipChange(ctx, c)
 		}},
+		{Name: "verify", Summary: "tell whether the log is as it was written; also while another standalone runs", Run: func(ctx context.Context) error {
+			return verifyLog(ctx, c, os.Stdout)
+		}},
 	}}.Main()
 }

@@ -11,11 +11,11 @@ import (
 
 // inSchemas does something in the schemas of services, one after the other, also while another standalone runs.
 func inSchemas(ctx context.Context, c config, services []string, do func(context.Context, *pg.DB) error) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, backings.StartTime)
-	defer cancel()
 	parts := &backings.Backings{}
 	defer func() { err = errors.Join(err, parts.Stop(ctx)) }()
-	admin, err := parts.Administrator(ctx, c.Backings)
+	starting, cancel := context.WithTimeout(ctx, backings.StartTime)
+	defer cancel()
+	admin, err := parts.Administrator(starting, c.Backings)
 	if err != nil {
 		return err
 	}

@@ -46,7 +46,7 @@ func serve(ctx context.Context, c config, screen io.Writer, operations *process.
 		return err
 	}
 	defer client.Close()
-	p, err := product.Open(ctx, databases, masterKey, client, c.Gateway, log)
+	p, err := product.Open(ctx, databases, masterKey, c.Settings, client, c.Gateway, log)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package process
 import (
 	"context"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net/http"
@@ -29,6 +30,19 @@ type Definition struct {
 	Migrations fs.FS            // nil: none of its own
 	Seals      bool             // whether it needs a Box
 	New        func(Deps) Parts // nil: nothing yet
+	Commands   []ServiceCommand // of its program, besides those that all have
+}
+
+// ServiceCommand is something that a service does on demand. It is given a DB, a Box and Settings.
+type ServiceCommand struct {
+	Name, Summary string
+	Run           func(ctx context.Context, d Deps, screen io.Writer) error
+}
+
+// Settings are what services are told by who runs them.
+type Settings struct {
+	LogDays   int    `env:"IRONPLANE_LOG_DAYS" default:"0" doc:"how many days the log is kept; 0: for ever"`
+	LogAnchor string `env:"IRONPLANE_LOG_ANCHOR" doc:"for verify: what it printed once, to find that the log was rolled back"`
 }
 
 // Deps are what a service is given.
@@ -38,7 +52,8 @@ type Deps struct {
 	Redis   redis.UniversalClient
 	Entries *entry.Store
 	Box     *secret.Box // nil where the service does not seal
-	Log     *slog.Logger
+	Settings
+	Log *slog.Logger
 }
 
 // NewBox makes the service's box, if it needs one.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"sync"
 
 	"github.com/ironplane/ironplane/pkg/cache"
@@ -17,12 +18,13 @@ import (
 
 type serviceConfig struct {
 	Listen      string          `env:"IRONPLANE_LISTEN" default:"127.0.0.1:8443" doc:"the address to serve the gateway on"`
-	Database    secret.String   `env:"DATABASE_URL" required:"serve,migrate,skip-change" doc:"the service's schema, as the role that owns it: postgres://…?search_path=<service>,ext"`
+	Database    secret.String   `env:"DATABASE_URL" required:"serve,migrate,skip-change,verify" doc:"the service's schema, as the role that owns it: postgres://…?search_path=<service>,ext"`
 	Connections int             `env:"IRONPLANE_CONNECTIONS" default:"8" doc:"how many connections to the database there may be"`
 	Services    mesh.Addresses  `env:"IRONPLANE_SERVICES" doc:"where the other services are that it asks: network=10.0.0.2:8443,10.0.0.3:8443 …"`
 	Redis       secret.String   `env:"REDIS_URL" required:"serve" doc:"the Redis of all gateways and services: redis://…"`
 	LogLevel    slog.Level      `env:"IRONPLANE_LOG_LEVEL" default:"WARN" doc:"DEBUG, INFO, WARN or ERROR"`
 	Skip        events.Position `env:"IRONPLANE_SKIP_CHANGE" required:"skip-change" doc:"the change of another service to skip: pxe:17"`
+	Settings
 	OperationsConfig
 	mesh.Files
 }
@@ -30,7 +32,7 @@ type serviceConfig struct {
 // sealingConfig is the configuration of a service that seals.
 type sealingConfig struct {
 	serviceConfig
-	MasterKey secret.String `env:"IRONPLANE_MASTER_KEY" required:"serve" doc:"what secrets are sealed with: 32 random bytes or more in base64; after a change of keys the old ones behind it, with commas"`
+	MasterKey secret.String `env:"IRONPLANE_MASTER_KEY" required:"serve,verify" doc:"what secrets are sealed with: 32 random bytes or more in base64; after a change of keys the old ones behind it, with commas"`
 }
 
 // Main is the main of the service as a program of its own, behind the gateway's.
@@ -40,7 +42,7 @@ func (d Definition) Main() {
 	if !d.Seals {
 		config = &c.serviceConfig
 	}
-	Program{Name: d.Name, Config: config, Commands: []Command{
+	commands := []Command{
 		{"serve", "serve the gateway until SIGINT or SIGTERM", func(ctx context.Context) error {
 			operations, log := NewOperations(), Log(c.LogLevel)
 			return d.named(operations.While(ctx, c.OperationsConfig, log, func(ctx context.Context) error { return d.serve(ctx, c, operations, log) }))
@@ -49,7 +51,24 @@ func (d Definition) Main() {
 		{"skip-change", "let it go on behind a change of another service that it cannot apply; also while it serves", func(ctx context.Context) error {
 			return d.named(d.skip(ctx, c))
 		}},
-	}}.Main()
+	}
+	for _, own := range d.Commands {
+		commands = append(commands, Command{own.Name, own.Summary, func(ctx context.Context) error { return d.named(d.do(ctx, c, own)) }})
+	}
+	Program{Name: d.Name, Config: config, Commands: commands}.Main()
+}
+
+func (d Definition) do(ctx context.Context, c sealingConfig, own ServiceCommand) error {
+	box, err := d.NewBox(c.MasterKey)
+	if err != nil {
+		return fmt.Errorf("IRONPLANE_MASTER_KEY: %w", err)
+	}
+	db, err := pg.Open(ctx, c.Database.Reveal(), 1)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	return own.Run(ctx, Deps{DB: db, Box: box, Settings: c.Settings}, os.Stdout)
 }
 
 func (d Definition) named(err error) error {
@@ -104,7 +123,7 @@ func (d Definition) serve(ctx context.Context, c sealingConfig, operations *Oper
 		return err
 	}
 	upstreams := id.Upstreams(c.Services, log)
-	service := d.Assemble(Deps{DB: db, Peers: mesh.NewPeers(d.Name, upstreams), Redis: client, Entries: entry.NewStore(client, log), Box: box, Log: log})
+	service := d.Assemble(Deps{DB: db, Peers: mesh.NewPeers(d.Name, upstreams), Redis: client, Entries: entry.NewStore(client, log), Box: box, Settings: c.Settings, Log: log})
 	upstreams[d.Name] = service // of itself, it asks itself
 	operations.Check(Redis(client))
 	service.Show(operations)

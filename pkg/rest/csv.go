@@ -70,6 +70,9 @@ func (c *csvTable) row(item reflect.Value) []string {
 			cells[i] = value.Interface().(Timestamp).UTC().Format(time.RFC3339)
 		case value.Type() == reflect.TypeFor[[]Ref]():
 			cells[i] = refsCell(value.Interface().([]Ref))
+		case value.Kind() == reflect.Slice:
+			text, _ := json.Marshal(value.Interface()) // as it is marshalled in an answer
+			cells[i] = string(text)
 		default:
 			cells[i] = fmt.Sprint(value.Interface())
 		}

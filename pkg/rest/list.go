@@ -30,8 +30,8 @@ type List[Req, V any] struct {
 	DB        *pg.DB
 	View      *pg.View[V]
 	By        By
-	// Where says which rows this caller may know of; nil: all.
-	Where func(context.Context, Req) []pg.Condition
+	// Where says which rows are meant, and which of them this caller may know of; nil: all.
+	Where func(context.Context, Req) ([]pg.Condition, error)
 }
 
 // By says how a list may be searched, sorted and filtered.
@@ -40,6 +40,8 @@ type By struct {
 	Search func(q string) pg.Condition
 	// Sorts are columns that are never NULL and have, with the id behind them, an index.
 	Sorts []string
+	// Default is the sort, with - before it from the last to the first, where none is asked for; where it is empty, id.
+	Default string
 	// Filters are parameters, and the columns that they compare: name, or lower(name) to do so without case.
 	Filters map[string]string
 }
@@ -109,7 +111,11 @@ func (l List[Req, V]) operation() *operation {
 		return func(ctx context.Context, request any) (any, error) {
 			req := request.(listRequest[Req])
 			if l.Where != nil {
-				req.query.where = append(req.query.where, l.Where(ctx, req.own)...)
+				own, err := l.Where(ctx, req.own)
+				if err != nil {
+					return nil, err
+				}
+				req.query.where = append(req.query.where, own...)
 			}
 			answer := &items{header: http.Header{}}
 			if req.query.csv {
@@ -239,6 +245,7 @@ func anySeq[V any](found iter.Seq2[V, error]) iter.Seq2[any, error] {
 // otherwise answer all there is.
 func parseListQuery(r *http.Request, own []parameter, by By, typeOf func(string) reflect.Type) (*listQuery, error) {
 	q := &listQuery{at: r.URL, csv: prefersCSV(r.Header.Get("Accept"))}
+	q.sort, q.desc = strings.TrimPrefix(by.Default, "-"), strings.HasPrefix(by.Default, "-")
 	var wrong fault.Fields
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {

@@ -245,8 +245,11 @@ func describeParameters(o *operation) []schema {
 	}
 	for _, p := range o.request.query {
 		of := text
-		if o.requestType.FieldByIndex(p.index).Type.Kind() == reflect.Int64 {
+		switch t := o.requestType.FieldByIndex(p.index).Type; {
+		case t.Kind() == reflect.Int64:
 			of = number
+		case t == reflect.TypeFor[Timestamp]():
+			of = schema{"type": "string", "format": "date-time"}
 		}
 		add("query", p.name, p.doc, of, p.required)
 	}
@@ -254,7 +257,11 @@ func describeParameters(o *operation) []schema {
 		if o.by.Search != nil {
 			add("query", "q", "A part of a human-readable member, in either case.", text, false)
 		}
-		add("query", "sort", "A member, with - before it from the last to the first.", schema{"type": "string", "enum": o.by.sorts()}, false)
+		sorts := schema{"type": "string", "enum": o.by.sorts(), "default": "id"}
+		if o.by.Default != "" {
+			sorts["default"] = o.by.Default
+		}
+		add("query", "sort", "A member, with - before it from the last to the first.", sorts, false)
 		add("query", "per_page", "Answers a page of so many items.", schema{"type": "integer", "minimum": 1, "maximum": maxPerPage}, false)
 		add("query", "page", "The page's number, for the first 10,000 items. Without it, follow the Link headers.", schema{"type": "integer", "minimum": 1}, false)
 		add("query", "cursor", "From a Link header.", text, false)
@@ -352,6 +359,8 @@ func (d *OpenAPI) response(t reflect.Type) schema {
 	switch t {
 	case reflect.TypeFor[Timestamp]():
 		return component("Timestamp")
+	case reflect.TypeFor[json.RawMessage]():
+		return schema{} // anything
 	case reflect.TypeFor[secret.String]():
 		panic("rest: an answer holds a secret.String")
 	}
@@ -360,6 +369,8 @@ func (d *OpenAPI) response(t reflect.Type) schema {
 		return d.response(t.Elem())
 	case reflect.Slice:
 		return schema{"type": "array", "items": d.response(t.Elem())}
+	case reflect.Map:
+		return schema{"type": "object", "additionalProperties": d.response(t.Elem())}
 	case reflect.Bool:
 		return schema{"type": "boolean"}
 	case reflect.Int, reflect.Int32, reflect.Int64:

@@ -122,18 +122,18 @@ func mayRead(ctx context.Context, owner principal.Owner) bool {
 }
 
 // readableKeys are written so that a list of one owner's keys, and one of all keys, finds them in order.
-func readableKeys(ctx context.Context, _ rest.None) []pg.Condition {
+func readableKeys(ctx context.Context, _ rest.None) ([]pg.Condition, error) {
 	caller := principal.From(ctx).Principal
 	types := []principal.OwnerType{principal.Admin, principal.Client, principal.Integration}
 	readable := slices.DeleteFunc(slices.Clone(types), func(t principal.OwnerType) bool { return !caller.May(t.Leaf(), principal.Read) })
 	own := pg.Condition{SQL: "owner_type = $1 AND owner_id = $2", Args: []any{caller.Owner.Type, caller.Owner.ID}}
 	switch len(readable) {
 	case 0:
-		return []pg.Condition{own}
+		return []pg.Condition{own}, nil
 	case len(types):
-		return nil
+		return nil, nil
 	default:
-		return []pg.Condition{{SQL: own.SQL + " OR owner_type = ANY($3)", Args: append(own.Args, readable)}}
+		return []pg.Condition{{SQL: own.SQL + " OR owner_type = ANY($3)", Args: append(own.Args, readable)}}, nil
 	}
 }
 

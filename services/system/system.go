@@ -1,12 +1,87 @@
-// Package system is the bounded context of the installation itself: integrations, log, mail, settings, license,
-// packages, theme, todo items, certificates and computer parts. None of its operations is built yet: the service has
-// its schema, its records of changes and its place behind the gateway, which answers its paths with 404.
+// Package system is the bounded context of the installation itself. There is the log; integrations, mail, settings,
+// license, packages, theme, todo items, certificates and computer parts are not built yet.
 package system
 
-import "github.com/ironplane/ironplane/pkg/process"
+import (
+	"context"
+	"embed"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/events"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/process"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/services/system/audit"
+)
 
 // Name is the service's name, and its schema's.
-const Name = "system"
+const Name = process.Keeper
+
+// sources are the services whose changes are logged: all of them.
+var sources = []string{"clients", "identity", "network", "pxe", Name}
+
+//go:embed migrations/*.sql
+var migrations embed.FS
 
 // Definition is the service.
-var Definition = process.Definition{Name: Name}
+var Definition = process.Definition{Name: Name, Migrations: migrations, Seals: true,
+	New: func(d process.Deps) process.Parts { return New(d.DB, audit.New(d.Box)).parts(d.Settings) },
+	Commands: []process.ServiceCommand{
+		{Name: "verify", Summary: "tell whether the log is as it was written; also while it serves", Run: Verify},
+	},
+}
+
+// Service is the system service.
+type Service struct {
+	db  *pg.DB
+	log *audit.Log
+}
+
+// New makes the service on its migrated schema.
+func New(db *pg.DB, log *audit.Log) *Service { return &Service{db, log} }
+
+// Routes are what the service answers.
+func (s *Service) Routes() []rest.Route { return s.logItems() }
+
+// cutPause is how long an item may stay longer than it is to be kept.
+const cutPause = time.Hour
+
+func (s *Service) parts(settings process.Settings) process.Parts {
+	parts := process.Parts{Routes: s.Routes()}
+	for _, source := range sources {
+		parts.Consumers = append(parts.Consumers, &events.Consumer{Source: source, Together: true,
+			Apply: func(ctx context.Context, tx *pg.Tx, changes []events.Event) error {
+				return s.log.Write(ctx, tx, source, changes)
+			}})
+	}
+	if days := settings.LogDays; days > 0 {
+		parts.Jobs = append(parts.Jobs, process.Every(cutPause, "cut the log", func(ctx context.Context) error {
+			return s.log.Cut(ctx, s.db, time.Now().AddDate(0, 0, -days))
+		}))
+	}
+	return parts
+}
+
+// Verify reads the whole log and says what it found.
+func Verify(ctx context.Context, d process.Deps, screen io.Writer) error {
+	var earlier audit.Anchor
+	if err := earlier.UnmarshalText([]byte(d.Settings.LogAnchor)); err != nil {
+		return fmt.Errorf("IRONPLANE_LOG_ANCHOR: %w", err)
+	}
+	found, err := audit.New(d.Box).Verify(ctx, d.DB, earlier)
+	if err != nil {
+		return err
+	}
+	if found.Last == 0 {
+		_, err = fmt.Fprintln(screen, "The log has no items yet.")
+		return err
+	}
+	fmt.Fprintf(screen, "The items %d to %d are as they were written.\n", found.First, found.Last)
+	if earlier.ID > 0 && !found.Compared {
+		fmt.Fprintf(screen, "Item %d, with which to compare, has been cut off since.\n", earlier.ID)
+	}
+	_, err = fmt.Fprintf(screen, "\nKeep this where nobody can alter it who can alter the log, and set IRONPLANE_LOG_ANCHOR to it next time:\n\n  %s\n\n", found.Anchor)
+	return err
+}

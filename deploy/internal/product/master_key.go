@@ -16,11 +16,11 @@ import (
 
 // MasterKey is the master key in a data folder. It is made where no service has a table yet that is sealed with it.
 func MasterKey(ctx context.Context, data string, admin *pgx.Conn) (secret.String, error) {
-	place := filepath.Join(data, "master-key")
-	text, err := os.ReadFile(place)
+	key, err := KeptMasterKey(data)
 	if !errors.Is(err, fs.ErrNotExist) {
-		return secret.New(strings.TrimSpace(string(text))), err
+		return key, err
 	}
+	place := masterKeyFile(data)
 	for _, d := range Services {
 		if !d.Seals {
 			continue
@@ -39,7 +39,14 @@ func MasterKey(ctx context.Context, data string, admin *pgx.Conn) (secret.String
 	if err := keep(place, secret.NewMasterKey()); err != nil && !errors.Is(err, fs.ErrExist) {
 		return secret.String{}, fmt.Errorf("keep the master key: %w", err)
 	}
-	text, err = os.ReadFile(place)
+	return KeptMasterKey(data)
+}
+
+func masterKeyFile(data string) string { return filepath.Join(data, "master-key") }
+
+// KeptMasterKey is the master key that is in a data folder already.
+func KeptMasterKey(data string) (secret.String, error) {
+	text, err := os.ReadFile(masterKeyFile(data))
 	return secret.New(strings.TrimSpace(string(text))), err
 }
 

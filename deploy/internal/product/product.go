@@ -53,7 +53,7 @@ type Product struct {
 
 // Open connects each service to its schema, migrates it, and puts the gateway in front. urls are by the service's
 // name; the master key and the client, which cache.Open made, are for all of them.
-func Open(ctx context.Context, urls map[string]secret.String, masterKey secret.String, client redis.UniversalClient, limits gateway.Config, log *slog.Logger) (p *Product, err error) {
+func Open(ctx context.Context, urls map[string]secret.String, masterKey secret.String, settings process.Settings, client redis.UniversalClient, limits gateway.Config, log *slog.Logger) (p *Product, err error) {
 	p = &Product{Services: map[string]http.Handler{}, Routes: map[string][]rest.Route{}, Databases: map[string]*pg.DB{}}
 	working, stop := context.WithCancel(context.WithoutCancel(ctx))
 	p.stop = stop
@@ -76,7 +76,7 @@ func Open(ctx context.Context, urls map[string]secret.String, masterKey secret.S
 		if err := db.Migrate(ctx, d.Name, d.Migrations); err != nil {
 			return nil, err
 		}
-		service := d.Assemble(process.Deps{DB: db, Peers: mesh.NewPeers(d.Name, p.Services), Redis: client, Entries: entries, Box: box, Log: log})
+		service := d.Assemble(process.Deps{DB: db, Peers: mesh.NewPeers(d.Name, p.Services), Redis: client, Entries: entries, Box: box, Settings: settings, Log: log})
 		p.Services[d.Name], p.Routes[d.Name] = service, service.Routes
 		p.services = append(p.services, service)
 	}

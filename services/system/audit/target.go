@@ -1,0 +1,31 @@
+package audit
+
+import (
+	"fmt"
+
+	"github.com/ironplane/ironplane/pkg/pg"
+)
+
+// Target is a thing that an item is about.
+type Target struct {
+	ID       int64  `json:"id"`
+	Name     string `json:"name"`
+	Singular string `json:"singular" doc:"what it is: IP group"`
+	URL      string `json:"url"`
+}
+
+// Targets are read from the database, where they are as the change named them.
+type Targets []Target
+
+// Scan reads them.
+func (t *Targets) Scan(from any) error {
+	var named []pg.Target
+	if err := scanJSON(from, &named); err != nil {
+		return err
+	}
+	*t = make(Targets, len(named))
+	for i, n := range named {
+		(*t)[i] = Target{n.ID, n.Name, Singular(n.Type), fmt.Sprintf("/%s/%d", n.Type, n.ID)}
+	}
+	return nil
+}

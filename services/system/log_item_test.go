@@ -1,0 +1,190 @@
+package system_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"reflect"
+	"regexp"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/events"
+	"github.com/ironplane/ironplane/pkg/fault"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/testkit"
+)
+
+type shown struct {
+	ID      int64
+	Desc    string
+	Type    string
+	IP      string
+	User    *struct{ Name, URL string }
+	Targets []struct {
+		ID                  int64
+		Name, Singular, URL string
+	}
+	Data struct {
+		Description, Message string
+		Changes              map[string]map[string]any
+	}
+}
+
+func TestLogItem(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	s.write("network",
+		edit(3, `{"name": "site 3", "billing_id": "A", "entities": {"count": 1}, "old": true, "none": null, "list": [1, 2]}`,
+			`{"name": "site 3", "billing_id": "B", "entities": {"count": 2}, "new": {"deep": "x"}, "list": [2, 1]}`),
+		events.Event{Type: "pxe.dhcp.created", Targets: []pg.Target{{Type: "pxe/dhcp", ID: 4, Name: "fra1"}}, After: json.RawMessage(`{"http": {"port": 80, "api_key": {"secret": true}}}`)},
+		events.Event{Type: "pxe.dhcp.edited", Targets: []pg.Target{{Type: "pxe/dhcp", ID: 4, Name: "fra1"}},
+			Before: json.RawMessage(`{"http": {"port": 80, "api_key": {"secret": true}}}`), After: json.RawMessage(`{"http": {"port": 80, "api_key": {"secret": true}}}`)},
+		events.Event{Type: "admin.permission.edited", Targets: []pg.Target{{Type: "admin", ID: 2, Name: "anna"}}, Before: json.RawMessage(`{}`)},
+		events.Event{Type: "entity.allocated", Targets: []pg.Target{{Type: "entity", ID: 1, Name: "192.0.2.1"}, {Type: "entity", ID: 2, Name: "192.0.2.2"}}, After: json.RawMessage(`{"count": 2}`)},
+		events.Event{Type: "request.refused", Targets: []pg.Target{}, Actor: anna, After: json.RawMessage(`{"method": "POST", "route": "/group", "detail": "The key lacks network.groups write."}`)},
+		events.Event{Type: "log.cut"},
+	)
+	first := s.Do("GET", "/log/1", nil).Want(200)
+	got := testkit.Decode[shown](first)
+	if got.Desc != "IP group site 3 edited." || got.Data.Description != got.Desc || got.IP != "192.0.2.7" || got.User.Name != "anna" || got.User.URL != "/admin/2" ||
+		got.Targets[0].Singular != "IP group" || got.Targets[0].URL != "/group/3" || got.Targets[0].Name != "site 3" {
+		t.Errorf("viewed %s", first.Text)
+	}
+	want := map[string]map[string]any{
+		"billing_id": {"before": "A", "after": "B"}, "entities.count": {"before": 1.0, "after": 2.0}, "old": {"before": true}, "new.deep": {"after": "x"},
+		"list": {"before": []any{1.0, 2.0}, "after": []any{2.0, 1.0}},
+	}
+	if !reflect.DeepEqual(got.Data.Changes, want) {
+		t.Errorf("changes %v", got.Data.Changes)
+	}
+	if message := "IP group site 3 edited by anna from 192.0.2.7: billing_id was A, is B; entities.count was 1, is 2; list was [1,2], is [2,1]; new.deep is x; old was true."; got.Data.Message != message {
+		t.Error(got.Data.Message)
+	}
+	for id, want := range map[int]string{
+		2: `DHCP server fra1 created. map[http.api_key:map[after:[secret]] http.port:map[after:80]]`,
+		3: `DHCP server fra1 edited. map[http.api_key:map[after:[secret] before:[secret]]]`,
+		4: `Permission of admin anna edited. map[]`,
+		5: `IP entity 192.0.2.1 and 1 more allocated. map[count:map[after:2]]`,
+		6: `POST /group refused. map[detail:map[after:The key lacks network.groups write.] method:map[after:POST] route:map[after:/group]]`,
+		7: `Log cut. map[]`,
+	} {
+		item := testkit.Decode[shown](s.Do("GET", fmt.Sprint("/log/", id), nil).Want(200))
+		if got := fmt.Sprint(item.Desc, " ", item.Data.Changes); got != want {
+			t.Errorf("%d: %s", id, got)
+		}
+	}
+	s.Do("GET", "/log/8", nil).Want(404)
+	s.Do("GET", "/log", nil, "Accept", "text/csv").Want(200)
+}
+
+// The same change is never logged twice, whoever says so.
+func TestNoChangeIsLoggedTwice(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	s.write("network", edit(1, `{}`, `{}`))
+	err := s.db.Change(t.Context(), func(tx *pg.Tx) error {
+		tx.Unrecorded("a test")
+		again := edit(1, `{}`, `{}`)
+		again.Seq, again.At = 1, time.Now()
+		return s.log.Write(t.Context(), tx, "network", []events.Event{again})
+	})
+	if err == nil {
+		t.Error("it is")
+	}
+}
+
+func TestLogFilters(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	begin := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
+	for i := range 40 {
+		e := edit(int64(i%4+1), `{}`, `{}`)
+		e.At = begin.Add(time.Duration(i) * time.Minute)
+		if i%2 == 1 {
+			e.Type, e.Actor = "group.deleted", nil
+		}
+		if i == 20 { // it is late: its service was away
+			e.At = begin.Add(5*time.Minute + time.Second)
+			e.Targets = append(e.Targets, pg.Target{Type: "admin", ID: 1}, pg.Target{Type: "admin", ID: 1})
+		}
+		s.write([]string{"network", "pxe"}[i%2], e)
+	}
+	list := func(query url.Values) (ids []int64) {
+		t.Helper()
+		for _, item := range testkit.Decode[[]shown](s.Do("GET", "/log?"+query.Encode(), nil).Want(200)) {
+			ids = append(ids, item.ID)
+		}
+		return ids
+	}
+	all := list(nil)
+	if len(all) != 40 || all[0] != 40 || all[39] != 1 || slices.Index(all, 21) != slices.Index(all, 6)-1 {
+		t.Errorf("the newest first: %v", all)
+	}
+	if ids := list(url.Values{"sort": {"id"}}); !slices.IsSorted(ids) || len(ids) != 40 {
+		t.Errorf("in order: %v", ids)
+	}
+	at := func(minutes int) []string {
+		return []string{begin.Add(time.Duration(minutes) * time.Minute).Format(time.RFC3339)}
+	}
+	group := func(id string) url.Values { return url.Values{"target_type": {"group"}, "target_id": {id}} }
+	for _, test := range []struct {
+		query url.Values
+		want  func(i int, late bool) bool // of the number and whether it is the late one
+	}{
+		{url.Values{"user": {"/admin/2"}}, func(i int, _ bool) bool { return i%2 == 0 }},
+		{url.Values{"type": {"group.deleted"}}, func(i int, _ bool) bool { return i%2 == 1 }},
+		{group("2"), func(i int, _ bool) bool { return i%4 == 1 }},
+		{group("9"), func(int, bool) bool { return false }},
+		{url.Values{"target_type": {"admin"}, "target_id": {"1"}}, func(_ int, late bool) bool { return late }},
+		{url.Values{"since": at(10)}, func(i int, late bool) bool { return i >= 10 && !late }},
+		{url.Values{"until": at(10)}, func(i int, late bool) bool { return i < 10 || late }},
+		{url.Values{"since": at(10), "until": at(20)}, func(i int, late bool) bool { return i >= 10 && i < 20 && !late }},
+		{url.Values{"user": {"/admin/2"}, "type": {"group.deleted"}}, func(int, bool) bool { return false }},
+		{url.Values{"target_type": {"group"}, "target_id": {"1"}, "user": {"/admin/2"}, "type": {"group.edited"}, "until": at(12)},
+			func(i int, late bool) bool { return i%4 == 0 && (i < 12 || late) }},
+	} {
+		var want []int64
+		for _, id := range all {
+			if test.want(int(id-1), id == 21) {
+				want = append(want, id)
+			}
+		}
+		if got := list(test.query); !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", test.query.Encode(), got, want)
+		}
+		if got := s.paged(test.query); !slices.Equal(got, want) {
+			t.Errorf("%s in pages: %v, want %v", test.query.Encode(), got, want)
+		}
+		if count := s.Do("GET", "/log?count=true&"+test.query.Encode(), nil).Want(200).Header.Get("X-Total-Count"); count != fmt.Sprint(len(want)) {
+			t.Errorf("%s: counted %s", test.query.Encode(), count)
+		}
+	}
+	s.Do("GET", "/log?target_type=group", nil).WantDetail(fault.BadRequest, "The query is wrong: target_type and target_id go together.")
+	s.Do("GET", "/log?since=yesterday", nil).Want(400)
+	s.Do("GET", "/log?colour=red", nil).Want(400)
+}
+
+// paged follows the links to the next page.
+func (s *stand) paged(query url.Values) (ids []int64) {
+	s.t.Helper()
+	at := "/log?per_page=3&" + query.Encode()
+	for at != "" {
+		answer := s.Do("GET", at, nil).Want(200)
+		for _, item := range testkit.Decode[[]shown](answer) {
+			ids = append(ids, item.ID)
+		}
+		at = next(answer.Header.Get("Link"))
+	}
+	return ids
+}
+
+var nextLink = regexp.MustCompile(`<([^>]*)>; rel="next"`)
+
+func next(link string) string {
+	if found := nextLink.FindStringSubmatch(link); found != nil {
+		return found[1]
+	}
+	return ""
+}

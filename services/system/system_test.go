@@ -1,0 +1,80 @@
+package system_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/events"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/services/system"
+	"github.com/ironplane/ironplane/services/system/audit"
+)
+
+func TestMain(m *testing.M) { testkit.Main(m) }
+
+// stand is the system service on a database of the test's own.
+type stand struct {
+	*testkit.Client
+	t   testing.TB
+	db  *pg.DB
+	log *audit.Log
+	seq map[string]int64
+}
+
+func newStand(t testing.TB) *stand {
+	t.Helper()
+	db := testkit.Database(t, system.Name, system.Definition.Migrations)
+	box, err := system.Definition.NewBox(secret.NewMasterKey())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &stand{t: t, db: db, log: audit.New(box), seq: map[string]int64{}}
+	handler := rest.NewHandler(system.Name, db, slog.New(slog.NewTextHandler(t.Output(), nil)), system.New(db, s.log).Routes())
+	s.Client = testkit.NewClient(t, testkit.As(handler, testkit.Holder(principal.All)))
+	return s
+}
+
+// write logs what a service changed.
+func (s *stand) write(source string, batch ...events.Event) {
+	s.t.Helper()
+	for i := range batch {
+		s.seq[source]++
+		batch[i].Seq = s.seq[source]
+		if batch[i].At.IsZero() {
+			batch[i].At = time.Now()
+		}
+	}
+	if err := s.tryBatch(source, batch); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+var anna = &events.Actor{URL: "/admin/2", Name: "anna", Key: 7}
+
+// edit is a change of an IP group.
+func edit(id int64, before, after string) events.Event {
+	name := fmt.Sprint("site ", id)
+	return events.Event{Type: "group.edited", Targets: []pg.Target{{Type: "group", ID: id, Name: name, Version: 2}},
+		Before: json.RawMessage(before), After: json.RawMessage(after), Actor: anna, IP: netip.MustParseAddr("192.0.2.7"), RequestID: "r"}
+}
+
+// execute changes the database behind the service's back.
+func (s *stand) execute(sql string, args ...any) {
+	s.t.Helper()
+	err := s.db.Change(s.t.Context(), func(tx *pg.Tx) error {
+		tx.Unrecorded("a test")
+		_, err := tx.Exec(s.t.Context(), sql, args...)
+		return err
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
