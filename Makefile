@@ -33,6 +33,17 @@ test: ## run all tests, with the race detector where there is a C compiler
 revocation: ## revoke keys in every way with everything that can go wrong, and print how long it took
 	go test -v -timeout 30m -parallel 2 ./deploy/internal/revocation -full
 
+.PHONY: storm
+storm: ## allocate and release with 200 callers while the network service is killed again and again
+	go test -v -timeout 30m ./deploy/split -run TestAllocationStorm -full
+
+.PHONY: fuzz
+fuzz: ## try spellings on each parser of the network service, for FUZZTIME each
+	@for target in $$(sed -n 's/^func \(Fuzz[A-Za-z]*\).*/\1/p' services/network/*_fuzz_test.go); do \
+		go test ./services/network -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) || exit 1; done
+
+FUZZTIME := 30s
+
 # The race detector needs cgo.
 RACE := $(shell command -v $$(go env CC) >/dev/null 2>&1 && echo -race)
 

@@ -35,6 +35,7 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	programs = folder
+	http.DefaultTransport.(*http.Transport).MaxIdleConnsPerHost = 256 // so many callers there are
 	code := 1
 	if err := build(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -311,7 +312,7 @@ func kill(t *testing.T, process *child.Child) {
 }
 
 // startFleet is a run whose processes may die.
-func startFleet(t *testing.T) (*fleet, *testkit.Client) {
+func startFleet(t *testing.T, environment ...string) (*fleet, *testkit.Client) {
 	t.Helper()
 	data := t.TempDir()
 	parts := &backings.Backings{}
@@ -332,7 +333,7 @@ func startFleet(t *testing.T) (*fleet, *testkit.Client) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := newFleet(t.TempDir(), programs, nil, databases, masterKey, redis)
+	f, err := newFleet(t.TempDir(), programs, environment, databases, masterKey, redis)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/services/network"
+)
+
+var full = flag.Bool("full", false, "let the storm of allocations be as long as `make storm` has it")
+
+// patience is how long a caller asks again for one thing before it counts as starved.
+const patience = 2 * time.Minute
+
+// TestAllocationStorm has callers allocate and release without a pause while the network service is killed again and
+// again. One group has an address for each of them, so nobody may ever be refused there; another has too few.
+func TestAllocationStorm(t *testing.T) {
+	t.Parallel()
+	callers, rounds, longestPause := 16, 4, 500
+	if *full {
+		callers, rounds, longestPause = 200, 50, 5000
+	}
+	f, c := startFleet(t, "IRONPLANE_KEY_RATE=1000000", "IRONPLANE_KEY_BURST=1000000")
+	s := &storm{t: t, c: c, holders: map[int64]int{}}
+	enough, scarce := s.group("Enough", "10.0.0.0", callers), s.group("Scarce", "10.1.0.0", callers/4)
+	db := s.open(f)
+
+	raging, calm := context.WithCancel(t.Context())
+	defer calm()
+	var watching, calling sync.WaitGroup
+	kills := 0
+	watching.Go(func() { s.observe(raging, db) })
+	watching.Go(func() {
+		for ; kills < 2 || raging.Err() == nil; kills++ {
+			time.Sleep(time.Duration(rand.IntN(longestPause)) * time.Millisecond)
+			kill(t, f.processes["network"])
+			time.Sleep(time.Duration(rand.IntN(200)) * time.Millisecond)
+			if err := f.startService(t.Context(), "network"); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	for caller := range callers {
+		calling.Go(func() {
+			for round := range rounds {
+				s.round(caller+1, round, enough, true)
+				s.round(caller+1, round, scarce, false)
+			}
+		})
+	}
+	calling.Wait()
+	calm()
+	watching.Wait()
+
+	var recorded int
+	if err := db.QueryRow(t.Context(), "SELECT count(*) FROM change WHERE type = 'entity.allocated'").Scan(&recorded); err != nil || recorded != s.allocated {
+		t.Errorf("%d allocations are recorded, %d were answered; %v", recorded, s.allocated, err)
+	}
+	if s.allocated < callers*rounds || s.observed == 0 {
+		t.Errorf("%d allocations, looked at %d times", s.allocated, s.observed)
+	}
+	t.Logf("%d callers, %d rounds, %d kills: %d allocations, %d refusals where there was too little, %d requests sent again, the longest wait %v, looked at %d times",
+		callers, rounds, kills, s.allocated, s.refused, s.repeated, s.longest.Round(time.Millisecond), s.observed)
+}
+
+// storm counts what comes of it.
+type storm struct {
+	t *testing.T
+	c *testkit.Client
+
+	mu                                     sync.Mutex
+	holders                                map[int64]int // callers by the entity that they hold
+	allocated, refused, repeated, observed int
+	longest                                time.Duration
+}
+
+// group makes a group with so many addresses, and answers the path to allocate in it.
+func (s *storm) group(name, first string, addresses int) string {
+	id := s.c.Do("POST", "/group", map[string]any{"name": name}).Want(200).ID()
+	last := fmt.Sprint(first[:len(first)-1], addresses-1)
+	s.c.Do("POST", fmt.Sprintf("/group/%d/entity/bulk", id), map[string]any{"from": first, "to": last}).Want(200)
+	return fmt.Sprintf("/group/%d/allocate", id)
+}
+
+func (s *storm) open(f *fleet) *pg.DB {
+	url, err := os.ReadFile(f.file(network.Name + ".database-url"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	db, err := pg.Open(s.t.Context(), string(url), 1)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(db.Close)
+	return db
+}
+
+// round allocates an entity and releases it. Where there is enough, it must get one.
+func (s *storm) round(caller, round int, path string, enough bool) {
+	began := time.Now()
+	attempt := fmt.Sprintf("%s %d %d", path, caller, round)
+	answer := s.post(path, map[string]any{"owner": map[string]any{"id": caller}}, attempt)
+	if answer == nil {
+		return
+	}
+	if answer.Status == http.StatusUnprocessableEntity {
+		if errors := testkit.Decode[rest.Problem](answer).Errors; enough || len(errors) != 1 || errors[0].Code != "exhausted" {
+			s.t.Errorf("%s is refused: %s", attempt, answer.Text)
+		}
+		s.mu.Lock()
+		s.refused++
+		s.mu.Unlock()
+		return
+	}
+	entity := testkit.Decode[[]network.IPEntity](answer)[0]
+	s.mu.Lock()
+	if other := s.holders[entity.ID]; other != 0 || entity.Owner.ID != int64(caller) {
+		s.t.Errorf("caller %d was given %s, which caller %d holds: %s", caller, entity.FullIP, other, answer.Text)
+	}
+	s.holders[entity.ID] = caller
+	s.allocated++
+	s.longest = max(s.longest, time.Since(began))
+	s.mu.Unlock()
+
+	viewed := s.ask("GET", fmt.Sprintf("/entity/%d", entity.ID), nil)
+	if viewed == nil || testkit.Decode[network.IPEntity](viewed).Owner.ID != int64(caller) {
+		s.t.Errorf("what caller %d holds is %v", caller, viewed)
+	}
+
+	s.mu.Lock()
+	delete(s.holders, entity.ID)
+	s.mu.Unlock()
+	s.post(fmt.Sprintf("/entity/%d/release", entity.ID), nil, "release "+attempt)
+}
+
+func (s *storm) post(path string, body any, attempt string) *testkit.Answer {
+	return s.ask("POST", path, body, "Idempotency-Key", attempt)
+}
+
+// ask asks until there is an answer from a service that lives.
+func (s *storm) ask(method, path string, body any, headers ...string) *testkit.Answer {
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		answer, err := s.c.Try(method, path, body, headers...)
+		switch {
+		case err == nil && (answer.Status == http.StatusOK || answer.Status == http.StatusUnprocessableEntity):
+			return answer
+		case err == nil && answer.Status != http.StatusServiceUnavailable:
+			s.t.Errorf("%s answered %d: %s", path, answer.Status, answer.Text)
+			return nil
+		case time.Now().After(deadline):
+			s.t.Errorf("%s starves: %v", path, err)
+			return nil
+		}
+		s.mu.Lock()
+		s.repeated++
+		s.mu.Unlock()
+	}
+}
+
+// observe looks all the time whether each entity is either free or somebody's.
+func (s *storm) observe(ctx context.Context, db *pg.DB) {
+	for ctx.Err() == nil {
+		var wrong int
+		err := db.QueryRow(s.t.Context(), `
+			SELECT count(*) FROM ip_entity e LEFT JOIN ip_assignment a ON a.entity_id = e.id LEFT JOIN ip_free f ON f.entity_id = e.id
+			WHERE (a.entity_id IS NULL) = (f.entity_id IS NULL)`).Scan(&wrong)
+		if err != nil || wrong > 0 {
+			s.t.Errorf("%d entities are both free and assigned, or neither; %v", wrong, err)
+			return
+		}
+		s.observed++
+		time.Sleep(10 * time.Millisecond)
+	}
+}

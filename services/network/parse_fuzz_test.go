@@ -1,0 +1,189 @@
+package network
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"go4.org/netipx"
+
+	"github.com/ironplane/ironplane/pkg/fault"
+)
+
+// nasty are spellings that some parser somewhere takes for an address.
+var nasty = []string{
+	"", " ", "10.0.0.1", "010.0.0.1", "10.0.0.1 ", " 10.0.0.1", "10.0.0", "10.1", "167772161", "0x0a.0.0.1", "10.0.0.256", "10.0.0.1.", "10..0.1", "+10.0.0.1", "-1.0.0.0",
+	"１０.0.0.1", "10。0.0.1", "10.0.0.1\x00", "10.0.0.1\n", "10.0.0.0/8", "10.0.0.0/08", "10.0.0.0/33", "10.0.0.0/-1", "10.0.0.1/8", "10.0.0.1/32", "10.0.0.0/255.0.0.0", "10.0.0.0/", "/8",
+	"0.0.0.0", "255.255.255.255", "223.255.255.255", "9.255.255.255", "224.0.0.0", "172.15.255.255", "100.64.0.0/10", "100.0.0.0/8",
+	"::", "::1", "::ffff:1.2.3.4", "::ffff:0102:0304", "::1.2.3.4", "64:ff9b::1.2.3.4", "fe80::1%eth0", "fe80::1%25eth0", "2001:db8::1%", "2001:DB8::1", "2001:db8:0:0:0:0:0:1", "2001:db8::00001",
+	"2001:db8:::1", "1::2::3", "[2001:db8::1]", "2001:db8::1/128", "2001:db8::/032", "2001:db8::/129", "fc00::/7", "f800::/5", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff",
+	"340282366920938463463374607431768211455", "2001:db8::g", "２001:db8::1", "2001:db8::1/64",
+}
+
+// FuzzSpace holds an address or a prefix, as an entity's, against net/netip.
+func FuzzSpace(f *testing.F) {
+	for _, text := range nasty {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, family := range []*family{v4, v6} {
+			var wrong fault.Fields
+			first, last, length := family.parseSpace("/x", text, &wrong)
+			want, ok := spaceByNetip(text)
+			if ok = ok && want.Addr().BitLen() == family.bits; ok != (len(wrong) == 0) {
+				t.Fatalf("%q is refused: %v, by net/netip %v", text, wrong, !ok)
+			}
+			if !ok {
+				continue
+			}
+			if first != want.Addr() || last != netipx.PrefixLastIP(want) || (length == nil) != want.IsSingleIP() || length != nil && *length != want.Bits() {
+				t.Fatalf("%q is %s to %s", text, first, last)
+			}
+			var again fault.Fields
+			if f2, l2, _ := family.parseSpace("/x", want.String(), &again); f2 != first || l2 != last || len(again) > 0 {
+				t.Fatalf("%q is written as %s, which is something else", text, want)
+			}
+		}
+	})
+}
+
+// spaceByNetip is what a text says by net/netip alone.
+func spaceByNetip(text string) (netip.Prefix, bool) {
+	if a, err := netip.ParseAddr(text); err == nil {
+		return netip.PrefixFrom(a, a.BitLen()), a.Zone() == "" && !a.Is4In6()
+	}
+	p, err := netip.ParsePrefix(text)
+	return p, err == nil && p == p.Masked() && !p.Addr().Is4In6()
+}
+
+// FuzzEntity says that whatever an entity's members are, what is accepted is in order.
+func FuzzEntity(f *testing.F) {
+	for i, text := range nasty {
+		f.Add(text, nasty[(i*7+3)%len(nasty)], nasty[(i*5+1)%len(nasty)], "255.255.255.0")
+	}
+	f.Add("192.0.2.5", "192.0.2.9", "192.0.2.1", "255.255.255.0")
+	f.Fuzz(func(t *testing.T, address, end, gateway, mask string) {
+		optional := func(text string) *string {
+			if text == "" {
+				return nil
+			}
+			return &text
+		}
+		var wrong fault.Fields
+		if s := parseV4(optional(address), optional(end), optional(gateway), optional(mask), &wrong); len(wrong) == 0 && s.First != nil {
+			if !s.First.Is4() || !s.Last.Is4() || s.Last.Less(*s.First) || s.Mask != nil && s.Bits != nil || s.Mask != nil && !netip.PrefixFrom(*s.First, *s.Mask).Masked().Contains(*s.Last) {
+				t.Fatalf("%q to %q is %+v", address, end, s)
+			}
+		}
+		wrong = nil
+		if s := parseV6(optional(address), optional(gateway), &wrong); len(wrong) == 0 && s.First != nil {
+			if !s.First.Is6() || s.First.Is4In6() || s.First.Zone() != "" || s.Last.Less(*s.First) {
+				t.Fatalf("%q is %+v", address, s)
+			}
+		}
+	})
+}
+
+// FuzzMask holds a subnet mask against its length.
+func FuzzMask(f *testing.F) {
+	for _, text := range append(nasty, "255.255.255.0", "255.0.255.0", "0.0.0.0", "255.255.255.255", "128.0.0.0", "0.0.0.255") {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		var wrong fault.Fields
+		length := parseMask("/x", text, &wrong)
+		if (length == nil) != (len(wrong) == 1) {
+			t.Fatalf("%q: %v, %v", text, length, wrong)
+		}
+		if length == nil {
+			return
+		}
+		all := netip.MustParseAddr("255.255.255.255")
+		if back := netip.PrefixFrom(all, *length).Masked().Addr().String(); back != text || *length == 0 {
+			t.Fatalf("%q is the mask of /%d, which is %s", text, *length, back)
+		}
+	})
+}
+
+// FuzzSeries says that whatever is asked for, what comes of it is as many spaces as there may be, side by side.
+func FuzzSeries(f *testing.F) {
+	for i, text := range nasty {
+		f.Add(text, nasty[(i*7+3)%len(nasty)], "", int64(i), int32(i), false)
+		f.Add("", "", text, int64(1), int32(64), true)
+	}
+	f.Add("192.0.2.0", "192.0.2.255", "192.0.2.1", int64(8), int32(0), false)
+	f.Add("2001:db8::", "2001:db8::ffff", "", int64(1), int32(126), true)
+	f.Fuzz(func(t *testing.T, from, to, gateway string, increment int64, length int32, prefixes bool) {
+		s := series{From: &from, To: &to}
+		if strings.Contains(to, "/") {
+			s = series{Prefix: &to}
+		}
+		if prefixes && length >= 1 && length <= 128 {
+			s.Length = &length
+		} else if increment >= 1 {
+			s.Increment = &increment
+		}
+		if gateway != "" {
+			s.Gateway = &gateway
+		}
+		var wrong fault.Fields
+		s.Validate(&wrong)
+		if len(wrong) > 0 {
+			return
+		}
+		if n := len(s.firsts); n == 0 || n > longestSeries || n != len(s.lasts) || n != len(s.vlans) {
+			t.Fatalf("%d entities", n)
+		}
+		for i := range s.firsts {
+			if s.lasts[i].Less(s.firsts[i]) || s.firsts[i].Less(s.first) || s.last.Less(s.lasts[i]) || i > 0 && !s.lasts[i-1].Less(s.firsts[i]) {
+				t.Fatalf("%s to %s in %s to %s", s.firsts[i], s.lasts[i], s.first, s.last)
+			}
+			if s.bits != nil && netipx.PrefixLastIP(netip.PrefixFrom(s.firsts[i], *s.bits)) != s.lasts[i] {
+				t.Fatalf("%s to %s is no /%d", s.firsts[i], s.lasts[i], *s.bits)
+			}
+		}
+	})
+}
+
+// FuzzSearch says that whatever is searched for makes a condition, with spaces for the database that are in order.
+func FuzzSearch(f *testing.F) {
+	for _, text := range nasty {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, q string) {
+		c := searchEntities(q)
+		if len(c.Args) != 2 {
+			return
+		}
+		first, last := c.Args[0].(netip.Addr), c.Args[1].(netip.Addr)
+		if last.Less(first) || first.Zone() != "" || first.Is4In6() || first.Is4() != strings.HasPrefix(c.SQL, "v4") {
+			t.Fatalf("%q searches %s from %s to %s", q, c.SQL, first, last)
+		}
+	})
+}
+
+// FuzzPortLimit says that what is a port limit is one port number, or two in order.
+func FuzzPortLimit(f *testing.F) {
+	for _, text := range []string{"100", "0", "65535", "65536", "20000-29999", "5-4", "１00", "1-2-3", "+1", "1e3", " 1", "1\n", ""} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if isPortLimit(text) && (len(text) > 11 || strings.Trim(text, "0123456789-") != "" || strings.HasPrefix(text, "0")) {
+			t.Fatalf("%q is taken for a port limit", text)
+		}
+	})
+}
+
+// FuzzFieldValue says that a value is written in one way: what a type takes, it takes again trimmed of nothing.
+func FuzzFieldValue(f *testing.F) {
+	for _, text := range append(nasty, "12", "012", "-0", "+1", "1_000", "９", "2026-02-30", "2026-2-3", "TRUE", "true", "a|b", "a") {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		for kind, unfit := range fieldTypes {
+			if kind != "text" && unfit(text, "a|b c") == "" && strings.TrimSpace(text) != text {
+				t.Fatalf("%q is taken for a value of type %s", text, kind)
+			}
+		}
+	})
+}
