@@ -48,9 +48,9 @@ type Error struct {
 
 // Field is what is wrong with one member of a body or one parameter of a query.
 type Field struct {
-	Pointer string `json:"pointer"` // JSON pointer into the body (/v4/address), or ?name for a query parameter
-	Code    string `json:"code"`    // stable, for programs: required, taken, out_of_range …
-	Message string `json:"message"` // for people
+	Pointer string `json:"pointer" example:"/speed" doc:"a JSON pointer into the body, or ?name for a query parameter"`
+	Code    string `json:"code" example:"required" doc:"stable, for programs"`
+	Message string `json:"message" example:"is required" doc:"for people"`
 }
 
 func (e *Error) Error() string {

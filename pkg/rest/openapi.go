@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/ironplane/ironplane/pkg/principal"
-	"github.com/ironplane/ironplane/pkg/secret"
 )
 
 // schema is a piece of an OpenAPI document.
@@ -60,7 +59,7 @@ func NewDocument() *OpenAPI {
 	}
 	d.Components.Schemas = map[string]schema{
 		"Timestamp": {"type": "object", "required": []string{"iso_8601", "unix"}, "properties": schema{
-			"iso_8601": schema{"type": "string", "format": "date-time"}, "unix": schema{"type": "integer", "format": "int64"}}},
+			"iso_8601": schema{"type": "string", "format": "date-time", "examples": []any{"2026-11-20T10:00:00Z"}}, "unix": schema{"type": "integer", "format": "int64", "examples": []any{1795168800}}}},
 	}
 	d.response(reflect.TypeFor[Problem]())
 	content := schema{"application/json": schema{"schema": component("Problem")}, "application/problem+json": schema{"schema": component("Problem")}}
@@ -176,6 +175,7 @@ func (d *OpenAPI) operation(service string, o *operation) schema {
 		if o.Method == http.MethodPost {
 			on = create
 		}
+		d.exemplify(d.response(o.responseType), body, body.root)
 		content := schema{"application/json": schema{"schema": body.schema(body.root, on)}}
 		if o.csv != nil {
 			content[csvType] = schema{"schema": schema{"type": "string",
@@ -241,7 +241,13 @@ func describeParameters(o *operation) []schema {
 	}
 	text, number := schema{"type": "string"}, schema{"type": "integer"}
 	for _, name := range o.parameters {
-		add("path", name, "", text, true)
+		of := text
+		for _, p := range o.request.path {
+			if p.name == name && o.requestType.FieldByIndex(p.index).Type.Kind() == reflect.Int64 {
+				of = number
+			}
+		}
+		add("path", name, "", of, true)
 	}
 	for _, p := range o.request.query {
 		of := text
@@ -322,7 +328,7 @@ func (l *leaf) describe(s schema, on occasion) {
 		s["x-extension"] = true
 	}
 	if l.example != "" {
-		s["examples"] = []any{exampleOf(l.kind, l.example)}
+		s["examples"] = []any{valueOf(l.example, l.kind.text)}
 	}
 	switch {
 	case l.kind == stringKind:
@@ -346,84 +352,13 @@ func (l *leaf) describe(s schema, on occasion) {
 	}
 }
 
-func exampleOf(k *kind, text string) any {
+// valueOf is the value that an example's tag stands for.
+func valueOf(example string, text bool) any {
 	var value any
-	if k.text || json.Unmarshal([]byte(text), &value) != nil {
-		return text
+	if text || json.Unmarshal([]byte(example), &value) != nil {
+		return example
 	}
 	return value
-}
-
-// response describes what a Go type is marshalled to. A named struct becomes a component.
-func (d *OpenAPI) response(t reflect.Type) schema {
-	switch t {
-	case reflect.TypeFor[Timestamp]():
-		return component("Timestamp")
-	case reflect.TypeFor[json.RawMessage]():
-		return schema{} // anything
-	case reflect.TypeFor[secret.String]():
-		panic("rest: an answer holds a secret.String")
-	}
-	switch t.Kind() {
-	case reflect.Pointer:
-		return d.response(t.Elem())
-	case reflect.Slice:
-		return schema{"type": "array", "items": d.response(t.Elem())}
-	case reflect.Map:
-		return schema{"type": "object", "additionalProperties": d.response(t.Elem())}
-	case reflect.Bool:
-		return schema{"type": "boolean"}
-	case reflect.Int, reflect.Int32, reflect.Int64:
-		return schema{"type": "integer"}
-	case reflect.String:
-		return schema{"type": "string"}
-	case reflect.Struct:
-		if t.Name() == "" {
-			return d.members(t)
-		}
-		name := strings.ToUpper(t.Name()[:1]) + t.Name()[1:]
-		if known, ok := d.types[name]; ok && known != t {
-			panic(fmt.Sprintf("rest: %s and %s have one name in the API document", known, t))
-		} else if !ok {
-			d.types[name] = t // first, which ends recursion
-			d.Components.Schemas[name] = d.members(t)
-		}
-		return component(name)
-	default:
-		panic(fmt.Sprintf("rest: no answer can have a member of type %s", t))
-	}
-}
-
-func (d *OpenAPI) members(t reflect.Type) schema {
-	properties, required := schema{}, []string{}
-	var add func(t reflect.Type)
-	add = func(t reflect.Type) {
-		for i := range t.NumField() {
-			field := t.Field(i)
-			if field.Anonymous {
-				add(field.Type)
-				continue
-			}
-			name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
-			if name == "" || name == "-" {
-				continue
-			}
-			described := d.response(field.Type)
-			if doc := field.Tag.Get("doc"); doc != "" {
-				described["description"] = doc
-			}
-			properties[name] = described
-			if !slices.Contains(strings.Split(options, ","), "omitempty") && !strings.Contains(options, "omitzero") {
-				required = append(required, name)
-			}
-		}
-	}
-	add(t)
-	object := schema{"type": "object", "properties": properties}
-	if len(required) > 0 {
-		object["required"] = required
-	}
-	return object
 }
 
 func documentHandler(d *OpenAPI) http.Handler {

@@ -17,12 +17,12 @@ import (
 
 // Problem is the body of every error (RFC 9457).
 type Problem struct {
-	Type      string        `json:"type"` // about:blank: the status says it
-	Title     string        `json:"title"`
-	Status    int           `json:"status"`
-	Detail    string        `json:"detail"`
-	Instance  string        `json:"instance"` // the path that was asked for
-	RequestID string        `json:"request_id"`
+	Type      string        `json:"type" example:"about:blank" doc:"the status says it"`
+	Title     string        `json:"title" example:"Unprocessable Entity" doc:"of the status"`
+	Status    int           `json:"status" example:"422"`
+	Detail    string        `json:"detail" example:"speed is required." doc:"for people"`
+	Instance  string        `json:"instance" example:"/port-speed" doc:"the path that was asked for"`
+	RequestID string        `json:"request_id" example:"WN4CH35LOKSBGV" doc:"as the log has it"`
 	Errors    []fault.Field `json:"errors,omitempty"`
 }
 

@@ -10,8 +10,8 @@ import (
 
 // Ref names another item.
 type Ref struct {
-	ID   int64  `json:"id" db:"id"`
-	Name string `json:"name" db:"name"`
+	ID   int64  `json:"id" db:"id" example:"3"`
+	Name string `json:"name" db:"name" example:"Frankfurt 1"`
 }
 
 // RefID is a Ref in a request's body: {"id":3} or 3.

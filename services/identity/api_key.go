@@ -45,11 +45,11 @@ type ShownKey struct {
 
 type apiKeyBody struct {
 	Name      string          `json:"name" db:"name" required:"create,edit" example:"billing"`
-	Key       secret.String   `json:"key" doc:"the value of a key made elsewhere, at least 32 characters"`
-	ExpiresAt *rest.Timestamp `json:"expires_at" db:"expires_at"`
+	Key       secret.String   `json:"key" doc:"the value of a key made elsewhere, at least 32 characters; none: a new one is made" example:"this-is-no-key-but-the-form-of-one"`
+	ExpiresAt *rest.Timestamp `json:"expires_at" db:"expires_at" doc:"none: never" example:"{\"iso_8601\":\"2099-12-31T00:00:00Z\",\"unix\":4102358400}"`
 	Owner     struct {
-		ID  *int64 `json:"id" min:"1"`
-		URL string `json:"url" doc:"/admin/3, or /admin with an id"`
+		ID  *int64 `json:"id" min:"1" doc:"where url has none" example:"1"`
+		URL string `json:"url" doc:"/admin/3, or /admin with an id; none: the caller" example:"/admin/1"`
 	} `json:"owner"`
 
 	owner principal.Owner
