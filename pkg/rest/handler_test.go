@@ -9,6 +9,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/rest"
@@ -69,4 +71,22 @@ func TestCallerLeaves(t *testing.T) {
 	if log != "" {
 		t.Errorf("who hangs up is logged: %s", log)
 	}
+}
+
+// What does not come to its answer is given up.
+func TestSlowOperation(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		status, body, log := serve(t, func(ctx context.Context, _ byToken) (answer, error) {
+			<-ctx.Done()
+			return answer{}, ctx.Err()
+		})
+		if took := time.Since(began); status != 503 || !strings.Contains(body, "longer than 30s") || took != 30*time.Second {
+			t.Errorf("answered %d after %v: %s", status, took, body)
+		}
+		if strings.Count(log, "level=ERROR") != 1 || strings.Contains(log, theToken) {
+			t.Errorf("logged %s", log)
+		}
+	})
 }
