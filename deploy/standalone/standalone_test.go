@@ -175,6 +175,10 @@ func TestFromFirstStartToSecond(t *testing.T) {
 		t.Fatalf("a second start on the port: %v\n%s", err, taken.screen)
 	}
 
+	verified := launch(t, data, "verify")
+	if err := verified.exit(); err != nil || !strings.Contains(verified.screen.String(), "are as they were written") {
+		t.Fatalf("the log does not verify: %v\n%s", err, verified.screen)
+	}
 	first.stop()
 	if err := syscall.Kill(postgres, 0); err == nil {
 		t.Error("its Postgres goes on")

@@ -71,6 +71,9 @@ type bodySchema struct {
 	OneOf      []any
 	Properties map[string]bodySchema
 	Examples   []any
+
+	WriteOnly   bool
+	Description string
 }
 
 type walk struct {
