@@ -13,7 +13,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// contestant is one way to read a port speed by its id.
+// contestant is one way to have a question answered.
 type contestant struct {
 	name   string
 	read   func(context.Context, time.Duration) (round, error) // again and again, for so long
@@ -51,7 +51,7 @@ func bench(ctx context.Context, s settings, screen io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.stop(ctx)) }()
-	l := &lineup{settings: s, folder: folder, database: db, screen: screen}
+	l := &lineup{settings: s, folder: folder, database: db, screen: screen, reached: map[string]ready{}}
 	defer func() { err = errors.Join(err, l.stop(ctx)) }()
 	if err := l.start(ctx); err != nil {
 		return err
@@ -61,8 +61,8 @@ func bench(ctx context.Context, s settings, screen io.Writer) (err error) {
 	if err := takeTurns(ctx, s, l.contestants, screen); err != nil {
 		return err
 	}
-	report(l.contestants, screen)
-	return nil
+	report(l.contestants, []goal{{gatewayName, nginxName, 1.2}, {splitName, nginxName, 0.75}}, screen)
+	return l.allocate(ctx)
 }
 
 func takeTurns(ctx context.Context, s settings, contestants []*contestant, screen io.Writer) error {

@@ -12,11 +12,31 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// callers read port speeds over HTTP. Each has one connection and asks again once it has its answer, so while a server
+// question is what callers ask, with a number that they draw each time.
+type question struct {
+	line  func(request []byte, n int64) []byte // method and path
+	body  func(request []byte, n int64) []byte // nil: there is none
+	right func(body []byte, n int64) error     // tells what is wrong with an answer
+	most  int                                  // n is from 1 to this
+}
+
+// readPortSpeed reads one of so many port speeds.
+func readPortSpeed(rows int) question {
+	return question{
+		line: func(request []byte, id int64) []byte {
+			return strconv.AppendInt(append(request, "GET /port-speed/"...), id, 10)
+		},
+		right: checkPortSpeed,
+		most:  rows,
+	}
+}
+
+// callers ask over HTTP. Each has one connection and asks again once it has its answer, so while a server
 // is slow nobody asks, and the p99 shows less waiting than callers who do not wait for each other would see.
 type callers struct {
-	address, key      string
-	connections, rows int
+	to          ready
+	connections int
+	question    question
 }
 
 // answerTime is how long the last answers of a round may take.
@@ -25,12 +45,12 @@ const answerTime = 10 * time.Second
 func (c callers) read(ctx context.Context, duration time.Duration) (round, error) {
 	all := make([]*caller, c.connections)
 	for i := range all {
-		conn, err := (&net.Dialer{Timeout: answerTime}).DialContext(ctx, "tcp", c.address)
+		conn, err := (&net.Dialer{Timeout: answerTime}).DialContext(ctx, "tcp", c.to.Address)
 		if err != nil {
 			return round{}, err
 		}
 		defer conn.Close()
-		all[i] = newCaller(conn, c.key, c.rows)
+		all[i] = newCaller(conn, c.to.Key, c.question)
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	began := time.Now()
@@ -51,37 +71,35 @@ func (c callers) read(ctx context.Context, duration time.Duration) (round, error
 
 // caller is one connection. net/http's client would take more of the machine than the servers do.
 type caller struct {
-	conn    net.Conn
-	answers *answerReader
-	rows    int
-	request []byte
-	head    int    // how much of the request precedes the id
-	tail    string // what follows the id
-	latency *hdrhistogram.Histogram
+	conn          net.Conn
+	answers       *answerReader
+	question      question
+	request, body []byte
+	headers       string
+	latency       *hdrhistogram.Histogram
 }
 
-func newCaller(conn net.Conn, key string, rows int) *caller {
-	head := "GET /port-speed/"
-	return &caller{
-		conn: conn, answers: newAnswerReader(conn), rows: rows, latency: newLatency(),
-		request: []byte(head), head: len(head),
-		tail: " HTTP/1.1\r\nHost: " + conn.RemoteAddr().String() + "\r\nAccept: application/json\r\nAuthorization: Bearer " + key + "\r\n\r\n",
+func newCaller(conn net.Conn, key string, q question) *caller {
+	headers := " HTTP/1.1\r\nHost: " + conn.RemoteAddr().String() + "\r\nAccept: application/json\r\nAuthorization: Bearer " + key + "\r\n"
+	if q.body != nil {
+		headers += "Content-Type: application/json\r\n"
 	}
+	return &caller{conn: conn, answers: newAnswerReader(conn), question: q, headers: headers, latency: newLatency()}
 }
 
-// readUntil reads one port speed after the other. Any answer but the right one ends it.
+// readUntil asks one question after the other. Any answer but the right one ends it.
 func (c *caller) readUntil(ctx context.Context, end time.Time) error {
 	if err := c.conn.SetDeadline(end.Add(answerTime)); err != nil {
 		return err
 	}
 	defer context.AfterFunc(ctx, func() { _ = c.conn.SetDeadline(time.Now()) })()
 	for now := time.Now(); now.Before(end); {
-		id := 1 + rand.Int64N(int64(c.rows))
-		if err := c.readOne(id); err != nil {
+		n := 1 + rand.Int64N(int64(c.question.most))
+		if err := c.ask(n); err != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			return fmt.Errorf("read port speed %d: %w", id, err)
+			return fmt.Errorf("%s: %w", c.question.line(nil, n), err)
 		}
 		asked := now
 		now = time.Now()
@@ -92,9 +110,14 @@ func (c *caller) readUntil(ctx context.Context, end time.Time) error {
 	return nil
 }
 
-func (c *caller) readOne(id int64) error {
-	c.request = strconv.AppendInt(c.request[:c.head], id, 10)
-	c.request = append(c.request, c.tail...)
+func (c *caller) ask(n int64) error {
+	c.request = append(c.question.line(c.request[:0], n), c.headers...)
+	if c.question.body != nil {
+		c.body = c.question.body(c.body[:0], n)
+		c.request = strconv.AppendInt(append(c.request, "Content-Length: "...), int64(len(c.body)), 10)
+		c.request = append(c.request, "\r\n"...)
+	}
+	c.request = append(append(c.request, "\r\n"...), c.body...)
 	if _, err := c.conn.Write(c.request); err != nil {
 		return err
 	}
@@ -102,5 +125,5 @@ func (c *caller) readOne(id int64) error {
 	if err != nil {
 		return err
 	}
-	return checkPortSpeed(body, id)
+	return c.question.right(body, n)
 }

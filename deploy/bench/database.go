@@ -37,7 +37,7 @@ const (
 func startDatabase(ctx context.Context, folder string, s settings) (db *database, err error) {
 	ctx, cancel := context.WithTimeout(ctx, seedTime)
 	defer cancel()
-	postgres, err := backing.StartPostgres(ctx, backing.PostgresOptions{Dir: folder, MaxConnections: s.connections + poolsTogether})
+	postgres, err := backing.StartPostgres(ctx, backing.PostgresOptions{Dir: folder, MaxConnections: max(s.connections, allocators) + poolsTogether})
 	if err != nil {
 		return nil, err
 	}

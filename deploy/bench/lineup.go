@@ -33,7 +33,9 @@ type lineup struct {
 	database *database
 	screen   io.Writer
 
-	contestants []*contestant
+	contestants []*contestant // who reads
+	pgbench     string        // the program; empty: there is none
+	reached     map[string]ready
 	servers     []*child.Child
 	redis       *backing.Redis // of those that are several processes
 }
@@ -44,7 +46,8 @@ func (l *lineup) start(ctx context.Context) error {
 	if program, err := l.database.findPgbench(); err != nil {
 		fmt.Fprintf(l.screen, "%s is skipped: %v\n", pgbenchName, err)
 	} else {
-		p := pgbench{program: program, database: l.database, folder: l.folder, connections: l.settings.connections, rows: l.settings.rows}
+		l.pgbench = program
+		p := pgbench{program: program, script: readScript, database: l.database, folder: l.folder, connections: l.settings.connections, rows: l.settings.rows}
 		l.contestants = append(l.contestants, &contestant{name: pgbenchName, read: p.read})
 	}
 	service, err := l.serve(ctx, serviceName, "service")
@@ -80,7 +83,8 @@ func (l *lineup) serve(ctx context.Context, name, kind string) (address string, 
 }
 
 func (l *lineup) add(name string, r ready) {
-	callers := callers{address: r.Address, key: r.Key, connections: l.settings.connections, rows: l.settings.rows}
+	l.reached[name] = r
+	callers := callers{r, l.settings.connections, readPortSpeed(l.settings.rows)}
 	l.contestants = append(l.contestants, &contestant{name: name, read: callers.read})
 }
 

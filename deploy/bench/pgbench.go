@@ -21,16 +21,16 @@ import (
 	"github.com/ironplane/ironplane/services/network"
 )
 
-// pgbench reads as fast as Postgres answers: what the service asks it, with nothing on the way.
+// pgbench asks as fast as Postgres answers: what the service asks it, with nothing on the way.
 type pgbench struct {
-	program           string
+	program, script   string
 	database          *database
 	folder            string // where its files may be
 	connections, rows int
 }
 
-// pgbenchScript has the service's own statement.
-const pgbenchScript = `\set id random(1, :rows)
+// readScript has the service's own statement.
+const readScript = `\set id random(1, :rows)
 SELECT version, id, name, billing_id, speed FROM port_speed WHERE id = :id;
 `
 
@@ -60,7 +60,7 @@ func (p pgbench) run(ctx context.Context, duration time.Duration) (r round, err 
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
 	script := filepath.Join(folder, "script.sql")
-	if err := os.WriteFile(script, []byte(pgbenchScript), 0o600); err != nil {
+	if err := os.WriteFile(script, []byte(p.script), 0o600); err != nil {
 		return r, fmt.Errorf("write the script of pgbench: %w", err)
 	}
 	environment, err := libpq(p.database.urls[network.Name])

@@ -9,27 +9,27 @@ import (
 	"time"
 )
 
-// goals are how many reads a contestant is to serve for each that nginx does.
-var goals = []struct {
-	name  string
-	times float64
-}{{gatewayName, 1.2}, {splitName, 0.75}}
+// goal is how many answers a contestant is to give for each that another one does.
+type goal struct {
+	name, other string
+	times       float64
+}
 
 const explanation = `
-Reads a second, p50, p99 and CPU are the medians of the rounds; a ratio is the median of the rounds' ratios, with the
-lowest and the highest. CPU is what a read took of the processors, in all processes together: the callers, Postgres and
+Answers a second, p50, p99 and CPU are the medians of the rounds; a ratio is the median of the rounds' ratios, with the
+lowest and the highest. CPU is what an answer took of the processors, in all processes together: the callers, Postgres and
 whatever is in between. Other programs that run here disturb it less than the rest.
 `
 
 // report shows how the contestants did, beside nginx and pgbench in the same rounds.
-func report(contestants []*contestant, screen io.Writer) {
+func report(contestants []*contestant, goals []goal, screen io.Writer) {
 	byName := map[string]*contestant{}
 	for _, c := range contestants {
 		byName[c.name] = c
 	}
 	nginx, pgbench := byName[nginxName], byName[pgbenchName]
 	table := tabwriter.NewWriter(screen, 0, 0, 3, ' ', 0)
-	fmt.Fprint(table, "\n\treads/s\tp50\tp99\tCPU\tto nginx\tto pgbench\n")
+	fmt.Fprint(table, "\n\tanswers/s\tp50\tp99\tCPU\tto nginx\tto pgbench\n")
 	for _, c := range contestants {
 		fmt.Fprintf(table, "%s\t%.0f\t%s\t%s\t%s\t%s\t%s\n", c.name, median(c, rate), milliseconds(median(c, quantile(50))),
 			milliseconds(median(c, quantile(99))), microseconds(median(c, cpu)), ratioTo(nginx, c), ratioTo(pgbench, c))
@@ -37,21 +37,21 @@ func report(contestants []*contestant, screen io.Writer) {
 	_ = table.Flush() // fails where the screen does
 	fmt.Fprint(screen, explanation)
 	for _, goal := range goals {
-		if c := byName[goal.name]; c != nil && nginx != nil {
-			judge(c, nginx, goal.times, screen)
+		if c, other := byName[goal.name], byName[goal.other]; c != nil && other != nil {
+			judge(c, other, goal.times, screen)
 		}
 	}
 }
 
-func judge(c, nginx *contestant, goal float64, screen io.Writer) {
+func judge(c, other *contestant, goal float64, screen io.Writer) {
 	verdict := "missed"
-	reached := middle(ratios(c, nginx))
+	reached := middle(ratios(c, other))
 	if reached >= goal {
 		verdict = "met"
 	}
-	fmt.Fprintf(screen, "\n%s: the goal, %.2f times nginx, is %s: it serves %.2f times what nginx does", c.name, goal, verdict, reached)
+	fmt.Fprintf(screen, "\n%s: the goal, %.2f times %s, is %s: it serves %.2f times what %s does", c.name, goal, other.name, verdict, reached, other.name)
 	if used := median(c, cpu); used > 0 {
-		fmt.Fprintf(screen, " (%.2f times for the same CPU)", float64(median(nginx, cpu))/float64(used))
+		fmt.Fprintf(screen, " (%.2f times for the same CPU)", float64(median(other, cpu))/float64(used))
 	}
 	fmt.Fprintln(screen, ".")
 }

@@ -24,11 +24,11 @@ func TestReport(t *testing.T) {
 		played(nginxName, 1000, 2000, 1000),
 		played(gatewayName, 1500, 2200, 1100),
 		played(splitName, 800, 1500, 700),
-	}, &screen)
+	}, []goal{{gatewayName, nginxName, 1.2}, {splitName, nginxName, 0.75}}, &screen)
 	for _, want := range []string{
-		"gateway                   1500      1.50 ms   1.50 ms   66 µs    1.10 (1.10–1.50)   0.28 (0.28–0.38)",
-		"gateway: the goal, 1.20 times nginx, is missed: it serves 1.10 times what nginx does (1.50 times for the same CPU).",
-		"mTLS: the goal, 0.75 times nginx, is met: it serves 0.75 times what nginx does (0.80 times for the same CPU).",
+		"gateway                   1500        1.50 ms   1.50 ms   66 µs    1.10 (1.10–1.50)   0.28 (0.28–0.38)",
+		"gateway: the goal, 1.20 times nginx + service, is missed: it serves 1.10 times what nginx + service does (1.50 times for the same CPU).",
+		"mTLS: the goal, 0.75 times nginx + service, is met: it serves 0.75 times what nginx + service does (0.80 times for the same CPU).",
 	} {
 		if !strings.Contains(screen.String(), want) {
 			t.Errorf("%q is not in\n%s", want, &screen)
@@ -38,7 +38,7 @@ func TestReport(t *testing.T) {
 
 func TestReportWithoutRivals(t *testing.T) {
 	var screen bytes.Buffer
-	report([]*contestant{played(gatewayName, 1000)}, &screen)
+	report([]*contestant{played(gatewayName, 1000)}, []goal{{gatewayName, nginxName, 1.2}}, &screen)
 	if !strings.Contains(screen.String(), "100 µs   –          –") || strings.Contains(screen.String(), "The goal") {
 		t.Errorf("got\n%s", &screen)
 	}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/services/network"
+)
+
+const (
+	// allocators is how many callers allocate at the same time.
+	allocators = 64
+	// seriesTime is how long it may take to create many entities.
+	seriesTime = 2 * time.Minute
+)
+
+// allocateScript has the service's own statement.
+const allocateScript = `\set owner random(1, 1000000)
+WITH free AS MATERIALIZED (
+	SELECT f.entity_id, f.v4_first AS first FROM ip_free f JOIN ip_entity e ON e.id = f.entity_id
+	WHERE f.group_id = 1 AND f.v4_first IS NOT NULL ORDER BY f.v4_first LIMIT 1
+	FOR UPDATE OF f SKIP LOCKED FOR NO KEY UPDATE OF e SKIP LOCKED),
+assigned AS (
+	INSERT INTO ip_assignment (entity_id, group_id, owner_id) SELECT entity_id, 1, :owner FROM free),
+edited AS (
+	UPDATE ip_entity e SET version = version + 1 FROM free WHERE e.id = free.entity_id)
+SELECT entity_id FROM free ORDER BY first;
+`
+
+// allocateOne asks for the lowest free address, for one of many owners.
+var allocateOne = question{
+	line: func(request []byte, _ int64) []byte { return append(request, "POST /group/1/allocate"...) },
+	body: func(request []byte, owner int64) []byte {
+		return append(strconv.AppendInt(append(request, `{"owner":{"id":`...), owner, 10), "}}"...)
+	},
+	right: func(body []byte, owner int64) error {
+		if !bytes.Contains(body, []byte(`"owner":{"id":`+strconv.FormatInt(owner, 10)+`}`)) {
+			return fmt.Errorf("the answer is another one: %s", bytes.TrimSpace(body))
+		}
+		return nil
+	},
+	most: 1_000_000,
+}
+
+// allocate fills a group, and lets the contestants take turns at allocating from it.
+func (l *lineup) allocate(ctx context.Context) error {
+	gateway := l.reached[gatewayName]
+	if err := post(ctx, gateway, "/group", `{"name": "Bench"}`); err != nil {
+		return err
+	}
+	prefix, began := fmt.Sprint("10.0.0.0/", l.settings.prefix), time.Now()
+	if err := post(ctx, gateway, "/group/1/entity/bulk", `{"prefix": "`+prefix+`"}`); err != nil {
+		return err
+	}
+	fmt.Fprintf(l.screen, "\nThe %d addresses of a /%d are made IP entities in %v.\n", 1<<(32-l.settings.prefix), l.settings.prefix, time.Since(began).Round(10*time.Millisecond))
+	var contestants []*contestant
+	if l.pgbench != "" {
+		p := pgbench{program: l.pgbench, script: allocateScript, database: l.database, folder: l.folder, connections: allocators}
+		contestants = append(contestants, &contestant{name: pgbenchName, read: p.read})
+	}
+	for _, name := range []string{serviceName, gatewayName, splitName} {
+		contestants = append(contestants, &contestant{name: name, read: callers{l.reached[name], allocators, allocateOne}.read})
+	}
+	for _, c := range contestants {
+		read := c.read
+		c.read = func(ctx context.Context, duration time.Duration) (round, error) {
+			done, err := read(ctx, duration)
+			return done, errors.Join(err, l.database.releaseAll(ctx))
+		}
+	}
+	fmt.Fprintf(l.screen, "\nThe lowest free address of a group; %d connections; rounds of %v, %d of them.\n\n", allocators, l.settings.duration, l.settings.rounds)
+	if err := takeTurns(ctx, l.settings, contestants, l.screen); err != nil {
+		return err
+	}
+	report(contestants, []goal{{serviceName, pgbenchName, 0.3}, {gatewayName, pgbenchName, 0.3}}, l.screen)
+	return nil
+}
+
+func post(ctx context.Context, to ready, path, body string) error {
+	ctx, cancel := context.WithTimeout(ctx, seriesTime)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+to.Address+path, strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Authorization", "Bearer "+to.Key)
+	r.Header.Set("Content-Type", "application/json")
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(response.Body, longestBody))
+		return fmt.Errorf("POST %s is answered %d: %s", path, response.StatusCode, text)
+	}
+	return nil
+}
+
+// releaseAll makes ready for the next round.
+func (db *database) releaseAll(ctx context.Context) error {
+	conn, err := pgx.Connect(ctx, db.urls[network.Name])
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	var left bool
+	if err := conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM ip_free)").Scan(&left); err != nil {
+		return err
+	}
+	if !left {
+		return errors.New("nothing was left to allocate, so the round says nothing: make it shorter")
+	}
+	for _, sql := range []string{"DELETE FROM ip_assignment", "DELETE FROM ip_group_server_delta", "VACUUM (ANALYZE) ip_assignment", "VACUUM (ANALYZE) ip_free", "VACUUM (ANALYZE) ip_entity"} {
+		if _, err := conn.Exec(ctx, sql); err != nil {
+			return err
+		}
+	}
+	return nil
+}
