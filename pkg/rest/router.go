@@ -40,31 +40,27 @@ func NewHandler(service string, db *pg.DB, log *slog.Logger, routes []Route) htt
 
 // router has a mux for each first element of a path, since a mux tries one path after the other.
 type router struct {
-	below   map[string]*mux.Router
-	nowhere http.Handler
+	below map[string]*mux.Router
+	log   *slog.Logger
 }
 
-func newRouter(log *slog.Logger) *router {
-	return &router{map[string]*mux.Router{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		WriteError(w, r, log, NoSuchPath())
-	})}
-}
+func newRouter(log *slog.Logger) *router { return &router{map[string]*mux.Router{}, log} }
 
 func (all *router) handle(path string, handler http.Handler) {
 	first := FirstElement(path)
 	if all.below[first] == nil {
 		all.below[first] = mux.NewRouter().SkipClean(true)
-		all.below[first].NotFoundHandler = all.nowhere
 	}
 	all.below[first].Handle(path, handler)
 }
 
 func (all *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if below, ok := all.below[FirstElement(r.URL.Path)]; ok {
-		below.ServeHTTP(w, r)
-	} else {
-		all.nowhere.ServeHTTP(w, r)
+	var match mux.RouteMatch
+	if below := all.below[FirstElement(r.URL.Path)]; below == nil || !below.Match(r, &match) {
+		WriteError(w, r, all.log, NoSuchPath())
+		return
 	}
+	match.Handler.ServeHTTP(w, mux.SetURLVars(r, match.Vars)) // a mux itself would put its route there, too
 }
 
 // FirstElement is what stands between the first two slashes of a path: of /port-speed/3, port-speed.
