@@ -112,7 +112,9 @@ func (x *exchange) writeHead(waiting bool) {
 func (x *exchange) answer(answer *http.Response) error {
 	backwardable(answer.Header, x.w.Header())
 	x.closeUnlessRead()
-	_ = x.caller.SetWriteDeadline(time.Now().Add(x.progress)) // where there is a connection
+	if answer.ContentLength <= 0 { // else a piece of the body goes along with the head
+		_ = x.caller.SetWriteDeadline(time.Now().Add(x.progress)) // where there is a connection
+	}
 	x.w.WriteHeader(answer.StatusCode)
 	if answer.Body != http.NoBody {
 		if err := x.answerBody(answer.Body, answer.ContentLength); err != nil {

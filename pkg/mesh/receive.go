@@ -22,6 +22,7 @@ func Receive(next http.Handler, log *slog.Logger) http.Handler {
 			return
 		}
 		r.Header.Del(callHeader)
+		w.Header()["Date"] = nil // the gateway says it
 		next.ServeHTTP(w, r.WithContext(principal.With(r.Context(), call)))
 	})
 }
