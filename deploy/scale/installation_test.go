@@ -34,12 +34,10 @@ type installation struct {
 
 const startTime = time.Minute
 
-// start seeds a new folder, or, if its name is not empty, starts one that a seeded standalone left. Before the product
-// is opened, prepare is called.
-func start(t *testing.T, data string, entities int, prepare func(*installation, *pgx.ConnConfig)) *installation {
+// ground starts the Postgres of a folder, or, if its name is empty, of a new one, in which nothing is migrated yet.
+func ground(t *testing.T, data string) (i *installation, folder string, urls map[string]secret.String) {
 	t.Helper()
-	seeded := data != ""
-	if !seeded {
+	if data == "" {
 		var err error
 		if data, err = os.MkdirTemp("", "ironplane-scale-"); err != nil { // a test's own folder cannot be passed by Postgres' user
 			t.Fatal(err)
@@ -58,12 +56,26 @@ func start(t *testing.T, data string, entities int, prepare func(*installation, 
 			t.Error(err)
 		}
 	})
-	urls, err := product.Bootstrap(starting, admin)
+	urls, err = product.Bootstrap(starting, admin)
 	must(t, err)
-	i := &installation{}
+	i = &installation{}
 	i.conn, err = pgx.Connect(starting, admin.Reveal())
 	must(t, err)
 	t.Cleanup(func() { _ = i.conn.Close(context.WithoutCancel(t.Context())) })
+	i.log, err = os.Open(filepath.Join(product.PostgresFolder(data), "postgres.log"))
+	must(t, err)
+	t.Cleanup(func() { _ = i.log.Close() })
+	return i, data, urls
+}
+
+// start seeds a new folder, or, if its name is not empty, starts one that a seeded standalone left. Before the product
+// is opened, prepare is called.
+func start(t *testing.T, data string, entities int, prepare func(*installation, *pgx.ConnConfig)) *installation {
+	t.Helper()
+	seeded := data != ""
+	i, data, urls := ground(t, data)
+	starting, cancel := context.WithTimeout(t.Context(), startTime)
+	defer cancel()
 	masterKey, err := product.MasterKey(starting, data, i.conn)
 	must(t, err)
 	must(t, product.Migrate(starting, urls))
@@ -71,22 +83,21 @@ func start(t *testing.T, data string, entities int, prepare func(*installation, 
 		makeFirstAdmin(t, urls[identity.Name])
 		must(t, seed.Fill(t.Context(), urls, seed.Options{Entities: entities, Seed: 1, MasterKey: masterKey, Progress: t.Output()}))
 	}
-	_, err = i.conn.Exec(starting, "SET search_path = network, ext")
+	_, err = i.conn.Exec(t.Context(), "SET search_path = network, ext")
 	must(t, err)
 	service, err := pgx.ParseConfig(urls[network.Name].Reveal())
 	must(t, err)
 	prepare(i, service)
 	i.ask(t, "SELECT max(id) FROM ip_entity", &i.entities)
 
-	p, err := product.Open(starting, urls, masterKey, process.Settings{}, testkit.Redis(t), producttest.Unlimited, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	opening, cancel := context.WithTimeout(t.Context(), startTime)
+	defer cancel()
+	p, err := product.Open(opening, urls, masterKey, process.Settings{}, testkit.Redis(t), producttest.Unlimited, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	must(t, err)
 	t.Cleanup(p.Close)
-	key, _, err := identity.AdminKey(starting, p.Databases[identity.Name])
+	key, _, err := identity.AdminKey(opening, p.Databases[identity.Name])
 	must(t, err)
 	i.client = testkit.NewClient(t, p.Gateway).With(key.Reveal())
-	i.log, err = os.Open(filepath.Join(product.PostgresFolder(data), "postgres.log"))
-	must(t, err)
-	t.Cleanup(func() { _ = i.log.Close() })
 	return i
 }
 
