@@ -94,11 +94,12 @@ const (
 
 var said = regexp.MustCompile(`(?s)ready at (http://[0-9.:]+).*\n  (ip_\w+)\n`)
 
-func start(t *testing.T) *running {
+func start(t *testing.T, environment ...string) *running {
 	t.Helper()
 	r := &running{t: t, screen: &screen{}, data: filepath.Join(t.TempDir(), "data"), exited: make(chan struct{})}
 	r.cmd = exec.Command(filepath.Join(programs, "split"))
 	r.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "IRONPLANE_LISTEN=127.0.0.1:0", "IRONPLANE_DATA=" + r.data}
+	r.cmd.Env = append(r.cmd.Env, environment...)
 	r.cmd.Stdout, r.cmd.Stderr = r.screen, r.screen
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	r.cmd.WaitDelay = endsWithin

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/pkg/cache"
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/testkit"
+)
+
+// What callers send and get as secrets, and the master key, is afterwards in no table, not in Redis, in no file but
+// its own, and in nothing that a process printed.
+func TestSecretsStayInside(t *testing.T) {
+	t.Parallel()
+	r := start(t, "IRONPLANE_LOG_LEVEL=DEBUG", "IRONPLANE_KEY_IN_QUERY=true")
+	master, err := os.ReadFile(filepath.Join(r.data, "master-key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	secrets := append(useSecrets(t, r.client), strings.TrimSpace(string(master)), r.client.Key)
+	r.eventually("the log has caught up", time.Minute, func() bool {
+		return strings.Contains(r.client.Do("GET", "/log?type=request.refused", nil).Text, "refused")
+	})
+	const known = "dhcp.example.net" // is no secret, and shows that it would be found
+	database, redis := dumpDatabase(t, r.data), dumpRedis(t, r.data)
+	if !strings.Contains(database, known) || !strings.Contains(redis, "key:") {
+		t.Errorf("the dumps are not whole: %d bytes of the database, %q", len(database), redis)
+	}
+	findNone(t, "the database", database, secrets)
+	findNone(t, "Redis", redis, secrets)
+	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.exit(); err != nil {
+		t.Fatalf("%v\n%s", err, r.screen)
+	}
+	findNone(t, "the screen", r.screen.String(), secrets[:len(secrets)-1]) // the first admin's key is shown there
+	if !strings.Contains(r.screen.String(), "/pxe/dhcp") {
+		t.Error("the processes print nothing of what they do")
+	}
+	files := 0
+	err = filepath.WalkDir(r.data, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || filepath.Base(path) == "master-key" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		findNone(t, path, string(text), secrets)
+		if strings.Contains(string(text), known) {
+			files++
+		}
+		return err
+	})
+	if err != nil || files == 0 {
+		t.Fatalf("%d files have what is known to be there: %v", files, err)
+	}
+}
+
+// useSecrets sends secrets wherever some are taken, in requests that are accepted, repeated and refused.
+func useSecrets(t *testing.T, c *testkit.Client) (secrets []string) {
+	t.Helper()
+	fresh := func() string {
+		value := fmt.Sprintf("a very long secret number %d of this test", len(secrets))
+		secrets = append(secrets, value)
+		return value
+	}
+	key := func(answer *testkit.Answer) string {
+		value := testkit.Decode[struct{ Key string }](answer.Want(200)).Key
+		secrets = append(secrets, value)
+		return value
+	}
+	c.Do("POST", "/admin", map[string]any{"email": "anna@example.com", "password": fresh()}).Want(200)
+	c.Do("PATCH", "/admin/2", map[string]any{"password": fresh()}).Want(200)
+	c.Do("PATCH", "/admin/1", map[string]any{"password": fresh(), "current_password": fresh()})
+	c.Do("POST", "/admin", map[string]any{"email": 7, "password": fresh()}).Want(422)
+	own := key(c.Do("POST", "/auth/key", map[string]any{"name": "anna's", "owner": map[string]any{"url": "/admin/2"}}, "Idempotency-Key", "4711"))
+	c.Do("POST", "/auth/key", map[string]any{"name": "anna's", "owner": map[string]any{"url": "/admin/2"}}, "Idempotency-Key", "4711").Want(200)
+	imported := strings.ReplaceAll(fresh(), " ", "-")
+	secrets = append(secrets, imported)
+	key(c.Do("POST", "/auth/key", map[string]any{"name": "imported", "key": imported}))
+	c.With(imported).Do("GET", "/auth/key/current", nil).Want(200)
+	c.With("").Do("GET", "/auth/key/current?key="+own, nil).Want(200)
+	c.With("").Do("GET", "/auth/key/current?key="+own+"x", nil).Want(401)
+	secrets = append(secrets, "ip_"+strings.Repeat("k", 49))
+	c.With("ip_"+strings.Repeat("k", 49)).Do("GET", "/admin", nil).Want(401)
+	for _, agent := range []struct{ path, body string }{
+		{"/pxe/dhcp", `{"name": "one", "host": "dhcp.example.net", "api_key": %q}`},
+		{"/forward/gateway", `{"name": "one", "hostname": "nat.example.net", "port_limit": "100", "api_key": %q}`},
+	} {
+		c.Do("POST", agent.path, fmt.Sprintf(agent.body, fresh()), "Idempotency-Key", "4712").Want(200)
+		c.Do("PATCH", agent.path+"/1", map[string]any{"api_key": fresh()}).Want(200)
+		c.Do("POST", agent.path, fmt.Sprintf(agent.body, fresh())).Want(422)
+		c.Do("PATCH", agent.path+"/1", map[string]any{"api_key": fresh(), "name": 7}).Want(422)
+		c.With(own).Do("POST", agent.path, fmt.Sprintf(agent.body, fresh())).Want(403)
+	}
+	return secrets
+}
+
+// dumpDatabase is all rows of all services as text.
+func dumpDatabase(t *testing.T, data string) string {
+	t.Helper()
+	url, err := os.ReadFile(filepath.Join(data, "database-url"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := pgx.Connect(t.Context(), string(url))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	rows, err := conn.Query(t.Context(), "SELECT format('%I.%I', schemaname, tablename) FROM pg_tables WHERE schemaname = ANY($1)", product.Names())
+	if err != nil {
+		t.Fatal(err)
+	}
+	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil || len(tables) < 20 {
+		t.Fatal(tables, err)
+	}
+	var all strings.Builder
+	for _, table := range tables {
+		var text string
+		if err := conn.QueryRow(t.Context(), "SELECT coalesce(string_agg(r::text, E'\\n'), '') FROM "+table+" r").Scan(&text); err != nil {
+			t.Fatal(err)
+		}
+		all.WriteString(text + "\n")
+	}
+	return all.String()
+}
+
+// dumpRedis is all that the Redis of a run holds.
+func dumpRedis(t *testing.T, data string) string {
+	t.Helper()
+	url, err := os.ReadFile(filepath.Join(data, "run", "redis-url"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := cache.Open(secret.New(string(url)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	var all strings.Builder
+	keys := client.Scan(t.Context(), 0, "*", 1000).Iterator()
+	for keys.Next(t.Context()) {
+		all.WriteString(keys.Val() + " " + client.Dump(t.Context(), keys.Val()).Val() + "\n")
+	}
+	if err := keys.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return all.String()
+}
+
+// findNone looks for secrets as they are, and as they look in bytea columns and in base64.
+func findNone(t *testing.T, where, text string, secrets []string) {
+	t.Helper()
+	for n, value := range secrets {
+		for _, look := range []string{value, hex.EncodeToString([]byte(value)), base64.StdEncoding.EncodeToString([]byte(value))} {
+			if strings.Contains(text, look) {
+				t.Errorf("%s has secret %d: it begins with %.12q", where, n, look)
+			}
+		}
+	}
+}
