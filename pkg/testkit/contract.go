@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/getkin/kin-openapi/openapi3"
@@ -31,9 +32,28 @@ func contractOf(t testing.TB, url string) *contract {
 	if err != nil {
 		t.Fatal(err)
 	}
-	document, err := openapi3.NewLoader().LoadFromData(text)
+	c, err := contractIn(text)
 	if err != nil {
 		t.Fatalf("the API document: %v: %.200s", err, text)
+	}
+	return c
+}
+
+// contracts are those that tests have come upon, by their text. To read one takes longer than many a test.
+var contracts = struct {
+	sync.Mutex
+	byText map[string]*contract
+}{byText: map[string]*contract{}}
+
+func contractIn(text []byte) (*contract, error) {
+	contracts.Lock()
+	defer contracts.Unlock()
+	if c := contracts.byText[string(text)]; c != nil {
+		return c, nil
+	}
+	document, err := openapi3.NewLoader().LoadFromData(text)
+	if err != nil {
+		return nil, err
 	}
 	for _, s := range document.Components.Schemas {
 		if len(s.Value.Properties) > 0 { // callers must bear new members; tests must not
@@ -41,12 +61,12 @@ func contractOf(t testing.TB, url string) *contract {
 			s.Value.AdditionalProperties = openapi3.AdditionalProperties{Has: &none}
 		}
 	}
-	document.Servers = openapi3.Servers{{URL: url}}
 	router, err := gorillamux.NewRouter(document)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	return &contract{router}
+	contracts.byText[string(text)] = &contract{router}
+	return contracts.byText[string(text)], nil
 }
 
 // check tells what an answer has that the document does not say. Paths that the document does not have answer 404,
