@@ -182,7 +182,8 @@ func (w *logWalk) edited(o rest.Operation) any {
 // secrets are the members that an example sets and nobody is shown.
 func (s *bodySchema) secrets(prefix string) (names []string) {
 	for name, member := range s.Properties {
-		if member.WriteOnly && len(member.Examples) > 0 && !strings.HasPrefix(member.Description, "Another spelling") {
+		kept := name != "current_password" // which confirms
+		if member.WriteOnly && kept && len(member.Examples) > 0 && !strings.HasPrefix(member.Description, "Another spelling") {
 			names = append(names, prefix+name)
 		}
 		names = append(names, member.secrets(prefix+name+".")...)
