@@ -5,8 +5,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 
 	"go4.org/netipx"
@@ -252,109 +250,4 @@ func oracle(text string, v6 bool) (string, bool) {
 		return p.Addr().String(), true
 	}
 	return p.String(), true
-}
-
-// The database holds no overlap and every loser learns what is in the way, however many write at once.
-func TestConcurrentOverlaps(t *testing.T) {
-	t.Parallel()
-	c, db := newService(t)
-	for _, name := range []string{"Berlin", "Bern"} {
-		c.Do("POST", "/group", map[string]any{"name": name}).Want(200)
-	}
-	const callers, each = 64, 8
-	var made, refused atomic.Int64
-	var all sync.WaitGroup
-	for caller := range callers {
-		all.Go(func() {
-			for i := range each {
-				body := map[string]any{"group": 1 + caller%2}
-				switch n := (caller*each + i) % 24; i % 4 {
-				case 0:
-					body["address"] = fmt.Sprintf("198.51.100.%d/30", n&^3)
-				case 1:
-					body["v4"] = map[string]any{"address": fmt.Sprintf("198.51.100.%d", n), "range_end": fmt.Sprintf("198.51.100.%d", n+5)}
-				case 2:
-					body["address"], body["v6_address"] = fmt.Sprintf("10.0.0.%d", n), fmt.Sprintf("2001:db8::%x", n)
-				default:
-					body["v6_address"], body["address"] = fmt.Sprintf("2001:db8::%x/125", n&^7), fmt.Sprintf("198.51.100.%d", n)
-				}
-				answer, err := c.Try("POST", "/entity", body)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				switch answer.Status {
-				case 200:
-					made.Add(1)
-				case 422:
-					refused.Add(1)
-					for _, e := range testkit.Decode[rest.Problem](answer).Errors {
-						if e.Code != "overlaps" || !namesAnEntity(e.Message) {
-							t.Errorf("refused with %+v", e)
-						}
-					}
-				default:
-					t.Errorf("answered %d: %s", answer.Status, answer.Text)
-				}
-			}
-		})
-	}
-	all.Wait()
-	t.Logf("%d made, %d refused", made.Load(), refused.Load())
-
-	var deadlocks int // which are tried again, and so may not show otherwise
-	if err := db.QueryRow(t.Context(), "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()").Scan(&deadlocks); err != nil || deadlocks > 0 {
-		t.Errorf("%d deadlocks, %v", deadlocks, err)
-	}
-
-	entities := testkit.Decode[[]network.IPEntity](c.Do("GET", "/entity", nil).Want(200))
-	if int64(len(entities)) != made.Load() || made.Load()+refused.Load() != callers*each {
-		t.Fatalf("%d entities of %d made and %d refused", len(entities), made.Load(), refused.Load())
-	}
-	for i, one := range entities {
-		for _, other := range entities[:i] {
-			if overlap(one, other) {
-				t.Errorf("entity %d (%s, %v) overlaps entity %d (%s, %v)", one.ID, one.FullIP, one.V6, other.ID, other.FullIP, other.V6)
-			}
-		}
-	}
-}
-
-func namesAnEntity(message string) bool {
-	var id, group int64
-	var address, name string
-	n, _ := fmt.Sscanf(message, "overlaps with IP entity %d %s in IP group %d %s", &id, &address, &group, &name)
-	return n == 4
-}
-
-func overlap(a, b network.IPEntity) bool {
-	for _, one := range spaces(a) {
-		for _, other := range spaces(b) {
-			if one.Overlaps(other) && (a.Group.ID == b.Group.ID || !one.From().IsPrivate()) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-func spaces(e network.IPEntity) []netipx.IPRange {
-	var all []netipx.IPRange
-	add := func(text string) {
-		if p, err := netip.ParsePrefix(text); err == nil {
-			all = append(all, netipx.RangeOfPrefix(p))
-		} else if r, err := netipx.ParseIPRange(text); err == nil {
-			all = append(all, r)
-		} else {
-			a := netip.MustParseAddr(text)
-			all = append(all, netipx.IPRangeFrom(a, a))
-		}
-	}
-	if e.V4 != nil {
-		add(*e.V4.Full)
-	}
-	if e.V6 != nil {
-		add(*e.V6.Address)
-	}
-	return all
 }
