@@ -321,7 +321,7 @@ func TestBrokenAnswers(t *testing.T) {
 		"a chunk cut short":  "Transfer-Encoding: chunked\r\n\r\n9\r\nbody",
 		"chunks of nonsense": "Transfer-Encoding: chunked\r\n\r\n4\r\nbody\r\nx\r\n",
 	} {
-		var logged bytes.Buffer
+		var logged lines
 		log := slog.New(slog.NewTextHandler(&logged, nil))
 		upstream := i.gateway.NewUpstream("network", []string{i.listen(i.network, func(c net.Conn) {
 			_, _ = http.ReadRequest(bufio.NewReader(c))
