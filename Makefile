@@ -68,7 +68,7 @@ openapi: ## write docs/reference/openapi.json and policy.md from the routes
 	go run ./deploy/document docs/reference
 
 .PHONY: bench
-bench: ## measure one row read by pgbench, the service, nginx in front of it, and the gateway
+bench: ## measure reading, allocating and creating: pgbench, the service, nginx in front of it, and the gateway
 	go run ./deploy/bench
 	go test -run '^$$' -bench . -benchmem ./gateway ./pkg/mesh ./pkg/rest
 

@@ -62,7 +62,10 @@ func bench(ctx context.Context, s settings, screen io.Writer) (err error) {
 		return err
 	}
 	report(l.contestants, []goal{{gatewayName, nginxName, 1.2}, {splitName, nginxName, 0.75}}, screen)
-	return l.allocate(ctx)
+	if err := l.allocate(ctx); err != nil {
+		return err
+	}
+	return l.create(ctx)
 }
 
 func takeTurns(ctx context.Context, s settings, contestants []*contestant, screen io.Writer) error {

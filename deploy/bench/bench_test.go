@@ -29,7 +29,7 @@ func TestBench(t *testing.T) {
 		t.Fatalf("%v\n%s", err, &screen)
 	}
 	_, table, _ := strings.Cut(screen.String(), "to pgbench\n")
-	if strings.Count(screen.String(), "to pgbench\n") != 2 || strings.Count(screen.String(), "The 32768 addresses of a /17") != 1 {
+	if strings.Count(screen.String(), "to pgbench\n") != 3 || strings.Count(screen.String(), "The 32768 addresses of a /17") != 1 {
 		t.Errorf("something was not measured:\n%s", &screen)
 	}
 	for _, name := range []string{pgbenchName, serviceName, nginxName, gatewayName, splitName} {
