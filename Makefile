@@ -68,9 +68,11 @@ openapi: ## write docs/reference/openapi.json and policy.md from the routes
 	go run ./deploy/document docs/reference
 
 .PHONY: bench
-bench: ## measure reading, allocating and creating: pgbench, the service, nginx in front of it, and the gateway
+bench: ## measure reading, allocating and creating beside pgbench and nginx; answers beside a smaller installation's; a list beside COPY
 	go run ./deploy/bench
 	go test -run '^$$' -bench . -benchmem ./gateway ./pkg/mesh ./pkg/rest
+	go test -run '^$$' -bench Answers -benchtime 25x ./deploy/scale -entities 200000
+	go test -run '^$$' -bench List -benchtime 5x ./deploy/scale -entities 200000
 
 .PHONY: scale
 scale: ## show, on 10 million IP entities or ENTITIES=…, that pages stay few and lists fast: most of an hour

@@ -32,10 +32,13 @@ type installation struct {
 	log      *os.File
 }
 
-const startTime = time.Minute
+const (
+	startTime   = time.Minute
+	migrateTime = 30 * time.Minute // of a folder that an older version filled
+)
 
 // ground starts the Postgres of a folder, or, if its name is empty, of a new one, in which nothing is migrated yet.
-func ground(t *testing.T, data string) (i *installation, folder string, urls map[string]secret.String) {
+func ground(t testing.TB, data string) (i *installation, folder string, urls map[string]secret.String) {
 	t.Helper()
 	if data == "" {
 		var err error
@@ -70,18 +73,21 @@ func ground(t *testing.T, data string) (i *installation, folder string, urls map
 
 // start seeds a new folder, or, if its name is not empty, starts one that a seeded standalone left. Before the product
 // is opened, prepare is called.
-func start(t *testing.T, data string, entities int, prepare func(*installation, *pgx.ConnConfig)) *installation {
+func start(t testing.TB, data string, entities int, prepare func(*installation, *pgx.ConnConfig)) *installation {
 	t.Helper()
 	seeded := data != ""
 	i, data, urls := ground(t, data)
-	starting, cancel := context.WithTimeout(t.Context(), startTime)
-	defer cancel()
-	masterKey, err := product.MasterKey(starting, data, i.conn)
+	masterKey, err := product.MasterKey(t.Context(), data, i.conn)
 	must(t, err)
-	must(t, product.Migrate(starting, urls))
-	if !seeded {
+	migrating, cancel := context.WithTimeout(t.Context(), migrateTime)
+	defer cancel()
+	must(t, product.Migrate(migrating, urls))
+	if seeded { // as autovacuum would, in its time
+		_, err = i.conn.Exec(migrating, "VACUUM (ANALYZE)")
+		must(t, err)
+	} else {
 		makeFirstAdmin(t, urls[identity.Name])
-		must(t, seed.Fill(t.Context(), urls, seed.Options{Entities: entities, Seed: 1, MasterKey: masterKey, Progress: t.Output()}))
+		must(t, seed.Fill(t.Context(), urls, seed.Options{Entities: entities, Seed: 1, MasterKey: masterKey, Progress: progress(t)}))
 	}
 	_, err = i.conn.Exec(t.Context(), "SET search_path = network, ext")
 	must(t, err)
@@ -92,7 +98,7 @@ func start(t *testing.T, data string, entities int, prepare func(*installation, 
 
 	opening, cancel := context.WithTimeout(t.Context(), startTime)
 	defer cancel()
-	p, err := product.Open(opening, urls, masterKey, process.Settings{}, testkit.Redis(t), producttest.Unlimited, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	p, err := product.Open(opening, urls, masterKey, process.Settings{}, testkit.Redis(t), producttest.Unlimited, slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})))
 	must(t, err)
 	t.Cleanup(p.Close)
 	key, _, err := identity.AdminKey(opening, p.Databases[identity.Name])
@@ -101,14 +107,22 @@ func start(t *testing.T, data string, entities int, prepare func(*installation, 
 	return i
 }
 
-func must(t *testing.T, err error) {
+// progress is where a test shows how far the seed is. A benchmark shows its outcome alone.
+func progress(t testing.TB) io.Writer {
+	if _, ok := t.(*testing.B); ok {
+		return io.Discard
+	}
+	return t.Output()
+}
+
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-func makeFirstAdmin(t *testing.T, url secret.String) {
+func makeFirstAdmin(t testing.TB, url secret.String) {
 	t.Helper()
 	db, err := pg.Open(t.Context(), url.Reveal(), 1)
 	must(t, err)
@@ -118,7 +132,7 @@ func makeFirstAdmin(t *testing.T, url secret.String) {
 }
 
 // explain has the server log the plan, with its counts of pages, of every statement of the network service's role.
-func (i *installation) explain(t *testing.T, service *pgx.ConnConfig) {
+func (i *installation) explain(t testing.TB, service *pgx.ConnConfig) {
 	t.Helper()
 	role := pgx.Identifier{service.User}.Sanitize()
 	for name, value := range map[string]string{
@@ -136,7 +150,7 @@ func (i *installation) explain(t *testing.T, service *pgx.ConnConfig) {
 	})
 }
 
-func (i *installation) ask(t *testing.T, sql string, into any, args ...any) {
+func (i *installation) ask(t testing.TB, sql string, into any, args ...any) {
 	t.Helper()
 	if err := i.conn.QueryRow(t.Context(), sql, args...).Scan(into); err != nil {
 		t.Fatalf("%s: %v", sql, err)
@@ -154,7 +168,7 @@ type plan struct {
 }
 
 // plans are those of the statements that run while do does.
-func (i *installation) plans(t *testing.T, do func()) []plan {
+func (i *installation) plans(t testing.TB, do func()) []plan {
 	t.Helper()
 	_, err := i.log.Seek(0, io.SeekEnd)
 	must(t, err)
