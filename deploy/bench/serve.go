@@ -75,7 +75,7 @@ func serveService(ctx context.Context, o order, say announce) error {
 		return err
 	}
 	defer db.Close()
-	handler := rest.NewHandler(network.Name, db, log, network.New(db, nil).Routes())
+	handler := rest.NewHandler(network.Name, db, log, network.New(db, nil, nil).Routes())
 	admin := &principal.Principal{KeyID: 1, Owner: principal.Owner{Type: principal.Admin, ID: 1}, Name: "bench", Grants: principal.All}
 	return listen(ctx, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		call := &principal.Call{Peer: principal.Gateway, Principal: admin, IP: netip.IPv6Loopback(), RequestID: "bench"}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 
 	"github.com/jackc/pgx/v5"
 
@@ -16,13 +17,14 @@ import (
 // IPGroup is a site's address space.
 type IPGroup struct {
 	rest.Versioned
-	ID            int64    `json:"id" db:"id"`
-	Name          string   `json:"name" db:"name"`
-	BillingID     *string  `json:"billing_id,omitempty" db:"billing_id"`
-	Reserved      bool     `json:"reserved" db:"reserved"`
-	Entities      Entities `json:"entities" db:"entities_"`
-	EntitiesCount int64    `json:"entitiesCount" db:"entities_count"`
-	Servers       Servers  `json:"servers" db:"servers_"`
+	ID            int64     `json:"id" db:"id"`
+	Name          string    `json:"name" db:"name"`
+	BillingID     *string   `json:"billing_id,omitempty" db:"billing_id"`
+	Reserved      bool      `json:"reserved" db:"reserved"`
+	Entities      Entities  `json:"entities" db:"entities_"`
+	EntitiesCount int64     `json:"entitiesCount" db:"entities_count"`
+	Servers       Servers   `json:"servers" db:"servers_"`
+	DHCPServer    *rest.Ref `json:"pxe_dhcp_server,omitempty" db:"pxe_dhcp_server_" doc:"which answers this site's machines"`
 
 	Fields []ShownField `json:"fields,omitempty" doc:"with include=fields"`
 }
@@ -39,10 +41,13 @@ type Servers struct {
 }
 
 type ipGroupBody struct {
-	Name      string  `json:"name" db:"name" required:"create" example:"Frankfurt 1"`
-	BillingID *string `json:"billing_id" db:"billing_id" example:"FRA1"`
-	Reserved  bool    `json:"reserved" db:"reserved" example:"false"`
+	Name       string      `json:"name" db:"name" required:"create" example:"Frankfurt 1"`
+	BillingID  *string     `json:"billing_id" db:"billing_id" example:"FRA1"`
+	Reserved   bool        `json:"reserved" db:"reserved" example:"false"`
+	DHCPServer *rest.RefID `json:"pxe_dhcp_server" db:"pxe_dhcp_server_id" doc:"one of /pxe/dhcp"`
 }
+
+var ipGroupTable = pg.NewTable[ipGroupBody]("ip_group", "ip_group_view", nil)
 
 func (s *Service) ipGroups() []rest.Route {
 	return rest.Resource[IPGroup, ipGroupBody]{
@@ -52,9 +57,56 @@ func (s *Service) ipGroups() []rest.Route {
 			item.Fields, err = shownFields(ctx, q, "group", item.ID)
 			return err
 		}},
-		By:     rest.By{Search: rest.SearchText, Sorts: []string{"name"}, Filters: map[string]string{"billing_id": "billing_id", "reserved": "reserved"}},
+		By: rest.By{Search: rest.SearchText, Sorts: []string{"name"}, Filters: map[string]string{"billing_id": "billing_id", "reserved": "reserved"}},
+		Insert: func(ctx context.Context, tx *pg.Tx, body *ipGroupBody) (int64, error) {
+			if err := s.holdDHCPServer(ctx, tx, body); err != nil {
+				return 0, err
+			}
+			return ipGroupTable.Insert(ctx, tx, body)
+		},
+		Update: func(ctx context.Context, tx *pg.Tx, id int64, body *ipGroupBody) error {
+			before, err := ipGroupTable.Load(ctx, tx, id)
+			if err != nil {
+				return err
+			}
+			if !reflect.DeepEqual(before.DHCPServer, body.DHCPServer) { // one that stays may be about to be cleared
+				if err := s.holdDHCPServer(ctx, tx, body); err != nil {
+					return err
+				}
+			}
+			return ipGroupTable.Update(ctx, tx, id, body)
+		},
 		Delete: deleteIPGroup,
 	}.Routes()
+}
+
+func (s *Service) holdDHCPServer(ctx context.Context, tx *pg.Tx, body *ipGroupBody) error {
+	if body.DHCPServer == nil {
+		return nil
+	}
+	return s.dhcpServers.Hold(ctx, tx, int64(*body.DHCPServer), "/pxe_dhcp_server")
+}
+
+// namedTargets is how many of the groups that lost their DHCP server stand in the record of it.
+const namedTargets = 100
+
+// clearDHCPServer takes a DHCP server that is gone from the groups that name it.
+func clearDHCPServer(ctx context.Context, tx *pg.Tx, id int64, name string) error {
+	rows, err := tx.Query(ctx, `
+		UPDATE ip_group SET pxe_dhcp_server_id = NULL, version = version + 1 WHERE pxe_dhcp_server_id = $1
+		RETURNING 'group' AS type, id, name, version`, id)
+	if err != nil {
+		return fmt.Errorf("clear DHCP server %d: %w", id, err)
+	}
+	groups, err := pgx.CollectRows(rows, pgx.RowToStructByPos[pg.Target])
+	if err != nil {
+		return fmt.Errorf("clear DHCP server %d: %w", id, err)
+	}
+	if len(groups) > 0 {
+		tx.Record(pg.Change{Type: "group.edited", Targets: groups[:min(len(groups), namedTargets)],
+			Before: map[string]rest.Ref{"pxe_dhcp_server": {ID: id, Name: name}}, After: struct{}{}})
+	}
+	return nil
 }
 
 // deleteIPGroup names what is in the way. That nothing comes into the way in between is the foreign key's part.

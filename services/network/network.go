@@ -6,6 +6,8 @@ import (
 	"embed"
 	"slices"
 
+	"github.com/ironplane/ironplane/pkg/events"
+	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/process"
 	"github.com/ironplane/ironplane/pkg/rest"
@@ -20,18 +22,21 @@ var migrations embed.FS
 
 // Definition is the service.
 var Definition = process.Definition{Name: Name, Migrations: migrations, Seals: true, New: func(d process.Deps) process.Parts {
-	s := New(d.DB, d.Box)
-	return process.Parts{Routes: s.Routes(), Jobs: s.Jobs()}
+	s := New(d.DB, d.Box, d.Peers)
+	return process.Parts{Routes: s.Routes(), Jobs: s.Jobs(), Consumers: []*events.Consumer{s.dhcpServers.Consumer()}}
 }}
 
 // Service is the network service.
 type Service struct {
-	db  *pg.DB
-	box *secret.Box
+	db          *pg.DB
+	box         *secret.Box
+	dhcpServers *events.Refs
 }
 
 // New makes the service on its migrated schema.
-func New(db *pg.DB, box *secret.Box) *Service { return &Service{db, box} }
+func New(db *pg.DB, box *secret.Box, peers *mesh.Peers) *Service {
+	return &Service{db, box, &events.Refs{Owner: "pxe", Type: "pxe/dhcp", DB: db, Peers: peers, Cleared: clearDHCPServer}}
+}
 
 // Routes are what the service answers.
 func (s *Service) Routes() []rest.Route {

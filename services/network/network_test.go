@@ -34,6 +34,6 @@ func newClient(t *testing.T) *testkit.Client {
 func newService(t *testing.T) (*testkit.Client, *pg.DB) {
 	t.Helper()
 	db := testkit.Database(t, network.Name, network.Definition.Migrations)
-	handler := rest.NewHandler(network.Name, db, slog.New(slog.NewTextHandler(t.Output(), nil)), network.New(db, box).Routes())
+	handler := rest.NewHandler(network.Name, db, slog.New(slog.NewTextHandler(t.Output(), nil)), network.New(db, box, nil).Routes())
 	return testkit.NewClient(t, testkit.As(handler, testkit.Holder(principal.All))), db
 }

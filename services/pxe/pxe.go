@@ -5,6 +5,7 @@ package pxe
 import (
 	"embed"
 
+	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/process"
 	"github.com/ironplane/ironplane/pkg/rest"
@@ -19,7 +20,7 @@ var migrations embed.FS
 
 // Definition is the service.
 var Definition = process.Definition{Name: Name, Migrations: migrations, Seals: true, New: func(d process.Deps) process.Parts {
-	return process.Parts{Routes: New(d.DB, d.Box).Routes()}
+	return process.Parts{Routes: New(d.DB, d.Box).Routes(), Readers: []string{"network"}}
 }}
 
 // Service is the pxe service.
@@ -32,4 +33,6 @@ type Service struct {
 func New(db *pg.DB, box *secret.Box) *Service { return &Service{db, box} }
 
 // Routes are what the service answers.
-func (s *Service) Routes() []rest.Route { return s.dhcpServers() }
+func (s *Service) Routes() []rest.Route {
+	return append(s.dhcpServers(), events.RefRoute(s.db, "pxe/dhcp", "dhcp_server", "network"))
+}
