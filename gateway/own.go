@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/gorilla/mux"
-	"github.com/swaggest/swgui"
-	swagger "github.com/swaggest/swgui/v5emb"
+	swagger "github.com/swaggest/swgui/v5/static"
+	"github.com/vearutop/statigz"
 
 	"github.com/ironplane/ironplane/pkg/rest"
 )
@@ -37,10 +37,9 @@ func (g *Gateway) ownRoutes() http.Handler {
 	router := mux.NewRouter().SkipClean(true)
 	router.HandleFunc(healthPath, g.health).Methods(http.MethodGet, http.MethodHead)
 	router.HandleFunc(rest.DocumentPath, g.document).Methods(http.MethodGet, http.MethodHead)
-	docs := swagger.NewHandlerWithConfig(swgui.Config{
-		Title: "Ironplane", SwaggerJSON: rest.DocumentPath, BasePath: docsPath, InternalBasePath: docsPath, HideCurl: false,
-	})
-	router.PathPrefix(docsPath).Handler(docs).Methods(http.MethodGet, http.MethodHead)
+	router.HandleFunc(docsPath, docs).Methods(http.MethodGet, http.MethodHead)
+	router.HandleFunc(docsPath+"/", docs).Methods(http.MethodGet, http.MethodHead)
+	router.PathPrefix(docsPath+"/").Handler(http.StripPrefix(docsPath+"/", statigz.FileServer(swagger.FS))).Methods(http.MethodGet, http.MethodHead)
 	router.NotFoundHandler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rest.WriteError(w, r, g.log, rest.NoSuchPath())
 	})
@@ -48,6 +47,29 @@ func (g *Gateway) ownRoutes() http.Handler {
 		rest.WriteError(w, r, g.log, rest.NotAllowed(r.Method, http.MethodGet, http.MethodHead))
 	})
 	return router
+}
+
+// docsPage shows the document in a browser. It is no template: html/template makes a program half as large again, since
+// the linker then keeps all methods of everything.
+const docsPage = `<!DOCTYPE html>
+<html lang="en">
+<head>
+  <meta charset="utf-8">
+  <title>Ironplane</title>
+  <link rel="stylesheet" href="` + docsPath + `/swagger-ui.css">
+  <link rel="icon" href="` + docsPath + `/favicon-32x32.png">
+</head>
+<body>
+  <div id="docs"></div>
+  <script src="` + docsPath + `/swagger-ui-bundle.js"></script>
+  <script>SwaggerUIBundle({url: "` + rest.DocumentPath + `", dom_id: "#docs", deepLinking: true, validatorUrl: null, defaultModelsExpandDepth: -1})</script>
+</body>
+</html>
+`
+
+func docs(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	_, _ = w.Write([]byte(docsPage))
 }
 
 func (g *Gateway) health(w http.ResponseWriter, _ *http.Request) {

@@ -39,7 +39,10 @@ func testDocument(t *testing.T, p *product.Product, c *testkit.Client) {
 	if operations != 0 {
 		t.Errorf("the document has %d operations more than there are", -operations)
 	}
-	c.With("").Do("GET", "/-/docs/", nil).Want(200)
+	for _, path := range []string{"/-/docs", "/-/docs/", "/-/docs/swagger-ui-bundle.js", "/-/docs/swagger-ui.css"} {
+		c.With("").Do("GET", path, nil).Want(200)
+	}
+	c.With("").Do("GET", "/-/docs/nothing", nil).Want(404)
 	c.With("").Do("GET", "/-/health", nil).Want(200)
 	c.With("").Do("GET", "/-/nothing", nil).Want(404)
 	c.With("").Do("POST", "/-/health", `{}`).Want(405)
