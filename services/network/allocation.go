@@ -216,8 +216,10 @@ const (
 	anywhere    = `f.{v}_first IS NOT NULL`
 	withinBlock = `f.{v}_first BETWEEN $7 AND $8`
 
-	skipping = `FOR UPDATE OF f SKIP LOCKED FOR NO KEY UPDATE OF e SKIP LOCKED`
-	waiting  = `FOR UPDATE OF f FOR NO KEY UPDATE OF e`
+	// The entity is locked first, as by who edits it: who had what is free and waited for the entity could not be got
+	// out of the way of an edit that assigns it.
+	skipping = `FOR NO KEY UPDATE OF e SKIP LOCKED FOR UPDATE OF f SKIP LOCKED`
+	waiting  = `FOR NO KEY UPDATE OF e FOR UPDATE OF f`
 
 	// findBlock finds the lowest free prefix of the length $2: an entity that is one, or $3 addresses in a row (0: none are
 	// looked for).

@@ -214,7 +214,7 @@ func TestExhaustionIsCertain(t *testing.T) {
 	c.Do("POST", "/entity", "group,address\n1,10.0.0.1\n1,10.0.0.2\n", "Content-Type", "text/csv").Want(200)
 	errGivenBack := errors.New("given back")
 	for _, others := range map[string]string{
-		"an allocation": "SELECT pg_advisory_xact_lock_shared(hashtextextended('allocation', 1)), 1 FROM ip_free FOR UPDATE",
+		"an allocation": "SELECT pg_advisory_xact_lock_shared(hashtextextended('allocation', 1)), 1 FROM ip_free f JOIN ip_entity e ON e.id = f.entity_id FOR NO KEY UPDATE OF e FOR UPDATE OF f",
 		"an edit":       "SELECT 1 FROM ip_entity FOR UPDATE",
 	} {
 		for _, giveBack := range []bool{true, false} {
@@ -238,6 +238,9 @@ func TestExhaustionIsCertain(t *testing.T) {
 				c.Do("POST", "/group/1/allocate", `{"count": 3, "owner": {"id": 2}}`).WantErrors("/count", "exhausted")
 				if giveBack {
 					return errGivenBack
+				}
+				if _, err := tx.Exec(t.Context(), "SELECT FROM ip_free FOR UPDATE NOWAIT"); err != nil { // who waits has nothing that others need
+					return err
 				}
 				_, err := tx.Exec(t.Context(), "INSERT INTO ip_assignment (entity_id, owner_id) VALUES (1, 9)")
 				return err
