@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"time"
 
@@ -57,6 +58,9 @@ func (tx *Tx) Tell(fn func(context.Context) error) { tx.told = append(tx.told, f
 const (
 	// attempts bounds how often a unit of work starts again that lost against another one.
 	attempts = 4
+	// letWin is how long who lost leaves the winner alone before it starts again, the first time, doubled each time: what
+	// the winner waited for is free now, and who started at once might take it away from it again.
+	letWin = 10 * time.Millisecond
 	// preparations bounds how often it starts again once it has got what it lacked.
 	preparations = 1000
 )
@@ -82,6 +86,12 @@ func (db *DB) Change(ctx context.Context, fn func(*Tx) error) error {
 		}
 		if lost++; !lostToAnother(err) || lost == attempts {
 			return err
+		}
+		pause := letWin << (lost - 1)
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(pause + rand.N(pause)): // two who lost do not meet again
 		}
 	}
 }
