@@ -3,6 +3,8 @@ package pg
 import (
 	"context"
 	"errors"
+	"io"
+	"net"
 	"strings"
 	"time"
 
@@ -29,9 +31,9 @@ func Explain(err error) error {
 	}
 	refused, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok {
-		if _, unreachable := errors.AsType[*pgconn.ConnectError](err); unreachable ||
+		if _, unreachable := errors.AsType[*pgconn.ConnectError](err); unreachable || disconnected(err) ||
 			errors.Is(err, context.DeadlineExceeded) || pgconn.Timeout(err) {
-			return busy(err)
+			return away("The database does not answer right now.", err)
 		}
 		return err
 	}
@@ -44,7 +46,7 @@ func Explain(err error) error {
 	}
 	if strings.HasPrefix(refused.Code, "08") || strings.HasPrefix(refused.Code, "53") ||
 		strings.HasPrefix(refused.Code, "57") || refused.Code == "55P03" || lostToAnother(err) {
-		return busy(err)
+		return away("The database does not answer right now.", err)
 	}
 	return err
 }
@@ -57,10 +59,19 @@ var violations = map[string]struct{ code, message string }{
 	"23P01": {"overlaps", "overlaps with what is there already"},
 }
 
-func busy(cause error) error {
-	f := fault.New(fault.Unavailable, "The database does not answer right now.").Because(cause)
+func away(detail string, cause error) error {
+	f := fault.New(fault.Unavailable, "%s", detail).Because(cause)
 	f.RetryAfter = time.Second
 	return f
+}
+
+// disconnected tells whether err is the end of a connection that stood, as when the database is started again.
+func disconnected(err error) bool {
+	if refused, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return strings.HasPrefix(refused.Code, "57P")
+	}
+	_, broken := errors.AsType[*net.OpError](err)
+	return broken || errors.Is(err, pgconn.ErrConnClosed) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // member is the JSON pointer that a constraint is named for, or nothing.

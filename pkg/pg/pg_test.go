@@ -2,6 +2,7 @@ package pg_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"maps"
 	"net/url"
@@ -179,6 +180,68 @@ func TestExplain(t *testing.T) {
 	}
 	if f := fault.From(pg.Explain(context.DeadlineExceeded)); f.Kind != fault.Unavailable || f.RetryAfter == 0 {
 		t.Errorf("a deadline: %v", f)
+	}
+}
+
+// A database that starts again throws everybody out. What had not begun does not notice, and what had is told so.
+func TestDatabaseStartsAgain(t *testing.T) {
+	t.Parallel()
+	const connections = 4
+	url := testkit.Databases(t, testkit.Service{Name: "things", Migrations: migrations})["things"].Reveal()
+	db, err := pg.Open(t.Context(), url, connections)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	other, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close(context.Background())
+	throwOut := func() {
+		_, err := other.Exec(t.Context(), "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	change := func(then func()) error {
+		return pg.Explain(db.Change(t.Context(), func(tx *pg.Tx) error {
+			tx.Unrecorded("a test")
+			err := insert(rand.Text())(tx)
+			then()
+			return err
+		}))
+	}
+	all := func(then func()) {
+		var working sync.WaitGroup
+		for range connections {
+			working.Go(func() {
+				if err := change(then); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		working.Wait()
+	}
+	var met sync.WaitGroup
+	met.Add(connections)
+	all(func() { met.Done(); met.Wait() })
+	throwOut()
+	all(func() {})
+
+	if f := fault.From(change(throwOut)); f.Kind != fault.Unavailable || f.RetryAfter == 0 || !strings.Contains(f.Detail, "may have been done, or not") {
+		t.Errorf("before the commit: %v", f)
+	}
+	twice := pg.Explain(db.Change(t.Context(), func(tx *pg.Tx) error {
+		throwOut()
+		return insert("lost")(tx)
+	}))
+	if f := fault.From(twice); f.Kind != fault.Unavailable || f.RetryAfter == 0 {
+		t.Errorf("in the middle: %v", f)
+	}
+	var n int
+	if err := db.QueryRow(t.Context(), "SELECT count(*) FROM thing").Scan(&n); err != nil || n != 2*connections {
+		t.Errorf("%d things were kept; %v", n, err)
 	}
 }
 

@@ -102,7 +102,7 @@ func lostToAnother(err error) bool {
 }
 
 func (db *DB) change(ctx context.Context, fn func(*Tx) error) error {
-	inner, err := db.pool.Begin(ctx)
+	inner, err := db.begin(ctx)
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
@@ -126,6 +126,9 @@ func (db *DB) change(ctx context.Context, fn func(*Tx) error) error {
 	for _, tell := range tx.told { // even where it is unknown whether the commit arrived
 		told = errors.Join(told, tell(detached))
 	}
+	if disconnected(committed) {
+		return away("The database did not answer. What was asked for may have been done, or not.", fmt.Errorf("commit: %w", committed))
+	}
 	if committed != nil {
 		return fmt.Errorf("commit: %w", committed)
 	}
@@ -136,6 +139,16 @@ func (db *DB) change(ctx context.Context, fn func(*Tx) error) error {
 		}
 	}
 	return told
+}
+
+// begin takes another connection where the one it got had ended, and forgets the others, which are as old.
+func (db *DB) begin(ctx context.Context) (pgx.Tx, error) {
+	tx, err := db.pool.Begin(ctx)
+	if disconnected(err) {
+		db.pool.Reset()
+		tx, err = db.pool.Begin(ctx)
+	}
+	return tx, err
 }
 
 // sealTime is how long the commit and telling others of it may take. That others cannot be told may take a wait.
