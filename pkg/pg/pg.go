@@ -4,6 +4,7 @@ package pg
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -34,7 +35,7 @@ var limits = map[string]string{
 }
 
 // Open connects to url (postgres://…?search_path=network,ext) with at most connections connections, and returns
-// once the first one stands.
+// once the first one stands, for which a database that is starting has a minute.
 func Open(ctx context.Context, url string, connections int) (*DB, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
@@ -50,11 +51,28 @@ func Open(ctx context.Context, url string, connections int) (*DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the database pool: %w", err)
 	}
-	if err := pool.Ping(ctx); err != nil {
+	if err := awaitStarted(ctx, pool); err != nil {
 		pool.Close()
 		return nil, fmt.Errorf("connect to the database: %w", err)
 	}
 	return &DB{pool, make(chan struct{}, 1)}, nil
+}
+
+// awaitStarted waits for a database that says that it is starting, which takes longer after a crash.
+func awaitStarted(ctx context.Context, pool *pgxpool.Pool) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for {
+		err := pool.Ping(ctx)
+		if starting, ok := errors.AsType[*pgconn.PgError](err); !ok || starting.Code != "57P03" {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
 }
 
 // Close waits for connections that are in use and closes all.
