@@ -123,7 +123,7 @@ func (g *Gateway) letIn(ctx context.Context, e *exchange, ip netip.Addr, key str
 	}
 	p, err := g.keys.principal(ctx, key, v.charge)
 	if err == nil {
-		v.welcome()
+		v.spare()
 		return p, g.perKey.take(ctx, e.Header(), p.KeyID)
 	}
 	if errors.Is(err, errNoSuchKey) {
@@ -135,6 +135,7 @@ func (g *Gateway) letIn(ctx context.Context, e *exchange, ip netip.Addr, key str
 	if fault.Is(err, fault.TooManyRequests) {
 		return nil, err
 	}
+	v.spare()
 	f := fault.New(fault.Unavailable, "Keys cannot be looked up right now.").Because(err)
 	f.RetryAfter = time.Second
 	return nil, f

@@ -253,6 +253,21 @@ func TestValidKeysAreFree(t *testing.T) {
 	}
 }
 
+// That a key cannot be looked up costs its address nothing, either: once it can be, there is no queue to stand in.
+func TestOutageIsFree(t *testing.T) {
+	t.Parallel()
+	config := unlimited
+	config.AddressRate, config.AddressBurst = 1, 2
+	d := newDoor(t, config)
+	key := d.identity.issue(1)
+	d.identity.set(away, nil)
+	for range 20 {
+		d.want(503, key, "/port-speed")
+	}
+	d.identity.set(func(http.ResponseWriter) bool { return false }, nil)
+	d.want(200, key, "/port-speed")
+}
+
 func BenchmarkKeyInMemory(b *testing.B) {
 	d := newDoor(b, unlimited)
 	key := d.identity.issue(1)

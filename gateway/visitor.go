@@ -24,8 +24,8 @@ func (v *visitor) charge(ctx context.Context) error {
 	return err
 }
 
-// welcome is for who turned out to have a valid key.
-func (v *visitor) welcome() {
+// spare is for who turned out to have a valid key, or may have one.
+func (v *visitor) spare() {
 	if v.charged {
 		v.limit.giveBack(v.network)
 		v.charged = false
