@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 func TestBench(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	profiles := t.TempDir()
-	s, err := parse([]string{"-duration", "1s", "-warmup", "1s", "-rounds", "1", "-connections", "4", "-rows", "100", "-prefix", "17", "-profiles", profiles})
+	s, err := parse([]string{"-duration", "1s", "-warmup", "0s", "-rounds", "1", "-connections", "4", "-rows", "100", "-prefix", "18", "-profiles", profiles})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +29,7 @@ func TestBench(t *testing.T) {
 		t.Fatalf("%v\n%s", err, &screen)
 	}
 	_, table, _ := strings.Cut(screen.String(), "to pgbench\n")
-	if strings.Count(screen.String(), "to pgbench\n") != 3 || strings.Count(screen.String(), "The 32768 addresses of a /17") != 1 {
+	if strings.Count(screen.String(), "to pgbench\n") != 3 || strings.Count(screen.String(), "The 16384 addresses of a /18") != 1 {
 		t.Errorf("something was not measured:\n%s", &screen)
 	}
 	for _, name := range []string{pgbenchName, serviceName, nginxName, gatewayName, splitName} {
@@ -49,7 +49,7 @@ func TestBench(t *testing.T) {
 }
 
 func TestParseRefuses(t *testing.T) {
-	for _, arguments := range []string{"-duration 500ms", "-duration 1500ms", "-warmup 0s", "-rounds 0", "-rows 0", "-prefix 15", "-connections -1", "fast"} {
+	for _, arguments := range []string{"-duration 500ms", "-duration 1500ms", "-duration 0s", "-warmup -1s", "-rounds 0", "-rows 0", "-prefix 15", "-connections -1", "fast"} {
 		if _, err := parse(strings.Fields(arguments)); err == nil {
 			t.Errorf("%s is let through", arguments)
 		}

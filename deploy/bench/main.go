@@ -32,7 +32,7 @@ func parse(arguments []string) (settings, error) {
 	var s settings
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.DurationVar(&s.duration, "duration", 2*time.Second, "how long one contestant's round lasts, in whole `seconds`")
-	flags.DurationVar(&s.warmup, "warmup", 2*time.Second, "how long each contestant warms up, in whole `seconds`")
+	flags.DurationVar(&s.warmup, "warmup", 2*time.Second, "how long each contestant warms up, in whole `seconds`; 0 for not at all")
 	flags.IntVar(&s.rounds, "rounds", 11, "how many rounds there are; an odd number has a middle")
 	flags.IntVar(&s.connections, "connections", 32, "how many callers read at the same time")
 	flags.IntVar(&s.rows, "rows", 100_000, "how many port speeds there are")
@@ -42,9 +42,12 @@ func parse(arguments []string) (settings, error) {
 		return s, err
 	}
 	for _, d := range []time.Duration{s.duration, s.warmup} {
-		if d < time.Second || d%time.Second != 0 { // pgbench knows no others
+		if d < 0 || d%time.Second != 0 { // pgbench knows no others
 			return s, fmt.Errorf("-duration and -warmup are whole seconds, not %v", d)
 		}
+	}
+	if s.duration == 0 {
+		return s, errors.New("-duration is at least 1s")
 	}
 	if s.rounds < 1 || s.connections < 1 || s.rows < 1 {
 		return s, errors.New("-rounds, -connections and -rows are at least 1")
