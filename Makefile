@@ -37,6 +37,10 @@ revocation: ## revoke keys in every way with everything that can go wrong, and p
 storm: ## allocate and release with 200 callers while the network service is killed again and again
 	go test -v -timeout 30m ./deploy/split -run TestAllocationStorm -full
 
+.PHONY: crash
+crash: ## change things at random while services, Postgres and Redis are killed 200 times, and compare what is left
+	go test -v -timeout 60m ./deploy/split -run TestCrash -full
+
 .PHONY: fuzz
 fuzz: ## try spellings on each parser of the network service, for FUZZTIME each
 	@for target in $$(sed -n 's/^func \(Fuzz[A-Za-z]*\).*/\1/p' services/network/*_fuzz_test.go); do \

@@ -152,23 +152,8 @@ func (r *running) exit() error {
 func (r *running) children() map[string]int {
 	r.t.Helper()
 	found := map[string]int{}
-	all, err := filepath.Glob("/proc/[0-9]*/stat")
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	for _, file := range all {
-		text, err := os.ReadFile(file) // <pid> (<name>) <state> <parent> …
-		begin, end := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
-		if err != nil || end < 0 {
-			continue // it is gone
-		}
-		if rest := strings.Fields(string(text[end+1:])); rest[1] == strconv.Itoa(r.cmd.Process.Pid) {
-			pid, err := strconv.Atoi(strings.TrimSpace(string(text[:begin])))
-			if err != nil {
-				r.t.Fatal(err)
-			}
-			found[string(text[begin+1:end])] = pid
-		}
+	for _, p := range childrenOf(r.t, r.cmd.Process.Pid) {
+		found[p.name] = p.pid
 	}
 	for _, name := range append(product.Names(), principal.Gateway, "postgres") {
 		if found[name] == 0 {
@@ -176,6 +161,35 @@ func (r *running) children() map[string]int {
 		}
 	}
 	return found
+}
+
+type osProcess struct {
+	name string
+	pid  int
+}
+
+// childrenOf are the processes that one has started.
+func childrenOf(t *testing.T, parent int) (children []osProcess) {
+	t.Helper()
+	all, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range all {
+		text, err := os.ReadFile(file) // <pid> (<name>) <state> <parent> …
+		begin, end := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
+		if err != nil || end < 0 {
+			continue // it is gone
+		}
+		if rest := strings.Fields(string(text[end+1:])); rest[1] == strconv.Itoa(parent) {
+			pid, err := strconv.Atoi(strings.TrimSpace(string(text[:begin])))
+			if err != nil {
+				t.Fatal(err)
+			}
+			children = append(children, osProcess{string(text[begin+1 : end]), pid})
+		}
+	}
+	return children
 }
 
 func alive(pid int) bool {
@@ -268,7 +282,7 @@ func TestKilledRunLeavesNothing(t *testing.T) {
 
 func TestFleet(t *testing.T) {
 	t.Parallel()
-	f, c := startFleet(t)
+	f, c := startFleet(t, backings.Config{Data: t.TempDir()})
 	t.Run("strangers", func(t *testing.T) { testStrangers(t, f) })
 	t.Run("a service dies and comes back", func(t *testing.T) { testServiceDiesAndComesBack(t, f, c.For(t)) })
 }
@@ -313,24 +327,23 @@ func kill(t *testing.T, process *child.Child) {
 }
 
 // startFleet is a run whose processes may die.
-func startFleet(t *testing.T, environment ...string) (*fleet, *testkit.Client) {
+func startFleet(t *testing.T, config backings.Config, environment ...string) (*fleet, *testkit.Client) {
 	t.Helper()
-	data := t.TempDir()
 	parts := &backings.Backings{}
 	t.Cleanup(func() {
 		if err := parts.Stop(context.Background()); err != nil {
 			t.Error(err)
 		}
 	})
-	databases, err := parts.Databases(t.Context(), backings.Config{Data: data})
+	databases, err := parts.Databases(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	masterKey, err := parts.MasterKey(t.Context(), backings.Config{Data: data})
+	masterKey, err := parts.MasterKey(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	redis, err := parts.Redis(t.Context(), backings.Config{Data: data}, t.Output())
+	redis, err := parts.Redis(t.Context(), config, t.Output())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -363,4 +376,19 @@ func startFleet(t *testing.T, environment ...string) (*fleet, *testkit.Client) {
 		t.Fatal(err)
 	}
 	return f, testkit.ClientOf(t, "http://"+public[identity.Name]).With(key.Reveal())
+}
+
+// openDatabase opens a service's schema.
+func openDatabase(t *testing.T, f *fleet, service string) *pg.DB {
+	t.Helper()
+	url, err := os.ReadFile(f.file(service + ".database-url"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := pg.Open(t.Context(), string(url), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	return db
 }

@@ -6,18 +6,18 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"os"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/ironplane/ironplane/deploy/internal/backings"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/network"
 )
 
-var full = flag.Bool("full", false, "let the storm of allocations be as long as `make storm` has it")
+var full = flag.Bool("full", false, "let the storm of allocations and the crashes go on as long as in `make storm` and `make crash`")
 
 // patience is how long a caller asks again for one thing before it counts as starved.
 const patience = 2 * time.Minute
@@ -30,10 +30,10 @@ func TestAllocationStorm(t *testing.T) {
 	if *full {
 		callers, rounds, longestPause = 200, 50, 5000
 	}
-	f, c := startFleet(t, "IRONPLANE_KEY_RATE=1000000", "IRONPLANE_KEY_BURST=1000000")
+	f, c := startFleet(t, backings.Config{Data: t.TempDir()}, "IRONPLANE_KEY_RATE=1000000", "IRONPLANE_KEY_BURST=1000000")
 	s := &storm{t: t, c: c, holders: map[int64]int{}}
 	enough, scarce := s.group("Enough", "10.0.0.0", callers), s.group("Scarce", "10.1.0.0", callers/4)
-	db := s.open(f)
+	db := openDatabase(t, f, network.Name)
 
 	raging, calm := context.WithCancel(t.Context())
 	defer calm()
@@ -91,19 +91,6 @@ func (s *storm) group(name, first string, addresses int) string {
 	last := fmt.Sprint(first[:len(first)-1], addresses-1)
 	s.c.Do("POST", fmt.Sprintf("/group/%d/entity/bulk", id), map[string]any{"from": first, "to": last}).Want(200)
 	return fmt.Sprintf("/group/%d/allocate", id)
-}
-
-func (s *storm) open(f *fleet) *pg.DB {
-	url, err := os.ReadFile(f.file(network.Name + ".database-url"))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	db, err := pg.Open(s.t.Context(), string(url), 1)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	s.t.Cleanup(db.Close)
-	return db
 }
 
 // round allocates an entity and releases it. Where there is enough, it must get one.

@@ -1,0 +1,212 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/services/network"
+)
+
+// ledger is what callers asked for, and what they were answered.
+type ledger struct {
+	t *testing.T
+	c *testkit.Client
+
+	mu                          sync.Mutex
+	changes                     []asked
+	tries                       int
+	answered, refused, repeated int
+	shared                      map[string][]int64 // what all may edit or name, and some of it is deleted
+}
+
+// asked is one change: the requests that asked for it, of which the log has so many.
+type asked struct {
+	what        string
+	requests    []string
+	least, most int
+}
+
+func newLedger(t *testing.T, c *testkit.Client) *ledger {
+	return &ledger{t: t, c: c, shared: map[string][]int64{}}
+}
+
+// change asks for a change until there is an answer that says what became of it.
+func (l *ledger) change(method, path string, body any) *testkit.Answer {
+	what := asked{what: method + " " + path}
+	key := fmt.Sprint("key ", rand.Uint64())
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		l.mu.Lock()
+		l.tries++
+		what.requests = append(what.requests, fmt.Sprint("crash-", l.tries))
+		l.mu.Unlock()
+		headers := []string{"X-Request-Id", what.requests[len(what.requests)-1]}
+		if method == http.MethodPost {
+			headers = append(headers, "Idempotency-Key", key)
+		}
+		answer, err := l.c.Try(method, path, body, headers...)
+		if err == nil && answer.Status < http.StatusInternalServerError {
+			l.enter(what, method, answer)
+			return answer
+		}
+		if err == nil && answer.Status != http.StatusServiceUnavailable && answer.Status != http.StatusBadGateway && answer.Status != http.StatusGatewayTimeout {
+			l.t.Errorf("%s answered %d: %s", what.what, answer.Status, answer.Text)
+		}
+		if time.Now().After(deadline) {
+			l.t.Errorf("%s starves: %v", what.what, err)
+			return &testkit.Answer{}
+		}
+	}
+}
+
+// enter notes how often each request of a change is in the log: of those without an answer nobody knows.
+func (l *ledger) enter(what asked, method string, answer *testkit.Answer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	again := len(what.requests) - 1
+	l.repeated += again
+	switch answer.Status {
+	case http.StatusOK:
+		l.answered++
+		what.least, what.most = 1, 1
+	case http.StatusNotFound, http.StatusUnprocessableEntity:
+		l.refused++
+		if method == http.MethodDelete { // nobody else deletes it: an earlier request has
+			what.least, what.most = 1, 1
+		}
+	default:
+		l.t.Errorf("%s answered %d: %s", what.what, answer.Status, answer.Text)
+	}
+	if method == http.MethodPatch { // each of them may have been one
+		l.changes = append(l.changes, asked{what.what, what.requests[:again], 0, again})
+		what.requests = what.requests[again:]
+	}
+	l.changes = append(l.changes, what)
+}
+
+func (l *ledger) share(collection string, id int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.shared[collection] = append(l.shared[collection], id)
+}
+
+// recent is one of the last that were shared, or none.
+func (l *ledger) recent(collection string) (id int64, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := l.shared[collection]
+	all = all[max(0, len(all)-6):]
+	if len(all) == 0 {
+		return 0, false
+	}
+	return all[rand.IntN(len(all))], true
+}
+
+// changer is a caller that changes things at random.
+type changer struct {
+	*ledger
+	own  map[string][]int64 // by collection: what only this one deletes
+	held []int64            // entities
+	path string             // of the group to allocate in
+}
+
+func newChanger(l *ledger) *changer { return &changer{ledger: l, own: map[string][]int64{}} }
+
+const (
+	space    = 16 // entities in the group of each caller
+	mostOwn  = 8
+	owners   = 3
+	pause    = 5 * time.Millisecond
+	pxeField = "pxe_dhcp_server"
+)
+
+// bodies are what is sent for each collection, to create and to edit.
+var bodies = map[string]func(l *ledger, name string) map[string]any{
+	"port-speed": func(_ *ledger, name string) map[string]any {
+		return map[string]any{"name": name, "speed": 1000, "billing_id": name}
+	},
+	"pxe/dhcp": func(_ *ledger, name string) map[string]any {
+		return map[string]any{"name": name, "http": map[string]any{"host": "192.0.2.1"}}
+	},
+	"auth/key": func(_ *ledger, name string) map[string]any { return map[string]any{"name": name} },
+	"group": func(l *ledger, name string) map[string]any {
+		body := map[string]any{"name": name, pxeField: nil}
+		if server, ok := l.recent("pxe/dhcp"); ok && rand.IntN(4) > 0 {
+			body[pxeField] = server
+		}
+		return body
+	},
+}
+
+func (c *changer) run(ctx context.Context) {
+	group := c.change("POST", "/group", map[string]any{"name": fmt.Sprint("Space ", rand.Uint64())})
+	c.path = fmt.Sprintf("/group/%d", group.ID())
+	first := fmt.Sprintf("10.%d.%d.0", rand.IntN(256), rand.IntN(256))
+	c.change("POST", c.path+"/entity/bulk", map[string]any{"prefix": first + "/28"}).Want(200)
+	collections := slices.Sorted(maps.Keys(bodies))
+	for ctx.Err() == nil {
+		switch collection := collections[rand.IntN(len(collections))]; rand.IntN(5) {
+		case 0:
+			c.create(collection)
+		case 1:
+			c.edit(collection)
+		case 2:
+			c.delete(collection)
+		case 3:
+			c.allocate()
+		default:
+			c.release()
+		}
+		time.Sleep(pause)
+	}
+}
+
+func (c *changer) body(collection string) map[string]any {
+	return bodies[collection](c.ledger, fmt.Sprint("n", rand.Uint64()))
+}
+
+func (c *changer) create(collection string) {
+	answer := c.change("POST", "/"+collection, c.body(collection))
+	if answer.Status == http.StatusOK { // a group may name a DHCP server that is gone
+		c.own[collection] = append(c.own[collection], answer.ID())
+		c.share(collection, answer.ID())
+	}
+}
+
+// edit edits what others may be editing and deleting.
+func (c *changer) edit(collection string) {
+	if id, ok := c.recent(collection); ok {
+		c.change("PATCH", fmt.Sprintf("/%s/%d", collection, id), c.body(collection))
+	}
+}
+
+func (c *changer) delete(collection string) {
+	if all := c.own[collection]; len(all) > 0 {
+		c.change("DELETE", fmt.Sprintf("/%s/%d", collection, all[0]), nil)
+		c.own[collection] = all[1:]
+	}
+}
+
+func (c *changer) allocate() {
+	if len(c.held) == space {
+		return
+	}
+	owner := map[string]any{"id": rand.IntN(owners) + 1, "server": map[string]any{"id": rand.IntN(owners) + 1}}
+	for _, entity := range testkit.Decode[[]network.IPEntity](c.change("POST", c.path+"/allocate", map[string]any{"owner": owner}).Want(200)) {
+		c.held = append(c.held, entity.ID)
+	}
+}
+
+func (c *changer) release() {
+	if len(c.held) > 0 {
+		c.change("POST", fmt.Sprintf("/entity/%d/release", c.held[0]), nil).Want(200)
+		c.held = c.held[1:]
+	}
+}

@@ -1,0 +1,237 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/services/network"
+	"github.com/ironplane/ironplane/services/pxe"
+	"github.com/ironplane/ironplane/services/system"
+)
+
+// checkCrash compares what is left with what was answered.
+func checkCrash(t *testing.T, f *fleet, c *testkit.Client, book *ledger) {
+	t.Helper()
+	databases := map[string]*pg.DB{}
+	for _, name := range product.Names() {
+		databases[name] = openDatabase(t, f, name)
+	}
+	drain(t, databases)
+	log := readLog(t, databases[system.Name])
+	checkLogged(t, log, book)
+	checkChains(t, log, c)
+	checkVerifies(t, f)
+	checkReferences(t, databases)
+	checkCounts(t, databases[network.Name])
+}
+
+// drain waits until everybody has heard of everything, and each change is in the log as often as it was made.
+func drain(t *testing.T, databases map[string]*pg.DB) {
+	t.Helper()
+	state := func(service, sql string, args ...any) (n int64) {
+		t.Helper()
+		if err := databases[service].QueryRow(t.Context(), "SELECT coalesce(("+sql+"), 0)", args...).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	for source := range databases {
+		for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+			made, logged := state(source, "SELECT count(*) FROM change"), state(system.Name, "SELECT count(*) FROM log WHERE source = $1", source)
+			last := state(system.Name, "SELECT max(seq) FROM log WHERE source = $1", source)
+			if made == logged && made == last {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%s has made %d changes, of which %d are logged, the last as number %d", source, made, logged, last)
+			}
+		}
+	}
+	for deadline := time.Now().Add(time.Minute); state(network.Name, "SELECT seq FROM change_cursor WHERE source = $1", pxe.Name) < state(pxe.Name, "SELECT last FROM sequencer"); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("network does not hear of all changes of pxe")
+		}
+	}
+}
+
+// logged is an item of the log.
+type logged struct {
+	id                    int64
+	source, kind, request string
+	targets               []pg.Target
+	changes               map[string]struct{ Before, After any }
+}
+
+func readLog(t *testing.T, db *pg.DB) (log []logged) {
+	t.Helper()
+	rows, err := db.Query(t.Context(), "SELECT id, source, type, coalesce(request_id, ''), targets, changes FROM log ORDER BY id")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rows.Next() {
+		var item logged
+		var targets, changes []byte
+		if err := rows.Scan(&item.id, &item.source, &item.kind, &item.request, &targets, &changes); err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(targets, &item.targets); err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(changes, &item.changes); err != nil {
+			t.Fatal(err)
+		}
+		log = append(log, item)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return log
+}
+
+// checkLogged looks for each change that was answered, once, and for nothing else.
+func checkLogged(t *testing.T, log []logged, book *ledger) {
+	t.Helper()
+	found := map[string]int{}
+	for _, item := range log {
+		if item.source != network.Name || item.kind != "group.edited" || !cleared(item) { // which follows from another request
+			found[item.request]++
+		}
+	}
+	for _, change := range book.changes {
+		n := 0
+		for _, request := range change.requests {
+			n += found[request]
+			if found[request] > 1 {
+				t.Errorf("%s is %d times in the log as %s", change.what, found[request], request)
+			}
+			delete(found, request)
+		}
+		if n < change.least || n > change.most {
+			t.Errorf("%s, asked for by %v, is %d times in the log, and not %d to %d", change.what, change.requests, n, change.least, change.most)
+		}
+	}
+	for request, n := range found {
+		if strings.HasPrefix(request, "crash-") {
+			t.Errorf("%s is %d times in the log, and asked for nothing", request, n)
+		}
+	}
+}
+
+// cleared tells whether an item is of a group that lost its DHCP server because that is gone.
+func cleared(item logged) bool {
+	_, renamed := item.changes["name"] // as by each request, but for one that was sent again and changes nothing
+	named := item.changes[pxeField+".id"]
+	return !renamed && named.Before != nil && named.After == nil
+}
+
+// checkChains goes through each item's changes: what one found, the one before has left. What the last has left is
+// there.
+func checkChains(t *testing.T, log []logged, c *testkit.Client) {
+	t.Helper()
+	things := map[string]map[string]any{}
+	for _, item := range log {
+		for _, target := range item.targets {
+			if bodies[target.Type] == nil || strings.HasPrefix(item.kind, "group.entities") {
+				continue
+			}
+			at := fmt.Sprintf("/%s/%d", target.Type, target.ID)
+			thing, there := things[at]
+			if created := strings.HasSuffix(item.kind, ".created"); created == there {
+				t.Errorf("item %d is %s of %s, which is there: %v", item.id, item.kind, at, there)
+			}
+			if !there {
+				thing = map[string]any{}
+				things[at] = thing
+			}
+			for member, change := range item.changes {
+				if followed := member == pxeField+".name"; followed || change.Before == "[secret]" || change.After == "[secret]" {
+					continue
+				}
+				if thing[member] != change.Before {
+					t.Errorf("item %d, %s of %s: %s was %v, but is left as %v by the one before", item.id, item.kind, at, member, change.Before, thing[member])
+				}
+				thing[member] = change.After
+			}
+			if strings.HasSuffix(item.kind, ".deleted") {
+				things[at] = map[string]any{}
+			}
+		}
+	}
+	compared := 0
+	for at, thing := range things {
+		answer := c.Do("GET", at, nil)
+		if len(thing) == 0 {
+			answer.Want(404)
+			continue
+		}
+		if name := testkit.Decode[struct{ Name string }](answer.Want(200)).Name; name != thing["name"] {
+			t.Errorf("%s is called %q, and %q in the log", at, name, thing["name"])
+		}
+		compared++
+	}
+	if compared == 0 {
+		t.Error("nothing is left to compare")
+	}
+}
+
+func checkVerifies(t *testing.T, f *fleet) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), filepath.Join(programs, system.Name), "verify")
+	cmd.Env = f.serviceEnvironment(system.Name)
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Run(); err != nil || !strings.Contains(said.String(), "are as they were written") {
+		t.Errorf("verify: %v: %s", err, said.String())
+	}
+}
+
+// checkReferences compares what groups name with what pxe has.
+func checkReferences(t *testing.T, databases map[string]*pg.DB) {
+	t.Helper()
+	names := func(service, sql string) map[int64]string {
+		t.Helper()
+		rows, err := databases[service].Query(t.Context(), sql)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := map[int64]string{}
+		for rows.Next() {
+			var id int64
+			var name string
+			if err := rows.Scan(&id, &name); err != nil {
+				t.Fatal(err)
+			}
+			found[id] = name
+		}
+		if err := rows.Err(); err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	there := names(pxe.Name, "SELECT id, name FROM dhcp_server")
+	for id, name := range names(network.Name, "SELECT pxe_dhcp_server_id, pxe_dhcp_server_name FROM ip_group_view WHERE pxe_dhcp_server_id IS NOT NULL") {
+		if there[id] != name {
+			t.Errorf("a group names DHCP server %d, %q, which is %q", id, name, there[id])
+		}
+	}
+}
+
+func checkCounts(t *testing.T, db *pg.DB) {
+	t.Helper()
+	var groups, wrong int
+	err := db.QueryRow(t.Context(), `
+		SELECT count(*), count(*) FILTER (WHERE (v.entities_count, v.servers_count) <> (coalesce(c.entities, 0), coalesce(c.servers, 0)))
+		FROM ip_group_view v LEFT JOIN ip_group_counted c ON c.group_id = v.id`).Scan(&groups, &wrong)
+	if err != nil || groups == 0 || wrong > 0 {
+		t.Errorf("the counts of %d of %d groups are wrong; %v", wrong, groups, err)
+	}
+}

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/deploy/internal/backings"
+	"github.com/ironplane/ironplane/pkg/cache"
+	"github.com/ironplane/ironplane/pkg/child"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/services/system"
+)
+
+// TestCrash has callers make changes at random while whatever takes part in that is killed, one after the other. In the
+// end each change that was answered is in the log once, and nothing contradicts anything else.
+func TestCrash(t *testing.T) {
+	t.Parallel()
+	needsProc(t)
+	rounds, callers := 8, 6
+	if *full {
+		rounds = 200
+	}
+	config := backings.Config{Data: t.TempDir()}
+	redis := startRedis(t)
+	if redis != nil {
+		config.RedisURL = redis.url()
+	}
+	f, c := startFleet(t, config, "IRONPLANE_KEY_RATE=1000000", "IRONPLANE_KEY_BURST=1000000")
+	book := newLedger(t, c)
+
+	working, calm := context.WithCancel(t.Context())
+	defer calm()
+	var changing sync.WaitGroup
+	for range callers {
+		changing.Go(func() { newChanger(book).run(working) })
+	}
+	killed := map[string]int{}
+	for round := range rounds {
+		time.Sleep(time.Duration(rand.IntN(300)) * time.Millisecond)
+		killed[crash(t, f, config, redis, round)]++
+	}
+	calm()
+	changing.Wait()
+
+	checkCrash(t, f, c, book)
+	t.Logf("%d changes were answered, %d refused, %d requests sent again; killed: %v", book.answered, book.refused, book.repeated, killed)
+}
+
+// crash kills one of what a change needs, and starts it again a little later.
+func crash(t *testing.T, f *fleet, config backings.Config, redis *ownRedis, round int) string {
+	t.Helper()
+	pause := func() { time.Sleep(time.Duration(rand.IntN(300)) * time.Millisecond) }
+	victims := []string{"postgres", "system", "redis", "network", "flush", "pxe", "identity", principal.Gateway}
+	victim := victims[rand.IntN(len(victims))]
+	if round < len(victims) {
+		victim = victims[round] // each once
+	}
+	switch victim {
+	case "postgres":
+		crashPostgres(t, f, config.Data)
+	case "redis":
+		if redis != nil {
+			redis.kill()
+			pause()
+			redis.start()
+			break
+		}
+		fallthrough // a stand-in lives in this process
+	case "flush":
+		flushRedis(t, f)
+	case principal.Gateway:
+		kill(t, f.processes[victim])
+		pause()
+		if err := f.startGateway(t.Context(), f.addresses[victim]); err != nil {
+			t.Fatal(err)
+		}
+	default:
+		kill(t, f.processes[victim])
+		pause()
+		if err := f.startService(t.Context(), victim); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return victim
+}
+
+// crashPostgres kills one of its processes: it takes that for a crash, throws everybody out and recovers from its log.
+// It has to have recovered from the last one: without the process that does it, it ends.
+func crashPostgres(t *testing.T, f *fleet, data string) {
+	t.Helper()
+	openDatabase(t, f, system.Name).Close()
+	text, err := os.ReadFile(filepath.Join(data, "postgres", "data", "postmaster.pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	postmaster, err := strconv.Atoi(strings.SplitN(string(text), "\n", 2)[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		if all := childrenOf(t, postmaster); len(all) > 0 && syscall.Kill(all[rand.IntN(len(all))].pid, syscall.SIGKILL) == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("there is no process of Postgres to kill")
+		}
+	}
+}
+
+func flushRedis(t *testing.T, f *fleet) {
+	t.Helper()
+	url, err := os.ReadFile(f.file("redis-url"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := cache.Open(secret.New(string(url)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if err := client.FlushAll(t.Context()).Err(); err != nil {
+		t.Error(err)
+	}
+}
+
+// ownRedis is one that can be killed, and comes back at the same address.
+type ownRedis struct {
+	t        *testing.T
+	address  string
+	password string
+	process  *child.Child
+}
+
+// startRedis is nil where there is no Redis on the machine.
+func startRedis(t *testing.T) *ownRedis {
+	t.Helper()
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		return nil
+	}
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &ownRedis{t: t, address: l.Addr().String(), password: fmt.Sprint(rand.Uint64())}
+	_ = l.Close()
+	r.start()
+	t.Cleanup(r.kill)
+	return r
+}
+
+func (r *ownRedis) url() secret.String {
+	return secret.New("redis://:" + r.password + "@" + r.address + "/0")
+}
+
+func (r *ownRedis) start() {
+	r.t.Helper()
+	_, port, _ := net.SplitHostPort(r.address)
+	cmd := exec.Command("redis-server", "-")
+	cmd.Dir = r.t.TempDir()
+	cmd.Stdin = strings.NewReader("bind 127.0.0.1\nport " + port + "\nrequirepass " + r.password + "\nsave \"\"\nappendonly no\n")
+	var err error
+	if r.process, err = child.Start(cmd, syscall.SIGKILL); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *ownRedis) kill() {
+	_ = syscall.Kill(r.process.PID(), syscall.SIGKILL)
+	<-r.process.Done()
+}
