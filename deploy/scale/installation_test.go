@@ -1,13 +1,14 @@
 package scale
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
+	"regexp"
 	"testing"
 	"time"
 
@@ -164,8 +165,12 @@ type plan struct {
 		Hit  int64 `json:"Shared Hit Blocks"`
 		Read int64 `json:"Shared Read Blocks"`
 	}
-	text string
+	process string // which asked
+	text    string
 }
+
+// planLogged is how the line begins before a plan.
+var planLogged = regexp.MustCompile(`\[(\d+)\] LOG:  duration: \S+ ms  plan:\n`)
 
 // plans are those of the statements that run while do does.
 func (i *installation) plans(t testing.TB, do func()) []plan {
@@ -176,10 +181,10 @@ func (i *installation) plans(t testing.TB, do func()) []plan {
 	text, err := io.ReadAll(i.log)
 	must(t, err)
 	var found []plan
-	for _, part := range strings.Split(string(text), "  plan:\n")[1:] {
+	for _, at := range planLogged.FindAllSubmatchIndex(text, -1) {
 		var raw json.RawMessage
-		must(t, json.NewDecoder(strings.NewReader(part)).Decode(&raw))
-		p := plan{text: string(raw)}
+		must(t, json.NewDecoder(bytes.NewReader(text[at[1]:])).Decode(&raw))
+		p := plan{process: string(text[at[2]:at[3]]), text: string(raw)}
 		must(t, json.Unmarshal(raw, &p))
 		found = append(found, p)
 	}
