@@ -102,6 +102,7 @@ func (i *installation) questions(t testing.TB) []question {
 		{"server_id, by name", fmt.Sprint("/entity?sort=name&server_id=", server, page), ""},
 		{"owner, by name", "/entity?sort=name&owner=1" + page, "all of the owner's are sorted"},
 		{"group's view", fmt.Sprint("/group/", group), ""},
+		{"group's utilization", fmt.Sprintf("/group/%d/utilization", group), ""},
 		{"groups", "/group?per_page=50", ""},
 		{"groups by name", "/group?sort=name&per_page=50", ""},
 		{"groups, q", "/group?q=london&per_page=5", ""},

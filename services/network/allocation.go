@@ -16,7 +16,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest"
 )
 
-// mostAllocated is how many entities one call can assign.
+// mostAllocated is how many entities one call can assign, and the addresses of a chunk of what is free.
 const mostAllocated = 1024
 
 // allocation is what a caller wants of a group.
@@ -221,16 +221,22 @@ const (
 	skipping = `FOR NO KEY UPDATE OF e SKIP LOCKED FOR UPDATE OF f SKIP LOCKED`
 	waiting  = `FOR NO KEY UPDATE OF e FOR UPDATE OF f`
 
-	// findBlock finds the lowest free prefix of the length $2: an entity that is one, or $3 addresses in a row (0: none are
-	// looked for).
+	// findBlock finds the lowest free prefix of the length $2: an entity that is one, or $3 addresses in a row, in the
+	// lowest chunk that has so large a block. Of chunks that are not folded yet it looks at what is free now.
 	findBlock = `
+		WITH changed AS MATERIALIZED (SELECT DISTINCT {v}_chunk AS chunk FROM ip_free_delta WHERE group_id = $1 AND {v}_chunk IS NOT NULL),
+		large AS (
+			SELECT low.chunk FROM generate_series({bits} - 10, $2) size CROSS JOIN LATERAL (
+				SELECT chunk FROM ip_free_chunk WHERE group_id = $1 AND bits = size AND chunk <> ALL (ARRAY(SELECT chunk FROM changed)) ORDER BY chunk LIMIT 1) low
+			UNION ALL
+			SELECT chunk FROM changed CROSS JOIN LATERAL largest_free($1, chunk) l WHERE l.bits <= $2)
 		SELECT first, size FROM (
 			(SELECT {v}_first AS first, 1 AS size FROM ip_free
 			WHERE group_id = $1 AND {v}_bits = $2 AND {v}_bits < {bits} ORDER BY {v}_first LIMIT 1)
 			UNION ALL
-			(SELECT first, $3::int FROM (
+			(SELECT first, $3::int FROM (SELECT chunk::inet FROM large ORDER BY chunk LIMIT 1) lowest CROSS JOIN LATERAL (
 				SELECT {v}_first AS first, lead({v}_first, $3::int - 1) OVER (ORDER BY {v}_first) AS last FROM ip_free
-				WHERE group_id = $1 AND {v}_first IS NOT NULL AND {v}_bits = {bits} AND $3::int > 0) run
+				WHERE group_id = $1 AND {v}_first BETWEEN chunk AND set_masklen(broadcast(chunk), {bits}) AND {v}_bits = {bits}) run
 			WHERE last = first + ($3::int - 1)::bigint AND set_masklen(first, $2) = network(set_masklen(first, $2)) ORDER BY first LIMIT 1)
 		) block ORDER BY first LIMIT 1`
 )

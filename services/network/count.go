@@ -2,6 +2,7 @@ package network
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -13,6 +14,8 @@ const (
 	foldPause = time.Second
 	// mostFolded is how many are folded in one transaction.
 	mostFolded = 10_000
+	// mostFreeFolded is how many of what is free: for each, up to two chunks of 1,024 addresses are read.
+	mostFreeFolded = 1000
 )
 
 // foldSQL moves deltas into the counts. It runs alone: what it reads of the counts stays as it is.
@@ -46,9 +49,37 @@ const foldSQL = `
 		DELETE FROM ip_group_count c USING groups d WHERE c.group_id = d.group_id AND (d.entities, d.servers) = (0, 0))
 	SELECT greatest((SELECT count(*) FROM deltas), (SELECT count(*) FROM server_deltas))`
 
+// foldFreeSQL moves deltas of what is free into its count, and looks anew at the chunks that they name. A delta is seen
+// only together with the change that it tells of, so what is found there has all that is folded, or more.
+const foldFreeSQL = `
+	WITH deltas AS (
+		DELETE FROM ip_free_delta WHERE id IN (SELECT id FROM ip_free_delta ORDER BY id LIMIT $1) RETURNING *),
+	groups AS (
+		SELECT group_id, coalesce(c.free, 0) + d.free AS free
+		FROM (SELECT group_id, sum(free)::bigint AS free FROM deltas GROUP BY group_id) d LEFT JOIN ip_free_count c USING (group_id)),
+	groups_kept AS (
+		INSERT INTO ip_free_count AS c SELECT * FROM groups WHERE free <> 0
+		ON CONFLICT (group_id) DO UPDATE SET free = EXCLUDED.free),
+	groups_dropped AS (
+		DELETE FROM ip_free_count c USING groups d WHERE c.group_id = d.group_id AND d.free = 0),
+	chunks AS (
+		SELECT c.group_id, c.chunk, l.first, l.bits
+		FROM (SELECT group_id, v4_chunk AS chunk FROM deltas UNION SELECT group_id, v6_chunk FROM deltas) c
+		LEFT JOIN LATERAL largest_free(c.group_id, c.chunk) l ON true WHERE c.chunk IS NOT NULL),
+	chunks_kept AS (
+		INSERT INTO ip_free_chunk AS c SELECT * FROM chunks WHERE bits IS NOT NULL
+		ON CONFLICT (group_id, chunk) DO UPDATE SET first = EXCLUDED.first, bits = EXCLUDED.bits),
+	chunks_dropped AS (
+		DELETE FROM ip_free_chunk c USING chunks d WHERE (c.group_id, c.chunk) = (d.group_id, d.chunk) AND d.bits IS NULL)
+	SELECT count(*) FROM deltas`
+
 // FoldCounts folds what has changed of the groups' counts into them. Readers notice nothing of it.
 func (s *Service) FoldCounts(ctx context.Context) error {
-	for folded := mostFolded; folded == mostFolded; {
+	return errors.Join(s.fold(ctx, foldSQL, mostFolded), s.fold(ctx, foldFreeSQL, mostFreeFolded))
+}
+
+func (s *Service) fold(ctx context.Context, sql string, most int) error {
+	for folded := most; folded == most; {
 		folded = 0
 		err := s.db.Change(ctx, func(tx *pg.Tx) error {
 			tx.Unrecorded("what is counted does not change")
@@ -56,7 +87,7 @@ func (s *Service) FoldCounts(ctx context.Context) error {
 			if err != nil || !free { // another instance does it
 				return err
 			}
-			return tx.QueryRow(ctx, foldSQL, mostFolded).Scan(&folded)
+			return tx.QueryRow(ctx, sql, most).Scan(&folded)
 		})
 		if err != nil {
 			return fmt.Errorf("fold counts: %w", err)

@@ -71,12 +71,13 @@ func TestCountsStayExact(t *testing.T) {
 	if err := service.FoldCounts(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for count, anew := range map[string]string{"ip_group_count": "ip_group_counted", "ip_group_server_count": "ip_group_server_counted"} {
+	for count, anew := range map[string]string{"ip_group_count": "ip_group_counted", "ip_group_server_count": "ip_group_server_counted",
+		"ip_free_count": "ip_free_counted", "ip_free_chunk": "ip_free_chunked"} {
 		if a, b := rows(t, db, "SELECT r::text FROM "+count+" r"), rows(t, db, "SELECT r::text FROM "+anew+" r"); a != b {
 			t.Errorf("%s holds\n%s\n%s\n%s", count, a, anew, b)
 		}
 	}
-	if left := rows(t, db, "SELECT id::text FROM ip_group_delta UNION ALL SELECT id::text FROM ip_group_server_delta"); left != "" {
+	if left := rows(t, db, "SELECT id::text FROM ip_group_delta UNION ALL SELECT id::text FROM ip_group_server_delta UNION ALL SELECT id::text FROM ip_free_delta"); left != "" {
 		t.Errorf("not folded: %s", left)
 	}
 }

@@ -2,11 +2,7 @@ package network
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
-
-	"github.com/jackc/pgx/v5"
-	"go4.org/netipx"
 
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/rest"
@@ -16,7 +12,7 @@ import (
 type Utilization struct {
 	Used             int64       `json:"used" doc:"entities that are assigned to somebody"`
 	Free             int64       `json:"free" doc:"entities that are assigned to nobody"`
-	LargestFreeBlock LargestFree `json:"largest_free_block" doc:"the lowest of the largest prefixes that are free as a whole: a free entity that is one, or free addresses that fill it"`
+	LargestFreeBlock LargestFree `json:"largest_free_block" doc:"the lowest of the largest prefixes that are free as a whole: a free entity that is one, or up to 1,024 free addresses that fill it. It can be allocated"`
 }
 
 // LargestFree is a prefix, or an address, of each family that has any.
@@ -30,55 +26,41 @@ func (s *Service) utilization() rest.Route {
 		Summary: "View how full an IP group is", Extension: true, Do: s.utilizationOf}
 }
 
+// findUtilization sees all at one moment, and of what is not folded yet what it changes.
+var findUtilization = `
+	SELECT entities_count - free, free, (` + v4.in(findLargest) + `), (` + v6.in(findLargest) + `)
+	FROM ip_group_view CROSS JOIN (
+		SELECT coalesce((SELECT free FROM ip_free_count WHERE group_id = $1), 0)
+			+ coalesce((SELECT sum(free) FROM ip_free_delta WHERE group_id = $1), 0)::bigint AS free) counted
+	WHERE id = $1`
+
+// findLargest finds the lowest of the largest prefixes that are free: an entity that is one, or what addresses of a chunk
+// fill.
+const findLargest = `
+	WITH changed AS MATERIALIZED (SELECT DISTINCT {v}_chunk AS chunk FROM ip_free_delta WHERE group_id = $1 AND {v}_chunk IS NOT NULL)
+	SELECT set_masklen(first, bits) FROM (
+		(SELECT {v}_first AS first, {v}_bits AS bits FROM ip_free WHERE group_id = $1 AND {v}_bits < {bits} ORDER BY {v}_bits, {v}_first LIMIT 1)
+		UNION ALL
+		(SELECT first, bits FROM ip_free_chunk WHERE group_id = $1 AND bits BETWEEN {bits} - 10 AND {bits} AND chunk <> ALL (ARRAY(SELECT chunk FROM changed))
+		ORDER BY bits, chunk LIMIT 1)
+		UNION ALL
+		SELECT l.first, l.bits FROM changed CROSS JOIN LATERAL largest_free($1, chunk) l
+	) block ORDER BY bits, first LIMIT 1`
+
 func (s *Service) utilizationOf(ctx context.Context, req rest.Item) (u Utilization, err error) {
-	err = s.db.QueryRow(ctx, `
-		SELECT entities_count - free, free
-		FROM ip_group_view, (SELECT count(*) AS free FROM ip_free WHERE group_id = $1) counted WHERE id = $1`, req.ID).Scan(&u.Used, &u.Free)
-	if err != nil {
-		return u, err
-	}
-	if u.LargestFreeBlock.V4, err = s.largestFree(ctx, v4, req.ID); err != nil {
-		return u, err
-	}
-	u.LargestFreeBlock.V6, err = s.largestFree(ctx, v6, req.ID)
+	var largest struct{ v4, v6 *netip.Prefix }
+	err = s.db.QueryRow(ctx, findUtilization, req.ID).Scan(&u.Used, &u.Free, &largest.v4, &largest.v6)
+	u.LargestFreeBlock = LargestFree{prefixOrAddress(largest.v4), prefixOrAddress(largest.v6)}
 	return u, err
 }
 
-// freeRuns are the largest free prefixes, and the runs of free single addresses, from the first to the last.
-const freeRuns = `
-	(SELECT {v}_first, set_masklen(broadcast(set_masklen({v}_first, {v}_bits)), {bits}) FROM ip_free
-	WHERE group_id = $1 AND {v}_bits < {bits} ORDER BY {v}_bits, {v}_first LIMIT 1)
-	UNION ALL
-	SELECT min(first), max(first) FROM (
-		SELECT first, sum(begins) OVER (ORDER BY first) AS run FROM (
-			SELECT {v}_first AS first, (lag({v}_first) OVER (ORDER BY {v}_first) IS DISTINCT FROM {v}_first - 1)::int AS begins
-			FROM ip_free WHERE group_id = $1 AND {v}_first IS NOT NULL AND {v}_bits = {bits}) singles) runs
-	GROUP BY run`
-
-// largestFree is the lowest of the largest prefixes that are free; empty: none is.
-func (s *Service) largestFree(ctx context.Context, f *family, group int64) (string, error) {
-	rows, err := s.db.Query(ctx, f.in(freeRuns), group)
-	if err != nil {
-		return "", fmt.Errorf("find free blocks: %w", err)
-	}
-	var first, last netip.Addr
-	var largest netip.Prefix
-	_, err = pgx.ForEachRow(rows, []any{&first, &last}, func() error {
-		for _, p := range netipx.IPRangeFrom(first, last).Prefixes() {
-			if !largest.IsValid() || p.Bits() < largest.Bits() || p.Bits() == largest.Bits() && p.Addr().Less(largest.Addr()) {
-				largest = p
-			}
-		}
-		return nil
-	})
+func prefixOrAddress(p *netip.Prefix) string {
 	switch {
-	case err != nil:
-		return "", fmt.Errorf("find free blocks: %w", err)
-	case !largest.IsValid():
-		return "", nil
-	case largest.IsSingleIP():
-		return largest.Addr().String(), nil
+	case p == nil:
+		return ""
+	case p.IsSingleIP():
+		return p.Addr().String()
 	default:
-		return largest.String(), nil
+		return p.String()
 	}
 }

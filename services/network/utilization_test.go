@@ -1,10 +1,16 @@
 package network_test
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+	"go4.org/netipx"
 	"pgregory.net/rapid"
 
 	"github.com/ironplane/ironplane/pkg/pg"
@@ -33,37 +39,144 @@ func TestUtilization(t *testing.T) {
 	c.Do("POST", "/entity", `{"group": 1, "address": "10.0.2.0/23"}`).Want(200)
 	c.Do("POST", "/entity", `{"group": 1, "v6_address": "2001:db8:1::/64"}`).Want(200)
 	want(`{"used":17,"free":27,"largest_free_block":{"v4":"10.0.2.0/23","v6":"2001:db8:1::/64"}}`)
+	c.Do("POST", "/group", `{"name": "Bern"}`).Want(200)
+	c.Do("POST", "/group/2/entity/bulk", `{"from": "10.0.0.1", "to": "10.0.15.255"}`).Want(200)
+	if got := c.Do("GET", "/group/2/utilization", nil).Want(200).Text; got != `{"used":0,"free":4095,"largest_free_block":{"v4":"10.0.4.0/22"}}`+"\n" { // one call allocates no more
+		t.Error(got)
+	}
 	c.Do("GET", "/group/9/utilization", nil).Want(404)
 }
 
-// What is said to be the largest free block can be allocated, and no larger one can.
-func TestLargestFreeBlock(t *testing.T) {
+// Whatever comes and goes, and however much of it is folded: what is said of a group is what its entities say, what is
+// said to be the largest free block can be allocated, and no larger one can.
+func TestUtilizationStaysExact(t *testing.T) {
 	t.Parallel()
 	c, db := newService(t)
+	service := network.New(db, box, nil)
 	rapid.Check(t, func(rt *rapid.T) {
 		group := c.Do("POST", "/group", map[string]any{"name": rapid.StringMatching(`[a-z]{12}`).Draw(rt, "name")}).Want(200).ID()
-		states := rapid.SliceOfN(rapid.SampledFrom([]string{"free", "free", "free", "free", "used", "none"}), 64, 64).Draw(rt, "states")
-		err := db.Change(t.Context(), func(tx *pg.Tx) error {
-			tx.Unrecorded("a test")
-			_, err := tx.Exec(t.Context(), `
-				WITH wanted AS (SELECT '10.0.0.0'::inet + (n - 1) AS address, state FROM unnest($2::text[]) WITH ORDINALITY AS w (state, n) WHERE state <> 'none'
-					UNION ALL SELECT '10.0.1.0', 'free'),
-				made AS (INSERT INTO ip_entity (group_id, v4_first, v4_last) SELECT $1, address, address FROM wanted RETURNING id, v4_first)
-				INSERT INTO ip_assignment (entity_id, group_id, owner_id) SELECT id, $1, 5 FROM made JOIN wanted ON address = v4_first WHERE state = 'used'`, group, states)
-			return err
-		})
-		if err != nil {
-			rt.Fatal(err)
+		path, owner := fmt.Sprint("/group/", group), map[string]any{"id": 1}
+		family := rapid.SampledFrom([]string{"v4", "v6"}).Draw(rt, "family")
+		base := map[string]netip.Addr{"v4": netip.MustParseAddr("10.0.3.192"), "v6": netip.MustParseAddr("fd00::3c0")}[family] // near the end of a chunk
+		address := func(label string, most int) netip.Addr { return plus(base, rapid.IntRange(0, most).Draw(rt, label)) }
+		does := map[string]func(){
+			"create": func() {
+				from := address("from", 160)
+				to := plus(from, rapid.SampledFrom([]int{0, 3, 31, 70}).Draw(rt, "more"))
+				c.Do("POST", path+"/entity/bulk", map[string]any{"from": from, "to": to}) // or it overlaps
+			},
+			"create a prefix": func() {
+				bits := base.BitLen() - rapid.IntRange(1, 4).Draw(rt, "size")
+				c.Do("POST", "/entity", map[string]any{"group": group, family: map[string]any{"address": netip.PrefixFrom(address("first", 160), bits).Masked()}})
+			},
+			"assign": func() {
+				exec(t, db, `INSERT INTO ip_assignment (entity_id, group_id, owner_id)
+					SELECT id, group_id, 5 FROM ip_entity WHERE group_id = $1 AND coalesce(v4_first, v6_first) BETWEEN $2 AND $3 ON CONFLICT DO NOTHING`,
+					group, address("from", 80), address("to", 160))
+			},
+			"release": func() {
+				exec(t, db, `DELETE FROM ip_assignment USING ip_entity e WHERE entity_id = e.id AND e.group_id = $1 AND coalesce(v4_first, v6_first) BETWEEN $2 AND $3`,
+					group, address("from", 80), address("to", 160))
+			},
+			"delete": func() {
+				exec(t, db, "DELETE FROM ip_entity WHERE group_id = $1 AND coalesce(v4_first, v6_first) BETWEEN $2 AND $3", group, address("from", 80), address("to", 160))
+			},
+			"fold": func() {
+				if err := service.FoldCounts(t.Context()); err != nil {
+					rt.Fatal(err)
+				}
+			},
 		}
-		said := testkit.Decode[network.Utilization](c.Do("GET", fmt.Sprintf("/group/%d/utilization", group), nil).Want(200)).LargestFreeBlock.V4
-		block, err := netip.ParsePrefix(said)
-		if err != nil {
-			block = netip.PrefixFrom(netip.MustParseAddr(said), 32)
+		for _, name := range rapid.SliceOfN(rapid.SampledFrom(slices.Sorted(maps.Keys(does))), 2, 12).Draw(rt, "what") {
+			does[name]()
 		}
-		path, owner := fmt.Sprintf("/group/%d/allocate", group), map[string]any{"id": 1}
-		c.Do("POST", path, map[string]any{"prefix": block.Bits() - 1, "owner": owner}).Want(422)
-		if got := fullIPs(c.Do("POST", path, map[string]any{"prefix": block.Bits(), "owner": owner})); got[0] != block.Addr().String() || len(got) != 1<<(32-block.Bits()) {
-			rt.Fatalf("%s was said, %v allocated", said, got)
+		told, counted := c.Do("GET", path+"/utilization", nil).Want(200), utilization(t, db, group)
+		if told.Text != testkit.JSON(counted)+"\n" {
+			rt.Fatalf("%s is said, %+v counted", told.Text, counted)
+		}
+		text := counted.LargestFreeBlock.V4 + counted.LargestFreeBlock.V6
+		if text == "" {
+			return
+		}
+		block, err := netip.ParsePrefix(text)
+		if err != nil {
+			block = netip.PrefixFrom(netip.MustParseAddr(text), base.BitLen())
+		}
+		c.Do("POST", path+"/allocate", map[string]any{"prefix": block.Bits() - 1, "family": family, "owner": owner}).Want(422)
+		got := testkit.Decode[[]network.IPEntity](c.Do("POST", path+"/allocate", map[string]any{"prefix": block.Bits(), "family": family, "owner": owner}).Want(200))
+		if first := strings.Split(got[0].FullIP, "/")[0]; first != block.Addr().String() {
+			rt.Fatalf("%s was said, %s allocated", text, first)
 		}
 	})
+}
+
+func plus(a netip.Addr, n int) netip.Addr {
+	for range n {
+		a = a.Next()
+	}
+	return a
+}
+
+func exec(t *testing.T, db *pg.DB, sql string, args ...any) {
+	t.Helper()
+	err := db.Change(t.Context(), func(tx *pg.Tx) error {
+		tx.Unrecorded("a test")
+		_, err := tx.Exec(t.Context(), sql, args...)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// utilization is that of a group whose entities are addresses and prefixes of one family, one by one.
+func utilization(t *testing.T, db *pg.DB, group int64) (u network.Utilization) {
+	t.Helper()
+	found, err := db.Query(t.Context(), `
+		SELECT coalesce(set_masklen(v4_first, coalesce(v4_bits, 32)), set_masklen(v6_first, coalesce(v6_bits, 128))), EXISTS (SELECT FROM ip_assignment WHERE entity_id = id)
+		FROM ip_entity WHERE group_id = $1`, group)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var addresses netipx.IPSetBuilder
+	var blocks []netip.Prefix
+	var space netip.Prefix
+	var used bool
+	_, err = pgx.ForEachRow(found, []any{&space, &used}, func() error {
+		switch {
+		case used:
+			u.Used++
+			return nil
+		case space.IsSingleIP():
+			addresses.AddPrefix(space)
+		default:
+			blocks = append(blocks, space)
+		}
+		u.Free++
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := addresses.IPSet()
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks = append(blocks, set.Prefixes()...)
+	if len(blocks) == 0 {
+		return u
+	}
+	largest := slices.MinFunc(blocks, func(a, b netip.Prefix) int {
+		return cmp.Or(cmp.Compare(a.Bits(), b.Bits()), a.Addr().Compare(b.Addr()))
+	})
+	text := largest.String()
+	if largest.IsSingleIP() {
+		text = largest.Addr().String()
+	}
+	if largest.Addr().Is4() {
+		u.LargestFreeBlock.V4 = text
+	} else {
+		u.LargestFreeBlock.V6 = text
+	}
+	return u
 }

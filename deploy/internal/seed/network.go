@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 )
 
 // Each table draws from a source of its own.
@@ -120,12 +121,14 @@ func fillEntities(ctx context.Context, l *loader, groups int) error {
 	if err != nil {
 		return err
 	}
-	l.filled = append(l.filled, "ip_free", "ip_group_count", "ip_group_server_count")
-	return l.run(ctx, append([]string{ // what the triggers would have done
+	l.filled = append(l.filled, "ip_free", "ip_group_count", "ip_group_server_count", "ip_free_count", "ip_free_chunk")
+	// What the triggers and the folding would have done.
+	return l.run(ctx, slices.Concat([]string{
 		"INSERT INTO ip_free SELECT * FROM ip_unassigned",
 		"INSERT INTO ip_group_server_count SELECT * FROM ip_group_server_counted",
 		"INSERT INTO ip_group_count SELECT * FROM ip_group_counted",
-	}, restore...))
+		"INSERT INTO ip_free_count SELECT * FROM ip_free_counted",
+	}, restore, []string{"INSERT INTO ip_free_chunk SELECT * FROM ip_free_chunked"}))
 }
 
 var roles = []string{"web", "db", "mail", "vpn", "cache", "dns", "app", "ipmi"}

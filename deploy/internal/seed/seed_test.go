@@ -82,7 +82,9 @@ const schema = `
 
 const counts = `
 	SELECT (NOT EXISTS (SELECT id, entities_count, servers_count FROM ip_group_view WHERE entities_count > 0 EXCEPT TABLE ip_group_counted)
-		AND NOT EXISTS (TABLE ip_group_server_count EXCEPT TABLE ip_group_server_counted))::text`
+		AND NOT EXISTS (TABLE ip_group_server_count EXCEPT TABLE ip_group_server_counted)
+		AND NOT EXISTS (TABLE ip_free_counted EXCEPT TABLE ip_free_count) AND NOT EXISTS (TABLE ip_free_chunked EXCEPT TABLE ip_free_chunk)
+		AND EXISTS (TABLE ip_free_chunk))::text`
 
 const kinds = `
 	SELECT (bool_or(v4_scope = 0) AND bool_or(v4_scope > 0) AND bool_or(v6_scope = 0) AND bool_or(v6_scope > 0)
