@@ -99,6 +99,9 @@ func (c *Consumer) step(ctx context.Context, db *pg.DB, peers *mesh.Peers) (more
 		if len(p.Events) > 0 {
 			s.Lag = time.Since(p.Events[0].At)
 		}
+		if at >= s.Stopped { // it was skipped, or another instance could apply it
+			s.Stopped, s.Reason = 0, nil
+		}
 	})
 	if p.Last == at {
 		return false, nil
@@ -106,7 +109,7 @@ func (c *Consumer) step(ctx context.Context, db *pg.DB, peers *mesh.Peers) (more
 	if err := c.page(ctx, db, at, p); err != nil {
 		return false, err
 	}
-	c.note(func(s *Status) { s.Behind, s.Lag, s.Stopped, s.Reason = 0, 0, 0, nil })
+	c.note(func(s *Status) { *s = Status{} })
 	return true, nil
 }
 

@@ -232,6 +232,31 @@ func TestConsumerStopsAndIsToldToSkip(t *testing.T) {
 	}
 }
 
+// One that is told to skip the last change there is has not stopped any more.
+func TestNothingIsLeftToApply(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.change(kept)
+	s.sequence()
+	c := &events.Consumer{Source: "owner", Apply: func(context.Context, *pg.Tx, []events.Event) error { return errors.New("poison") }}
+	s.consume(c)
+	s.eventually("it can be skipped", func() bool { return events.Skip(t.Context(), s.user, events.Position{Source: "owner", Seq: 1}) == nil })
+	s.eventually("it says that it goes on", func() bool { return c.Status().Stopped == 0 && c.Status().Reason == nil })
+}
+
+// Changes of many items with long names come in as many pages as it takes.
+func TestLargeTargets(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	const all = 70
+	exec(t, s.owner, fmt.Sprintf(`INSERT INTO change (type, targets) SELECT 'thing.created', (
+		SELECT jsonb_agg(jsonb_build_object('type', 'thing', 'id', n, 'name', repeat('<', 255))) FROM generate_series(1, %d) n)
+		FROM generate_series(1, %d)`, rest.MaxTargets, all))
+	s.sequence()
+	s.consume(&events.Consumer{Source: "owner", Together: true, Apply: note})
+	s.eventually("all is applied", func() bool { return count(t, s.user, "applied") == all })
+}
+
 // noting is a user of things: its notes name them.
 func noting(s *stage) *events.Refs {
 	r := &events.Refs{Owner: "owner", Type: "thing", DB: s.user, Peers: s.peers, Cleared: func(ctx context.Context, tx *pg.Tx, id int64, _ string) error {

@@ -19,8 +19,9 @@ const (
 	feedPath = "/internal/events"
 	// most is how many events a page has.
 	most = 1000
-	// largest is how many bytes of events, about, a page has; more if that is one event.
-	largest = 2 << 20
+	// largest is how many bytes of events, about, a page has; more if that is one event. Encoding makes them at most six
+	// times as many, which mesh.Peers still takes.
+	largest = 512 << 10
 	// kept is how long changes are kept that all readers have read.
 	kept = 7 * 24 * time.Hour
 )
@@ -75,12 +76,12 @@ func read(ctx context.Context, db *pg.DB, req pull) (page, error) {
 	defer rows.Close()
 	size := 0
 	for rows.Next() {
-		e, err := scan(rows)
+		e, bytes, err := scan(rows)
 		if err != nil {
 			return p, err
 		}
 		p.Events = append(p.Events, e)
-		if size += len(e.Before) + len(e.After); len(p.Events) == most || size >= largest {
+		if size += bytes; len(p.Events) == most || size >= largest {
 			p.Last = e.Seq
 			break
 		}
@@ -88,16 +89,16 @@ func read(ctx context.Context, db *pg.DB, req pull) (page, error) {
 	return p, rows.Err()
 }
 
-func scan(rows pgx.Rows) (e Event, err error) {
+func scan(rows pgx.Rows) (e Event, size int, err error) {
 	var targets []byte
 	var url, name *string
 	var key *int64
 	var ip *netip.Addr
 	if err := rows.Scan(&e.Seq, &e.At, &e.Type, &targets, &e.Before, &e.After, &url, &name, &key, &ip, &e.RequestID); err != nil {
-		return e, fmt.Errorf("read a change: %w", err)
+		return e, 0, fmt.Errorf("read a change: %w", err)
 	}
 	if err := json.Unmarshal(targets, &e.Targets); err != nil {
-		return e, fmt.Errorf("read the targets of change %d: %w", e.Seq, err)
+		return e, 0, fmt.Errorf("read the targets of change %d: %w", e.Seq, err)
 	}
 	if url != nil {
 		e.Actor = &Actor{*url, *name, *key}
@@ -105,5 +106,5 @@ func scan(rows pgx.Rows) (e Event, err error) {
 	if ip != nil {
 		e.IP = *ip
 	}
-	return e, nil
+	return e, len(targets) + len(e.Before) + len(e.After), nil
 }
