@@ -121,7 +121,6 @@ func newChanger(l *ledger) *changer { return &changer{ledger: l, own: map[string
 
 const (
 	space    = 16 // entities in the group of each caller
-	mostOwn  = 8
 	owners   = 3
 	pause    = 5 * time.Millisecond
 	pxeField = "pxe_dhcp_server"
