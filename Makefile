@@ -23,11 +23,17 @@ admin-key: build ## make another key for the first admin, should the last one be
 .PHONY: build
 build: ## build the programs into bin/
 	@mkdir -p bin
-	CGO_ENABLED=0 go build -trimpath -o bin/ $(PROGRAMS)
+	CGO_ENABLED=0 go build -trimpath -ldflags "-X $(VERSIONED)=$$(git describe --tags --always --dirty 2>/dev/null)" -o bin/ $(PROGRAMS)
+
+VERSIONED := github.com/ironplane/ironplane/pkg/process.version
 
 .PHONY: test
 test: ## run all tests, with the race detector where there is a C compiler
 	go test $(RACE) -timeout 10m $(PACKAGES)
+
+.PHONY: test-containers
+test-containers: ## run the tests that need a Docker engine
+	go test -v -count 1 -timeout 30m -tags containers ./deploy/containers
 
 .PHONY: revocation
 revocation: ## revoke keys in every way with everything that can go wrong, and print how long it took
@@ -54,8 +60,8 @@ RACE := $(shell command -v $$(go env CC) >/dev/null 2>&1 && echo -race)
 .PHONY: lint
 lint: ## gofmt, vet, staticcheck, modules and generated files in step, each module building alone
 	@test -z "$$(gofmt -l .)" || { echo "not formatted:"; gofmt -l .; exit 1; }
-	go vet $(PACKAGES)
-	go run $(STATICCHECK) $(PACKAGES)
+	go vet -tags containers $(PACKAGES)
+	go run $(STATICCHECK) -tags containers $(PACKAGES)
 	go work sync
 	@for m in $(MODULES); do \
 		(cd $$m && GOWORK=off go mod tidy -diff && GOWORK=off CGO_ENABLED=0 go build ./...) || { echo "$$m is out of step: run 'make tidy'"; exit 1; }; done

@@ -8,11 +8,11 @@ import (
 func TestAddresses(t *testing.T) {
 	t.Parallel()
 	var a Addresses
-	want := Addresses{"clients": {"10.0.0.1:8443"}, "network": {"10.0.0.2:8443", "10.0.0.3:8443"}}
-	if err := a.UnmarshalText([]byte(" clients=10.0.0.1:8443\tnetwork=10.0.0.2:8443,10.0.0.3:8443 ")); err != nil || !reflect.DeepEqual(a, want) {
+	want := Addresses{"clients": {"10.0.0.1:8443"}, "pxe": nil, "network": {"10.0.0.2:8443", "10.0.0.3:8443"}}
+	if err := a.UnmarshalText([]byte(" clients=10.0.0.1:8443\tpxe network=10.0.0.2:8443,10.0.0.3:8443 ")); err != nil || !reflect.DeepEqual(a, want) {
 		t.Errorf("%v, %v", a, err)
 	}
-	for _, wrong := range []string{"clients", "clients=", "=10.0.0.1:8443"} {
+	for _, wrong := range []string{"Clients", "clients=", "=10.0.0.1:8443"} {
 		if err := a.UnmarshalText([]byte(wrong)); err == nil {
 			t.Errorf("%q passes", wrong)
 		}

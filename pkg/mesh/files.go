@@ -12,9 +12,9 @@ import (
 
 // Files are where a process finds its identity, in PEM.
 type Files struct {
-	Certificate string `env:"IRONPLANE_MESH_CERTIFICATE" required:"serve" doc:"the file of this process's certificate, which names it spiffe://ironplane/<name>"`
-	Key         string `env:"IRONPLANE_MESH_KEY" required:"serve" doc:"the file of the certificate's private key"`
-	CA          string `env:"IRONPLANE_MESH_CA" required:"serve" doc:"the file of the authority's certificates, by which processes verify each other"`
+	Certificate string `env:"IRONPLANE_MESH_CERTIFICATE" doc:"the file of this process's certificate, which names it spiffe://ironplane/<name>"`
+	Key         string `env:"IRONPLANE_MESH_KEY" doc:"the file of the certificate's private key"`
+	CA          string `env:"IRONPLANE_MESH_CA" doc:"the file of the authority's certificates, by which processes verify each other"`
 }
 
 // Load reads the identity of the process of this name, and fails where the files give it another one.

@@ -1,9 +1,11 @@
 package process
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -19,7 +21,7 @@ import (
 
 // OperationsConfig is where operators look at a process.
 type OperationsConfig struct {
-	Operations string `env:"IRONPLANE_OPERATIONS_LISTEN" doc:"an address to serve /healthz, /readyz and /metrics on, which should not be public"`
+	Operations string `env:"IRONPLANE_OPERATIONS_LISTEN" required:"ready" doc:"an address to serve /healthz, /readyz and /metrics on, which should not be public"`
 }
 
 // Check asks for something that the process depends on.
@@ -40,7 +42,8 @@ const (
 // Operations is what operators see of a process: that it is alive, what it depends on, and what it counts.
 type Operations struct {
 	*prometheus.Registry
-	phase atomic.Int32 // starting, then serving, then leaving
+	address net.Addr     // where they are served; nil: nowhere
+	phase   atomic.Int32 // starting, then serving, then leaving
 
 	mu      sync.Mutex
 	checks  []Check
@@ -80,6 +83,35 @@ func (o *Operations) Check(checks ...Check) {
 // Started says that the process serves from now on, as far as what it depends on is there.
 func (o *Operations) Started() { o.phase.CompareAndSwap(starting, serving) }
 
+// Ready is the command that says whether the process that serves here is ready, for who can run a program and no more.
+func (c *OperationsConfig) Ready() Command {
+	return Command{"ready", "say whether the one that serves on this machine is ready", func(ctx context.Context) error {
+		host, port, err := net.SplitHostPort(c.Operations)
+		if err != nil {
+			return fmt.Errorf("IRONPLANE_OPERATIONS_LISTEN: %w", err)
+		}
+		if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+			host = "localhost"
+		}
+		ctx, cancel := context.WithTimeout(ctx, 2*checkTime)
+		defer cancel()
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(host, port)+"/readyz", http.NoBody)
+		if err != nil {
+			return err
+		}
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			return err
+		}
+		defer answer.Body.Close()
+		body, err := io.ReadAll(io.LimitReader(answer.Body, 64<<10))
+		if err == nil && answer.StatusCode != http.StatusOK {
+			err = fmt.Errorf("it is not ready: %s", bytes.TrimSpace(body))
+		}
+		return err
+	}}
+}
+
 // While serves the operations, where they have an address, as long as work does its work. Once ctx ends they say that
 // the process is not ready.
 func (o *Operations) While(ctx context.Context, c OperationsConfig, log *slog.Logger, work func(context.Context) error) error {
@@ -94,6 +126,7 @@ func (o *Operations) While(ctx context.Context, c OperationsConfig, log *slog.Lo
 }
 
 func (o *Operations) while(ctx context.Context, listener net.Listener, log *slog.Logger, work func(context.Context) error) error {
+	o.address = listener.Addr()
 	defer context.AfterFunc(ctx, func() { o.phase.Store(leaving) })()
 	operating, stop := context.WithCancel(context.WithoutCancel(ctx))
 	working, fail := context.WithCancelCause(ctx)

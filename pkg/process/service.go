@@ -20,13 +20,12 @@ type serviceConfig struct {
 	Listen      string          `env:"IRONPLANE_LISTEN" default:"127.0.0.1:8443" doc:"the address to serve the gateway on"`
 	Database    secret.String   `env:"DATABASE_URL" required:"serve,migrate,skip-change,verify" doc:"the service's schema, as the role that owns it: postgres://…?search_path=<service>,ext"`
 	Connections int             `env:"IRONPLANE_CONNECTIONS" default:"8" doc:"how many connections to the database there may be"`
-	Services    mesh.Addresses  `env:"IRONPLANE_SERVICES" doc:"where the other services are that it asks: network=10.0.0.2:8443,10.0.0.3:8443 …"`
 	Redis       secret.String   `env:"REDIS_URL" required:"serve" doc:"the Redis of all gateways and services: redis://…"`
 	LogLevel    slog.Level      `env:"IRONPLANE_LOG_LEVEL" default:"WARN" doc:"DEBUG, INFO, WARN or ERROR"`
 	Skip        events.Position `env:"IRONPLANE_SKIP_CHANGE" required:"skip-change" doc:"the change of another service to skip: pxe:17"`
 	Settings
 	OperationsConfig
-	mesh.Files
+	MeshConfig
 }
 
 // sealingConfig is the configuration of a service that seals.
@@ -48,6 +47,7 @@ func (d Definition) Main() {
 			return d.named(operations.While(ctx, c.OperationsConfig, log, func(ctx context.Context) error { return d.serve(ctx, c, operations, log) }))
 		}},
 		{"migrate", "bring the schema up to date, which serve expects", func(ctx context.Context) error { return d.named(d.migrate(ctx, c)) }},
+		c.Ready(),
 		{"skip-change", "let it go on behind a change of another service that it cannot apply; also while it serves", func(ctx context.Context) error {
 			return d.named(d.skip(ctx, c))
 		}},
@@ -97,14 +97,15 @@ func (d Definition) skip(ctx context.Context, c sealingConfig) error {
 }
 
 func (d Definition) serve(ctx context.Context, c sealingConfig, operations *Operations, log *slog.Logger) error {
-	id, err := mesh.Load(d.Name, c.Files)
-	if err != nil {
-		return err
-	}
 	box, err := d.NewBox(c.MasterKey)
 	if err != nil {
 		return fmt.Errorf("IRONPLANE_MASTER_KEY: %w", err)
 	}
+	m, err := c.Join(ctx, d.Name, operations, log)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
 	client, err := cache.Open(c.Redis)
 	if err != nil {
 		return fmt.Errorf("REDIS_URL: %w", err)
@@ -122,17 +123,14 @@ func (d Definition) serve(ctx context.Context, c sealingConfig, operations *Oper
 	if err != nil {
 		return err
 	}
-	upstreams := id.Upstreams(c.Services, log)
-	service := d.Assemble(Deps{DB: db, Peers: mesh.NewPeers(d.Name, upstreams), Redis: client, Entries: entry.NewStore(client, log), Box: box, Settings: c.Settings, Log: log})
-	upstreams[d.Name] = service // of itself, it asks itself
+	service := d.Assemble(Deps{DB: db, Peers: mesh.NewPeers(d.Name, m.Upstreams), Redis: client, Entries: entry.NewStore(client, log), Box: box, Settings: c.Settings, Log: log})
+	m.Upstreams[d.Name] = service // of itself, it asks itself
 	operations.Check(Redis(client))
 	service.Show(operations)
 	working, stop := context.WithCancel(ctx)
 	var jobs sync.WaitGroup
 	jobs.Go(func() { service.Work(working) })
-	jobs.Go(func() { id.Follow(working, c.Files, log) })
 	defer jobs.Wait()
 	defer stop()
-	operations.Started()
-	return Serve(ctx, id.Listener(listener), mesh.Receive(service, log), log)
+	return m.Serve(ctx, m.Identity.Listener(listener), mesh.Receive(service, log))
 }

@@ -1,22 +1,26 @@
 package process
 
 import (
+	"cmp"
 	"fmt"
 	"runtime/debug"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
 
+// version is what git calls the source, which the linker fills in.
+var version string
+
 // build is which state of the source a program was built from.
 type build struct{ version, commit, compiler string }
 
 func ownBuild() build {
-	b := build{version: "unknown", commit: "unknown"}
+	b := build{version: cmp.Or(version, "unknown"), commit: "unknown"}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return b
 	}
-	b.version, b.compiler = info.Main.Version, info.GoVersion
+	b.compiler = info.GoVersion
 	for _, s := range info.Settings {
 		switch {
 		case s.Key == "vcs.revision":

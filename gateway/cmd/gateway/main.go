@@ -6,23 +6,20 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"sync"
 
 	"github.com/ironplane/ironplane/gateway"
 	"github.com/ironplane/ironplane/pkg/cache"
-	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/process"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
 type config struct {
-	Listen   string         `env:"IRONPLANE_LISTEN" default:"127.0.0.1:8080" doc:"the address to serve on"`
-	Services mesh.Addresses `env:"IRONPLANE_SERVICES" required:"serve" doc:"where the services are: clients=10.0.0.1:8443 network=10.0.0.2:8443,10.0.0.3:8443 …"`
-	Redis    secret.String  `env:"REDIS_URL" required:"serve" doc:"the Redis of all gateways and services: redis://…"`
-	LogLevel slog.Level     `env:"IRONPLANE_LOG_LEVEL" default:"WARN" doc:"DEBUG, INFO (a line for each request), WARN or ERROR"`
+	Listen   string        `env:"IRONPLANE_LISTEN" default:"127.0.0.1:8080" doc:"the address to serve on"`
+	Redis    secret.String `env:"REDIS_URL" required:"serve" doc:"the Redis of all gateways and services: redis://…"`
+	LogLevel slog.Level    `env:"IRONPLANE_LOG_LEVEL" default:"WARN" doc:"DEBUG, INFO (a line for each request), WARN or ERROR"`
 	process.OperationsConfig
-	mesh.Files
+	process.MeshConfig
 	gateway.Config
 }
 
@@ -37,25 +34,27 @@ func main() {
 			}
 			return nil
 		}},
+		c.Ready(),
 	}}.Main()
 }
 
 func serve(ctx context.Context, c config, operations *process.Operations, log *slog.Logger) error {
 	for _, name := range gateway.Services() {
-		if c.Services[name] == nil {
-			return fmt.Errorf("IRONPLANE_SERVICES does not say where %s is", name)
+		if _, named := c.Services[name]; !named {
+			return fmt.Errorf("IRONPLANE_SERVICES does not name %s", name)
 		}
 	}
-	id, err := mesh.Load(principal.Gateway, c.Files)
+	m, err := c.Join(ctx, principal.Gateway, operations, log)
 	if err != nil {
 		return err
 	}
+	defer m.Close()
 	client, err := cache.Open(c.Redis)
 	if err != nil {
 		return fmt.Errorf("REDIS_URL: %w", err)
 	}
 	defer client.Close()
-	g, err := gateway.New(c.Config, id.Upstreams(c.Services, log), client, log)
+	g, err := gateway.New(c.Config, m.Upstreams, client, log)
 	if err != nil {
 		return err
 	}
@@ -63,13 +62,7 @@ func serve(ctx context.Context, c config, operations *process.Operations, log *s
 	if err != nil {
 		return err
 	}
-	working, stop := context.WithCancel(ctx)
-	var following sync.WaitGroup
-	following.Go(func() { id.Follow(working, c.Files, log) })
-	defer following.Wait()
-	defer stop()
 	operations.Check(process.Redis(client))
 	operations.MustRegister(g.Metrics()...)
-	operations.Started()
-	return process.Serve(ctx, listener, g, log)
+	return m.Serve(ctx, listener, g)
 }

@@ -68,7 +68,11 @@ func NewMesh(t testing.TB, services map[string]http.Handler, log *slog.Logger) *
 // Upstreams are the services as another gateway reaches them.
 func (m *Mesh) Upstreams() map[string]http.Handler {
 	m.t.Helper()
-	return m.identity(principal.Gateway).Upstreams(m.Addresses, m.log)
+	upstreams := map[string]http.Handler{}
+	for name, addresses := range m.Addresses {
+		upstreams[name] = m.identity(principal.Gateway).NewUpstream(name, addresses, m.log)
+	}
+	return upstreams
 }
 
 func (m *Mesh) identity(name string) *mesh.Identity {

@@ -1,0 +1,104 @@
+package consul
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/secret"
+)
+
+// What a real Consul does is in deploy/containers. Here it says what one rarely says.
+
+const token = "b1gs3cr3t"
+
+func open(t *testing.T, handler http.HandlerFunc) (*Agent, *strings.Builder) {
+	t.Helper()
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	var log strings.Builder
+	a, err := Open(Config{Consul: server.URL, Token: secret.New(token)}, slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a, &log
+}
+
+func TestOpen(t *testing.T) {
+	t.Parallel()
+	for _, wrong := range []string{"consul", "consul:8500", "ftp://consul:8500", "http://"} {
+		if _, err := Open(Config{Consul: wrong}, slog.Default()); err == nil || !strings.Contains(err.Error(), "CONSUL_URL") {
+			t.Errorf("%s: %v", wrong, err)
+		}
+	}
+	if _, err := Open(Config{Consul: "http://consul.invalid:8500"}, slog.Default()); err == nil || !strings.Contains(err.Error(), "IRONPLANE_ADVERTISE") {
+		t.Error(err)
+	}
+	a, _ := open(t, nil)
+	if a.advertise != "127.0.0.1" {
+		t.Error(a.advertise)
+	}
+}
+
+// An address of IPv6 gets its brackets, and an index that falls is no news that is missed.
+func TestFind(t *testing.T) {
+	t.Parallel()
+	const instance = `[{"Node": {"Address": "192.0.2.1"}, "Service": {"Address": %q, "Port": 8443}}]`
+	var asked atomic.Int64
+	a, _ := open(t, func(w http.ResponseWriter, r *http.Request) {
+		answer, index := "2001:db8::1", 100
+		if asked.Add(1) > 1 {
+			answer, index = "2001:db8::2", 7 // it began to count anew
+		}
+		if r.URL.Query().Get("index") == "7" {
+			<-r.Context().Done()
+		}
+		w.Header().Set("X-Consul-Index", fmt.Sprint(index))
+		fmt.Fprintf(w, instance, answer)
+	})
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	var found []string
+	a.Find(ctx, "network", func(addresses []string) {
+		if found = append(found, addresses...); len(found) == 2 {
+			stop()
+		}
+	})
+	if !slices.Equal(found, []string{"[2001:db8::1]:8443", "[2001:db8::2]:8443"}) {
+		t.Error(found)
+	}
+}
+
+// That Consul refuses is known, and said once, without the token.
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	refused := make(chan struct{}, 100)
+	a, log := open(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-Consul-Token") != token {
+			t.Error("the token is missing")
+		}
+		http.Error(w, "Permission denied", http.StatusForbidden)
+		refused <- struct{}{}
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	go func() {
+		<-refused
+		<-refused
+		stop()
+	}()
+	a.Find(ctx, "network", func([]string) { t.Error("something is found") })
+	if err := a.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "the instances of network") {
+		t.Error(err)
+	}
+	if strings.Count(log.String(), "\n") != 1 || strings.Contains(log.String(), token) {
+		t.Error(log)
+	}
+}

@@ -1,0 +1,88 @@
+package consul
+
+import (
+	"context"
+	"strings"
+
+	"github.com/go-kit/kit/sd"
+	sdconsul "github.com/go-kit/kit/sd/consul"
+	"github.com/go-kit/log"
+	"github.com/hashicorp/consul/api"
+)
+
+// Find says where the ready instances of a service are, at first and whenever that changes, until ctx ends. Where Consul
+// knows of none any more, those that it knew last are as good as any: it may have forgotten.
+func (a *Agent) Find(ctx context.Context, service string, move func(addresses []string)) {
+	instancer := sdconsul.NewInstancer(asked{a, ctx}, log.NewNopLogger(), service, nil, true)
+	events := make(chan sd.Event, 1)
+	instancer.Register(events)
+	for first := true; ctx.Err() == nil; {
+		select {
+		case e := <-events:
+			if e.Err == nil && (first || len(e.Instances) > 0) {
+				move(e.Instances)
+				first = false
+			}
+		case <-ctx.Done():
+		}
+	}
+	instancer.Stop()
+	left := make(chan struct{})
+	go func() {
+		defer close(left)
+		instancer.Deregister(events)
+	}()
+	for {
+		select {
+		case <-events: // which somebody may be about to send
+		case <-left:
+			return
+		}
+	}
+}
+
+// asked is how go-kit asks Consul: until it answers, or ctx ends.
+type asked struct {
+	*Agent
+	ctx context.Context
+}
+
+func (c asked) Service(service, tag string, ready bool, q *api.QueryOptions) (entries []*api.ServiceEntry, meta *api.QueryMeta, err error) {
+	ask := func(q *api.QueryOptions) (uint64, error) {
+		entries, meta, err = c.client.Health().Service(service, tag, ready, q)
+		if err != nil {
+			return 0, err
+		}
+		return meta.LastIndex, nil
+	}
+	for index := q.WaitIndex; c.ctx.Err() == nil; index = 0 {
+		_, err := c.ask(c.ctx, index, ask)
+		if c.heard(c.ctx, "the instances of "+service, err) == nil {
+			return bracketed(entries), meta, nil
+		}
+		rest(c.ctx)
+	}
+	return nil, nil, c.ctx.Err()
+}
+
+// bracketed is for addresses of IPv6, to which go-kit appends the port.
+func bracketed(entries []*api.ServiceEntry) []*api.ServiceEntry {
+	for _, e := range entries {
+		for _, address := range []*string{&e.Service.Address, &e.Node.Address} {
+			if strings.Contains(*address, ":") {
+				*address = "[" + *address + "]"
+			}
+		}
+	}
+	return entries
+}
+
+const registration = "a registration"
+
+func (c asked) Register(r *api.AgentServiceRegistration) error {
+	return c.heard(c.ctx, registration, c.client.Agent().ServiceRegisterOpts(r, api.ServiceRegisterOpts{ReplaceExistingChecks: true}.WithContext(c.ctx)))
+}
+
+func (c asked) Deregister(r *api.AgentServiceRegistration) error {
+	return c.heard(c.ctx, registration, c.client.Agent().ServiceDeregisterOpts(r.ID, (&api.QueryOptions{}).WithContext(c.ctx)))
+}

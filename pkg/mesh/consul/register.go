@@ -1,0 +1,88 @@
+package consul
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"time"
+
+	sdconsul "github.com/go-kit/kit/sd/consul"
+	"github.com/go-kit/log"
+	"github.com/hashicorp/consul/api"
+)
+
+const (
+	// checkPause is between two looks of Consul at whether a process is ready, and checkTime how long one may take.
+	checkPause = 2 * time.Second
+	checkTime  = 3 * time.Second
+	// forgetTime is when Consul forgets who is not ready.
+	forgetTime = 10 * time.Minute
+	// leaveTime is how long Consul may take to hear that a process leaves, and newsTime how long that takes to go round.
+	leaveTime = 2 * time.Second
+	newsTime  = time.Second
+)
+
+// Registration is a process that others may find.
+type Registration struct {
+	agent *Agent
+	is    *api.AgentServiceRegistration
+}
+
+// Registration is that of a process of this name, which listens for its callers and for operators at these addresses.
+func (a *Agent) Registration(name string, listen, operations net.Addr) (*Registration, error) {
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, err
+	}
+	checked := a.advertise
+	at := operations.(*net.TCPAddr)
+	if !at.IP.IsUnspecified() {
+		checked = at.IP.String()
+	}
+	port := listen.(*net.TCPAddr).Port
+	return &Registration{a, &api.AgentServiceRegistration{
+		ID: fmt.Sprintf("%s-%s-%d", name, host, port), Name: name, Address: a.advertise, Port: port,
+		Check: &api.AgentServiceCheck{
+			Name: "ready", HTTP: "http://" + net.JoinHostPort(checked, strconv.Itoa(at.Port)) + "/readyz", Status: api.HealthPassing,
+			Interval: checkPause.String(), Timeout: checkTime.String(), DeregisterCriticalServiceAfter: forgetTime.String(),
+		},
+	}}, nil
+}
+
+// Keep keeps the process registered until ctx ends: a Consul that lost its memory is told again.
+func (r *Registration) Keep(ctx context.Context) {
+	registrar := sdconsul.NewRegistrar(asked{r.agent, ctx}, r.is, log.NewNopLogger())
+	for ctx.Err() == nil {
+		registrar.Register()
+		r.stands(ctx)
+		rest(ctx)
+	}
+}
+
+// stands returns when Consul does not know the registration, or cannot be asked.
+func (r *Registration) stands(ctx context.Context) {
+	hash := ""
+	for {
+		_, err := r.agent.ask(ctx, 0, func(q *api.QueryOptions) (uint64, error) {
+			q.WaitHash = hash
+			_, meta, err := r.agent.client.Agent().Service(r.is.ID, q)
+			if err == nil {
+				hash = meta.LastContentHash
+			}
+			return 0, err
+		})
+		if err != nil {
+			return
+		}
+	}
+}
+
+// End says that the process is about to end, and returns when all who should know do.
+func (r *Registration) End() {
+	ctx, cancel := context.WithTimeout(context.Background(), leaveTime)
+	defer cancel()
+	sdconsul.NewRegistrar(asked{r.agent, ctx}, r.is, log.NewNopLogger()).Deregister()
+	time.Sleep(newsTime)
+}

@@ -1,0 +1,150 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/mesh"
+	"github.com/ironplane/ironplane/pkg/mesh/consul"
+)
+
+// MeshConfig is how a process and the others know and find each other.
+type MeshConfig struct {
+	Services mesh.Addresses `env:"IRONPLANE_SERVICES" doc:"where the services are that it asks: network=10.0.0.2:8443,10.0.0.3:8443 clients=… or, by name alone, wherever Consul says"`
+	mesh.Files
+	consul.Config
+}
+
+// Mesh is a process among the others.
+type Mesh struct {
+	Identity  *mesh.Identity
+	Upstreams map[string]http.Handler // by the services' names
+
+	name       string
+	agent      *consul.Agent // nil: all is said in the configuration
+	operations *Operations
+	log        *slog.Logger
+	working    sync.WaitGroup
+	stop       context.CancelFunc
+}
+
+// Join finds out who this process is and where the others are, and keeps knowing it until Close.
+func (c MeshConfig) Join(ctx context.Context, name string, operations *Operations, log *slog.Logger) (*Mesh, error) {
+	working, stop := context.WithCancel(context.WithoutCancel(ctx))
+	m := &Mesh{Upstreams: map[string]http.Handler{}, name: name, operations: operations, log: log, stop: stop}
+	if err := m.join(ctx, working, c); err != nil {
+		m.Close()
+		return nil, err
+	}
+	return m, nil
+}
+
+func (m *Mesh) join(ctx, working context.Context, c MeshConfig) (err error) {
+	if c.Consul != "" {
+		if m.agent, err = consul.Open(c.Config, m.log); err != nil {
+			return err
+		}
+		if m.operations.address == nil {
+			return errors.New("IRONPLANE_OPERATIONS_LISTEN is not set: there Consul asks whether this process is ready")
+		}
+		m.operations.Check(Check{Name: "consul", Ask: m.agent.Check, Optional: true})
+	}
+	if err := m.identify(ctx, working, c.Files); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, findTime)
+	defer cancel()
+	found := map[string]chan struct{}{}
+	for service, addresses := range c.Services {
+		switch {
+		case service == m.name: // it asks itself without a way between
+		case len(addresses) > 0:
+			m.Upstreams[service] = m.Identity.NewUpstream(service, addresses, m.log)
+		case m.agent != nil:
+			found[service] = m.find(working, service)
+		default:
+			return fmt.Errorf("IRONPLANE_SERVICES does not say where %s is, and there is no CONSUL_URL to ask", service)
+		}
+	}
+	for service, found := range found {
+		select {
+		case <-found:
+		case <-ctx.Done():
+			return fmt.Errorf("ask Consul where %s is: %w", service, ctx.Err())
+		}
+	}
+	return nil
+}
+
+// findTime is how long a process that starts waits for Consul to say where the others are.
+const findTime = time.Minute
+
+// find keeps up with where a service is. The channel is closed once it knows.
+func (m *Mesh) find(working context.Context, service string) chan struct{} {
+	upstream := m.Identity.NewUpstream(service, nil, m.log)
+	m.Upstreams[service] = upstream
+	found := make(chan struct{})
+	once := sync.OnceFunc(func() { close(found) })
+	m.working.Go(func() {
+		m.agent.Find(working, service, func(addresses []string) {
+			upstream.Move(addresses)
+			once()
+		})
+	})
+	return found
+}
+
+// identify gets the process's certificate, and keeps it new.
+func (m *Mesh) identify(ctx, working context.Context, files mesh.Files) (err error) {
+	switch {
+	case files != mesh.Files{}:
+		if m.Identity, err = mesh.Load(m.name, files); err == nil {
+			m.working.Go(func() { m.Identity.Follow(working, files, m.log) })
+		}
+	case m.agent != nil:
+		if m.Identity, err = m.agent.Identity(ctx, m.name); err == nil {
+			m.working.Go(func() { m.agent.Renew(working, m.Identity, m.name) })
+		}
+	default:
+		err = errors.New("neither IRONPLANE_MESH_CERTIFICATE nor CONSUL_URL is set: nobody certifies this process")
+	}
+	return err
+}
+
+// Close ends what keeps knowing.
+func (m *Mesh) Close() {
+	m.stop()
+	m.working.Wait()
+}
+
+// Serve answers on a listener until ctx ends and nobody sends anything any more, and then lets requests finish that are
+// under way.
+func (m *Mesh) Serve(ctx context.Context, listener net.Listener, handler http.Handler) error {
+	serving, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	staying, leave := context.WithCancel(ctx)
+	var there sync.WaitGroup
+	defer there.Wait()
+	defer leave()
+	if m.agent != nil {
+		registration, err := m.agent.Registration(m.name, listener.Addr(), m.operations.address)
+		if err != nil {
+			return fmt.Errorf("register: %w", err)
+		}
+		there.Go(func() {
+			defer end()
+			registration.Keep(staying)
+			registration.End()
+		})
+	} else {
+		defer context.AfterFunc(ctx, end)()
+	}
+	m.operations.Started()
+	return Serve(serving, listener, handler, m.log)
+}
