@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// progress is for how long a caller may send nothing of a body.
+	// progress is for how long a caller may send nothing of a body, or take nothing of an answer.
 	progress = 30 * time.Second
 	// remainder is for how long what nobody read of a body may still come, so that the connection can be used again.
 	remainder = time.Second
@@ -24,11 +24,11 @@ type body struct {
 }
 
 // limitBody puts deadlines on the request's body. What it returns is called after the answer.
-func (g *Gateway) limitBody(r *http.Request, w http.ResponseWriter) func() {
+func (g *Gateway) limitBody(r *http.Request, connection *http.ResponseController) func() {
 	if r.Body == nil || r.Body == http.NoBody {
 		return func() {}
 	}
-	b := &body{ReadCloser: r.Body, connection: http.NewResponseController(w), progress: g.progress}
+	b := &body{ReadCloser: r.Body, connection: connection, progress: g.progress}
 	b.allow(b.progress)
 	r.Body = b
 	return func() {

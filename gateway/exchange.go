@@ -17,6 +17,8 @@ import (
 // the path's first element.
 type exchange struct {
 	http.ResponseWriter
+	connection             *http.ResponseController
+	progress               time.Duration
 	method, service, route string
 	began                  time.Time
 	status                 int // 0: the caller got none
@@ -24,9 +26,9 @@ type exchange struct {
 	ended                  bool // not aborted
 }
 
-func newExchange(w http.ResponseWriter, r *http.Request) *exchange {
+func newExchange(w http.ResponseWriter, r *http.Request, progress time.Duration) *exchange {
 	first := rest.FirstElement(r.URL.Path)
-	e := &exchange{ResponseWriter: w, method: r.Method, service: owners[first], began: time.Now()}
+	e := &exchange{ResponseWriter: w, connection: http.NewResponseController(w), progress: progress, method: r.Method, service: owners[first], began: time.Now()}
 	switch {
 	case first == "-":
 		e.service, e.route = principal.Gateway, ownRoute(r.URL.Path)
@@ -52,13 +54,19 @@ func (e *exchange) WriteHeader(status int) {
 			e.route = named[0]
 			delete(e.Header(), rest.RouteHeader)
 		}
+		e.allow()
 	}
 	e.ResponseWriter.WriteHeader(status)
 }
 
+// allow gives the caller time to take what is written next. net/http takes it back after the answer.
+func (e *exchange) allow() { _ = e.connection.SetWriteDeadline(time.Now().Add(e.progress)) } // where there is a connection
+
 func (e *exchange) Write(p []byte) (int, error) {
 	if e.status == 0 {
 		e.WriteHeader(http.StatusOK)
+	} else if e.bytes > 0 {
+		e.allow()
 	}
 	n, err := e.ResponseWriter.Write(p)
 	e.bytes += int64(n)

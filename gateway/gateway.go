@@ -84,9 +84,9 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header()["X-Request-Id"] = []string{call.RequestID}
 	w.Header()["Api-Version"] = apiVersion
 	key := takeCredentials(r, g.config.KeyInQuery)
-	e := newExchange(w, r)
+	e := newExchange(w, r, g.progress)
 	r = r.WithContext(principal.With(r.Context(), call))
-	defer g.limitBody(r, w)()
+	defer g.limitBody(r, e.connection)()
 	defer g.finish(r.Context(), e, call)
 	if err := g.serve(e, r, call, key); err != nil && r.Context().Err() == nil {
 		rest.WriteError(e, r, g.log, err)

@@ -3,11 +3,13 @@ package gateway
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -24,24 +26,59 @@ func (reader) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// impatient serves the door, where callers have two seconds to move, and answers its address.
+func (d *door) impatient() string {
+	d.t.Helper()
+	d.gateway.progress = 2 * remainder
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(d.t.Context())
+	served := make(chan error, 1)
+	go func() { served <- process.Serve(ctx, listener, d.gateway, slog.New(slog.DiscardHandler)) }()
+	d.t.Cleanup(func() {
+		stop()
+		<-served
+	})
+	return listener.Addr().String()
+}
+
+// Callers who ask on and take no answer are cut off, whatever they ask for.
+func TestCallersTakeNothing(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t, unlimited)
+	key := d.identity.issue(1)
+	address := d.impatient()
+	for _, path := range []string{healthPath, docsPath + "/swagger-ui-bundle.js", "/nowhere", "/port-speed"} {
+		t.Run(path, func(t *testing.T) {
+			t.Parallel()
+			conn, err := net.Dial("tcp", address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			question := strings.Repeat("GET "+path+" HTTP/1.1\r\nHost: x\r\nX-Api-Key: "+key+"\r\n\r\n", 1000)
+			for err == nil {
+				_, err = io.WriteString(conn, question)
+			}
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Error("the connection stands")
+			}
+		})
+	}
+}
+
 // Callers who keep a connection without using it are cut off.
 func TestSlowCallers(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t, unlimited)
 	d.gateway.upstreams["network"] = reader{}
-	d.gateway.progress = time.Second
 	key := d.identity.issue(1)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	served := make(chan error, 1)
-	go func() { served <- process.Serve(ctx, listener, d.gateway, slog.New(slog.DiscardHandler)) }()
-	t.Cleanup(func() {
-		stop()
-		<-served
-	})
+	address := d.impatient()
 	post := "POST /port-speed HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n"
 	for _, c := range []struct {
 		name, sent, dribble string
@@ -55,7 +92,7 @@ func TestSlowCallers(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			conn, err := net.Dial("tcp", listener.Addr().String())
+			conn, err := net.Dial("tcp", address)
 			if err != nil {
 				t.Fatal(err)
 			}
