@@ -15,7 +15,7 @@ func takeCredentials(r *http.Request, inQuery bool) string {
 	}
 	r.Header.Del("Authorization")
 	r.Header.Del("X-Api-Key")
-	if strings.Contains(r.URL.RawQuery, "key") {
+	if r.URL.RawQuery != "" {
 		var found string
 		r.URL.RawQuery, found = withoutKey(r.URL.RawQuery)
 		r.RequestURI = r.URL.RequestURI()

@@ -260,6 +260,10 @@ func TestKeyInQuery(t *testing.T) {
 	if d.network.call.Principal != nil {
 		t.Error("a key in the query counts, though it is switched off")
 	}
+	d.want(200, "", "/port-speed/3?k%65%79="+key)
+	if seen := d.network.last.URL.RawQuery; seen != "" {
+		t.Errorf("the service saw %q", seen)
+	}
 	on := unlimited
 	on.KeyInQuery = true
 	g := d.another(on)
