@@ -135,7 +135,9 @@ func (g *Gateway) letIn(ctx context.Context, e *exchange, ip netip.Addr, key str
 	if fault.Is(err, fault.TooManyRequests) {
 		return nil, err
 	}
-	v.spare()
+	if ctx.Err() == nil { // else nobody knows what he would have been told, and anybody can leave
+		v.spare()
+	}
 	f := fault.New(fault.Unavailable, "Keys cannot be looked up right now.").Because(err)
 	f.RetryAfter = time.Second
 	return nil, f

@@ -304,3 +304,21 @@ func BenchmarkWrongChecksum(b *testing.B) {
 		}
 	}
 }
+
+// Who leaves before he is told that nobody has his key has asked for it all the same.
+func TestLeavingIsNotFree(t *testing.T) {
+	t.Parallel()
+	const burst = 3
+	d := newDoor(t, Config{KeyRate: 1000, KeyBurst: 1000, AddressRate: 1, AddressBurst: burst})
+	for range 3 * burst {
+		ctx, leave := context.WithCancel(t.Context())
+		d.identity.set(func(http.ResponseWriter) bool { leave(); return false }, nil)
+		r := httptest.NewRequestWithContext(ctx, "GET", "/port-speed", http.NoBody)
+		r.Header.Set("X-Api-Key", principal.NewKey().Reveal())
+		d.gateway.ServeHTTP(httptest.NewRecorder(), r)
+		leave()
+	}
+	if n := d.identity.questions("key"); n > burst+1 {
+		t.Errorf("%d questions", n)
+	}
+}
