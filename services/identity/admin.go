@@ -33,7 +33,7 @@ type adminBody struct {
 	ReceiveCopies   bool          `json:"receive_copies" db:"receive_copies" example:"true" doc:"blind copies of what is mailed to clients"`
 
 	hash      *string // of Password, once it is prepared
-	confirmed bool    // CurrentPassword is the caller's
+	confirmed *string // the hash of the caller's password, where it is CurrentPassword
 }
 
 var usernameForm = regexp.MustCompile(`^[\p{L}\p{N}._@+-]+$`)
@@ -74,14 +74,17 @@ func (s *Service) preparePasswords(ctx context.Context, b *adminBody) error {
 			return fmt.Errorf("read the caller's password: %w", err)
 		}
 		if stored != nil {
-			if b.confirmed, err = s.hasher.matches(ctx, b.CurrentPassword, *stored); err != nil {
+			same, err := s.hasher.matches(ctx, b.CurrentPassword, *stored)
+			if err != nil {
 				return fmt.Errorf("compare the current password: %w", err)
+			}
+			if same {
+				b.confirmed = stored
 			}
 		}
 	}
 	var wrong fault.Fields
-	checkPassword(b.Password, &wrong)
-	if len(wrong) > 0 || !b.CurrentPassword.IsZero() && !b.confirmed { // which is said, where it matters, later
+	if checkPassword(b.Password, &wrong); len(wrong) > 0 { // which is said later
 		return nil
 	}
 	hash, err := s.hasher.hash(ctx, b.Password)
@@ -152,16 +155,16 @@ func (s *Service) updateAdmin(ctx context.Context, tx *pg.Tx, id int64, b *admin
 
 // onlyOwnPassword is what an admin may do without users.admins write: change the own password, knowing it.
 func onlyOwnPassword(ctx context.Context, tx *pg.Tx, id int64, b *adminBody) error {
-	var same bool
-	err := tx.QueryRow(ctx, "SELECT username = $2 AND coalesce(email, '') = $3 AND receive_copies = $4 FROM admin WHERE id = $1",
-		id, b.Username, b.Email, b.ReceiveCopies).Scan(&same)
+	var same, confirmed bool
+	err := tx.QueryRow(ctx, "SELECT username = $2 AND coalesce(email, '') = $3 AND receive_copies = $4, coalesce(password_hash = $5, false) FROM admin WHERE id = $1",
+		id, b.Username, b.Email, b.ReceiveCopies, b.confirmed).Scan(&same, &confirmed)
 	if err != nil {
 		return fmt.Errorf("read admin %d: %w", id, err)
 	}
 	if !same {
 		return fault.New(fault.Forbidden, "Without users.admins write, the own password is all that can be changed.")
 	}
-	if !b.confirmed {
+	if !confirmed {
 		var wrong fault.Fields
 		wrong.Add("/current_password", "wrong", "must be the current password")
 		return wrong.Err()

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -86,6 +87,23 @@ func testOwnPassword(t *testing.T, _ *product.Product, c *testkit.Client) {
 	own.Do("PATCH", self, `{"password": "a longer walk home", "current_password": "a long walk home"}`).Want(200)
 	own.Do("PATCH", self, `{"password": "a longer walk home", "current_password": "a long walk home"}`).WantErrors("/current_password", "wrong")
 	own.Do("DELETE", self, nil).WantDetail(fault.Forbidden, "The key lacks users.admins write.")
+
+	// Who may set it anyway need not know it, and what he sends of it means nothing.
+	c.Do("PATCH", self, `{"password": "a walk by night", "current_password": "who knows"}`).Want(200)
+	// Of several who know it at the same time, one changes it.
+	var changed atomic.Int32
+	var changing sync.WaitGroup
+	for n := range 4 {
+		changing.Go(func() {
+			if own.Do("PATCH", self, fmt.Sprintf(`{"password": "a walk by night %d", "current_password": "a walk by night"}`, n)).Status == 200 {
+				changed.Add(1)
+			}
+		})
+	}
+	changing.Wait()
+	if n := changed.Load(); n != 1 {
+		t.Errorf("%d changed the same password", n)
+	}
 }
 
 const usersAdmins = `{"users": {"admins": {"read": true, "write": true}}}`
