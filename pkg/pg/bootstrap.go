@@ -25,7 +25,7 @@ var extensions = []string{"pg_trgm", "btree_gist"}
 // service a role <rolePrefix><service> with this password, which owns the schema <service> and may use no other. It
 // may be run again at any time.
 func Bootstrap(ctx context.Context, adminURL, rolePrefix string, services []string, password secret.String) error {
-	conn, err := pgx.Connect(ctx, adminURL)
+	conn, err := Connect(ctx, adminURL)
 	if err != nil {
 		return fmt.Errorf("connect as the database's administrator: %w", err)
 	}

@@ -37,6 +37,9 @@ var limits = map[string]string{
 // Open connects to url (postgres://…?search_path=network,ext) with at most connections connections, and returns
 // once the first one stands, for which a database that is starting has a minute.
 func Open(ctx context.Context, url string, connections int) (*DB, error) {
+	if err := checkURL(url); err != nil {
+		return nil, err
+	}
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, fmt.Errorf("read the database URL: %w", err)

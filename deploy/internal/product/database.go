@@ -50,7 +50,7 @@ func createDatabase(ctx context.Context, server string) error {
 // Claim sees to it that one process at a time bootstraps a database and uses it: a second one would change the
 // passwords of its roles. The claim lasts as long as the connection.
 func Claim(ctx context.Context, admin secret.String) (*pgx.Conn, error) {
-	conn, err := pgx.Connect(ctx, admin.Reveal())
+	conn, err := pg.Connect(ctx, admin.Reveal())
 	if err != nil {
 		return nil, fmt.Errorf("connect to the database: %w", err)
 	}
