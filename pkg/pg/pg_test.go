@@ -262,6 +262,29 @@ type thingBody struct {
 	Part *int64  `db:"part"`
 }
 
+// Who is told that a commit took too long is told that it may have been done.
+func TestCommitHangs(t *testing.T) {
+	t.Parallel()
+	db := testkit.Database(t, "things", migrations)
+	err := db.Change(t.Context(), func(tx *pg.Tx) error {
+		tx.Unrecorded("a test")
+		_, err := tx.Exec(t.Context(), `
+			CREATE FUNCTION hang() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(30); RETURN NULL; END';
+			CREATE CONSTRAINT TRIGGER hang AFTER INSERT ON thing DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION hang()`)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = pg.Explain(db.Change(t.Context(), func(tx *pg.Tx) error {
+		tx.Unrecorded("a test")
+		return insert("late")(tx)
+	}))
+	if f := fault.From(err); f.Kind != fault.Unavailable || !strings.Contains(f.Detail, "may have been done, or not") {
+		t.Error(err)
+	}
+}
+
 func TestMapper(t *testing.T) {
 	t.Parallel()
 	db := testkit.Database(t, "things", migrations)

@@ -126,7 +126,7 @@ func (db *DB) change(ctx context.Context, fn func(*Tx) error) error {
 	for _, tell := range tx.told { // even where it is unknown whether the commit arrived
 		told = errors.Join(told, tell(detached))
 	}
-	if disconnected(committed) {
+	if unsure(committed) {
 		return away("The database did not answer. What was asked for may have been done, or not.", fmt.Errorf("commit: %w", committed))
 	}
 	if committed != nil {
@@ -139,6 +139,12 @@ func (db *DB) change(ctx context.Context, fn func(*Tx) error) error {
 		}
 	}
 	return told
+}
+
+// unsure tells whether a commit may have been done though it failed.
+func unsure(committed error) bool {
+	_, refused := errors.AsType[*pgconn.PgError](committed)
+	return committed != nil && (!refused || disconnected(committed))
 }
 
 // begin takes another connection where the one it got had ended, and forgets the others, which are as old.
