@@ -71,6 +71,20 @@ func testIdempotency(t *testing.T, p *product.Product, c *testkit.Client) {
 	}
 }
 
+// The answer is given again when what was asked for would be refused by now.
+func TestReplayAfterExpiry(t *testing.T) { producttest.Both(t, testReplayAfterExpiry) }
+
+func testReplayAfterExpiry(t *testing.T, _ *product.Product, c *testkit.Client) {
+	at := time.Now().Add(2 * time.Second)
+	body := map[string]any{"name": "short", "expires_at": rest.Timestamp{Time: at}}
+	first := c.Do("POST", "/auth/key", body, idempotencyKey, "a").Want(200)
+	time.Sleep(time.Until(at))
+	if again := c.Do("POST", "/auth/key", body, idempotencyKey, "a").Want(200); again.Text != first.Text {
+		t.Error("it is another answer")
+	}
+	c.Do("POST", "/auth/key", body, idempotencyKey, "b").WantErrors("/expires_at", "out_of_range")
+}
+
 // Who may not make a key any more is not given the answer of a time when he might.
 func TestReplayAfterRevocation(t *testing.T) { producttest.Both(t, testReplayAfterRevocation) }
 
