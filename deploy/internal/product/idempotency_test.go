@@ -58,6 +58,7 @@ func testIdempotency(t *testing.T, p *product.Product, c *testkit.Client) {
 
 	// After a day a value is free again.
 	execute(t, p.Databases[network.Name], "UPDATE idempotency SET expires_at = now()")
+	execute(t, p.Databases[network.Name], "INSERT INTO idempotency SELECT int8send(n), '', '', now() FROM generate_series(1, 20000) n")
 	if next := c.Do("POST", "/port-speed", body, idempotencyKey, "a").Want(200); next.ID() == first.ID() {
 		t.Error("an answer outlives its day")
 	}
