@@ -31,6 +31,10 @@ VERSIONED := github.com/ironplane/ironplane/pkg/process.version
 test: ## run all tests, with the race detector where there is a C compiler
 	go test $(RACE) -timeout 10m $(PACKAGES)
 
+.PHONY: test-alone
+test-alone: ## run all tests, each module without the others' work space
+	@for m in $(MODULES); do (cd $$m && GOWORK=off go test $(RACE) -timeout 10m ./...) || exit 1; done
+
 .PHONY: test-containers
 test-containers: ## run the tests that need a Docker engine
 	go test -v -count 1 -timeout 30m -tags containers ./deploy/containers

@@ -1,0 +1,191 @@
+//go:build containers
+
+// Package containers tests the product as docker-compose.yml puts it together, and what needs a real Consul.
+package containers
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+	"github.com/testcontainers/testcontainers-go"
+
+	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/pkg/principal"
+)
+
+const (
+	root      = "../.."
+	project   = "ironplane-test"
+	upTime    = 20 * time.Minute // with the images to build
+	downTime  = 3 * time.Minute
+	setupName = "setup"
+)
+
+// programs are what there are images of.
+func programs() []string { return append(product.Names(), principal.Gateway, setupName) }
+
+// installed is the product under test: two gateways, two instances of network, and one of each other service.
+var installed struct {
+	docker *testcontainers.DockerProvider
+	key    string // the first admin's
+	url    string // of one of the gateways
+}
+
+func TestMain(m *testing.M) {
+	http.DefaultTransport.(*http.Transport).MaxIdleConnsPerHost = 256
+	http.DefaultTransport.(*http.Transport).DialContext = (&net.Dialer{Timeout: 5 * time.Second}).DialContext
+	code := 1
+	err := up()
+	if err == nil {
+		code = m.Run()
+	}
+	if err = errors.Join(err, down()); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// up builds the images and starts the product from nothing.
+func up() (err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), upTime)
+	defer cancel()
+	if installed.docker, err = testcontainers.NewDockerProvider(); err != nil {
+		return fmt.Errorf("find a Docker engine: %w", err)
+	}
+	if err := down(); err != nil { // what an earlier run left
+		return err
+	}
+	for _, name := range programs() {
+		if _, err := run(ctx, "docker", "build", "-q", "-f", "deploy/Dockerfile", "--build-arg", "SERVICE="+name, "-t", "ironplane-"+name, "."); err != nil {
+			return err
+		}
+	}
+	begin := time.Now()
+	if _, err := compose(ctx, "up", "--no-build", "--wait", "--scale", "network=2", "--scale", "gateway=2"); err != nil {
+		logs, _ := compose(ctx, "logs")
+		return fmt.Errorf("%w\n%s", err, logs)
+	}
+	fmt.Printf("the product is ready after %s\n", time.Since(begin).Round(time.Second))
+	key, err := compose(ctx, "run", "--rm", "setup", "admin-key")
+	if err != nil {
+		return err
+	}
+	installed.key = strings.TrimSpace(key)
+	ip, err := containersOf(ctx, principal.Gateway)[0].ContainerIP(ctx)
+	if err != nil {
+		return err
+	}
+	installed.url = "http://" + net.JoinHostPort(ip, "8080")
+	return nil
+}
+
+// down removes the product, and fails where something of it is left.
+func down() error {
+	ctx, cancel := context.WithTimeout(context.Background(), downTime)
+	defer cancel()
+	if _, err := compose(ctx, "down", "--volumes", "--timeout", "30"); err != nil {
+		return err
+	}
+	docker, of := installed.docker.Client(), client.Filters{}.Add("label", "com.docker.compose.project="+project)
+	containers, err := docker.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: of})
+	volumes, err2 := docker.VolumeList(ctx, client.VolumeListOptions{Filters: of})
+	networks, err3 := docker.NetworkList(ctx, client.NetworkListOptions{Filters: of})
+	if err := errors.Join(err, err2, err3); err != nil {
+		return err
+	}
+	if n := len(containers.Items) + len(volumes.Items) + len(networks.Items); n > 0 {
+		return fmt.Errorf("compose down left %d things", n)
+	}
+	return nil
+}
+
+func compose(ctx context.Context, arguments ...string) (string, error) {
+	return run(ctx, "docker", slices.Concat([]string{"compose", "-p", project}, arguments)...)
+}
+
+// run runs a program in the project's folder and answers what it prints.
+func run(ctx context.Context, name string, arguments ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, name, arguments...)
+	cmd.Dir = root
+	const many = "1000000"
+	cmd.Env = append(os.Environ(), "DOCKER_BUILDKIT=1", "IRONPLANE_PUBLISH=127.0.0.1:0",
+		"IRONPLANE_KEY_RATE="+many, "IRONPLANE_KEY_BURST="+many, "IRONPLANE_ADDRESS_RATE="+many, "IRONPLANE_ADDRESS_BURST="+many)
+	var screen strings.Builder
+	cmd.Stderr = &screen
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, screen.String())
+	}
+	return string(out), nil
+}
+
+// containersOf are the containers that run of a service of the compose file.
+func containersOf(ctx context.Context, service string) (all []*testcontainers.DockerContainer) {
+	found, err := installed.docker.Client().ContainerList(ctx, client.ContainerListOptions{Filters: client.Filters{}.
+		Add("label", "com.docker.compose.project="+project, "com.docker.compose.service="+service, "com.docker.compose.oneoff=False")})
+	if err != nil {
+		panic(err)
+	}
+	slices.SortFunc(found.Items, func(a, b container.Summary) int { return strings.Compare(a.Names[0], b.Names[0]) })
+	for _, summary := range found.Items {
+		c, err := installed.docker.ContainerFromType(ctx, summary)
+		if err != nil {
+			panic(err)
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+// oneOf is the first container of a service.
+func oneOf(t *testing.T, service string) *testcontainers.DockerContainer {
+	t.Helper()
+	all := containersOf(t.Context(), service)
+	if len(all) == 0 {
+		t.Fatal("no container of " + service + " runs")
+	}
+	return all[0]
+}
+
+// ip is the address of a container.
+func ip(t *testing.T, c testcontainers.Container) string {
+	t.Helper()
+	ip, err := c.ContainerIP(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ip
+}
+
+// secretOf is what is in a file of a service's secrets.
+func secretOf(t *testing.T, service, file string) string {
+	t.Helper()
+	copied, err := installed.docker.Client().CopyFromContainer(t.Context(), oneOf(t, service).GetContainerID(), client.CopyFromContainerOptions{SourcePath: "/secrets/" + file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer copied.Content.Close()
+	files := tar.NewReader(copied.Content)
+	if _, err := files.Next(); err != nil {
+		t.Fatal(err)
+	}
+	content, err := io.ReadAll(files)
+	if err != nil || len(content) == 0 {
+		t.Fatalf("%d bytes of %s: %v", len(content), file, err)
+	}
+	return strings.TrimSpace(string(content))
+}

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/services/identity"
+)
+
+// printAdminKey makes the first admin, if there is none yet, and a key. Who may do this can read all secrets anyway.
+func printAdminKey(ctx context.Context, c config, screen io.Writer) error {
+	ctx, cancel := context.WithTimeout(ctx, bootstrapTime)
+	defer cancel()
+	password, err := c.kept(identity.Name + "-password")
+	if err != nil {
+		return err
+	}
+	url, err := pg.ServiceURL(c.administrator(password), rolePrefix, identity.Name, password)
+	if err != nil {
+		return err
+	}
+	db, err := pg.Open(ctx, url.Reveal(), 1)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	key, made, err := identity.FirstAdmin(ctx, db)
+	if err == nil && !made {
+		key, _, err = identity.AdminKey(ctx, db)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(screen, key.Reveal())
+	return err
+}

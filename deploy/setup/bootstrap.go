@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+
+	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/secret"
+)
+
+const bootstrapTime = 2 * time.Minute
+
+// bootstrap makes the services' roles and schemas, and the processes' tokens.
+func bootstrap(ctx context.Context, c config) error {
+	ctx, cancel := context.WithTimeout(ctx, bootstrapTime)
+	defer cancel()
+	password, err := c.kept("postgres-password")
+	if err != nil {
+		return err
+	}
+	for _, name := range product.Names() {
+		own, err := c.kept(name + "-password")
+		if err != nil {
+			return err
+		}
+		if err := pg.Bootstrap(ctx, c.administrator(password), rolePrefix, []string{name}, own); err != nil {
+			return err
+		}
+	}
+	return c.admitToConsul(ctx)
+}
+
+// admitToConsul lets each process be itself, and know where others are.
+func (c config) admitToConsul(ctx context.Context) error {
+	u, err := url.Parse(c.Consul)
+	if err != nil {
+		return fmt.Errorf("CONSUL_URL: %w", err)
+	}
+	management, err := c.kept("consul-management-token")
+	if err != nil {
+		return err
+	}
+	client, err := api.NewClient(&api.Config{Address: u.Host, Scheme: u.Scheme, Token: management.Reveal()})
+	if err != nil {
+		return fmt.Errorf("CONSUL_URL: %w", err)
+	}
+	for _, name := range processes() {
+		token, err := c.kept(name + "-consul-token")
+		if err != nil {
+			return err
+		}
+		if err := admit(ctx, client, name, token); err != nil {
+			return fmt.Errorf("make %s's token for Consul: %w", name, err)
+		}
+	}
+	return nil
+}
+
+const rules = `service %q { policy = "write" }
+service_prefix "" { policy = "read" }
+node_prefix "" { policy = "read" }
+`
+
+func admit(ctx context.Context, client *api.Client, name string, token secret.String) error {
+	policy := &api.ACLPolicy{Name: "ironplane-" + name, Rules: fmt.Sprintf(rules, name)}
+	write, read := (&api.WriteOptions{}).WithContext(ctx), (&api.QueryOptions{}).WithContext(ctx)
+	there, _, err := client.ACL().PolicyReadByName(policy.Name, read)
+	if err != nil {
+		return err
+	}
+	if there == nil {
+		_, _, err = client.ACL().PolicyCreate(policy, write)
+	} else {
+		policy.ID = there.ID
+		_, _, err = client.ACL().PolicyUpdate(policy, write)
+	}
+	if err != nil {
+		return err
+	}
+	tokens, _, err := client.ACL().TokenListFiltered(api.ACLTokenFilterOptions{Policy: policy.ID}, read)
+	if err != nil {
+		return err
+	}
+	for _, t := range tokens {
+		if secret.New(t.SecretID).Equal(token) {
+			return nil
+		}
+	}
+	_, _, err = client.ACL().TokenCreate(&api.ACLToken{
+		SecretID: token.Reveal(), Description: policy.Name, Policies: []*api.ACLTokenPolicyLink{{Name: policy.Name}},
+	}, write)
+	return err
+}

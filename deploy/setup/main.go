@@ -1,0 +1,28 @@
+// Setup prepares an installation of containers: it makes the secrets of each process, and what Postgres and Consul have
+// to know of them.
+package main
+
+import (
+	"context"
+	"os"
+
+	"github.com/ironplane/ironplane/pkg/process"
+)
+
+type config struct {
+	Secrets  string `env:"IRONPLANE_SECRETS" default:"/secrets" doc:"the folder of the secrets, with a folder in it for each process"`
+	Postgres string `env:"IRONPLANE_POSTGRES" default:"postgres:5432" doc:"where Postgres is"`
+	Redis    string `env:"IRONPLANE_REDIS" default:"redis:6379" doc:"where Redis is"`
+	Consul   string `env:"CONSUL_URL" default:"http://consul:8500" doc:"where Consul is"`
+}
+
+func main() {
+	var c config
+	process.Program{Name: "setup", Config: &c, Commands: []process.Command{
+		{Name: "secrets", Summary: "make the secrets that are not there yet, in files", Run: func(context.Context) error { return makeSecrets(c) }},
+		{Name: "bootstrap", Summary: "tell Postgres and Consul what they have to know; at any time again", Run: func(ctx context.Context) error { return bootstrap(ctx, c) }},
+		{Name: "admin-key", Summary: "make a key for the first admin, and print it", Run: func(ctx context.Context) error {
+			return printAdminKey(ctx, c, os.Stdout)
+		}},
+	}}.Main()
+}

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/secret"
+)
+
+const (
+	// database is the installation's, and the role that administers it.
+	database   = "ironplane"
+	rolePrefix = database + "_"
+	// keeping is the folder of what all other files are made from. No process but this one sees it.
+	keeping = "setup"
+)
+
+// processes are all that have secrets of their own.
+func processes() []string { return append(product.Names(), principal.Gateway) }
+
+// makeSecrets writes down, for each process, what it alone has to know. What was made once stays as it is.
+func makeSecrets(c config) error {
+	files, err := c.files()
+	if err != nil {
+		return fmt.Errorf("make the secrets: %w", err)
+	}
+	for name, content := range files {
+		if err := replace(filepath.Join(c.Secrets, name), content); err != nil {
+			return fmt.Errorf("write down the secrets: %w", err)
+		}
+	}
+	return nil
+}
+
+func (c config) files() (map[string]secret.String, error) {
+	var failed error
+	kept := func(name string, create func() string) secret.String {
+		s, err := c.keep(name, create)
+		failed = errors.Join(failed, err)
+		return s
+	}
+	redis, management := kept("redis-password", rand.Text), kept("consul-management-token", uuid.NewString)
+	files := map[string]secret.String{
+		"postgres/password":       kept("postgres-password", rand.Text),
+		"redis/password":          redis,
+		"redis/redis.conf":        secret.New("requirepass " + redis.Reveal() + "\n"),
+		"consul/management-token": management,
+		"consul/consul.hcl":       secret.New(fmt.Sprintf(consulConfig, management.Reveal())),
+	}
+	master := kept("master-key", func() string { return secret.NewMasterKey().Reveal() })
+	for _, name := range processes() {
+		files[name+"/redis-url"] = secret.New((&url.URL{Scheme: "redis", User: url.UserPassword("", redis.Reveal()), Host: c.Redis, Path: "/0"}).String())
+		files[name+"/consul-token"] = kept(name+"-consul-token", uuid.NewString)
+	}
+	for _, service := range product.Services {
+		at, err := pg.ServiceURL(c.administrator(secret.String{}), rolePrefix, service.Name, kept(service.Name+"-password", rand.Text))
+		failed = errors.Join(failed, err)
+		files[service.Name+"/database-url"] = at
+		if service.Seals {
+			files[service.Name+"/master-key"] = master
+		}
+	}
+	return files, failed
+}
+
+// administrator is the URL of the database as its administrator.
+func (c config) administrator(password secret.String) string {
+	return (&url.URL{Scheme: "postgres", User: url.UserPassword(database, password.Reveal()), Host: c.Postgres, Path: "/" + database}).String()
+}
+
+// keep answers the secret of this name, which it makes where there is none yet.
+func (c config) keep(name string, create func() string) (secret.String, error) {
+	place := filepath.Join(c.Secrets, keeping, name)
+	content, err := os.ReadFile(place)
+	if errors.Is(err, fs.ErrNotExist) {
+		made := secret.New(create())
+		return made, replace(place, made)
+	}
+	return secret.New(strings.TrimSpace(string(content))), err
+}
+
+// kept answers a secret that is there.
+func (c config) kept(name string) (secret.String, error) {
+	content, err := os.ReadFile(filepath.Join(c.Secrets, keeping, name))
+	if err != nil {
+		return secret.String{}, fmt.Errorf("read a secret, which the command secrets makes: %w", err)
+	}
+	return secret.New(strings.TrimSpace(string(content))), nil
+}
+
+// replace writes a file whole or not at all. Who sees its folder may read it: that is the process which it is for, whose
+// user is not ours.
+func replace(place string, content secret.String) error {
+	if err := os.MkdirAll(filepath.Dir(place), 0o755); err != nil {
+		return err
+	}
+	file, err := os.CreateTemp(filepath.Dir(place), ".new-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(file.Name())
+	_, err = file.WriteString(content.Reveal())
+	err = errors.Join(err, file.Chmod(0o444), file.Sync(), file.Close())
+	if err != nil {
+		return err
+	}
+	return os.Rename(file.Name(), place)
+}
+
+// consulConfig is a Consul of one server. It binds to itself alone, since there is no second one, and serves the others'
+// questions.
+const consulConfig = `server           = true
+bootstrap_expect = 1
+data_dir         = "/consul/data"
+bind_addr        = "127.0.0.1"
+client_addr      = "0.0.0.0"
+log_level        = "WARN"
+
+disable_update_check = true
+
+acl {
+  enabled        = true
+  default_policy = "deny"
+  tokens {
+    initial_management = %[1]q
+    agent              = %[1]q
+  }
+}
+
+connect {
+  enabled = true
+}
+
+performance {
+  raft_multiplier = 1
+}
+`
