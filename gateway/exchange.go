@@ -8,6 +8,7 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/tracing"
 )
 
 // exchange is a request and its answer, as the access log and the metrics know them. It is the answer's way through.
@@ -77,6 +78,7 @@ func (e *exchange) Write(p []byte) (int, error) {
 func (g *Gateway) finish(ctx context.Context, e *exchange, call *principal.Call) {
 	took := time.Since(e.began)
 	g.metrics.observe(e, took)
+	tracing.Finish(ctx, e.method, e.route, call.RequestID, e.status)
 	if !g.log.Enabled(ctx, slog.LevelInfo) {
 		return
 	}

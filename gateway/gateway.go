@@ -19,6 +19,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/principal/entry"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/tracing"
 )
 
 // Config is what operators decide about a gateway.
@@ -85,7 +86,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header()["Api-Version"] = apiVersion
 	key := takeCredentials(r, g.config.KeyInQuery)
 	e := newExchange(w, r, g.progress)
-	r = r.WithContext(principal.With(r.Context(), call))
+	r = tracing.Receive(r.WithContext(principal.With(r.Context(), call)))
 	defer g.limitBody(r, e.connection)()
 	defer g.finish(r.Context(), e, call)
 	if err := g.serve(e, r, call, key); err != nil && r.Context().Err() == nil {

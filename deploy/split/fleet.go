@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -112,7 +113,7 @@ func (f *fleet) startService(ctx context.Context, name string) error {
 func (f *fleet) serviceEnvironment(name string) []string {
 	environment := f.common(name)
 	for field := range reflect.TypeFor[process.Settings]().Fields() {
-		environment = append(environment, f.settings(field.Tag.Get("env"))...)
+		environment = append(environment, f.given(field.Tag.Get("env")+"=")...)
 	}
 	return append(environment, "DATABASE_URL_FILE="+f.file(name+".database-url"), "IRONPLANE_MASTER_KEY_FILE="+f.file("master-key"), f.services())
 }
@@ -128,24 +129,24 @@ func (f *fleet) services() string {
 
 func (f *fleet) startGateway(ctx context.Context, public string) error {
 	environment := append(f.common(principal.Gateway), f.services())
-	environment = append(environment, f.settings("IRONPLANE_OPERATIONS_LISTEN")...)
+	environment = append(environment, f.given("IRONPLANE_OPERATIONS_LISTEN=")...)
 	for field := range reflect.TypeFor[gateway.Config]().Fields() {
-		environment = append(environment, f.settings(field.Tag.Get("env"))...)
+		environment = append(environment, f.given(field.Tag.Get("env")+"=")...)
 	}
 	return f.startProcess(ctx, principal.Gateway, public, environment)
 }
 
 // common is what every process reads.
 func (f *fleet) common(name string) []string {
-	return append(f.settings("IRONPLANE_LOG_LEVEL"),
+	return append(f.given("IRONPLANE_LOG_LEVEL=", "OTEL_"),
 		"IRONPLANE_MESH_CERTIFICATE="+f.file(name+".crt"), "IRONPLANE_MESH_KEY="+f.file(name+".key"), "IRONPLANE_MESH_CA="+f.file("ca.crt"),
 		"REDIS_URL_FILE="+f.file("redis-url"))
 }
 
-// settings is our own variable of this name, as far as there is one.
-func (f *fleet) settings(name string) (given []string) {
+// given are our own variables that begin like this.
+func (f *fleet) given(prefixes ...string) (given []string) {
 	for _, entry := range f.environment {
-		if strings.HasPrefix(entry, name+"=") {
+		if slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(entry, prefix) }) {
 			given = append(given, entry)
 		}
 	}

@@ -25,7 +25,8 @@ import (
 // its own, and in nothing that a process printed.
 func TestSecretsStayInside(t *testing.T) {
 	t.Parallel()
-	r := start(t, "IRONPLANE_LOG_LEVEL=DEBUG", "IRONPLANE_KEY_IN_QUERY=true")
+	traces := newReceiver(t)
+	r := start(t, "IRONPLANE_LOG_LEVEL=DEBUG", "IRONPLANE_KEY_IN_QUERY=true", traces.variable())
 	master, err := os.ReadFile(filepath.Join(r.data, "master-key"))
 	if err != nil {
 		t.Fatal(err)
@@ -48,6 +49,10 @@ func TestSecretsStayInside(t *testing.T) {
 		t.Fatalf("%v\n%s", err, r.screen)
 	}
 	findNone(t, "the screen", r.screen.String(), secrets[:len(secrets)-1]) // the first admin's key is shown there
+	findNone(t, "the traces", traces.text(), secrets)
+	if !strings.Contains(traces.text(), "/pxe/dhcp") {
+		t.Error("the traces tell nothing of what they do")
+	}
 	if !strings.Contains(r.screen.String(), "/pxe/dhcp") {
 		t.Error("the processes print nothing of what they do")
 	}

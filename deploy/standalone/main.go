@@ -13,7 +13,7 @@ func main() {
 	var c config
 	process.Program{Name: "standalone", Config: &c, Commands: []process.Command{
 		{Name: "run", Summary: "start and serve until SIGINT or SIGTERM", Run: func(ctx context.Context) error {
-			operations, log := process.NewOperations(), process.Log(c.LogLevel)
+			operations, log := process.NewOperations("standalone"), process.Log(c.LogLevel)
 			return operations.While(ctx, c.OperationsConfig, log, func(ctx context.Context) error {
 				return serve(ctx, c, os.Stdout, operations, log)
 			})

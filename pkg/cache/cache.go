@@ -12,6 +12,7 @@ import (
 	"github.com/sony/gobreaker/v2"
 
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/tracing"
 )
 
 const (
@@ -39,7 +40,8 @@ func Open(url secret.String) (*redis.Client, error) {
 	options.ContextTimeoutEnabled = true
 	options.DialerRetries = 1
 	options.MaxRetries = 1 // once: a connection of the pool may have been cut since
-	return redis.NewClient(options), nil
+	client := redis.NewClient(options)
+	return client, tracing.Redis(client)
 }
 
 // Link is a client that is left alone for a moment after it failed, so that not everybody waits for a Redis that is

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/tracing"
 )
 
 // exchange is one request and its answer.
@@ -99,12 +100,14 @@ func (x *exchange) writeHead(waiting bool) {
 		_, _ = to.WriteString("\r\nExpect: 100-continue")
 	}
 	_, _ = to.WriteString("\r\n")
-	forwardable(r.Header, func(name, value string) {
+	write := func(name, value string) {
 		_, _ = to.WriteString(name)
 		_, _ = to.WriteString(": ")
 		_, _ = to.WriteString(value)
 		_, _ = to.WriteString("\r\n")
-	})
+	}
+	forwardable(r.Header, write)
+	tracing.Tell(r.Context(), write)
 	_, _ = to.WriteString("\r\n")
 }
 

@@ -5,6 +5,8 @@ import (
 	"net/textproto"
 	"slices"
 	"strings"
+
+	"github.com/ironplane/ironplane/pkg/tracing"
 )
 
 // forwardable calls write with the headers of a caller that a service gets.
@@ -49,11 +51,12 @@ func connectionNames(h http.Header) (names []string) {
 	return names
 }
 
-// ours tells whether a caller's header says what only we say to a service: how the body is sent, and who is calling.
+// ours tells whether a caller's header says what only we say to a service: how the body is sent, who is calling,
+// and which trace it belongs to.
 func ours(name string) bool {
 	switch name {
 	case "Content-Length", "Expect", "Forwarded", "X-Real-Ip", "X-Request-Id":
 		return true
 	}
-	return strings.HasPrefix(name, "Ironplane-") || strings.HasPrefix(name, "X-Forwarded-")
+	return tracing.Told(name) || strings.HasPrefix(name, "Ironplane-") || strings.HasPrefix(name, "X-Forwarded-")
 }

@@ -9,11 +9,13 @@ import (
 	"github.com/ironplane/ironplane/pkg/fault"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/tracing"
 )
 
 // Receive puts into the context what is known of a request: the process that it came from and, from the gateway alone,
 // who is calling. It stands behind an Identity's Listener.
 func Receive(next http.Handler, log *slog.Logger) http.Handler {
+	next = tracing.Continue(next, rest.RouteHeader)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		call, err := received(r)
 		if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/fault"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/tracing"
 )
 
 const (
@@ -51,6 +52,8 @@ func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		rest.WriteError(w, r, u.log, u.tooLarge())
 		return
 	}
+	r, asked := tracing.Ask(r, u.service)
+	defer asked()
 	c, err := u.pool.connect(r.Context())
 	if err != nil {
 		if r.Context().Err() != nil {

@@ -11,6 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/ironplane/ironplane/pkg/tracing"
 )
 
 // Querier is what reads: a DB or a Tx.
@@ -47,6 +49,7 @@ func Open(ctx context.Context, url string, connections int) (*DB, error) {
 	config.MaxConns = int32(connections)
 	config.MaxConnIdleTime = 5 * time.Minute
 	config.ConnConfig.ConnectTimeout = 10 * time.Second
+	config.ConnConfig.Tracer = tracing.Postgres()
 	for name, value := range limits {
 		config.ConnConfig.RuntimeParams[name] = value
 	}

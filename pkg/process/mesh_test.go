@@ -18,7 +18,7 @@ func TestJoinLacks(t *testing.T) {
 		"CONSUL_URL":                  {Config: consul.Config{Consul: "127.0.0.1:1"}},
 		"read the identity":           {Files: mesh.Files{Certificate: "nowhere"}},
 	} {
-		m, err := c.Join(t.Context(), "network", NewOperations(), slog.Default())
+		m, err := c.Join(t.Context(), "network", NewOperations("test"), slog.Default())
 		if err == nil {
 			m.Close()
 		}

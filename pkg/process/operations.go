@@ -17,11 +17,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/ironplane/ironplane/pkg/tracing"
 )
 
 // OperationsConfig is where operators look at a process.
 type OperationsConfig struct {
 	Operations string `env:"IRONPLANE_OPERATIONS_LISTEN" required:"ready" doc:"an address to serve /healthz, /readyz and /metrics on, which should not be public"`
+	Traces     string `env:"OTEL_EXPORTER_OTLP_ENDPOINT" doc:"where traces of requests go, by OTLP over HTTP: http://collector:4318; OTEL_TRACES_SAMPLER and OTEL_RESOURCE_ATTRIBUTES hold, too"`
 }
 
 // Check asks for something that the process depends on.
@@ -42,6 +45,7 @@ const (
 // Operations is what operators see of a process: that it is alive, what it depends on, and what it counts.
 type Operations struct {
 	*prometheus.Registry
+	process string       // its name
 	address net.Addr     // where they are served; nil: nowhere
 	phase   atomic.Int32 // starting, then serving, then leaving
 
@@ -65,9 +69,9 @@ const (
 	leaving
 )
 
-// NewOperations counts what every process does.
-func NewOperations() *Operations {
-	o := &Operations{Registry: prometheus.NewRegistry()}
+// NewOperations counts what every process does. The name is the process's.
+func NewOperations(name string) *Operations {
+	o := &Operations{Registry: prometheus.NewRegistry(), process: name}
 	o.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo())
 	return o
 }
@@ -115,14 +119,15 @@ func (c *OperationsConfig) Ready() Command {
 // While serves the operations, where they have an address, as long as work does its work. Once ctx ends they say that
 // the process is not ready.
 func (o *Operations) While(ctx context.Context, c OperationsConfig, log *slog.Logger, work func(context.Context) error) error {
+	traced := func(ctx context.Context) error { return tracing.While(ctx, o.process, c.Traces, log, work) }
 	if c.Operations == "" {
-		return work(ctx)
+		return traced(ctx)
 	}
 	listener, err := net.Listen("tcp", c.Operations)
 	if err != nil {
 		return fmt.Errorf("listen for operators: %w", err)
 	}
-	return o.while(ctx, listener, log, work)
+	return o.while(ctx, listener, log, traced)
 }
 
 func (o *Operations) while(ctx context.Context, listener net.Listener, log *slog.Logger, work func(context.Context) error) error {

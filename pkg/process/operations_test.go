@@ -33,7 +33,7 @@ func TestReadiness(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int32
 		var database, cache error
-		o := NewOperations()
+		o := NewOperations("test")
 		o.Check(Check{Name: "database", Ask: func(context.Context) error { asked.Add(1); return database }},
 			Check{Name: "cache", Ask: func(context.Context) error { return cache }, Optional: true})
 		want := func(code int, status, wrong string) {
@@ -83,7 +83,7 @@ func TestOperationsOutliveWork(t *testing.T) {
 		body, _ := io.ReadAll(answer.Body)
 		return answer.StatusCode, string(body)
 	}
-	o := NewOperations()
+	o := NewOperations("test")
 	ctx, stop := context.WithCancel(t.Context())
 	drained := errors.New("drained")
 	err = o.while(ctx, listener, slog.New(slog.DiscardHandler), func(working context.Context) error {

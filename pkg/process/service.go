@@ -43,7 +43,7 @@ func (d Definition) Main() {
 	}
 	commands := []Command{
 		{"serve", "serve the gateway until SIGINT or SIGTERM", func(ctx context.Context) error {
-			operations, log := NewOperations(), Log(c.LogLevel)
+			operations, log := NewOperations(d.Name), Log(c.LogLevel)
 			return d.named(operations.While(ctx, c.OperationsConfig, log, func(ctx context.Context) error { return d.serve(ctx, c, operations, log) }))
 		}},
 		{"migrate", "bring the schema up to date, which serve expects", func(ctx context.Context) error { return d.named(d.migrate(ctx, c)) }},

@@ -27,7 +27,7 @@ func main() {
 	var c config
 	process.Program{Name: "gateway", Config: &c, Commands: []process.Command{
 		{Name: "serve", Summary: "serve the public API until SIGINT or SIGTERM", Run: func(ctx context.Context) error {
-			operations, log := process.NewOperations(), process.Log(c.LogLevel).With("service", principal.Gateway)
+			operations, log := process.NewOperations(principal.Gateway), process.Log(c.LogLevel).With("service", principal.Gateway)
 			err := operations.While(ctx, c.OperationsConfig, log, func(ctx context.Context) error { return serve(ctx, c, operations, log) })
 			if err != nil {
 				return fmt.Errorf("gateway: %w", err)

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
+)
+
+// receiver is where processes send their traces.
+type receiver struct {
+	url string
+
+	mu    sync.Mutex
+	spans []span
+}
+
+// span is one with the process that sent it.
+type span struct {
+	*otlp.Span
+	process string
+}
+
+func newReceiver(t *testing.T) *receiver {
+	r := &receiver{}
+	served := httptest.NewServer(r)
+	t.Cleanup(served.Close)
+	r.url = served.URL
+	return r
+}
+
+// variable tells processes where it is.
+func (r *receiver) variable() string { return "OTEL_EXPORTER_OTLP_ENDPOINT=" + r.url }
+
+func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
+	body, err := io.ReadAll(request.Body)
+	var sent otlp.TracesData
+	if err != nil || request.URL.Path != "/v1/traces" || proto.Unmarshal(body, &sent) != nil {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, resource := range sent.ResourceSpans {
+		process := ""
+		for _, attribute := range resource.Resource.Attributes {
+			if attribute.Key == "service.name" {
+				process = attribute.Value.GetStringValue()
+			}
+		}
+		for _, scope := range resource.ScopeSpans {
+			for _, s := range scope.Spans {
+				r.spans = append(r.spans, span{s, process})
+			}
+		}
+	}
+}
+
+func (r *receiver) all() []span {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.spans)
+}
+
+func (r *receiver) text() string {
+	var text strings.Builder
+	for _, s := range r.all() {
+		fmt.Fprintln(&text, s.process, s.Span)
+	}
+	return text.String()
+}
+
+// path is the span's name behind those of the ones that it is part of.
+func (s span) path(all []span) string {
+	for _, other := range all {
+		if string(other.SpanId) == string(s.ParentSpanId) {
+			return other.path(all) + " > " + s.process + ": " + s.Name
+		}
+	}
+	return s.process + ": " + s.Name
+}
+
+// A request is one trace, through all processes that take part in it, whatever trace its caller says. What processes do by
+// themselves is none.
+func TestTraces(t *testing.T) {
+	t.Parallel()
+	traces := newReceiver(t)
+	r := start(t, traces.variable(), "OTEL_BSP_SCHEDULE_DELAY=50")
+	const foreign = "4bf92f3577b34da6a3ce929d0e0e4736"
+	r.client.Do("POST", "/group", map[string]any{"name": "traced"}, "X-Request-Id", "traced", "Traceparent", "00-"+foreign+"-00f067aa0ba902b7-01").Want(200)
+
+	want := []string{
+		"gateway: POST /group",
+		"gateway: POST /group > gateway: POST network > network: POST /group",
+		"gateway: POST /group > gateway: POST network > network: POST /group > network: INSERT", // of ip_group
+	}
+	var paths []string
+	trace := func() (of string) {
+		all := traces.all()
+		paths = nil
+		for _, s := range all {
+			if strings.Contains(s.String(), `"traced"`) {
+				of = string(s.TraceId)
+			}
+		}
+		for _, s := range all {
+			if string(s.TraceId) == of {
+				paths = append(paths, s.path(all))
+			}
+		}
+		return of
+	}
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		of := trace()
+		missing := slices.DeleteFunc(slices.Clone(want), func(path string) bool {
+			return slices.ContainsFunc(paths, func(p string) bool { return strings.HasPrefix(p, path) })
+		})
+		if len(missing) == 0 {
+			if fmt.Sprintf("%x", of) == foreign {
+				t.Error("a caller says which trace his request belongs to")
+			}
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the trace lacks %q, but has:\n%s", missing, strings.Join(paths, "\n"))
+		}
+	}
+	for _, s := range traces.all() {
+		if len(s.ParentSpanId) == 0 && s.Kind != otlp.Span_SPAN_KIND_SERVER {
+			t.Errorf("%s begins a trace by itself: %s", s.process, s.Name)
+		}
+	}
+	t.Log(strings.Join(paths, "\n"))
+}
