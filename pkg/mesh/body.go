@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -45,6 +46,9 @@ func (x *exchange) copyBody() error {
 	buffer := buffers.Get().(*[]byte)
 	defer buffers.Put(buffer)
 	for total := int64(0); ; {
+		if x.overdue() {
+			return errAnswered
+		}
 		n, err := x.r.Body.Read(*buffer)
 		total += int64(n)
 		end := err == io.EOF
@@ -69,10 +73,7 @@ func (x *exchange) copyBody() error {
 func (x *exchange) lingerOnBody() {
 	buffer := buffers.Get().(*[]byte)
 	defer buffers.Put(buffer)
-	for total := 0; total < maxLinger && !x.read.Load(); {
-		if ending := x.ending.Load(); ending != nil && time.Since(*ending) > linger {
-			return
-		}
+	for total := 0; total < maxLinger && !x.read.Load() && !x.overdue(); {
 		n, err := x.r.Body.Read(*buffer)
 		total += n
 		if err != nil {
@@ -80,6 +81,14 @@ func (x *exchange) lingerOnBody() {
 			return
 		}
 	}
+}
+
+var errAnswered = errors.New("it was answered, and is still being sent")
+
+// overdue tells whether the caller has gone on for long enough after the answer.
+func (x *exchange) overdue() bool {
+	ending := x.ending.Load()
+	return ending != nil && time.Since(*ending) > linger
 }
 
 // blame notes what the caller did wrong and cuts the service off: the body must not end as if it were whole.

@@ -3,8 +3,10 @@ package mesh
 import (
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
+	"time"
 
 	"github.com/ironplane/ironplane/pkg/fault"
 	"github.com/ironplane/ironplane/pkg/principal"
@@ -25,8 +27,58 @@ func Receive(next http.Handler, log *slog.Logger) http.Handler {
 		}
 		r.Header.Del(callHeader)
 		w.Header()["Date"] = nil // the gateway says it
-		next.ServeHTTP(w, r.WithContext(principal.With(r.Context(), call)))
+		r = r.WithContext(principal.With(r.Context(), call))
+		if r.ContentLength == 0 {
+			next.ServeHTTP(w, r)
+			return
+		}
+		e := &early{ResponseWriter: w, body: &unread{ReadCloser: r.Body}}
+		r.Body = e.body
+		next.ServeHTTP(e, r)
+		e.begin()
 	})
+}
+
+// early is the answer to a request with a body. net/http reads what is left of the body before it sends the answer; it
+// does not have for ever.
+type early struct {
+	http.ResponseWriter
+	body  *unread
+	begun bool
+}
+
+// Unwrap is for http.ResponseController.
+func (e *early) Unwrap() http.ResponseWriter { return e.ResponseWriter }
+
+func (e *early) begin() {
+	if !e.begun && !e.body.ended {
+		_ = http.NewResponseController(e.ResponseWriter).SetReadDeadline(time.Now().Add(linger)) // net/http takes it back after the answer
+	}
+	e.begun = true
+}
+
+func (e *early) WriteHeader(status int) {
+	if status >= http.StatusOK {
+		e.begin()
+	}
+	e.ResponseWriter.WriteHeader(status)
+}
+
+func (e *early) Write(p []byte) (int, error) {
+	e.begin()
+	return e.ResponseWriter.Write(p)
+}
+
+// unread is a body that knows whether it was read to its end.
+type unread struct {
+	io.ReadCloser
+	ended bool
+}
+
+func (u *unread) Read(p []byte) (int, error) {
+	n, err := u.ReadCloser.Read(p)
+	u.ended = u.ended || err == io.EOF
+	return n, err
 }
 
 // received is the call of a request. With an error, it is as much as is known of it.

@@ -260,6 +260,30 @@ func TestEarlyAnswer(t *testing.T) {
 	}
 }
 
+// A service that refuses early is done with it, though the caller goes on to send a little now and then.
+func TestTricklingBody(t *testing.T) {
+	t.Parallel()
+	i := newInstall(t)
+	for _, answer := range []string{"", strings.Repeat("long ", 1000)} {
+		url := i.through(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, answer) })
+		c, answers := raw(t, url, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n")
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			for {
+				if _, err := io.WriteString(c, "x"); err != nil {
+					return
+				}
+				time.Sleep(linger / 5)
+			}
+		}()
+		if line, err := answers.ReadString('\n'); line != "HTTP/1.1 200 OK\r\n" {
+			t.Errorf("%q, %v", line, err)
+		}
+		within(t, "the connection's end", ended)
+	}
+}
+
 func TestExpectContinue(t *testing.T) {
 	t.Parallel()
 	i := newInstall(t)
