@@ -31,10 +31,10 @@ type Consumer struct {
 
 // Status is how a consumer gets on.
 type Status struct {
-	Behind  int64         // how many changes it had not applied when it last looked
-	Lag     time.Duration // how old the oldest of them was
-	Stopped int64         // the change that it cannot apply; 0: none
-	Reason  error         // why
+	Behind  int64     // how many changes it had not applied when it last could look
+	Since   time.Time // all that was changed before then is applied
+	Stopped int64     // the change that it cannot apply; 0: none
+	Reason  error     // why, or why it cannot look
 }
 
 // Status is how the consumer gets on.
@@ -58,6 +58,11 @@ var errOvertaken = errors.New("another instance was faster")
 
 // Consume applies what there is, and again whenever it is woken, until ctx ends or a change cannot be applied.
 func (c *Consumer) Consume(ctx context.Context, db *pg.DB, peers *mesh.Peers, wake <-chan struct{}) error {
+	c.note(func(s *Status) {
+		if s.Since.IsZero() {
+			s.Since = time.Now()
+		}
+	})
 	tick := time.NewTicker(look)
 	defer tick.Stop()
 	for {
@@ -90,14 +95,21 @@ func (c *Consumer) step(ctx context.Context, db *pg.DB, peers *mesh.Peers) (more
 	pulling, cancel := context.WithTimeout(ctx, pullTime)
 	defer cancel()
 	var p page
+	asked := time.Now()
 	query := url.Values{"after": {strconv.FormatInt(at, 10)}, "types": {c.Types}}
 	if err := peers.Ask(pulling, c.Source, feedPath+"?"+query.Encode(), &p); err != nil {
-		return false, fmt.Errorf("pull changes: %w", err)
+		err = fmt.Errorf("pull changes: %w", err)
+		c.note(func(s *Status) {
+			if s.Stopped == 0 {
+				s.Reason = err
+			}
+		})
+		return false, err
 	}
 	c.note(func(s *Status) {
-		s.Behind, s.Lag = p.Last-at, 0
+		s.Behind, s.Since = p.Last-at, asked
 		if len(p.Events) > 0 {
-			s.Lag = time.Since(p.Events[0].At)
+			s.Since = p.Events[0].At
 		}
 		if at >= s.Stopped { // it was skipped, or another instance could apply it
 			s.Stopped, s.Reason = 0, nil
@@ -109,7 +121,7 @@ func (c *Consumer) step(ctx context.Context, db *pg.DB, peers *mesh.Peers) (more
 	if err := c.page(ctx, db, at, p); err != nil {
 		return false, err
 	}
-	c.note(func(s *Status) { *s = Status{} })
+	c.note(func(s *Status) { *s = Status{Since: asked} })
 	return true, nil
 }
 

@@ -244,6 +244,28 @@ func TestNothingIsLeftToApply(t *testing.T) {
 	s.eventually("it says that it goes on", func() bool { return c.Status().Stopped == 0 && c.Status().Reason == nil })
 }
 
+// While the owner cannot be asked, a consumer says so, and lags.
+func TestOwnerIsAway(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	c := &events.Consumer{Source: "owner", Apply: note}
+	s.consume(c)
+	s.eventually("it has looked", func() bool { return !c.Status().Since.IsZero() })
+	s.mu.Lock()
+	s.down = true
+	s.mu.Unlock()
+	s.eventually("it says so", func() bool { return c.Status().Reason != nil })
+	since := c.Status().Since
+	time.Sleep(50 * time.Millisecond)
+	if now := c.Status().Since; !now.Equal(since) {
+		t.Errorf("it knows of all until %v, and then %v", since, now)
+	}
+	s.mu.Lock()
+	s.down = false
+	s.mu.Unlock()
+	s.eventually("it goes on", func() bool { return c.Status().Reason == nil && c.Status().Since.After(since) })
+}
+
 // Changes of many items with long names come in as many pages as it takes.
 func TestLargeTargets(t *testing.T) {
 	t.Parallel()

@@ -1,12 +1,14 @@
 package events
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 )
 
 var (
 	behind  = prometheus.NewDesc("ironplane_events_behind", "Changes of another service that are not applied yet.", []string{"source"}, nil)
-	lag     = prometheus.NewDesc("ironplane_events_lag_seconds", "How old the oldest change of another service is that is not applied yet.", []string{"source"}, nil)
+	lag     = prometheus.NewDesc("ironplane_events_lag_seconds", "Since when changes of another service may not be applied: how old the oldest is, or how long it cannot be asked.", []string{"source"}, nil)
 	stopped = prometheus.NewDesc("ironplane_events_stopped", "The number of the change of another service that cannot be applied; 0: there is none.", []string{"source"}, nil)
 )
 
@@ -24,8 +26,11 @@ func (collector) Describe(to chan<- *prometheus.Desc) {
 func (consumers collector) Collect(to chan<- prometheus.Metric) {
 	for _, c := range consumers {
 		s := c.Status()
+		if s.Since.IsZero() { // it has not begun
+			continue
+		}
 		to <- prometheus.MustNewConstMetric(behind, prometheus.GaugeValue, float64(s.Behind), c.Source)
-		to <- prometheus.MustNewConstMetric(lag, prometheus.GaugeValue, s.Lag.Seconds(), c.Source)
+		to <- prometheus.MustNewConstMetric(lag, prometheus.GaugeValue, time.Since(s.Since).Seconds(), c.Source)
 		to <- prometheus.MustNewConstMetric(stopped, prometheus.GaugeValue, float64(s.Stopped), c.Source)
 	}
 }
