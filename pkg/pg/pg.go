@@ -29,9 +29,10 @@ type DB struct {
 
 // limits are what the server itself stops, should a deadline here fail to, in milliseconds, and what it leaves.
 var limits = map[string]string{
-	"statement_timeout":                   "60000",
-	"lock_timeout":                        "10000",
-	"idle_in_transaction_session_timeout": "60000",
+	"statement_timeout": "60000",
+	"lock_timeout":      "10000",
+	// Who waits for the locks of a process that stands still gets them before he gives up.
+	"idle_in_transaction_session_timeout": "5000",
 	// Of a page deep inside a list the planner thinks that a merge join begins there. It begins at the first row.
 	"enable_mergejoin": "off",
 }
