@@ -27,6 +27,8 @@ type Condition struct {
 	// ask for; where the listing's own view has it, it is empty. At most one row of it is of the same item and meets the
 	// condition.
 	In string
+	// Alone is a view as In, to be used where the condition is the only one and the order is that of the ids.
+	Alone string
 	// Or is another one that may be true instead. Each is looked for by itself, as no index finds both.
 	Or *Condition
 }
@@ -89,7 +91,10 @@ func (a *arguments) where(conditions []Condition) string {
 }
 
 // in is the view to find rows in.
-func (v *View[V]) in(conditions []Condition) string {
+func (v *View[V]) in(conditions []Condition, sort string) string {
+	if len(conditions) == 1 && sort == "" && conditions[0].Alone != "" {
+		return pgx.Identifier{conditions[0].Alone}.Sanitize()
+	}
 	for _, c := range conditions {
 		if c.In != "" {
 			return pgx.Identifier{c.In}.Sanitize()
@@ -183,12 +188,12 @@ func (v *View[V]) batch(ctx context.Context, q Querier, l Listing, wanted int) (
 	case len(ways) > 1: // the rows that each way finds, of these the first, then what belongs to them
 		found := make([]string, len(ways))
 		for i, way := range ways {
-			found[i] = "(SELECT " + columns + " FROM " + v.in(way) + part(way, wanted+l.Skip, 0) + ")"
+			found[i] = "(SELECT " + columns + " FROM " + v.in(way, l.Sort) + part(way, wanted+l.Skip, 0) + ")"
 		}
 		sql += " WHERE id = ANY (ARRAY(SELECT id FROM (" + strings.Join(found, " UNION ") + ") found" +
 			order + " LIMIT " + args.add(wanted) + " OFFSET " + args.add(l.Skip) + "))" + order
 	case len(l.Where) > 0 || l.Sort != "": // first the rows, then what belongs to them
-		sql += " WHERE id = ANY (ARRAY(SELECT id FROM " + v.in(l.Where) + part(l.Where, wanted, l.Skip) + "))" + order
+		sql += " WHERE id = ANY (ARRAY(SELECT id FROM " + v.in(l.Where, l.Sort) + part(l.Where, wanted, l.Skip) + "))" + order
 	default:
 		sql += part(nil, wanted, l.Skip)
 	}
@@ -236,7 +241,7 @@ func (v *View[V]) Count(ctx context.Context, q Querier, where []Condition, limit
 	}
 	found := []string{}
 	for _, way := range ways(where) {
-		found = append(found, "(SELECT id FROM "+v.in(way)+args.where(way)+most+")")
+		found = append(found, "(SELECT id FROM "+v.in(way, "")+args.where(way)+most+")")
 	}
 	sql := "SELECT FROM (" + strings.Join(found, " UNION ") + ") found" + most
 	err = q.QueryRow(ctx, "SELECT count(*) FROM ("+sql+") counted", append([]any{planned}, args...)...).Scan(&n)

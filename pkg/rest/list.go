@@ -44,6 +44,8 @@ type By struct {
 	Default string
 	// Filters are parameters, and the columns that they compare: name, or lower(name) to do so without case.
 	Filters map[string]string
+	// In has, for some filters, the view in which what they leave is found by indexes: see pg.Condition.
+	In map[string]string
 }
 
 const (
@@ -286,6 +288,7 @@ func parseListQuery(r *http.Request, own []parameter, by By, typeOf func(string)
 			if !ok {
 				wrong.Add("?"+name, "type", "is not of its type")
 			}
+			condition.In = by.In[name]
 			q.where = append(q.where, condition)
 		case !slices.ContainsFunc(own, func(p parameter) bool { return p.name == name }):
 			wrong.Add("?"+name, "unknown", "is unknown; there is %s", strings.Join(by.known(own), ", "))

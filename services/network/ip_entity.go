@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/jackc/pgx/v5"
-	"go4.org/netipx"
 
 	"github.com/ironplane/ironplane/pkg/fault"
 	"github.com/ironplane/ironplane/pkg/pg"
@@ -124,32 +123,10 @@ func (s *Service) ipEntities() []rest.Route {
 			return err
 		}},
 		By: rest.By{Search: searchEntities, Sorts: []string{"name"}, Filters: map[string]string{
-			"billing_id": "billing_id", "group_id": "group_id", "owner": "owner_id", "server_id": "owner_server_id", "vlan": "vlan"}},
+			"billing_id": "billing_id", "group_id": "group_id", "owner": "owner_id", "server_id": "owner_server_id", "vlan": "vlan"},
+			In: map[string]string{"owner": "ip_entity_of_owner"}},
 		Lock: lockScopes, Insert: insertEntity, Update: updateEntity,
 	}.Routes()
-}
-
-// searchEntities finds what an operator types: an address in the entity that holds it, a prefix' addresses, or a
-// part of a nickname, a billing id, or the owner's or the server's name.
-func searchEntities(q string) pg.Condition {
-	p, err := netip.ParsePrefix(q)
-	if a, addressErr := netip.ParseAddr(q); addressErr == nil && a.Zone() == "" {
-		p, err = netip.PrefixFrom(a, a.BitLen()), nil
-	}
-	if err != nil || p.Addr().Is4In6() {
-		search := rest.SearchText(q)
-		search.Or = new(rest.SearchColumn("owner_search", q))
-		return search
-	}
-	column, span := "v4_span", "v4_span($1, $2)"
-	if p.Addr().Is6() {
-		column, span = "v6_span", "v6_span($1, $2)"
-	}
-	relation := " <@ "
-	if p.IsSingleIP() {
-		relation = " && "
-	}
-	return pg.Condition{SQL: column + relation + span, Args: []any{p.Masked().Addr(), netipx.PrefixLastIP(p)}}
 }
 
 const insertEntitySQL = `

@@ -2,6 +2,7 @@ package network_test
 
 import (
 	"fmt"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -290,5 +291,94 @@ func TestEntitiesInCSV(t *testing.T) {
 	}
 	if testkit.JSON(after) != testkit.JSON(before) {
 		t.Errorf("became\n%s, was\n%s", testkit.JSON(after), testkit.JSON(before))
+	}
+}
+
+// A text is found wherever it stands in a nickname, a billing id, or the name of the owner or the server, whatever its
+// length and its case, and nothing else is.
+func TestSearchFindsAnyPart(t *testing.T) {
+	t.Parallel()
+	c := newClient(t)
+	c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200)
+	texts := [][4]string{
+		{"rack 12, Ünit 0001234", "SVC-0001234", "Acme Hosting GmbH", "fra1-s0012"},
+		{"rack 12", "SVC-00012345", "Acme", "fra1-s001234"},
+		{"100%_sure\\", "SVC-1000123", "acme hosting ltd", "srv-100012"},
+		{"mail", "svc-0001", "", ""},
+	}
+	for i, text := range texts {
+		body := map[string]any{"group": 1, "address": fmt.Sprint("192.0.2.", i), "nickname": text[0], "billing_id": text[1]}
+		if text[2] != "" {
+			body["owner"] = map[string]any{"id": 7, "name": text[2], "server": map[string]any{"id": i + 1, "name": text[3]}}
+		}
+		c.Do("POST", "/entity", body).Want(200)
+	}
+	rapid.Check(t, func(rt *rapid.T) {
+		of := []rune(rapid.SampledFrom(texts[rapid.IntRange(0, 3).Draw(rt, "entity")][:]).Draw(rt, "member"))
+		if len(of) < 3 {
+			return
+		}
+		from := rapid.IntRange(0, len(of)-3).Draw(rt, "from")
+		q := string(of[from:rapid.IntRange(from+3, len(of)).Draw(rt, "to")])
+		if rapid.Bool().Draw(rt, "upper") {
+			q = strings.ToUpper(q)
+		}
+		q += rapid.SampledFrom([]string{"", "", "", "4", "0123"}).Draw(rt, "more")
+		var want []string
+		for _, text := range texts {
+			if strings.Contains(strings.ToLower(strings.Join(text[:], "\n")), strings.ToLower(q)) {
+				want = append(want, text[0])
+			}
+		}
+		if got := names(c.Do("GET", "/entity?"+url.Values{"q": {q}}.Encode(), nil)); !slices.Equal(got, want) {
+			rt.Fatalf("%q finds %q, want %q", q, got, want)
+		}
+	})
+}
+
+// What an owner has is sorted and found by what his entities are called, whatever is edited meanwhile.
+func TestListsOfAnOwner(t *testing.T) {
+	t.Parallel()
+	c, db := newService(t)
+	c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200)
+	for i, vlan := range []int{7, 7, 8} {
+		c.Do("POST", "/entity", map[string]any{"group": 1, "address": fmt.Sprint("192.0.2.", i), "nickname": string(rune('c' - i)), "vlan": vlan, "owner": map[string]any{"id": 5}}).Want(200)
+	}
+	want := func(query, list string) {
+		t.Helper()
+		if got := strings.Join(names(c.Do("GET", "/entity?owner=5"+query, nil)), " "); got != list {
+			t.Errorf("%s: %s, want %s", query, got, list)
+		}
+	}
+	want("&sort=name", "a b c")
+	want("&vlan=7", "c b")
+	want("&q=192.0.2.1", "b")
+	c.Do("PATCH", "/entity/1", `{"nickname": null, "vlan": 8}`).Want(200)
+	c.Do("PATCH", "/entity/2", `{"owner": null}`).Want(200)
+	c.Do("PATCH", "/entity/2", `{"nickname": "z", "owner": {"id": 5}}`).Want(200)
+	want("&sort=-name", "z a 192.0.2.0")
+	want("&vlan=8&sort=name", "192.0.2.0 a")
+	want("&vlan=7&group_id=1", "z")
+	if stale := rows(t, db, "SELECT a::text FROM ip_assignment a JOIN ip_entity e ON e.id = a.entity_id WHERE (a.entity_name, a.vlan) IS DISTINCT FROM (e.name, e.vlan)"); stale != "" {
+		t.Error(stale)
+	}
+}
+
+// A plan that is too long for one body says what is too long about it, and makes nothing.
+func TestPlanIsTooLong(t *testing.T) {
+	t.Parallel()
+	c := newClient(t)
+	c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200)
+	for row, message := range map[string]string{
+		"1,192.0.2.1,\n": "The body has more than 10000 rows.",
+		"1,192.0.2.1," + strings.Repeat("n", 200) + "\n": "The body is larger than 1048576 bytes.",
+	} {
+		a := c.Do("POST", "/entity", "group,address,nickname\n"+strings.Repeat(row, 10_001), "Content-Type", "text/csv").Want(413)
+		if detail := testkit.Decode[rest.Problem](a).Detail; detail != message {
+			t.Errorf("%s, want %s", detail, message)
+		}
+	}
+	if n := len(names(c.Do("GET", "/entity", nil))); n != 0 {
+		t.Errorf("%d were made", n)
 	}
 }

@@ -82,16 +82,14 @@ func fillEntities(ctx context.Context, l *loader, groups int) error {
 	columns := []string{"id", "group_id", "nickname", "billing_id", "vlan",
 		"v4_first", "v4_last", "v4_bits", "v4_mask", "v4_router", "v6_first", "v6_last", "v6_bits", "v6_router"}
 	space, r, on := newSpace(groups, l.Entities), l.random(entitySource), subnet{}
-	groupOf := make([]int64, (l.Entities+subnetSize-1)/subnetSize) // by the subnet
 	err = l.copy(ctx, "ip_entity", columns, l.Entities, func(i int) []any {
 		slot := i % subnetSize
 		if slot == 0 {
 			u := r.Float64()
 			on = space.next(r, int(u*u*float64(groups))) // some sites are many times as large as others
-			groupOf[i/subnetSize] = firstGroup + int64(on.group)
 		}
 		c := l.customerOf(i)
-		row := []any{int64(i + 1), groupOf[i/subnetSize], nil, nil, on.vlan}
+		row := []any{int64(i + 1), firstGroup + int64(on.group), nil, nil, on.vlan}
 		if c.owner > 0 {
 			if r.IntN(3) > 0 {
 				row[2] = fmt.Sprintf("%s-%s%02d", word(c.owner), roles[r.IntN(len(roles))], 1+r.IntN(20))
@@ -107,23 +105,30 @@ func fillEntities(ctx context.Context, l *loader, groups int) error {
 	if err := l.numbered(ctx, "ip_entity"); err != nil {
 		return err
 	}
-	err = l.copy(ctx, "ip_assignment", []string{"entity_id", "group_id", "owner_id", "owner_name", "server_id", "server_name"}, l.Entities, func(i int) []any {
+	// They know their entities' names, which the database made.
+	const assigned = "CREATE TEMPORARY TABLE assigned AS SELECT entity_id, owner_id, owner_name, server_id, server_name FROM ip_assignment"
+	if _, err := l.tx.Exec(ctx, assigned); err != nil {
+		return err
+	}
+	err = l.copy(ctx, "assigned", []string{"entity_id", "owner_id", "owner_name", "server_id", "server_name"}, l.Entities, func(i int) []any {
 		c := l.customerOf(i)
 		if c.owner == 0 {
 			return nil
 		}
-		row := []any{int64(i + 1), groupOf[i/subnetSize], c.owner, title(word(c.owner)) + " GmbH", nil, nil}
+		row := []any{int64(i + 1), c.owner, title(word(c.owner)) + " GmbH", nil, nil}
 		if c.server > 0 {
-			row[4], row[5] = c.server, fmt.Sprintf("srv-%06d", c.server)
+			row[3], row[4] = c.server, fmt.Sprintf("srv-%06d", c.server)
 		}
 		return row
 	})
 	if err != nil {
 		return err
 	}
-	l.filled = append(l.filled, "ip_free", "ip_group_count", "ip_group_server_count", "ip_free_count", "ip_free_chunk")
+	l.filled = append(l.filled, "ip_assignment", "ip_free", "ip_group_count", "ip_group_server_count", "ip_free_count", "ip_free_chunk")
 	// What the triggers and the folding would have done.
 	return l.run(ctx, slices.Concat([]string{
+		`INSERT INTO ip_assignment (entity_id, group_id, owner_id, owner_name, server_id, server_name, entity_name, vlan)
+		SELECT e.id, e.group_id, owner_id, owner_name, server_id, server_name, e.name, e.vlan FROM assigned JOIN ip_entity e ON e.id = entity_id ORDER BY e.id`,
 		"INSERT INTO ip_free SELECT * FROM ip_unassigned",
 		"INSERT INTO ip_group_server_count SELECT * FROM ip_group_server_counted",
 		"INSERT INTO ip_group_count SELECT * FROM ip_group_counted",
