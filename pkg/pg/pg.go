@@ -35,6 +35,10 @@ var limits = map[string]string{
 	"idle_in_transaction_session_timeout": "5000",
 	// Of a page deep inside a list the planner thinks that a merge join begins there. It begins at the first row.
 	"enable_mergejoin": "off",
+	// It knows little of what boxes hold. Where it takes a few rows for many, to start workers or to compile takes longer
+	// than all else.
+	"max_parallel_workers_per_gather": "0",
+	"jit":                             "off",
 }
 
 // Open connects to url (postgres://…?search_path=network,ext) with at most connections connections, and returns

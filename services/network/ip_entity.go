@@ -258,8 +258,8 @@ func (b *ipEntityBody) inTheWay(ctx context.Context, tx *pg.Tx, id int64) (refus
 
 // inTheWay names an entity, other than that of this id, which lies where another one was to lie.
 func (f *family) inTheWay(ctx context.Context, tx *pg.Tx, pointer string, first, last *netip.Addr, group rest.RefID, id int64, wrong *fault.Fields) error {
-	found, err := entityView.One(ctx, tx, f.in(`id = (
-		SELECT e.id FROM ip_entity e WHERE e.id <> $1 AND e.{v}_span && {v}_span($3, $4) AND e.{v}_scope = {v}_scope($3, $4, $2) ORDER BY e.id LIMIT 1)`),
+	scope := f.in("{v}_scope($3, $4, $2)")
+	found, err := entityView.One(ctx, tx, "id = (SELECT id FROM ip_entity WHERE id <> $1 AND "+f.overlapping("$3", "$4", scope, scope)+" ORDER BY id LIMIT 1)",
 		id, group, first, last)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil

@@ -24,15 +24,25 @@ func searchEntities(q string) pg.Condition {
 		search.Or = &ofOwner
 		return search
 	}
-	column, span := "v4_span", "v4_span($1, $2)"
+	f := v4
 	if p.Addr().Is6() {
-		column, span = "v6_span", "v6_span($1, $2)"
+		f = v6
 	}
-	relation := " <@ "
+	condition := pg.Condition{SQL: f.in("{v}_first BETWEEN $1 AND $2 AND {v}_last <= $2"), Args: []any{p.Masked().Addr(), netipx.PrefixLastIP(p)}}
 	if p.IsSingleIP() {
-		relation = " && "
+		condition.SQL = f.overlapping("$1", "$2", "0", "4503599627370495") // of any scope
 	}
-	return pg.Condition{SQL: column + relation + span, Args: []any{p.Masked().Addr(), netipx.PrefixLastIP(p)}}
+	return condition
+}
+
+// overlapping is the condition that an entity has addresses from first to last in one of the scopes, as the exclusion
+// constraint's index knows them. How many have is the span's to tell.
+func (f *family) overlapping(first, last, fromScope, toScope string) string {
+	boxes := "v4_box(v4_first, v4_last, v4_scope, v4_scope) && v4_box({first}, {last}, {from}, {to})"
+	if f == v6 {
+		boxes = "v6_upper(v6_first, v6_last, v6_scope, v6_scope) && v6_upper({first}, {last}, {from}, {to}) AND v6_lower(v6_first, v6_last) && v6_lower({first}, {last})"
+	}
+	return f.in("{v}_first IS NOT NULL AND {v}_span && {v}_span({first}, {last}) AND "+boxes, "{first}", first, "{last}", last, "{from}", fromScope, "{to}", toScope)
 }
 
 // piece is how long the pieces of a text are that the index of pieces has.
