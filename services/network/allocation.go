@@ -22,7 +22,7 @@ const mostAllocated = 1024
 // allocation is what a caller wants of a group.
 type allocation struct {
 	Count  *int32  `json:"count" min:"1" max:"1024" example:"2" doc:"how many entities; 1 where it is not sent"`
-	Prefix *int32  `json:"prefix" min:"1" max:"128" doc:"instead of count: the length of a prefix of which all addresses are wanted"`
+	Prefix *int32  `json:"prefix" min:"1" max:"128" doc:"instead of count: the length of a prefix of which all addresses are wanted" example:"29"`
 	Family *string `json:"family" example:"v4" doc:"v4 or v6; v4 where it is not sent"`
 	Owner  struct {
 		ID     int64   `json:"id" required:"create" min:"1" doc:"a client's id" example:"17"`

@@ -21,13 +21,13 @@ const longestSeries = 1 << 16
 type series struct {
 	From          *string `json:"from" doc:"the first address" example:"192.0.2.0"`
 	To            *string `json:"to" doc:"the last address" example:"192.0.2.255"`
-	Prefix        *string `json:"prefix" doc:"instead of from and to"`
-	Increment     *int64  `json:"increment" min:"1" max:"9223372036854775807" doc:"addresses an entity: 1 makes addresses, more make ranges, or, of IPv6, prefixes; 1 where it is not sent"`
-	Length        *int32  `json:"length" min:"1" max:"128" doc:"instead of increment: makes prefixes of this length"`
-	Gateway       *string `json:"gateway" doc:"is made no entity itself"`
-	SubnetMask    *string `json:"subnet_mask" doc:"of the subnet that all lie in"`
-	VLAN          *int32  `json:"vlan" min:"1" max:"4094"`
-	VLANIncrement *int32  `json:"vlan_increment" min:"0" max:"4093" doc:"what each entity's VLAN is above that of the one before; 0 where it is not sent"`
+	Prefix        *string `json:"prefix" doc:"instead of from and to" example:"192.0.2.0/24"`
+	Increment     *int64  `json:"increment" min:"1" max:"9223372036854775807" doc:"addresses an entity: 1 makes addresses, more make ranges, or, of IPv6, prefixes; 1 where it is not sent" example:"1"`
+	Length        *int32  `json:"length" min:"1" max:"128" doc:"instead of increment: makes prefixes of this length" example:"29"`
+	Gateway       *string `json:"gateway" doc:"is made no entity itself" example:"192.0.2.1"`
+	SubnetMask    *string `json:"subnet_mask" doc:"of the subnet that all lie in" example:"255.255.255.0"`
+	VLAN          *int32  `json:"vlan" min:"1" max:"4094" example:"100"`
+	VLANIncrement *int32  `json:"vlan_increment" min:"0" max:"4093" doc:"what each entity's VLAN is above that of the one before; 0 where it is not sent" example:"0"`
 
 	family          *family
 	first, last     netip.Addr

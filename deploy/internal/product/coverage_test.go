@@ -138,6 +138,9 @@ func (s *bodySchema) example() any {
 	}
 	example := map[string]any{}
 	for name, property := range s.Properties {
+		if strings.HasPrefix(property.Description, "instead of") {
+			continue
+		}
 		if value := property.example(); value != nil {
 			example[name] = value
 		}
