@@ -89,8 +89,9 @@ bench: ## measure reading, allocating and creating beside pgbench and nginx; ans
 	go test -run '^$$' -bench List -benchtime 5x ./deploy/scale -entities 200000
 
 .PHONY: scale
-scale: ## show, on 10 million IP entities or ENTITIES=…, that pages stay few and lists fast: most of an hour
+scale: ## show, on 10 million IP entities or ENTITIES=…, that pages stay few and lists fast and small: most of an hour
 	go test ./deploy/scale -v -count 1 -timeout 3h -entities $(ENTITIES)
+	go test ./deploy/split -v -count 1 -timeout 1h -run TestCompleteListTakesLittleMemory -full
 
 ENTITIES := 10000000
 

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/deploy/internal/seed"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/services/network"
+)
+
+const (
+	listedEntities = 1_000_000
+	// mostExtra is what a complete list may add to the memory of a process on its way.
+	mostExtra = 32 << 20
+	listTime  = 10 * time.Minute
+)
+
+// However long a list is, it takes little memory of the gateway and of the service.
+func TestCompleteListTakesLittleMemory(t *testing.T) {
+	needsProc(t)
+	if !*full {
+		t.Skip("it takes minutes: make scale")
+	}
+	r := start(t)
+	r.fill(listedEntities)
+	r.client.Do("GET", "/entity?per_page=1000", nil).Want(200) // the programs' own pages are in memory then
+	for range 3 {
+		before, pids := map[string]int{}, r.children()
+		for _, name := range []string{principal.Gateway, network.Name} {
+			if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pids[name]), []byte("5"), 0o200); err != nil { // the peak begins anew
+				t.Fatal(err)
+			}
+			before[name] = memory(t, pids[name], "VmRSS")
+		}
+		if items := r.countEntities(); items != listedEntities {
+			t.Errorf("%d items", items)
+		}
+		for name, resident := range before {
+			extra := memory(t, pids[name], "VmHWM") - resident
+			t.Logf("the list took %d KiB more of the %s, which had %d", extra>>10, name, resident>>10)
+			if extra > mostExtra {
+				t.Errorf("the list took %d KiB more of the %s", extra>>10, name)
+			}
+		}
+	}
+}
+
+// fill seeds the databases of the run.
+func (r *running) fill(entities int) {
+	r.t.Helper()
+	urls := map[string]secret.String{}
+	for _, name := range product.Names() {
+		url, err := os.ReadFile(filepath.Join(r.data, "run", name+".database-url"))
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		urls[name] = secret.New(string(url))
+	}
+	key, err := product.KeptMasterKey(r.data)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if err := seed.Fill(r.t.Context(), urls, seed.Options{Entities: entities, Seed: 1, MasterKey: key, Progress: io.Discard}); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// countEntities lists all entities and counts them: only an entity begins with its id.
+func (r *running) countEntities() (items int) {
+	r.t.Helper()
+	request, err := http.NewRequestWithContext(r.t.Context(), http.MethodGet, r.client.URL+"/entity", nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+r.client.Key)
+	answer, err := (&http.Client{Timeout: listTime}).Do(request)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	const begin = `{"id":`
+	between := []byte("}," + begin)
+	text := make([]byte, 1<<20)
+	for kept := 0; ; {
+		n, err := answer.Body.Read(text[kept:])
+		all := text[:kept+n]
+		items += bytes.Count(all, between)
+		if err == io.EOF {
+			return items + 1
+		}
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		tail := all[max(0, len(all)-len(between)+1):] // in which one may have begun
+		kept = copy(text, tail)
+	}
+}
+
+// memory is what the kernel says of a process under this name, in bytes.
+func memory(t *testing.T, pid int, name string) int {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := bytes.Cut(text, []byte("\n"+name+":"))
+	kib, err := strconv.Atoi(string(bytes.Fields(rest)[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kib << 10
+}
