@@ -28,7 +28,7 @@ const allocateScript = `\set owner random(1, 1000000)
 WITH free AS MATERIALIZED (
 	SELECT f.entity_id, f.v4_first AS first FROM ip_free f JOIN ip_entity e ON e.id = f.entity_id
 	WHERE f.group_id = 1 AND f.v4_first IS NOT NULL ORDER BY f.v4_first LIMIT 1
-	FOR UPDATE OF f SKIP LOCKED FOR NO KEY UPDATE OF e SKIP LOCKED),
+	FOR NO KEY UPDATE OF e SKIP LOCKED FOR UPDATE OF f SKIP LOCKED),
 assigned AS (
 	INSERT INTO ip_assignment (entity_id, group_id, owner_id) SELECT entity_id, 1, :owner FROM free),
 edited AS (
