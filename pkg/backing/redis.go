@@ -166,8 +166,8 @@ func (r *Redis) serve(ctx context.Context, program string, port int) error {
 	return nil
 }
 
-// configuration refuses to evict: to drop the tombstone of a revoked key would let a stale one in again, while a write
-// that fails is seen, and as all keys expire there is room again soon.
+// configuration lets Redis forget what was not used for longest where there is no room: it may forget anything, but not
+// refuse to be told of a revoked key.
 func configuration(port int, password string) string {
 	return fmt.Sprintf(`
 bind 127.0.0.1
@@ -176,6 +176,6 @@ requirepass %s
 save ""
 appendonly no
 maxmemory 256mb
-maxmemory-policy noeviction
+maxmemory-policy allkeys-lru
 `, port, password)
 }
