@@ -36,8 +36,8 @@ test-alone: ## run all tests, each module without the others' work space
 	@for m in $(MODULES); do (cd $$m && GOWORK=off go test $(RACE) -timeout 10m ./...) || exit 1; done
 
 .PHONY: test-containers
-test-containers: ## run the tests that need a Docker engine
-	go test -v -count 1 -timeout 30m -tags containers ./deploy/containers
+test-containers: ## run the tests that need a Docker engine; FULL=-full measures for longer
+	go test -v -count 1 -timeout 30m -tags containers ./deploy/containers $(FULL)
 
 .PHONY: revocation
 revocation: ## revoke keys in every way with everything that can go wrong, and print how long it took

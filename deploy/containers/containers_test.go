@@ -7,6 +7,7 @@ import (
 	"archive/tar"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -47,6 +48,9 @@ var installed struct {
 func TestMain(m *testing.M) {
 	http.DefaultTransport.(*http.Transport).MaxIdleConnsPerHost = 256
 	http.DefaultTransport.(*http.Transport).DialContext = (&net.Dialer{Timeout: 5 * time.Second}).DialContext
+	if flag.Parse(); *full {
+		lasting, patience = 15*time.Second, 40*time.Second
+	}
 	code := 1
 	err := up()
 	if err == nil {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -28,12 +29,19 @@ import (
 
 const (
 	callers = 16
-	// patience is how long a caller waits for an answer: longer than a gateway does.
-	patience = 40 * time.Second
 	// lookPause is between two looks at whether a gateway is ready, and lookTime how long one may take.
 	lookPause = 250 * time.Millisecond
 	lookTime  = time.Second
 )
+
+// full measures for longer, with callers who wait for longer than a gateway does.
+var full = flag.Bool("full", false, "measure for longer what callers see when something goes")
+
+// lasting is how long the load goes on with something wrong, and patience how long a caller waits for an answer.
+var lasting, patience = 5 * time.Second, 12 * time.Second
+
+// settled is when nobody has to notice any more that something is wrong.
+const settled = 10 * time.Second
 
 // door is a gateway, as a balancer in front sees it.
 type door struct {
@@ -214,12 +222,6 @@ func received(t *testing.T, service string) (bytes []float64) {
 	}
 	return bytes
 }
-
-// lasting is how long the load goes on with something wrong, and settled how long until nobody has to notice any more.
-const (
-	lasting = 15 * time.Second
-	settled = 10 * time.Second
-)
 
 // entities is the first of the IP entities that callers ask for, each for its own.
 var entities int
