@@ -32,8 +32,8 @@ test: ## run all tests, with the race detector where there is a C compiler
 	go test $(RACE) -timeout 10m $(PACKAGES)
 
 .PHONY: test-alone
-test-alone: ## run all tests, each module without the others' work space
-	@for m in $(MODULES); do (cd $$m && GOWORK=off go test $(RACE) -timeout 10m ./...) || exit 1; done
+test-alone: ## run all tests again, each module by itself, as its go.mod alone has it
+	@for m in $(MODULES); do (cd $$m && GOWORK=off go test -timeout 10m ./...) || exit 1; done
 
 .PHONY: test-containers
 test-containers: ## run the tests that need a Docker engine; FULL=-full measures for longer
