@@ -56,7 +56,7 @@ func startLog(t *testing.T, items int) *installation {
 			'/admin/' || CASE WHEN n IN (7, 77, 777) THEN 999 ELSE 1 + n %% 50 END, 'anna', 1, '192.0.2.7', 'request-' || n,
 			json_build_array(json_build_object('type', 'group', 'id', CASE WHEN n IN (7, 77, 777) THEN 999 ELSE 1 + n %% 50 END, 'name', 'site ' || n)),
 			'{"name":{"before":"a","after":"b"}}', sha256(n::text::bytea) FROM generate_series(1, %d) n`, items),
-		"INSERT INTO log_target SELECT 'group', (targets->0->>'id')::bigint, at, id FROM log",
+		"INSERT INTO log_target SELECT 'group', (targets->0->>'id')::bigint, at, id, user_url FROM log",
 		"VACUUM (ANALYZE) log", "VACUUM (ANALYZE) log_target",
 	} {
 		_, err := i.conn.Exec(t.Context(), sql)

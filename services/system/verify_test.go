@@ -84,6 +84,8 @@ func TestVerifyFinds(t *testing.T) {
 		"forged checkpoint":        {"DELETE FROM log WHERE id <= 4; DELETE FROM log_target WHERE log_id <= 4; INSERT INTO log_checkpoint SELECT id - 1, mac, now(), mac FROM log WHERE id = 5", 0},
 		"hidden from its target":   {"DELETE FROM log_target WHERE log_id = 4", 4},
 		"found by another target":  {"INSERT INTO log_target SELECT 'admin', 1, at, log_id FROM log_target WHERE log_id = 4", 4},
+		"found by another user":    {"UPDATE log_target SET user_url = '/admin/4' WHERE log_id = 4", 4},
+		"found by no user":         {"UPDATE log_target SET user_url = NULL WHERE log_id = 4", 4},
 		"found at another time":    {"UPDATE log_target SET at = now() + interval '1 day' WHERE log_id = 4", 4},
 		"target of what is not so": {"INSERT INTO log_target SELECT type, target_id, at, 12 FROM log_target WHERE log_id = 4", 12},
 	} {

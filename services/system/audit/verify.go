@@ -177,7 +177,7 @@ func (v *verification) compare() bool {
 func (v *verification) stretch(ctx context.Context, last int64) (more bool, err error) {
 	rows, err := v.tx.Query(ctx, `
 		SELECT id, at, source, seq, type, description, user_url, user_name, user_key, ip, request_id, targets::text, changes::text, mac,
-			ARRAY(SELECT concat_ws(' ', t.type, t.target_id, t.at = l.at) FROM log_target t WHERE t.log_id = l.id)
+			ARRAY(SELECT concat_ws(' ', t.type, t.target_id, t.at = l.at AND t.user_url IS NOT DISTINCT FROM l.user_url) FROM log_target t WHERE t.log_id = l.id)
 		FROM log l WHERE id > $1 ORDER BY id LIMIT $2`, v.at, stretch)
 	if err != nil {
 		return false, fmt.Errorf("read items: %w", err)

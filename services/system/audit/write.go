@@ -102,6 +102,7 @@ type columns struct {
 	targetTypes            []string
 	targetIDs, targetItems []int64
 	targetAts              []time.Time
+	targetUsers            []*string
 }
 
 func (c *columns) add(i *item, targets []pg.Target) {
@@ -112,7 +113,7 @@ func (c *columns) add(i *item, targets []pg.Target) {
 	c.targets, c.changes, c.macs = append(c.targets, i.targets), append(c.changes, i.changes), append(c.macs, i.mac)
 	for _, t := range targets {
 		c.targetTypes, c.targetIDs = append(c.targetTypes, t.Type), append(c.targetIDs, t.ID)
-		c.targetItems, c.targetAts = append(c.targetItems, i.id), append(c.targetAts, i.at)
+		c.targetItems, c.targetAts, c.targetUsers = append(c.targetItems, i.id), append(c.targetAts, i.at), append(c.targetUsers, i.userURL)
 	}
 }
 
@@ -129,9 +130,9 @@ func (c *columns) insert(ctx context.Context, tx *pg.Tx) error {
 		return fmt.Errorf("append to the log: %w", err)
 	}
 	_, err = tx.Exec(ctx, `
-		INSERT INTO log_target (type, target_id, at, log_id)
-		SELECT * FROM unnest($1::text[], $2::bigint[], $3::timestamptz[], $4::bigint[]) ON CONFLICT DO NOTHING`,
-		c.targetTypes, c.targetIDs, c.targetAts, c.targetItems)
+		INSERT INTO log_target (type, target_id, at, log_id, user_url)
+		SELECT * FROM unnest($1::text[], $2::bigint[], $3::timestamptz[], $4::bigint[], $5::text[]) ON CONFLICT DO NOTHING`,
+		c.targetTypes, c.targetIDs, c.targetAts, c.targetItems, c.targetUsers)
 	if err != nil {
 		return fmt.Errorf("note the targets of what is logged: %w", err)
 	}
