@@ -1,6 +1,7 @@
 package product_test
 
 import (
+	"flag"
 	"fmt"
 	"strings"
 	"sync"
@@ -70,13 +71,15 @@ func code(sent any) string {
 	return "not_found"
 }
 
+var full = flag.Bool("full", false, "delete as many targets of references as in `make crash`")
+
 // However a reference is made while its target is deleted, it does not dangle.
 func TestReferenceWhileItsTargetIsDeleted(t *testing.T) {
 	t.Parallel()
 	p, c := producttest.Split(t)
-	rounds := 500
-	if testing.Short() {
-		rounds = 20
+	rounds := 100
+	if *full {
+		rounds = 500
 	}
 	group := path("/group/%d", c.Do("POST", "/group", map[string]any{"name": "Frankfurt 1"}).Want(200).ID())
 	made := 0
