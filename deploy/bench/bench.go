@@ -69,12 +69,11 @@ func bench(ctx context.Context, s settings, screen io.Writer) (err error) {
 }
 
 func takeTurns(ctx context.Context, s settings, contestants []*contestant, screen io.Writer) error {
-	for _, c := range contestants {
-		if s.warmup == 0 {
-			break
-		}
-		if _, err := c.read(ctx, s.warmup); err != nil {
-			return fmt.Errorf("warm up %s: %w", c.name, err)
+	if s.warmup > 0 {
+		for _, c := range contestants {
+			if _, err := c.read(ctx, s.warmup); err != nil {
+				return fmt.Errorf("warm up %s: %w", c.name, err)
+			}
 		}
 	}
 	for n := range s.rounds {

@@ -67,6 +67,9 @@ func away(detail string, cause error) error {
 
 // disconnected tells whether err is the end of a connection that stood, as when the database is started again.
 func disconnected(err error) bool {
+	if _, never := errors.AsType[*pgconn.ConnectError](err); never {
+		return false
+	}
 	if refused, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return strings.HasPrefix(refused.Code, "57P")
 	}

@@ -87,10 +87,7 @@ func (s *Service) holdDHCPServer(ctx context.Context, tx *pg.Tx, body *ipGroupBo
 	return s.dhcpServers.Hold(ctx, tx, int64(*body.DHCPServer), "/pxe_dhcp_server")
 }
 
-// namedTargets is how many of the groups that lost their DHCP server stand in the record of it.
-const namedTargets = 100
-
-// clearDHCPServer takes a DHCP server that is gone from the groups that name it.
+// clearDHCPServer takes a DHCP server that is gone from the groups that name it, of which not all may stand in the record.
 func clearDHCPServer(ctx context.Context, tx *pg.Tx, id int64, name string) error {
 	rows, err := tx.Query(ctx, `
 		UPDATE ip_group SET pxe_dhcp_server_id = NULL, version = version + 1 WHERE pxe_dhcp_server_id = $1
@@ -103,7 +100,7 @@ func clearDHCPServer(ctx context.Context, tx *pg.Tx, id int64, name string) erro
 		return fmt.Errorf("clear DHCP server %d: %w", id, err)
 	}
 	if len(groups) > 0 {
-		tx.Record(pg.Change{Type: "group.edited", Targets: groups[:min(len(groups), namedTargets)],
+		tx.Record(pg.Change{Type: "group.edited", Targets: groups[:min(len(groups), rest.MaxTargets)],
 			Before: map[string]rest.Ref{"pxe_dhcp_server": {ID: id, Name: name}}, After: struct{}{}})
 	}
 	return nil
