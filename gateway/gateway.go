@@ -15,9 +15,9 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/fault"
+	"github.com/ironplane/ironplane/pkg/keycache"
 	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/principal"
-	"github.com/ironplane/ironplane/pkg/principal/entry"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/tracing"
 )
@@ -65,7 +65,7 @@ func New(config Config, upstreams map[string]http.Handler, client redis.Universa
 		return nil, err
 	}
 	g := &Gateway{config: config, log: log, upstreams: upstreams, peers: mesh.NewPeers(principal.Gateway, upstreams), progress: progress}
-	entries, link := entry.NewStore(client, log), cache.NewLink(client, "limits", log)
+	entries, link := keycache.NewStore(client, log), cache.NewLink(client, "limits", log)
 	g.metrics = newMetrics(func() bool { return entries.Up() && link.Up() })
 	fillers := map[string]*filler{}
 	for _, service := range ownerServices {

@@ -17,8 +17,8 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/backing"
 	"github.com/ironplane/ironplane/pkg/cache"
+	"github.com/ironplane/ironplane/pkg/keycache"
 	"github.com/ironplane/ironplane/pkg/principal"
-	"github.com/ironplane/ironplane/pkg/principal/entry"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
@@ -64,7 +64,7 @@ func newDoorOn(t testing.TB, config Config, options backing.RedisOptions) *door 
 		_ = client.Close()
 		_ = server.Stop(context.Background())
 	})
-	d := &door{t: t, identity: newOwner(entry.NewStore(client, slog.New(slog.DiscardHandler))), network: &echo{}, redis: client, server: server,
+	d := &door{t: t, identity: newOwner(keycache.NewStore(client, slog.New(slog.DiscardHandler))), network: &echo{}, redis: client, server: server,
 		warnings: &warnings{slog.DiscardHandler, &atomic.Bool{}}}
 	d.gateway = d.another(config)
 	return d
@@ -126,18 +126,18 @@ func (e *echo) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // owner is a service that knows keys and admins, and fills their entries as identity does.
 type owner struct {
-	entries *entry.Store
+	entries *keycache.Store
 	mu      sync.Mutex
-	keys    map[string]entry.Key // by hash
-	admins  map[string]entry.Owner
+	keys    map[string]keycache.Key // by hash
+	admins  map[string]keycache.Owner
 	asked   map[string]int // how often, by kind
 	// before and after hold up an answer, or spoil it: before what it says is read, and after.
 	before, after func(w http.ResponseWriter) (spoiled bool)
 }
 
-func newOwner(entries *entry.Store) *owner {
+func newOwner(entries *keycache.Store) *owner {
 	pass := func(http.ResponseWriter) bool { return false }
-	return &owner{entries: entries, keys: map[string]entry.Key{}, admins: map[string]entry.Owner{"1": {Active: true, Name: "anna", Grants: principal.All}},
+	return &owner{entries: entries, keys: map[string]keycache.Key{}, admins: map[string]keycache.Owner{"1": {Active: true, Name: "anna", Grants: principal.All}},
 		asked: map[string]int{}, before: pass, after: pass}
 }
 
@@ -146,7 +146,7 @@ func (o *owner) issue(id int64) string {
 	key := principal.NewKey().Reveal()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.keys[hashOf(key)] = entry.Key{ID: id, Owner: principal.Owner{Type: principal.Admin, ID: 1}}
+	o.keys[hashOf(key)] = keycache.Key{ID: id, Owner: principal.Owner{Type: principal.Admin, ID: 1}}
 	return key
 }
 
@@ -155,7 +155,7 @@ func (o *owner) revoke(t testing.TB, key string) {
 	o.mu.Lock()
 	delete(o.keys, hashOf(key))
 	o.mu.Unlock()
-	if err := o.entries.Remove(t.Context(), entry.KeyName(hashOf(key))); err != nil {
+	if err := o.entries.Remove(t.Context(), keycache.KeyName(hashOf(key))); err != nil {
 		t.Error(err)
 	}
 }
@@ -196,19 +196,19 @@ func (o *owner) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var answer any
 	switch kind {
 	case "key":
-		answer, _ = entry.Fill(r.Context(), o.entries, name, func(context.Context) (entry.Key, error) {
+		answer, _ = keycache.Fill(r.Context(), o.entries, name, func(context.Context) (keycache.Key, error) {
 			o.mu.Lock()
 			defer o.mu.Unlock()
 			return o.keys[last], nil
 		})
 	case "owner":
-		answer, _ = entry.Fill(r.Context(), o.entries, name, func(context.Context) (entry.Owner, error) {
+		answer, _ = keycache.Fill(r.Context(), o.entries, name, func(context.Context) (keycache.Owner, error) {
 			o.mu.Lock()
 			defer o.mu.Unlock()
 			return o.admins[last], nil
 		})
 	case "imports":
-		answer = entry.Imports{}
+		answer = keycache.Imports{}
 	}
 	if after(w) {
 		return

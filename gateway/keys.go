@@ -11,9 +11,9 @@ import (
 	"github.com/maypok86/otter/v2"
 	"golang.org/x/sync/singleflight"
 
+	"github.com/ironplane/ironplane/pkg/keycache"
 	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/principal"
-	"github.com/ironplane/ironplane/pkg/principal/entry"
 )
 
 const (
@@ -34,7 +34,7 @@ var (
 // keys turns a key into a principal: from memory, from the entries in Redis, or by asking who owns the key and who
 // owns its owner.
 type keys struct {
-	entries *entry.Store
+	entries *keycache.Store
 	fillers map[string]*filler // by service
 	known   *otter.Cache[[32]byte, *found]
 	imports atomic.Pointer[imports]
@@ -66,13 +66,13 @@ const (
 
 func (f *found) recent() bool { return time.Since(f.since) <= memory }
 
-func newKeys(entries *entry.Store, fillers map[string]*filler, m *metrics) *keys {
+func newKeys(entries *keycache.Store, fillers map[string]*filler, m *metrics) *keys {
 	return &keys{
 		entries: entries, fillers: fillers, metrics: m,
 		known: otter.Must(&otter.Options[[32]byte, *found]{
 			MaximumSize: remembered,
 			// For longer than memory, to know who is no stranger.
-			ExpiryCalculator: otter.ExpiryWriting[[32]byte, *found](entry.Life),
+			ExpiryCalculator: otter.ExpiryWriting[[32]byte, *found](keycache.Life),
 		}),
 	}
 }
@@ -174,14 +174,14 @@ func (k *keys) find(ctx context.Context, hash [32]byte, s standing) (*found, err
 
 // join puts the key's entry and its owner's together.
 func (k *keys) join(ctx context.Context, hash [32]byte, s standing) (*found, error) {
-	key, since, err := read[entry.Key](ctx, k, "identity", entry.KeyName(hex.EncodeToString(hash[:])), s)
+	key, since, err := read[keycache.Key](ctx, k, "identity", keycache.KeyName(hex.EncodeToString(hash[:])), s)
 	if err != nil {
 		return nil, err
 	}
 	if !key.Known() {
 		return &found{since: since}, nil
 	}
-	owner, ownerSince, err := read[entry.Owner](ctx, k, ownerServices[string(key.Owner.Type)], entry.OwnerName(key.Owner), familiar)
+	owner, ownerSince, err := read[keycache.Owner](ctx, k, ownerServices[string(key.Owner.Type)], keycache.OwnerName(key.Owner), familiar)
 	if err != nil {
 		return nil, err
 	}
@@ -199,8 +199,8 @@ func (k *keys) anyImported(ctx context.Context) (bool, error) {
 	if known := k.imports.Load(); known != nil && time.Since(known.since) <= memory {
 		return known.any, nil
 	}
-	return once(ctx, &k.flights, entry.ImportsName, func(ctx context.Context) (bool, error) {
-		e, since, err := read[entry.Imports](ctx, k, "identity", entry.ImportsName, familiar)
+	return once(ctx, &k.flights, keycache.ImportsName, func(ctx context.Context) (bool, error) {
+		e, since, err := read[keycache.Imports](ctx, k, "identity", keycache.ImportsName, familiar)
 		if err != nil {
 			return false, err
 		}
@@ -211,11 +211,11 @@ func (k *keys) anyImported(ctx context.Context) (bool, error) {
 
 // read reads an entry from Redis or, where there is no fresh one, from the service that fills it. The value was true
 // at the time that is answered, or later.
-func read[T entry.Value](ctx context.Context, k *keys, service, name string, s standing) (value T, since time.Time, err error) {
+func read[T keycache.Value](ctx context.Context, k *keys, service, name string, s standing) (value T, since time.Time, err error) {
 	since = time.Now()
-	value, age, err := entry.Get[T](ctx, k.entries, name)
+	value, age, err := keycache.Get[T](ctx, k.entries, name)
 	switch {
-	case err == nil && age <= entry.Fresh:
+	case err == nil && age <= keycache.Fresh:
 		k.metrics.lookups.redis.Inc()
 		return value, since, nil
 	case err != nil && s == stranger:
@@ -233,10 +233,10 @@ func read[T entry.Value](ctx context.Context, k *keys, service, name string, s s
 	asked := time.Now()
 	var told T
 	err = f.ask(ctx, "/internal/"+name, s, &told)
-	if errors.Is(err, mesh.ErrAway) && !stale && !errors.Is(missing, entry.ErrNone) {
+	if errors.Is(err, mesh.ErrAway) && !stale && !errors.Is(missing, keycache.ErrNone) {
 		// Neither answered. That Redis did not may have been a moment's doing, so it is given more time.
 		since = time.Now()
-		value, _, missing = entry.GetPatiently[T](ctx, k.entries, name)
+		value, _, missing = keycache.GetPatiently[T](ctx, k.entries, name)
 		stale = missing == nil
 	}
 	if stale && errors.Is(err, mesh.ErrAway) {

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/ironplane/ironplane/pkg/backing"
+	"github.com/ironplane/ironplane/pkg/keycache"
 	"github.com/ironplane/ironplane/pkg/principal"
-	"github.com/ironplane/ironplane/pkg/principal/entry"
 )
 
 func holdUp(d time.Duration) func(http.ResponseWriter) bool {
@@ -125,7 +125,7 @@ func TestSlowOwner(t *testing.T) {
 // age makes the entries of a key older. They are filled before, if a busy Redis missed that.
 func (d *door) age(key string, by time.Duration) {
 	d.t.Helper()
-	for _, name := range []string{entry.KeyName(hashOf(key)), "owner/admin/1"} {
+	for _, name := range []string{keycache.KeyName(hashOf(key)), "owner/admin/1"} {
 		for deadline := time.Now().Add(30 * time.Second); !d.redis.HExists(context.Background(), "entry:"+name, "body").Val(); {
 			if time.Now().After(deadline) {
 				d.t.Fatalf("nobody fills %s", name)
@@ -167,7 +167,7 @@ func TestStaleEntries(t *testing.T) {
 	time.Sleep(absence)
 	d.want(200, key, "/port-speed")
 
-	d.redis.Del(t.Context(), "entry:"+entry.KeyName(hashOf(key)))
+	d.redis.Del(t.Context(), "entry:"+keycache.KeyName(hashOf(key)))
 	time.Sleep(memory)
 	if w := d.want(503, key, "/port-speed"); w.Header().Get("Retry-After") == "" {
 		t.Error("503 without Retry-After")
@@ -175,7 +175,7 @@ func TestStaleEntries(t *testing.T) {
 	d.want(503, principal.NewKey().Reveal(), "/port-speed")
 	d.identity.set(func(http.ResponseWriter) bool { return false }, nil)
 	d.want(200, key, "/port-speed")
-	d.age(key, entry.Life)
+	d.age(key, keycache.Life)
 	d.identity.set(away, nil)
 	d.want(503, key, "/port-speed")
 }
@@ -196,7 +196,7 @@ func TestExpiry(t *testing.T) {
 	key := d.identity.issue(1)
 	soon := time.Now().Add(300 * time.Millisecond)
 	d.identity.mu.Lock()
-	d.identity.keys[hashOf(key)] = entry.Key{ID: 1, Owner: principal.Owner{Type: principal.Admin, ID: 1}, Expires: &soon}
+	d.identity.keys[hashOf(key)] = keycache.Key{ID: 1, Owner: principal.Owner{Type: principal.Admin, ID: 1}, Expires: &soon}
 	d.identity.mu.Unlock()
 	if w := get(d.gateway, somebody, key, "/port-speed"); w.Code != 200 && time.Now().Before(soon) {
 		t.Errorf("answered %d before the key's end", w.Code)

@@ -12,10 +12,10 @@ import (
 	"github.com/ironplane/ironplane/gateway"
 	"github.com/ironplane/ironplane/pkg/backing"
 	"github.com/ironplane/ironplane/pkg/cache"
+	"github.com/ironplane/ironplane/pkg/keycache"
 	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
-	"github.com/ironplane/ironplane/pkg/principal/entry"
 	"github.com/ironplane/ironplane/pkg/process"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/secret"
@@ -119,7 +119,7 @@ func serveSplitService(ctx context.Context, o order, say announce) error {
 	}
 	defer db.Close()
 	routes := map[string]func() []rest.Route{
-		identity.Name: func() []rest.Route { return identity.New(db, entry.NewStore(client, log)).Routes() },
+		identity.Name: func() []rest.Route { return identity.New(db, keycache.NewStore(client, log)).Routes() },
 		network.Name:  func() []rest.Route { return network.New(db, nil, nil).Routes() },
 	}[o.Member.Name]()
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")

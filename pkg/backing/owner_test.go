@@ -106,7 +106,7 @@ func TestStartWaitsForAnOrphan(t *testing.T) {
 	t.Parallel()
 	p := startPostgres(t, PostgresOptions{Dir: t.TempDir()})
 	stopPostgres(t, p)
-	held, err := lock(p.claim.server)
+	held, err := lock(p.lock.server)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func TestStartWaitsForAnOrphan(t *testing.T) {
 
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	_, _, err = p.claim.lockServer(ctx)
+	_, _, err = p.lock.lockServer(ctx)
 	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), fmt.Sprintf("process %d", orphan.Process.Pid)) {
 		t.Errorf("lock beside the orphan: %v", err)
 	}

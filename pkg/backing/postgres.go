@@ -44,7 +44,7 @@ type PostgresOptions struct {
 // Postgres is a running server. It belongs to whoever started it, who has to Stop it.
 type Postgres struct {
 	dir      string
-	claim    *claim
+	lock     *folderLock
 	child    *child.Child
 	port     int
 	password string
@@ -96,7 +96,7 @@ func (p *Postgres) Err() error {
 // minute at the most, before it uses force, which loses no committed data and is an error. It is due also when the
 // server has ended by itself.
 func (p *Postgres) Stop(ctx context.Context) error {
-	defer p.claim.release()
+	defer p.lock.release()
 	return p.child.Stop(ctx)
 }
 
@@ -109,12 +109,12 @@ func (p *Postgres) start(ctx context.Context, o PostgresOptions) (err error) {
 	if err := os.MkdirAll(p.dir, 0o711); err != nil {
 		return err
 	}
-	if p.claim, err = claimFolder(p.dir, "postgres"); err != nil {
+	if p.lock, err = lockFolder(p.dir, "postgres"); err != nil {
 		return err
 	}
 	defer func() {
 		if err != nil {
-			p.claim.release()
+			p.lock.release()
 		}
 	}()
 	major, err := dataVersion(p.dataFolder())
@@ -275,7 +275,7 @@ func initdb(ctx context.Context, found installation, runAs *syscall.Credential, 
 
 // serve starts the server on a port and waits until it can be used.
 func (p *Postgres) serve(ctx context.Context, found installation, port int, o PostgresOptions) error {
-	lock, earlier, err := p.claim.lockServer(ctx)
+	lock, earlier, err := p.lock.lockServer(ctx)
 	if err != nil {
 		return err
 	}

@@ -118,7 +118,7 @@ func TestFirstStartAndRestart(t *testing.T) {
 	assertMode(t, filepath.Join(dir, "password"), 0o600)
 	assertMode(t, filepath.Join(dir, "postgres.log"), 0o600)
 	assertMode(t, filepath.Join(dir, "data"), 0o700)
-	if !locked(t, p.claim.server) {
+	if !locked(t, p.lock.server) {
 		t.Error("the server does not have the lock")
 	}
 	if group, err := syscall.Getpgid(p.child.PID()); err != nil || group == syscall.Getpgrp() {
@@ -137,7 +137,7 @@ func TestFirstStartAndRestart(t *testing.T) {
 	if err := p.Err(); err != nil {
 		t.Errorf("Err after Stop: %v", err)
 	}
-	assertGone(t, p.claim.server)
+	assertGone(t, p.lock.server)
 
 	again := startPostgres(t, PostgresOptions{Dir: dir, Durable: true, MaxConnections: 17})
 	if got := query[int](t, again.URL("postgres"), "SELECT answer FROM kept"); got != 42 {
@@ -189,7 +189,7 @@ func TestStopEndsSessions(t *testing.T) {
 	if err := <-asleep; err == nil {
 		t.Error("the sleeper slept an hour")
 	}
-	assertGone(t, p.claim.server)
+	assertGone(t, p.lock.server)
 	stopPostgres(t, p) // once more does no harm
 }
 
@@ -340,7 +340,7 @@ func TestTakenPort(t *testing.T) {
 	if err := p.serve(within(t), found, port, PostgresOptions{}); !errors.Is(err, errPortTaken) {
 		t.Errorf("serve on a taken port: %v", err)
 	}
-	assertGone(t, p.claim.server)
+	assertGone(t, p.lock.server)
 
 	var ports []int
 	err = onFreePort(func(port int) error {
@@ -414,7 +414,7 @@ func TestRecycledPid(t *testing.T) {
 		t.Errorf("start beside another's pid: %v", err)
 	}
 	// That our server had this pid, and is gone, is another matter.
-	if err := os.WriteFile(p.claim.server, []byte(pid), 0o600); err != nil {
+	if err := os.WriteFile(p.lock.server, []byte(pid), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	startPostgres(t, PostgresOptions{Dir: p.dir})

@@ -29,7 +29,7 @@ type RedisOptions struct {
 // Redis is a running server that forgets everything when it ends. It belongs to whoever started it, who has to Stop it.
 type Redis struct {
 	server   server
-	claim    *claim // nil without a Dir
+	lock     *folderLock // nil without a Dir
 	address  string
 	password string
 }
@@ -73,8 +73,8 @@ func (r *Redis) Err() error { return r.server.Err() }
 // Stop ends the server. It waits until ctx is done, for a minute at the most, before it kills it, which is an error. It
 // is due also when the server has ended by itself.
 func (r *Redis) Stop(ctx context.Context) error {
-	if r.claim != nil {
-		defer r.claim.release()
+	if r.lock != nil {
+		defer r.lock.release()
 	}
 	return r.server.Stop(ctx)
 }
@@ -99,12 +99,12 @@ func (r *Redis) start(ctx context.Context, o RedisOptions) (err error) {
 		if err := os.MkdirAll(o.Dir, 0o711); err != nil {
 			return err
 		}
-		if r.claim, err = claimFolder(o.Dir, "redis"); err != nil {
+		if r.lock, err = lockFolder(o.Dir, "redis"); err != nil {
 			return err
 		}
 		defer func() {
 			if err != nil {
-				r.claim.release()
+				r.lock.release()
 			}
 		}()
 	}
@@ -133,8 +133,8 @@ func (r *Redis) serve(ctx context.Context, program string, port int) error {
 	cmd.Stdin = strings.NewReader(configuration(port, r.password)) // arguments would show the password in ps
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: runAs}
 	var lock *os.File
-	if r.claim != nil {
-		if lock, _, err = r.claim.lockServer(ctx); err != nil {
+	if r.lock != nil {
+		if lock, _, err = r.lock.lockServer(ctx); err != nil {
 			return err
 		}
 		defer lock.Close() // the server has it now

@@ -164,13 +164,13 @@ func TestRedisFolder(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "in use by process "+strconv.Itoa(os.Getpid())) {
 		t.Errorf("second start: %v", err)
 	}
-	if !locked(t, r.claim.server) {
+	if !locked(t, r.lock.server) {
 		t.Error("the server does not have the lock")
 	}
 	if err := r.Stop(within(t)); err != nil {
 		t.Fatal(err)
 	}
-	assertGone(t, r.claim.server)
+	assertGone(t, r.lock.server)
 	startRedis(t, RedisOptions{Dir: dir})
 }
 

@@ -152,7 +152,7 @@ func (c *Consumer) apply(ctx context.Context, db *pg.DB, at, to int64, changes [
 	if len(changes) == 1 {
 		ctx = principal.With(ctx, &principal.Call{RequestID: changes[0].RequestID})
 	}
-	return db.Change(ctx, func(tx *pg.Tx) error {
+	return db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("it is recorded where it was changed")
 		var now int64
 		if err := tx.QueryRow(ctx, "SELECT seq FROM change_cursor WHERE source = $1 FOR UPDATE", c.Source).Scan(&now); err != nil {
@@ -180,7 +180,7 @@ func (c *Consumer) cursor(ctx context.Context, db *pg.DB) (at int64, err error) 
 	if !errors.Is(err, pgx.ErrNoRows) {
 		return at, wrap("read the cursor", err)
 	}
-	err = db.Change(ctx, func(tx *pg.Tx) error {
+	err = db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("nothing is applied yet")
 		_, err := tx.Exec(ctx, "INSERT INTO change_cursor (source, seq) VALUES ($1, 0) ON CONFLICT DO NOTHING", c.Source)
 		return err
@@ -197,7 +197,7 @@ func wrap(doing string, err error) error {
 
 // stop notes which change could not be applied, for Skip.
 func (c *Consumer) stop(ctx context.Context, db *pg.DB, at, seq int64) error {
-	err := db.Change(ctx, func(tx *pg.Tx) error {
+	err := db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("nothing is applied")
 		_, err := tx.Exec(ctx, "UPDATE change_cursor SET stopped_at = $3 WHERE source = $1 AND seq = $2", c.Source, at, seq)
 		return err

@@ -91,7 +91,7 @@ func (s *stage) consume(c *events.Consumer) {
 
 func (s *stage) change(do func(tx *pg.Tx, thing int64) error) (thing int64) {
 	s.Helper()
-	err := s.owner.Change(s.Context(), func(tx *pg.Tx) error {
+	err := s.owner.InTx(s.Context(), func(tx *pg.Tx) error {
 		if err := tx.QueryRow(s.Context(), "INSERT INTO thing (name) VALUES ('new') RETURNING id").Scan(&thing); err != nil {
 			return err
 		}
@@ -112,7 +112,7 @@ func undone(*pg.Tx, int64) error { return errUndone }
 
 // touch raises a thing's version.
 func (s *stage) touch(thing int64) {
-	err := s.owner.Change(s.Context(), func(tx *pg.Tx) error {
+	err := s.owner.InTx(s.Context(), func(tx *pg.Tx) error {
 		at := pg.Target{Type: "thing", ID: thing, Name: "new"}
 		if err := tx.QueryRow(s.Context(), "UPDATE thing SET version = version + 1 WHERE id = $1 RETURNING version", thing).Scan(&at.Version); err != nil {
 			return err
@@ -126,7 +126,7 @@ func (s *stage) touch(thing int64) {
 }
 
 func (s *stage) remove(thing int64) {
-	err := s.owner.Change(s.Context(), func(tx *pg.Tx) error {
+	err := s.owner.InTx(s.Context(), func(tx *pg.Tx) error {
 		_, err := tx.Exec(s.Context(), "DELETE FROM thing WHERE id = $1", thing)
 		tx.Record(pg.Change{Type: "thing.deleted", Targets: []pg.Target{{Type: "thing", ID: thing, Name: "new"}}})
 		return err
@@ -290,7 +290,7 @@ func noting(s *stage) *events.Refs {
 }
 
 func (s *stage) noteOf(r *events.Refs, thing int64) error {
-	return s.user.Change(s.Context(), func(tx *pg.Tx) error {
+	return s.user.InTx(s.Context(), func(tx *pg.Tx) error {
 		if err := r.Hold(s.Context(), tx, thing, "/thing"); err != nil {
 			return err
 		}
@@ -328,7 +328,7 @@ func TestRefs(t *testing.T) {
 		t.Errorf("there are %d notes", n)
 	}
 	s.sequence()
-	if err := s.owner.Change(t.Context(), func(tx *pg.Tx) error {
+	if err := s.owner.InTx(t.Context(), func(tx *pg.Tx) error {
 		_, err := tx.Exec(t.Context(), "UPDATE thing SET name = 'renamed', version = 2 WHERE id = $1", thing)
 		tx.Record(pg.Change{Type: "thing.edited", Targets: []pg.Target{{Type: "thing", ID: thing, Name: "renamed", Version: 2}}})
 		return err
@@ -423,7 +423,7 @@ func TestChangesAreForgottenThatAllHaveRead(t *testing.T) {
 
 func exec(t testing.TB, db *pg.DB, sql string) {
 	t.Helper()
-	err := db.Change(t.Context(), func(tx *pg.Tx) error {
+	err := db.InTx(t.Context(), func(tx *pg.Tx) error {
 		tx.Unrecorded("a test")
 		_, err := tx.Exec(t.Context(), sql)
 		return err

@@ -11,7 +11,7 @@ import (
 // Keep forgets the changes that all readers have read, days after they were made. Readers that are no more hold up
 // nothing.
 func Keep(ctx context.Context, db *pg.DB, readers ...string) error {
-	if err := db.Change(ctx, func(tx *pg.Tx) error {
+	if err := db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("who reads is part of the program")
 		if _, err := tx.Exec(ctx, "DELETE FROM change_reader WHERE name <> ALL ($1)", readers); err != nil {
 			return err
@@ -33,7 +33,7 @@ func Keep(ctx context.Context, db *pg.DB, readers ...string) error {
 const forgotten = 10_000
 
 func forget(ctx context.Context, db *pg.DB) (gone int64, err error) {
-	err = db.Change(ctx, func(tx *pg.Tx) error {
+	err = db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("what is forgotten is in the log")
 		done, err := tx.Exec(ctx, `DELETE FROM change WHERE seq IN (
 			SELECT seq FROM change WHERE seq <= (SELECT min(seq) FROM change_reader) AND at < now() - $1::interval ORDER BY seq LIMIT $2)`, kept, forgotten)
@@ -45,7 +45,7 @@ func forget(ctx context.Context, db *pg.DB) (gone int64, err error) {
 
 // progress notes how far a reader has read.
 func progress(ctx context.Context, db *pg.DB, reader string, seq int64) error {
-	return wrap("note how far "+reader+" has read", db.Change(ctx, func(tx *pg.Tx) error {
+	return wrap("note how far "+reader+" has read", db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("what is read is not changed")
 		_, err := tx.Exec(ctx, "UPDATE change_reader SET seq = $2 WHERE name = $1 AND seq < $2", reader, seq)
 		return err

@@ -56,7 +56,7 @@ func (r *Refs) Hold(ctx context.Context, tx *pg.Tx, id int64, pointer string) er
 	var gone bool
 	err := tx.QueryRow(ctx, "SELECT gone FROM ref WHERE type = $1 AND id = $2 FOR SHARE", r.Type, id).Scan(&gone)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return pg.First(func(ctx context.Context) error { return r.learn(ctx, id, pointer) })
+		return pg.RestartAfter(func(ctx context.Context) error { return r.learn(ctx, id, pointer) })
 	}
 	if err != nil {
 		return fmt.Errorf("hold %s %d: %w", r.Type, id, err)
@@ -82,7 +82,7 @@ func (r *Refs) learn(ctx context.Context, id int64, pointer string) error {
 	if !found.Exists {
 		return notFound(pointer)
 	}
-	return r.DB.Change(ctx, func(tx *pg.Tx) error {
+	return r.DB.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("it is recorded where it was changed")
 		return r.keep(ctx, tx, pg.Target{ID: id, Name: found.Name, Version: found.Version}, false)
 	})
@@ -127,7 +127,5 @@ func (r *Refs) follow(ctx context.Context, tx *pg.Tx, change string, target pg.T
 }
 
 func notFound(pointer string) error {
-	var wrong fault.Fields
-	wrong.Add(pointer, "not_found", "names something that does not exist")
-	return wrong.Err()
+	return fault.Member(pointer, "not_found", "names something that does not exist")
 }

@@ -54,7 +54,7 @@ func channel(service string) string { return "events:" + service }
 // Of two changes of one item the second waits until the first is committed, before it is written down: so its id is
 // higher, and whoever sees it sees the first, too. Ordered by id, an item's changes are in order.
 func number(ctx context.Context, db *pg.DB) (n int64, err error) {
-	err = db.Change(ctx, func(tx *pg.Tx) error {
+	err = db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("the number of a change is part of its record")
 		var last int64
 		err := tx.QueryRow(ctx, "SELECT last FROM sequencer FOR UPDATE SKIP LOCKED").Scan(&last)

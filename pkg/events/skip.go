@@ -37,7 +37,7 @@ var ErrNotStopped = errors.New("nothing has stopped there")
 
 // Skip lets the consumer whose cursor is in db go on behind the change at which it stopped, and records that.
 func Skip(ctx context.Context, db *pg.DB, at Position) error {
-	return wrap("skip "+at.String(), db.Change(ctx, func(tx *pg.Tx) error {
+	return wrap("skip "+at.String(), db.InTx(ctx, func(tx *pg.Tx) error {
 		done, err := tx.Exec(ctx, "UPDATE change_cursor SET seq = stopped_at, stopped_at = NULL WHERE source = $1 AND stopped_at = $2", at.Source, at.Seq)
 		if err != nil {
 			return err

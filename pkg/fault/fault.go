@@ -95,6 +95,11 @@ func Is(err error, kind Kind) bool {
 	return ok && e.Kind == kind
 }
 
+// Member is the Invalid fault of a body of which the member at pointer alone is wrong.
+func Member(pointer, code, format string, args ...any) error {
+	return Fields{{pointer, code, fmt.Sprintf(format, args...)}}.Err()
+}
+
 // Fields collects what is wrong with a body, so that all of it is answered at once.
 type Fields []Field
 

@@ -52,17 +52,17 @@ func TestChangeRecordsExactlyOnce(t *testing.T) {
 	t.Parallel()
 	db := testkit.Database(t, "things", migrations)
 
-	if err := db.Change(t.Context(), insert("unrecorded")); err == nil {
+	if err := db.InTx(t.Context(), insert("unrecorded")); err == nil {
 		t.Error("a change without a record was committed")
 	}
-	err := db.Change(t.Context(), func(tx *pg.Tx) error {
+	err := db.InTx(t.Context(), func(tx *pg.Tx) error {
 		tx.Record(pg.Change{Type: "thing.created", Targets: []pg.Target{{Type: "thing", ID: 1}}})
 		return errors.Join(insert("refused")(tx), errors.New("no"))
 	})
 	if err == nil {
 		t.Error("a failed change was committed")
 	}
-	err = db.Change(t.Context(), func(tx *pg.Tx) error {
+	err = db.InTx(t.Context(), func(tx *pg.Tx) error {
 		tx.Unrecorded("a test")
 		return insert("unrecorded, with a reason")(tx)
 	})
@@ -70,9 +70,9 @@ func TestChangeRecordsExactlyOnce(t *testing.T) {
 		t.Error(err)
 	}
 	told := false
-	err = db.Change(t.Context(), func(tx *pg.Tx) error {
+	err = db.InTx(t.Context(), func(tx *pg.Tx) error {
 		tx.Record(pg.Change{Type: "thing.created", Targets: []pg.Target{{Type: "thing", ID: 1}}, After: map[string]any{"name": "x"}})
-		tx.Tell(func(ctx context.Context) error {
+		tx.AfterCommit(func(ctx context.Context) error {
 			told = true
 			return db.QueryRow(ctx, "SELECT FROM thing WHERE name = 'recorded'").Scan()
 		})
@@ -89,7 +89,7 @@ func TestChangeRecordsExactlyOnce(t *testing.T) {
 			t.Error("a second record was taken")
 		}
 	}()
-	_ = db.Change(t.Context(), func(tx *pg.Tx) error {
+	_ = db.InTx(t.Context(), func(tx *pg.Tx) error {
 		tx.Record(pg.Change{Type: "one"})
 		tx.Record(pg.Change{Type: "two"})
 		return nil
@@ -101,7 +101,7 @@ func TestChangeStartsAgain(t *testing.T) {
 	t.Parallel()
 	db := testkit.Database(t, "things", migrations)
 	for _, name := range []string{"a", "b"} {
-		if err := db.Change(t.Context(), func(tx *pg.Tx) error { tx.Unrecorded("a test"); return insert(name)(tx) }); err != nil {
+		if err := db.InTx(t.Context(), func(tx *pg.Tx) error { tx.Unrecorded("a test"); return insert(name)(tx) }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -111,7 +111,7 @@ func TestChangeStartsAgain(t *testing.T) {
 	for _, order := range [][]string{{"a", "b"}, {"b", "a"}} {
 		met := sync.OnceFunc(func() { barrier.Done(); barrier.Wait() })
 		both.Go(func() {
-			err := db.Change(t.Context(), func(tx *pg.Tx) error {
+			err := db.InTx(t.Context(), func(tx *pg.Tx) error {
 				tx.Unrecorded("a test")
 				for _, name := range order {
 					if _, err := tx.Exec(t.Context(), "UPDATE thing SET note = coalesce(note, '') || $2 WHERE name = $1", name, order[0]); err != nil {
@@ -139,9 +139,9 @@ func TestChangeOutlivesItsCaller(t *testing.T) {
 	db := testkit.Database(t, "things", migrations)
 	ctx, leave := context.WithCancel(t.Context())
 	told := false
-	err := db.Change(ctx, func(tx *pg.Tx) error {
+	err := db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("a test")
-		tx.Tell(func(ctx context.Context) error { told = true; return ctx.Err() })
+		tx.AfterCommit(func(ctx context.Context) error { told = true; return ctx.Err() })
 		if err := insert("kept")(tx); err != nil {
 			return err
 		}
@@ -157,7 +157,7 @@ func TestExplain(t *testing.T) {
 	t.Parallel()
 	db := testkit.Database(t, "things", migrations)
 	do := func(sql string, args ...any) error {
-		return pg.Explain(db.Change(t.Context(), func(tx *pg.Tx) error {
+		return pg.Explain(db.InTx(t.Context(), func(tx *pg.Tx) error {
 			tx.Unrecorded("a test")
 			_, err := tx.Exec(t.Context(), sql, args...)
 			return err
@@ -205,7 +205,7 @@ func TestDatabaseStartsAgain(t *testing.T) {
 		}
 	}
 	change := func(then func()) error {
-		return pg.Explain(db.Change(t.Context(), func(tx *pg.Tx) error {
+		return pg.Explain(db.InTx(t.Context(), func(tx *pg.Tx) error {
 			tx.Unrecorded("a test")
 			err := insert(rand.Text())(tx)
 			then()
@@ -232,7 +232,7 @@ func TestDatabaseStartsAgain(t *testing.T) {
 	if f := fault.From(change(throwOut)); f.Kind != fault.Unavailable || f.RetryAfter == 0 || !strings.Contains(f.Detail, "may have been done, or not") {
 		t.Errorf("before the commit: %v", f)
 	}
-	twice := pg.Explain(db.Change(t.Context(), func(tx *pg.Tx) error {
+	twice := pg.Explain(db.InTx(t.Context(), func(tx *pg.Tx) error {
 		throwOut()
 		return insert("lost")(tx)
 	}))
@@ -266,7 +266,7 @@ type thingBody struct {
 func TestCommitHangs(t *testing.T) {
 	t.Parallel()
 	db := testkit.Database(t, "things", migrations)
-	err := db.Change(t.Context(), func(tx *pg.Tx) error {
+	err := db.InTx(t.Context(), func(tx *pg.Tx) error {
 		tx.Unrecorded("a test")
 		_, err := tx.Exec(t.Context(), `
 			CREATE FUNCTION hang() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(30); RETURN NULL; END';
@@ -276,7 +276,7 @@ func TestCommitHangs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = pg.Explain(db.Change(t.Context(), func(tx *pg.Tx) error {
+	err = pg.Explain(db.InTx(t.Context(), func(tx *pg.Tx) error {
 		tx.Unrecorded("a test")
 		return insert("late")(tx)
 	}))
@@ -291,7 +291,7 @@ func TestMapper(t *testing.T) {
 	view, table := pg.NewView[thing]("thing_view"), pg.NewTable[thingBody]("thing", "thing_view", nil)
 	const many = 1203 // more than two batches
 	var first int64
-	err := db.Change(t.Context(), func(tx *pg.Tx) (err error) {
+	err := db.InTx(t.Context(), func(tx *pg.Tx) (err error) {
 		tx.Unrecorded("a test")
 		if first, err = table.Insert(t.Context(), tx, &thingBody{Name: "first"}); err != nil {
 			return err
@@ -319,7 +319,7 @@ func TestMapper(t *testing.T) {
 		t.Errorf("%d items, want %d", count, many)
 	}
 	note := "n"
-	err = db.Change(t.Context(), func(tx *pg.Tx) error {
+	err = db.InTx(t.Context(), func(tx *pg.Tx) error {
 		tx.Unrecorded("a test")
 		before, err := table.Hold(t.Context(), tx, first)
 		if err != nil {

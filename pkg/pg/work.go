@@ -51,9 +51,9 @@ func (tx *Tx) Record(c Change) {
 // Unrecorded says why this unit of work has nothing to record, unless something in it has.
 func (tx *Tx) Unrecorded(reason string) { tx.unrecorded = reason }
 
-// Tell runs fn after the commit and before the answer, to tell others of the change. An error does not undo
+// AfterCommit runs fn after the commit and before the answer, to tell others of the change. An error does not undo
 // anything: it makes the answer a fault.
-func (tx *Tx) Tell(fn func(context.Context) error) { tx.told = append(tx.told, fn) }
+func (tx *Tx) AfterCommit(fn func(context.Context) error) { tx.told = append(tx.told, fn) }
 
 const (
 	// attempts bounds how often a unit of work starts again that lost against another one.
@@ -65,19 +65,19 @@ const (
 	preparations = 1000
 )
 
-// First, as the error of a unit of work, says what has to be done outside of it before it is run again: what takes
+// RestartAfter, as the error of a unit of work, says what has to be done outside of it before it is run again: what takes
 // long, and of which it turned out only here that it is needed. Each time that it is done, less is lacking.
-type First func(context.Context) error
+type RestartAfter func(context.Context) error
 
-func (First) Error() string { return "the unit of work lacks something" }
+func (RestartAfter) Error() string { return "the unit of work lacks something" }
 
-// Change runs fn as one unit of work: all of it and its record are committed, or none. Where the database ended it
+// InTx runs fn as one unit of work: all of it and its record are committed, or none. Where the database ended it
 // for the sake of another one (deadlock, serialization), it is run again, so fn changes nothing but the database.
-func (db *DB) Change(ctx context.Context, fn func(*Tx) error) error {
+func (db *DB) InTx(ctx context.Context, fn func(*Tx) error) error {
 	lost, prepared := 0, 0
 	for {
-		err := db.change(ctx, fn)
-		if prepare, ok := errors.AsType[First](err); ok && prepared < preparations {
+		err := db.inTx(ctx, fn)
+		if prepare, ok := errors.AsType[RestartAfter](err); ok && prepared < preparations {
 			prepared++
 			if err := prepare(ctx); err != nil {
 				return err
@@ -101,7 +101,7 @@ func lostToAnother(err error) bool {
 	return ok && (failed.Code == "40001" || failed.Code == "40P01")
 }
 
-func (db *DB) change(ctx context.Context, fn func(*Tx) error) error {
+func (db *DB) inTx(ctx context.Context, fn func(*Tx) error) error {
 	inner, err := db.begin(ctx)
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)

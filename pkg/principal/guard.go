@@ -15,8 +15,8 @@ type Guard interface {
 	String() string
 }
 
-// Check lets those through who hold the leaf.
-func (l Leaf) Check(c *Call, a Access, _ int64) error {
+// Check lets those through who hold the permission.
+func (l Permission) Check(c *Call, a Access, _ int64) error {
 	if err := AnyKey.Check(c, a, 0); err != nil {
 		return err
 	}
@@ -48,12 +48,12 @@ var EveryKey Guard = everyKey{}
 
 type everyKey struct{ anyKey }
 
-// LeafOfTarget lets every valid key through: the route's function checks the leaf of what the item belongs to.
-var LeafOfTarget Guard = leafOfTarget{}
+// PermissionOfTarget lets every valid key through: the route's function checks the permission of what the item belongs to.
+var PermissionOfTarget Guard = permissionOfTarget{}
 
-type leafOfTarget struct{ anyKey }
+type permissionOfTarget struct{ anyKey }
 
-func (leafOfTarget) String() string { return "the target's leaf" }
+func (permissionOfTarget) String() string { return "the target's permission" }
 
 // Public lets everybody through who comes by the gateway.
 var Public Guard = public{}
@@ -87,15 +87,15 @@ func Internal(g Guard) bool {
 	return is
 }
 
-// OrSelf lets those through who hold the leaf, and an account to its own record.
-func (l Leaf) OrSelf(t OwnerType) Guard { return orSelf{l, t} }
+// OrSelf lets those through who hold the permission, and an account to its own record.
+func (l Permission) OrSelf(t OwnerType) Guard { return orSelf{l, t} }
 
 type orSelf struct {
-	leaf Leaf
-	self OwnerType
+	permission Permission
+	self       OwnerType
 }
 
-func (g orSelf) String() string { return g.leaf.String() + " or self" }
+func (g orSelf) String() string { return g.permission.String() + " or self" }
 
 func (g orSelf) Check(c *Call, a Access, id int64) error {
 	if err := AnyKey.Check(c, a, id); err != nil {
@@ -104,5 +104,5 @@ func (g orSelf) Check(c *Call, a Access, id int64) error {
 	if c.Principal.Owner == (Owner{g.self, id}) {
 		return nil
 	}
-	return g.leaf.Check(c, a, id)
+	return g.permission.Check(c, a, id)
 }

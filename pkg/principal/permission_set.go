@@ -30,15 +30,15 @@ type PermissionSet struct {
 	} `json:"users"`
 }
 
-// ReadWrite is one leaf of a PermissionSet.
+// ReadWrite is one permission of a PermissionSet.
 type ReadWrite struct {
 	Read  bool `json:"read" example:"true"`
 	Write bool `json:"write" example:"false"`
 }
 
-// leaves are the set's leaves in the order of Leaf.
-func (s *PermissionSet) leaves() [leafCount]*ReadWrite {
-	return [leafCount]*ReadWrite{
+// permissions are the set's permissions in the order of Permission.
+func (s *PermissionSet) permissions() [permissionCount]*ReadWrite {
+	return [permissionCount]*ReadWrite{
 		&s.Network.Entities, &s.Network.Forward, &s.Network.Groups, &s.Network.Switches,
 		&s.PXE.Installs, &s.PXE.Settings,
 		&s.Server.InInventory, &s.Server.InUse, &s.Server.Settings,
@@ -50,23 +50,23 @@ func (s *PermissionSet) leaves() [leafCount]*ReadWrite {
 // Grants is what the set grants.
 func (s *PermissionSet) Grants() Grants {
 	var g Grants
-	for i, leaf := range s.leaves() {
-		if leaf.Read {
-			g |= Leaf(i).Grant(Read)
+	for i, permission := range s.permissions() {
+		if permission.Read {
+			g |= Permission(i).Grant(Read)
 		}
-		if leaf.Write {
-			g |= Leaf(i).Grant(Write)
+		if permission.Write {
+			g |= Permission(i).Grant(Write)
 		}
 	}
 	return g
 }
 
-// PermissionSet is the documented form of g, with every leaf in it.
+// PermissionSet is the documented form of g, with every permission in it.
 func (g Grants) PermissionSet() PermissionSet {
 	var s PermissionSet
-	for i, leaf := range s.leaves() {
-		leaf.Read = g.Holds(Leaf(i).Grant(Read))
-		leaf.Write = g.Holds(Leaf(i).Grant(Write))
+	for i, permission := range s.permissions() {
+		permission.Read = g.Holds(Permission(i).Grant(Read))
+		permission.Write = g.Holds(Permission(i).Grant(Write))
 	}
 	return s
 }

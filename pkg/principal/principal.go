@@ -19,8 +19,8 @@ const (
 	Integration OwnerType = "integration"
 )
 
-// Leaf guards what belongs to owners of this type.
-func (t OwnerType) Leaf() Leaf {
+// Permission guards what belongs to owners of this type.
+func (t OwnerType) Permission() Permission {
 	switch t {
 	case Admin:
 		return UsersAdmins
@@ -57,8 +57,8 @@ type Principal struct {
 	Grants Grants `json:"grants"`
 }
 
-// May tells whether the principal holds the leaf with this access.
-func (p *Principal) May(l Leaf, a Access) bool { return p != nil && p.Grants.Holds(l.Grant(a)) }
+// May tells whether the principal holds the permission with this access.
+func (p *Principal) May(l Permission, a Access) bool { return p != nil && p.Grants.Holds(l.Grant(a)) }
 
 // Gateway is the peer that vouches for principals.
 const Gateway = "gateway"

@@ -80,8 +80,8 @@ func TestGuards(t *testing.T) {
 	holder := func(g principal.Grants) *principal.Call {
 		return &principal.Call{Peer: principal.Gateway, Principal: &principal.Principal{Owner: principal.Owner{Type: principal.Admin, ID: 7}, Grants: g}}
 	}
-	leaf := principal.NetworkGroups
-	none, read, write := holder(0), holder(leaf.Grant(principal.Read)), holder(leaf.Grant(principal.Write))
+	permission := principal.NetworkGroups
+	none, read, write := holder(0), holder(permission.Grant(principal.Read)), holder(permission.Grant(principal.Write))
 	keyless := &principal.Call{Peer: principal.Gateway}
 	forged := &principal.Call{Peer: "network", Principal: read.Principal}
 	const allowed = 0
@@ -93,22 +93,22 @@ func TestGuards(t *testing.T) {
 		id    int64
 		want  fault.Kind
 	}{
-		{"a leaf, by who holds it", leaf, read, principal.Read, 0, allowed},
-		{"a leaf's write, by who holds read", leaf, read, principal.Write, 0, fault.Forbidden},
-		{"a leaf's read, by who holds write", leaf, write, principal.Read, 0, fault.Forbidden},
-		{"a leaf, without a key", leaf, keyless, principal.Read, 0, fault.Unauthenticated},
-		{"a leaf, not by the gateway", leaf, forged, principal.Read, 0, fault.Forbidden},
-		{"a leaf, by nobody", leaf, &principal.Call{}, principal.Read, 0, fault.Forbidden},
+		{"a permission, by who holds it", permission, read, principal.Read, 0, allowed},
+		{"a permission's write, by who holds read", permission, read, principal.Write, 0, fault.Forbidden},
+		{"a permission's read, by who holds write", permission, write, principal.Read, 0, fault.Forbidden},
+		{"a permission, without a key", permission, keyless, principal.Read, 0, fault.Unauthenticated},
+		{"a permission, not by the gateway", permission, forged, principal.Read, 0, fault.Forbidden},
+		{"a permission, by nobody", permission, &principal.Call{}, principal.Read, 0, fault.Forbidden},
 		{"any key", principal.AnyKey, none, principal.Write, 0, allowed},
 		{"any key, without one", principal.AnyKey, keyless, principal.Read, 0, fault.Unauthenticated},
 		{"any key, not by the gateway", principal.AnyKey, forged, principal.Read, 0, fault.Forbidden},
 		{"public", principal.Public, keyless, principal.Read, 0, allowed},
 		{"public, not by the gateway", principal.Public, &principal.Call{Peer: "network"}, principal.Read, 0, fault.Forbidden},
-		{"self", leaf.OrSelf(principal.Admin), none, principal.Write, 7, allowed},
-		{"another self", leaf.OrSelf(principal.Admin), none, principal.Read, 8, fault.Forbidden},
-		{"a self of another type", leaf.OrSelf(principal.Client), none, principal.Read, 7, fault.Forbidden},
-		{"another self, by who holds the leaf", leaf.OrSelf(principal.Admin), read, principal.Read, 8, allowed},
-		{"self, not by the gateway", leaf.OrSelf(principal.Admin), &principal.Call{Peer: "network", Principal: none.Principal}, principal.Read, 7, fault.Forbidden},
+		{"self", permission.OrSelf(principal.Admin), none, principal.Write, 7, allowed},
+		{"another self", permission.OrSelf(principal.Admin), none, principal.Read, 8, fault.Forbidden},
+		{"a self of another type", permission.OrSelf(principal.Client), none, principal.Read, 7, fault.Forbidden},
+		{"another self, by who holds the permission", permission.OrSelf(principal.Admin), read, principal.Read, 8, allowed},
+		{"self, not by the gateway", permission.OrSelf(principal.Admin), &principal.Call{Peer: "network", Principal: none.Principal}, principal.Read, 7, fault.Forbidden},
 		{"internal", principal.Peers("gateway"), keyless, principal.Read, 0, allowed},
 		{"internal, by one of several", principal.Peers("gateway", "network"), &principal.Call{Peer: "network"}, principal.Read, 0, allowed},
 		{"internal, by nobody", principal.Peers(), &principal.Call{}, principal.Read, 0, fault.Forbidden},

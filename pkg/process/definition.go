@@ -17,9 +17,9 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/events"
+	"github.com/ironplane/ironplane/pkg/keycache"
 	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/principal/entry"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
@@ -50,7 +50,7 @@ type Deps struct {
 	DB      *pg.DB // its migrated schema
 	Peers   *mesh.Peers
 	Redis   redis.UniversalClient
-	Entries *entry.Store
+	Entries *keycache.Store
 	Box     *secret.Box // nil where the service does not seal
 	Settings
 	Log *slog.Logger

@@ -10,9 +10,9 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/events"
+	"github.com/ironplane/ironplane/pkg/keycache"
 	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/principal/entry"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
@@ -123,7 +123,7 @@ func (d Definition) serve(ctx context.Context, c sealingConfig, operations *Oper
 	if err != nil {
 		return err
 	}
-	service := d.Assemble(Deps{DB: db, Peers: mesh.NewPeers(d.Name, m.Upstreams), Redis: client, Entries: entry.NewStore(client, log), Box: box, Settings: c.Settings, Log: log})
+	service := d.Assemble(Deps{DB: db, Peers: mesh.NewPeers(d.Name, m.Upstreams), Redis: client, Entries: keycache.NewStore(client, log), Box: box, Settings: c.Settings, Log: log})
 	m.Upstreams[d.Name] = service // of itself, it asks itself
 	operations.Check(Redis(client))
 	service.Show(operations)

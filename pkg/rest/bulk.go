@@ -22,7 +22,7 @@ const MaxTargets = 100
 
 // createRoute makes one item of a JSON body, or many of a CSV body: all of them or none.
 type createRoute[V, B any] struct {
-	Change[NewItem[B], V]
+	Mutation[NewItem[B], V]
 	resource Resource[V, B]
 	view     *pg.View[V]
 }
@@ -33,7 +33,7 @@ type sentRows[B any] struct {
 }
 
 func (c createRoute[V, B]) operation() *operation {
-	o := c.Change.operation()
+	o := c.Mutation.operation()
 	o.csv = &alternative{
 		decode: func(r *http.Request) (any, error) {
 			text, err := readBody(r)

@@ -25,11 +25,11 @@ import (
 
 const (
 	idempotencyHeader = "Idempotency-Key"
-	// twinTime is how long a request waits for its twin, which is under way.
-	twinTime = 15 * time.Second
-	// twinPause is how long it waits, at first, before it looks again; holding no connection.
-	twinPause    = 10 * time.Millisecond
-	longestPause = 250 * time.Millisecond
+	// duplicateTime is how long a request waits for its duplicate, which is under way.
+	duplicateTime = 15 * time.Second
+	// duplicatePause is how long it waits, at first, before it looks again; holding no connection.
+	duplicatePause = 10 * time.Millisecond
+	longestPause   = 250 * time.Millisecond
 )
 
 // attempt is a POST that its caller may repeat: the first answer is kept, sealed, for a day. What is kept can be
@@ -69,16 +69,16 @@ func attemptOf(r *http.Request, body []byte) (*attempt, error) {
 	return &attempt{id: keys[:sha256.Size], fingerprint: asked.Sum(nil), seal: seal}, nil
 }
 
-// errTwin says that the twin of a request is under way.
-var errTwin = errors.New("the same request is under way")
+// errDuplicate says that the duplicate of a request is under way.
+var errDuplicate = errors.New("the same request is under way")
 
 // run makes the change once for all attempts that are the same, and answers all with the same bytes. A nil attempt
 // just makes it.
 func (a *attempt) run(ctx context.Context, db *pg.DB, allowed func(*pg.Tx) error, do func(*pg.Tx) (*reply, error)) (*reply, error) {
-	deadline := time.Now().Add(twinTime)
-	for pause := twinPause; ; pause = min(2*pause, longestPause) {
+	deadline := time.Now().Add(duplicateTime)
+	for pause := duplicatePause; ; pause = min(2*pause, longestPause) {
 		var answer *reply
-		err := db.Change(ctx, func(tx *pg.Tx) (err error) {
+		err := db.InTx(ctx, func(tx *pg.Tx) (err error) {
 			if err := allowed(tx); err != nil {
 				return err
 			}
@@ -89,7 +89,7 @@ func (a *attempt) run(ctx context.Context, db *pg.DB, allowed func(*pg.Tx) error
 			answer, err = a.once(ctx, tx, do)
 			return err
 		})
-		if !errors.Is(err, errTwin) {
+		if !errors.Is(err, errDuplicate) {
 			return answer, err
 		}
 		if time.Now().Add(pause).After(deadline) {
@@ -100,7 +100,7 @@ func (a *attempt) run(ctx context.Context, db *pg.DB, allowed func(*pg.Tx) error
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return nil, fmt.Errorf("wait for a twin: %w", ctx.Err())
+			return nil, fmt.Errorf("wait for a duplicate: %w", ctx.Err())
 		}
 	}
 }
@@ -111,7 +111,7 @@ func (a *attempt) once(ctx context.Context, tx *pg.Tx, do func(*pg.Tx) (*reply, 
 		return nil, err
 	}
 	if !alone {
-		return nil, errTwin
+		return nil, errDuplicate
 	}
 	kept, err := a.kept(ctx, tx)
 	if kept != nil || err != nil {

@@ -211,7 +211,7 @@ func (d *OpenAPI) success(o *operation) schema {
 }
 
 func guardText(o *operation) string {
-	if leaf, ok := o.Guard.(principal.Leaf); ok {
+	if leaf, ok := o.Guard.(principal.Permission); ok {
 		if o.Method == http.MethodGet {
 			return leaf.String() + " read"
 		}

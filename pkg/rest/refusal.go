@@ -35,7 +35,7 @@ func recordRefusal(ctx context.Context, db *pg.DB, log *slog.Logger, o *operatio
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refusalTime)
 	defer cancel()
-	failed := db.Change(ctx, func(tx *pg.Tx) error {
+	failed := db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Record(change)
 		return nil
 	})

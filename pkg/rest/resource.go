@@ -104,7 +104,7 @@ func (r Resource[V, B]) Routes() []Route {
 	if noun[1] >= 'a' { // no abbreviation
 		noun = strings.ToLower(noun[:1]) + noun[1:]
 	}
-	create := Change[NewItem[B], V]{Method: http.MethodPost, Path: r.Path, Guard: r.Guard, Summary: "Create a " + noun, Extension: added(http.MethodPost),
+	create := Mutation[NewItem[B], V]{Method: http.MethodPost, Path: r.Path, Guard: r.Guard, Summary: "Create a " + noun, Extension: added(http.MethodPost),
 		Prepare: func(ctx context.Context, req *NewItem[B]) error { return r.prepare(ctx, &req.Body) },
 		Do: func(ctx context.Context, tx *pg.Tx, req NewItem[B]) (V, error) {
 			body, err := req.Body.New()
@@ -128,7 +128,7 @@ func (r Resource[V, B]) Routes() []Route {
 		create,
 		Read[Item, V]{Path: item, Guard: viewGuard, Summary: "View a " + noun,
 			Do: func(ctx context.Context, req Item) (V, error) { return view.Get(ctx, r.DB, req.ID) }},
-		Change[EditItem[B], V]{Method: http.MethodPatch, Path: item, Guard: r.OwnGuard, Summary: "Edit a " + noun, Extension: added(http.MethodPatch),
+		Mutation[EditItem[B], V]{Method: http.MethodPatch, Path: item, Guard: r.OwnGuard, Summary: "Edit a " + noun, Extension: added(http.MethodPatch),
 			Prepare: func(ctx context.Context, req *EditItem[B]) error { return r.prepare(ctx, &req.Body) },
 			Do: func(ctx context.Context, tx *pg.Tx, req EditItem[B]) (V, error) {
 				if err := r.hold(ctx, tx, table, req.ID, req.Match); err != nil {
@@ -154,7 +154,7 @@ func (r Resource[V, B]) Routes() []Route {
 				r.record(tx, "edited", &after, secret.Marked(before, was...), secret.Marked(after, is...))
 				return after, err
 			}},
-		Change[DeleteItem, Message]{Method: http.MethodDelete, Path: item, Guard: r.Guard, Summary: "Delete a " + noun, Extension: added(http.MethodDelete),
+		Mutation[DeleteItem, Message]{Method: http.MethodDelete, Path: item, Guard: r.Guard, Summary: "Delete a " + noun, Extension: added(http.MethodDelete),
 			Do: func(ctx context.Context, tx *pg.Tx, req DeleteItem) (Message, error) {
 				if err := r.hold(ctx, tx, table, req.ID, req.Match); err != nil {
 					return Message{}, err

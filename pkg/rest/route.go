@@ -28,9 +28,9 @@ type Read[Req, Resp any] struct {
 	Do        func(context.Context, Req) (Resp, error)
 }
 
-// Change is an operation that changes something, as one unit of work with one record. The answer is encoded before
+// Mutation is an operation that changes something, as one unit of work with one record. The answer is encoded before
 // the commit, so what cannot be answered is not done.
-type Change[Req, Resp any] struct {
+type Mutation[Req, Resp any] struct {
 	Method    string
 	Path      string
 	Guard     principal.Guard
@@ -114,7 +114,7 @@ func (r Read[Req, Resp]) operation() *operation {
 	return o
 }
 
-func (c Change[Req, Resp]) operation() *operation {
+func (c Mutation[Req, Resp]) operation() *operation {
 	o := newOperation[Req, Resp](c.Method, c.Path, c.Guard, c.Summary, c.Extension)
 	o.changes = true
 	o.endpoint = func(db *pg.DB) endpoint.Endpoint {

@@ -21,7 +21,7 @@ func Sweep(ctx context.Context, db *pg.DB) error {
 }
 
 func sweep(ctx context.Context, db *pg.DB) (gone int64, err error) {
-	err = db.Change(ctx, func(tx *pg.Tx) error {
+	err = db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("kept answers are no item of anybody's")
 		done, err := tx.Exec(ctx, `DELETE FROM idempotency WHERE id IN (
 			SELECT id FROM idempotency WHERE expires_at <= now() LIMIT $1 FOR UPDATE SKIP LOCKED)`, swept)

@@ -129,9 +129,7 @@ func freeUsername(ctx context.Context, tx *pg.Tx, email string) (username string
 
 func (s *Service) updateAdmin(ctx context.Context, tx *pg.Tx, id int64, b *adminBody) error {
 	if b.Username == "" {
-		var wrong fault.Fields
-		wrong.Add("/username", "required", "is required and cannot be empty")
-		return wrong.Err()
+		return fault.Member("/username", "required", "is required and cannot be empty")
 	}
 	holds, err := s.mayWrite(ctx, tx, principal.Owner{Type: principal.Admin, ID: id})
 	if err != nil {
@@ -165,9 +163,7 @@ func onlyOwnPassword(ctx context.Context, tx *pg.Tx, id int64, b *adminBody) err
 		return fault.New(fault.Forbidden, "Without users.admins write, the own password is all that can be changed.")
 	}
 	if !confirmed {
-		var wrong fault.Fields
-		wrong.Add("/current_password", "wrong", "must be the current password")
-		return wrong.Err()
+		return fault.Member("/current_password", "wrong", "must be the current password")
 	}
 	return nil
 }
@@ -208,15 +204,15 @@ func lastAdmin(ctx context.Context, tx *pg.Tx, id int64) (last bool, err error) 
 }
 
 // mayWrite tells whether the caller may write to an account, and answers what the caller holds. Nobody lifts
-// himself: the account of somebody else takes the leaf's write, and all that the account holds.
+// himself: the account of somebody else takes the permission's write, and all that the account holds.
 func (s *Service) mayWrite(ctx context.Context, tx *pg.Tx, account principal.Owner) (principal.Grants, error) {
 	holds, err := s.holds(ctx, tx)
 	if err != nil || principal.From(ctx).Principal.Owner == account {
 		return holds, err
 	}
-	leaf := account.Type.Leaf()
-	if !holds.Holds(leaf.Grant(principal.Write)) {
-		return 0, fault.New(fault.Forbidden, "The key lacks %s write.", leaf)
+	permission := account.Type.Permission()
+	if !holds.Holds(permission.Grant(principal.Write)) {
+		return 0, fault.New(fault.Forbidden, "The key lacks %s write.", permission)
 	}
 	if account.Type != principal.Admin {
 		return holds, nil

@@ -11,9 +11,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/ironplane/ironplane/pkg/fault"
+	"github.com/ironplane/ironplane/pkg/keycache"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
-	"github.com/ironplane/ironplane/pkg/principal/entry"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
@@ -95,7 +95,7 @@ func (s *Service) apiKeys() []rest.Route {
 		rest.List[rest.None, APIKey]{Path: collection, Guard: principal.AnyKey, Summary: "List one's own API keys, and those that one may read",
 			DB: s.db, View: keyView, Where: readableKeys,
 			By: rest.By{Search: rest.SearchText, Sorts: []string{"name"}, Filters: map[string]string{"owner": "owner_url"}}},
-		rest.Change[rest.NewItem[apiKeyBody], ShownKey]{Method: http.MethodPost, Path: collection, Guard: principal.AnyKey, Summary: "Create an API key",
+		rest.Mutation[rest.NewItem[apiKeyBody], ShownKey]{Method: http.MethodPost, Path: collection, Guard: principal.AnyKey, Summary: "Create an API key",
 			Allow: s.mayCreateKey, Do: s.createKey},
 		rest.Read[rest.None, APIKey]{Path: "/auth/key/current", Guard: principal.AnyKey, Summary: "View the key of this request", Extension: true,
 			Do: func(ctx context.Context, _ rest.None) (APIKey, error) {
@@ -109,9 +109,9 @@ func (s *Service) apiKeys() []rest.Route {
 				}
 				return key, err
 			}},
-		rest.Change[rest.EditItem[apiKeyBody], ShownKey]{Method: http.MethodPatch, Path: item, Guard: principal.AnyKey, Summary: "Edit an API key",
+		rest.Mutation[rest.EditItem[apiKeyBody], ShownKey]{Method: http.MethodPatch, Path: item, Guard: principal.AnyKey, Summary: "Edit an API key",
 			Do: s.editKey},
-		rest.Change[rest.DeleteItem, rest.Message]{Method: http.MethodDelete, Path: item, Guard: principal.AnyKey, Summary: "Delete an API key",
+		rest.Mutation[rest.DeleteItem, rest.Message]{Method: http.MethodDelete, Path: item, Guard: principal.AnyKey, Summary: "Delete an API key",
 			Do: s.deleteKey},
 	}
 }
@@ -119,14 +119,14 @@ func (s *Service) apiKeys() []rest.Route {
 // mayRead tells whether the caller may know of the keys of this owner.
 func mayRead(ctx context.Context, owner principal.Owner) bool {
 	caller := principal.From(ctx).Principal
-	return caller.Owner == owner || caller.May(owner.Type.Leaf(), principal.Read)
+	return caller.Owner == owner || caller.May(owner.Type.Permission(), principal.Read)
 }
 
 // readableKeys are written so that a list of one owner's keys, and one of all keys, finds them in order.
 func readableKeys(ctx context.Context, _ rest.None) ([]pg.Condition, error) {
 	caller := principal.From(ctx).Principal
 	types := []principal.OwnerType{principal.Admin, principal.Client, principal.Integration}
-	readable := slices.DeleteFunc(slices.Clone(types), func(t principal.OwnerType) bool { return !caller.May(t.Leaf(), principal.Read) })
+	readable := slices.DeleteFunc(slices.Clone(types), func(t principal.OwnerType) bool { return !caller.May(t.Permission(), principal.Read) })
 	own := pg.Condition{SQL: "owner_type = $1 AND owner_id = $2", Args: []any{caller.Owner.Type, caller.Owner.ID}}
 	switch len(readable) {
 	case 0:
@@ -161,8 +161,8 @@ func (s *Service) mayImport(ctx context.Context, tx *pg.Tx, body *apiKeyBody) er
 		return nil
 	}
 	holds, err := s.holds(ctx, tx)
-	if leaf := body.owner.Type.Leaf(); err == nil && !holds.Holds(leaf.Grant(principal.Write)) {
-		return fault.New(fault.Forbidden, "The key lacks %s write, without which none can be brought along.", leaf)
+	if permission := body.owner.Type.Permission(); err == nil && !holds.Holds(permission.Grant(principal.Write)) {
+		return fault.New(fault.Forbidden, "The key lacks %s write, without which none can be brought along.", permission)
 	}
 	return err
 }
@@ -184,7 +184,7 @@ func announced(value secret.String) []string {
 	hash := principal.KeyHash(value.Reveal())
 	names := []string{keyName(hash[:])}
 	if principal.FormatOf(value.Reveal()) == principal.Imported {
-		names = append(names, entry.ImportsName)
+		names = append(names, keycache.ImportsName)
 	}
 	return names
 }
@@ -228,11 +228,9 @@ func (s *Service) mayOwn(ctx context.Context, tx *pg.Tx, owner principal.Owner) 
 	}
 	if !exists {
 		if !mayRead(ctx, owner) {
-			return fault.New(fault.Forbidden, "The key lacks %s write.", owner.Type.Leaf())
+			return fault.New(fault.Forbidden, "The key lacks %s write.", owner.Type.Permission())
 		}
-		var wrong fault.Fields
-		wrong.Add("/owner/url", "not_found", "names something that does not exist")
-		return wrong.Err()
+		return fault.Member("/owner/url", "not_found", "names something that does not exist")
 	}
 	_, err := s.mayWrite(ctx, tx, owner)
 	return err

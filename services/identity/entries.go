@@ -9,9 +9,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/ironplane/ironplane/pkg/keycache"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
-	"github.com/ironplane/ironplane/pkg/principal/entry"
 	"github.com/ironplane/ironplane/pkg/rest"
 )
 
@@ -23,22 +23,22 @@ type keyHash struct {
 func (s *Service) entryRoutes() []rest.Route {
 	gateway := principal.Peers(principal.Gateway)
 	return []rest.Route{
-		rest.Read[keyHash, entry.Key]{Path: "/internal/key/{hash}", Guard: gateway,
-			Do: func(ctx context.Context, req keyHash) (entry.Key, error) {
-				return entry.Fill(ctx, s.entries, entry.KeyName(req.Hash), func(ctx context.Context) (entry.Key, error) {
+		rest.Read[keyHash, keycache.Key]{Path: "/internal/key/{hash}", Guard: gateway,
+			Do: func(ctx context.Context, req keyHash) (keycache.Key, error) {
+				return keycache.Fill(ctx, s.entries, keycache.KeyName(req.Hash), func(ctx context.Context) (keycache.Key, error) {
 					return s.keyEntry(ctx, req.Hash)
 				})
 			}},
-		rest.Read[rest.Item, entry.Owner]{Path: "/internal/owner/admin/{admin_id}", Guard: gateway,
-			Do: func(ctx context.Context, req rest.Item) (entry.Owner, error) {
+		rest.Read[rest.Item, keycache.Owner]{Path: "/internal/owner/admin/{admin_id}", Guard: gateway,
+			Do: func(ctx context.Context, req rest.Item) (keycache.Owner, error) {
 				owner := principal.Owner{Type: principal.Admin, ID: req.ID}
-				return entry.Fill(ctx, s.entries, entry.OwnerName(owner), func(ctx context.Context) (entry.Owner, error) {
+				return keycache.Fill(ctx, s.entries, keycache.OwnerName(owner), func(ctx context.Context) (keycache.Owner, error) {
 					return s.adminEntry(ctx, req.ID)
 				})
 			}},
-		rest.Read[rest.None, entry.Imports]{Path: "/internal/imports", Guard: gateway,
-			Do: func(ctx context.Context, _ rest.None) (entry.Imports, error) {
-				return entry.Fill(ctx, s.entries, entry.ImportsName, func(ctx context.Context) (i entry.Imports, err error) {
+		rest.Read[rest.None, keycache.Imports]{Path: "/internal/imports", Guard: gateway,
+			Do: func(ctx context.Context, _ rest.None) (keycache.Imports, error) {
+				return keycache.Fill(ctx, s.entries, keycache.ImportsName, func(ctx context.Context) (i keycache.Imports, err error) {
 					err = s.db.QueryRow(ctx, "SELECT EXISTS (SELECT FROM api_key WHERE imported)").Scan(&i.Any)
 					return i, err
 				})
@@ -46,28 +46,28 @@ func (s *Service) entryRoutes() []rest.Route {
 	}
 }
 
-func (s *Service) keyEntry(ctx context.Context, hash string) (entry.Key, error) {
+func (s *Service) keyEntry(ctx context.Context, hash string) (keycache.Key, error) {
 	raw, err := hex.DecodeString(hash)
 	if err != nil {
-		return entry.Key{}, pgx.ErrNoRows
+		return keycache.Key{}, pgx.ErrNoRows
 	}
-	var key entry.Key
+	var key keycache.Key
 	var expires *time.Time
 	err = s.db.QueryRow(ctx, "SELECT id, owner_type, owner_id, expires_at FROM api_key WHERE hash = $1", raw).
 		Scan(&key.ID, &key.Owner.Type, &key.Owner.ID, &expires)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return entry.Key{}, nil
+		return keycache.Key{}, nil
 	}
 	key.Expires = expires
 	return key, err
 }
 
-func (s *Service) adminEntry(ctx context.Context, id int64) (entry.Owner, error) {
-	owner := entry.Owner{Active: true}
+func (s *Service) adminEntry(ctx context.Context, id int64) (keycache.Owner, error) {
+	owner := keycache.Owner{Active: true}
 	var permissions []string
 	err := s.db.QueryRow(ctx, "SELECT username, permissions FROM admin WHERE id = $1", id).Scan(&owner.Name, &permissions)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return entry.Owner{}, nil
+		return keycache.Owner{}, nil
 	}
 	owner.Grants = principal.ParseGrants(permissions)
 	return owner, err
@@ -76,14 +76,14 @@ func (s *Service) adminEntry(ctx context.Context, id int64) (entry.Owner, error)
 // revoke removes, with the commit of tx, what the gateways believe by these names. It is called once in a unit of work:
 // where Redis cannot be told, each call waits.
 func (s *Service) revoke(tx *pg.Tx, names ...string) {
-	tx.Tell(func(ctx context.Context) error { return s.entries.Remove(ctx, names...) })
+	tx.AfterCommit(func(ctx context.Context) error { return s.entries.Remove(ctx, names...) })
 }
 
 func adminName(id int64) string {
-	return entry.OwnerName(principal.Owner{Type: principal.Admin, ID: id})
+	return keycache.OwnerName(principal.Owner{Type: principal.Admin, ID: id})
 }
 
-func keyName(hash []byte) string { return entry.KeyName(hex.EncodeToString(hash)) }
+func keyName(hash []byte) string { return keycache.KeyName(hex.EncodeToString(hash)) }
 
 // holds is what the caller may do at this moment, as far as this service owns the caller: what the gateway found
 // may be a moment old. Writes that depend on it are made under lockAccounts.

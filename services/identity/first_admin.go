@@ -20,7 +20,7 @@ func AnyAdmin(ctx context.Context, q pg.Querier) (any bool, err error) {
 // FirstAdmin makes, in an installation that has no admin, one who holds everything, and answers the key. made is
 // false where there is an admin already.
 func FirstAdmin(ctx context.Context, db *pg.DB) (key secret.String, made bool, err error) {
-	err = db.Change(ctx, func(tx *pg.Tx) error {
+	err = db.InTx(ctx, func(tx *pg.Tx) error {
 		if err := lockAccounts(ctx, tx); err != nil {
 			return err
 		}
@@ -50,7 +50,7 @@ func FirstAdmin(ctx context.Context, db *pg.DB) (key secret.String, made bool, e
 // AdminKey makes another key for the first of the admins who hold users.admins write, and answers it with the name.
 func AdminKey(ctx context.Context, db *pg.DB) (key secret.String, username string, err error) {
 	key = principal.NewKey()
-	err = db.Change(ctx, func(tx *pg.Tx) error {
+	err = db.InTx(ctx, func(tx *pg.Tx) error {
 		owner := principal.Owner{Type: principal.Admin}
 		err := tx.QueryRow(ctx, "SELECT id, username FROM admin WHERE permissions @> ARRAY[$1] ORDER BY id LIMIT 1 FOR SHARE",
 			principal.UsersAdmins.Grant(principal.Write).Names()[0]).Scan(&owner.ID, &username)

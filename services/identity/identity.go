@@ -7,9 +7,9 @@ import (
 	"embed"
 	"slices"
 
+	"github.com/ironplane/ironplane/pkg/keycache"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
-	"github.com/ironplane/ironplane/pkg/principal/entry"
 	"github.com/ironplane/ironplane/pkg/process"
 	"github.com/ironplane/ironplane/pkg/rest"
 )
@@ -28,12 +28,12 @@ var Definition = process.Definition{Name: Name, Migrations: migrations, New: fun
 // Service is the identity service.
 type Service struct {
 	db      *pg.DB
-	entries *entry.Store
+	entries *keycache.Store
 	hasher  hasher
 }
 
 // New makes the service on its migrated schema.
-func New(db *pg.DB, entries *entry.Store) *Service {
+func New(db *pg.DB, entries *keycache.Store) *Service {
 	return &Service{db: db, entries: entries, hasher: newHasher()}
 }
 

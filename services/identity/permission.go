@@ -30,7 +30,7 @@ func (s *Service) adminPermissions() []rest.Route {
 				answer.PermissionSet = principal.ParseGrants(names).PermissionSet()
 				return answer, err
 			}},
-		rest.Change[editPermissions, Permissions]{
+		rest.Mutation[editPermissions, Permissions]{
 			Method: http.MethodPatch, Path: path, Guard: principal.UsersAdmins, Summary: "Edit an admin's permissions",
 			Do: s.editPermissions},
 	}
@@ -74,9 +74,7 @@ func (s *Service) editPermissions(ctx context.Context, tx *pg.Tx, req editPermis
 			return none, err
 		}
 		if last {
-			var wrong fault.Fields
-			wrong.Add("/users/admins/write", "last_admin", "cannot be taken of the last admin who holds it")
-			return none, wrong.Err()
+			return none, fault.Member("/users/admins/write", "last_admin", "cannot be taken of the last admin who holds it")
 		}
 	}
 	_, err = tx.Exec(ctx, "UPDATE admin SET version = version + 1, permissions = $2 WHERE id = $1", req.ID, after.Names())

@@ -72,9 +72,9 @@ type releaseRequest struct {
 
 func (s *Service) allocations() []rest.Route {
 	return []rest.Route{
-		rest.Change[allocateRequest, []IPEntity]{Method: http.MethodPost, Path: "/group/{group_id}/allocate", Guard: principal.NetworkEntities,
+		rest.Mutation[allocateRequest, []IPEntity]{Method: http.MethodPost, Path: "/group/{group_id}/allocate", Guard: principal.NetworkEntities,
 			Summary: "Assign free IP entities of an IP group to a client", Extension: true, Do: allocate},
-		rest.Change[releaseRequest, IPEntity]{Method: http.MethodPost, Path: "/entity/{entity_id}/release", Guard: principal.NetworkEntities,
+		rest.Mutation[releaseRequest, IPEntity]{Method: http.MethodPost, Path: "/entity/{entity_id}/release", Guard: principal.NetworkEntities,
 			Summary: "Take an IP entity back from its client", Extension: true, Do: release},
 	}
 }
@@ -159,13 +159,10 @@ func (a *allocation) lowest(ctx context.Context, tx *pg.Tx, group int64) (ids []
 }
 
 func (a *allocation) exhausted(group int64, left int) error {
-	var wrong fault.Fields
 	if a.Prefix != nil {
-		wrong.Add("/prefix", "exhausted", "is the length of no %s prefix that is free in IP group %d", a.family.name, group)
-		return wrong.Err()
+		return fault.Member("/prefix", "exhausted", "is the length of no %s prefix that is free in IP group %d", a.family.name, group)
 	}
-	wrong.Add("/count", "exhausted", "is more than the %d free %s entities of IP group %d", left, a.family.name, group)
-	return wrong.Err()
+	return fault.Member("/count", "exhausted", "is more than the %d free %s entities of IP group %d", left, a.family.name, group)
 }
 
 // blockTries bounds how often a block is looked for again because an edit took a part of it.

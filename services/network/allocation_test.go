@@ -219,7 +219,7 @@ func TestExhaustionIsCertain(t *testing.T) {
 	} {
 		for _, giveBack := range []bool{true, false} {
 			asked := make(chan *testkit.Answer, 1)
-			err := db.Change(t.Context(), func(tx *pg.Tx) error {
+			err := db.InTx(t.Context(), func(tx *pg.Tx) error {
 				tx.Unrecorded("a test")
 				if _, err := tx.Exec(t.Context(), others); err != nil {
 					return err

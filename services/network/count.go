@@ -81,7 +81,7 @@ func (s *Service) FoldCounts(ctx context.Context) error {
 func (s *Service) fold(ctx context.Context, sql string, most int) error {
 	for folded := most; folded == most; {
 		folded = 0
-		err := s.db.Change(ctx, func(tx *pg.Tx) error {
+		err := s.db.InTx(ctx, func(tx *pg.Tx) error {
 			tx.Unrecorded("what is counted does not change")
 			free, err := tx.TryLock(ctx, "fold counts", 0)
 			if err != nil || !free { // another instance does it

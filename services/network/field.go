@@ -44,8 +44,8 @@ type fieldBody struct {
 	Options     *string `json:"options" db:"options" ext:"true" max:"10000" doc:"of a select: the values, with | between them"`
 }
 
-// fieldTargets are the kinds of targets, and the leaves that guard their values.
-var fieldTargets = map[string]principal.Leaf{
+// fieldTargets are the kinds of targets, and the permissions that guard their values.
+var fieldTargets = map[string]principal.Permission{
 	"client": principal.UsersClients, "entity": principal.NetworkEntities, "group": principal.NetworkGroups, "server": principal.ServerSettings,
 }
 

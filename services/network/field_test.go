@@ -122,7 +122,7 @@ func TestFieldValues(t *testing.T) {
 	}
 }
 
-// Values are guarded by the leaf of what they belong to.
+// Values are guarded by the permission of what they belong to.
 func TestFieldValueGuards(t *testing.T) {
 	t.Parallel()
 	db := testkit.Database(t, network.Name, network.Definition.Migrations)
@@ -133,22 +133,22 @@ func TestFieldValueGuards(t *testing.T) {
 	all := client(principal.All)
 	for n, target := range []struct {
 		kind string
-		leaf principal.Leaf
+		permission principal.Permission
 	}{{"client", principal.UsersClients}, {"server", principal.ServerSettings}, {"group", principal.NetworkGroups}} {
 		field := all.Do("POST", "/field", map[string]any{"name": "x", "slug": "x", "target_type": target.kind}).Want(200).ID()
 		if target.kind == "group" {
 			all.Do("POST", "/group", `{"name": "Berlin"}`).Want(200)
 		}
 		path := "/field/" + testkit.JSON(field) + "/value"
-		reader, writer := client(target.leaf.Grant(principal.Read)), client(target.leaf.Grant(principal.Write))
-		others := client(principal.All &^ target.leaf.Grant(principal.Read) &^ target.leaf.Grant(principal.Write))
+		reader, writer := client(target.permission.Grant(principal.Read)), client(target.permission.Grant(principal.Write))
+		others := client(principal.All &^ target.permission.Grant(principal.Read) &^ target.permission.Grant(principal.Write))
 		body := map[string]any{"target_id": 1, "value": "y"}
-		reader.Do("POST", path, body).WantDetail(fault.Forbidden, "The key lacks "+target.leaf.String()+" write.")
+		reader.Do("POST", path, body).WantDetail(fault.Forbidden, "The key lacks "+target.permission.String()+" write.")
 		others.Do("POST", path, body).Want(403)
 		value := path + "/" + testkit.JSON(writer.Do("POST", path, body).Want(200).ID())
 		for _, at := range []string{value, path, path + "?target_id=1"} {
 			reader.Do("GET", at, nil).Want(200)
-			writer.Do("GET", at, nil).WantDetail(fault.Forbidden, "The key lacks "+target.leaf.String()+" read.")
+			writer.Do("GET", at, nil).WantDetail(fault.Forbidden, "The key lacks "+target.permission.String()+" read.")
 			others.Do("GET", at, nil).Want(403)
 		}
 		reader.Do("PATCH", value, body).Want(403)

@@ -58,10 +58,10 @@ type (
 
 func (s *Service) fieldValues() []rest.Route {
 	const all, item = "/field/{field_id}/value", "/field/{field_id}/value/{value_id}"
-	guard := principal.LeafOfTarget
+	guard := principal.PermissionOfTarget
 	return []rest.Route{
 		rest.Read[ofTarget, FieldValue]{Path: all, Guard: guard, Summary: "View the value of a field that a target has, or its default", Do: s.valueOfTarget},
-		rest.Change[newValue, FieldValue]{Method: http.MethodPost, Path: all, Guard: guard, Summary: "Create a value of a field", Extension: true, Do: createValue},
+		rest.Mutation[newValue, FieldValue]{Method: http.MethodPost, Path: all, Guard: guard, Summary: "Create a value of a field", Extension: true, Do: createValue},
 		rest.Read[valueItem, FieldValue]{Path: item, Guard: guard, Summary: "View a value of a field",
 			Do: func(ctx context.Context, req valueItem) (FieldValue, error) {
 				if _, err := fieldFor(ctx, s.db, req.Field, principal.Read); err != nil {
@@ -69,8 +69,8 @@ func (s *Service) fieldValues() []rest.Route {
 				}
 				return valueView.One(ctx, s.db, "id = $1 AND field_id = $2", req.ID, req.Field)
 			}},
-		rest.Change[editValue, FieldValue]{Method: http.MethodPatch, Path: item, Guard: guard, Summary: "Edit a value of a field", Extension: true, Do: changeValue},
-		rest.Change[deleteValue, rest.Message]{Method: http.MethodDelete, Path: item, Guard: guard, Summary: "Delete a value of a field", Extension: true, Do: dropValue},
+		rest.Mutation[editValue, FieldValue]{Method: http.MethodPatch, Path: item, Guard: guard, Summary: "Edit a value of a field", Extension: true, Do: changeValue},
+		rest.Mutation[deleteValue, rest.Message]{Method: http.MethodDelete, Path: item, Guard: guard, Summary: "Delete a value of a field", Extension: true, Do: dropValue},
 	}
 }
 
@@ -109,11 +109,10 @@ func heldField(ctx context.Context, tx *pg.Tx, id int64) (CustomField, error) {
 
 // fits answers what is wrong with a value as the fault of its member.
 func (f *CustomField) fits(value string) error {
-	var wrong fault.Fields
 	if why := (&fieldBody{Type: f.Type, Options: f.Options}).unfit(value); why != "" {
-		wrong.Add("/value", "invalid", "%s", why)
+		return fault.Member("/value", "invalid", "%s", why)
 	}
-	return wrong.Err()
+	return nil
 }
 
 func createValue(ctx context.Context, tx *pg.Tx, req newValue) (FieldValue, error) {

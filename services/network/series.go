@@ -202,7 +202,7 @@ type seriesRequest struct {
 	Body  rest.Body[series]
 }
 
-var entitySeries = rest.Change[seriesRequest, rest.Bulk]{
+var entitySeries = rest.Mutation[seriesRequest, rest.Bulk]{
 	Method: http.MethodPost, Path: "/group/{group_id}/entity/bulk", Guard: principal.NetworkEntities,
 	Summary: "Create many IP entities side by side", Extension: true, Do: createSeries,
 }

@@ -119,7 +119,7 @@ func plus(a netip.Addr, n int) netip.Addr {
 
 func exec(t *testing.T, db *pg.DB, sql string, args ...any) {
 	t.Helper()
-	err := db.Change(t.Context(), func(tx *pg.Tx) error {
+	err := db.InTx(t.Context(), func(tx *pg.Tx) error {
 		tx.Unrecorded("a test")
 		_, err := tx.Exec(t.Context(), sql, args...)
 		return err

@@ -84,7 +84,7 @@ func TestNoChangeIsLoggedTwice(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
 	s.write("network", edit(1, `{}`, `{}`))
-	err := s.db.Change(t.Context(), func(tx *pg.Tx) error {
+	err := s.db.InTx(t.Context(), func(tx *pg.Tx) error {
 		tx.Unrecorded("a test")
 		again := edit(1, `{}`, `{}`)
 		again.Seq, again.At = 1, time.Now()

@@ -69,7 +69,7 @@ func edit(id int64, before, after string) events.Event {
 // execute changes the database behind the service's back.
 func (s *stand) execute(sql string, args ...any) {
 	s.t.Helper()
-	err := s.db.Change(s.t.Context(), func(tx *pg.Tx) error {
+	err := s.db.InTx(s.t.Context(), func(tx *pg.Tx) error {
 		tx.Unrecorded("a test")
 		_, err := tx.Exec(s.t.Context(), sql, args...)
 		return err

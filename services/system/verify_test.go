@@ -276,7 +276,7 @@ func (s *stand) try(source string, e events.Event) error {
 }
 
 func (s *stand) tryBatch(source string, batch []events.Event) error {
-	return s.db.Change(s.t.Context(), func(tx *pg.Tx) error {
+	return s.db.InTx(s.t.Context(), func(tx *pg.Tx) error {
 		tx.Unrecorded("a test")
 		return s.log.Write(s.t.Context(), tx, source, batch)
 	})

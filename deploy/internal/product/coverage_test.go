@@ -226,7 +226,7 @@ func (w *walk) withoutPermission(o rest.Operation, nobody *testkit.Client) {
 	case o.Guard == principal.Public:
 	case o.Guard == principal.EveryKey:
 		nobody.Do(o.Method, w.item(o.Path), w.example(o)).Want(200)
-	case o.Guard == principal.LeafOfTarget:
+	case o.Guard == principal.PermissionOfTarget:
 		nobody.Do(o.Method, w.item(o.Path), w.example(o)).Want(403)
 	case o.Guard == principal.AnyKey:
 		if strings.HasSuffix(o.Path, "}") {
@@ -234,9 +234,9 @@ func (w *walk) withoutPermission(o rest.Operation, nobody *testkit.Client) {
 		}
 	default:
 		answer := nobody.Do(o.Method, w.item(o.Path), w.example(o)).Want(403)
-		leaf, _, _ := strings.Cut(o.Guard.String(), " ")
-		if !strings.Contains(answer.Text, leaf) {
-			w.t.Errorf("403 does not name %s: %s", leaf, answer.Text)
+		permission, _, _ := strings.Cut(o.Guard.String(), " ")
+		if !strings.Contains(answer.Text, permission) {
+			w.t.Errorf("403 does not name %s: %s", permission, answer.Text)
 		}
 	}
 }
@@ -277,7 +277,7 @@ func (w *walk) otherMethod(o rest.Operation) {
 	}
 }
 
-// TestEveryLeaf tries every operation that a leaf guards with keys that hold everything but that leaf's access.
+// TestEveryLeaf tries every operation that a permission guards with keys that hold everything but that permission's access.
 func TestEveryLeaf(t *testing.T) { producttest.Both(t, testEveryLeaf) }
 
 func testEveryLeaf(t *testing.T, p *product.Product, c *testkit.Client) {
@@ -288,12 +288,12 @@ func testEveryLeaf(t *testing.T, p *product.Product, c *testkit.Client) {
 	guarded := map[principal.Grants][]rest.Operation{}
 	for _, routes := range p.Routes {
 		for _, o := range rest.Operations(routes) {
-			if leaf, ok := o.Guard.(principal.Leaf); ok {
+			if permission, ok := o.Guard.(principal.Permission); ok {
 				access := principal.Write
 				if o.Method == http.MethodGet {
 					access = principal.Read
 				}
-				guarded[leaf.Grant(access)] = append(guarded[leaf.Grant(access)], o)
+				guarded[permission.Grant(access)] = append(guarded[permission.Grant(access)], o)
 			}
 		}
 	}

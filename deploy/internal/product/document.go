@@ -37,10 +37,10 @@ func Document() (*rest.OpenAPI, error) {
 func Policy() string {
 	var b strings.Builder
 	b.WriteString("# Policy\n\nWho may use which operation. `make openapi` writes this page from the routes.\n\n" +
-		"A key belongs to an admin, a client or an integration. Admins and integrations hold leaves, clients hold none. Where any\n" +
-		"key will do, the operation shows and changes what belongs to the key's owner, and more to who holds the leaf of the\n" +
+		"A key belongs to an admin, a client or an integration. Admins and integrations hold permissions, clients hold none. Where any\n" +
+		"key will do, the operation shows and changes what belongs to the key's owner, and more to who holds the permission of the\n" +
 		"item's owner; what a caller may not know of is a 404.\n\n" +
-		"| Operation | no key | any key | own record | leaf |\n|---|---|---|---|---|\n")
+		"| Operation | no key | any key | own record | permission |\n|---|---|---|---|---|\n")
 	for _, service := range Services {
 		for _, o := range rest.Operations(routes()[service.Name]) {
 			if o.Public() {
@@ -56,7 +56,7 @@ func policyRow(o rest.Operation) []string {
 	if o.Method == http.MethodGet {
 		access = principal.Read
 	}
-	leaf, self := strings.CutSuffix(o.Guard.String(), " or self")
+	permission, self := strings.CutSuffix(o.Guard.String(), " or self")
 	row := slices.Repeat([]string{" "}, 4)
 	switch {
 	case o.Guard == principal.Public:
@@ -64,7 +64,7 @@ func policyRow(o rest.Operation) []string {
 	case o.Guard == principal.AnyKey, o.Guard == principal.EveryKey:
 		row[1] = " yes "
 	default:
-		row[3] = fmt.Sprintf(" %s %s ", leaf, access)
+		row[3] = fmt.Sprintf(" %s %s ", permission, access)
 	}
 	if self {
 		row[2] = " yes "

@@ -11,9 +11,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ironplane/ironplane/gateway"
+	"github.com/ironplane/ironplane/pkg/keycache"
 	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/principal/entry"
 	"github.com/ironplane/ironplane/pkg/process"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/secret"
@@ -62,7 +62,7 @@ func Open(ctx context.Context, urls map[string]secret.String, masterKey secret.S
 			p.Close()
 		}
 	}()
-	entries := entry.NewStore(client, log)
+	entries := keycache.NewStore(client, log)
 	for _, d := range Services {
 		box, err := d.NewBox(masterKey)
 		if err != nil {

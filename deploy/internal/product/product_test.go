@@ -22,7 +22,7 @@ func newAdmin(t *testing.T, c *testkit.Client, username string, permissions stri
 // execute changes the database behind the product's back.
 func execute(t *testing.T, db *pg.DB, sql string) {
 	t.Helper()
-	err := db.Change(t.Context(), func(tx *pg.Tx) error {
+	err := db.InTx(t.Context(), func(tx *pg.Tx) error {
 		tx.Unrecorded("a test")
 		_, err := tx.Exec(t.Context(), sql)
 		return err
@@ -37,7 +37,7 @@ func holdLock(t *testing.T, db *pg.DB, name string, number int64) (unlock func()
 	t.Helper()
 	held, release, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	go func() {
-		ended <- db.Change(t.Context(), func(tx *pg.Tx) error {
+		ended <- db.InTx(t.Context(), func(tx *pg.Tx) error {
 			tx.Unrecorded("a test")
 			err := tx.Lock(t.Context(), name, number)
 			close(held)

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/pkg/keycache"
 	"github.com/ironplane/ironplane/pkg/principal"
-	"github.com/ironplane/ironplane/pkg/principal/entry"
 	"github.com/ironplane/ironplane/services/identity"
 )
 
@@ -132,7 +132,7 @@ func (s *stand) refill(key identity.ShownKey) {
 	s.t.Helper()
 	hash := principal.KeyHash(key.Key)
 	s.redis.FlushDB(s.t.Context())
-	for deadline := time.Now().Add(10 * time.Second); !s.redis.HExists(s.t.Context(), "entry:"+entry.KeyName(hex.EncodeToString(hash[:])), "body").Val(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(10 * time.Second); !s.redis.HExists(s.t.Context(), "entry:"+keycache.KeyName(hex.EncodeToString(hash[:])), "body").Val(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			s.t.Fatal("nobody fills the key's entry")
 		}

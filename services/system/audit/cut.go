@@ -24,7 +24,7 @@ type cutting struct {
 func (l *Log) Cut(ctx context.Context, db *pg.DB, older time.Time) error {
 	for {
 		var cut int64
-		err := db.Change(ctx, func(tx *pg.Tx) (err error) {
+		err := db.InTx(ctx, func(tx *pg.Tx) (err error) {
 			if cut, err = l.cut(ctx, tx, older); cut == 0 {
 				tx.Unrecorded("nothing is old enough")
 			}

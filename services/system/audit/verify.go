@@ -67,7 +67,7 @@ const stretch = 5000
 // Verify reads the whole log and tells, as a *Bad, the first thing in it that is not as it was written. earlier is an
 // anchor of before; the zero Anchor where there is none.
 func (l *Log) Verify(ctx context.Context, db *pg.DB, earlier Anchor) (found Verified, err error) {
-	err = db.Change(ctx, func(tx *pg.Tx) error {
+	err = db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("nothing is changed")
 		if _, err := tx.Exec(ctx, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"); err != nil { // it is written to meanwhile
 			return fmt.Errorf("begin to verify: %w", err)

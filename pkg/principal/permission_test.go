@@ -6,14 +6,14 @@ import (
 	"testing"
 )
 
-// A gateway sends Grants as their bits to services of the version before and after its own: a leaf that moved would
+// A gateway sends Grants as their bits to services of the version before and after its own: a permission that moved would
 // hand its neighbour's permission out. The list grows at its end alone.
 func TestLeavesStay(t *testing.T) {
 	t.Parallel()
 	first := strings.Fields(`network.entities network.forward network.groups network.switches pxe.installs pxe.settings
 		server.in_inventory server.in_use server.settings system.emails system.integrations system.logs system.settings
 		system.theme users.admins users.clients`)
-	if len(leafNames) < len(first) || !slices.Equal(leafNames[:len(first)], first) {
-		t.Fatalf("the leaves moved: %v", leafNames)
+	if len(permissionNames) < len(first) || !slices.Equal(permissionNames[:len(first)], first) {
+		t.Fatalf("the permissions moved: %v", permissionNames)
 	}
 }

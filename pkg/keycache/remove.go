@@ -1,4 +1,4 @@
-package entry
+package keycache
 
 import (
 	"context"

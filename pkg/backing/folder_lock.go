@@ -14,11 +14,11 @@ import (
 	"github.com/ironplane/ironplane/pkg/child"
 )
 
-// claim is the right to run one server in a folder. It stands on two locked files, each with a pid in it: <name>.owner
+// folderLock is the right to run one server in a folder. It stands on two locked files, each with a pid in it: <name>.owner
 // is locked by us and so until we end, however we do; <name>.server is locked by the server and whatever it forks, who
 // inherit the open file, and so until the last of them is gone. That tells a server that outlived its owner from a
 // stale pid that is some other process by now.
-type claim struct {
+type folderLock struct {
 	owner  *os.File
 	server string
 }
@@ -29,8 +29,8 @@ const pollInterval = 10 * time.Millisecond
 // ErrInUse means that another process runs the server of a folder.
 var ErrInUse = errors.New("the folder is in use")
 
-// claimFolder fails when another living process, or another call in this one, has the claim.
-func claimFolder(dir, name string) (*claim, error) {
+// lockFolder fails when another living process, or another call in this one, has locked it.
+func lockFolder(dir, name string) (*folderLock, error) {
 	path := filepath.Join(dir, name+".owner")
 	owner, err := lock(path)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
@@ -43,32 +43,32 @@ func claimFolder(dir, name string) (*claim, error) {
 		owner.Close()
 		return nil, err
 	}
-	return &claim{owner: owner, server: filepath.Join(dir, name+".server")}, nil
+	return &folderLock{owner: owner, server: filepath.Join(dir, name+".server")}, nil
 }
 
 // release unlocks before it closes: a process that is being forked elsewhere in us has the file too until its exec.
-func (c *claim) release() {
-	_ = syscall.Flock(int(c.owner.Fd()), syscall.LOCK_UN) // fails when released already
-	c.owner.Close()
+func (l *folderLock) release() {
+	_ = syscall.Flock(int(l.owner.Fd()), syscall.LOCK_UN) // fails when released already
+	l.owner.Close()
 }
 
 // lockServer returns the locked file that a new server is to inherit, once an earlier server is gone, and the earlier
 // server's pid, 0 if there was none.
-func (c *claim) lockServer(ctx context.Context) (*os.File, int, error) {
+func (l *folderLock) lockServer(ctx context.Context) (*os.File, int, error) {
 	const timeout = 30 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for asked := false; ; {
-		f, err := lock(c.server)
+		f, err := lock(l.server)
 		if err == nil {
-			return f, lockedBy(c.server), nil
+			return f, lockedBy(l.server), nil
 		}
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, 0, err
 		}
-		pid := lockedBy(c.server)
+		pid := lockedBy(l.server)
 		if !asked && pid > 0 {
 			child.StopOrphan(pid)
 			asked = true

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// Leaf is one entry of a PermissionSet, such as network.entities. A route whose guard is a leaf may be read by who
+// Permission is one entry of a PermissionSet, such as network.entities. A route whose guard is a permission may be read by who
 // holds read on it and changed by who holds write.
-type Leaf uint8
+type Permission uint8
 
-// The leaves. Their numbers are what processes of different versions tell each other: new ones go at the end.
+// The permissions. Their numbers are what processes of different versions tell each other: new ones go at the end.
 const (
-	NetworkEntities Leaf = iota
+	NetworkEntities Permission = iota
 	NetworkForward
 	NetworkGroups
 	NetworkSwitches
@@ -29,10 +29,10 @@ const (
 	SystemTheme
 	UsersAdmins
 	UsersClients
-	leafCount
+	permissionCount
 )
 
-var leafNames = [leafCount]string{
+var permissionNames = [permissionCount]string{
 	"network.entities", "network.forward", "network.groups", "network.switches",
 	"pxe.installs", "pxe.settings",
 	"server.in_inventory", "server.in_use", "server.settings",
@@ -40,9 +40,9 @@ var leafNames = [leafCount]string{
 	"users.admins", "users.clients",
 }
 
-func (l Leaf) String() string { return leafNames[l] }
+func (l Permission) String() string { return permissionNames[l] }
 
-// Access is what is done to what a leaf guards.
+// Access is what is done to what a permission guards.
 type Access uint8
 
 // Write does not include read: the documented set has them as two booleans.
@@ -53,14 +53,14 @@ const (
 
 func (a Access) String() string { return [...]string{"read", "write"}[a] }
 
-// Grants is a set of leaves and accesses: what somebody may do.
+// Grants is a set of permissions and accesses: what somebody may do.
 type Grants uint64
 
 // All is everything that there is to hold.
-const All Grants = 1<<(2*leafCount) - 1
+const All Grants = 1<<(2*permissionCount) - 1
 
 // Grant is the set of this one.
-func (l Leaf) Grant(a Access) Grants { return 1 << (2*Grants(l) + Grants(a)) }
+func (l Permission) Grant(a Access) Grants { return 1 << (2*Grants(l) + Grants(a)) }
 
 // Holds tells whether all of others is in g.
 func (g Grants) Holds(others Grants) bool { return g&others == others }
@@ -68,7 +68,7 @@ func (g Grants) Holds(others Grants) bool { return g&others == others }
 // Names lists what is in the set, as "network.entities write".
 func (g Grants) Names() []string {
 	names := []string{}
-	for l := range leafCount {
+	for l := range permissionCount {
 		for _, a := range []Access{Read, Write} {
 			if g.Holds(l.Grant(a)) {
 				names = append(names, l.String()+" "+a.String())
@@ -82,22 +82,22 @@ func (g Grants) Names() []string {
 func ParseGrants(names []string) Grants {
 	var g Grants
 	for _, name := range names {
-		leaf, access, _ := strings.Cut(name, " ")
-		l := slices.Index(leafNames[:], leaf)
+		permission, access, _ := strings.Cut(name, " ")
+		l := slices.Index(permissionNames[:], permission)
 		if l < 0 {
 			continue
 		}
 		switch access {
 		case "read":
-			g |= Leaf(l).Grant(Read)
+			g |= Permission(l).Grant(Read)
 		case "write":
-			g |= Leaf(l).Grant(Write)
+			g |= Permission(l).Grant(Write)
 		}
 	}
 	return g
 }
 
-// MarshalJSON writes the names, so that what is stored or sent does not depend on the order of the leaves.
+// MarshalJSON writes the names, so that what is stored or sent does not depend on the order of the permissions.
 func (g Grants) MarshalJSON() ([]byte, error) { return json.Marshal(g.Names()) }
 
 // UnmarshalJSON reads what MarshalJSON wrote.

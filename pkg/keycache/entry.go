@@ -1,9 +1,9 @@
-// Package entry keeps, in Redis, what the gateway needs to know to let a key in: one entry for the key, one for its
+// Package keycache keeps, in Redis, what the gateway needs to know to let a key in: one entry for the key, one for its
 // owner. Each is filled and removed by the service that owns the thing; the gateway only reads, and asks the owner
 // for what is missing.
 //
 // docs/principals.md says why no order of events lets a revoked key in again.
-package entry
+package keycache
 
 import (
 	"fmt"
