@@ -6,8 +6,9 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/ironplane/ironplane/pkg/openapi"
 	"github.com/ironplane/ironplane/pkg/principal"
-	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/tracing"
 )
 
@@ -28,7 +29,7 @@ type exchange struct {
 }
 
 func newExchange(w http.ResponseWriter, r *http.Request, progress time.Duration) *exchange {
-	first := rest.FirstElement(r.URL.Path)
+	first := openapi.FirstElement(r.URL.Path)
 	e := &exchange{ResponseWriter: w, connection: http.NewResponseController(w), progress: progress, method: r.Method, service: owners[first], began: time.Now()}
 	switch {
 	case first == "-":
@@ -37,7 +38,7 @@ func newExchange(w http.ResponseWriter, r *http.Request, progress time.Duration)
 		e.route = r.URL.Path[:len("/")+len(first)]
 	}
 	if e.route != "" {
-		w.Header()[rest.RouteHeader] = []string{e.route}
+		w.Header()[problem.RouteHeader] = []string{e.route}
 	}
 	if !methods[r.Method] {
 		e.method = "other"
@@ -51,9 +52,9 @@ func (e *exchange) Unwrap() http.ResponseWriter { return e.ResponseWriter }
 func (e *exchange) WriteHeader(status int) {
 	if e.status == 0 && status >= http.StatusOK {
 		e.status = status
-		if named := e.Header()[rest.RouteHeader]; len(named) > 0 {
+		if named := e.Header()[problem.RouteHeader]; len(named) > 0 {
 			e.route = named[0]
-			delete(e.Header(), rest.RouteHeader)
+			delete(e.Header(), problem.RouteHeader)
 		}
 		e.allow()
 	}

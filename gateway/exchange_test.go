@@ -13,8 +13,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/ironplane/ironplane/pkg/openapi"
 	"github.com/ironplane/ironplane/pkg/principal"
-	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/problem"
 )
 
 func TestAccessLog(t *testing.T) {
@@ -63,7 +64,7 @@ func TestAccessLog(t *testing.T) {
 type fails struct{ *Gateway }
 
 func (f fails) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	rest.WriteError(w, r, f.log, errors.New("the inside"))
+	problem.Write(w, r, f.log, errors.New("the inside"))
 }
 
 // What fails is logged by its route: a path may hold a secret.
@@ -145,7 +146,7 @@ func TestMetrics(t *testing.T) {
 func BenchmarkService(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
-		if owners[rest.FirstElement("/port-speed/12345")] != "network" {
+		if owners[openapi.FirstElement("/port-speed/12345")] != "network" {
 			b.Fatal("it is another")
 		}
 	}

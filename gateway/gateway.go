@@ -14,11 +14,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ironplane/ironplane/pkg/cache"
-	"github.com/ironplane/ironplane/pkg/fault"
 	"github.com/ironplane/ironplane/pkg/keycache"
 	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/principal"
-	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/tracing"
 )
 
@@ -90,7 +89,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer g.limitBody(r, e.connection)()
 	defer g.finish(r.Context(), e, call)
 	if err := g.serve(e, r, call, key); err != nil && r.Context().Err() == nil {
-		rest.WriteError(e, r, g.log, err)
+		problem.Write(e, r, g.log, err)
 	}
 	e.ended = true
 }
@@ -107,7 +106,7 @@ func (g *Gateway) serve(e *exchange, r *http.Request, call *principal.Call, key 
 	}
 	upstream, ok := g.upstreams[e.service]
 	if !ok {
-		return rest.NoSuchPath()
+		return problem.NoSuchPath()
 	}
 	upstream.ServeHTTP(e, r)
 	return nil
@@ -131,15 +130,15 @@ func (g *Gateway) letIn(ctx context.Context, e *exchange, ip netip.Addr, key str
 		if err := v.charge(ctx); err != nil {
 			return nil, err
 		}
-		return nil, fault.New(fault.Unauthenticated, "The API key is not valid.")
+		return nil, problem.New(problem.Unauthenticated, "The API key is not valid.")
 	}
-	if fault.Is(err, fault.TooManyRequests) {
+	if problem.Is(err, problem.TooManyRequests) {
 		return nil, err
 	}
 	if ctx.Err() == nil { // else nobody knows what he would have been told, and anybody can leave
 		v.spare()
 	}
-	f := fault.New(fault.Unavailable, "Keys cannot be looked up right now.").Because(err)
+	f := problem.New(problem.Unavailable, "Keys cannot be looked up right now.").Because(err)
 	f.RetryAfter = time.Second
 	return nil, f
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/keycache"
 	"github.com/ironplane/ironplane/pkg/principal"
-	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
@@ -120,7 +120,7 @@ func (e *echo) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer e.mu.Unlock()
 	e.last, e.call = r, *principal.From(r.Context())
 	e.seen++
-	w.Header().Set(rest.RouteHeader, "/port-speed/{port_speed_id}")
+	w.Header().Set(problem.RouteHeader, "/port-speed/{port_speed_id}")
 	_, _ = io.WriteString(w, "here")
 }
 
@@ -231,7 +231,7 @@ func TestWhatAServiceSees(t *testing.T) {
 	if c := d.network.call; c.Peer != principal.Gateway || c.IP.String() != "192.0.2.7" || c.RequestID != "mine-1" {
 		t.Errorf("the call is %+v", c)
 	}
-	if w.Header().Get("API-Version") != "1" || w.Header().Get("X-Request-Id") != "mine-1" || w.Header().Get(rest.RouteHeader) != "" {
+	if w.Header().Get("API-Version") != "1" || w.Header().Get("X-Request-Id") != "mine-1" || w.Header().Get(problem.RouteHeader) != "" {
 		t.Errorf("the answer has %v", w.Header())
 	}
 	for _, insane := range []string{"", "a b", "a\tb", strings.Repeat("x", 65), "<script>"} {

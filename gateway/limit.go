@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ironplane/ironplane/pkg/cache"
-	"github.com/ironplane/ironplane/pkg/fault"
+	"github.com/ironplane/ironplane/pkg/problem"
 )
 
 const (
@@ -88,7 +88,7 @@ func (l *limit[K]) take(ctx context.Context, answer http.Header, who K) error {
 	if wait > 0 {
 		l.refused.Inc()
 		l.declare(answer, 0, ";t="+strconv.Itoa(int(math.Ceil(wait.Seconds()))))
-		f := fault.New(fault.TooManyRequests, "More than %d requests a second.", l.rate)
+		f := problem.New(problem.TooManyRequests, "More than %d requests a second.", l.rate)
 		f.RetryAfter = wait
 		return f
 	}

@@ -12,7 +12,8 @@ import (
 	swagger "github.com/swaggest/swgui/v5/static"
 	"github.com/vearutop/statigz"
 
-	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/openapi"
+	"github.com/ironplane/ironplane/pkg/problem"
 )
 
 // Below /-/ the gateway serves its own things, where no documented path can be.
@@ -24,7 +25,7 @@ const (
 // ownRoute is the route of one of the gateway's own paths.
 func ownRoute(path string) string {
 	switch {
-	case path == healthPath, path == rest.DocumentPath:
+	case path == healthPath, path == openapi.Path:
 		return path
 	case strings.HasPrefix(path, docsPath):
 		return docsPath
@@ -36,15 +37,15 @@ func ownRoute(path string) string {
 func (g *Gateway) ownRoutes() http.Handler {
 	router := mux.NewRouter().SkipClean(true)
 	router.HandleFunc(healthPath, g.health).Methods(http.MethodGet, http.MethodHead)
-	router.HandleFunc(rest.DocumentPath, g.document).Methods(http.MethodGet, http.MethodHead)
+	router.HandleFunc(openapi.Path, g.document).Methods(http.MethodGet, http.MethodHead)
 	router.HandleFunc(docsPath, docs).Methods(http.MethodGet, http.MethodHead)
 	router.HandleFunc(docsPath+"/", docs).Methods(http.MethodGet, http.MethodHead)
 	router.PathPrefix(docsPath+"/").Handler(http.StripPrefix(docsPath+"/", statigz.FileServer(swagger.FS))).Methods(http.MethodGet, http.MethodHead)
 	router.NotFoundHandler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		rest.WriteError(w, r, g.log, rest.NoSuchPath())
+		problem.Write(w, r, g.log, problem.NoSuchPath())
 	})
 	router.MethodNotAllowedHandler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		rest.WriteError(w, r, g.log, rest.NotAllowed(r.Method, http.MethodGet, http.MethodHead))
+		problem.Write(w, r, g.log, problem.NotAllowed(r.Method, http.MethodGet, http.MethodHead))
 	})
 	return router
 }
@@ -62,7 +63,7 @@ const docsPage = `<!DOCTYPE html>
 <body>
   <div id="docs"></div>
   <script src="` + docsPath + `/swagger-ui-bundle.js"></script>
-  <script>SwaggerUIBundle({url: "` + rest.DocumentPath + `", dom_id: "#docs", deepLinking: true, validatorUrl: null, defaultModelsExpandDepth: -1})</script>
+  <script>SwaggerUIBundle({url: "` + openapi.Path + `", dom_id: "#docs", deepLinking: true, validatorUrl: null, defaultModelsExpandDepth: -1})</script>
 </body>
 </html>
 `
@@ -79,15 +80,15 @@ func (g *Gateway) health(w http.ResponseWriter, _ *http.Request) {
 
 // document merges what the services say of themselves.
 func (g *Gateway) document(w http.ResponseWriter, r *http.Request) {
-	merged := rest.NewDocument()
+	merged := &openapi.Document{}
 	for _, service := range slices.Sorted(maps.Keys(g.upstreams)) {
-		var own rest.OpenAPI
-		err := g.peers.Ask(r.Context(), service, rest.DocumentPath, &own)
+		var own openapi.Document
+		err := g.peers.Ask(r.Context(), service, openapi.Path, &own)
 		if err == nil {
 			err = merged.Merge(&own)
 		}
 		if err != nil {
-			rest.WriteError(w, r, g.log, fmt.Errorf("merge the API documents: %w", err))
+			problem.Write(w, r, g.log, fmt.Errorf("merge the API documents: %w", err))
 			return
 		}
 	}

@@ -19,8 +19,8 @@ import (
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/deploy/internal/seed"
 	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/process"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/identity"
 	"github.com/ironplane/ironplane/services/network"
@@ -93,14 +93,14 @@ func start(t testing.TB, data string, entities int, prepare func(*installation, 
 	}
 	_, err = i.conn.Exec(t.Context(), "SET search_path = network, ext")
 	must(t, err)
-	service, err := pgx.ParseConfig(urls[network.Name].Reveal())
+	schema, err := pgx.ParseConfig(urls[network.Name].Reveal())
 	must(t, err)
-	prepare(i, service)
+	prepare(i, schema)
 	i.ask(t, "SELECT max(id) FROM ip_entity", &i.entities)
 
 	opening, cancel := context.WithTimeout(t.Context(), startTime)
 	defer cancel()
-	p, err := product.Open(opening, urls, masterKey, process.Settings{}, testkit.Redis(t), producttest.Unlimited, slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})))
+	p, err := product.Open(opening, urls, masterKey, service.Settings{}, testkit.Redis(t), producttest.Unlimited, slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})))
 	must(t, err)
 	t.Cleanup(p.Close)
 	key, _, err := identity.AdminKey(opening, p.Databases[identity.Name])

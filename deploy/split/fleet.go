@@ -22,8 +22,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/child"
 	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/principal"
-	"github.com/ironplane/ironplane/pkg/process"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/service"
 )
 
 const (
@@ -112,7 +112,7 @@ func (f *fleet) startService(ctx context.Context, name string) error {
 
 func (f *fleet) serviceEnvironment(name string) []string {
 	environment := f.common(name)
-	for field := range reflect.TypeFor[process.Settings]().Fields() {
+	for field := range reflect.TypeFor[service.Settings]().Fields() {
 		environment = append(environment, f.given(field.Tag.Get("env")+"=")...)
 	}
 	return append(environment, "DATABASE_URL_FILE="+f.file(name+".database-url"), "IRONPLANE_MASTER_KEY_FILE="+f.file("master-key"), f.services())

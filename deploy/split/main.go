@@ -12,6 +12,7 @@ import (
 	"github.com/ironplane/ironplane/deploy/internal/backings"
 	"github.com/ironplane/ironplane/gateway"
 	"github.com/ironplane/ironplane/pkg/process"
+	"github.com/ironplane/ironplane/pkg/service"
 )
 
 // config is what the environment says. The last three are here to be checked and explained: they are for the processes.
@@ -21,7 +22,7 @@ type config struct {
 	Backings                 backings.Config
 	LogLevel                 slog.Level `env:"IRONPLANE_LOG_LEVEL" default:"WARN" doc:"DEBUG, INFO (a line for each request), WARN or ERROR"`
 	process.OperationsConfig            // the gateway's
-	process.Settings
+	service.Settings
 	Gateway gateway.Config
 }
 

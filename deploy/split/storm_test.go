@@ -12,7 +12,7 @@ import (
 
 	"github.com/ironplane/ironplane/deploy/internal/backings"
 	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/network"
 )
@@ -102,7 +102,7 @@ func (s *storm) round(caller, round int, path string, enough bool) {
 		return
 	}
 	if answer.Status == http.StatusUnprocessableEntity {
-		if errors := testkit.Decode[rest.Problem](answer).Errors; enough || len(errors) != 1 || errors[0].Code != "exhausted" {
+		if errors := testkit.Decode[problem.Problem](answer).Errors; enough || len(errors) != 1 || errors[0].Code != "exhausted" {
 			s.t.Errorf("%s is refused: %s", attempt, answer.Text)
 		}
 		s.mu.Lock()

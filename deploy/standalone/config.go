@@ -7,6 +7,7 @@ import (
 	"github.com/ironplane/ironplane/gateway"
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/process"
+	"github.com/ironplane/ironplane/pkg/service"
 )
 
 type config struct {
@@ -15,7 +16,7 @@ type config struct {
 	Backings     backings.Config
 	LogLevel     slog.Level      `env:"IRONPLANE_LOG_LEVEL" default:"WARN" doc:"DEBUG, INFO (a line for each request), WARN or ERROR"`
 	Skip         events.Position `env:"IRONPLANE_SKIP_CHANGE" required:"skip-change" doc:"the change of a service that others cannot apply: pxe:17"`
-	process.Settings
+	service.Settings
 	process.OperationsConfig
 	Gateway gateway.Config
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/process"
+	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/services/system"
 )
 
@@ -24,6 +24,6 @@ func verifyLog(ctx context.Context, c config, screen io.Writer) error {
 		return err
 	}
 	return inSchemas(ctx, c, []string{system.Name}, func(ctx context.Context, db *pg.DB) error {
-		return system.Verify(ctx, process.Deps{DB: db, Box: box, Settings: c.Settings}, screen)
+		return system.Verify(ctx, service.Deps{DB: db, Box: box, Settings: c.Settings}, screen)
 	})
 }

@@ -16,10 +16,10 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/events"
-	"github.com/ironplane/ironplane/pkg/fault"
 	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/testkit"
 )
@@ -308,14 +308,14 @@ func TestRefs(t *testing.T) {
 	if err := s.noteOf(refs, thing); err != nil {
 		t.Errorf("a thing that was not heard of yet: %v", err)
 	}
-	if err := s.noteOf(refs, thing+1); !fault.Is(err, fault.Invalid) || fault.From(err).Fields[0].Pointer != "/thing" {
+	if err := s.noteOf(refs, thing+1); !problem.Is(err, problem.Invalid) || problem.From(err).Fields[0].Pointer != "/thing" {
 		t.Errorf("a thing that there is not: %v", err)
 	}
 	other := s.change(kept)
 	s.mu.Lock()
 	s.down = true
 	s.mu.Unlock()
-	if err := s.noteOf(refs, other); !fault.Is(err, fault.Unavailable) {
+	if err := s.noteOf(refs, other); !problem.Is(err, problem.Unavailable) {
 		t.Errorf("a thing that cannot be asked for: %v", err)
 	}
 	if err := s.noteOf(refs, thing); err != nil {
@@ -338,7 +338,7 @@ func TestRefs(t *testing.T) {
 	s.eventually("the name follows", func() bool { return count(t, s.user, "ref WHERE id = $1 AND name = 'renamed'", thing) == 1 })
 	s.remove(thing)
 	s.eventually("references to what is gone are cleared", func() bool { return count(t, s.user, "note WHERE thing = $1", thing) == 0 })
-	if err := s.noteOf(refs, thing); !fault.Is(err, fault.Invalid) {
+	if err := s.noteOf(refs, thing); !problem.Is(err, problem.Invalid) {
 		t.Errorf("a thing that is gone: %v", err)
 	}
 }
@@ -361,7 +361,7 @@ func TestNoReferenceDangles(t *testing.T) {
 		for range 2 {
 			if err := s.noteOf(refs, thing); err == nil {
 				made++
-			} else if !fault.Is(err, fault.Invalid) {
+			} else if !problem.Is(err, problem.Invalid) {
 				t.Fatal(err)
 			}
 		}

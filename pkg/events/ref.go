@@ -10,10 +10,10 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/ironplane/ironplane/pkg/fault"
 	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 )
 
@@ -74,7 +74,7 @@ func (r *Refs) learn(ctx context.Context, id int64, pointer string) error {
 	var found item
 	err := r.Peers.Ask(ctx, r.Owner, refPath(r.Type)+"/"+strconv.FormatInt(id, 10), &found)
 	if errors.Is(err, mesh.ErrAway) {
-		return fault.New(fault.Unavailable, "Whether %s %d exists cannot be found out right now.", r.Type, id).Because(err)
+		return problem.New(problem.Unavailable, "Whether %s %d exists cannot be found out right now.", r.Type, id).Because(err)
 	}
 	if err != nil {
 		return err
@@ -127,5 +127,5 @@ func (r *Refs) follow(ctx context.Context, tx *pg.Tx, change string, target pg.T
 }
 
 func notFound(pointer string) error {
-	return fault.Member(pointer, "not_found", "names something that does not exist")
+	return problem.Member(pointer, "not_found", "names something that does not exist")
 }

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/fault"
+	"github.com/ironplane/ironplane/pkg/problem"
 )
 
 // body is how far an exchange is with the body of its request, which goes its way beside the answer.
@@ -58,7 +58,7 @@ func (x *exchange) copyBody() error {
 		case end:
 			x.read.Store(true)
 		case err != nil:
-			return x.blame(fault.New(fault.BadRequest, "The body could not be read to its end.").Because(err))
+			return x.blame(problem.New(problem.BadRequest, "The body could not be read to its end.").Because(err))
 		}
 		if err := x.writePiece((*buffer)[:n], end); err != nil {
 			return fmt.Errorf("send the body: %w", err)

@@ -8,21 +8,20 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/fault"
 	"github.com/ironplane/ironplane/pkg/principal"
-	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/tracing"
 )
 
 // Receive puts into the context what is known of a request: the process that it came from and, from the gateway alone,
 // who is calling. It stands behind an Identity's Listener.
 func Receive(next http.Handler, log *slog.Logger) http.Handler {
-	next = tracing.Continue(next, rest.RouteHeader)
+	next = tracing.Continue(next, problem.RouteHeader)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		call, err := received(r)
 		if err != nil {
 			log.Warn("refused a request of another process", "peer", call.Peer, "from", r.RemoteAddr, "method", r.Method, "error", err)
-			rest.WriteError(w, r, log, fault.New(fault.Forbidden, "The request is not one that this process may send.").Because(err))
+			problem.Write(w, r, log, problem.New(problem.Forbidden, "The request is not one that this process may send.").Because(err))
 			return
 		}
 		r.Header.Del(callHeader)

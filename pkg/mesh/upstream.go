@@ -8,9 +8,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/fault"
 	"github.com/ironplane/ironplane/pkg/principal"
-	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/tracing"
 )
 
@@ -49,7 +48,7 @@ func (u *Upstream) Move(addresses []string) { u.pool.move(addresses) }
 
 func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength > u.maxBody {
-		rest.WriteError(w, r, u.log, u.tooLarge())
+		problem.Write(w, r, u.log, u.tooLarge())
 		return
 	}
 	r, asked := tracing.Ask(r, u.service)
@@ -59,7 +58,7 @@ func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if r.Context().Err() != nil {
 			panic(http.ErrAbortHandler)
 		}
-		rest.WriteError(w, r, u.log, fault.New(fault.Unavailable, "The service is not available right now.").
+		problem.Write(w, r, u.log, problem.New(problem.Unavailable, "The service is not available right now.").
 			Because(fmt.Errorf("reach %s: %w", u.service, err)))
 		return
 	}
@@ -77,14 +76,14 @@ func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.went(nil)
 	if err := x.answer(answer); err != nil {
 		if r.Context().Err() == nil {
-			u.log.Error("answer broken off", "method", r.Method, "route", answer.Header.Get(rest.RouteHeader), "request_id", principal.From(r.Context()).RequestID, "error", err)
+			u.log.Error("answer broken off", "method", r.Method, "route", answer.Header.Get(problem.RouteHeader), "request_id", principal.From(r.Context()).RequestID, "error", err)
 		}
 		panic(http.ErrAbortHandler)
 	}
 }
 
 func (u *Upstream) tooLarge() error {
-	return fault.New(fault.TooLarge, "The body is larger than %d bytes.", u.maxBody)
+	return problem.New(problem.TooLarge, "The body is larger than %d bytes.", u.maxBody)
 }
 
 // refuse answers a caller whose request got no answer. That is the instance's fault where it is nobody else's.
@@ -102,10 +101,10 @@ func (x *exchange) refuse(err error) {
 			panic(http.ErrAbortHandler)
 		}
 		blame = err
-		err = fault.New(fault.Unavailable, "The service did not answer. What was asked for may have been done, or not.").
+		err = problem.New(problem.Unavailable, "The service did not answer. What was asked for may have been done, or not.").
 			Because(fmt.Errorf("ask %s at %s: %w", x.service, x.to.address, err))
 	}
 	x.closeUnlessRead()
-	rest.WriteError(x.w, x.r, x.log, err)
+	problem.Write(x.w, x.r, x.log, err)
 	_ = x.flushUnlessRead()
 }

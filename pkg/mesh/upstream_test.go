@@ -21,7 +21,7 @@ import (
 	"time"
 
 	"github.com/ironplane/ironplane/pkg/principal"
-	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/problem"
 )
 
 const soon = 5 * time.Second
@@ -349,7 +349,7 @@ func TestBrokenAnswers(t *testing.T) {
 		log := slog.New(slog.NewTextHandler(&logged, nil))
 		upstream := i.gateway.NewUpstream("network", []string{i.listen(i.network, func(c net.Conn) {
 			_, _ = http.ReadRequest(bufio.NewReader(c))
-			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n"+rest.RouteHeader+": /thing/{token}\r\n"+said)
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n"+problem.RouteHeader+": /thing/{token}\r\n"+said)
 		})}, log)
 		answer, err := do(t, "GET", i.front(upstream)+"/thing/secret", nil)
 		if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/ironplane/ironplane/pkg/fault"
+	"github.com/ironplane/ironplane/pkg/problem"
 )
 
 // Explain turns what Postgres refused into the fault that the caller gets.
@@ -23,11 +23,11 @@ func Explain(err error) error {
 	if err == nil {
 		return nil
 	}
-	if _, ok := errors.AsType[*fault.Error](err); ok {
+	if _, ok := errors.AsType[*problem.Error](err); ok {
 		return err
 	}
 	if errors.Is(err, pgx.ErrNoRows) {
-		return fault.New(fault.NotFound, "There is no such item.").Because(err)
+		return problem.New(problem.NotFound, "There is no such item.").Because(err)
 	}
 	refused, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok {
@@ -39,7 +39,7 @@ func Explain(err error) error {
 	}
 	if pointer := member(refused.ConstraintName); pointer != "" {
 		if explain, ok := violations[refused.Code]; ok {
-			var fields fault.Fields
+			var fields problem.Fields
 			fields.Add(pointer, explain.code, "%s", explain.message)
 			return fields.Err()
 		}
@@ -60,7 +60,7 @@ var violations = map[string]struct{ code, message string }{
 }
 
 func away(detail string, cause error) error {
-	f := fault.New(fault.Unavailable, "%s", detail).Because(cause)
+	f := problem.New(problem.Unavailable, "%s", detail).Because(cause)
 	f.RetryAfter = time.Second
 	return f
 }

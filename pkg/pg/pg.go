@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/exaring/otelpgx"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -54,7 +55,9 @@ func Open(ctx context.Context, url string, connections int) (*DB, error) {
 	config.MaxConns = int32(connections)
 	config.MaxConnIdleTime = 5 * time.Minute
 	config.ConnConfig.ConnectTimeout = 10 * time.Second
-	config.ConnConfig.Tracer = tracing.Postgres()
+	if provider := tracing.Provider(); provider != nil {
+		config.ConnConfig.Tracer = otelpgx.NewTracer(otelpgx.WithTracerProvider(provider))
+	}
 	for name, value := range limits {
 		config.ConnConfig.RuntimeParams[name] = value
 	}

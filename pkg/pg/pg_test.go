@@ -14,8 +14,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/ironplane/ironplane/pkg/fault"
 	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
@@ -166,19 +166,19 @@ func TestExplain(t *testing.T) {
 	if err := do("INSERT INTO thing (name) VALUES ('a')"); err != nil {
 		t.Fatal(err)
 	}
-	for sql, want := range map[string]fault.Field{
+	for sql, want := range map[string]problem.Field{
 		"INSERT INTO thing (name) VALUES ('a')":           {Pointer: "/name", Code: "taken", Message: "is taken"},
 		"INSERT INTO thing (name) VALUES ('deep')":        {Pointer: "/deep/name", Code: "invalid", Message: "is not allowed"},
 		"INSERT INTO thing (name, part) VALUES ('b', 99)": {Pointer: "/part", Code: "not_found", Message: "names something that does not exist"},
 	} {
-		if f := fault.From(do(sql)); f.Kind != fault.Invalid || len(f.Fields) != 1 || f.Fields[0] != want {
+		if f := problem.From(do(sql)); f.Kind != problem.Invalid || len(f.Fields) != 1 || f.Fields[0] != want {
 			t.Errorf("%s: %v", sql, f)
 		}
 	}
-	if f := fault.From(do("INSERT INTO thing (name) VALUES (NULL)")); f.Kind != fault.Internal || strings.Contains(f.Detail, "null") {
+	if f := problem.From(do("INSERT INTO thing (name) VALUES (NULL)")); f.Kind != problem.Internal || strings.Contains(f.Detail, "null") {
 		t.Errorf("a mistake of ours: %v", f)
 	}
-	if f := fault.From(pg.Explain(context.DeadlineExceeded)); f.Kind != fault.Unavailable || f.RetryAfter == 0 {
+	if f := problem.From(pg.Explain(context.DeadlineExceeded)); f.Kind != problem.Unavailable || f.RetryAfter == 0 {
 		t.Errorf("a deadline: %v", f)
 	}
 }
@@ -229,14 +229,14 @@ func TestDatabaseStartsAgain(t *testing.T) {
 	throwOut()
 	all(func() {})
 
-	if f := fault.From(change(throwOut)); f.Kind != fault.Unavailable || f.RetryAfter == 0 || !strings.Contains(f.Detail, "may have been done, or not") {
+	if f := problem.From(change(throwOut)); f.Kind != problem.Unavailable || f.RetryAfter == 0 || !strings.Contains(f.Detail, "may have been done, or not") {
 		t.Errorf("before the commit: %v", f)
 	}
 	twice := pg.Explain(db.InTx(t.Context(), func(tx *pg.Tx) error {
 		throwOut()
 		return insert("lost")(tx)
 	}))
-	if f := fault.From(twice); f.Kind != fault.Unavailable || f.RetryAfter == 0 {
+	if f := problem.From(twice); f.Kind != problem.Unavailable || f.RetryAfter == 0 {
 		t.Errorf("in the middle: %v", f)
 	}
 	var n int
@@ -280,7 +280,7 @@ func TestCommitHangs(t *testing.T) {
 		tx.Unrecorded("a test")
 		return insert("late")(tx)
 	}))
-	if f := fault.From(err); f.Kind != fault.Unavailable || !strings.Contains(f.Detail, "may have been done, or not") {
+	if f := problem.From(err); f.Kind != problem.Unavailable || !strings.Contains(f.Detail, "may have been done, or not") {
 		t.Error(err)
 	}
 }

@@ -3,7 +3,7 @@ package principal
 import (
 	"strings"
 
-	"github.com/ironplane/ironplane/pkg/fault"
+	"github.com/ironplane/ironplane/pkg/problem"
 )
 
 // Guard decides whether a call may use a route. There is no route without one.
@@ -21,7 +21,7 @@ func (l Permission) Check(c *Call, a Access, _ int64) error {
 		return err
 	}
 	if !c.Principal.May(l, a) {
-		return fault.New(fault.Forbidden, "The key lacks %s %s.", l, a)
+		return problem.New(problem.Forbidden, "The key lacks %s %s.", l, a)
 	}
 	return nil
 }
@@ -38,7 +38,7 @@ func (anyKey) Check(c *Call, a Access, _ int64) error {
 		return err
 	}
 	if c.Principal == nil {
-		return fault.New(fault.Unauthenticated, "The request carries no API key.")
+		return problem.New(problem.Unauthenticated, "The request carries no API key.")
 	}
 	return nil
 }
@@ -78,7 +78,7 @@ func (p peers) Check(c *Call, _ Access, _ int64) error {
 			return nil
 		}
 	}
-	return fault.New(fault.Forbidden, "This is answered to %s alone.", p.names)
+	return problem.New(problem.Forbidden, "This is answered to %s alone.", p.names)
 }
 
 // Internal tells whether a guard lets no caller from outside through.

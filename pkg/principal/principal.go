@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+
+	"github.com/ironplane/ironplane/pkg/problem"
 )
 
 // OwnerType is a kind of account that a key can belong to.
@@ -75,7 +77,9 @@ type Call struct {
 type callKey struct{}
 
 // With puts the call into a context. Only what terminates a connection may do so.
-func With(ctx context.Context, c *Call) context.Context { return context.WithValue(ctx, callKey{}, c) }
+func With(ctx context.Context, c *Call) context.Context {
+	return context.WithValue(problem.WithRequestID(ctx, c.RequestID), callKey{}, c)
+}
 
 // From is the call of a context; the zero Call, which may do nothing, where there is none.
 func From(ctx context.Context) *Call {

@@ -7,8 +7,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/ironplane/ironplane/pkg/fault"
 	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/problem"
 )
 
 func TestKeyFormat(t *testing.T) {
@@ -91,31 +91,31 @@ func TestGuards(t *testing.T) {
 		call  *principal.Call
 		a     principal.Access
 		id    int64
-		want  fault.Kind
+		want  problem.Kind
 	}{
 		{"a permission, by who holds it", permission, read, principal.Read, 0, allowed},
-		{"a permission's write, by who holds read", permission, read, principal.Write, 0, fault.Forbidden},
-		{"a permission's read, by who holds write", permission, write, principal.Read, 0, fault.Forbidden},
-		{"a permission, without a key", permission, keyless, principal.Read, 0, fault.Unauthenticated},
-		{"a permission, not by the gateway", permission, forged, principal.Read, 0, fault.Forbidden},
-		{"a permission, by nobody", permission, &principal.Call{}, principal.Read, 0, fault.Forbidden},
+		{"a permission's write, by who holds read", permission, read, principal.Write, 0, problem.Forbidden},
+		{"a permission's read, by who holds write", permission, write, principal.Read, 0, problem.Forbidden},
+		{"a permission, without a key", permission, keyless, principal.Read, 0, problem.Unauthenticated},
+		{"a permission, not by the gateway", permission, forged, principal.Read, 0, problem.Forbidden},
+		{"a permission, by nobody", permission, &principal.Call{}, principal.Read, 0, problem.Forbidden},
 		{"any key", principal.AnyKey, none, principal.Write, 0, allowed},
-		{"any key, without one", principal.AnyKey, keyless, principal.Read, 0, fault.Unauthenticated},
-		{"any key, not by the gateway", principal.AnyKey, forged, principal.Read, 0, fault.Forbidden},
+		{"any key, without one", principal.AnyKey, keyless, principal.Read, 0, problem.Unauthenticated},
+		{"any key, not by the gateway", principal.AnyKey, forged, principal.Read, 0, problem.Forbidden},
 		{"public", principal.Public, keyless, principal.Read, 0, allowed},
-		{"public, not by the gateway", principal.Public, &principal.Call{Peer: "network"}, principal.Read, 0, fault.Forbidden},
+		{"public, not by the gateway", principal.Public, &principal.Call{Peer: "network"}, principal.Read, 0, problem.Forbidden},
 		{"self", permission.OrSelf(principal.Admin), none, principal.Write, 7, allowed},
-		{"another self", permission.OrSelf(principal.Admin), none, principal.Read, 8, fault.Forbidden},
-		{"a self of another type", permission.OrSelf(principal.Client), none, principal.Read, 7, fault.Forbidden},
+		{"another self", permission.OrSelf(principal.Admin), none, principal.Read, 8, problem.Forbidden},
+		{"a self of another type", permission.OrSelf(principal.Client), none, principal.Read, 7, problem.Forbidden},
 		{"another self, by who holds the permission", permission.OrSelf(principal.Admin), read, principal.Read, 8, allowed},
-		{"self, not by the gateway", permission.OrSelf(principal.Admin), &principal.Call{Peer: "network", Principal: none.Principal}, principal.Read, 7, fault.Forbidden},
+		{"self, not by the gateway", permission.OrSelf(principal.Admin), &principal.Call{Peer: "network", Principal: none.Principal}, principal.Read, 7, problem.Forbidden},
 		{"internal", principal.Peers("gateway"), keyless, principal.Read, 0, allowed},
 		{"internal, by one of several", principal.Peers("gateway", "network"), &principal.Call{Peer: "network"}, principal.Read, 0, allowed},
-		{"internal, by nobody", principal.Peers(), &principal.Call{}, principal.Read, 0, fault.Forbidden},
-		{"internal, by another", principal.Peers("gateway"), &principal.Call{Peer: "network"}, principal.Read, 0, fault.Forbidden},
+		{"internal, by nobody", principal.Peers(), &principal.Call{}, principal.Read, 0, problem.Forbidden},
+		{"internal, by another", principal.Peers("gateway"), &principal.Call{Peer: "network"}, principal.Read, 0, problem.Forbidden},
 	} {
 		err := c.guard.Check(c.call, c.a, c.id)
-		if c.want == allowed && err != nil || c.want != allowed && !fault.Is(err, c.want) {
+		if c.want == allowed && err != nil || c.want != allowed && !problem.Is(err, c.want) {
 			t.Errorf("%s: %v, want %d", c.name, err, c.want)
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ironplane/ironplane/pkg/fault"
+	"github.com/ironplane/ironplane/pkg/problem"
 )
 
 // Body is what a caller sent to make a B or to edit one. It knows which members were sent, so one type serves both.
@@ -26,12 +26,12 @@ import (
 type Body[B any] struct {
 	value B
 	sent  []bool // by the plan's leaves
-	wrong fault.Fields
+	wrong problem.Fields
 }
 
 // Validator is what a B implements to say what its tags cannot. It is called on the complete value: what is new,
 // or what is there with the sent members over it. It may fill in what it worked out in members that have no tag.
-type Validator interface{ Validate(*fault.Fields) }
+type Validator interface{ Validate(*problem.Fields) }
 
 // New is the complete value that the body makes, or all that is wrong with it.
 func (b *Body[B]) New() (*B, error) {
@@ -152,7 +152,7 @@ type decoding struct {
 	into  reflect.Value
 	sent  []bool
 	bad   map[int]bool // leaves that were sent in a way that cannot be read
-	wrong *fault.Fields
+	wrong *problem.Fields
 }
 
 func (d *decoding) object(s *shape, sent object) {
@@ -209,7 +209,7 @@ func (d *decoding) leaf(known shapeMember, m member) {
 }
 
 // set puts what was sent into a member, and tells whether it could.
-func (l *leaf) set(to reflect.Value, sent any, pointer string, wrong *fault.Fields) bool {
+func (l *leaf) set(to reflect.Value, sent any, pointer string, wrong *problem.Fields) bool {
 	if sent == "" && l.optional && l.kind.text {
 		sent = nil
 	}

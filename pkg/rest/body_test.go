@@ -5,7 +5,7 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/ironplane/ironplane/pkg/fault"
+	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
@@ -26,7 +26,7 @@ type sample struct {
 	} `json:"deep"`
 }
 
-func (s *sample) Validate(wrong *fault.Fields) {
+func (s *sample) Validate(wrong *problem.Fields) {
 	if s.Name == "evil" {
 		wrong.Add("/name", "evil", "is evil")
 	}
@@ -90,7 +90,7 @@ func TestBodySecrets(t *testing.T) {
 
 func wrongWith(err error) []string {
 	var got []string
-	for _, f := range fault.From(err).Fields {
+	for _, f := range problem.From(err).Fields {
 		got = append(got, f.Pointer+" "+f.Code)
 	}
 	return got

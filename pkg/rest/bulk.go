@@ -6,8 +6,8 @@ import (
 
 	"github.com/go-kit/kit/endpoint"
 
-	"github.com/ironplane/ironplane/pkg/fault"
 	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/problem"
 )
 
 // Bulk is the answer to a request that made many items.
@@ -54,7 +54,7 @@ func (c createRoute[V, B]) operation() *operation {
 
 func (c createRoute[V, B]) many(ctx context.Context, tx *pg.Tx, sent sentRows[B]) (Bulk, error) {
 	if len(sent.rows) == 0 {
-		return Bulk{}, fault.New(fault.BadRequest, "The body has no row but the first, which names the columns.")
+		return Bulk{}, problem.New(problem.BadRequest, "The body has no row but the first, which names the columns.")
 	}
 	if err := c.resource.Lock(ctx, tx, sent.rows...); err != nil {
 		return Bulk{}, err
@@ -64,7 +64,7 @@ func (c createRoute[V, B]) many(ctx context.Context, tx *pg.Tx, sent sentRows[B]
 	for i, body := range sent.rows {
 		id, err := c.resource.Insert(ctx, tx, body)
 		if err != nil {
-			if f := fault.From(pg.Explain(err)); f.Kind == fault.Invalid {
+			if f := problem.From(pg.Explain(err)); f.Kind == problem.Invalid {
 				return answer, atLine(f, sent.lines[i], nil).Err()
 			}
 			return answer, err

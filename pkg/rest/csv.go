@@ -14,7 +14,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/ironplane/ironplane/pkg/fault"
+	"github.com/ironplane/ironplane/pkg/problem"
 )
 
 // csvTable writes items of a type as rows: a column for each member, those of nested objects with a dot between.
@@ -122,7 +122,7 @@ const (
 // are checked before anything is answered.
 func parseCSV[B any](text []byte) (made []*B, lines []int, err error) {
 	if !utf8.Valid(text) {
-		return nil, nil, fault.New(fault.BadRequest, "The body is not valid UTF-8.")
+		return nil, nil, problem.New(problem.BadRequest, "The body is not valid UTF-8.")
 	}
 	r := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(text, []byte("\ufeff"))))
 	header, err := r.Read()
@@ -136,10 +136,10 @@ func parseCSV[B any](text []byte) (made []*B, lines []int, err error) {
 			return nil, nil, err
 		}
 		if slices.Contains(header[:i], name) {
-			return nil, nil, fault.New(fault.BadRequest, "The body has the column %s twice.", name)
+			return nil, nil, problem.New(problem.BadRequest, "The body has the column %s twice.", name)
 		}
 	}
-	var wrong fault.Fields
+	var wrong problem.Fields
 	for len(wrong) < maxWrongCells {
 		cells, err := r.Read()
 		if errors.Is(err, io.EOF) {
@@ -149,7 +149,7 @@ func parseCSV[B any](text []byte) (made []*B, lines []int, err error) {
 			return nil, nil, notCSV(err)
 		}
 		if len(made) == maxRows {
-			return nil, nil, fault.New(fault.TooLarge, "The body has more than %d rows.", maxRows)
+			return nil, nil, problem.New(problem.TooLarge, "The body has more than %d rows.", maxRows)
 		}
 		line, _ := r.FieldPos(0)
 		var body Body[B]
@@ -165,12 +165,12 @@ func parseCSV[B any](text []byte) (made []*B, lines []int, err error) {
 
 func notCSV(err error) error {
 	if errors.Is(err, io.EOF) {
-		return fault.New(fault.BadRequest, "The body is empty: its first line names the columns.")
+		return problem.New(problem.BadRequest, "The body is empty: its first line names the columns.")
 	}
 	if at, ok := errors.AsType[*csv.ParseError](err); ok {
-		return fault.New(fault.BadRequest, "The body is not CSV: line %d, column %d: %s.", at.Line, at.Column, at.Err)
+		return problem.New(problem.BadRequest, "The body is not CSV: line %d, column %d: %s.", at.Line, at.Column, at.Err)
 	}
-	return fault.New(fault.BadRequest, "The body is not CSV.").Because(err)
+	return problem.New(problem.BadRequest, "The body is not CSV.").Because(err)
 }
 
 // csvMember is the member of a body that a column holds. leaf is nil where there is none.
@@ -257,9 +257,9 @@ func number(text string) any {
 }
 
 // atLine says of the errors in a row where in the body they stand: /line/member.
-func atLine(err error, line int, header []string) fault.Fields {
-	var fields fault.Fields
-	for _, f := range fault.From(err).Fields {
+func atLine(err error, line int, header []string) problem.Fields {
+	var fields problem.Fields
+	for _, f := range problem.From(err).Fields {
 		where := fmt.Sprintf("line %d", line)
 		name := strings.ReplaceAll(strings.TrimPrefix(f.Pointer, "/"), "/", ".")
 		if column := slices.Index(header, name); column >= 0 {

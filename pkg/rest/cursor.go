@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/fault"
 	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/problem"
 )
 
 // cursor is a place in a list, as a caller carries it from one page to the next.
@@ -41,7 +41,7 @@ func (c *cursor) String() string {
 }
 
 // parseCursor reads a cursor and checks that it is one of this sort and these filters.
-func parseCursor(query url.Values, sort string, typeOf func(string) reflect.Type, wrong *fault.Fields) *cursor {
+func parseCursor(query url.Values, sort string, typeOf func(string) reflect.Type, wrong *problem.Fields) *cursor {
 	var c cursor
 	text, err := base64.RawURLEncoding.DecodeString(query.Get("cursor"))
 	if err == nil {

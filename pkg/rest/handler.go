@@ -22,9 +22,10 @@ import (
 	kithttp "github.com/go-kit/kit/transport/http"
 	"github.com/gorilla/mux"
 
-	"github.com/ironplane/ironplane/pkg/fault"
+	"github.com/ironplane/ironplane/pkg/accept"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/problem"
 )
 
 // answerTime is how long an operation may take to its answer; a list, to its first items.
@@ -37,7 +38,7 @@ func serve(o *operation, db *pg.DB, log *slog.Logger) http.Handler {
 	}
 	csv := exchanging(o, o.csv, db, log)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if mediaType(r) == csvType {
+		if mediaType(r) == accept.CSV {
 			csv.ServeHTTP(w, r)
 		} else {
 			own.ServeHTTP(w, r)
@@ -59,11 +60,11 @@ func exchanging(o *operation, body *alternative, db *pg.DB, log *slog.Logger) ht
 	}
 	refuse := func(ctx context.Context, err error, w http.ResponseWriter) {
 		if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
-			err = fault.New(fault.Unavailable, "The answer took longer than %s.", answerTime).Because(err)
+			err = problem.New(problem.Unavailable, "The answer took longer than %s.", answerTime).Because(err)
 		}
 		r := exchangeOf(ctx).request
 		recordRefusal(ctx, db, log, o, r, err)
-		WriteError(w, r, log, err)
+		problem.Write(w, r, log, err)
 	}
 	kit := kithttp.NewServer(explained(body.endpoint(db)), decode, write, kithttp.ServerErrorEncoder(refuse))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -77,7 +78,7 @@ func exchanging(o *operation, body *alternative, db *pg.DB, log *slog.Logger) ht
 			if p := recover(); p == http.ErrAbortHandler {
 				panic(p)
 			} else if p != nil {
-				WriteError(w, e.request, log, fmt.Errorf("%s %s: panic: %v\n%s", o.Method, o.Path, p, debug.Stack()))
+				problem.Write(w, e.request, log, fmt.Errorf("%s %s: panic: %v\n%s", o.Method, o.Path, p, debug.Stack()))
 				if o.list { // some of it may be on its way
 					panic(http.ErrAbortHandler)
 				}
@@ -116,7 +117,7 @@ func guardedID(o *operation, r *http.Request) int64 {
 	return id
 }
 
-var contentJSON = []string{jsonType}
+var contentJSON = []string{accept.JSON}
 
 func write(ctx context.Context, w http.ResponseWriter, response any) error {
 	if found, ok := response.(*items); ok {
@@ -147,7 +148,7 @@ func writeItems(w http.ResponseWriter, e *exchange, found *items) error {
 	var rows rowWriter = &jsonRows{out: out, between: '['}
 	contentType := "application/json"
 	if found.csv != nil {
-		rows, contentType = newCSVRows(out, found.csv), csvType+"; charset=utf-8; header=present"
+		rows, contentType = newCSVRows(out, found.csv), accept.CSV+"; charset=utf-8; header=present"
 	}
 	begun := false
 	begin := func() {

@@ -18,9 +18,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/ironplane/ironplane/pkg/fault"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/problem"
 )
 
 const (
@@ -47,7 +47,7 @@ func attemptOf(r *http.Request, body []byte) (*attempt, error) {
 		return nil, nil
 	}
 	if len(value) > maxString || strings.ContainsFunc(value, func(c rune) bool { return c < ' ' || c > '~' }) {
-		return nil, fault.New(fault.BadRequest, "%s can have at most %d printable ASCII characters.", idempotencyHeader, maxString)
+		return nil, problem.New(problem.BadRequest, "%s can have at most %d printable ASCII characters.", idempotencyHeader, maxString)
 	}
 	keys, err := hkdf.Key(sha256.New, []byte(value), []byte(caller.Owner.URL()), "ironplane idempotency", 3*sha256.Size)
 	if err != nil {
@@ -93,7 +93,7 @@ func (a *attempt) run(ctx context.Context, db *pg.DB, allowed func(*pg.Tx) error
 			return answer, err
 		}
 		if time.Now().Add(pause).After(deadline) {
-			f := fault.New(fault.Unavailable, "A request with this %s is still under way.", idempotencyHeader)
+			f := problem.New(problem.Unavailable, "A request with this %s is still under way.", idempotencyHeader)
 			f.RetryAfter = time.Second
 			return nil, f
 		}
@@ -141,7 +141,7 @@ func (a *attempt) kept(ctx context.Context, tx *pg.Tx) (*reply, error) {
 		return nil, fmt.Errorf("look for an earlier answer: %w", err)
 	}
 	if !hmac.Equal(fingerprint, a.fingerprint) {
-		return nil, fault.New(fault.Conflict, "This %s was used for another request.", idempotencyHeader)
+		return nil, problem.New(problem.Conflict, "This %s was used for another request.", idempotencyHeader)
 	}
 	nonce := sealed[:a.seal.NonceSize()]
 	opened, err := a.seal.Open(nil, nonce, sealed[len(nonce):], a.id)

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/ironplane/ironplane/pkg/fault"
+	"github.com/ironplane/ironplane/pkg/problem"
 )
 
 // maxDepth is how deep a body's objects and arrays may nest.
@@ -29,7 +29,7 @@ type (
 // alone would take the last of two members and replace what is no UTF-8.
 func parseObject(text []byte) (object, error) {
 	if !utf8.Valid(text) {
-		return nil, fault.New(fault.BadRequest, "The body is not valid UTF-8.")
+		return nil, problem.New(problem.BadRequest, "The body is not valid UTF-8.")
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
@@ -37,33 +37,33 @@ func parseObject(text []byte) (object, error) {
 	if err == nil {
 		_, err = d.Token()
 		if err == nil {
-			return nil, fault.New(fault.BadRequest, "The body goes on after its JSON object.")
+			return nil, problem.New(problem.BadRequest, "The body goes on after its JSON object.")
 		}
 		if errors.Is(err, io.EOF) {
 			err = nil
 		}
 	}
 	if err != nil {
-		if _, ok := errors.AsType[*fault.Error](err); ok {
+		if _, ok := errors.AsType[*problem.Error](err); ok {
 			return nil, err
 		}
 		return nil, notJSON(err, d.InputOffset())
 	}
 	o, ok := value.(object)
 	if !ok {
-		return nil, fault.New(fault.BadRequest, "The body must be a JSON object.")
+		return nil, problem.New(problem.BadRequest, "The body must be a JSON object.")
 	}
 	return o, nil
 }
 
 func notJSON(err error, offset int64) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return fault.New(fault.BadRequest, "The body ends before its JSON does.").Because(err)
+		return problem.New(problem.BadRequest, "The body ends before its JSON does.").Because(err)
 	}
 	if at, ok := errors.AsType[*json.SyntaxError](err); ok {
 		offset = at.Offset
 	}
-	return fault.New(fault.BadRequest, "The body is not JSON: an error at byte %d.", offset).Because(err)
+	return problem.New(problem.BadRequest, "The body is not JSON: an error at byte %d.", offset).Because(err)
 }
 
 // place is where in a body a value stands. It is written out for an error alone: a body may have many values.
@@ -86,7 +86,7 @@ func (p *place) pointer() string {
 
 func parseValue(d *json.Decoder, at *place, depth int) (any, error) {
 	if depth > maxDepth {
-		return nil, fault.New(fault.BadRequest, "The body nests deeper than %d levels.", maxDepth)
+		return nil, problem.New(problem.BadRequest, "The body nests deeper than %d levels.", maxDepth)
 	}
 	token, err := d.Token()
 	if err != nil {
@@ -122,7 +122,7 @@ func parseMembers(d *json.Decoder, at *place, depth int) (any, error) {
 		name := token.(string) // the decoder lets nothing else stand here
 		here := &place{in: at, name: name}
 		if seen[name] {
-			return nil, fault.New(fault.BadRequest, "The body has the member %.200s twice.", here.pointer())
+			return nil, problem.New(problem.BadRequest, "The body has the member %.200s twice.", here.pointer())
 		}
 		seen[name] = true
 		value, err := parseValue(d, here, depth+1)

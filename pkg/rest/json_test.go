@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ironplane/ironplane/pkg/fault"
+	"github.com/ironplane/ironplane/pkg/problem"
 )
 
 // FuzzParseObject compares with encoding/json: what is parsed is the same, and what is refused is either refused
@@ -19,7 +19,7 @@ func FuzzParseObject(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		got, err := parseObject(text)
-		if err != nil && !fault.Is(err, fault.BadRequest) {
+		if err != nil && !problem.Is(err, problem.BadRequest) {
 			t.Fatalf("refused with %v", err)
 		}
 		var want map[string]any

@@ -15,9 +15,10 @@ import (
 
 	"github.com/go-kit/kit/endpoint"
 
-	"github.com/ironplane/ironplane/pkg/fault"
+	"github.com/ironplane/ironplane/pkg/accept"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/problem"
 )
 
 // List is an operation that answers an array: the rows of a view. Without paging parameters it is complete, and
@@ -246,12 +247,12 @@ func anySeq[V any](found iter.Seq2[V, error]) iter.Seq2[any, error] {
 // parseListQuery reads the parameters that lists have. What is unknown is refused: a filter that is misspelt would
 // otherwise answer all there is.
 func parseListQuery(r *http.Request, own []parameter, by By, typeOf func(string) reflect.Type) (*listQuery, error) {
-	q := &listQuery{at: r.URL, csv: prefersCSV(r.Header.Get("Accept"))}
+	q := &listQuery{at: r.URL, csv: accept.Prefers(r.Header.Get("Accept"), accept.CSV)}
 	q.sort, q.desc = strings.TrimPrefix(by.Default, "-"), strings.HasPrefix(by.Default, "-")
-	var wrong fault.Fields
+	var wrong problem.Fields
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return nil, fault.New(fault.BadRequest, "The query is not of the form name=value&name=value.").Because(err)
+		return nil, problem.New(problem.BadRequest, "The query is not of the form name=value&name=value.").Because(err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(query)) {
 		value := query.Get(name)
@@ -325,13 +326,13 @@ func (by By) known(own []parameter) []string {
 	return known
 }
 
-func wrongQuery(wrong fault.Fields) error {
-	f := fault.New(fault.BadRequest, "The query is wrong: %s %s.", strings.TrimPrefix(wrong[0].Pointer, "?"), wrong[0].Message)
+func wrongQuery(wrong problem.Fields) error {
+	f := problem.New(problem.BadRequest, "The query is wrong: %s %s.", strings.TrimPrefix(wrong[0].Pointer, "?"), wrong[0].Message)
 	f.Fields = wrong
 	return f
 }
 
-func parseCount(name, value string, most int, wrong *fault.Fields) int {
+func parseCount(name, value string, most int, wrong *problem.Fields) int {
 	n, err := strconv.Atoi(value)
 	if err != nil || n < 1 || n > most {
 		wrong.Add("?"+name, "out_of_range", "must be from 1 to %d", most)

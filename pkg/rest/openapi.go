@@ -2,7 +2,6 @@ package rest
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"net/http"
 	"reflect"
@@ -10,31 +9,25 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/ironplane/ironplane/pkg/accept"
+	"github.com/ironplane/ironplane/pkg/openapi"
 	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/problem"
 )
 
 // schema is a piece of an OpenAPI document.
-type schema = map[string]any
+type schema = openapi.Schema
 
-// OpenAPI is a document of OpenAPI 3.1, as far as merging needs to know it.
-type OpenAPI struct {
-	OpenAPI    string            `json:"openapi"`
-	Info       schema            `json:"info"`
-	Security   []schema          `json:"security"`
-	Paths      map[string]schema `json:"paths"`
-	Components struct {
-		Schemas         map[string]schema `json:"schemas"`
-		Responses       map[string]schema `json:"responses"`
-		SecuritySchemes map[string]schema `json:"securitySchemes"`
-	} `json:"components"`
-
+// document is an OpenAPI document that is being made.
+type document struct {
+	*openapi.Document
 	types map[string]reflect.Type // that the schemas describe
 }
 
 // Document describes a service's routes. What it says of bodies comes from the plans that decode them, so it says
 // the same as the code does. Internal routes are not in it.
-func Document(service string, routes []Route) *OpenAPI {
-	d := NewDocument()
+func Document(service string, routes []Route) *openapi.Document {
+	d := newDocument()
 	for _, o := range operations(routes) {
 		if !o.Public() {
 			continue
@@ -44,12 +37,12 @@ func Document(service string, routes []Route) *OpenAPI {
 		}
 		d.Paths[o.Path][strings.ToLower(o.Method)] = d.operation(service, o)
 	}
-	return d
+	return d.Document
 }
 
-// NewDocument is a document without paths.
-func NewDocument() *OpenAPI {
-	d := &OpenAPI{OpenAPI: "3.1.0", Paths: map[string]schema{}, types: map[string]reflect.Type{}}
+// newDocument is a document without paths.
+func newDocument() *document {
+	d := &document{&openapi.Document{OpenAPI: "3.1.0", Paths: map[string]schema{}}, map[string]reflect.Type{}}
 	d.Info = schema{"title": "Ironplane", "version": "1", "license": schema{"name": "Apache-2.0", "identifier": "Apache-2.0"},
 		"description": "The control plane of a bare-metal hosting company."}
 	d.Security = []schema{{"bearer": []string{}}, {"apiKey": []string{}}}
@@ -61,8 +54,8 @@ func NewDocument() *OpenAPI {
 		"Timestamp": {"type": "object", "required": []string{"iso_8601", "unix"}, "properties": schema{
 			"iso_8601": schema{"type": "string", "format": "date-time", "examples": []any{"2026-11-20T10:00:00Z"}}, "unix": schema{"type": "integer", "format": "int64", "examples": []any{1795168800}}}},
 	}
-	d.response(reflect.TypeFor[Problem]())
-	content := schema{"application/json": schema{"schema": component("Problem")}, "application/problem+json": schema{"schema": component("Problem")}}
+	d.response(reflect.TypeFor[problem.Problem]())
+	content := schema{accept.JSON: schema{"schema": component("Problem")}, accept.Problem: schema{"schema": component("Problem")}}
 	d.Components.Responses = map[string]schema{}
 	for status, description := range refusals {
 		response := schema{"description": description, "content": content}
@@ -128,32 +121,9 @@ func (o *operation) refusals() []int {
 	return statuses
 }
 
-// Merge adds the paths and components of other.
-func (d *OpenAPI) Merge(other *OpenAPI) error {
-	for path, item := range other.Paths {
-		if d.Paths[path] != nil {
-			return fmt.Errorf("two services describe %s", path)
-		}
-		d.Paths[path] = item
-	}
-	for name, s := range other.Components.Schemas {
-		if mine, ok := d.Components.Schemas[name]; ok && !sameJSON(mine, s) {
-			return fmt.Errorf("two services describe %s, differently", name)
-		}
-		d.Components.Schemas[name] = s
-	}
-	return nil
-}
-
-func sameJSON(a, b any) bool {
-	one, _ := json.Marshal(a)
-	two, _ := json.Marshal(b)
-	return string(one) == string(two)
-}
-
 func component(name string) schema { return schema{"$ref": "#/components/schemas/" + name} }
 
-func (d *OpenAPI) operation(service string, o *operation) schema {
+func (d *document) operation(service string, o *operation) schema {
 	responses := schema{"200": d.success(o)}
 	for _, status := range o.refusals() {
 		responses[strconv.Itoa(status)] = schema{"$ref": "#/components/responses/" + strconv.Itoa(status)}
@@ -178,7 +148,7 @@ func (d *OpenAPI) operation(service string, o *operation) schema {
 		d.exemplify(d.response(o.responseType), body, body.root)
 		content := schema{"application/json": schema{"schema": body.schema(body.root, on)}}
 		if o.csv != nil {
-			content[csvType] = schema{"schema": schema{"type": "string",
+			content[accept.CSV] = schema{"schema": schema{"type": "string",
 				"description": "The first line names the members, the others make an item each, all of them or none."}}
 		}
 		described["requestBody"] = schema{"required": true, "content": content}
@@ -187,7 +157,7 @@ func (d *OpenAPI) operation(service string, o *operation) schema {
 }
 
 // success describes the answer of an operation that does what it was asked.
-func (d *OpenAPI) success(o *operation) schema {
+func (d *document) success(o *operation) schema {
 	answer := d.response(o.responseType)
 	headers := schema{}
 	content := schema{}
@@ -195,7 +165,7 @@ func (d *OpenAPI) success(o *operation) schema {
 		answer = schema{"type": "array", "items": answer}
 		headers["Link"] = textHeader("With per_page or page: the pages first, next and prev.")
 		headers["X-Total-Count"] = textHeader("With count=true: how many items there are; a search counts to 10000+.")
-		content[csvType] = schema{"schema": schema{"type": "string"}}
+		content[accept.CSV] = schema{"schema": schema{"type": "string"}}
 	} else if o.responseType.Implements(reflect.TypeFor[tagged]()) {
 		headers["ETag"] = textHeader("The item's version, for If-Match.")
 	}
@@ -361,7 +331,7 @@ func valueOf(example string, text bool) any {
 	return value
 }
 
-func documentHandler(d *OpenAPI) http.Handler {
+func documentHandler(d *openapi.Document) http.Handler {
 	text, err := json.Marshal(d)
 	if err != nil {
 		panic(err) // made of maps, strings and numbers

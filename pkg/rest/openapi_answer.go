@@ -11,7 +11,7 @@ import (
 )
 
 // response describes what a Go type is marshalled to. A named struct becomes a component.
-func (d *OpenAPI) response(t reflect.Type) schema {
+func (d *document) response(t reflect.Type) schema {
 	switch t {
 	case reflect.TypeFor[Timestamp]():
 		return component("Timestamp")
@@ -50,7 +50,7 @@ func (d *OpenAPI) response(t reflect.Type) schema {
 	}
 }
 
-func (d *OpenAPI) members(t reflect.Type) schema {
+func (d *document) members(t reflect.Type) schema {
 	properties, required := schema{}, []string{}
 	var add func(t reflect.Type)
 	add = func(t reflect.Type) {
@@ -88,7 +88,7 @@ func (d *OpenAPI) members(t reflect.Type) schema {
 }
 
 // exemplify gives the members of an answer the examples that the request's members of the same names have.
-func (d *OpenAPI) exemplify(answer schema, p *bodyPlan, s *shape) {
+func (d *document) exemplify(answer schema, p *bodyPlan, s *shape) {
 	if name, ok := strings.CutPrefix(fmt.Sprint(answer["$ref"]), component("")["$ref"].(string)); ok {
 		if t := d.types[name]; t == nil || t.PkgPath() == reflect.TypeFor[Ref]().PkgPath() {
 			return // of which the same is said everywhere

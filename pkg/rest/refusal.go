@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/fault"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/problem"
 )
 
 // refusal is what stands in the record of a change that its caller may not make.
@@ -25,10 +25,10 @@ const refusalTime = 5 * time.Second
 
 // recordRefusal notes that somebody tried to change what he may not. Readers of the log look for that.
 func recordRefusal(ctx context.Context, db *pg.DB, log *slog.Logger, o *operation, r *http.Request, err error) {
-	if !o.changes || principal.From(ctx).Principal == nil || !fault.Is(err, fault.Forbidden) {
+	if !o.changes || principal.From(ctx).Principal == nil || !problem.Is(err, problem.Forbidden) {
 		return
 	}
-	change := pg.Change{Type: "request.refused", After: refusal{o.Method, o.Path, fault.From(err).Detail}}
+	change := pg.Change{Type: "request.refused", After: refusal{o.Method, o.Path, problem.From(err).Detail}}
 	if id := guardedID(o, r); id > 0 {
 		collection, _, _ := strings.Cut(o.Path[1:], "/{")
 		change.Targets = []pg.Target{{Type: collection, ID: id, Name: fmt.Sprintf("%s %d", collection, id)}}

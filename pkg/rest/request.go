@@ -12,7 +12,7 @@ import (
 
 	"github.com/gorilla/mux"
 
-	"github.com/ironplane/ironplane/pkg/fault"
+	"github.com/ironplane/ironplane/pkg/problem"
 )
 
 // MaxBody is how many bytes a JSON body may have.
@@ -74,7 +74,7 @@ func (p *requestPlan) fill(v reflect.Value, r *http.Request) error {
 		return nil
 	}
 	if media := mediaType(r); media != "" && media != "application/json" {
-		return fault.New(fault.UnsupportedMedia, "The body must be application/json.")
+		return problem.New(problem.UnsupportedMedia, "The body must be application/json.")
 	}
 	text, err := readBody(r)
 	if err != nil {
@@ -92,7 +92,7 @@ func (p *requestPlan) fillQuery(v reflect.Value, r *http.Request) error {
 	if len(p.query) == 0 {
 		return nil
 	}
-	var wrong fault.Fields
+	var wrong problem.Fields
 	query := r.URL.Query()
 	for _, param := range p.query {
 		switch {
@@ -129,7 +129,7 @@ func setParameter(to reflect.Value, text string) bool {
 	}
 }
 
-func errNoItem() error { return fault.New(fault.NotFound, "There is no such item.") }
+func errNoItem() error { return problem.New(problem.NotFound, "There is no such item.") }
 
 // mediaType is the type of a request's body, without its parameters.
 func mediaType(r *http.Request) string {
@@ -150,7 +150,7 @@ func readBody(r *http.Request) ([]byte, error) {
 	defer func() { _ = e.connection.SetReadDeadline(time.Time{}) }()
 	var text bytes.Buffer
 	if _, err := io.Copy(&text, io.LimitReader(r.Body, MaxBody+1)); err != nil {
-		return nil, fault.New(fault.BadRequest, "The body could not be read to its end.").Because(err)
+		return nil, problem.New(problem.BadRequest, "The body could not be read to its end.").Because(err)
 	}
 	if text.Len() > MaxBody {
 		return nil, errTooLarge()
@@ -160,7 +160,7 @@ func readBody(r *http.Request) ([]byte, error) {
 }
 
 func errTooLarge() error {
-	return fault.New(fault.TooLarge, "The body is larger than %d bytes.", MaxBody)
+	return problem.New(problem.TooLarge, "The body is larger than %d bytes.", MaxBody)
 }
 
 // progress is how long a caller may take to send a body, and then between two reads of a long answer.

@@ -9,9 +9,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ironplane/ironplane/pkg/fault"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
@@ -195,7 +195,7 @@ func (r Resource[V, B]) viewWith(ctx context.Context, view *pg.View[V], req item
 	for name := range strings.SplitSeq(req.Include, ",") {
 		include := r.Includes[name]
 		if include == nil {
-			var wrong fault.Fields
+			var wrong problem.Fields
 			wrong.Add("?include", "unknown", "can be %s", strings.Join(slices.Sorted(maps.Keys(r.Includes)), ", "))
 			return item, wrongQuery(wrong)
 		}
@@ -252,7 +252,7 @@ func (r Resource[V, B]) target(item *V) pg.Target {
 
 func (r Resource[V, B]) inUse(id int64, err error) error {
 	if user, ok := pg.StillUsed(err); ok {
-		return fault.New(fault.Conflict, "%s %d is in use by a row of %s.", r.Noun, id, strings.ReplaceAll(user, "_", " ")).Because(err)
+		return problem.New(problem.Conflict, "%s %d is in use by a row of %s.", r.Noun, id, strings.ReplaceAll(user, "_", " ")).Because(err)
 	}
 	return fmt.Errorf("delete %s %d: %w", r.Noun, id, err)
 }

@@ -5,16 +5,13 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
-	"strings"
 
 	"github.com/gorilla/mux"
 
-	"github.com/ironplane/ironplane/pkg/fault"
+	"github.com/ironplane/ironplane/pkg/openapi"
 	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/problem"
 )
-
-// DocumentPath is where a service, and the gateway for all of them, serves the OpenAPI document.
-const DocumentPath = "/-/openapi.json"
 
 // NewHandler serves a service's routes. It panics where they do not fit together.
 func NewHandler(service string, db *pg.DB, log *slog.Logger, routes []Route) http.Handler {
@@ -34,7 +31,7 @@ func NewHandler(service string, db *pg.DB, log *slog.Logger, routes []Route) htt
 	for _, path := range paths {
 		all.handle(path, named(path, methods(byPath[path], db, log)))
 	}
-	all.handle(DocumentPath, documentHandler(Document(service, routes)))
+	all.handle(openapi.Path, documentHandler(Document(service, routes)))
 	return all
 }
 
@@ -47,7 +44,7 @@ type router struct {
 func newRouter(log *slog.Logger) *router { return &router{map[string]*mux.Router{}, log} }
 
 func (all *router) handle(path string, handler http.Handler) {
-	first := FirstElement(path)
+	first := openapi.FirstElement(path)
 	if all.below[first] == nil {
 		all.below[first] = mux.NewRouter().SkipClean(true)
 	}
@@ -56,43 +53,19 @@ func (all *router) handle(path string, handler http.Handler) {
 
 func (all *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var match mux.RouteMatch
-	if below := all.below[FirstElement(r.URL.Path)]; below == nil || !below.Match(r, &match) {
-		WriteError(w, r, all.log, NoSuchPath())
+	if below := all.below[openapi.FirstElement(r.URL.Path)]; below == nil || !below.Match(r, &match) {
+		problem.Write(w, r, all.log, problem.NoSuchPath())
 		return
 	}
 	match.Handler.ServeHTTP(w, mux.SetURLVars(r, match.Vars)) // a mux itself would put its route there, too
 }
 
-// FirstElement is what stands between the first two slashes of a path: of /port-speed/3, port-speed.
-func FirstElement(path string) string {
-	below, ok := strings.CutPrefix(path, "/")
-	if !ok {
-		return ""
-	}
-	first, _, _ := strings.Cut(below, "/")
-	return first
-}
-
-// RouteHeader tells logs, and the gateway for its metrics, which path of a route a request matched. The gateway passes
-// it on to nobody.
-const RouteHeader = "Ironplane-Route"
-
 func named(path string, next http.Handler) http.Handler {
 	value := []string{path}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header()[RouteHeader] = value
+		w.Header()[problem.RouteHeader] = value
 		next.ServeHTTP(w, r)
 	})
-}
-
-// NoSuchPath is the fault of a path that no route has.
-func NoSuchPath() error { return fault.New(fault.NotFound, "There is no such path.") }
-
-// NotAllowed is the fault of a method that a path does not have, but others.
-func NotAllowed(method string, allow ...string) error {
-	f := fault.New(fault.MethodNotAllowed, "%s is not allowed here, but %s.", method, strings.Join(allow, ", "))
-	f.Allow = allow
-	return f
 }
 
 func operations(routes []Route) []*operation {
@@ -119,7 +92,7 @@ func methods(on map[string]*operation, db *pg.DB, log *slog.Logger) http.Handler
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h, ok := handlers[r.Method]
 		if !ok {
-			WriteError(w, r, log, NotAllowed(r.Method, allow...))
+			problem.Write(w, r, log, problem.NotAllowed(r.Method, allow...))
 			return
 		}
 		h.ServeHTTP(w, r)

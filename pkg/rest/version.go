@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ironplane/ironplane/pkg/fault"
+	"github.com/ironplane/ironplane/pkg/problem"
 )
 
 // Versioned is embedded in what answers with an ETag: the number of the row, which edits raise and nothing else.
@@ -34,5 +34,5 @@ func (m IfMatch) Check(version int64) error {
 			}
 		}
 	}
-	return fault.New(fault.Stale, "The item has been changed since: its version is %d.", version)
+	return problem.New(problem.Stale, "The item has been changed since: its version is %d.", version)
 }

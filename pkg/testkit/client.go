@@ -10,9 +10,8 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/ironplane/ironplane/pkg/fault"
 	"github.com/ironplane/ironplane/pkg/principal"
-	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/problem"
 )
 
 // As serves a service's handler as the gateway would call it, with this principal; nil: without a key.
@@ -152,7 +151,7 @@ func (a *Answer) WantErrors(pairs ...string) {
 	a.t.Helper()
 	a.Want(http.StatusUnprocessableEntity)
 	got := []string{}
-	for _, e := range Decode[rest.Problem](a).Errors {
+	for _, e := range Decode[problem.Problem](a).Errors {
 		got = append(got, e.Pointer, e.Code)
 	}
 	if !reflect.DeepEqual(got, pairs) {
@@ -161,9 +160,9 @@ func (a *Answer) WantErrors(pairs ...string) {
 }
 
 // WantDetail fails the test unless the answer is this kind of fault with this detail.
-func (a *Answer) WantDetail(kind fault.Kind, detail string) {
+func (a *Answer) WantDetail(kind problem.Kind, detail string) {
 	a.t.Helper()
-	if got := Decode[rest.Problem](a.Want(int(kind))).Detail; got != detail {
+	if got := Decode[problem.Problem](a.Want(int(kind))).Detail; got != detail {
 		a.t.Fatalf("detail %q, want %q", got, detail)
 	}
 }

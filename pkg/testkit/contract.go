@@ -15,7 +15,7 @@ import (
 	"github.com/getkin/kin-openapi/routers"
 	"github.com/getkin/kin-openapi/routers/gorillamux"
 
-	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/openapi"
 )
 
 // contract is the API document of a server. Every answer in every test is held against it.
@@ -23,7 +23,7 @@ type contract struct{ router routers.Router }
 
 func contractOf(t testing.TB, url string) *contract {
 	t.Helper()
-	response, err := http.Get(url + rest.DocumentPath)
+	response, err := http.Get(url + openapi.Path)
 	if err != nil {
 		t.Fatal(err)
 	}

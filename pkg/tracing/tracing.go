@@ -15,8 +15,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/exaring/otelpgx"
-	"github.com/jackc/pgx/v5"
 	"github.com/redis/go-redis/extra/redisotel/v9"
 	"github.com/redis/go-redis/v9"
 	"go.opentelemetry.io/otel"
@@ -189,13 +187,8 @@ func (w writer) Get(string) string      { return "" }
 func (w writer) Set(name, value string) { w(name, value) }
 func (w writer) Keys() []string         { return nil }
 
-// Postgres traces statements; nil: tracing is off.
-func Postgres() pgx.QueryTracer {
-	if provider == nil {
-		return nil
-	}
-	return otelpgx.NewTracer(otelpgx.WithTracerProvider(provider))
-}
+// Provider is what libraries make spans by; nil: tracing is off.
+func Provider() trace.TracerProvider { return provider }
 
 // Redis traces a client's commands.
 func Redis(client redis.UniversalClient) error {

@@ -3,10 +3,10 @@
 // the gateway, which answers its paths with 404.
 package clients
 
-import "github.com/ironplane/ironplane/pkg/process"
+import "github.com/ironplane/ironplane/pkg/service"
 
 // Name is the service's name, and its schema's.
 const Name = "clients"
 
 // Definition is the service.
-var Definition = process.Definition{Name: Name}
+var Definition = service.Definition{Name: Name}

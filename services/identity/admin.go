@@ -7,9 +7,9 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/ironplane/ironplane/pkg/fault"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
@@ -39,7 +39,7 @@ type adminBody struct {
 var usernameForm = regexp.MustCompile(`^[\p{L}\p{N}._@+-]+$`)
 
 // Validate checks what the tags cannot say.
-func (b *adminBody) Validate(wrong *fault.Fields) {
+func (b *adminBody) Validate(wrong *problem.Fields) {
 	if b.Username != "" && !usernameForm.MatchString(b.Username) {
 		wrong.Add("/username", "invalid", "can have letters, digits and . _ @ + - alone")
 	}
@@ -83,7 +83,7 @@ func (s *Service) preparePasswords(ctx context.Context, b *adminBody) error {
 			}
 		}
 	}
-	var wrong fault.Fields
+	var wrong problem.Fields
 	if checkPassword(b.Password, &wrong); len(wrong) > 0 { // which is said later
 		return nil
 	}
@@ -129,7 +129,7 @@ func freeUsername(ctx context.Context, tx *pg.Tx, email string) (username string
 
 func (s *Service) updateAdmin(ctx context.Context, tx *pg.Tx, id int64, b *adminBody) error {
 	if b.Username == "" {
-		return fault.Member("/username", "required", "is required and cannot be empty")
+		return problem.Member("/username", "required", "is required and cannot be empty")
 	}
 	holds, err := s.mayWrite(ctx, tx, principal.Owner{Type: principal.Admin, ID: id})
 	if err != nil {
@@ -160,10 +160,10 @@ func onlyOwnPassword(ctx context.Context, tx *pg.Tx, id int64, b *adminBody) err
 		return fmt.Errorf("read admin %d: %w", id, err)
 	}
 	if !same {
-		return fault.New(fault.Forbidden, "Without users.admins write, the own password is all that can be changed.")
+		return problem.New(problem.Forbidden, "Without users.admins write, the own password is all that can be changed.")
 	}
 	if !confirmed {
-		return fault.Member("/current_password", "wrong", "must be the current password")
+		return problem.Member("/current_password", "wrong", "must be the current password")
 	}
 	return nil
 }
@@ -177,7 +177,7 @@ func (s *Service) deleteAdmin(ctx context.Context, tx *pg.Tx, admin *Admin) erro
 		return err
 	}
 	if last {
-		return fault.New(fault.Conflict, "Admin %d is the last one who holds users.admins write.", admin.ID)
+		return problem.New(problem.Conflict, "Admin %d is the last one who holds users.admins write.", admin.ID)
 	}
 	hashes, err := keyHashes(ctx, tx, principal.Owner{Type: principal.Admin, ID: admin.ID})
 	if err != nil {
@@ -212,7 +212,7 @@ func (s *Service) mayWrite(ctx context.Context, tx *pg.Tx, account principal.Own
 	}
 	permission := account.Type.Permission()
 	if !holds.Holds(permission.Grant(principal.Write)) {
-		return 0, fault.New(fault.Forbidden, "The key lacks %s write.", permission)
+		return 0, problem.New(problem.Forbidden, "The key lacks %s write.", permission)
 	}
 	if account.Type != principal.Admin {
 		return holds, nil
@@ -227,7 +227,7 @@ func (s *Service) mayWrite(ctx context.Context, tx *pg.Tx, account principal.Own
 // mayGive refuses what the caller does not hold, naming it.
 func mayGive(holds, wanted principal.Grants, what string) error {
 	if missing := wanted &^ holds; missing != 0 {
-		return fault.New(fault.Forbidden, "%s what the key lacks: %s.", what, strings.Join(missing.Names(), ", "))
+		return problem.New(problem.Forbidden, "%s what the key lacks: %s.", what, strings.Join(missing.Names(), ", "))
 	}
 	return nil
 }

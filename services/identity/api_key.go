@@ -10,10 +10,10 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/ironplane/ironplane/pkg/fault"
 	"github.com/ironplane/ironplane/pkg/keycache"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
@@ -56,7 +56,7 @@ type apiKeyBody struct {
 }
 
 // Validate checks what the tags cannot say and works out the owner.
-func (b *apiKeyBody) Validate(wrong *fault.Fields) {
+func (b *apiKeyBody) Validate(wrong *problem.Fields) {
 	if text := b.Key.Reveal(); text != "" {
 		switch {
 		case len(text) < principal.ShortestImport:
@@ -162,7 +162,7 @@ func (s *Service) mayImport(ctx context.Context, tx *pg.Tx, body *apiKeyBody) er
 	}
 	holds, err := s.holds(ctx, tx)
 	if permission := body.owner.Type.Permission(); err == nil && !holds.Holds(permission.Grant(principal.Write)) {
-		return fault.New(fault.Forbidden, "The key lacks %s write, without which none can be brought along.", permission)
+		return problem.New(problem.Forbidden, "The key lacks %s write, without which none can be brought along.", permission)
 	}
 	return err
 }
@@ -228,9 +228,9 @@ func (s *Service) mayOwn(ctx context.Context, tx *pg.Tx, owner principal.Owner) 
 	}
 	if !exists {
 		if !mayRead(ctx, owner) {
-			return fault.New(fault.Forbidden, "The key lacks %s write.", owner.Type.Permission())
+			return problem.New(problem.Forbidden, "The key lacks %s write.", owner.Type.Permission())
 		}
-		return fault.Member("/owner/url", "not_found", "names something that does not exist")
+		return problem.Member("/owner/url", "not_found", "names something that does not exist")
 	}
 	_, err := s.mayWrite(ctx, tx, owner)
 	return err

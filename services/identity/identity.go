@@ -10,8 +10,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/keycache"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
-	"github.com/ironplane/ironplane/pkg/process"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/service"
 )
 
 // Name is the service's name, and its schema's.
@@ -21,8 +21,8 @@ const Name = "identity"
 var migrations embed.FS
 
 // Definition is the service.
-var Definition = process.Definition{Name: Name, Migrations: migrations, New: func(d process.Deps) process.Parts {
-	return process.Parts{Routes: New(d.DB, d.Entries).Routes()}
+var Definition = service.Definition{Name: Name, Migrations: migrations, New: func(d service.Deps) service.Parts {
+	return service.Parts{Routes: New(d.DB, d.Entries).Routes()}
 }}
 
 // Service is the identity service.

@@ -14,7 +14,7 @@ import (
 	"github.com/ccojocar/zxcvbn-go/frequency"
 	"golang.org/x/crypto/argon2"
 
-	"github.com/ironplane/ironplane/pkg/fault"
+	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
@@ -34,7 +34,7 @@ var common = sync.OnceValue(func() map[string]bool {
 })
 
 // checkPassword notes what is wrong with a new password.
-func checkPassword(password secret.String, wrong *fault.Fields) {
+func checkPassword(password secret.String, wrong *problem.Fields) {
 	text := password.Reveal()
 	switch n := utf8.RuneCountInString(text); {
 	case n < shortestPassword:
@@ -97,7 +97,7 @@ func (h hasher) sum(ctx context.Context, password secret.String, salt []byte, pa
 	select {
 	case h.slots <- struct{}{}:
 	case <-time.After(hashWait):
-		return nil, fault.New(fault.Unavailable, "Too many passwords are being checked right now.")
+		return nil, problem.New(problem.Unavailable, "Too many passwords are being checked right now.")
 	case <-ctx.Done():
 		return nil, fmt.Errorf("wait to hash a password: %w", ctx.Err())
 	}

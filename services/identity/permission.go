@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"net/http"
 
-	"github.com/ironplane/ironplane/pkg/fault"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 )
 
@@ -74,7 +74,7 @@ func (s *Service) editPermissions(ctx context.Context, tx *pg.Tx, req editPermis
 			return none, err
 		}
 		if last {
-			return none, fault.Member("/users/admins/write", "last_admin", "cannot be taken of the last admin who holds it")
+			return none, problem.Member("/users/admins/write", "last_admin", "cannot be taken of the last admin who holds it")
 		}
 	}
 	_, err = tx.Exec(ctx, "UPDATE admin SET version = version + 1, permissions = $2 WHERE id = $1", req.ID, after.Names())

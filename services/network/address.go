@@ -9,7 +9,7 @@ import (
 
 	"go4.org/netipx"
 
-	"github.com/ironplane/ironplane/pkg/fault"
+	"github.com/ironplane/ironplane/pkg/problem"
 )
 
 // v4Space and v6Space are what an entity holds of a family, worked out from the texts of a body. A pointer that is
@@ -85,7 +85,7 @@ func prefixes(texts ...string) []netip.Prefix {
 }
 
 // parseV4 reads the members of a body's v4. All are optional, but nothing is said without an address.
-func parseV4(address, rangeEnd, gateway, mask *string, wrong *fault.Fields) v4Space {
+func parseV4(address, rangeEnd, gateway, mask *string, wrong *problem.Fields) v4Space {
 	if address == nil {
 		if rangeEnd != nil || gateway != nil || mask != nil {
 			wrong.Add("/v4/address", "required", "is required where another member of v4 is set")
@@ -120,7 +120,7 @@ func parseV4(address, rangeEnd, gateway, mask *string, wrong *fault.Fields) v4Sp
 }
 
 // check compares the members of a space with each other.
-func (s *v4Space) check(wrong *fault.Fields) {
+func (s *v4Space) check(wrong *problem.Fields) {
 	v4.checkSpace("/v4/address", *s.First, *s.Last, wrong)
 	var subnet netip.Prefix
 	switch {
@@ -148,7 +148,7 @@ func (s *v4Space) check(wrong *fault.Fields) {
 }
 
 // parseV6 reads the members of a body's v6.
-func parseV6(address, gateway *string, wrong *fault.Fields) v6Space {
+func parseV6(address, gateway *string, wrong *problem.Fields) v6Space {
 	if address == nil {
 		if gateway != nil {
 			wrong.Add("/v6/address", "required", "is required where another member of v6 is set")
@@ -180,7 +180,7 @@ func parseV6(address, gateway *string, wrong *fault.Fields) v6Space {
 }
 
 // parseSpace reads an address or a prefix. A prefix of one address is that address.
-func (f *family) parseSpace(pointer, text string, wrong *fault.Fields) (first, last netip.Addr, length *int) {
+func (f *family) parseSpace(pointer, text string, wrong *problem.Fields) (first, last netip.Addr, length *int) {
 	if !strings.Contains(text, "/") {
 		first, _ = f.parseAddress(pointer, text, wrong)
 		return first, first, nil
@@ -201,7 +201,7 @@ func (f *family) parseSpace(pointer, text string, wrong *fault.Fields) (first, l
 	return p.Addr(), netipx.PrefixLastIP(p), &n
 }
 
-func (f *family) parseAddress(pointer, text string, wrong *fault.Fields) (netip.Addr, bool) {
+func (f *family) parseAddress(pointer, text string, wrong *problem.Fields) (netip.Addr, bool) {
 	a, err := netip.ParseAddr(text)
 	if err != nil || !f.is(a) || a.Zone() != "" {
 		wrong.Add(pointer, "invalid", "must be an %s address such as %s", f.name, f.example)
@@ -212,7 +212,7 @@ func (f *family) parseAddress(pointer, text string, wrong *fault.Fields) (netip.
 
 // checkSpace refuses what no server can have, and what is partly private and partly public: that would be unique
 // in two scopes at once.
-func (f *family) checkSpace(pointer string, first, last netip.Addr, wrong *fault.Fields) {
+func (f *family) checkSpace(pointer string, first, last netip.Addr, wrong *problem.Fields) {
 	overlaps := func(p netip.Prefix) bool { return !netipx.PrefixLastIP(p).Less(first) && !last.Less(p.Addr()) }
 	for _, r := range f.refused {
 		if overlaps(r.space) {
@@ -239,7 +239,7 @@ func (f *family) scope(first netip.Addr, group int64) int64 {
 }
 
 // parseMask reads a subnet mask such as 255.255.255.0 and answers its length.
-func parseMask(pointer, text string, wrong *fault.Fields) *int {
+func parseMask(pointer, text string, wrong *problem.Fields) *int {
 	a, err := netip.ParseAddr(text)
 	if err == nil && a.Is4() {
 		b := a.As4()

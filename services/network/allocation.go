@@ -10,9 +10,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"go4.org/netipx"
 
-	"github.com/ironplane/ironplane/pkg/fault"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 )
 
@@ -38,7 +38,7 @@ type allocation struct {
 }
 
 // Validate checks what the tags cannot say.
-func (a *allocation) Validate(wrong *fault.Fields) {
+func (a *allocation) Validate(wrong *problem.Fields) {
 	a.count, a.family = 1, v4
 	if a.Count != nil {
 		a.count = int(*a.Count)
@@ -160,9 +160,9 @@ func (a *allocation) lowest(ctx context.Context, tx *pg.Tx, group int64) (ids []
 
 func (a *allocation) exhausted(group int64, left int) error {
 	if a.Prefix != nil {
-		return fault.Member("/prefix", "exhausted", "is the length of no %s prefix that is free in IP group %d", a.family.name, group)
+		return problem.Member("/prefix", "exhausted", "is the length of no %s prefix that is free in IP group %d", a.family.name, group)
 	}
-	return fault.Member("/count", "exhausted", "is more than the %d free %s entities of IP group %d", left, a.family.name, group)
+	return problem.Member("/count", "exhausted", "is more than the %d free %s entities of IP group %d", left, a.family.name, group)
 }
 
 // blockTries bounds how often a block is looked for again because an edit took a part of it.

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/network"
 )
@@ -55,7 +55,7 @@ func TestAllocate(t *testing.T) {
 	if got := fullIPs(allocate(`{"count": 2, "family": "v6", "owner": {"id": 17}}`)); !slices.Equal(got, []string{"2001:db8::/64", "192.0.2.128"}) {
 		t.Fatal(got)
 	}
-	message := testkit.Decode[rest.Problem](allocate(`{"owner": {"id": 17}}`).Want(422)).Errors[0].Message
+	message := testkit.Decode[problem.Problem](allocate(`{"owner": {"id": 17}}`).Want(422)).Errors[0].Message
 	if message != "is more than the 0 free IPv4 entities of IP group 1" {
 		t.Fatal(message)
 	}

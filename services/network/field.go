@@ -13,9 +13,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/ironplane/ironplane/pkg/fault"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 )
 
@@ -81,7 +81,7 @@ var fieldTypes = map[string]func(value, options string) string{
 var slugForm = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]*$`)
 
 // Validate checks the members, and that a default is one of the field's values.
-func (b *fieldBody) Validate(wrong *fault.Fields) {
+func (b *fieldBody) Validate(wrong *problem.Fields) {
 	if b.Type == "" {
 		b.Type = "text"
 	}
@@ -139,7 +139,7 @@ func updateField(ctx context.Context, tx *pg.Tx, id int64, b *fieldBody) error {
 	if err != nil {
 		return err
 	}
-	var wrong fault.Fields
+	var wrong problem.Fields
 	if b.TargetType != before.TargetType {
 		var used bool
 		if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM field_value WHERE field_id = $1)", id).Scan(&used); err != nil {

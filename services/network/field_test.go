@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ironplane/ironplane/pkg/fault"
 	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/network"
@@ -132,7 +132,7 @@ func TestFieldValueGuards(t *testing.T) {
 	}
 	all := client(principal.All)
 	for n, target := range []struct {
-		kind string
+		kind       string
 		permission principal.Permission
 	}{{"client", principal.UsersClients}, {"server", principal.ServerSettings}, {"group", principal.NetworkGroups}} {
 		field := all.Do("POST", "/field", map[string]any{"name": "x", "slug": "x", "target_type": target.kind}).Want(200).ID()
@@ -143,12 +143,12 @@ func TestFieldValueGuards(t *testing.T) {
 		reader, writer := client(target.permission.Grant(principal.Read)), client(target.permission.Grant(principal.Write))
 		others := client(principal.All &^ target.permission.Grant(principal.Read) &^ target.permission.Grant(principal.Write))
 		body := map[string]any{"target_id": 1, "value": "y"}
-		reader.Do("POST", path, body).WantDetail(fault.Forbidden, "The key lacks "+target.permission.String()+" write.")
+		reader.Do("POST", path, body).WantDetail(problem.Forbidden, "The key lacks "+target.permission.String()+" write.")
 		others.Do("POST", path, body).Want(403)
 		value := path + "/" + testkit.JSON(writer.Do("POST", path, body).Want(200).ID())
 		for _, at := range []string{value, path, path + "?target_id=1"} {
 			reader.Do("GET", at, nil).Want(200)
-			writer.Do("GET", at, nil).WantDetail(fault.Forbidden, "The key lacks "+target.permission.String()+" read.")
+			writer.Do("GET", at, nil).WantDetail(problem.Forbidden, "The key lacks "+target.permission.String()+" read.")
 			others.Do("GET", at, nil).Want(403)
 		}
 		reader.Do("PATCH", value, body).Want(403)

@@ -8,9 +8,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/ironplane/ironplane/pkg/fault"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 )
 
@@ -110,7 +110,7 @@ func heldField(ctx context.Context, tx *pg.Tx, id int64) (CustomField, error) {
 // fits answers what is wrong with a value as the fault of its member.
 func (f *CustomField) fits(value string) error {
 	if why := (&fieldBody{Type: f.Type, Options: f.Options}).unfit(value); why != "" {
-		return fault.Member("/value", "invalid", "%s", why)
+		return problem.Member("/value", "invalid", "%s", why)
 	}
 	return nil
 }

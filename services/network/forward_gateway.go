@@ -4,8 +4,8 @@ import (
 	"regexp"
 	"strconv"
 
-	"github.com/ironplane/ironplane/pkg/fault"
 	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
@@ -31,7 +31,7 @@ type forwardGatewayBody struct {
 var portLimitForm = regexp.MustCompile(`^([1-9][0-9]{0,4})(?:-([1-9][0-9]{0,4}))?$`)
 
 // Validate checks what the tags cannot say.
-func (b *forwardGatewayBody) Validate(wrong *fault.Fields) {
+func (b *forwardGatewayBody) Validate(wrong *problem.Fields) {
 	if b.Hostname != "" && !rest.IsHost(b.Hostname) {
 		wrong.Add("/hostname", "invalid", "must be a name or an address, without a scheme and a port")
 	}

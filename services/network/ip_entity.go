@@ -9,9 +9,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/ironplane/ironplane/pkg/fault"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 )
 
@@ -96,7 +96,7 @@ type ipEntityBody struct {
 }
 
 // Validate checks what the tags cannot say and works out v4 and v6.
-func (b *ipEntityBody) Validate(wrong *fault.Fields) {
+func (b *ipEntityBody) Validate(wrong *problem.Fields) {
 	b.v4 = parseV4(b.V4.Address, b.V4.RangeEnd, b.V4.Gateway, b.V4.SubnetMask, wrong)
 	b.v6 = parseV6(b.V6.Address, b.V6.Gateway, wrong)
 	if b.V4.Address == nil && b.V6.Address == nil {
@@ -246,7 +246,7 @@ func lockScopes(ctx context.Context, tx *pg.Tx, rows ...*ipEntityBody) error {
 
 // inTheWay names the entities that lie where this one was to lie, one a family.
 func (b *ipEntityBody) inTheWay(ctx context.Context, tx *pg.Tx, id int64) (refusal, err error) {
-	var wrong fault.Fields
+	var wrong problem.Fields
 	err = errors.Join(
 		v4.inTheWay(ctx, tx, "/v4/address", b.v4.First, b.v4.Last, b.Group, id, &wrong),
 		v6.inTheWay(ctx, tx, "/v6/address", b.v6.First, b.v6.Last, b.Group, id, &wrong))
@@ -257,7 +257,7 @@ func (b *ipEntityBody) inTheWay(ctx context.Context, tx *pg.Tx, id int64) (refus
 }
 
 // inTheWay names an entity, other than that of this id, which lies where another one was to lie.
-func (f *family) inTheWay(ctx context.Context, tx *pg.Tx, pointer string, first, last *netip.Addr, group rest.RefID, id int64, wrong *fault.Fields) error {
+func (f *family) inTheWay(ctx context.Context, tx *pg.Tx, pointer string, first, last *netip.Addr, group rest.RefID, id int64, wrong *problem.Fields) error {
 	scope := f.in("{v}_scope($3, $4, $2)")
 	found, err := entityView.One(ctx, tx, "id = (SELECT id FROM ip_entity WHERE id <> $1 AND "+f.overlapping("$3", "$4", scope, scope)+" ORDER BY id LIMIT 1)",
 		id, group, first, last)

@@ -10,6 +10,7 @@ import (
 	"go4.org/netipx"
 	"pgregory.net/rapid"
 
+	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/network"
@@ -164,7 +165,7 @@ func TestIPEntityOverlap(t *testing.T) {
 	c.Do("POST", "/group", `{"name": "Bern"}`).Want(200)
 	c.Do("POST", "/entity", `{"group": 1, "address": "192.0.2.0/28", "v6_address": "2001:db8::/64"}`).Want(200)
 
-	got := testkit.Decode[rest.Problem](c.Do("POST", "/entity", `{"group": 2, "address": "192.0.2.15", "v6_address": "2001:db8::1"}`).Want(422))
+	got := testkit.Decode[problem.Problem](c.Do("POST", "/entity", `{"group": 2, "address": "192.0.2.15", "v6_address": "2001:db8::1"}`).Want(422))
 	if len(got.Errors) != 2 || got.Errors[0].Message != "overlaps with IP entity 1 (192.0.2.0/28) in IP group 1 (Berlin)" || got.Errors[1].Pointer != "/v6/address" {
 		t.Fatalf("%+v", got)
 	}

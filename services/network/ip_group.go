@@ -8,9 +8,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/ironplane/ironplane/pkg/fault"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 )
 
@@ -117,13 +117,13 @@ func deleteIPGroup(ctx context.Context, tx *pg.Tx, group *IPGroup) error {
 		if n > 1 {
 			users += fmt.Sprintf(" and %d more", n-1)
 		}
-		return fault.New(fault.Conflict, "IP group %d is in use by %s.", group.ID, users)
+		return problem.New(problem.Conflict, "IP group %d is in use by %s.", group.ID, users)
 	}
 	var id int64
 	var name string
 	err := tx.QueryRow(ctx, "SELECT id, name FROM forward_gateway WHERE id = (SELECT min(gateway_id) FROM forward_gateway_group WHERE group_id = $1)", group.ID).Scan(&id, &name)
 	if err == nil {
-		return fault.New(fault.Conflict, "IP group %d is in use by forwarding gateway %d (%s).", group.ID, id, name)
+		return problem.New(problem.Conflict, "IP group %d is in use by forwarding gateway %d (%s).", group.ID, id, name)
 	}
 	if !errors.Is(err, pgx.ErrNoRows) {
 		return fmt.Errorf("find a forwarding gateway of the group: %w", err)

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/ironplane/ironplane/pkg/fault"
+	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/network"
 )
@@ -51,7 +51,7 @@ func TestIPGroupCounts(t *testing.T) {
 	if first := testkit.Decode[network.IPEntity](c.Do("GET", "/entity/1", nil).Want(200)); first.SiblingsCount != 1 {
 		t.Fatalf("entity 1 has %d siblings, want 1", first.SiblingsCount)
 	}
-	c.Do("DELETE", "/group/1", nil).WantDetail(fault.Conflict, "IP group 1 is in use by IP entity 1 (192.0.2.1) and 4 more.")
+	c.Do("DELETE", "/group/1", nil).WantDetail(problem.Conflict, "IP group 1 is in use by IP entity 1 (192.0.2.1) and 4 more.")
 }
 
 // A group that is deleted while an entity is put into it: one of the two is refused, and nothing dangles.

@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/network"
@@ -130,12 +131,12 @@ func TestListRefuses(t *testing.T) {
 		strings.SplitN(next, "?", 2)[1] + "&q=x":                                       "?cursor disagrees",
 		strings.SplitN(next, "?", 2)[1] + "&page=2":                                    "?page conflict",
 	} {
-		errors := testkit.Decode[rest.Problem](c.Do("GET", "/port-speed?"+query, nil).Want(400)).Errors
+		errors := testkit.Decode[problem.Problem](c.Do("GET", "/port-speed?"+query, nil).Want(400)).Errors
 		if len(errors) != 1 || errors[0].Pointer+" "+errors[0].Code != want {
 			t.Errorf("%s: %v, want %s", query, errors, want)
 		}
 	}
-	known := testkit.Decode[rest.Problem](c.Do("GET", "/port-speed?colour=red", nil).Want(400)).Errors[0].Message
+	known := testkit.Decode[problem.Problem](c.Do("GET", "/port-speed?colour=red", nil).Want(400)).Errors[0].Message
 	if known != "is unknown; there is billing_id, count, cursor, page, per_page, q, sort, speed" {
 		t.Error(known)
 	}
@@ -249,7 +250,7 @@ func TestCSV(t *testing.T) {
 	}
 
 	post("/port-speed", "name,speed\na,1\nb,x\n,3\n\"c\nd\",0\n").WantErrors("/3/speed", "type", "/4/name", "required", "/5/speed", "out_of_range")
-	message := testkit.Decode[rest.Problem](post("/port-speed", "speed,name\n1,a\nx,b\n").Want(422)).Errors[0].Message
+	message := testkit.Decode[problem.Problem](post("/port-speed", "speed,name\n1,a\nx,b\n").Want(422)).Errors[0].Message
 	if message != "speed (line 3, column 1): must be an integer" {
 		t.Error(message)
 	}
@@ -277,7 +278,7 @@ func TestEntitiesInCSV(t *testing.T) {
 	c.Do("POST", "/group", `{"name": "Bern"}`).Want(200)
 	c.Do("POST", "/entity", `{"group": 2, "address": "10.0.0.1"}`).Want(200) // is not in Berlin's plan
 	list := c.Do("GET", "/entity?group_id=1", nil, "Accept", "text/csv").Want(200).Text
-	taken := testkit.Decode[rest.Problem](c.Do("POST", "/entity", list, "Content-Type", "text/csv").Want(422)).Errors
+	taken := testkit.Decode[problem.Problem](c.Do("POST", "/entity", list, "Content-Type", "text/csv").Want(422)).Errors
 	if len(taken) != 1 || taken[0].Pointer != "/2/v4/address" || taken[0].Code != "overlaps" {
 		t.Fatalf("%+v", taken)
 	}
@@ -374,7 +375,7 @@ func TestPlanIsTooLong(t *testing.T) {
 		"1,192.0.2.1," + strings.Repeat("n", 200) + "\n": "The body is larger than 1048576 bytes.",
 	} {
 		a := c.Do("POST", "/entity", "group,address,nickname\n"+strings.Repeat(row, 10_001), "Content-Type", "text/csv").Want(413)
-		if detail := testkit.Decode[rest.Problem](a).Detail; detail != message {
+		if detail := testkit.Decode[problem.Problem](a).Detail; detail != message {
 			t.Errorf("%s, want %s", detail, message)
 		}
 	}

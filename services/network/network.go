@@ -9,9 +9,9 @@ import (
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/process"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/service"
 )
 
 // Name is the service's name, and its schema's.
@@ -21,9 +21,9 @@ const Name = "network"
 var migrations embed.FS
 
 // Definition is the service.
-var Definition = process.Definition{Name: Name, Migrations: migrations, Seals: true, New: func(d process.Deps) process.Parts {
+var Definition = service.Definition{Name: Name, Migrations: migrations, Seals: true, New: func(d service.Deps) service.Parts {
 	s := New(d.DB, d.Box, d.Peers)
-	return process.Parts{Routes: s.Routes(), Jobs: s.Jobs(), Consumers: []*events.Consumer{s.dhcpServers.Consumer()}}
+	return service.Parts{Routes: s.Routes(), Jobs: s.Jobs(), Consumers: []*events.Consumer{s.dhcpServers.Consumer()}}
 }}
 
 // Service is the network service.
@@ -55,6 +55,6 @@ func (s *Service) Routes() []rest.Route {
 }
 
 // Jobs are what the service does besides.
-func (s *Service) Jobs() []process.Job {
-	return []process.Job{process.Every(foldPause, "fold counts", s.FoldCounts)}
+func (s *Service) Jobs() []service.Job {
+	return []service.Job{service.Every(foldPause, "fold counts", s.FoldCounts)}
 }

@@ -10,7 +10,7 @@ import (
 	"go4.org/netipx"
 	"pgregory.net/rapid"
 
-	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/network"
 )
@@ -102,7 +102,7 @@ func TestConcurrentOverlaps(t *testing.T) {
 					made.Add(1)
 				case 422:
 					refused.Add(1)
-					for _, e := range testkit.Decode[rest.Problem](answer).Errors {
+					for _, e := range testkit.Decode[problem.Problem](answer).Errors {
 						if e.Code != "overlaps" || !namesAnEntity(e.Message) {
 							t.Errorf("refused with %+v", e)
 						}

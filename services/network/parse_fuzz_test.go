@@ -7,7 +7,7 @@ import (
 
 	"go4.org/netipx"
 
-	"github.com/ironplane/ironplane/pkg/fault"
+	"github.com/ironplane/ironplane/pkg/problem"
 )
 
 // nasty are spellings that some parser somewhere takes for an address.
@@ -27,7 +27,7 @@ func FuzzSpace(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		for _, family := range []*family{v4, v6} {
-			var wrong fault.Fields
+			var wrong problem.Fields
 			first, last, length := family.parseSpace("/x", text, &wrong)
 			want, ok := spaceByNetip(text)
 			if ok = ok && want.Addr().BitLen() == family.bits; ok != (len(wrong) == 0) {
@@ -39,7 +39,7 @@ func FuzzSpace(f *testing.F) {
 			if first != want.Addr() || last != netipx.PrefixLastIP(want) || (length == nil) != want.IsSingleIP() || length != nil && *length != want.Bits() {
 				t.Fatalf("%q is %s to %s", text, first, last)
 			}
-			var again fault.Fields
+			var again problem.Fields
 			if f2, l2, _ := family.parseSpace("/x", want.String(), &again); f2 != first || l2 != last || len(again) > 0 {
 				t.Fatalf("%q is written as %s, which is something else", text, want)
 			}
@@ -69,7 +69,7 @@ func FuzzEntity(f *testing.F) {
 			}
 			return &text
 		}
-		var wrong fault.Fields
+		var wrong problem.Fields
 		if s := parseV4(optional(address), optional(end), optional(gateway), optional(mask), &wrong); len(wrong) == 0 && s.First != nil {
 			if !s.First.Is4() || !s.Last.Is4() || s.Last.Less(*s.First) || s.Mask != nil && s.Bits != nil || s.Mask != nil && !netip.PrefixFrom(*s.First, *s.Mask).Masked().Contains(*s.Last) {
 				t.Fatalf("%q to %q is %+v", address, end, s)
@@ -90,7 +90,7 @@ func FuzzMask(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		var wrong fault.Fields
+		var wrong problem.Fields
 		length := parseMask("/x", text, &wrong)
 		if (length == nil) != (len(wrong) == 1) {
 			t.Fatalf("%q: %v, %v", text, length, wrong)
@@ -126,7 +126,7 @@ func FuzzSeries(f *testing.F) {
 		if gateway != "" {
 			s.Gateway = &gateway
 		}
-		var wrong fault.Fields
+		var wrong problem.Fields
 		s.Validate(&wrong)
 		if len(wrong) > 0 {
 			return

@@ -3,7 +3,7 @@ package network_test
 import (
 	"testing"
 
-	"github.com/ironplane/ironplane/pkg/fault"
+	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/network"
 )
@@ -37,8 +37,8 @@ func TestPortSpeed(t *testing.T) {
 	if got := c.Do("DELETE", "/port-speed/1", nil).Want(200).Text; got != `{"message":"Port speed 1 deleted."}`+"\n" {
 		t.Fatalf("deleted: %s", got)
 	}
-	c.Do("DELETE", "/port-speed/1", nil).WantDetail(fault.NotFound, "There is no such item.")
-	c.Do("PATCH", "/port-speed/1", `{}`).WantDetail(fault.NotFound, "There is no such item.")
+	c.Do("DELETE", "/port-speed/1", nil).WantDetail(problem.NotFound, "There is no such item.")
+	c.Do("PATCH", "/port-speed/1", `{}`).WantDetail(problem.NotFound, "There is no such item.")
 	if empty := c.Do("GET", "/port-speed", nil).Want(200).Text; empty != "[]\n" {
 		t.Fatalf("listed %s", empty)
 	}

@@ -8,9 +8,9 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/ironplane/ironplane/pkg/fault"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 )
 
@@ -40,15 +40,15 @@ type series struct {
 }
 
 // Validate checks the members, and works out the entities.
-func (s *series) Validate(wrong *fault.Fields) {
-	for _, check := range []func(*fault.Fields){s.readSpan, s.readSize, s.readGateway, s.layOut} {
+func (s *series) Validate(wrong *problem.Fields) {
+	for _, check := range []func(*problem.Fields){s.readSpan, s.readSize, s.readGateway, s.layOut} {
 		if check(wrong); len(*wrong) > 0 {
 			return
 		}
 	}
 }
 
-func (s *series) readSpan(wrong *fault.Fields) {
+func (s *series) readSpan(wrong *problem.Fields) {
 	s.where = "/to"
 	switch {
 	case s.Prefix != nil && (s.From != nil || s.To != nil):
@@ -78,7 +78,7 @@ func familyOf(text string) *family {
 	return v4
 }
 
-func (s *series) readSize(wrong *fault.Fields) {
+func (s *series) readSize(wrong *problem.Fields) {
 	s.howLarge, s.step = "/increment", big.NewInt(1)
 	switch {
 	case s.Length != nil && s.Increment != nil:
@@ -115,7 +115,7 @@ func (s *series) readSize(wrong *fault.Fields) {
 	}
 }
 
-func (s *series) readGateway(wrong *fault.Fields) {
+func (s *series) readGateway(wrong *problem.Fields) {
 	if s.SubnetMask != nil {
 		if s.family == v6 || s.bits != nil {
 			wrong.Add("/subnet_mask", "conflict", "is of IPv4 addresses and ranges alone")
@@ -148,7 +148,7 @@ func (s *series) readGateway(wrong *fault.Fields) {
 
 func (s *series) contains(a netip.Addr) bool { return !a.Less(s.first) && !s.last.Less(a) }
 
-func (s *series) layOut(wrong *fault.Fields) {
+func (s *series) layOut(wrong *problem.Fields) {
 	at, end := number(s.first), number(s.last)
 	all := new(big.Int).Sub(end, at)
 	all.Add(all, big.NewInt(1))
@@ -220,7 +220,7 @@ func createSeries(ctx context.Context, tx *pg.Tx, req seriesRequest) (rest.Bulk,
 	if err := tx.QueryRow(ctx, "SELECT id, name FROM ip_group WHERE id = $1 FOR KEY SHARE", req.Group).Scan(&group.ID, &group.Name); err != nil {
 		return made, err
 	}
-	var wrong fault.Fields
+	var wrong problem.Fields
 	if err := s.family.inTheWay(ctx, tx, s.where, &s.first, &s.last, rest.RefID(req.Group), 0, &wrong); err != nil {
 		return made, err
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/network"
@@ -95,7 +96,7 @@ func TestSeriesRefused(t *testing.T) {
 		c.Do("POST", "/group/1/entity/bulk", refused.body).WantErrors(refused.errors...)
 	}
 	c.Do("POST", "/group/7/entity/bulk", `{"prefix": "10.0.0.0/24"}`).Want(404)
-	message := testkit.Decode[rest.Problem](c.Do("POST", "/group/1/entity/bulk", `{"from": "192.0.2.70", "to": "192.0.2.80"}`).Want(422)).Errors[0].Message
+	message := testkit.Decode[problem.Problem](c.Do("POST", "/group/1/entity/bulk", `{"from": "192.0.2.70", "to": "192.0.2.80"}`).Want(422)).Errors[0].Message
 	if message != "overlaps with IP entity 1 (192.0.2.77) in IP group 1 (Berlin)" {
 		t.Error(message)
 	}

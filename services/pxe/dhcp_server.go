@@ -1,8 +1,8 @@
 package pxe
 
 import (
-	"github.com/ironplane/ironplane/pkg/fault"
 	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
@@ -35,9 +35,9 @@ type httpBody struct {
 }
 
 // Validate checks what the tags cannot say.
-func (b *dhcpServerBody) Validate(wrong *fault.Fields) { b.HTTP.validate(wrong) }
+func (b *dhcpServerBody) Validate(wrong *problem.Fields) { b.HTTP.validate(wrong) }
 
-func (b *httpBody) validate(wrong *fault.Fields) {
+func (b *httpBody) validate(wrong *problem.Fields) {
 	if b.Host != "" && !rest.IsHost(b.Host) {
 		wrong.Add("/http/host", "invalid", "must be a name or an address, without a scheme and a port")
 	}

@@ -7,9 +7,9 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/process"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/service"
 )
 
 // Name is the service's name, and its schema's.
@@ -19,8 +19,8 @@ const Name = "pxe"
 var migrations embed.FS
 
 // Definition is the service.
-var Definition = process.Definition{Name: Name, Migrations: migrations, Seals: true, New: func(d process.Deps) process.Parts {
-	return process.Parts{Routes: New(d.DB, d.Box).Routes(), Readers: []string{"network"}}
+var Definition = service.Definition{Name: Name, Migrations: migrations, Seals: true, New: func(d service.Deps) service.Parts {
+	return service.Parts{Routes: New(d.DB, d.Box).Routes(), Readers: []string{"network"}}
 }}
 
 // Service is the pxe service.

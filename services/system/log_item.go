@@ -3,9 +3,9 @@ package system
 import (
 	"context"
 
-	"github.com/ironplane/ironplane/pkg/fault"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/services/system/audit"
 )
@@ -70,7 +70,7 @@ func (s *Service) logItems() []rest.Route {
 
 func narrowed(_ context.Context, q logQuery) (where []pg.Condition, err error) {
 	if (q.TargetType == "") != (q.TargetID == 0) {
-		return nil, fault.New(fault.BadRequest, "The query is wrong: target_type and target_id go together.")
+		return nil, problem.New(problem.BadRequest, "The query is wrong: target_type and target_id go together.")
 	}
 	if q.TargetType != "" {
 		where = append(where, pg.Condition{SQL: "target_type = $1 AND target_id = $2", Args: []any{q.TargetType, q.TargetID}, In: "log_by_target"})

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/ironplane/ironplane/pkg/events"
-	"github.com/ironplane/ironplane/pkg/fault"
 	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
@@ -161,7 +161,7 @@ func TestLogFilters(t *testing.T) {
 			t.Errorf("%s: counted %s", test.query.Encode(), count)
 		}
 	}
-	s.Do("GET", "/log?target_type=group", nil).WantDetail(fault.BadRequest, "The query is wrong: target_type and target_id go together.")
+	s.Do("GET", "/log?target_type=group", nil).WantDetail(problem.BadRequest, "The query is wrong: target_type and target_id go together.")
 	s.Do("GET", "/log?since=yesterday", nil).Want(400)
 	s.Do("GET", "/log?colour=red", nil).Want(400)
 }

@@ -11,13 +11,13 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/process"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/services/system/audit"
 )
 
 // Name is the service's name, and its schema's.
-const Name = process.Keeper
+const Name = service.Keeper
 
 // sources are the services whose changes are logged: all of them.
 var sources = []string{"clients", "identity", "network", "pxe", Name}
@@ -26,9 +26,9 @@ var sources = []string{"clients", "identity", "network", "pxe", Name}
 var migrations embed.FS
 
 // Definition is the service.
-var Definition = process.Definition{Name: Name, Migrations: migrations, Seals: true,
-	New: func(d process.Deps) process.Parts { return New(d.DB, audit.New(d.Box)).parts(d.Settings) },
-	Commands: []process.ServiceCommand{
+var Definition = service.Definition{Name: Name, Migrations: migrations, Seals: true,
+	New: func(d service.Deps) service.Parts { return New(d.DB, audit.New(d.Box)).parts(d.Settings) },
+	Commands: []service.Command{
 		{Name: "verify", Summary: "tell whether the log is as it was written; also while it serves", Run: Verify},
 	},
 }
@@ -48,8 +48,8 @@ func (s *Service) Routes() []rest.Route { return s.logItems() }
 // cutPause is how long an item may stay longer than it is to be kept.
 const cutPause = time.Hour
 
-func (s *Service) parts(settings process.Settings) process.Parts {
-	parts := process.Parts{Routes: s.Routes()}
+func (s *Service) parts(settings service.Settings) service.Parts {
+	parts := service.Parts{Routes: s.Routes()}
 	for _, source := range sources {
 		parts.Consumers = append(parts.Consumers, &events.Consumer{Source: source, Together: true,
 			Apply: func(ctx context.Context, tx *pg.Tx, changes []events.Event) error {
@@ -57,7 +57,7 @@ func (s *Service) parts(settings process.Settings) process.Parts {
 			}})
 	}
 	if days := settings.LogDays; days > 0 {
-		parts.Jobs = append(parts.Jobs, process.Every(cutPause, "cut the log", func(ctx context.Context) error {
+		parts.Jobs = append(parts.Jobs, service.Every(cutPause, "cut the log", func(ctx context.Context) error {
 			return s.log.Cut(ctx, s.db, time.Now().AddDate(0, 0, -days))
 		}))
 	}
@@ -65,7 +65,7 @@ func (s *Service) parts(settings process.Settings) process.Parts {
 }
 
 // Verify reads the whole log and says what it found.
-func Verify(ctx context.Context, d process.Deps, screen io.Writer) error {
+func Verify(ctx context.Context, d service.Deps, screen io.Writer) error {
 	var earlier audit.Anchor
 	if err := earlier.UnmarshalText([]byte(d.Settings.LogAnchor)); err != nil {
 		return fmt.Errorf("IRONPLANE_LOG_ANCHOR: %w", err)

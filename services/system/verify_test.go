@@ -15,8 +15,8 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/process"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/system"
 	"github.com/ironplane/ironplane/services/system/audit"
@@ -163,7 +163,7 @@ func TestVerifyCommand(t *testing.T) {
 			t.Fatal(err)
 		}
 		var screen bytes.Buffer
-		err = system.Verify(t.Context(), process.Deps{DB: db, Box: box, Settings: process.Settings{LogAnchor: anchor}}, &screen)
+		err = system.Verify(t.Context(), service.Deps{DB: db, Box: box, Settings: service.Settings{LogAnchor: anchor}}, &screen)
 		return screen.String(), err
 	}
 	if said, err := run(masterKey.Reveal(), ""); err != nil || !strings.Contains(said, "no items yet") {

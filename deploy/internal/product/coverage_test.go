@@ -13,6 +13,7 @@ import (
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/identity"
@@ -263,7 +264,7 @@ func (w *walk) garbage(o rest.Operation) {
 	}
 	w.c.Do(o.Method, path, `name=x`, "Content-Type", "application/x-www-form-urlencoded").Want(415)
 	w.c.Do(o.Method, path, `{"a": "`+strings.Repeat("x", rest.MaxBody)+`"}`).Want(413)
-	wrong := testkit.Decode[rest.Problem](w.c.Do(o.Method, path, body.garbage()).Want(422))
+	wrong := testkit.Decode[problem.Problem](w.c.Do(o.Method, path, body.garbage()).Want(422))
 	if len(wrong.Errors) == 0 || wrong.RequestID == "" || wrong.Instance != path {
 		w.t.Errorf("a 422 without its members: %+v", wrong)
 	}

@@ -6,9 +6,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ironplane/ironplane/pkg/openapi"
 	"github.com/ironplane/ironplane/pkg/principal"
-	"github.com/ironplane/ironplane/pkg/process"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/service"
 )
 
 // routes are those of all services, by service. They serve nothing: there is no database behind them.
@@ -16,15 +17,15 @@ func routes() map[string][]rest.Route {
 	all := map[string][]rest.Route{}
 	for _, s := range Services {
 		if s.New != nil {
-			all[s.Name] = s.New(process.Deps{}).Routes
+			all[s.Name] = s.New(service.Deps{}).Routes
 		}
 	}
 	return all
 }
 
 // Document is the API document of all services, as the gateway serves it.
-func Document() (*rest.OpenAPI, error) {
-	merged := rest.NewDocument()
+func Document() (*openapi.Document, error) {
+	merged := &openapi.Document{}
 	for service, own := range routes() {
 		if err := merged.Merge(rest.Document(service, own)); err != nil {
 			return nil, fmt.Errorf("merge the API documents: %w", err)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
-	"github.com/ironplane/ironplane/pkg/fault"
+	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/identity"
@@ -33,9 +33,9 @@ func testIdempotency(t *testing.T, p *product.Product, c *testkit.Client) {
 		t.Error("another value gets the first's answer")
 	}
 	used := "This Idempotency-Key was used for another request."
-	c.Do("POST", "/port-speed", `{"name": "once", "speed": 2}`, idempotencyKey, "a").WantDetail(fault.Conflict, used)
-	c.Do("POST", "/group", `{"name": "once"}`, idempotencyKey, "a").WantDetail(fault.Conflict, used)
-	c.Do("POST", "/port-speed", "name,speed\nx,1\n", idempotencyKey, "a", "Content-Type", "text/csv").WantDetail(fault.Conflict, used)
+	c.Do("POST", "/port-speed", `{"name": "once", "speed": 2}`, idempotencyKey, "a").WantDetail(problem.Conflict, used)
+	c.Do("POST", "/group", `{"name": "once"}`, idempotencyKey, "a").WantDetail(problem.Conflict, used)
+	c.Do("POST", "/port-speed", "name,speed\nx,1\n", idempotencyKey, "a", "Content-Type", "text/csv").WantDetail(problem.Conflict, used)
 	c.Do("POST", "/port-speed", body, idempotencyKey, strings.Repeat("x", 256)).Want(400)
 	c.Do("POST", "/port-speed", body, idempotencyKey, "ä").Want(400)
 

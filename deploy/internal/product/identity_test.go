@@ -11,8 +11,8 @@ import (
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
-	"github.com/ironplane/ironplane/pkg/fault"
 	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/identity"
 )
@@ -78,15 +78,15 @@ func testOwnPassword(t *testing.T, _ *product.Product, c *testkit.Client) {
 
 	own.Do("GET", self, nil).Want(200)
 	own.Do("GET", self+"/permission", nil).Want(200)
-	own.Do("GET", "/admin/1", nil).WantDetail(fault.Forbidden, "The key lacks users.admins read.")
-	own.Do("PATCH", "/admin/1", `{"password": "x"}`).WantDetail(fault.Forbidden, "The key lacks users.admins write.")
-	own.Do("PATCH", self+"/permission", `{}`).WantDetail(fault.Forbidden, "The key lacks users.admins write.")
+	own.Do("GET", "/admin/1", nil).WantDetail(problem.Forbidden, "The key lacks users.admins read.")
+	own.Do("PATCH", "/admin/1", `{"password": "x"}`).WantDetail(problem.Forbidden, "The key lacks users.admins write.")
+	own.Do("PATCH", self+"/permission", `{}`).WantDetail(problem.Forbidden, "The key lacks users.admins write.")
 	own.Do("PATCH", self, `{"password": "a longer walk home"}`).WantErrors("/current_password", "wrong")
 	own.Do("PATCH", self, `{"password": "a longer walk home", "current_password": "a long walk"}`).WantErrors("/current_password", "wrong")
 	own.Do("PATCH", self, `{"email": "new@example.com", "current_password": "a long walk home"}`).Want(403)
 	own.Do("PATCH", self, `{"password": "a longer walk home", "current_password": "a long walk home"}`).Want(200)
 	own.Do("PATCH", self, `{"password": "a longer walk home", "current_password": "a long walk home"}`).WantErrors("/current_password", "wrong")
-	own.Do("DELETE", self, nil).WantDetail(fault.Forbidden, "The key lacks users.admins write.")
+	own.Do("DELETE", self, nil).WantDetail(problem.Forbidden, "The key lacks users.admins write.")
 
 	// Who may set it anyway need not know it, and what he sends of it means nothing.
 	c.Do("PATCH", self, `{"password": "a walk by night", "current_password": "who knows"}`).Want(200)
@@ -116,23 +116,23 @@ func testNobodyLiftsHimself(t *testing.T, _ *product.Product, c *testkit.Client)
 	less, _ := newAdmin(t, c, "less", `{"network": {"groups": {"read": true}}}`)
 
 	lacks := "The account holds what the key lacks: network.groups write."
-	fewKey.Do("PATCH", path("/admin/%d", more), `{"email": "mine@example.com"}`).WantDetail(fault.Forbidden, lacks)
-	fewKey.Do("PATCH", path("/admin/%d", more), `{"password": "mine mine mine"}`).WantDetail(fault.Forbidden, lacks)
-	fewKey.Do("PATCH", path("/admin/%d/permission", more), `{"network": {"groups": {"write": false}}}`).WantDetail(fault.Forbidden, lacks)
-	fewKey.Do("DELETE", path("/admin/%d", more), nil).WantDetail(fault.Forbidden, lacks)
-	fewKey.Do("POST", "/auth/key", map[string]any{"name": "x", "owner": map[string]any{"url": path("/admin/%d", more)}}).WantDetail(fault.Forbidden, lacks)
-	fewKey.Do("POST", "/auth/key", map[string]any{"name": "x", "owner": map[string]any{"url": "/admin", "id": more}}).WantDetail(fault.Forbidden, lacks)
+	fewKey.Do("PATCH", path("/admin/%d", more), `{"email": "mine@example.com"}`).WantDetail(problem.Forbidden, lacks)
+	fewKey.Do("PATCH", path("/admin/%d", more), `{"password": "mine mine mine"}`).WantDetail(problem.Forbidden, lacks)
+	fewKey.Do("PATCH", path("/admin/%d/permission", more), `{"network": {"groups": {"write": false}}}`).WantDetail(problem.Forbidden, lacks)
+	fewKey.Do("DELETE", path("/admin/%d", more), nil).WantDetail(problem.Forbidden, lacks)
+	fewKey.Do("POST", "/auth/key", map[string]any{"name": "x", "owner": map[string]any{"url": path("/admin/%d", more)}}).WantDetail(problem.Forbidden, lacks)
+	fewKey.Do("POST", "/auth/key", map[string]any{"name": "x", "owner": map[string]any{"url": "/admin", "id": more}}).WantDetail(problem.Forbidden, lacks)
 	key := testkit.Decode[identity.APIKey](moreKey.Do("GET", "/auth/key/current", nil).Want(200)).ID
 	fewKey.Do("GET", path("/auth/key/%d", key), nil).Want(200)
-	fewKey.Do("PATCH", path("/auth/key/%d", key), `{"name": "x"}`).WantDetail(fault.Forbidden, lacks)
-	fewKey.Do("DELETE", path("/auth/key/%d", key), nil).WantDetail(fault.Forbidden, lacks)
+	fewKey.Do("PATCH", path("/auth/key/%d", key), `{"name": "x"}`).WantDetail(problem.Forbidden, lacks)
+	fewKey.Do("DELETE", path("/auth/key/%d", key), nil).WantDetail(problem.Forbidden, lacks)
 	own := testkit.Decode[identity.APIKey](fewKey.Do("GET", "/auth/key/current", nil).Want(200)).ID
-	fewKey.Do("PATCH", path("/auth/key/%d", own), map[string]any{"name": "x", "owner": map[string]any{"url": path("/admin/%d", more)}}).WantDetail(fault.Forbidden, lacks)
+	fewKey.Do("PATCH", path("/auth/key/%d", own), map[string]any{"name": "x", "owner": map[string]any{"url": path("/admin/%d", more)}}).WantDetail(problem.Forbidden, lacks)
 
 	grants := "The set grants what the key lacks: network.groups write, system.logs read."
 	grant := `{"network": {"groups": {"write": true}}, "system": {"logs": {"read": true}}}`
-	fewKey.Do("PATCH", path("/admin/%d/permission", few), grant).WantDetail(fault.Forbidden, grants)
-	fewKey.Do("PATCH", path("/admin/%d/permission", less), grant).WantDetail(fault.Forbidden, grants)
+	fewKey.Do("PATCH", path("/admin/%d/permission", few), grant).WantDetail(problem.Forbidden, grants)
+	fewKey.Do("PATCH", path("/admin/%d/permission", less), grant).WantDetail(problem.Forbidden, grants)
 	fewKey.Do("PATCH", path("/admin/%d/permission", less), usersAdmins).Want(200)
 	set := testkit.Decode[principal.PermissionSet](fewKey.Do("GET", path("/admin/%d/permission", less), nil).Want(200))
 	if !set.Users.Admins.Write || !set.Network.Groups.Read || set.Network.Groups.Write {
@@ -144,7 +144,7 @@ func TestLastAdmin(t *testing.T) { producttest.Both(t, testLastAdmin) }
 
 func testLastAdmin(t *testing.T, _ *product.Product, c *testkit.Client) {
 	last := "Admin 1 is the last one who holds users.admins write."
-	c.Do("DELETE", "/admin/1", nil).WantDetail(fault.Conflict, last)
+	c.Do("DELETE", "/admin/1", nil).WantDetail(problem.Conflict, last)
 	c.Do("PATCH", "/admin/1/permission", `{"users": {"admins": null}}`).WantErrors("/users/admins/write", "last_admin")
 
 	// Two who strip or delete each other at the same time: one stays.

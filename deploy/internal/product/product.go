@@ -17,6 +17,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/process"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/services/clients"
 	"github.com/ironplane/ironplane/services/identity"
 	"github.com/ironplane/ironplane/services/network"
@@ -25,7 +26,7 @@ import (
 )
 
 // Services are all of them.
-var Services = []process.Definition{clients.Definition, identity.Definition, network.Definition, pxe.Definition, system.Definition}
+var Services = []service.Definition{clients.Definition, identity.Definition, network.Definition, pxe.Definition, system.Definition}
 
 // Names are the names of all services.
 func Names() []string {
@@ -46,14 +47,14 @@ type Product struct {
 	Routes    map[string][]rest.Route
 	Databases map[string]*pg.DB
 
-	services []*process.Service
+	services []*service.Service
 	working  sync.WaitGroup
 	stop     context.CancelFunc
 }
 
 // Open connects each service to its schema, migrates it, and puts the gateway in front. urls are by the service's
 // name; the master key and the client, which cache.Open made, are for all of them.
-func Open(ctx context.Context, urls map[string]secret.String, masterKey secret.String, settings process.Settings, client redis.UniversalClient, limits gateway.Config, log *slog.Logger) (p *Product, err error) {
+func Open(ctx context.Context, urls map[string]secret.String, masterKey secret.String, settings service.Settings, client redis.UniversalClient, limits gateway.Config, log *slog.Logger) (p *Product, err error) {
 	p = &Product{Services: map[string]http.Handler{}, Routes: map[string][]rest.Route{}, Databases: map[string]*pg.DB{}}
 	working, stop := context.WithCancel(context.WithoutCancel(ctx))
 	p.stop = stop
@@ -76,7 +77,7 @@ func Open(ctx context.Context, urls map[string]secret.String, masterKey secret.S
 		if err := db.Migrate(ctx, d.Name, d.Migrations); err != nil {
 			return nil, err
 		}
-		service := d.Assemble(process.Deps{DB: db, Peers: mesh.NewPeers(d.Name, p.Services), Redis: client, Entries: entries, Box: box, Settings: settings, Log: log})
+		service := d.Assemble(service.Deps{DB: db, Peers: mesh.NewPeers(d.Name, p.Services), Redis: client, Entries: entries, Box: box, Settings: settings, Log: log})
 		p.Services[d.Name], p.Routes[d.Name] = service, service.Routes
 		p.services = append(p.services, service)
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/ironplane/ironplane/deploy/internal/seed"
-	"github.com/ironplane/ironplane/pkg/process"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/identity"
 	"github.com/ironplane/ironplane/services/network"
@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { testkit.Main(m) }
 
 func databases(t *testing.T) map[string]secret.String {
 	var services []testkit.Service
-	for _, d := range []process.Definition{identity.Definition, network.Definition, pxe.Definition} {
+	for _, d := range []service.Definition{identity.Definition, network.Definition, pxe.Definition} {
 		services = append(services, testkit.Service{Name: d.Name, Migrations: d.Migrations})
 	}
 	return testkit.Databases(t, services...)

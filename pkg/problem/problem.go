@@ -1,8 +1,8 @@
-// Package fault is the one error type of Ironplane: what went wrong in words that a caller may read, and, kept
+// Package problem is the one error type of Ironplane: what went wrong in words that a caller may read, and, kept
 // apart from them, the cause that only the log sees.
 //
 // Any other error that reaches the edge is an Internal fault whose text stays inside.
-package fault
+package problem
 
 import (
 	"errors"

@@ -1,4 +1,4 @@
-package rest
+package accept
 
 import "testing"
 
@@ -20,8 +20,8 @@ func TestAccept(t *testing.T) {
 		"application/*":                                    {false, false},
 		"garbage, ;q=x, text/csv;q=7":                      {false, false},
 	} {
-		if prefersCSV(accept) != want.csv || (problemType(accept) != jsonType) != want.problem {
-			t.Errorf("%q: CSV %t, %s", accept, prefersCSV(accept), problemType(accept))
+		if Prefers(accept, CSV) != want.csv || Prefers(accept, Problem) != want.problem {
+			t.Errorf("%q: CSV %t, problem %t", accept, Prefers(accept, CSV), Prefers(accept, Problem))
 		}
 	}
 }

@@ -1,4 +1,6 @@
-package process
+// Package service is what a service is, in a process of its own or with others in one: its routes, its jobs, and how it
+// follows what others change.
+package service
 
 import (
 	"context"
@@ -20,6 +22,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/keycache"
 	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/process"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
@@ -30,11 +33,11 @@ type Definition struct {
 	Migrations fs.FS            // nil: none of its own
 	Seals      bool             // whether it needs a Box
 	New        func(Deps) Parts // nil: nothing yet
-	Commands   []ServiceCommand // of its program, besides those that all have
+	Commands   []Command        // of its program, besides those that all have
 }
 
-// ServiceCommand is something that a service does on demand. It is given a DB, a Box and Settings.
-type ServiceCommand struct {
+// Command is something that a service does on demand. It is given a DB, a Box and Settings.
+type Command struct {
 	Name, Summary string
 	Run           func(ctx context.Context, d Deps, screen io.Writer) error
 }
@@ -70,7 +73,7 @@ type Parts struct {
 	Jobs      []Job
 	Readers   []string // the services that may read its changes, besides the one that keeps the log
 	Consumers []*events.Consumer
-	Checks    []Check                // of what it depends on besides its database
+	Checks    []process.Check        // of what it depends on besides its database
 	Metrics   []prometheus.Collector // which get the service's name as a label
 }
 
@@ -105,7 +108,7 @@ type Service struct {
 	name    string
 	jobs    []Job
 	failed  *prometheus.CounterVec // jobs
-	checks  []Check
+	checks  []process.Check
 	metrics []prometheus.Collector
 	log     *slog.Logger
 }
@@ -138,13 +141,13 @@ func (d Definition) Assemble(deps Deps) *Service {
 	return &Service{
 		Handler: rest.NewHandler(d.Name, deps.DB, deps.Log, routes), Routes: routes,
 		name: d.Name, jobs: jobs, failed: failed, log: deps.Log,
-		checks:  slices.Concat(parts.Checks, following(parts.Consumers), []Check{{Name: "postgres", Ask: deps.DB.Ping}}),
+		checks:  slices.Concat(parts.Checks, following(parts.Consumers), []process.Check{{Name: "postgres", Ask: deps.DB.Ping}}),
 		metrics: append(parts.Metrics, deps.DB, failed, events.Collector(parts.Consumers)),
 	}
 }
 
 // Show lets operators see the service.
-func (s *Service) Show(o *Operations) {
+func (s *Service) Show(o *process.Operations) {
 	for _, check := range s.checks {
 		check.Name = s.name + " " + check.Name
 		o.Check(check)
@@ -169,9 +172,9 @@ func consuming(deps Deps, consumers []*events.Consumer) (jobs []Job) {
 }
 
 // following are the checks that consumers get on. One that has stopped takes nothing away from who asks this service.
-func following(consumers []*events.Consumer) (checks []Check) {
+func following(consumers []*events.Consumer) (checks []process.Check) {
 	for _, c := range consumers {
-		checks = append(checks, Check{Name: "changes of " + c.Source, Optional: true, Ask: func(context.Context) error { return c.Status().Reason }})
+		checks = append(checks, process.Check{Name: "changes of " + c.Source, Optional: true, Ask: func(context.Context) error { return c.Status().Reason }})
 	}
 	return checks
 }

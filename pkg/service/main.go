@@ -1,4 +1,4 @@
-package process
+package service
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/keycache"
 	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/process"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
@@ -24,8 +25,8 @@ type serviceConfig struct {
 	LogLevel    slog.Level      `env:"IRONPLANE_LOG_LEVEL" default:"WARN" doc:"DEBUG, INFO, WARN or ERROR"`
 	Skip        events.Position `env:"IRONPLANE_SKIP_CHANGE" required:"skip-change" doc:"the change of another service to skip: pxe:17"`
 	Settings
-	OperationsConfig
-	MeshConfig
+	process.OperationsConfig
+	process.MeshConfig
 }
 
 // sealingConfig is the configuration of a service that seals.
@@ -41,24 +42,24 @@ func (d Definition) Main() {
 	if !d.Seals {
 		config = &c.serviceConfig
 	}
-	commands := []Command{
-		{"serve", "serve the gateway until SIGINT or SIGTERM", func(ctx context.Context) error {
-			operations, log := NewOperations(d.Name), Log(c.LogLevel)
+	commands := []process.Command{
+		{Name: "serve", Summary: "serve the gateway until SIGINT or SIGTERM", Run: func(ctx context.Context) error {
+			operations, log := process.NewOperations(d.Name), process.Log(c.LogLevel)
 			return d.named(operations.While(ctx, c.OperationsConfig, log, func(ctx context.Context) error { return d.serve(ctx, c, operations, log) }))
 		}},
-		{"migrate", "bring the schema up to date, which serve expects", func(ctx context.Context) error { return d.named(d.migrate(ctx, c)) }},
+		{Name: "migrate", Summary: "bring the schema up to date, which serve expects", Run: func(ctx context.Context) error { return d.named(d.migrate(ctx, c)) }},
 		c.Ready(),
-		{"skip-change", "let it go on behind a change of another service that it cannot apply; also while it serves", func(ctx context.Context) error {
+		{Name: "skip-change", Summary: "let it go on behind a change of another service that it cannot apply; also while it serves", Run: func(ctx context.Context) error {
 			return d.named(d.skip(ctx, c))
 		}},
 	}
 	for _, own := range d.Commands {
-		commands = append(commands, Command{own.Name, own.Summary, func(ctx context.Context) error { return d.named(d.do(ctx, c, own)) }})
+		commands = append(commands, process.Command{Name: own.Name, Summary: own.Summary, Run: func(ctx context.Context) error { return d.named(d.do(ctx, c, own)) }})
 	}
-	Program{Name: d.Name, Config: config, Commands: commands}.Main()
+	process.Program{Name: d.Name, Config: config, Commands: commands}.Main()
 }
 
-func (d Definition) do(ctx context.Context, c sealingConfig, own ServiceCommand) error {
+func (d Definition) do(ctx context.Context, c sealingConfig, own Command) error {
 	box, err := d.NewBox(c.MasterKey)
 	if err != nil {
 		return fmt.Errorf("IRONPLANE_MASTER_KEY: %w", err)
@@ -96,7 +97,7 @@ func (d Definition) skip(ctx context.Context, c sealingConfig) error {
 	return events.Skip(ctx, db, c.Skip)
 }
 
-func (d Definition) serve(ctx context.Context, c sealingConfig, operations *Operations, log *slog.Logger) error {
+func (d Definition) serve(ctx context.Context, c sealingConfig, operations *process.Operations, log *slog.Logger) error {
 	box, err := d.NewBox(c.MasterKey)
 	if err != nil {
 		return fmt.Errorf("IRONPLANE_MASTER_KEY: %w", err)
@@ -125,7 +126,7 @@ func (d Definition) serve(ctx context.Context, c sealingConfig, operations *Oper
 	}
 	service := d.Assemble(Deps{DB: db, Peers: mesh.NewPeers(d.Name, m.Upstreams), Redis: client, Entries: keycache.NewStore(client, log), Box: box, Settings: c.Settings, Log: log})
 	m.Upstreams[d.Name] = service // of itself, it asks itself
-	operations.Check(Redis(client))
+	operations.Check(process.Redis(client))
 	service.Show(operations)
 	working, stop := context.WithCancel(ctx)
 	var jobs sync.WaitGroup

@@ -1,4 +1,5 @@
-package rest
+// Package accept reads the header Accept.
+package accept
 
 import (
 	"mime"
@@ -6,9 +7,11 @@ import (
 	"strings"
 )
 
+// The types that an answer can be of.
 const (
-	jsonType = "application/json"
-	csvType  = "text/csv"
+	JSON    = "application/json"
+	Problem = "application/problem+json" // RFC 9457
+	CSV     = "text/csv"
 )
 
 // quality is how much an Accept header wants a media type, from 0 to 1 (RFC 9110, 12.5.1). Where it names the type
@@ -38,4 +41,5 @@ func quality(accept, media string) float64 {
 	return found
 }
 
-func prefersCSV(accept string) bool { return quality(accept, csvType) > quality(accept, jsonType) }
+// Prefers tells whether a header wants a type more than JSON.
+func Prefers(accept, media string) bool { return quality(accept, media) > quality(accept, JSON) }
