@@ -262,7 +262,7 @@ func parseListQuery(r *http.Request, own []parameter, by By, typeOf func(string)
 		}
 		switch column, filter := by.Filters[name]; {
 		case name == "q" && by.Search != nil:
-			if len(value) > maxString || strings.ContainsRune(value, 0) || !utf8.ValidString(value) {
+			if len(value) > maxString || !isText(value) {
 				wrong.Add("?q", "invalid", "must be a text of at most %d bytes", maxString)
 			} else if value != "" {
 				q.search = true
@@ -357,7 +357,7 @@ func equals(filter, value string, t reflect.Type) (pg.Condition, bool) {
 	}
 	switch t.Kind() {
 	case reflect.String:
-		return condition, utf8.ValidString(value) && !strings.ContainsRune(value, 0)
+		return condition, isText(value)
 	case reflect.Bool:
 		condition.Args[0] = value == "true"
 		return condition, value == "true" || value == "false"

@@ -8,7 +8,9 @@ import (
 	"net/http"
 	"reflect"
 	"strconv"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/gorilla/mux"
 
@@ -119,7 +121,7 @@ func setParameter(to reflect.Value, text string) bool {
 	switch to.Kind() {
 	case reflect.String:
 		to.SetString(text)
-		return true
+		return isText(text)
 	case reflect.Int64:
 		n, err := strconv.ParseInt(text, 10, 64)
 		to.SetInt(n)
@@ -128,6 +130,9 @@ func setParameter(to reflect.Value, text string) bool {
 		panic("rest: no parameter can have the type " + to.Type().String())
 	}
 }
+
+// isText tells whether the database can have a text.
+func isText(text string) bool { return utf8.ValidString(text) && !strings.ContainsRune(text, 0) }
 
 func errNoItem() error { return problem.New(problem.NotFound, "There is no such item.") }
 
