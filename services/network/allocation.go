@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 	"net/http"
 	"net/netip"
 
@@ -257,7 +258,7 @@ func (a *allocation) take(ctx context.Context, tx *pg.Tx, where, lock string, gr
 // none.
 func (a *allocation) lowestBlock(ctx context.Context, tx *pg.Tx, group int64, length int) (first netip.Addr, size int, err error) {
 	addresses := 0
-	if free := a.family.bits - length; 1<<free <= mostAllocated {
+	if free := a.family.bits - length; free < bits.Len(mostAllocated) {
 		addresses = 1 << free
 	}
 	err = tx.QueryRow(ctx, a.family.in(findBlock), group, length, addresses).Scan(&first, &size)

@@ -126,6 +126,7 @@ func TestAllocateBlocks(t *testing.T) {
 	t.Parallel()
 	c := newClient(t)
 	c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200)
+	c.Do("POST", "/group", `{"name": "Bonn"}`).Want(200)
 	rows := "group,address,v6_address\n"
 	for i := 1; i < 32; i++ {
 		rows += fmt.Sprintf("1,192.0.2.%d,\n", i)
@@ -133,7 +134,7 @@ func TestAllocateBlocks(t *testing.T) {
 	for i := range 16 {
 		rows += fmt.Sprintf("1,,2001:db8::%x\n", i)
 	}
-	rows += "1,198.51.100.0/29,\n1,198.51.100.16/28,\n1,,2001:db8:1::/64\n"
+	rows += "1,198.51.100.0/29,\n1,198.51.100.16/28,\n1,,2001:db8:1::/64\n2,203.0.113.9,2001:db8:2::9\n"
 	c.Do("POST", "/entity", rows, "Content-Type", "text/csv").Want(200)
 	block := func(family string, length int) []string {
 		t.Helper()
@@ -157,6 +158,11 @@ func TestAllocateBlocks(t *testing.T) {
 	want(block("v6", 64), "2001:db8:1::/64", 1)
 	want(block("v6", 126), "2001:db8::8", 4)
 	c.Do("POST", "/group/1/allocate", `{"prefix": 8, "owner": {"id": 3}}`).WantErrors("/prefix", "exhausted")
+	for bits, family := range map[int]string{32: "v4", 128: "v6"} { // also where the addresses are more than an integer can count
+		for length := 1; length < bits; length++ {
+			c.Do("POST", "/group/2/allocate", map[string]any{"prefix": length, "family": family, "owner": map[string]any{"id": 3}}).WantErrors("/prefix", "exhausted")
+		}
+	}
 }
 
 // Any number of callers at once: none gets what another one has, and together they get all there is.
