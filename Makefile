@@ -84,14 +84,14 @@ openapi: ## write docs/reference/openapi.json and policy.md from the routes
 
 .PHONY: bench
 bench: ## measure reading, allocating and creating beside pgbench and nginx; answers beside a smaller installation's; a list beside COPY
-	go run ./deploy/bench
+	go run ./deploy/measure/bench
 	go test -run '^$$' -bench . -benchmem ./gateway ./pkg/mesh ./pkg/rest
-	go test -run '^$$' -bench Answers -benchtime 25x ./deploy/scale -entities 200000
-	go test -run '^$$' -bench List -benchtime 5x ./deploy/scale -entities 200000
+	go test -run '^$$' -bench Answers -benchtime 25x ./deploy/measure/scale -entities 200000
+	go test -run '^$$' -bench List -benchtime 5x ./deploy/measure/scale -entities 200000
 
 .PHONY: scale
 scale: ## show, on 10 million IP entities or ENTITIES=…, that pages stay few and lists fast and small: most of an hour
-	go test ./deploy/scale -v -count 1 -timeout 3h -entities $(ENTITIES)
+	go test ./deploy/measure/scale -v -count 1 -timeout 3h -entities $(ENTITIES)
 	go test ./deploy/split -v -count 1 -timeout 1h -run TestCompleteListTakesLittleMemory -full
 
 ENTITIES := 10000000

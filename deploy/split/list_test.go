@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
-	"github.com/ironplane/ironplane/deploy/internal/seed"
+	"github.com/ironplane/ironplane/deploy/measure/seed/rows"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/services/network"
@@ -70,7 +70,7 @@ func (r *running) fill(entities int) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	if err := seed.Fill(r.t.Context(), urls, seed.Options{Entities: entities, Seed: 1, MasterKey: key, Progress: io.Discard}); err != nil {
+	if err := rows.Fill(r.t.Context(), urls, rows.Options{Entities: entities, Seed: 1, MasterKey: key, Progress: io.Discard}); err != nil {
 		r.t.Fatal(err)
 	}
 }

@@ -1,4 +1,4 @@
-package seed
+package rows
 
 import (
 	"context"

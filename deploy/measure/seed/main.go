@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
-	"github.com/ironplane/ironplane/deploy/internal/seed"
+	"github.com/ironplane/ironplane/deploy/measure/seed/rows"
 	"github.com/ironplane/ironplane/pkg/backing"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/process"
@@ -28,13 +28,13 @@ const (
 
 func main() {
 	process.Main(func(ctx context.Context) error {
-		rows := count(10_000)
+		entities := count(10_000)
 		flags := flag.NewFlagSet("seed", flag.ContinueOnError)
 		flags.Usage = func() {
 			fmt.Fprint(flags.Output(), "Usage: seed [flags]\n\nFills the data of a stopped standalone, or the database at DATABASE_URL if that is set.\n\n")
 			flags.PrintDefaults()
 		}
-		flags.Var(&rows, "rows", "how many IP entities there are to be, such as 10k, 1M or 10M; all else is in proportion")
+		flags.Var(&entities, "rows", "how many IP entities there are to be, such as 10k, 1M or 10M; all else is in proportion")
 		data := flags.String("data", "./data", "the `folder` of the data; a new one is made")
 		number := flags.Uint64("seed", 1, "another `number` makes other rows")
 		if err := flags.Parse(os.Args[1:]); err != nil {
@@ -46,12 +46,12 @@ func main() {
 		if flags.NArg() > 0 {
 			return fmt.Errorf("what is %q? All settings are flags: see -help", flags.Arg(0))
 		}
-		return fill(ctx, *data, secret.New(os.Getenv("DATABASE_URL")), seed.Options{
-			Entities: int(rows), Seed: *number, MasterKey: secret.New(os.Getenv("IRONPLANE_MASTER_KEY")), Progress: os.Stderr})
+		return fill(ctx, *data, secret.New(os.Getenv("DATABASE_URL")), rows.Options{
+			Entities: int(entities), Seed: *number, MasterKey: secret.New(os.Getenv("IRONPLANE_MASTER_KEY")), Progress: os.Stderr})
 	})
 }
 
-func fill(ctx context.Context, data string, admin secret.String, o seed.Options) (err error) {
+func fill(ctx context.Context, data string, admin secret.String, o rows.Options) (err error) {
 	starting, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
 	if admin.IsZero() {
@@ -83,7 +83,7 @@ func fill(ctx context.Context, data string, admin secret.String, o seed.Options)
 	}
 	filling, cancel := context.WithTimeout(ctx, fillTime)
 	defer cancel()
-	return seed.Fill(filling, urls, o)
+	return rows.Fill(filling, urls, o)
 }
 
 // makeFirstAdmin comes before the admins that nobody has a key of.
@@ -113,8 +113,8 @@ func (c *count) Set(text string) error {
 		}
 	}
 	n, err := strconv.Atoi(digits)
-	if err != nil || n < 1 || n > seed.MaxEntities/unit {
-		return fmt.Errorf("it is a number up to %dM, such as 10k or 1M", seed.MaxEntities/1_000_000)
+	if err != nil || n < 1 || n > rows.MaxEntities/unit {
+		return fmt.Errorf("it is a number up to %dM, such as 10k or 1M", rows.MaxEntities/1_000_000)
 	}
 	*c = count(n * unit)
 	return nil

@@ -1,4 +1,4 @@
-package seed_test
+package rows_test
 
 import (
 	"context"
@@ -6,7 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/ironplane/ironplane/deploy/internal/seed"
+	"github.com/ironplane/ironplane/deploy/measure/seed/rows"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/testkit"
@@ -31,9 +31,9 @@ func TestFill(t *testing.T) {
 	one, two := databases(t), databases(t)
 	conn := connect(t, one[network.Name])
 	before := text(t, conn, schema)
-	o := seed.Options{Entities: 3000, Seed: 7, MasterKey: secret.NewMasterKey(), Progress: t.Output()}
+	o := rows.Options{Entities: 3000, Seed: 7, MasterKey: secret.NewMasterKey(), Progress: t.Output()}
 	for _, urls := range []map[string]secret.String{one, two} {
-		if err := seed.Fill(t.Context(), urls, o); err != nil {
+		if err := rows.Fill(t.Context(), urls, o); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -67,7 +67,7 @@ func TestFill(t *testing.T) {
 	if _, err := conn.Exec(t.Context(), "INSERT INTO ip_group (name, reserved) VALUES ('next', false)"); err != nil {
 		t.Errorf("the ids do not go on: %v", err)
 	}
-	if err := seed.Fill(t.Context(), one, o); err == nil {
+	if err := rows.Fill(t.Context(), one, o); err == nil {
 		t.Error("a database that is full was seeded again")
 	}
 }

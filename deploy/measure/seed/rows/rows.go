@@ -1,5 +1,5 @@
-// Package seed fills the product's databases with rows as an installation of some size has them.
-package seed
+// Package rows fills the product's databases with rows as an installation of some size has them.
+package rows
 
 import (
 	"context"

@@ -17,7 +17,7 @@ import (
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
-	"github.com/ironplane/ironplane/deploy/internal/seed"
+	"github.com/ironplane/ironplane/deploy/measure/seed/rows"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/service"
@@ -89,7 +89,7 @@ func start(t testing.TB, data string, entities int, prepare func(*installation, 
 		must(t, err)
 	} else {
 		makeFirstAdmin(t, urls[identity.Name])
-		must(t, seed.Fill(t.Context(), urls, seed.Options{Entities: entities, Seed: 1, MasterKey: masterKey, Progress: progress(t)}))
+		must(t, rows.Fill(t.Context(), urls, rows.Options{Entities: entities, Seed: 1, MasterKey: masterKey, Progress: progress(t)}))
 	}
 	_, err = i.conn.Exec(t.Context(), "SET search_path = network, ext")
 	must(t, err)
