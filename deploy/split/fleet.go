@@ -202,3 +202,17 @@ func (f *fleet) stop(ctx context.Context) error {
 	f.watching.Wait()
 	return failed
 }
+
+// freeAddresses answers an address of this machine for each service, where nobody listened a moment ago.
+func freeAddresses() (map[string]string, error) {
+	addresses := map[string]string{}
+	for _, name := range product.Names() {
+		l, err := net.Listen("tcp4", "127.0.0.1:0")
+		if err != nil {
+			return nil, fmt.Errorf("find a free port: %w", err)
+		}
+		defer l.Close() // not before all are found
+		addresses[name] = l.Addr().String()
+	}
+	return addresses, nil
+}

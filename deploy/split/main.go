@@ -4,37 +4,56 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 
-	"github.com/ironplane/ironplane/deploy/internal/backings"
-	"github.com/ironplane/ironplane/gateway"
-	"github.com/ironplane/ironplane/pkg/process"
-	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/deploy/internal/startup"
+	"github.com/ironplane/ironplane/pkg/principal"
 )
 
-// config is what the environment says. The last three are here to be checked and explained: they are for the processes.
-type config struct {
-	Listen                   string `env:"IRONPLANE_LISTEN" default:"127.0.0.1:8080" doc:"the address that the gateway serves on"`
-	AdminKeyFile             string `env:"IRONPLANE_ADMIN_KEY_FILE" doc:"where the first admin's key goes (mode 0600), instead of to the screen"`
-	Backings                 backings.Config
-	LogLevel                 slog.Level `env:"IRONPLANE_LOG_LEVEL" default:"WARN" doc:"DEBUG, INFO (a line for each request), WARN or ERROR"`
-	process.OperationsConfig            // the gateway's
-	service.Settings
-	Gateway gateway.Config
+func main() { startup.Main("split", run) }
+
+func run(ctx context.Context, c startup.Config) error {
+	program, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find the other programs: %w", err)
+	}
+	return startup.Run(ctx, c, os.Stdout, func(ctx context.Context, i *startup.Installation) error {
+		return serve(ctx, i, filepath.Dir(program))
+	})
 }
 
-func main() {
-	var c config
-	process.Program{Name: "split", Config: &c, Commands: []process.Command{
-		{Name: "run", Summary: "start and serve until SIGINT or SIGTERM", Run: func(ctx context.Context) error {
-			program, err := os.Executable()
-			if err != nil {
-				return fmt.Errorf("find the other programs: %w", err)
-			}
-			return run(ctx, c, filepath.Dir(program), os.Environ(), os.Stdout)
-		}},
-	}}.Main()
+// serve runs the programs of a folder until ctx or one of them ends.
+func serve(ctx context.Context, i *startup.Installation, programs string) (err error) {
+	folder := filepath.Join(i.Backings.Data, "run") // ours, since the database is
+	if err := os.RemoveAll(folder); err != nil {
+		return fmt.Errorf("remove what an earlier run left: %w", err)
+	}
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
+	f, err := newFleet(folder, programs, os.Environ(), i.Databases, i.MasterKey, i.Redis)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.stop(ctx)) }()
+	if err := f.startServices(ctx); err != nil {
+		return err
+	}
+	_ = i.Listener.Close() // the gateway listens there now that the services are ready
+	if err := f.startGateway(ctx, i.Listener.Addr().String()); err != nil {
+		return err
+	}
+	if err := i.Welcome(ctx, f.addresses[principal.Gateway]); err != nil {
+		return err
+	}
+	select {
+	case err := <-f.ended:
+		return fmt.Errorf("the run is over: %w", err)
+	case <-ctx.Done():
+		return nil
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -236,6 +237,14 @@ func TestRun(t *testing.T) {
 	for _, file := range files {
 		if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%s is %v, %v", file, info.Mode(), err)
+		}
+	}
+
+	for command, wanted := range map[string]string{"verify": "are as they were written", "admin-key": "A new key of the admin", "skip-change": "nothing has stopped there"} {
+		c := exec.Command(filepath.Join(programs, "split"), command)
+		c.Env = append(slices.Clone(r.cmd.Env), "IRONPLANE_SKIP_CHANGE=pxe:17")
+		if out, _ := c.CombinedOutput(); !strings.Contains(string(out), wanted) {
+			t.Errorf("%s while it runs: %s", command, out)
 		}
 	}
 

@@ -4,28 +4,58 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"log/slog"
 	"os"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/deploy/internal/startup"
+	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/process"
+	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-func main() {
-	var c config
-	process.Program{Name: "standalone", Config: &c, Commands: []process.Command{
-		{Name: "run", Summary: "start and serve until SIGINT or SIGTERM", Run: func(ctx context.Context) error {
-			operations, log := process.NewOperations("standalone"), process.Log(c.LogLevel)
-			return operations.While(ctx, c.OperationsConfig, log, func(ctx context.Context) error {
-				return serve(ctx, c, os.Stdout, operations, log)
-			})
-		}},
-		{Name: "admin-key", Summary: "make another key for the first admin, and print it; also while another standalone runs", Run: func(ctx context.Context) error {
-			return printAdminKey(ctx, c, os.Stdout)
-		}},
-		{Name: "skip-change", Summary: "let services go on behind a change of another that they cannot apply; also while another standalone runs", Run: func(ctx context.Context) error {
-			return skipChange(ctx, c)
-		}},
-		{Name: "verify", Summary: "tell whether the log is as it was written; also while another standalone runs", Run: func(ctx context.Context) error {
-			return verifyLog(ctx, c, os.Stdout)
-		}},
-	}}.Main()
+func main() { startup.Main("standalone", run) }
+
+func run(ctx context.Context, c startup.Config) error {
+	operations, log := process.NewOperations("standalone"), process.Log(c.LogLevel)
+	return operations.While(ctx, c.OperationsConfig, log, func(ctx context.Context) error {
+		return startup.Run(ctx, c, os.Stdout, func(ctx context.Context, i *startup.Installation) error {
+			return serve(ctx, i, operations, log)
+		})
+	})
+}
+
+func serve(ctx context.Context, i *startup.Installation, operations *process.Operations, log *slog.Logger) error {
+	client, err := openRedis(ctx, i.Redis)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	p, err := product.Open(ctx, i.Databases, i.MasterKey, i.Settings, client, i.Gateway, log)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	if err := i.Welcome(ctx, i.Listener.Addr().String()); err != nil {
+		return err
+	}
+	operations.Check(process.Redis(client))
+	p.Show(operations)
+	operations.Started()
+	return process.Serve(ctx, i.Listener, p.Gateway, log)
+}
+
+func openRedis(ctx context.Context, url secret.String) (*redis.Client, error) {
+	client, err := cache.Open(url)
+	if err != nil {
+		return nil, fmt.Errorf("REDIS_URL: %w", err)
+	}
+	if err := client.Ping(ctx).Err(); err != nil {
+		return nil, errors.Join(fmt.Errorf("connect to Redis: %w", err), client.Close())
+	}
+	return client, nil
 }

@@ -1,4 +1,4 @@
-package main
+package startup
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 )
 
 // skipChange lets all services go on that have stopped at a change.
-func skipChange(ctx context.Context, c config) error {
+func skipChange(ctx context.Context, c Config) error {
 	skipped := false
 	err := inSchemas(ctx, c, product.Names(), func(ctx context.Context, db *pg.DB) error {
 		err := events.Skip(ctx, db, c.Skip)

@@ -1,4 +1,4 @@
-package main
+package startup
 
 import (
 	"context"
@@ -9,8 +9,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/pg"
 )
 
-// inSchemas does something in the schemas of services, one after the other, also while another standalone runs.
-func inSchemas(ctx context.Context, c config, services []string, do func(context.Context, *pg.DB) error) (err error) {
+// inSchemas does something in the schemas of services, one after the other, also while the installation runs.
+func inSchemas(ctx context.Context, c Config, services []string, do func(context.Context, *pg.DB) error) (err error) {
 	parts := &backings.Backings{}
 	defer func() { err = errors.Join(err, parts.Stop(ctx)) }()
 	starting, cancel := context.WithTimeout(ctx, backings.StartTime)

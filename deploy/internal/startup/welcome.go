@@ -1,10 +1,8 @@
-// Package welcome says to who starts an installation where it is and how to get in.
-package welcome
+package startup
 
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 
@@ -13,10 +11,16 @@ import (
 	"github.com/ironplane/ironplane/services/identity"
 )
 
-// Print makes the first admin in identity's database, if there is none yet, and says where to go from here. Where
-// keyFile is not empty the admin's key goes there, and not to the screen.
-func Print(ctx context.Context, screen io.Writer, url string, db *pg.DB, keyFile string) error {
-	fmt.Fprintf(screen, "Ironplane is ready at %s (the API's documentation is at %s/-/docs).\n", url, url)
+// Welcome says at which address the installation is ready, and makes the first admin where there is none yet. The
+// admin's key goes to the file that the settings name, or else to the screen.
+func (i *Installation) Welcome(ctx context.Context, address string) error {
+	db, err := pg.Open(ctx, i.Databases[identity.Name].Reveal(), 1)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	url, keyFile := "http://"+address, i.AdminKeyFile
+	fmt.Fprintf(i.screen, "Ironplane is ready at %s (the API's documentation is at %s/-/docs).\n", url, url)
 	any, err := identity.AnyAdmin(ctx, db)
 	if err != nil || any {
 		return err
@@ -34,14 +38,14 @@ func Print(ctx context.Context, screen io.Writer, url string, db *pg.DB, keyFile
 		return err
 	}
 	if file == nil {
-		fmt.Fprintf(screen, "\nThe first admin's key, which is shown this once:\n\n  %s\n\nTry it:\n\n  curl -H 'Authorization: Bearer %s' %s/auth/key/current\n\n",
+		fmt.Fprintf(i.screen, "\nThe first admin's key, which is shown this once:\n\n  %s\n\nTry it:\n\n  curl -H 'Authorization: Bearer %s' %s/auth/key/current\n\n",
 			key.Reveal(), key.Reveal(), url)
 		return nil
 	}
 	if err := writeKey(file, key, keyFile); err != nil {
 		return fmt.Errorf("write the admin's key: %w", err)
 	}
-	fmt.Fprintf(screen, "The first admin's key is in %s.\n", keyFile)
+	fmt.Fprintf(i.screen, "The first admin's key is in %s.\n", keyFile)
 	return nil
 }
 

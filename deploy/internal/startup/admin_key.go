@@ -1,4 +1,4 @@
-package main
+package startup
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 )
 
 // printAdminKey makes a key for who lost the last one. Whoever may do this can read the whole database anyway.
-func printAdminKey(ctx context.Context, c config, screen io.Writer) error {
+func printAdminKey(ctx context.Context, c Config, screen io.Writer) error {
 	return inSchemas(ctx, c, []string{identity.Name}, func(ctx context.Context, db *pg.DB) error {
 		key, username, err := identity.AdminKey(ctx, db)
 		if err != nil {

@@ -1,4 +1,4 @@
-package main
+package startup
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 	"github.com/ironplane/ironplane/services/system"
 )
 
-func verifyLog(ctx context.Context, c config, screen io.Writer) error {
+func verifyLog(ctx context.Context, c Config, screen io.Writer) error {
 	masterKey := c.Backings.MasterKey
 	if masterKey.IsZero() {
 		var err error

@@ -1,0 +1,45 @@
+// Package startup is what the programs share that run a whole installation on one machine: its settings, its commands,
+// and what is there before the services start and ends after them.
+package startup
+
+import (
+	"context"
+	"log/slog"
+	"os"
+
+	"github.com/ironplane/ironplane/deploy/internal/backings"
+	"github.com/ironplane/ironplane/gateway"
+	"github.com/ironplane/ironplane/pkg/events"
+	"github.com/ironplane/ironplane/pkg/process"
+	"github.com/ironplane/ironplane/pkg/service"
+)
+
+// Config is what the environment says.
+type Config struct {
+	Listen       string `env:"IRONPLANE_LISTEN" default:"127.0.0.1:8080" doc:"the address to serve on"`
+	AdminKeyFile string `env:"IRONPLANE_ADMIN_KEY_FILE" doc:"where the first admin's key goes (mode 0600), instead of to the screen"`
+	Backings     backings.Config
+	LogLevel     slog.Level      `env:"IRONPLANE_LOG_LEVEL" default:"WARN" doc:"DEBUG, INFO (a line for each request), WARN or ERROR"`
+	Skip         events.Position `env:"IRONPLANE_SKIP_CHANGE" required:"skip-change" doc:"the change of a service that others cannot apply: pxe:17"`
+	service.Settings
+	process.OperationsConfig
+	Gateway gateway.Config
+}
+
+// Main is the main of a program of this name: the command run, and those that look after an installation, whether it
+// runs or not.
+func Main(name string, run func(context.Context, Config) error) {
+	var c Config
+	process.Program{Name: name, Config: &c, Commands: []process.Command{
+		{Name: "run", Summary: "start and serve until SIGINT or SIGTERM", Run: func(ctx context.Context) error { return run(ctx, c) }},
+		{Name: "admin-key", Summary: "make another key for the first admin, and print it; also while the installation runs", Run: func(ctx context.Context) error {
+			return printAdminKey(ctx, c, os.Stdout)
+		}},
+		{Name: "skip-change", Summary: "let services go on behind a change of another that they cannot apply; also while the installation runs", Run: func(ctx context.Context) error {
+			return skipChange(ctx, c)
+		}},
+		{Name: "verify", Summary: "tell whether the log is as it was written; also while the installation runs", Run: func(ctx context.Context) error {
+			return verifyLog(ctx, c, os.Stdout)
+		}},
+	}}.Main()
+}
