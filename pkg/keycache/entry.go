@@ -22,7 +22,7 @@ const (
 	Fresh = 5 * time.Second
 	// Life is how long an entry stands in for the service that filled it, where that cannot be asked.
 	Life = 5 * time.Minute
-	// fillTime is how long a fill may take: its mark is kept for that long.
+	// fillTime is how long a fill may take: its token is kept for that long.
 	fillTime = 10 * time.Second
 )
 

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"slices"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -127,6 +129,60 @@ func TestFillLoses(t *testing.T) {
 	})
 }
 
+// A begin that is held up and sent again arrives twice: the second time perhaps after the removal. Its token is then
+// another one, so the fill that it belongs to does not land.
+func TestLateDuplicateOfBegin(t *testing.T) {
+	onEach(t, func(t *testing.T, s *Store, r *redis.Client) {
+		sent := &recorder{}
+		r.AddHook(sent)
+		fillWith(t, s, reads(yes, func() {
+			if err := s.Remove(t.Context(), "owner/admin/1"); err != nil {
+				t.Error(err)
+			}
+			if err := r.Do(t.Context(), sent.last("evalsha", "eval")...).Err(); err != nil {
+				t.Error(err)
+			}
+			if r.Exists(t.Context(), keySpace+"owner/admin/1").Val() == 0 {
+				t.Error("the duplicate did not arrive")
+			}
+		}))
+		want(t, s, no, ErrNone)
+	})
+}
+
+// recorder keeps the commands that a client sent.
+type recorder struct {
+	mu   sync.Mutex
+	sent [][]any
+}
+
+func (*recorder) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (*recorder) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (c *recorder) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		c.mu.Lock()
+		c.sent = append(c.sent, cmd.Args())
+		c.mu.Unlock()
+		return next(ctx, cmd)
+	}
+}
+
+// last is the last command of these names.
+func (c *recorder) last(names ...string) []any {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, args := range slices.Backward(c.sent) {
+		if name, _ := args[0].(string); slices.Contains(names, name) {
+			return args
+		}
+	}
+	return nil
+}
+
 // A command that is held up on its way does not make what it carries any younger.
 func TestLateLanding(t *testing.T) {
 	onEach(t, func(t *testing.T, s *Store, r *redis.Client) {
@@ -136,7 +192,7 @@ func TestLateLanding(t *testing.T) {
 		}
 		at, _ := strconv.ParseInt(began.at, 10, 64)
 		for _, late := range []time.Duration{0, Fresh + time.Second, Life - time.Second} {
-			held := ticket{began.mark, strconv.FormatInt(at-late.Milliseconds(), 10)}
+			held := ticket{began.token, strconv.FormatInt(at-late.Milliseconds(), 10)}
 			r.HDel(t.Context(), keySpace+"owner/admin/1", "at", "body")
 			if err := s.land(t.Context(), "owner/admin/1", held, []byte(`{"active": true, "name": "anna"}`), Life); err != nil {
 				t.Fatal(err)
@@ -146,13 +202,13 @@ func TestLateLanding(t *testing.T) {
 			}
 		}
 		r.HDel(t.Context(), keySpace+"owner/admin/1", "at", "body")
-		tooLate := ticket{began.mark, strconv.FormatInt(at-Life.Milliseconds()-1, 10)}
+		tooLate := ticket{began.token, strconv.FormatInt(at-Life.Milliseconds()-1, 10)}
 		if err := s.land(t.Context(), "owner/admin/1", tooLate, []byte(`{"active": true}`), Life); err != nil {
 			t.Fatal(err)
 		}
 		want(t, s, no, ErrNone)
 		// A clock that was set back: what is from the future is not believed, and does not stay.
-		ahead := ticket{began.mark, strconv.FormatInt(at+time.Hour.Milliseconds(), 10)}
+		ahead := ticket{began.token, strconv.FormatInt(at+time.Hour.Milliseconds(), 10)}
 		if err := s.land(t.Context(), "owner/admin/1", ahead, []byte(`{"active": true}`), Life); err != nil {
 			t.Fatal(err)
 		}

@@ -10,17 +10,18 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// begin: KEYS the entry; ARGV a new mark, how long to keep it in ms. The mark that stands, which is the new one only
-// where there was none, and the time.
+// begin: KEYS the entry; ARGV a nonce, how long to keep the token in ms. The token that stands, which is a new one only
+// where there was none, and the time. A token has Redis' time in it: a begin that arrives twice, the second time after a
+// removal, does not bring back the token that the removal took away.
 var begin = redis.NewScript(now + `
-	redis.call('HSETNX', KEYS[1], 'mark', ARGV[1])
+	redis.call('HSETNX', KEYS[1], 'token', time[1] .. '.' .. time[2] .. '.' .. ARGV[1])
 	if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
-	return {redis.call('HGET', KEYS[1], 'mark'), string.format('%.0f', now)}`)
+	return {redis.call('HGET', KEYS[1], 'token'), string.format('%.0f', now)}`)
 
-// land: KEYS the entry; ARGV the mark and the time that begin answered, the body, how long to keep it in ms. It does
-// nothing where the mark is gone, which is what a removal does, or where somebody landed who began later.
+// land: KEYS the entry; ARGV the token and the time that begin answered, the body, how long to keep it in ms. It does
+// nothing where the token is gone, which is what a removal does, or where somebody landed who began later.
 var land = redis.NewScript(now + `
-	if redis.call('HGET', KEYS[1], 'mark') ~= ARGV[1] then return 0 end
+	if redis.call('HGET', KEYS[1], 'token') ~= ARGV[1] then return 0 end
 	local other = redis.call('HGET', KEYS[1], 'at')
 	if other and tonumber(other) > tonumber(ARGV[2]) and tonumber(other) <= now then return 0 end
 	local left = ARGV[2] + ARGV[4] - now
@@ -31,8 +32,8 @@ var land = redis.NewScript(now + `
 
 // ticket is what a fill got when it began, and needs to land.
 type ticket struct {
-	mark string
-	at   string // by Redis' clock, in ms
+	token string // fencing token
+	at    string // by Redis' clock, in ms
 }
 
 // Fill answers what read reads and leaves it as the entry, unless that was removed since or Redis is away.
@@ -73,6 +74,6 @@ func (s *Store) begin(ctx context.Context, name string) (t ticket, err error) {
 
 func (s *Store) land(ctx context.Context, name string, t ticket, body []byte, keep time.Duration) error {
 	return s.link.Do(ctx, func(ctx context.Context, r redis.UniversalClient) error {
-		return land.Run(ctx, r, []string{keySpace + name}, t.mark, t.at, body, keep.Milliseconds()).Err()
+		return land.Run(ctx, r, []string{keySpace + name}, t.token, t.at, body, keep.Milliseconds()).Err()
 	})
 }

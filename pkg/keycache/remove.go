@@ -11,7 +11,7 @@ import (
 // pause is how long Remove waits before it tells Redis again.
 const pause = 100 * time.Millisecond
 
-// Remove makes sure that what was read before now is not believed any more: with the entries go their marks, without
+// Remove makes sure that what was read before now is not believed any more: with the entries go their tokens, without
 // which no fill lands that began before. Where Redis cannot be told, it waits until every entry that may stand is too
 // old to be believed, and has then kept its word, too.
 func (s *Store) Remove(ctx context.Context, names ...string) error {
