@@ -70,7 +70,7 @@ func FuzzCaller(f *testing.F) {
 	f.Add(",,,", `;=;=,`)
 	f.Fuzz(func(t *testing.T, x, forwarded string) {
 		if got := callerOf("192.0.2.1:1", "X-Forwarded-For", x, "Forwarded", forwarded); got != netip.MustParseAddr("192.0.2.1") {
-			t.Fatalf("a stranger is %s", got)
+			t.Fatalf("an anonymous caller is %s", got)
 		}
 		for _, headers := range [][]string{{"X-Forwarded-For", x}, {"Forwarded", forwarded}, {"X-Forwarded-For", x, "Forwarded", forwarded}} {
 			got := callerOf("10.0.0.1:1", headers...)

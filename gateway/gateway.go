@@ -58,19 +58,20 @@ type Gateway struct {
 }
 
 // New makes a gateway in front of these services. An upstream is what serves a service's requests: in one process,
-// the service's handler itself. The client is one that cache.Open made.
-func New(config Config, upstreams map[string]http.Handler, client redis.UniversalClient, log *slog.Logger) (*Gateway, error) {
+// the service's handler itself. Peers are the same services for the gateway's own questions. The client is one that
+// cache.Open made.
+func New(config Config, upstreams map[string]http.Handler, peers *mesh.Peers, client redis.UniversalClient, log *slog.Logger) (*Gateway, error) {
 	if err := config.check(); err != nil {
 		return nil, err
 	}
-	g := &Gateway{config: config, log: log, upstreams: upstreams, peers: mesh.NewPeers(principal.Gateway, upstreams), progress: progress}
+	g := &Gateway{config: config, log: log, upstreams: upstreams, peers: peers, progress: progress}
 	entries, link := keycache.NewStore(client, log), cache.NewLink(client, "limits", log)
 	g.metrics = newMetrics(func() bool { return entries.Up() && link.Up() })
-	fillers := map[string]*filler{}
+	origins := map[string]*origin{}
 	for _, service := range ownerServices {
-		fillers[service] = newFiller(service, g.peers.Ask)
+		origins[service] = newOrigin(service, peers.Ask)
 	}
-	g.keys = newKeys(entries, fillers, g.metrics)
+	g.keys = newKeys(entries, origins, g.metrics)
 	g.perKey = newLimit("key", config.KeyRate, config.KeyBurst, keyName, link, g.metrics)
 	g.perCaller = newLimit("address", config.AddressRate, config.AddressBurst, netip.Prefix.String, link, g.metrics)
 	g.own = g.ownRoutes()
@@ -84,7 +85,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header()["X-Request-Id"] = []string{call.RequestID}
 	w.Header()["Api-Version"] = apiVersion
 	key := takeCredentials(r, g.config.KeyInQuery)
-	e := newExchange(w, r, g.progress)
+	e := newRecorder(w, r, g.progress)
 	r = tracing.Receive(r.WithContext(principal.With(r.Context(), call)))
 	defer g.limitBody(r, e.connection)()
 	defer g.finish(r.Context(), e, call)
@@ -95,7 +96,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // serve lets the request in and passes it on, or says why not.
-func (g *Gateway) serve(e *exchange, r *http.Request, call *principal.Call, key string) error {
+func (g *Gateway) serve(e *recorder, r *http.Request, call *principal.Call, key string) error {
 	var err error
 	if call.Principal, err = g.letIn(r.Context(), e, call.IP, key); err != nil {
 		return err
@@ -113,21 +114,21 @@ func (g *Gateway) serve(e *exchange, r *http.Request, call *principal.Call, key 
 }
 
 // letIn finds out who calls, nil where the request carries no key, and holds everybody to his limit.
-func (g *Gateway) letIn(ctx context.Context, e *exchange, ip netip.Addr, key string) (*principal.Principal, error) {
-	v := &visitor{limit: g.perCaller, answer: e.Header(), network: networkOf(ip)}
+func (g *Gateway) letIn(ctx context.Context, e *recorder, ip netip.Addr, key string) (*principal.Principal, error) {
+	caller := &anonymous{limit: g.perCaller, answer: e.Header(), network: networkOf(ip)}
 	if key == "" {
 		if e.route == healthPath { // asked often by who watches over us, and costs nothing
 			return nil, nil
 		}
-		return nil, v.charge(ctx)
+		return nil, caller.count(ctx)
 	}
-	p, err := g.keys.principal(ctx, key, v.charge)
+	p, err := g.keys.principal(ctx, key, caller.count)
 	if err == nil {
-		v.spare()
+		caller.uncount()
 		return p, g.perKey.take(ctx, e.Header(), p.KeyID)
 	}
 	if errors.Is(err, errNoSuchKey) {
-		if err := v.charge(ctx); err != nil {
+		if err := caller.count(ctx); err != nil {
 			return nil, err
 		}
 		return nil, problem.New(problem.Unauthenticated, "The API key is not valid.")
@@ -136,7 +137,7 @@ func (g *Gateway) letIn(ctx context.Context, e *exchange, ip netip.Addr, key str
 		return nil, err
 	}
 	if ctx.Err() == nil { // else nobody knows what he would have been told, and anybody can leave
-		v.spare()
+		caller.uncount()
 	}
 	f := problem.New(problem.Unavailable, "Keys cannot be looked up right now.").Because(err)
 	f.RetryAfter = time.Second

@@ -18,6 +18,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/backing"
 	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/keycache"
+	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/secret"
@@ -74,7 +75,7 @@ func newDoorOn(t testing.TB, config Config, options backing.RedisOptions) *door 
 func (d *door) another(config Config) *Gateway {
 	d.t.Helper()
 	upstreams := map[string]http.Handler{"identity": d.identity, "network": d.network}
-	g, err := New(config, upstreams, d.redis, slog.New(d.warnings))
+	g, err := New(config, upstreams, mesh.NewPeers(principal.Gateway, upstreams), d.redis, slog.New(d.warnings))
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -279,7 +280,7 @@ func TestKeyInQuery(t *testing.T) {
 func TestConfig(t *testing.T) {
 	t.Parallel()
 	for _, c := range []Config{{}, {KeyRate: 1, KeyBurst: 1, AddressRate: 1}, {KeyRate: 2_000_000, KeyBurst: 1, AddressRate: 1, AddressBurst: 1}} {
-		if _, err := New(c, nil, nil, nil); err == nil {
+		if _, err := New(c, nil, nil, nil, nil); err == nil {
 			t.Errorf("%+v passes", c)
 		}
 	}

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// memory is how long the gateway goes by what it found, and so how long a revoked key may still work.
-	memory = 100 * time.Millisecond
+	// memoryLife is how long the gateway goes by what it found, and so how long a revoked key may still work.
+	memoryLife = 100 * time.Millisecond
 	// remembered bounds how many keys it remembers.
 	remembered = 100_000
 	// lookupTime is how long finding out may take.
@@ -27,16 +27,16 @@ const (
 
 var (
 	errNoSuchKey = errors.New("no such key")
-	// errStranger says that there is no entry of a key, so that only its owner can tell.
-	errStranger = errors.New("no entry of the key")
+	// errUnknown says that there is no entry of a key, so that only its origin can tell.
+	errUnknown = errors.New("no entry of the key")
 )
 
 // keys turns a key into a principal: from memory, from the entries in Redis, or by asking who owns the key and who
 // owns its owner.
 type keys struct {
 	entries *keycache.Store
-	fillers map[string]*filler // by service
-	known   *otter.Cache[[32]byte, *found]
+	origins map[string]*origin // by service
+	memory  *otter.Cache[[32]byte, *found]
 	imports atomic.Pointer[imports]
 	flights singleflight.Group
 	metrics *metrics
@@ -55,23 +55,23 @@ type found struct {
 	since     time.Time // it was so then, or later
 }
 
-// standing says how far the gateway goes for a key.
-type standing string
+// keyStatus says how far the gateway goes to find out about a key.
+type keyStatus string
 
 const (
-	stranger standing = "stranger" // nobody has been seen with it: Redis may know it
-	admitted standing = "admitted" // its owner may be asked, among the other strangers
-	familiar standing = "familiar" // somebody was let in by it lately
+	unknown  keyStatus = "unknown"  // nobody has been seen with it: Redis may have it
+	admitted keyStatus = "admitted" // its origin may be asked, among the other unknown ones
+	known    keyStatus = "known"    // somebody was let in by it lately
 )
 
-func (f *found) recent() bool { return time.Since(f.since) <= memory }
+func (f *found) recent() bool { return time.Since(f.since) <= memoryLife }
 
-func newKeys(entries *keycache.Store, fillers map[string]*filler, m *metrics) *keys {
+func newKeys(entries *keycache.Store, origins map[string]*origin, m *metrics) *keys {
 	return &keys{
-		entries: entries, fillers: fillers, metrics: m,
-		known: otter.Must(&otter.Options[[32]byte, *found]{
+		entries: entries, origins: origins, metrics: m,
+		memory: otter.Must(&otter.Options[[32]byte, *found]{
 			MaximumSize: remembered,
-			// For longer than memory, to know who is no stranger.
+			// For longer than memoryLife, to know which keys are known.
 			ExpiryCalculator: otter.ExpiryWriting[[32]byte, *found](keycache.Life),
 		}),
 	}
@@ -84,12 +84,12 @@ func (k *keys) principal(ctx context.Context, key string, admit func(context.Con
 		return nil, errNoSuchKey
 	}
 	hash := principal.KeyHash(key)
-	f, ok := k.known.GetIfPresent(hash)
+	f, ok := k.memory.GetIfPresent(hash)
 	if ok && f.recent() {
 		k.metrics.lookups.memory.Inc()
 	} else {
 		var err error
-		if f, err = k.lookUp(ctx, key, hash, standingOf(f), admit); err != nil {
+		if f, err = k.lookUp(ctx, key, hash, statusOf(f), admit); err != nil {
 			return nil, err
 		}
 	}
@@ -99,19 +99,19 @@ func (k *keys) principal(ctx context.Context, key string, admit func(context.Con
 	return f.principal, nil
 }
 
-func standingOf(f *found) standing {
+func statusOf(f *found) keyStatus {
 	if f != nil && f.principal != nil {
-		return familiar
+		return known
 	}
-	return stranger
+	return unknown
 }
 
-// lookUp finds out of a key what is not remembered. An answer that took longer than memory to arrive may be true no
+// lookUp finds out of a key what is not remembered. An answer that took longer than memoryLife to arrive may be true no
 // more, so it is looked for again; where that takes as long, the second answer counts: it was true after the request
 // arrived.
-func (k *keys) lookUp(ctx context.Context, key string, hash [32]byte, s standing, admit func(context.Context) error) (*found, error) {
+func (k *keys) lookUp(ctx context.Context, key string, hash [32]byte, s keyStatus, admit func(context.Context) error) (*found, error) {
 	arrived := time.Now()
-	if s == stranger {
+	if s == unknown {
 		if err := k.mayExist(ctx, key); err != nil {
 			return nil, err
 		}
@@ -127,10 +127,10 @@ func (k *keys) lookUp(ctx context.Context, key string, hash [32]byte, s standing
 	return f, err
 }
 
-// findFor finds what there is of the key, and admits a stranger where that is needed.
-func (k *keys) findFor(ctx context.Context, hash [32]byte, s *standing, admit func(context.Context) error) (*found, error) {
+// findFor finds what there is of the key, and admits one that is unknown where that is needed.
+func (k *keys) findFor(ctx context.Context, hash [32]byte, s *keyStatus, admit func(context.Context) error) (*found, error) {
 	f, err := k.find(ctx, hash, *s)
-	if !errors.Is(err, errStranger) {
+	if !errors.Is(err, errUnknown) {
 		return f, err
 	}
 	if err := admit(ctx); err != nil {
@@ -158,22 +158,22 @@ func (k *keys) mayExist(ctx context.Context, key string) error {
 	return nil
 }
 
-// find asks once for all who look for the same key at the same time. The error is errStranger where only the owner of
-// a stranger's key could tell.
-func (k *keys) find(ctx context.Context, hash [32]byte, s standing) (*found, error) {
+// find asks once for all who look for the same key at the same time. The error is errUnknown where only the owner of
+// an unknown key could tell.
+func (k *keys) find(ctx context.Context, hash [32]byte, s keyStatus) (*found, error) {
 	name := string(hash[:]) + string(s)
 	return once(ctx, &k.flights, name, func(ctx context.Context) (*found, error) {
 		f, err := k.join(ctx, hash, s)
 		if err != nil {
 			return nil, err
 		}
-		k.known.Set(hash, f)
+		k.memory.Set(hash, f)
 		return f, nil
 	})
 }
 
 // join puts the key's entry and its owner's together.
-func (k *keys) join(ctx context.Context, hash [32]byte, s standing) (*found, error) {
+func (k *keys) join(ctx context.Context, hash [32]byte, s keyStatus) (*found, error) {
 	key, since, err := read[keycache.Key](ctx, k, "identity", keycache.KeyName(hex.EncodeToString(hash[:])), s)
 	if err != nil {
 		return nil, err
@@ -181,7 +181,7 @@ func (k *keys) join(ctx context.Context, hash [32]byte, s standing) (*found, err
 	if !key.Known() {
 		return &found{since: since}, nil
 	}
-	owner, ownerSince, err := read[keycache.Owner](ctx, k, ownerServices[string(key.Owner.Type)], keycache.OwnerName(key.Owner), familiar)
+	owner, ownerSince, err := read[keycache.Owner](ctx, k, ownerServices[string(key.Owner.Type)], keycache.OwnerName(key.Owner), known)
 	if err != nil {
 		return nil, err
 	}
@@ -196,11 +196,11 @@ func (k *keys) join(ctx context.Context, hash [32]byte, s standing) (*found, err
 }
 
 func (k *keys) anyImported(ctx context.Context) (bool, error) {
-	if known := k.imports.Load(); known != nil && time.Since(known.since) <= memory {
+	if known := k.imports.Load(); known != nil && time.Since(known.since) <= memoryLife {
 		return known.any, nil
 	}
 	return once(ctx, &k.flights, keycache.ImportsName, func(ctx context.Context) (bool, error) {
-		e, since, err := read[keycache.Imports](ctx, k, "identity", keycache.ImportsName, familiar)
+		e, since, err := read[keycache.Imports](ctx, k, "identity", keycache.ImportsName, known)
 		if err != nil {
 			return false, err
 		}
@@ -211,28 +211,28 @@ func (k *keys) anyImported(ctx context.Context) (bool, error) {
 
 // read reads an entry from Redis or, where there is no fresh one, from the service that fills it. The value was true
 // at the time that is answered, or later.
-func read[T keycache.Value](ctx context.Context, k *keys, service, name string, s standing) (value T, since time.Time, err error) {
+func read[T keycache.Value](ctx context.Context, k *keys, service, name string, s keyStatus) (value T, since time.Time, err error) {
 	since = time.Now()
 	value, age, err := keycache.Get[T](ctx, k.entries, name)
 	switch {
 	case err == nil && age <= keycache.Fresh:
 		k.metrics.lookups.redis.Inc()
 		return value, since, nil
-	case err != nil && s == stranger:
-		return value, since, errStranger
+	case err != nil && s == unknown:
+		return value, since, errUnknown
 	}
 	missing, stale := err, err == nil
-	f := k.fillers[service]
-	if f == nil {
+	from := k.origins[service]
+	if from == nil {
 		return value, since, fmt.Errorf("nobody fills %s", name)
 	}
-	if stale && f.away() {
+	if stale && from.paused() {
 		k.metrics.lookups.stale.Inc()
 		return value, since, nil
 	}
 	asked := time.Now()
 	var told T
-	err = f.ask(ctx, "/internal/"+name, s, &told)
+	err = from.ask(ctx, "/internal/"+name, s, &told)
 	if errors.Is(err, mesh.ErrAway) && !stale && !errors.Is(missing, keycache.ErrNone) {
 		// Neither answered. That Redis did not may have been a moment's doing, so it is given more time.
 		since = time.Now()

@@ -100,7 +100,7 @@ func TestHeldUpAnswer(t *testing.T) {
 			if !redisDown {
 				d.identity.revoke(t, key)
 			}
-			time.Sleep(memory + 10*time.Millisecond)
+			time.Sleep(memoryLife + 10*time.Millisecond)
 			close(goOn)
 			caller.Wait()
 		})
@@ -113,12 +113,12 @@ func TestSlowOwner(t *testing.T) {
 	d := newDoor(t, unlimited)
 	_ = d.server.Stop(t.Context())
 	key := d.identity.issue(1)
-	d.identity.set(nil, holdUp(memory+20*time.Millisecond))
+	d.identity.set(nil, holdUp(memoryLife+20*time.Millisecond))
 	for range 3 {
 		d.want(200, key, "/port-speed")
 	}
 	d.identity.revoke(t, key) // waits, as Redis cannot be told
-	time.Sleep(memory)
+	time.Sleep(memoryLife)
 	d.want(401, key, "/port-speed")
 }
 
@@ -130,14 +130,14 @@ func (d *door) age(key string, by time.Duration) {
 			if time.Now().After(deadline) {
 				d.t.Fatalf("nobody fills %s", name)
 			}
-			time.Sleep(memory)
+			time.Sleep(memoryLife)
 			d.want(200, key, "/port-speed")
 		}
 		if err := d.redis.HIncrBy(context.Background(), "entry:"+name, "at", -by.Milliseconds()).Err(); err != nil {
 			d.t.Fatal(err)
 		}
 	}
-	time.Sleep(memory)
+	time.Sleep(memoryLife)
 }
 
 // A stale entry serves while its owner is away, and only then.
@@ -158,17 +158,17 @@ func TestStaleEntries(t *testing.T) {
 	asked, began := d.identity.questions("key"), time.Now()
 	for range 20 {
 		d.want(200, key, "/port-speed")
-		time.Sleep(memory)
+		time.Sleep(memoryLife)
 	}
-	if n := d.identity.questions("key") - asked; n < 1 || n > 1+int(time.Since(began)/absence) {
+	if n := d.identity.questions("key") - asked; n < 1 || n > 1+int(time.Since(began)/originPause) {
 		t.Errorf("an owner who is away was asked %d times in %v", n, time.Since(began))
 	}
 	d.identity.set(func(http.ResponseWriter) bool { panic(http.ErrAbortHandler) }, nil)
-	time.Sleep(absence)
+	time.Sleep(originPause)
 	d.want(200, key, "/port-speed")
 
 	d.redis.Del(t.Context(), "entry:"+keycache.KeyName(hashOf(key)))
-	time.Sleep(memory)
+	time.Sleep(memoryLife)
 	if w := d.want(503, key, "/port-speed"); w.Header().Get("Retry-After") == "" {
 		t.Error("503 without Retry-After")
 	}
@@ -287,7 +287,7 @@ func BenchmarkKeyInRedis(b *testing.B) {
 	nobody := func(context.Context) error { return nil }
 	b.ReportAllocs()
 	for b.Loop() {
-		d.gateway.keys.known.Invalidate(hash)
+		d.gateway.keys.memory.Invalidate(hash)
 		if _, err := d.gateway.keys.principal(b.Context(), key, nobody); err != nil {
 			b.Fatal(err)
 		}

@@ -156,7 +156,7 @@ func TestRateLimitHeaders(t *testing.T) {
 	}
 	for _, key := range []string{"", "wrong"} {
 		if n := left(get(d.gateway, "192.0.2.11:1", key, "/port-speed"), "address"); n >= narrow.AddressBurst {
-			t.Errorf("%d are left to a stranger", n)
+			t.Errorf("%d are left to an anonymous caller", n)
 		}
 	}
 	if w := get(d.gateway, somebody, "", healthPath); w.Header().Get("RateLimit") != "" {

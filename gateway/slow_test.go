@@ -89,7 +89,7 @@ func TestSlowCallers(t *testing.T) {
 		{"a header that is too large", "GET / HTTP/1.1\r\nHost: x\r\nX-Y: " + strings.Repeat("z", 64<<10) + "\r\n\r\n", "", "HTTP/1.1 431", 5 * time.Second},
 		{"a body that stops", post + "X-Api-Key: " + key + "\r\n\r\n{", "", "HTTP/1.1 400", 10 * time.Second},
 		{"a body that trickles", post + "X-Api-Key: " + key + "\r\n\r\n{", " ", "HTTP/1.1 400", 10 * time.Second},
-		{"a body that stops, of a stranger", post + "X-Api-Key: wrong\r\n\r\n{", "", "HTTP/1.1 401", 10 * time.Second},
+		{"a body that stops, with an unknown key", post + "X-Api-Key: wrong\r\n\r\n{", "", "HTTP/1.1 401", 10 * time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -23,6 +23,7 @@ import (
 	"github.com/testcontainers/testcontainers-go"
 	"github.com/testcontainers/testcontainers-go/wait"
 
+	"github.com/ironplane/ironplane/gateway/proxy"
 	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/mesh/consul"
 	"github.com/ironplane/ironplane/pkg/principal"
@@ -276,7 +277,7 @@ func TestConsulCertifies(t *testing.T) {
 	server.Config.ErrorLog = slog.NewLogLogger(logTo(t).Handler(), slog.LevelDebug)
 	server.Start()
 	defer server.Close()
-	front := httptest.NewServer(testkit.As(identities[principal.Gateway].NewUpstream("network", []string{plain.Addr().String()}, logTo(t)), nil))
+	front := httptest.NewServer(testkit.As(proxy.New(identities[principal.Gateway], "network", []string{plain.Addr().String()}, logTo(t)), nil))
 	defer front.Close()
 
 	var asked, failed atomic.Int64

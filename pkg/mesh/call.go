@@ -10,14 +10,15 @@ import (
 	"github.com/ironplane/ironplane/pkg/principal"
 )
 
-// callHeader carries, from the gateway to a service, who is calling:
+// CallHeader carries, from the gateway to a service, who is calling:
 //
 //	<request id> <address> [<key id> <owner type> <owner id> <grants, in hexadecimal> <name, escaped>]
 //
 // The address is - where nobody calls from outside, and the last five are left out where no key came along.
-const callHeader = "Ironplane-Call"
+const CallHeader = "Ironplane-Call"
 
-func appendCall(to []byte, c *principal.Call) []byte {
+// AppendCall writes the value of CallHeader.
+func AppendCall(to []byte, c *principal.Call) []byte {
 	to = append(to, c.RequestID...)
 	to = append(to, ' ')
 	if c.IP.IsValid() {
@@ -38,7 +39,7 @@ func appendCall(to []byte, c *principal.Call) []byte {
 
 var errMalformedCall = errors.New("the header that says who is calling is malformed")
 
-// parseCall reads what appendCall wrote. Grants that this version does not know mean nothing.
+// parseCall reads what AppendCall wrote. Grants that this version does not know mean nothing.
 func parseCall(text string) (*principal.Call, error) {
 	var fields [7]string
 	count := 0

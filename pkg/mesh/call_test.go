@@ -25,7 +25,7 @@ func TestCallArrives(t *testing.T) {
 				Grants: principal.Grants(rapid.Uint64().Draw(t, "grants")) & principal.All,
 			}
 		}
-		text := appendCall(nil, sent)
+		text := AppendCall(nil, sent)
 		for _, c := range text {
 			if c < ' ' || c > '~' {
 				t.Fatalf("%q does not fit into a header", text)
@@ -65,7 +65,7 @@ func FuzzParseCall(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := parseCall(string(appendCall(nil, c)))
+		again, err := parseCall(string(AppendCall(nil, c)))
 		if err != nil || !reflect.DeepEqual(c, again) {
 			t.Fatalf("%q is read as %+v and then as %+v, %v", text, c, again, err)
 		}
@@ -76,12 +76,12 @@ func BenchmarkAppendCall(b *testing.B) {
 	room := make([]byte, 0, 256)
 	b.ReportAllocs()
 	for b.Loop() {
-		appendCall(room, caller)
+		AppendCall(room, caller)
 	}
 }
 
 func BenchmarkParseCall(b *testing.B) {
-	text := string(appendCall(nil, caller))
+	text := string(AppendCall(nil, caller))
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := parseCall(text); err != nil {

@@ -97,8 +97,8 @@ func (p *papers) nameOf(c *x509.Certificate) (string, error) {
 	return is.process, err
 }
 
-// dialing is how this process connects to the service of this name, and to no other.
-func (id *Identity) dialing(service string) *tls.Config {
+// ClientConfig is how this process connects to the service of this name, and to no other.
+func (id *Identity) ClientConfig(service string) *tls.Config {
 	p := id.papers.Load()
 	return &tls.Config{
 		MinVersion:   tls.VersionTLS13,

@@ -1,20 +1,15 @@
 package mesh
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/ironplane/ironplane/pkg/principal"
 )
 
 // certified is an identity with a certificate of the authority that is not as Issue makes it.
@@ -88,7 +83,7 @@ func TestServiceRefusesStrangers(t *testing.T) {
 	i := newInstall(t)
 	address := i.serve(i.network, http.NotFoundHandler())
 	try := func(id *Identity) error {
-		config := i.gateway.dialing("network")
+		config := i.gateway.ClientConfig("network")
 		config.Certificates = []tls.Certificate{id.papers.Load().certificate}
 		c, err := tls.Dial("tcp", address, config)
 		if err != nil {
@@ -120,45 +115,29 @@ func TestClientRefusesStrangers(t *testing.T) {
 	all["of the gateway"] = i.gateway
 	for name, stranger := range all {
 		address := i.serve(stranger, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a stranger got the request") }))
-		if c, err := dial(t.Context(), address, i.gateway.dialing("network")); err == nil {
-			c.cut()
+		if c, err := i.connect(address); err == nil {
+			c.Close()
 			t.Errorf("a service with a certificate %s is believed", name)
 		}
 	}
-	c, err := dial(t.Context(), i.serve(i.network, http.NotFoundHandler()), i.gateway.dialing("network"))
+	c, err := i.connect(i.serve(i.network, http.NotFoundHandler()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if version := c.secure.ConnectionState().Version; version != tls.VersionTLS13 {
+	defer c.Close()
+	if version := c.ConnectionState().Version; version != tls.VersionTLS13 {
 		t.Errorf("it speaks TLS %x", version)
 	}
-	c.cut()
 }
 
 func TestOldTLSIsRefused(t *testing.T) {
 	t.Parallel()
 	i := newInstall(t)
-	config := i.gateway.dialing("network")
+	config := i.gateway.ClientConfig("network")
 	config.MinVersion, config.MaxVersion = tls.VersionTLS12, tls.VersionTLS12
 	if c, err := tls.Dial("tcp", i.serve(i.network, http.NotFoundHandler()), config); err == nil {
 		c.Close()
 		t.Fatal("TLS 1.2 is spoken")
-	}
-}
-
-// A server that takes the connection and then does nothing.
-func TestDialGivesUp(t *testing.T) {
-	t.Parallel()
-	i := newInstall(t)
-	silent, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer silent.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	if _, err := dial(ctx, silent.Addr().String(), i.gateway.dialing("network")); err == nil {
-		t.Fatal("it is connected")
 	}
 }
 
@@ -180,13 +159,11 @@ func TestLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	recorder := httptest.NewRecorder()
-	request := httptest.NewRequest("GET", "/", nil)
-	upstream := i.gateway.NewUpstream("network", []string{i.serve(id, http.NotFoundHandler())}, i.log)
-	upstream.ServeHTTP(recorder, request.WithContext(principal.With(t.Context(), caller)))
-	if recorder.Code != http.StatusNotFound {
-		t.Fatalf("answered %d: %s", recorder.Code, recorder.Body)
+	c, err := i.connect(i.serve(id, http.NotFoundHandler()))
+	if err != nil {
+		t.Fatal(err)
 	}
+	c.Close()
 
 	for name, wrong := range map[string]Files{
 		"another's":    files,

@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"crypto/tls"
 	"log/slog"
 	"net"
 	"net/http"
@@ -57,49 +58,24 @@ func (i *install) serve(id *Identity, handler http.Handler) string {
 	return server.Listener.Addr().String()
 }
 
-// listen is a service's process that speaks for itself, below HTTP.
-func (i *install) listen(id *Identity, talk func(net.Conn)) string {
-	i.t.Helper()
-	plain, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		i.t.Fatal(err)
-	}
-	l := id.Listener(plain)
-	i.t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				talk(c)
-			}()
-		}
-	}()
-	return l.Addr().String()
-}
-
 // caller is whom the tests' gateway finds to be calling.
 var caller = &principal.Call{
 	Peer: principal.Gateway, IP: netip.MustParseAddr("192.0.2.7"), RequestID: "request-1",
 	Principal: &principal.Principal{KeyID: 4, Owner: principal.Owner{Type: principal.Admin, ID: 3}, Name: "Änna B", Grants: principal.NetworkGroups.Grant(principal.Read)},
 }
 
-// front is a gateway's process with nothing in it but the upstream. The answer is its URL.
-func (i *install) front(upstream http.Handler) string {
-	i.t.Helper()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		upstream.ServeHTTP(w, r.WithContext(principal.With(r.Context(), caller)))
-	}))
-	server.Config.ErrorLog = slog.NewLogLogger(i.log.Handler(), slog.LevelDebug)
-	i.t.Cleanup(server.Close)
-	return server.URL
+// soon is how long anything may take.
+const soon = 5 * time.Second
+
+// peers are the other services as the process of this identity asks them, where network is at these addresses.
+func (i *install) peers(id *Identity, addresses ...string) *Peers {
+	p := id.NewPeers(nil)
+	p.Move("network", addresses)
+	return p
 }
 
-// through is the URL of a gateway in front of a service with this handler.
-func (i *install) through(handler http.HandlerFunc) string {
+// connect is a connection to a process that is network.
+func (i *install) connect(address string) (*tls.Conn, error) {
 	i.t.Helper()
-	return i.front(i.gateway.NewUpstream("network", []string{i.serve(i.network, handler)}, i.log))
+	return tls.DialWithDialer(&net.Dialer{Timeout: soon}, "tcp", address, i.gateway.ClientConfig("network"))
 }

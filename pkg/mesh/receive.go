@@ -24,7 +24,7 @@ func Receive(next http.Handler, log *slog.Logger) http.Handler {
 			problem.Write(w, r, log, problem.New(problem.Forbidden, "The request is not one that this process may send.").Because(err))
 			return
 		}
-		r.Header.Del(callHeader)
+		r.Header.Del(CallHeader)
 		w.Header()["Date"] = nil // the gateway says it
 		r = r.WithContext(principal.With(r.Context(), call))
 		if r.ContentLength == 0 {
@@ -37,6 +37,10 @@ func Receive(next http.Handler, log *slog.Logger) http.Handler {
 		e.begin()
 	})
 }
+
+// linger is how long a caller may go on sending once the answer begins: were the connection closed on what it sends, it
+// might not get to read the answer.
+const linger = 500 * time.Millisecond
 
 // early is the answer to a request with a body. net/http reads what is left of the body before it sends the answer; it
 // does not have for ever.
@@ -90,7 +94,7 @@ func received(r *http.Request) (*principal.Call, error) {
 	if err != nil {
 		return peer, err
 	}
-	told := r.Header[callHeader]
+	told := r.Header[CallHeader]
 	switch {
 	case is.process != principal.Gateway && len(told) == 0:
 		return peer, nil

@@ -16,12 +16,12 @@ import (
 // as sends a request to a service as another process, with as many headers about the caller as told.
 func (i *install) as(id *Identity, address string, told ...string) (status int, text string) {
 	i.t.Helper()
-	transport := &http.Transport{TLSClientConfig: id.dialing("network"), DisableKeepAlives: true}
+	transport := &http.Transport{TLSClientConfig: id.ClientConfig("network"), DisableKeepAlives: true}
 	r, err := http.NewRequestWithContext(i.t.Context(), "GET", "https://"+address+"/secret", http.NoBody)
 	if err != nil {
 		i.t.Fatal(err)
 	}
-	r.Header[callHeader] = told
+	r.Header[CallHeader] = told
 	answer, err := transport.RoundTrip(r)
 	if err != nil {
 		i.t.Fatal(err)
@@ -37,7 +37,7 @@ func (i *install) as(id *Identity, address string, told ...string) (status int, 
 // say answers with what is known of the request.
 func say(w http.ResponseWriter, r *http.Request) {
 	call := principal.From(r.Context())
-	_, _ = io.WriteString(w, call.Peer+"|"+string(appendCall(nil, call))+"|"+r.Header.Get(callHeader))
+	_, _ = io.WriteString(w, call.Peer+"|"+string(AppendCall(nil, call))+"|"+r.Header.Get(CallHeader))
 }
 
 func TestWhoIsCalling(t *testing.T) {
@@ -46,7 +46,7 @@ func TestWhoIsCalling(t *testing.T) {
 	var logged bytes.Buffer
 	i.log = slog.New(slog.NewTextHandler(&logged, nil))
 	address := i.serve(i.network, http.HandlerFunc(say))
-	told := string(appendCall(nil, caller))
+	told := string(AppendCall(nil, caller))
 
 	if status, text := i.as(i.gateway, address, told); status != 200 || text != "gateway|"+told+"|" {
 		t.Errorf("of the gateway: %d %s", status, text)
@@ -82,7 +82,7 @@ func TestReceiveWithoutTLS(t *testing.T) {
 	for _, state := range []*tls.ConnectionState{nil, {}} {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.TLS = state
-		r.Header.Set(callHeader, string(appendCall(nil, caller)))
+		r.Header.Set(CallHeader, string(AppendCall(nil, caller)))
 		recorder := httptest.NewRecorder()
 		Receive(http.HandlerFunc(say), slog.New(slog.DiscardHandler)).ServeHTTP(recorder, r)
 		if recorder.Code != http.StatusForbidden {
@@ -97,11 +97,11 @@ func BenchmarkReceive(b *testing.B) {
 	r := httptest.NewRequest("GET", "/", nil)
 	r.TLS = &tls.ConnectionState{PeerCertificates: nil}
 	r.TLS.PeerCertificates = append(r.TLS.PeerCertificates, id.papers.Load().certificate.Leaf)
-	told := []string{string(appendCall(nil, caller))}
+	told := []string{string(AppendCall(nil, caller))}
 	w := httptest.NewRecorder()
 	b.ReportAllocs()
 	for b.Loop() {
-		r.Header[callHeader] = told
+		r.Header[CallHeader] = told
 		handler.ServeHTTP(w, r)
 	}
 	if w.Code != http.StatusOK {

@@ -2,6 +2,8 @@ package mesh
 
 import (
 	"context"
+	"crypto/tls"
+	"io"
 	"log/slog"
 	"net/http"
 	"os"
@@ -12,6 +14,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/ironplane/ironplane/pkg/principal"
 )
 
 // A new authority takes over while requests go on.
@@ -20,12 +24,13 @@ func TestRenew(t *testing.T) {
 	i := newInstall(t)
 	next := newAuthority(t)
 	both := slices.Concat(i.authority.Certificate(), next.Certificate())
-	upstream := i.gateway.NewUpstream("network", []string{i.serve(i.network, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	address := i.serve(i.network, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/last" {
 			w.Header().Set("Connection", "close") // so that connections begin all the time
 		}
-	}))}, i.log)
-	url := i.front(upstream)
+		_, _ = io.WriteString(w, "{}")
+	}))
+	peers := i.peers(i.gateway, address)
 
 	var asked atomic.Int64
 	ctx, stop := context.WithCancel(t.Context())
@@ -34,9 +39,8 @@ func TestRenew(t *testing.T) {
 		path := []string{"/", "/last"}[n%2]
 		callers.Go(func() {
 			for ctx.Err() == nil {
-				answer, err := do(t, "GET", url+path, nil)
-				if got := text(t, answer, err); got != "200 " {
-					t.Error(got)
+				if err := peers.Ask(principal.With(t.Context(), caller), "network", path, &struct{}{}); err != nil {
+					t.Error(err)
 					return
 				}
 				asked.Add(1)
@@ -78,13 +82,11 @@ func TestRenew(t *testing.T) {
 	if err := i.network.Renew(issued, next.Certificate()); err == nil {
 		t.Error("another's certificate is taken")
 	}
-	answer, err := do(t, "GET", url+"/last", nil)
-	if got := text(t, answer, err); got != "200 " {
-		t.Error("after papers that cannot be used:", got)
+	if err := peers.Ask(principal.With(t.Context(), caller), "network", "/last", &struct{}{}); err != nil {
+		t.Error("after papers that cannot be used:", err)
 	}
-	address := (*upstream.pool.instances.Load())[0].address
-	if c, err := dial(t.Context(), address, i.identity("gateway").dialing("network")); err == nil {
-		c.cut()
+	if c, err := tls.Dial("tcp", address, i.identity("gateway").ClientConfig("network")); err == nil {
+		c.Close()
 		t.Error("the old authority is believed")
 	}
 }

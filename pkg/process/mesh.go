@@ -23,29 +23,30 @@ type MeshConfig struct {
 
 // Mesh is a process among the others.
 type Mesh struct {
-	Identity  *mesh.Identity
-	Upstreams map[string]http.Handler // by the services' names
+	Identity *mesh.Identity
 
+	services   mesh.Addresses
 	name       string
 	agent      *consul.Agent // nil: all is said in the configuration
 	operations *Operations
 	log        *slog.Logger
 	working    sync.WaitGroup
+	until      context.Context // for what works
 	stop       context.CancelFunc
 }
 
-// Join finds out who this process is and where the others are, and keeps knowing it until Close.
+// Join finds out who this process is, and keeps knowing it until Close.
 func (c MeshConfig) Join(ctx context.Context, name string, operations *Operations, log *slog.Logger) (*Mesh, error) {
-	working, stop := context.WithCancel(context.WithoutCancel(ctx))
-	m := &Mesh{Upstreams: map[string]http.Handler{}, name: name, operations: operations, log: log, stop: stop}
-	if err := m.join(ctx, working, c); err != nil {
+	m := &Mesh{services: c.Services, name: name, operations: operations, log: log}
+	m.until, m.stop = context.WithCancel(context.WithoutCancel(ctx))
+	if err := m.join(ctx, c); err != nil {
 		m.Close()
 		return nil, err
 	}
 	return m, nil
 }
 
-func (m *Mesh) join(ctx, working context.Context, c MeshConfig) (err error) {
+func (m *Mesh) join(ctx context.Context, c MeshConfig) (err error) {
 	if c.Consul != "" {
 		if m.agent, err = consul.Open(c.Config, m.log); err != nil {
 			return err
@@ -55,19 +56,24 @@ func (m *Mesh) join(ctx, working context.Context, c MeshConfig) (err error) {
 		}
 		m.operations.Check(Check{Name: "consul", Ask: m.agent.Check, Optional: true})
 	}
-	if err := m.identify(ctx, working, c.Files); err != nil {
-		return err
-	}
+	return m.identify(ctx, c.Files)
+}
+
+// findTime is how long a process that starts waits for Consul to say where the others are.
+const findTime = time.Minute
+
+// Find calls move with where each of the other services is, and again when Consul says that one has moved, until Close.
+func (m *Mesh) Find(ctx context.Context, move func(service string, addresses []string)) error {
 	ctx, cancel := context.WithTimeout(ctx, findTime)
 	defer cancel()
 	found := map[string]chan struct{}{}
-	for service, addresses := range c.Services {
+	for service, addresses := range m.services {
 		switch {
 		case service == m.name: // it asks itself without a way between
 		case len(addresses) > 0:
-			m.Upstreams[service] = m.Identity.NewUpstream(service, addresses, m.log)
+			move(service, addresses)
 		case m.agent != nil:
-			found[service] = m.find(working, service)
+			found[service] = m.follow(service, move)
 		default:
 			return fmt.Errorf("IRONPLANE_SERVICES does not say where %s is, and there is no CONSUL_URL to ask", service)
 		}
@@ -82,18 +88,13 @@ func (m *Mesh) join(ctx, working context.Context, c MeshConfig) (err error) {
 	return nil
 }
 
-// findTime is how long a process that starts waits for Consul to say where the others are.
-const findTime = time.Minute
-
-// find keeps up with where a service is. The channel is closed once it knows.
-func (m *Mesh) find(working context.Context, service string) chan struct{} {
-	upstream := m.Identity.NewUpstream(service, nil, m.log)
-	m.Upstreams[service] = upstream
+// follow keeps up with where a service is. The channel is closed once it knows.
+func (m *Mesh) follow(service string, move func(service string, addresses []string)) chan struct{} {
 	found := make(chan struct{})
 	once := sync.OnceFunc(func() { close(found) })
 	m.working.Go(func() {
-		m.agent.Find(working, service, func(addresses []string) {
-			upstream.Move(addresses)
+		m.agent.Find(m.until, service, func(addresses []string) {
+			move(service, addresses)
 			once()
 		})
 	})
@@ -101,15 +102,15 @@ func (m *Mesh) find(working context.Context, service string) chan struct{} {
 }
 
 // identify gets the process's certificate, and keeps it new.
-func (m *Mesh) identify(ctx, working context.Context, files mesh.Files) (err error) {
+func (m *Mesh) identify(ctx context.Context, files mesh.Files) (err error) {
 	switch {
 	case files != mesh.Files{}:
 		if m.Identity, err = mesh.Load(m.name, files); err == nil {
-			m.working.Go(func() { m.Identity.Follow(working, files, m.log) })
+			m.working.Go(func() { m.Identity.Follow(m.until, files, m.log) })
 		}
 	case m.agent != nil:
 		if m.Identity, err = m.agent.Identity(ctx, m.name); err == nil {
-			m.working.Go(func() { m.agent.Renew(working, m.Identity, m.name) })
+			m.working.Go(func() { m.agent.Renew(m.until, m.Identity, m.name) })
 		}
 	default:
 		err = errors.New("neither IRONPLANE_MESH_CERTIFICATE nor CONSUL_URL is set: nobody certifies this process")

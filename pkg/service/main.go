@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"sync"
 
@@ -124,8 +125,13 @@ func (d Definition) serve(ctx context.Context, c sealingConfig, operations *proc
 	if err != nil {
 		return err
 	}
-	service := d.Assemble(Deps{DB: db, Peers: mesh.NewPeers(d.Name, m.Upstreams), Redis: client, Entries: keycache.NewStore(client, log), Box: box, Settings: c.Settings, Log: log})
-	m.Upstreams[d.Name] = service // of itself, it asks itself
+	own := map[string]http.Handler{} // it asks itself without a way between
+	peers := m.Identity.NewPeers(own)
+	if err := m.Find(ctx, peers.Move); err != nil {
+		return err
+	}
+	service := d.Assemble(Deps{DB: db, Peers: peers, Redis: client, Entries: keycache.NewStore(client, log), Box: box, Settings: c.Settings, Log: log})
+	own[d.Name] = service
 	operations.Check(process.Redis(client))
 	service.Show(operations)
 	working, stop := context.WithCancel(ctx)

@@ -14,6 +14,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/keycache"
 	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/process"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/secret"
@@ -81,7 +82,7 @@ func Open(ctx context.Context, urls map[string]secret.String, masterKey secret.S
 		p.Services[d.Name], p.Routes[d.Name] = service, service.Routes
 		p.services = append(p.services, service)
 	}
-	if p.Gateway, err = gateway.New(limits, p.Services, client, log); err != nil {
+	if p.Gateway, err = gateway.New(limits, p.Services, mesh.NewPeers(principal.Gateway, p.Services), client, log); err != nil {
 		return nil, err
 	}
 	for _, service := range p.services {

@@ -22,6 +22,8 @@ import (
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/gateway"
 	"github.com/ironplane/ironplane/pkg/cache"
+	"github.com/ironplane/ironplane/pkg/mesh"
+	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/identity"
@@ -63,15 +65,17 @@ func newStand(t *testing.T, reached way, doors int, limits gateway.Config) *stan
 	services := maps.Clone(s.product.Services)
 	services[identity.Name] = s.identity
 	log := slog.New(slog.DiscardHandler) // much fails, as is wanted
-	upstreams := func() map[string]http.Handler { return services }
+	door := func(client redis.UniversalClient) (*gateway.Gateway, error) {
+		return gateway.New(limits, services, mesh.NewPeers(principal.Gateway, services), client, log)
+	}
 	if reached == split {
 		m := producttest.NewMesh(t, services, log)
 		s.toIdentity = newLink(t, m.Addresses[identity.Name][0])
 		m.Addresses[identity.Name] = []string{s.toIdentity.proxy.Listen}
-		upstreams = m.Upstreams
+		door = func(client redis.UniversalClient) (*gateway.Gateway, error) { return m.Gateway(limits, client), nil }
 	}
 	for range doors {
-		g, err := gateway.New(limits, upstreams(), s.redisBy(s.gateways), log)
+		g, err := door(s.redisBy(s.gateways))
 		if err != nil {
 			t.Fatal(err)
 		}

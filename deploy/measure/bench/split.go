@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ironplane/ironplane/gateway"
+	"github.com/ironplane/ironplane/gateway/proxy"
 	"github.com/ironplane/ironplane/pkg/backing"
 	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/keycache"
@@ -143,11 +144,12 @@ func serveSplitGateway(ctx context.Context, o order, say announce) error {
 		return err
 	}
 	defer client.Close()
-	upstreams := map[string]http.Handler{}
+	upstreams, peers := map[string]http.Handler{}, id.NewPeers(nil)
 	for name, address := range o.Member.Services {
-		upstreams[name] = id.NewUpstream(name, []string{address}, log)
+		upstreams[name] = proxy.New(id, name, []string{address}, log)
+		peers.Move(name, []string{address})
 	}
-	g, err := gateway.New(limits, upstreams, client, log)
+	g, err := gateway.New(limits, upstreams, peers, client, log)
 	if err != nil {
 		return err
 	}

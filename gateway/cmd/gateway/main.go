@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 
 	"github.com/ironplane/ironplane/gateway"
+	"github.com/ironplane/ironplane/gateway/proxy"
 	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/process"
@@ -49,12 +51,24 @@ func serve(ctx context.Context, c config, operations *process.Operations, log *s
 		return err
 	}
 	defer m.Close()
+	proxies, upstreams, peers := map[string]*proxy.Upstream{}, map[string]http.Handler{}, m.Identity.NewPeers(nil)
+	for name := range c.Services {
+		proxies[name] = proxy.New(m.Identity, name, nil, log)
+		upstreams[name] = proxies[name]
+	}
+	err = m.Find(ctx, func(service string, addresses []string) {
+		proxies[service].Move(addresses)
+		peers.Move(service, addresses)
+	})
+	if err != nil {
+		return err
+	}
 	client, err := cache.Open(c.Redis)
 	if err != nil {
 		return fmt.Errorf("REDIS_URL: %w", err)
 	}
 	defer client.Close()
-	g, err := gateway.New(c.Config, m.Upstreams, client, log)
+	g, err := gateway.New(c.Config, upstreams, peers, client, log)
 	if err != nil {
 		return err
 	}

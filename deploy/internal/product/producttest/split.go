@@ -7,8 +7,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/gateway"
+	"github.com/ironplane/ironplane/gateway/proxy"
 	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/testkit"
@@ -31,10 +34,7 @@ func Split(t testing.TB) (*product.Product, *testkit.Client) {
 	t.Helper()
 	client := testkit.Redis(t)
 	p := open(t, client)
-	var err error
-	if p.Gateway, err = gateway.New(Unlimited, NewMesh(t, p.Services, log(t)).Upstreams(), client, log(t)); err != nil {
-		t.Fatal(err)
-	}
+	p.Gateway = NewMesh(t, p.Services, log(t)).Gateway(Unlimited, client)
 	return p, firstAdmin(t, p)
 }
 
@@ -65,14 +65,20 @@ func NewMesh(t testing.TB, services map[string]http.Handler, log *slog.Logger) *
 	return m
 }
 
-// Upstreams are the services as another gateway reaches them.
-func (m *Mesh) Upstreams() map[string]http.Handler {
+// Gateway is another gateway in front of the services.
+func (m *Mesh) Gateway(limits gateway.Config, client redis.UniversalClient) *gateway.Gateway {
 	m.t.Helper()
-	upstreams := map[string]http.Handler{}
+	id := m.identity(principal.Gateway)
+	upstreams, peers := map[string]http.Handler{}, id.NewPeers(nil)
 	for name, addresses := range m.Addresses {
-		upstreams[name] = m.identity(principal.Gateway).NewUpstream(name, addresses, m.log)
+		upstreams[name] = proxy.New(id, name, addresses, m.log)
+		peers.Move(name, addresses)
 	}
-	return upstreams
+	g, err := gateway.New(limits, upstreams, peers, client, m.log)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return g
 }
 
 func (m *Mesh) identity(name string) *mesh.Identity {

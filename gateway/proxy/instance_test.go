@@ -1,4 +1,4 @@
-package mesh
+package proxy
 
 import (
 	"io"
@@ -24,7 +24,7 @@ func TestIdlestInstance(t *testing.T) {
 	t.Parallel()
 	i := newInstall(t)
 	may, waits := make(chan struct{}), make(chan string)
-	url := i.front(i.gateway.NewUpstream("network", []string{i.named("a", may, waits), i.named("b", may, waits)}, i.log))
+	url := i.front(New(i.gateway, "network", []string{i.named("a", may, waits), i.named("b", may, waits)}, i.log))
 	seen := map[string]int{}
 	for range 10 {
 		answer, err := do(t, "GET", url, nil)
@@ -56,7 +56,7 @@ func TestInstancesMove(t *testing.T) {
 	i := newInstall(t)
 	may, waits := make(chan struct{}), make(chan string)
 	a, b := i.named("a", may, waits), i.named("b", may, waits)
-	upstream := i.gateway.NewUpstream("network", []string{a}, i.log)
+	upstream := New(i.gateway, "network", []string{a}, i.log)
 	url := i.front(upstream)
 	want := func(is string) {
 		t.Helper()
@@ -105,7 +105,7 @@ func TestSilentInstance(t *testing.T) {
 	i := newInstall(t)
 	var silent atomic.Bool
 	silent.Store(true)
-	upstream := i.gateway.NewUpstream("network", []string{
+	upstream := New(i.gateway, "network", []string{
 		i.serve(i.network, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if silent.Load() {
 				<-r.Context().Done()

@@ -1,4 +1,4 @@
-package mesh
+package proxy
 
 import (
 	"errors"
@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/tracing"
 )
@@ -84,8 +85,8 @@ func (x *exchange) writeHead(waiting bool) {
 		_, _ = to.WriteString(x.service)
 	}
 	if call := principal.From(r.Context()); call.Peer == principal.Gateway { // from others nobody believes it
-		_, _ = to.WriteString("\r\n" + callHeader + ": ")
-		_, _ = to.Write(appendCall(to.AvailableBuffer(), call))
+		_, _ = to.WriteString("\r\n" + mesh.CallHeader + ": ")
+		_, _ = to.Write(mesh.AppendCall(to.AvailableBuffer(), call))
 	}
 	switch {
 	case r.ContentLength > 0:

@@ -12,12 +12,12 @@ import (
 	"github.com/ironplane/ironplane/pkg/tracing"
 )
 
-// exchange is a request and its answer, as the access log and the metrics know them. It is the answer's way through.
+// recorder is the http.ResponseWriter of a request. It notes what the access log and the metrics say of it.
 //
 // The route is what the service says that it matched, in a header field that goes no further: a path would put ids
 // into the metrics' labels, and secrets (a token of a password reset) into the log. Until the service says more, it is
 // the path's first element.
-type exchange struct {
+type recorder struct {
 	http.ResponseWriter
 	connection             *http.ResponseController
 	progress               time.Duration
@@ -28,9 +28,9 @@ type exchange struct {
 	ended                  bool // not aborted
 }
 
-func newExchange(w http.ResponseWriter, r *http.Request, progress time.Duration) *exchange {
+func newRecorder(w http.ResponseWriter, r *http.Request, progress time.Duration) *recorder {
 	first := openapi.FirstElement(r.URL.Path)
-	e := &exchange{ResponseWriter: w, connection: http.NewResponseController(w), progress: progress, method: r.Method, service: owners[first], began: time.Now()}
+	e := &recorder{ResponseWriter: w, connection: http.NewResponseController(w), progress: progress, method: r.Method, service: owners[first], began: time.Now()}
 	switch {
 	case first == "-":
 		e.service, e.route = principal.Gateway, ownRoute(r.URL.Path)
@@ -47,9 +47,9 @@ func newExchange(w http.ResponseWriter, r *http.Request, progress time.Duration)
 }
 
 // Unwrap is for http.ResponseController.
-func (e *exchange) Unwrap() http.ResponseWriter { return e.ResponseWriter }
+func (e *recorder) Unwrap() http.ResponseWriter { return e.ResponseWriter }
 
-func (e *exchange) WriteHeader(status int) {
+func (e *recorder) WriteHeader(status int) {
 	if e.status == 0 && status >= http.StatusOK {
 		e.status = status
 		if named := e.Header()[problem.RouteHeader]; len(named) > 0 {
@@ -62,9 +62,9 @@ func (e *exchange) WriteHeader(status int) {
 }
 
 // allow gives the caller time to take what is written next. net/http takes it back after the answer.
-func (e *exchange) allow() { _ = e.connection.SetWriteDeadline(time.Now().Add(e.progress)) } // where there is a connection
+func (e *recorder) allow() { _ = e.connection.SetWriteDeadline(time.Now().Add(e.progress)) } // where there is a connection
 
-func (e *exchange) Write(p []byte) (int, error) {
+func (e *recorder) Write(p []byte) (int, error) {
 	if e.status == 0 {
 		e.WriteHeader(http.StatusOK)
 	} else if e.bytes > 0 {
@@ -76,7 +76,7 @@ func (e *exchange) Write(p []byte) (int, error) {
 }
 
 // finish writes the line of the access log.
-func (g *Gateway) finish(ctx context.Context, e *exchange, call *principal.Call) {
+func (g *Gateway) finish(ctx context.Context, e *recorder, call *principal.Call) {
 	took := time.Since(e.began)
 	g.metrics.observe(e, took)
 	tracing.Finish(ctx, e.method, e.route, call.RequestID, e.status)

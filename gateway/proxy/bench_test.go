@@ -1,4 +1,4 @@
-package mesh
+package proxy
 
 import (
 	"io"
@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"testing"
 
+	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/principal"
 )
 
@@ -23,11 +24,11 @@ func BenchmarkProxies(b *testing.B) {
 	theirs := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(&url.URL{Scheme: "https", Host: address})
-			r.Out.Header.Set(callHeader, string(appendCall(nil, caller)))
+			r.Out.Header.Set(mesh.CallHeader, string(mesh.AppendCall(nil, caller)))
 		},
-		Transport: &http.Transport{TLSClientConfig: i.gateway.dialing("network"), MaxIdleConnsPerHost: maxIdle},
+		Transport: &http.Transport{TLSClientConfig: i.gateway.ClientConfig("network"), MaxIdleConnsPerHost: maxIdle},
 	}
-	for name, proxy := range map[string]http.Handler{"mesh": i.gateway.NewUpstream("network", []string{address}, i.log), "httputil": theirs} {
+	for name, proxy := range map[string]http.Handler{"mesh": New(i.gateway, "network", []string{address}, i.log), "httputil": theirs} {
 		b.Run(name, func(b *testing.B) {
 			front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				proxy.ServeHTTP(w, r.WithContext(principal.With(r.Context(), caller)))
@@ -53,7 +54,7 @@ func BenchmarkProxies(b *testing.B) {
 // BenchmarkUpstream is the proxy alone, with the service's end of the connection.
 func BenchmarkUpstream(b *testing.B) {
 	i := newInstall(b)
-	upstream := i.gateway.NewUpstream("network", []string{i.serve(i.network, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	upstream := New(i.gateway, "network", []string{i.serve(i.network, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "answer")
 	}))}, i.log)
 	r := httptest.NewRequest("GET", "/port-speed/7", nil)

@@ -7,28 +7,28 @@ import (
 	"strconv"
 )
 
-// visitor is who comes without a key that is known to be valid. What it costs is counted by address.
-type visitor struct {
+// anonymous is a caller without a key that is known to be valid. His requests are counted by address.
+type anonymous struct {
 	limit   *limit[netip.Prefix]
 	answer  http.Header
 	network netip.Prefix
-	charged bool
+	counted bool
 }
 
-func (v *visitor) charge(ctx context.Context) error {
-	if v.charged {
+func (a *anonymous) count(ctx context.Context) error {
+	if a.counted {
 		return nil
 	}
-	err := v.limit.take(ctx, v.answer, v.network)
-	v.charged = err == nil
+	err := a.limit.take(ctx, a.answer, a.network)
+	a.counted = err == nil
 	return err
 }
 
-// spare is for who turned out to have a valid key, or may have one.
-func (v *visitor) spare() {
-	if v.charged {
-		v.limit.giveBack(v.network)
-		v.charged = false
+// uncount is for who turned out to have a valid key, or may have one.
+func (a *anonymous) uncount() {
+	if a.counted {
+		a.limit.giveBack(a.network)
+		a.counted = false
 	}
 }
 

@@ -1,4 +1,4 @@
-package mesh
+package proxy
 
 import (
 	"bufio"
@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 )
@@ -89,7 +90,7 @@ func TestRequestArrives(t *testing.T) {
 		fmt.Fprint(w, "|", r.Method, " ", r.RequestURI, " ", r.Host, " ", r.ContentLength, " ", string(body), " ", err)
 	})
 	host := strings.TrimPrefix(url, "http://")
-	who := "200 gateway|" + string(appendCall(nil, caller)) + "||"
+	who := "200 gateway|" + string(mesh.AppendCall(nil, caller)) + "||"
 	for _, c := range []struct {
 		method, path string
 		body         io.Reader
@@ -130,10 +131,10 @@ func TestHeaders(t *testing.T) {
 		w.WriteHeader(http.StatusNonAuthoritativeInfo)
 		w.Header().Set("X-Late", "1")
 	})
-	forged := string(appendCall(nil, &principal.Call{RequestID: "forged", Principal: &principal.Principal{KeyID: 1, Owner: principal.Owner{Type: principal.Admin, ID: 1}, Grants: principal.All}}))
+	forged := string(mesh.AppendCall(nil, &principal.Call{RequestID: "forged", Principal: &principal.Principal{KeyID: 1, Owner: principal.Owner{Type: principal.Admin, ID: 1}, Grants: principal.All}}))
 	answer, err := do(t, "GET", url, nil, "Connection", "X-Hop, x-other", "X-Hop", "1", "X-Other", "1", "Keep-Alive", "9", "Proxy-Connection", "x",
 		"Proxy-Authorization", "x", "Te", "trailers", "Trailer", "X-Late", "Upgrade", "websocket",
-		callHeader, forged, "Ironplane-Anything", "1", "Forwarded", "for=1", "X-Forwarded-For", "1.1.1.1", "X-Forwarded-Client-Cert", "x", "X-Real-Ip", "1", "X-Request-Id", "x",
+		mesh.CallHeader, forged, "Ironplane-Anything", "1", "Forwarded", "for=1", "X-Forwarded-For", "1.1.1.1", "X-Forwarded-Client-Cert", "x", "X-Real-Ip", "1", "X-Request-Id", "x",
 		"X-Twice", "1", "X-Twice", "2", "User-Agent", "me")
 	if text(t, answer, err) != "203 " {
 		t.Errorf("answered %d", answer.StatusCode)
@@ -330,7 +331,7 @@ func TestBrokenAnswers(t *testing.T) {
 		"two lengths":           "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
 		"a head without an end": "HTTP/1.1 200 OK\r\n" + strings.Repeat("X: "+strings.Repeat("x", 1000)+"\r\n", 200),
 	} {
-		upstream := i.gateway.NewUpstream("network", []string{i.listen(i.network, func(c net.Conn) {
+		upstream := New(i.gateway, "network", []string{i.listen(i.network, func(c net.Conn) {
 			_, _ = http.ReadRequest(bufio.NewReader(c))
 			_, _ = io.WriteString(c, said)
 		})}, i.log)
@@ -347,7 +348,7 @@ func TestBrokenAnswers(t *testing.T) {
 	} {
 		var logged lines
 		log := slog.New(slog.NewTextHandler(&logged, nil))
-		upstream := i.gateway.NewUpstream("network", []string{i.listen(i.network, func(c net.Conn) {
+		upstream := New(i.gateway, "network", []string{i.listen(i.network, func(c net.Conn) {
 			_, _ = http.ReadRequest(bufio.NewReader(c))
 			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n"+problem.RouteHeader+": /thing/{token}\r\n"+said)
 		})}, log)
@@ -392,7 +393,7 @@ func TestSlowService(t *testing.T) {
 		<-r.Context().Done()
 	}))
 	t.Cleanup(func() { close(over) })
-	upstream := i.gateway.NewUpstream("network", []string{address}, i.log)
+	upstream := New(i.gateway, "network", []string{address}, i.log)
 	upstream.progress = 600 * time.Millisecond
 	url := i.front(upstream)
 
@@ -454,7 +455,7 @@ func TestSlowCaller(t *testing.T) {
 		_, err := io.ReadAll(r.Body)
 		ended <- err
 	}))
-	upstream := i.gateway.NewUpstream("network", []string{address}, i.log)
+	upstream := New(i.gateway, "network", []string{address}, i.log)
 	upstream.progress = 600 * time.Millisecond
 	url := i.front(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(upstream.progress / 2)) // as the gateway's bodies do
@@ -501,7 +502,7 @@ func TestCallerLeaves(t *testing.T) {
 func TestTooLongBodies(t *testing.T) {
 	t.Parallel()
 	i := newInstall(t)
-	upstream := i.gateway.NewUpstream("network", []string{i.serve(i.network, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	upstream := New(i.gateway, "network", []string{i.serve(i.network, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, err := io.Copy(io.Discard, r.Body); err == nil {
 			t.Error("the service got all of it")
 		}
@@ -522,7 +523,7 @@ func TestDialRetry(t *testing.T) {
 	nobody := closedPort(t)
 	stranger := i.serve(i.identity("identity"), http.NotFoundHandler())
 	right := i.serve(i.network, http.HandlerFunc(say))
-	url := i.front(i.gateway.NewUpstream("network", []string{nobody, stranger, right}, i.log))
+	url := i.front(New(i.gateway, "network", []string{nobody, stranger, right}, i.log))
 	for range 10 {
 		answer, err := do(t, "POST", url, strings.NewReader("x"))
 		if got := text(t, answer, err); !strings.HasPrefix(got, "200 ") {
@@ -530,7 +531,7 @@ func TestDialRetry(t *testing.T) {
 		}
 	}
 	// Nobody of the service is there: it is said at once.
-	url = i.front(i.gateway.NewUpstream("network", []string{nobody, stranger}, i.log))
+	url = i.front(New(i.gateway, "network", []string{nobody, stranger}, i.log))
 	began := time.Now()
 	for range 10 {
 		answer, err := do(t, "GET", url, nil)
@@ -566,7 +567,7 @@ func TestNoRetry(t *testing.T) {
 			arrived.Add(1)
 		}
 	}
-	url := i.front(i.gateway.NewUpstream("network", []string{i.listen(i.network, dies), i.listen(i.network, dies)}, i.log))
+	url := i.front(New(i.gateway, "network", []string{i.listen(i.network, dies), i.listen(i.network, dies)}, i.log))
 	for n, method := range []string{"POST", "GET"} {
 		answer, err := do(t, method, url, strings.NewReader("x"))
 		if got := text(t, answer, err); !strings.HasPrefix(got, "503 ") || !strings.Contains(got, "may have been done") || arrived.Load() != int64(n+1) {
@@ -587,11 +588,11 @@ func TestConnectionsAreKept(t *testing.T) {
 		defer mu.Unlock()
 		connections = append(connections, r.RemoteAddr)
 	})
-	server := httptest.NewUnstartedServer(Receive(handler, i.log))
+	server := httptest.NewUnstartedServer(mesh.Receive(handler, i.log))
 	server.Listener = i.network.Listener(server.Listener)
 	server.Start()
 	defer server.Close()
-	upstream := i.gateway.NewUpstream("network", []string{server.Listener.Addr().String()}, i.log)
+	upstream := New(i.gateway, "network", []string{server.Listener.Addr().String()}, i.log)
 	upstream.progress = time.Second
 	url := i.front(upstream)
 	send := func() {
@@ -621,7 +622,7 @@ func TestConnectionsAreKept(t *testing.T) {
 func TestConnectionsAreBounded(t *testing.T) {
 	t.Parallel()
 	i := newInstall(t)
-	p := newPool("network", func() *tls.Config { return i.gateway.dialing("network") }, i.log)
+	p := newPool("network", func() *tls.Config { return i.gateway.ClientConfig("network") }, i.log)
 	p.move([]string{i.serve(i.network, http.NotFoundHandler())})
 	p.slots = make(chan struct{}, 2)
 	var all []*connection
@@ -654,26 +655,5 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 	if first.keep(&connection{tcp: c.tcp, born: time.Now()}) {
 		t.Errorf("%d idle", len(first.idle))
-	}
-}
-
-// The gateway's own questions have no connection behind them.
-func TestOwnQuestion(t *testing.T) {
-	t.Parallel()
-	i := newInstall(t)
-	upstream := i.gateway.NewUpstream("network", []string{i.serve(i.network, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		say(w, r)
-		_ = http.NewResponseController(w).Flush()
-		fmt.Fprint(w, r.Host)
-	}))}, i.log)
-	ctx := principal.With(t.Context(), &principal.Call{Peer: principal.Gateway, RequestID: "r"})
-	r, err := http.NewRequestWithContext(ctx, "GET", "/internal/x", http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	recorder := httptest.NewRecorder()
-	upstream.ServeHTTP(struct{ http.ResponseWriter }{recorder}, r)
-	if got := recorder.Body.String(); got != "gateway|r -|network" {
-		t.Fatal(got)
 	}
 }

@@ -1,4 +1,5 @@
-package mesh
+// Package proxy hands requests to the instances of services in other processes, over mTLS, and their answers back.
+package proxy
 
 import (
 	"context"
@@ -8,6 +9,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/tracing"
@@ -35,10 +37,10 @@ type Upstream struct {
 	maxBody  int64
 }
 
-// NewUpstream reaches the service of this name at the addresses of its instances.
-func (id *Identity) NewUpstream(service string, addresses []string, log *slog.Logger) *Upstream {
+// New reaches the service of this name at the addresses of its instances.
+func New(id *mesh.Identity, service string, addresses []string, log *slog.Logger) *Upstream {
 	u := &Upstream{service: service, log: log, progress: progress, maxBody: maxBody,
-		pool: newPool(service, func() *tls.Config { return id.dialing(service) }, log)}
+		pool: newPool(service, func() *tls.Config { return id.ClientConfig(service) }, log)}
 	u.Move(addresses)
 	return u
 }
