@@ -7,12 +7,18 @@
 package events
 
 import (
+	"embed"
 	"encoding/json"
 	"net/netip"
 	"time"
 
 	"github.com/ironplane/ironplane/pkg/pg"
 )
+
+// Migrations are those of what follows the changes.
+//
+//go:embed migrations/*.sql
+var Migrations embed.FS
 
 // Event is a change that another service made.
 type Event struct {

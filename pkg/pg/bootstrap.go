@@ -30,11 +30,11 @@ func Bootstrap(ctx context.Context, adminURL, rolePrefix string, services []stri
 		return fmt.Errorf("connect as the database's administrator: %w", err)
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	tx, err := conn.Begin(ctx)
+	tx, err := lockDatabase(ctx, conn, "bootstrap", "")
 	if err != nil {
 		return fmt.Errorf("bootstrap: %w", err)
 	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+	defer rollback(ctx, tx)
 	if err := bootstrap(ctx, tx, rolePrefix, services, password); err != nil {
 		return fmt.Errorf("bootstrap: %w", err)
 	}
@@ -46,8 +46,6 @@ func Bootstrap(ctx context.Context, adminURL, rolePrefix string, services []stri
 
 func bootstrap(ctx context.Context, tx pgx.Tx, rolePrefix string, services []string, password secret.String) error {
 	statements := []string{
-		"SELECT pg_advisory_xact_lock(hashtextextended('bootstrap', 0))",
-		"CREATE SCHEMA IF NOT EXISTS " + extensionSchema,
 		"GRANT USAGE ON SCHEMA " + extensionSchema + " TO PUBLIC",
 	}
 	for _, name := range extensions {

@@ -3,27 +3,56 @@ package pg
 import (
 	"context"
 	"embed"
+	"errors"
 	"fmt"
-	"hash/fnv"
 	"io/fs"
+	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
-	"github.com/pressly/goose/v3/lock"
 )
 
+// Migrations are those of what this package writes.
+//
 //go:embed migrations/*.sql
-var shared embed.FS
+var Migrations embed.FS
 
-// Migrate brings the schema up to date: first the tables that every service has, then the service's own, if it has
-// any, from the folder "migrations" of own. Any number of processes may call it at once.
-func (db *DB) Migrate(ctx context.Context, service string, own fs.FS) error {
-	for _, step := range steps(own) {
-		if err := db.migrate(ctx, service, step); err != nil {
-			return fmt.Errorf("migrate %s: %w", service, err)
+// MigrationSet brings a schema up to date, in the order of their numbers, of which each is there once. They are in the
+// folders "migrations" of all Files.
+type MigrationSet struct {
+	Table string // of those that are done
+	Files []fs.FS
+}
+
+// migrateWait is how long one who migrates waits for another one.
+const migrateWait = 10 * time.Minute
+
+// Migrate brings the schema up to date, by all migrations of the first, then of the next. Any number of processes may
+// call it at once.
+func (db *DB) Migrate(ctx context.Context, all ...MigrationSet) error {
+	config := db.pool.Config().ConnConfig.Copy()
+	for name := range limits { // which are for requests
+		delete(config.RuntimeParams, name)
+	}
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	waiting, cancel := context.WithTimeout(ctx, migrateWait)
+	defer cancel()
+	lock, err := lockTable(waiting, conn, "migrating", "")
+	if err != nil {
+		return err
+	}
+	defer rollback(ctx, lock)
+	for _, m := range all {
+		if err := m.migrate(ctx, config); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -31,9 +60,9 @@ func (db *DB) Migrate(ctx context.Context, service string, own fs.FS) error {
 
 // Migrated fails where the schema lacks a migration. One that has more is that of a newer version, and will do: what
 // is added leaves the older one working.
-func (db *DB) Migrated(ctx context.Context, own fs.FS) error {
-	for _, step := range steps(own) {
-		lacks, err := db.lacks(ctx, step)
+func (db *DB) Migrated(ctx context.Context, all ...MigrationSet) error {
+	for _, m := range all {
+		lacks, err := db.lacks(ctx, m)
 		if err != nil {
 			return fmt.Errorf("look at the schema's migrations: %w", err)
 		}
@@ -44,42 +73,47 @@ func (db *DB) Migrated(ctx context.Context, own fs.FS) error {
 	return nil
 }
 
-// step is a folder of migrations, and the table of those that are done.
-type step struct {
-	table string
-	files fs.FS
+// folders are the folders "migrations" of several file systems, as one.
+type folders []fs.FS
+
+func (f folders) Open(name string) (fs.File, error) {
+	for _, files := range f {
+		if file, err := files.Open("migrations/" + name); !errors.Is(err, fs.ErrNotExist) {
+			return file, err
+		}
+	}
+	return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 }
 
-func steps(own fs.FS) []step {
-	all := []step{{"migration_shared", folder(shared)}}
-	if own != nil {
-		all = append(all, step{"migration", folder(own)})
+// Glob makes it an fs.GlobFS.
+func (f folders) Glob(pattern string) (names []string, err error) {
+	for _, files := range f {
+		found, err := fs.Glob(files, "migrations/"+pattern)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range found {
+			names = append(names, path.Base(name))
+		}
 	}
-	return all
-}
-
-func folder(of fs.FS) fs.FS {
-	files, err := fs.Sub(of, "migrations")
-	if err != nil {
-		panic(err) // only for names that are not this
-	}
-	return files
+	slices.Sort(names)
+	return names, nil
 }
 
 // lacks are the files that are not done.
-func (db *DB) lacks(ctx context.Context, s step) (missing []string, err error) {
-	files, err := fs.Glob(s.files, "*.sql")
+func (db *DB) lacks(ctx context.Context, m MigrationSet) (missing []string, err error) {
+	files, err := folders(m.Files).Glob("*.sql")
 	if err != nil {
 		return nil, err
 	}
 	var there bool
-	if err := db.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", s.table).Scan(&there); err != nil {
+	if err := db.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", m.Table).Scan(&there); err != nil {
 		return nil, err
 	}
 	if !there {
 		return files, nil
 	}
-	rows, err := db.Query(ctx, "SELECT version_id FROM "+s.table+" WHERE is_applied")
+	rows, err := db.Query(ctx, "SELECT version_id FROM "+m.Table+" WHERE is_applied")
 	if err != nil {
 		return nil, err
 	}
@@ -99,22 +133,10 @@ func (db *DB) lacks(ctx context.Context, s step) (missing []string, err error) {
 	return missing, nil
 }
 
-func (db *DB) migrate(ctx context.Context, service string, s step) error {
-	name := fnv.New64a()
-	name.Write([]byte("migrate " + service))
-	locker, err := lock.NewPostgresSessionLocker(
-		lock.WithLockID(int64(name.Sum64())), lock.WithLockTimeout(1, 600), lock.WithUnlockTimeout(1, 5))
-	if err != nil {
-		return err
-	}
-	config := db.pool.Config().ConnConfig.Copy()
-	for name := range limits { // which are for requests
-		delete(config.RuntimeParams, name)
-	}
+func (m MigrationSet) migrate(ctx context.Context, config *pgx.ConnConfig) error {
 	sqldb := stdlib.OpenDB(*config)
 	defer sqldb.Close()
-	provider, err := goose.NewProvider(goose.DialectPostgres, sqldb, s.files,
-		goose.WithTableName(s.table), goose.WithSessionLocker(locker))
+	provider, err := goose.NewProvider(goose.DialectPostgres, sqldb, folders(m.Files), goose.WithTableName(m.Table))
 	if err != nil {
 		return err
 	}

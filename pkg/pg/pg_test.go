@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"hash/fnv"
 	"maps"
 	"net/url"
 	"strings"
@@ -12,10 +13,13 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/pressly/goose/v3/lock"
+
 	"github.com/jackc/pgx/v5"
 
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
@@ -358,7 +362,8 @@ func TestServicesAreApart(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close(t.Context())
-	for _, sql := range []string{"SELECT * FROM things.thing", "INSERT INTO things.thing (name) VALUES ('x')", "CREATE TABLE things.mine ()", "DROP SCHEMA ext CASCADE", "CREATE ROLE mine"} {
+	for _, sql := range []string{"SELECT * FROM things.thing", "INSERT INTO things.thing (name) VALUES ('x')", "CREATE TABLE things.mine ()", "DROP SCHEMA ext CASCADE", "CREATE ROLE mine",
+		"LOCK TABLE things.migrating IN ACCESS SHARE MODE", "LOCK TABLE ext.bootstrap IN ACCESS SHARE MODE"} {
 		if _, err := conn.Exec(t.Context(), sql); err == nil {
 			t.Errorf("another service may %s", sql)
 		}
@@ -373,12 +378,25 @@ func TestServicesAreApart(t *testing.T) {
 	}
 }
 
-// Many instances may start at once.
+// Many instances may start at once, and another service's role, which takes the advisory lock that goose would, does not
+// hold them up.
 func TestMigrateAtOnce(t *testing.T) {
 	t.Parallel()
-	urls := testkit.Databases(t, testkit.Service{Name: "late"})
+	urls := testkit.Databases(t, testkit.Service{Name: "late"}, testkit.Service{Name: "others"})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
+	other, err := pgx.Connect(ctx, urls["others"].Reveal())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close(ctx)
+	number := fnv.New64a()
+	number.Write([]byte("migrate late"))
+	for _, lock := range []int64{int64(number.Sum64()), lock.DefaultLockID} {
+		if _, err := other.Exec(ctx, "SELECT pg_advisory_lock($1)", lock); err != nil {
+			t.Fatal(err)
+		}
+	}
 	var all sync.WaitGroup
 	for range 6 {
 		all.Go(func() {
@@ -388,7 +406,7 @@ func TestMigrateAtOnce(t *testing.T) {
 				return
 			}
 			defer db.Close()
-			if err := db.Migrate(ctx, "late", migrations); err != nil {
+			if err := (service.Definition{Name: "late", Migrations: migrations}).Migrate(ctx, db); err != nil {
 				t.Error(err)
 			}
 		})
@@ -404,24 +422,24 @@ func TestSchemaOfAnotherVersion(t *testing.T) {
 	maps.Copy(newer, migrations)
 	wantLack := func(need fstest.MapFS, lacks string) {
 		t.Helper()
-		err := db.Migrated(ctx, need)
+		err := (service.Definition{Migrations: need}).Migrated(ctx, db)
 		if (lacks == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), " "+lacks+":") {
 			t.Errorf("lacks %q, but: %v", lacks, err)
 		}
 	}
 	wantLack(migrations, "0001_things.sql")
 	wantLack(newer, "0001_things.sql, 0002_more.sql")
-	if err := db.Migrate(ctx, "aged", migrations); err != nil {
+	if err := (service.Definition{Migrations: migrations}).Migrate(ctx, db); err != nil {
 		t.Fatal(err)
 	}
 	wantLack(migrations, "")
 	wantLack(newer, "0002_more.sql")
-	if err := db.Migrate(ctx, "aged", newer); err != nil {
+	if err := (service.Definition{Migrations: newer}).Migrate(ctx, db); err != nil {
 		t.Fatal(err)
 	}
 	wantLack(newer, "")
 	wantLack(migrations, "")
-	if err := db.Migrate(ctx, "aged", migrations); err != nil {
+	if err := (service.Definition{Migrations: migrations}).Migrate(ctx, db); err != nil {
 		t.Error("an older program's migrate on a newer schema:", err)
 	}
 	wantLack(newer, "")

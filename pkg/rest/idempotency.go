@@ -8,6 +8,7 @@ import (
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
+	"embed"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -22,6 +23,11 @@ import (
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 )
+
+// Migrations are those of what keeps the answers to repeatable requests.
+//
+//go:embed migrations/*.sql
+var Migrations embed.FS
 
 const (
 	idempotencyHeader = "Idempotency-Key"

@@ -81,12 +81,12 @@ func (d Definition) named(err error) error {
 }
 
 func (d Definition) migrate(ctx context.Context, c sealingConfig) error {
-	db, err := pg.Open(ctx, c.Database.Reveal(), 2) // goose holds one for its lock
+	db, err := pg.Open(ctx, c.Database.Reveal(), 1)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	return db.Migrate(ctx, d.Name, d.Migrations)
+	return d.Migrate(ctx, db)
 }
 
 func (d Definition) skip(ctx context.Context, c sealingConfig) error {
@@ -118,7 +118,7 @@ func (d Definition) serve(ctx context.Context, c sealingConfig, operations *proc
 		return err
 	}
 	defer db.Close()
-	if err := db.Migrated(ctx, d.Migrations); err != nil {
+	if err := d.Migrated(ctx, db); err != nil {
 		return err
 	}
 	listener, err := net.Listen("tcp", c.Listen)

@@ -36,6 +36,30 @@ type Definition struct {
 	Commands   []Command        // of its program, besides those that all have
 }
 
+// shared are the migrations of what all services have. Their numbers are counted across the packages.
+var shared = pg.MigrationSet{Table: "migration_shared", Files: []fs.FS{pg.Migrations, rest.Migrations, events.Migrations}}
+
+func (d Definition) migrations() []pg.MigrationSet {
+	all := []pg.MigrationSet{shared}
+	if d.Migrations != nil {
+		all = append(all, pg.MigrationSet{Table: "migration", Files: []fs.FS{d.Migrations}})
+	}
+	return all
+}
+
+// Migrate brings the service's schema up to date, while any number of processes does so.
+func (d Definition) Migrate(ctx context.Context, db *pg.DB) error {
+	if err := db.Migrate(ctx, d.migrations()...); err != nil {
+		return fmt.Errorf("migrate %s: %w", d.Name, err)
+	}
+	return nil
+}
+
+// Migrated fails where the service's schema lacks a migration.
+func (d Definition) Migrated(ctx context.Context, db *pg.DB) error {
+	return db.Migrated(ctx, d.migrations()...)
+}
+
 // Command is something that a service does on demand. It is given a DB, a Box and Settings.
 type Command struct {
 	Name, Summary string

@@ -21,6 +21,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/service"
 )
 
 // Service is a service's schema.
@@ -162,7 +163,7 @@ func makeTemplate(admin *backing.Postgres, name string, names []string, services
 		if err != nil {
 			return err
 		}
-		err = db.Migrate(ctx, s.Name, s.Migrations)
+		err = service.Definition{Name: s.Name, Migrations: s.Migrations}.Migrate(ctx, db)
 		db.Close()
 		if err != nil {
 			return err

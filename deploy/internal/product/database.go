@@ -54,8 +54,7 @@ func Claim(ctx context.Context, admin secret.String) (*pgx.Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to the database: %w", err)
 	}
-	var got bool
-	err = conn.QueryRow(ctx, "SELECT pg_try_advisory_lock(hashtextextended('standalone', 0))").Scan(&got)
+	got, err := pg.TryLockDatabase(ctx, conn, "standalone")
 	switch {
 	case err != nil:
 		err = fmt.Errorf("claim the database: %w", err)
@@ -98,11 +97,11 @@ func rolePrefix(admin secret.String) string {
 // Migrate brings the services' schemas up to date.
 func Migrate(ctx context.Context, urls map[string]secret.String) error {
 	for _, s := range Services {
-		db, err := pg.Open(ctx, urls[s.Name].Reveal(), 2)
+		db, err := pg.Open(ctx, urls[s.Name].Reveal(), 1)
 		if err != nil {
 			return fmt.Errorf("migrate %s: %w", s.Name, err)
 		}
-		err = db.Migrate(ctx, s.Name, s.Migrations)
+		err = s.Migrate(ctx, db)
 		db.Close()
 		if err != nil {
 			return err

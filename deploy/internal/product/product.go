@@ -75,7 +75,7 @@ func Open(ctx context.Context, urls map[string]secret.String, masterKey secret.S
 			return nil, fmt.Errorf("start %s: %w", d.Name, err)
 		}
 		p.Databases[d.Name] = db
-		if err := db.Migrate(ctx, d.Name, d.Migrations); err != nil {
+		if err := d.Migrate(ctx, db); err != nil {
 			return nil, err
 		}
 		service := d.Assemble(service.Deps{DB: db, Peers: mesh.NewPeers(d.Name, p.Services), Redis: client, Entries: entries, Box: box, Settings: settings, Log: log})

@@ -103,7 +103,7 @@ func (db *database) seed(ctx context.Context, rows int) error {
 	if err != nil {
 		return err
 	}
-	err = pool.Migrate(ctx, network.Name, network.Definition.Migrations)
+	err = network.Definition.Migrate(ctx, pool)
 	pool.Close()
 	if err != nil {
 		return err

@@ -47,7 +47,7 @@ func startLog(t *testing.T, items int) *installation {
 	url := urls[system.Name]
 	db, err := pg.Open(t.Context(), url.Reveal(), 4)
 	must(t, err)
-	must(t, db.Migrate(t.Context(), system.Name, system.Definition.Migrations))
+	must(t, system.Definition.Migrate(t.Context(), db))
 	db.Close() // what is explained is for connections from now on
 	for _, sql := range []string{
 		"SET search_path = system, ext",

@@ -1,0 +1,27 @@
+package service
+
+import (
+	"io/fs"
+	"path"
+	"slices"
+	"testing"
+)
+
+// What an installation has done is known by number: a migration keeps its own, whichever package it is in.
+func TestSharedMigrationsKeepTheirNumbers(t *testing.T) {
+	var names []string
+	for _, files := range shared.Files {
+		found, err := fs.Glob(files, "migrations/*.sql")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range found {
+			names = append(names, path.Base(name))
+		}
+	}
+	slices.Sort(names)
+	want := []string{"0001_change.sql", "0002_idempotency.sql", "0003_events.sql", "0004_change_kind.sql"}
+	if len(names) < len(want) || !slices.Equal(names[:len(want)], want) {
+		t.Errorf("the migrations are %v, and installations have done %v", names, want)
+	}
+}
