@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/shape"
 )
 
 // columns are the members of a struct that stand in the database: those with a tag `db:"column"`, and those of
@@ -27,40 +28,20 @@ type columnMember struct {
 
 func columnsOf(t reflect.Type) *columns {
 	c := &columns{}
-	c.add(t, "", nil, false)
+	for _, m := range shape.Of(t).Values() {
+		switch {
+		case m.Column == "":
+		case m.Type == reflect.TypeFor[secret.String]():
+			c.sealed = append(c.sealed, sealedColumn{m.Column, m.Index})
+		default:
+			c.names = append(c.names, m.Column)
+			c.members = append(c.members, columnMember{m.Index, m.Absent})
+		}
+	}
 	if len(c.names) == 0 {
 		panic(fmt.Sprintf("pg: %s has no column", t))
 	}
 	return c
-}
-
-func (c *columns) add(t reflect.Type, prefix string, at []int, optional bool) {
-	for i := range t.NumField() {
-		field := t.Field(i)
-		index := append(append([]int(nil), at...), i)
-		if field.Anonymous {
-			c.add(field.Type, prefix, index, optional)
-			continue
-		}
-		tag, ok := field.Tag.Lookup("db")
-		if !ok {
-			continue
-		}
-		if field.Type == reflect.TypeFor[secret.String]() || field.Type == reflect.TypeFor[*secret.String]() {
-			c.sealed = append(c.sealed, sealedColumn{prefix + tag, index})
-			continue
-		}
-		if !strings.HasSuffix(tag, "_") {
-			c.names = append(c.names, prefix+tag)
-			c.members = append(c.members, columnMember{index, optional})
-			continue
-		}
-		inner, pointer := field.Type, field.Type.Kind() == reflect.Pointer
-		if pointer {
-			inner = inner.Elem()
-		}
-		c.add(inner, prefix+tag, index, optional || pointer)
-	}
 }
 
 // member is the one of this column, or nil.
