@@ -19,7 +19,7 @@ import (
 // Consumer applies the changes of one service to another's schema.
 type Consumer struct {
 	Source string // the service whose changes they are
-	Types  string // those alone whose type begins with this
+	Kind   string // changes of this kind alone, with dots; empty: all
 	// Together applies as many changes in one unit of work as there are; else each has one of its own, in which it may
 	// record what it led to.
 	Together bool
@@ -96,7 +96,7 @@ func (c *Consumer) step(ctx context.Context, db *pg.DB, peers *mesh.Peers) (more
 	defer cancel()
 	var p page
 	asked := time.Now()
-	query := url.Values{"after": {strconv.FormatInt(at, 10)}, "types": {c.Types}}
+	query := url.Values{"after": {strconv.FormatInt(at, 10)}, "kind": {c.Kind}}
 	if err := peers.Ask(pulling, c.Source, feedPath+"?"+query.Encode(), &p); err != nil {
 		err = fmt.Errorf("pull changes: %w", err)
 		c.note(func(s *Status) {

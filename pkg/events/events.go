@@ -24,7 +24,10 @@ var Migrations embed.FS
 type Event struct {
 	Seq       int64           `json:"seq"` // its number in its service, from 1, without gaps
 	At        time.Time       `json:"at"`
-	Type      string          `json:"type"` // port-speed.created
+	Type      string          `json:"type"` // pxe.dhcp.created
+	Kind      string          `json:"kind"` // pxe.dhcp
+	Part      string          `json:"part,omitempty"`
+	Action    pg.Action       `json:"action"`
 	Targets   []pg.Target     `json:"targets"`
 	Before    json.RawMessage `json:"before,omitempty"` // an object; absent where the item was made just then
 	After     json.RawMessage `json:"after,omitempty"`  // an object; absent where it is gone

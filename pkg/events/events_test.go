@@ -95,7 +95,7 @@ func (s *stage) change(do func(tx *pg.Tx, thing int64) error) (thing int64) {
 		if err := tx.QueryRow(s.Context(), "INSERT INTO thing (name) VALUES ('new') RETURNING id").Scan(&thing); err != nil {
 			return err
 		}
-		tx.Record(pg.Change{Type: "thing.created", Targets: []pg.Target{{Type: "thing", ID: thing, Name: "new", Version: 1}}})
+		tx.Record(pg.Record{Kind: "thing", Action: "created", Targets: []pg.Target{{Type: "thing", ID: thing, Name: "new", Version: 1}}})
 		return do(tx, thing)
 	})
 	if err != nil && !errors.Is(err, errUndone) {
@@ -117,7 +117,7 @@ func (s *stage) touch(thing int64) {
 		if err := tx.QueryRow(s.Context(), "UPDATE thing SET version = version + 1 WHERE id = $1 RETURNING version", thing).Scan(&at.Version); err != nil {
 			return err
 		}
-		tx.Record(pg.Change{Type: "thing.edited", Targets: []pg.Target{at}})
+		tx.Record(pg.Record{Kind: "thing", Action: "edited", Targets: []pg.Target{at}})
 		return nil
 	})
 	if err != nil {
@@ -128,7 +128,7 @@ func (s *stage) touch(thing int64) {
 func (s *stage) remove(thing int64) {
 	err := s.owner.InTx(s.Context(), func(tx *pg.Tx) error {
 		_, err := tx.Exec(s.Context(), "DELETE FROM thing WHERE id = $1", thing)
-		tx.Record(pg.Change{Type: "thing.deleted", Targets: []pg.Target{{Type: "thing", ID: thing, Name: "new"}}})
+		tx.Record(pg.Record{Kind: "thing", Action: "deleted", Targets: []pg.Target{{Type: "thing", ID: thing, Name: "new"}}})
 		return err
 	})
 	if err != nil {
@@ -273,7 +273,7 @@ func TestLargeTargets(t *testing.T) {
 	const all = 70
 	exec(t, s.owner, fmt.Sprintf(`INSERT INTO change (type, targets) SELECT 'thing.created', (
 		SELECT jsonb_agg(jsonb_build_object('type', 'thing', 'id', n, 'name', repeat('<', 255))) FROM generate_series(1, %d) n)
-		FROM generate_series(1, %d)`, rest.MaxTargets, all))
+		FROM generate_series(1, %d)`, 100, all))
 	s.sequence()
 	s.consume(&events.Consumer{Source: "owner", Together: true, Apply: note})
 	s.eventually("all is applied", func() bool { return count(t, s.user, "applied") == all })
@@ -295,7 +295,7 @@ func (s *stage) noteOf(r *events.Refs, thing int64) error {
 			return err
 		}
 		_, err := tx.Exec(s.Context(), "INSERT INTO note (thing) VALUES ($1)", thing)
-		tx.Record(pg.Change{Type: "note.created"})
+		tx.Record(pg.Record{Kind: "note", Action: "created"})
 		return err
 	})
 }
@@ -330,7 +330,7 @@ func TestRefs(t *testing.T) {
 	s.sequence()
 	if err := s.owner.InTx(t.Context(), func(tx *pg.Tx) error {
 		_, err := tx.Exec(t.Context(), "UPDATE thing SET name = 'renamed', version = 2 WHERE id = $1", thing)
-		tx.Record(pg.Change{Type: "thing.edited", Targets: []pg.Target{{Type: "thing", ID: thing, Name: "renamed", Version: 2}}})
+		tx.Record(pg.Record{Kind: "thing", Action: "edited", Targets: []pg.Target{{Type: "thing", ID: thing, Name: "renamed", Version: 2}}})
 		return err
 	}); err != nil {
 		t.Fatal(err)

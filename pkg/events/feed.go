@@ -29,7 +29,7 @@ const (
 // pull is the request for a page.
 type pull struct {
 	After int64  `query:"after"`
-	Types string `query:"types"` // those alone whose type begins with this
+	Kind  string `query:"kind"` // changes of this kind alone, empty: all
 }
 
 // Feed gives a service's changes to its readers.
@@ -61,6 +61,9 @@ func (f *feed) due(reader string) bool {
 	return true
 }
 
+// kindOf is a change's kind, also where a program wrote it that noted none.
+const kindOf = `coalesce(kind, substring(type from '^(.*)\.'))`
+
 func read(ctx context.Context, db *pg.DB, req pull) (page, error) {
 	var p page
 	// Read before the changes, it is at most what can be seen of them.
@@ -68,8 +71,8 @@ func read(ctx context.Context, db *pg.DB, req pull) (page, error) {
 		return p, fmt.Errorf("read the last number: %w", err)
 	}
 	rows, err := db.Query(ctx, `
-		SELECT seq, at, type, targets, before, after, actor_url, actor_name, actor_key, ip, coalesce(request_id, '')
-		FROM change WHERE seq > $1 AND seq <= $2 AND starts_with(type, $3) ORDER BY seq LIMIT $4`, req.After, p.Last, req.Types, most)
+		SELECT seq, at, type, `+kindOf+`, coalesce(part, ''), coalesce(action, substring(type from '[^.]*$')), targets, before, after, actor_url, actor_name, actor_key, ip, coalesce(request_id, '')
+		FROM change WHERE seq > $1 AND seq <= $2 AND ($3 = '' OR `+kindOf+` = $3) ORDER BY seq LIMIT $4`, req.After, p.Last, req.Kind, most)
 	if err != nil {
 		return p, fmt.Errorf("read changes: %w", err)
 	}
@@ -94,7 +97,7 @@ func scan(rows pgx.Rows) (e Event, size int, err error) {
 	var url, name *string
 	var key *int64
 	var ip *netip.Addr
-	if err := rows.Scan(&e.Seq, &e.At, &e.Type, &targets, &e.Before, &e.After, &url, &name, &key, &ip, &e.RequestID); err != nil {
+	if err := rows.Scan(&e.Seq, &e.At, &e.Type, &e.Kind, &e.Part, &e.Action, &targets, &e.Before, &e.After, &url, &name, &key, &ip, &e.RequestID); err != nil {
 		return e, 0, fmt.Errorf("read a change: %w", err)
 	}
 	if err := json.Unmarshal(targets, &e.Targets); err != nil {

@@ -103,10 +103,10 @@ func (r *Refs) keep(ctx context.Context, tx *pg.Tx, of pg.Target, gone bool) err
 
 // Consumer follows the owner's changes.
 func (r *Refs) Consumer() *Consumer {
-	return &Consumer{Source: r.Owner, Types: strings.ReplaceAll(r.Type, "/", ".") + ".", Apply: func(ctx context.Context, tx *pg.Tx, changes []Event) error {
+	return &Consumer{Source: r.Owner, Kind: strings.ReplaceAll(r.Type, "/", "."), Apply: func(ctx context.Context, tx *pg.Tx, changes []Event) error {
 		for _, e := range changes {
 			for _, target := range e.Targets {
-				if err := r.follow(ctx, tx, e.Type, target); err != nil {
+				if err := r.follow(ctx, tx, e.Action, target); err != nil {
 					return err
 				}
 			}
@@ -115,11 +115,11 @@ func (r *Refs) Consumer() *Consumer {
 	}}
 }
 
-func (r *Refs) follow(ctx context.Context, tx *pg.Tx, change string, target pg.Target) error {
+func (r *Refs) follow(ctx context.Context, tx *pg.Tx, action pg.Action, target pg.Target) error {
 	if target.Type != r.Type {
 		return nil
 	}
-	gone := strings.HasSuffix(change, ".deleted")
+	gone := action == pg.Deleted
 	if err := r.keep(ctx, tx, target, gone); err != nil || !gone {
 		return err
 	}

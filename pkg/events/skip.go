@@ -45,7 +45,7 @@ func Skip(ctx context.Context, db *pg.DB, at Position) error {
 		if done.RowsAffected() == 0 {
 			return ErrNotStopped
 		}
-		tx.Record(pg.Change{Type: "event.skipped", Targets: []pg.Target{{Type: "event/" + at.Source, ID: at.Seq, Name: at.String()}}})
+		tx.Record(pg.Record{Kind: "event", Action: "skipped", Targets: []pg.Target{{Type: "event/" + at.Source, Noun: at.Source, ID: at.Seq, Name: at.String()}}})
 		return nil
 	}))
 }

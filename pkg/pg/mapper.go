@@ -44,9 +44,13 @@ func (v *View[V]) One(ctx context.Context, q Querier, condition string, args ...
 	return v.one(ctx, q, v.from+" WHERE "+condition, args...)
 }
 
-// Get reads the row of this id.
-func (v *View[V]) Get(ctx context.Context, q Querier, id int64) (V, error) {
-	return v.one(ctx, q, v.get, id)
+// Get reads the row of this id, if all conditions are true of it; pgx.ErrNoRows where there is none.
+func (v *View[V]) Get(ctx context.Context, q Querier, id int64, where ...Condition) (V, error) {
+	args, sql := arguments{id}, v.get
+	for _, c := range where {
+		sql += " AND " + args.condition(c)
+	}
+	return v.one(ctx, q, sql, args...)
 }
 
 func (v *View[V]) one(ctx context.Context, q Querier, sql string, args ...any) (V, error) {

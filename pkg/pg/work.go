@@ -2,54 +2,22 @@ package pg
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/netip"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-
-	"github.com/ironplane/ironplane/pkg/principal"
 )
 
-// Tx is a unit of work: a transaction, the record of what it changed, and what must be told once it is committed.
+// Tx is a unit of work: a transaction, the records of what it changed, and what must be told once it is committed.
 type Tx struct {
 	tx         pgx.Tx
-	record     *Change
+	records    []Record
 	unrecorded string
 	told       []func(context.Context) error
 }
-
-// Change is what a unit of work did, as the log and the other services will hear of it.
-type Change struct {
-	Type    string // what happened, such as port-speed.created
-	Targets []Target
-	Before  any // nil where it was made just now; an object, which shows no secrets: see secret.Marked
-	After   any // nil where it is gone
-}
-
-// Target is a thing that was changed.
-type Target struct {
-	Type string `json:"type"` // its collection's path without the first slash, such as port-speed
-	ID   int64  `json:"id"`
-	Name string `json:"name"`
-	// Version is that of the row once it was changed, 0 where nobody needs it.
-	Version int64 `json:"version,omitempty"`
-}
-
-// Record notes what the unit of work changes. It is called exactly once; the record commits with the change.
-func (tx *Tx) Record(c Change) {
-	if tx.record != nil {
-		panic("pg: a second record in one unit of work: " + c.Type)
-	}
-	tx.record = &c
-}
-
-// Unrecorded says why this unit of work has nothing to record, unless something in it has.
-func (tx *Tx) Unrecorded(reason string) { tx.unrecorded = reason }
 
 // AfterCommit runs fn after the commit and before the answer, to tell others of the change. An error does not undo
 // anything: it makes the answer a fault.
@@ -71,7 +39,7 @@ type RestartAfter func(context.Context) error
 
 func (RestartAfter) Error() string { return "the unit of work lacks something" }
 
-// InTx runs fn as one unit of work: all of it and its record are committed, or none. Where the database ended it
+// InTx runs fn as one unit of work: all of it and its records are committed, or none. Where the database ended it
 // for the sake of another one (deadlock, serialization), it is run again, so fn changes nothing but the database.
 func (db *DB) InTx(ctx context.Context, fn func(*Tx) error) error {
 	lost, prepared := 0, 0
@@ -112,7 +80,7 @@ func (db *DB) inTx(ctx context.Context, fn func(*Tx) error) error {
 	if err := fn(tx); err != nil {
 		return err
 	}
-	if err := tx.writeRecord(ctx); err != nil {
+	if err := tx.writeRecords(ctx); err != nil {
 		return err
 	}
 	// Once the commit is on its way it is seen through, and told of, though the caller went away.
@@ -132,7 +100,7 @@ func (db *DB) inTx(ctx context.Context, fn func(*Tx) error) error {
 	if committed != nil {
 		return fmt.Errorf("commit: %w", committed)
 	}
-	if tx.record != nil {
+	if len(tx.records) > 0 {
 		select {
 		case db.recorded <- struct{}{}:
 		default:
@@ -165,57 +133,4 @@ func rollback(ctx context.Context, inner pgx.Tx) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	_ = inner.Rollback(ctx)
-}
-
-func (tx *Tx) writeRecord(ctx context.Context) error {
-	if tx.record == nil {
-		if tx.unrecorded == "" {
-			return errors.New("a unit of work recorded nothing and gave no reason")
-		}
-		return nil
-	}
-	before, err := document(tx.record.Before)
-	if err != nil {
-		return err
-	}
-	after, err := document(tx.record.After)
-	if err != nil {
-		return err
-	}
-	targets, err := json.Marshal(append([]Target{}, tx.record.Targets...))
-	if err != nil {
-		return fmt.Errorf("encode targets: %w", err)
-	}
-	call := principal.From(ctx)
-	var actor struct {
-		url, name *string
-		key       *int64
-		ip        *netip.Addr
-	}
-	if p := call.Principal; p != nil {
-		url := p.Owner.URL()
-		actor.url, actor.name, actor.key = &url, &p.Name, &p.KeyID
-	}
-	if call.IP.IsValid() {
-		actor.ip = &call.IP
-	}
-	_, err = tx.Exec(ctx, `
-		INSERT INTO change (type, targets, before, after, actor_url, actor_name, actor_key, ip, request_id)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, nullif($9, ''))`,
-		tx.record.Type, targets, before, after, actor.url, actor.name, actor.key, actor.ip, call.RequestID)
-	if err != nil {
-		return fmt.Errorf("record %s: %w", tx.record.Type, err)
-	}
-	return nil
-}
-
-func document(v any) ([]byte, error) {
-	if v == nil {
-		return nil, nil
-	}
-	text, err := json.Marshal(v)
-	if err != nil {
-		return nil, fmt.Errorf("encode a change: %w", err)
-	}
-	return text, nil
 }

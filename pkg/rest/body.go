@@ -7,36 +7,29 @@ import (
 	"strings"
 
 	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/shape"
 )
 
-// Body is what a caller sent to make a B or to edit one. It knows which members were sent, so one type serves both.
-//
-// A member of B has the tags of encoding/json and these:
-//
-//	required:"create" | "edit" | "create,edit"   it must be sent, and is neither null nor empty
-//	max:"255"            most characters of a string (255 where it does not say), or the largest number
-//	min:"1"              the smallest number
-//	also:"port limit"    other spellings, at the top of the body
-//	example, doc         what the API document shows
-//	ext:"true"           it is not in the documented API, but an addition to it
-//	kept:"false"         of a secret: it is not kept, but compared
+// Body is what a caller sent to make a B or to edit one. It knows which members were sent, so one type serves both. The
+// members of B have the tags that package shape tells of.
 //
 // A member of pointer type is optional: null clears it, and so does the empty string. A null on any other member
 // that is not required sets its zero value. An empty secret is as good as none: what is there stays.
 type Body[B any] struct {
 	value B
-	sent  []bool // by the plan's leaves
+	sent  []bool // by the plan's fields
 	wrong problem.Fields
 }
 
-// Validator is what a B implements to say what its tags cannot. It is called on the complete value: what is new,
-// or what is there with the sent members over it. It may fill in what it worked out in members that have no tag.
-type Validator interface{ Validate(*problem.Fields) }
+// Resolver is what a B implements to check what its tags cannot say, and to work out members that have no tag. It is
+// called on the complete value: what is new, or what is there with the sent members over it.
+type Resolver interface{ Resolve(*problem.Fields) }
 
 // New is the complete value that the body makes, or all that is wrong with it.
 func (b *Body[B]) New() (*B, error) {
 	value := b.value
-	return &value, b.check(&value, create)
+	return &value, b.check(&value, shape.Create)
 }
 
 // Over is the complete value that the body makes of current: what was sent, and of the rest what is there. Or it is
@@ -44,49 +37,59 @@ func (b *Body[B]) New() (*B, error) {
 func (b *Body[B]) Over(current *B) (*B, error) {
 	value := b.value
 	from, to := reflect.ValueOf(current).Elem(), reflect.ValueOf(&value).Elem()
-	for i, leaf := range planOf[B]().leaves {
+	for i, f := range planOf[B]().fields {
 		if !b.sent[i] {
-			to.FieldByIndex(leaf.index).Set(from.FieldByIndex(leaf.index))
+			to.FieldByIndex(f.Index).Set(from.FieldByIndex(f.Index))
 		}
 	}
-	return &value, b.check(&value, edit)
+	return &value, b.check(&value, shape.Edit)
 }
 
 // Sent tells whether the member at pointer was sent, in whichever spelling.
 func (b *Body[B]) Sent(pointer string) bool {
-	i := slices.IndexFunc(planOf[B]().leaves, func(l *leaf) bool { return l.pointer == pointer })
+	i := slices.IndexFunc(planOf[B]().fields, func(f *field) bool { return f.Pointer == pointer })
 	return b.sent[i]
 }
 
-// Secrets are the secrets that value, which came of the body, has from it, and those of them that were there before.
-// They are named by their path with dots. before is nil where the value is new.
+// Secrets are those that were sent and that value, which came of the body, sets, and those of them that were there
+// before. They are named by their path with dots.
 func (b *Body[B]) Secrets(value, before *B) (was, is []string) {
-	for i, leaf := range planOf[B]().leaves {
-		if leaf.kind != secretKind || leaf.passing || !b.sent[i] {
+	for i, f := range planOf[B]().fields {
+		if f.kind != secretKind || f.Passing || !b.sent[i] {
 			continue
 		}
-		name := strings.ReplaceAll(leaf.pointer[1:], "/", ".")
-		if before != nil && (!leaf.optional || !reflect.ValueOf(before).Elem().FieldByIndex(leaf.index).IsNil()) {
+		member, name := reflect.ValueOf(value).Elem().FieldByIndex(f.Index), dotted(f.Member)
+		if !f.Optional || !reflect.ValueOf(before).Elem().FieldByIndex(f.Index).IsNil() {
 			was = append(was, name)
 		}
-		if member := reflect.ValueOf(value).Elem().FieldByIndex(leaf.index); !member.IsZero() {
+		if !member.IsZero() {
 			is = append(is, name)
-		} else if !leaf.optional { // as it was
+		} else if !f.Optional { // as it was
 			was = slices.DeleteFunc(was, func(other string) bool { return other == name })
 		}
 	}
 	return was, is
 }
 
-func (b *Body[B]) check(value *B, on occasion) error {
-	wrong := slices.Clone(b.wrong)
-	for i, leaf := range planOf[B]().leaves {
-		if leaf.required&on != 0 && !b.sent[i] {
-			wrong.Add(leaf.pointer, "required", "is required")
+// secretsOf are the secrets that a new value sets.
+func secretsOf[B any](value *B) (names []string) {
+	for _, f := range planOf[B]().fields {
+		if f.kind == secretKind && !f.Passing && !reflect.ValueOf(value).Elem().FieldByIndex(f.Index).IsZero() {
+			names = append(names, dotted(f.Member))
 		}
 	}
-	if v, ok := any(value).(Validator); ok {
-		v.Validate(&wrong)
+	return names
+}
+
+func (b *Body[B]) check(value *B, on shape.Occasion) error {
+	wrong := slices.Clone(b.wrong)
+	for i, f := range planOf[B]().fields {
+		if f.Required&on != 0 && !b.sent[i] {
+			wrong.Add(f.Pointer, "required", "is required")
+		}
+	}
+	if r, ok := any(value).(Resolver); ok {
+		r.Resolve(&wrong)
 	}
 	return wrong.Err()
 }
@@ -94,7 +97,7 @@ func (b *Body[B]) check(value *B, on occasion) error {
 // decode fills the body from what was sent. What is wrong is kept for New or Over to tell, with the rest.
 func (b *Body[B]) decode(sent object) {
 	plan := planOf[B]()
-	b.sent = make([]bool, len(plan.leaves))
+	b.sent = make([]bool, len(plan.fields))
 	d := decoding{plan: plan, into: reflect.ValueOf(&b.value).Elem(), sent: b.sent, bad: map[int]bool{}, wrong: &b.wrong}
 	d.object(plan.root, sent)
 }
@@ -107,55 +110,41 @@ type bodyDecoder interface {
 	plan() *bodyPlan
 }
 
-type occasion uint8
-
-const (
-	create occasion = 1 << iota
-	edit
-)
-
-// bodyPlan is what is known of a B from its type, worked out once.
+// bodyPlan is how a B is decoded, worked out once.
 type bodyPlan struct {
-	root   *shape
-	leaves []*leaf
+	root   *node
+	fields []*field
 }
 
-// shape is an object in a body: its members by name, in the order of the type's fields.
-type shape struct {
+// node is an object in a body: its members by name, in the order of the type's fields.
+type node struct {
+	pointer string
 	names   []string
-	members map[string]shapeMember
+	members map[string]nodeMember
 }
 
-// shapeMember is a member: a nested object, or the number of a leaf.
-type shapeMember struct {
-	nested *shape
-	leaf   int
+// nodeMember is a member: a nested object, or the number of a field.
+type nodeMember struct {
+	nested *node
+	field  int
 	alias  bool
 }
 
-// leaf is a member that holds a value.
-type leaf struct {
-	pointer   string
-	index     []int
-	kind      *kind
-	optional  bool // a pointer in B
-	required  occasion
-	rules     rules
-	doc       string
-	example   string
-	extension bool // not in the documented API
-	passing   bool // a secret that is not kept
+// field is a member that holds a value.
+type field struct {
+	*shape.Member
+	kind *kind
 }
 
 type decoding struct {
 	plan  *bodyPlan
 	into  reflect.Value
 	sent  []bool
-	bad   map[int]bool // leaves that were sent in a way that cannot be read
+	bad   map[int]bool // fields that were sent in a way that cannot be read
 	wrong *problem.Fields
 }
 
-func (d *decoding) object(s *shape, sent object) {
+func (d *decoding) object(s *node, sent object) {
 	for _, m := range sent {
 		known, ok := s.members[m.name]
 		if !ok {
@@ -165,11 +154,11 @@ func (d *decoding) object(s *shape, sent object) {
 			d.nested(known.nested, m)
 			continue
 		}
-		d.leaf(known, m)
+		d.field(known, m)
 	}
 }
 
-func (d *decoding) nested(s *shape, m member) {
+func (d *decoding) nested(s *node, m member) {
 	switch value := m.value.(type) {
 	case object:
 		d.object(s, value)
@@ -180,52 +169,52 @@ func (d *decoding) nested(s *shape, m member) {
 		}
 		d.object(s, cleared)
 	default:
-		d.wrong.Add(d.plan.pointerOf(s), "type", "must be an object")
+		d.wrong.Add(s.pointer, "type", "must be an object")
 	}
 }
 
-func (d *decoding) leaf(known shapeMember, m member) {
-	leaf := d.plan.leaves[known.leaf]
-	if m.value == "" && leaf.kind == secretKind && leaf.optional {
+func (d *decoding) field(known nodeMember, m member) {
+	f := d.plan.fields[known.field]
+	if m.value == "" && f.kind == secretKind && f.Optional {
 		return
 	}
-	value := reflect.New(d.into.Type().FieldByIndex(leaf.index).Type).Elem()
-	pointer := leaf.pointer
+	at := d.into.FieldByIndex(f.Index)
+	value := reflect.New(at.Type()).Elem()
+	pointer := f.Pointer
 	if known.alias {
-		pointer = "/" + escapePointer(m.name)
+		pointer = "/" + shape.Escape(m.name)
 	}
-	if !leaf.set(value, m.value, pointer, d.wrong) {
-		d.sent[known.leaf] = true // it was sent, if wrongly: it is not missing
-		d.bad[known.leaf] = true
+	if !f.set(value, m.value, pointer, d.wrong) {
+		d.sent[known.field] = true // it was sent, if wrongly: it is not missing
+		d.bad[known.field] = true
 		return
 	}
-	at := d.into.FieldByIndex(leaf.index)
-	if d.sent[known.leaf] && !d.bad[known.leaf] && !reflect.DeepEqual(at.Interface(), value.Interface()) {
+	if d.sent[known.field] && !d.bad[known.field] && !reflect.DeepEqual(at.Interface(), value.Interface()) {
 		d.wrong.Add(pointer, "disagrees", "says something else than another spelling of the same member")
 		return
 	}
 	at.Set(value)
-	d.sent[known.leaf] = true
+	d.sent[known.field] = true
 }
 
 // set puts what was sent into a member, and tells whether it could.
-func (l *leaf) set(to reflect.Value, sent any, pointer string, wrong *problem.Fields) bool {
-	if sent == "" && l.optional && l.kind.text {
+func (f *field) set(to reflect.Value, sent any, pointer string, wrong *problem.Fields) bool {
+	if sent == "" && f.Optional && f.kind.text {
 		sent = nil
 	}
 	if sent == nil {
-		if l.required != 0 && !l.optional {
+		if f.Required != 0 && !f.Optional {
 			wrong.Add(pointer, "required", "is required and cannot be null")
 			return false
 		}
 		return true
 	}
-	if l.optional {
+	if f.Optional {
 		to.Set(reflect.New(to.Type().Elem()))
 		to = to.Elem()
 	}
-	code, message := l.kind.set(to, sent, l.rules)
-	if code == "" && l.required != 0 && l.kind == stringKind && strings.TrimSpace(to.String()) == "" {
+	code, message := f.kind.set(to, sent, f.Member)
+	if code == "" && f.Required != 0 && f.kind == stringKind && strings.TrimSpace(to.String()) == "" {
 		code, message = "required", "is required and cannot be empty"
 	}
 	if code != "" {
@@ -235,79 +224,68 @@ func (l *leaf) set(to reflect.Value, sent any, pointer string, wrong *problem.Fi
 	return true
 }
 
-// pointerOf is where in the body a nested object stands.
-func (p *bodyPlan) pointerOf(s *shape) string {
-	var find func(in *shape, at string) string
-	find = func(in *shape, at string) string {
-		for _, name := range in.names {
-			if nested := in.members[name].nested; nested != nil {
-				if nested == s {
-					return at + "/" + name
-				}
-				if found := find(nested, at+"/"+name); found != "" {
-					return found
-				}
-			}
-		}
-		return ""
-	}
-	return find(p.root, "")
-}
-
 func makePlan(t reflect.Type) *bodyPlan {
-	p := &bodyPlan{root: &shape{members: map[string]shapeMember{}}}
-	p.add(p.root, t, nil, "")
+	p := &bodyPlan{root: &node{members: map[string]nodeMember{}}}
+	p.add(p.root, shape.Of(t))
+	p.checkResolver(t)
 	return p
 }
 
-func (p *bodyPlan) add(to *shape, t reflect.Type, at []int, pointer string) {
-	for i := range t.NumField() {
-		field := t.Field(i)
-		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-		if name == "" || name == "-" {
+func (p *bodyPlan) add(to *node, s *shape.Struct) {
+	for _, m := range s.Members {
+		if m.JSON == "" {
 			continue
 		}
-		index := append(slices.Clone(at), i)
-		here := pointer + "/" + escapePointer(name)
-		to.names = append(to.names, name)
-		if field.Type.Kind() == reflect.Struct && kindOf(field.Type) == nil {
-			nested := &shape{members: map[string]shapeMember{}}
-			to.members[name] = shapeMember{nested: nested}
-			p.add(nested, field.Type, index, here)
+		to.names = append(to.names, m.JSON)
+		if m.Inner != nil {
+			nested := &node{pointer: m.Pointer, members: map[string]nodeMember{}}
+			to.members[m.JSON] = nodeMember{nested: nested}
+			p.add(nested, m.Inner)
 			continue
 		}
-		l := newLeaf(field, index, here)
-		to.members[name] = shapeMember{leaf: len(p.leaves)}
-		for alias := range strings.SplitSeq(field.Tag.Get("also"), ",") {
-			if alias != "" {
-				p.root.names = append(p.root.names, alias)
-				p.root.members[alias] = shapeMember{leaf: len(p.leaves), alias: true}
-			}
+		f := &field{m, kindOf(m.Type)}
+		if f.kind == nil {
+			panic(fmt.Sprintf("rest: no body can have a member of type %s (%s of %s)", m.Type, m.Pointer, s.Type))
 		}
-		p.leaves = append(p.leaves, l)
+		to.members[m.JSON] = nodeMember{field: len(p.fields)}
+		for _, alias := range m.Also {
+			p.root.names = append(p.root.names, alias)
+			p.root.members[alias] = nodeMember{field: len(p.fields), alias: true}
+		}
+		p.fields = append(p.fields, f)
 	}
 }
 
-func newLeaf(field reflect.StructField, index []int, pointer string) *leaf {
-	l := &leaf{pointer: pointer, index: index, doc: field.Tag.Get("doc"), example: field.Tag.Get("example"), extension: field.Tag.Get("ext") == "true", passing: field.Tag.Get("kept") == "false"}
-	t := field.Type
-	if t.Kind() == reflect.Pointer {
-		l.optional, t = true, t.Elem()
-	}
-	if l.kind = kindOf(t); l.kind == nil {
-		panic(fmt.Sprintf("rest: no body can have a member of type %s (%s)", field.Type, pointer))
-	}
-	for when := range strings.SplitSeq(field.Tag.Get("required"), ",") {
-		switch when {
-		case "":
-		case "create":
-			l.required |= create
-		case "edit":
-			l.required |= edit
-		default:
-			panic(fmt.Sprintf("rest: %s is required on %q", pointer, when))
+// checkResolver panics where a type's Resolve blames a member that it does not have. It is tried on a value without
+// anything and on one that has a text that means nothing, or a number, everywhere.
+func (p *bodyPlan) checkResolver(t reflect.Type) {
+	full := reflect.New(t)
+	for _, f := range p.fields {
+		at := full.Elem().FieldByIndex(f.Index)
+		if f.Optional {
+			at.Set(reflect.New(f.Type))
+			at = at.Elem()
+		}
+		switch {
+		case f.kind == secretKind:
+			at.Set(reflect.ValueOf(secret.New("?\x00")))
+		case at.Kind() == reflect.String:
+			at.SetString("?\x00")
+		case at.CanInt():
+			at.SetInt(1)
 		}
 	}
-	l.rules = rulesOf(field)
-	return l
+	for _, value := range []reflect.Value{reflect.New(t), full} {
+		r, ok := value.Interface().(Resolver)
+		if !ok {
+			return
+		}
+		var wrong problem.Fields
+		r.Resolve(&wrong)
+		for _, w := range wrong {
+			if shape.Of(t).At(w.Pointer) == nil {
+				panic(fmt.Sprintf("rest: %s blames %s, which it does not have", t, w.Pointer))
+			}
+		}
+	}
 }

@@ -7,7 +7,9 @@ import (
 	"github.com/go-kit/kit/endpoint"
 
 	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/secret"
 )
 
 // Bulk is the answer to a request that made many items.
@@ -17,70 +19,77 @@ type Bulk struct {
 	Last  int64 `json:"last" example:"2" doc:"the last item's id"`
 }
 
-// MaxTargets is how many of a bulk change's items stand in its record.
-const MaxTargets = 100
-
 // createRoute makes one item of a JSON body, or many of a CSV body: all of them or none.
 type createRoute[V, B any] struct {
 	Mutation[NewItem[B], V]
-	resource Resource[V, B]
-	view     *pg.View[V]
+	resource *resource[V, B]
 }
 
 type sentRows[B any] struct {
+	in    inCollection
 	rows  []*B
 	lines []int
 }
 
 func (c createRoute[V, B]) operation() *operation {
 	o := c.Mutation.operation()
+	in := newOperation[inCollection, Bulk](o.Method, o.Path, o.Guard, o.Summary, o.Extension)
 	o.csv = &alternative{
 		decode: func(r *http.Request) (any, error) {
+			decoded, err := in.decode(r)
+			if err != nil {
+				return nil, err
+			}
 			text, err := readBody(r)
 			if err != nil {
 				return nil, err
 			}
-			rows, lines, err := parseCSV[B](text)
-			return sentRows[B]{rows, lines}, err
+			rows, lines, err := parseCSV[B](r.Context(), text)
+			return sentRows[B]{decoded.(inCollection), rows, lines}, err
 		},
 		endpoint: func(db *pg.DB) endpoint.Endpoint {
 			return changing(db, always, func(ctx context.Context, tx *pg.Tx, request any) (any, error) {
-				return c.many(ctx, tx, request.(sentRows[B]))
+				return c.resource.createMany(ctx, tx, request.(sentRows[B]))
 			})
 		},
 	}
 	return o
 }
 
-func (c createRoute[V, B]) many(ctx context.Context, tx *pg.Tx, sent sentRows[B]) (Bulk, error) {
+func (r *resource[V, B]) createMany(ctx context.Context, tx *pg.Tx, sent sentRows[B]) (Bulk, error) {
 	if len(sent.rows) == 0 {
 		return Bulk{}, problem.New(problem.BadRequest, "The body has no row but the first, which names the columns.")
 	}
-	if err := c.resource.Lock(ctx, tx, sent.rows...); err != nil {
+	if err := r.below(ctx, tx, sent.in.Parent, principal.Write); err != nil {
 		return Bulk{}, err
 	}
-	answer := Bulk{Count: len(sent.rows)}
-	var targets []pg.Target
-	for i, body := range sent.rows {
-		id, err := c.resource.Insert(ctx, tx, body)
-		if err != nil {
-			if f := problem.From(pg.Explain(err)); f.Kind == problem.Invalid {
-				return answer, atLine(f, sent.lines[i], nil).Err()
+	for _, body := range sent.rows {
+		r.place(body, sent.in.Parent)
+		if r.Allow != nil {
+			if err := r.Allow(ctx, tx, body); err != nil {
+				return Bulk{}, err
 			}
-			return answer, err
-		}
-		if i == 0 {
-			answer.First = id
-		}
-		answer.Last = id
-		if len(targets) < MaxTargets {
-			made, err := c.view.Get(ctx, tx, id)
-			if err != nil {
-				return answer, err
-			}
-			targets = append(targets, c.resource.target(&made))
 		}
 	}
-	tx.Record(pg.Change{Type: c.resource.kind() + ".created", Targets: targets, After: answer})
-	return answer, nil
+	if err := r.Lock(ctx, tx, sent.rows...); err != nil {
+		return Bulk{}, err
+	}
+	ids := make([]int64, len(sent.rows))
+	for i, body := range sent.rows {
+		var err error
+		if ids[i], err = r.insert(ctx, tx, body); err != nil {
+			if f := problem.From(pg.Explain(err)); f.Kind == problem.Invalid {
+				return Bulk{}, atLine(f, sent.lines[i], nil).Err()
+			}
+			return Bulk{}, err
+		}
+	}
+	made, err := r.view.Some(ctx, tx, ids)
+	if err != nil {
+		return Bulk{}, err
+	}
+	for i := range made {
+		r.record(tx, pg.Created, &made[i], nil, secret.Marked(made[i], secretsOf(sent.rows[i])...))
+	}
+	return Bulk{Count: len(ids), First: ids[0], Last: ids[len(ids)-1]}, nil
 }

@@ -2,6 +2,7 @@ package rest
 
 import (
 	"bytes"
+	"context"
 	"encoding/csv"
 	"encoding/json"
 	"errors"
@@ -15,64 +16,42 @@ import (
 	"unicode/utf8"
 
 	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/shape"
 )
 
 // csvTable writes items of a type as rows: a column for each member, those of nested objects with a dot between.
 type csvTable struct {
 	names   []string
-	indexes [][]int
+	members []*shape.Member
 }
 
 func newTable(t reflect.Type) *csvTable {
 	c := &csvTable{}
-	c.add(t, "", nil)
+	for _, m := range shape.Of(t).Values() {
+		list := m.Type.Kind() == reflect.Slice && m.Type != reflect.TypeFor[[]Ref]() // for which a cell is too small
+		if m.JSON != "" && !list {
+			c.names, c.members = append(c.names, dotted(m)), append(c.members, m)
+		}
+	}
 	return c
 }
 
-func (c *csvTable) add(t reflect.Type, prefix string, at []int) {
-	for i := range t.NumField() {
-		field := t.Field(i)
-		index := append(slices.Clone(at), i)
-		if field.Anonymous {
-			c.add(field.Type, prefix, index)
-			continue
-		}
-		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-		if name == "" || name == "-" {
-			continue
-		}
-		inner := field.Type
-		if inner.Kind() == reflect.Pointer {
-			inner = inner.Elem()
-		}
-		if inner.Kind() == reflect.Struct && inner != reflect.TypeFor[Timestamp]() {
-			c.add(inner, prefix+name+".", index)
-			continue
-		}
-		if inner.Kind() == reflect.Slice && inner != reflect.TypeFor[[]Ref]() {
-			continue // a cell holds no list of anything else
-		}
-		c.names = append(c.names, prefix+name)
-		c.indexes = append(c.indexes, index)
-	}
-}
+// dotted is a member's path with dots: owner.server.id
+func dotted(m *shape.Member) string { return strings.ReplaceAll(m.Pointer[1:], "/", ".") }
 
 // row writes an item's members. What is not set is empty.
 func (c *csvTable) row(item reflect.Value) []string {
-	cells := make([]string, len(c.indexes))
-	for i, index := range c.indexes {
-		member, err := item.FieldByIndexErr(index)
+	cells := make([]string, len(c.members))
+	for i, m := range c.members {
+		member, err := item.FieldByIndexErr(m.Index)
 		if err != nil || member.Kind() == reflect.Pointer && member.IsNil() {
 			continue
 		}
-		switch value := reflect.Indirect(member); {
-		case value.Type() == reflect.TypeFor[Timestamp]():
+		switch value := reflect.Indirect(member); m.Type {
+		case reflect.TypeFor[Timestamp]():
 			cells[i] = value.Interface().(Timestamp).UTC().Format(time.RFC3339)
-		case value.Type() == reflect.TypeFor[[]Ref]():
+		case reflect.TypeFor[[]Ref]():
 			cells[i] = refsCell(value.Interface().([]Ref))
-		case value.Kind() == reflect.Slice:
-			text, _ := json.Marshal(value.Interface()) // as it is marshalled in an answer
-			cells[i] = string(text)
 		default:
 			cells[i] = fmt.Sprint(value.Interface())
 		}
@@ -117,27 +96,25 @@ const (
 	maxWrongCells = 100
 )
 
+// checkEvery is how many rows are read until it is looked whether the caller has left.
+const checkEvery = 100
+
 // parseCSV reads a body of rows, each of which makes a B. Its first line names the members, those of nested objects
 // with a dot between; columns of other names mean nothing, so that a list that was read can be sent back. All rows
 // are checked before anything is answered.
-func parseCSV[B any](text []byte) (made []*B, lines []int, err error) {
+func parseCSV[B any](ctx context.Context, text []byte) (made []*B, lines []int, err error) {
 	if !utf8.Valid(text) {
 		return nil, nil, problem.New(problem.BadRequest, "The body is not valid UTF-8.")
 	}
 	r := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(text, []byte("\ufeff"))))
+	r.ReuseRecord = true
 	header, err := r.Read()
 	if err != nil {
 		return nil, nil, notCSV(err)
 	}
-	plan := planOf[B]()
-	members := make([]csvMember, len(header))
-	for i, name := range header {
-		if members[i], err = plan.csvMember(name); err != nil {
-			return nil, nil, err
-		}
-		if slices.Contains(header[:i], name) {
-			return nil, nil, problem.New(problem.BadRequest, "The body has the column %s twice.", name)
-		}
+	columns, err := planOf[B]().columns(header)
+	if err != nil {
+		return nil, nil, err
 	}
 	var wrong problem.Fields
 	for len(wrong) < maxWrongCells {
@@ -151,12 +128,15 @@ func parseCSV[B any](text []byte) (made []*B, lines []int, err error) {
 		if len(made) == maxRows {
 			return nil, nil, problem.New(problem.TooLarge, "The body has more than %d rows.", maxRows)
 		}
+		if len(made)%checkEvery == 0 && ctx.Err() != nil {
+			return nil, nil, fmt.Errorf("read a CSV body: %w", ctx.Err())
+		}
 		line, _ := r.FieldPos(0)
 		var body Body[B]
-		body.decode(rowObject(members, cells))
+		body.decode(rowObject(columns, cells))
 		value, err := body.New()
 		if err != nil {
-			wrong = append(wrong, atLine(err, line, header)...)
+			wrong = append(wrong, atLine(err, line, columns)...)
 		}
 		made, lines = append(made, value), append(lines, line)
 	}
@@ -173,41 +153,58 @@ func notCSV(err error) error {
 	return problem.New(problem.BadRequest, "The body is not CSV.").Because(err)
 }
 
-// csvMember is the member of a body that a column holds. leaf is nil where there is none.
-type csvMember struct {
-	path []string
-	leaf *leaf
+// csvColumn is a column that holds a member of a body.
+type csvColumn struct {
+	number int // from 0
+	name   string
+	path   []string
+	field  *field
 }
 
-func (p *bodyPlan) csvMember(column string) (csvMember, error) {
-	m := csvMember{path: strings.Split(column, ".")}
-	in := p.root
-	for i, name := range m.path {
-		member, ok := in.members[name]
-		switch {
-		case !ok:
-			return m, nil
-		case member.nested == nil && i == len(m.path)-1:
-			m.leaf = p.leaves[member.leaf]
-			return m, nil
-		case member.nested == nil:
-			// The id of a reference may stand in a column group.id, its name means nothing.
-			if leaf := p.leaves[member.leaf]; leaf.kind == kinds[reflect.TypeFor[RefID]()] && i == len(m.path)-2 && m.path[i+1] == "id" {
-				m.path, m.leaf = m.path[:i+1], leaf
-			}
-			return m, nil
+// columns are those of a header that hold members.
+func (p *bodyPlan) columns(header []string) ([]csvColumn, error) {
+	var all []csvColumn
+	seen := make(map[string]bool, len(header))
+	for i, name := range header {
+		if seen[name] {
+			return nil, problem.New(problem.BadRequest, "The body has the column %.200s twice.", name)
 		}
-		in = member.nested
+		seen[name] = true
+		if path, f := p.columnOf(name); f != nil {
+			all = append(all, csvColumn{i, strings.Clone(name), path, f})
+		}
 	}
-	return m, nil
+	return all, nil
+}
+
+// columnOf is the member that a column of this name holds, nil where there is none.
+func (p *bodyPlan) columnOf(name string) (path []string, _ *field) {
+	path = strings.Split(strings.Clone(name), ".")
+	at := nodeMember{nested: p.root}
+	for i, part := range path {
+		if at.nested == nil { // the id of a reference may stand in a column group.id; its name means nothing
+			if f := p.fields[at.field]; f.kind == refKind && part == "id" && i == len(path)-1 {
+				return path[:i], f
+			}
+			return nil, nil
+		}
+		var ok bool
+		if at, ok = at.nested.members[part]; !ok {
+			return nil, nil
+		}
+	}
+	if at.nested != nil {
+		return nil, nil
+	}
+	return path, p.fields[at.field]
 }
 
 // rowObject is the JSON object that a row stands for. An empty cell is not sent.
-func rowObject(members []csvMember, cells []string) object {
+func rowObject(columns []csvColumn, cells []string) object {
 	var o object
-	for i, m := range members {
-		if m.leaf != nil && cells[i] != "" {
-			o = o.with(m.path, m.leaf.kind.cell(cells[i]))
+	for _, c := range columns {
+		if cell := cells[c.number]; cell != "" {
+			o = o.with(c.path, c.field.kind.cell(cell))
 		}
 	}
 	return o
@@ -231,14 +228,14 @@ func (k *kind) cell(text string) any {
 	switch {
 	case k.text:
 		return text
-	case k == kinds[reflect.TypeFor[bool]()] && (text == "true" || text == "false"):
+	case k == boolKind && (text == "true" || text == "false"):
 		return text == "true"
-	case k == kinds[reflect.TypeFor[Timestamp]()]:
+	case k == timestampKind:
 		if at, err := time.Parse(time.RFC3339, text); err == nil {
 			return object{{"iso_8601", text}, {"unix", json.Number(strconv.FormatInt(at.Unix(), 10))}}
 		}
 	}
-	if k == kinds[reflect.TypeFor[[]RefID]()] {
+	if k == refsKind {
 		var ids array
 		for id := range strings.FieldsSeq(text) {
 			ids = append(ids, number(id))
@@ -257,13 +254,13 @@ func number(text string) any {
 }
 
 // atLine says of the errors in a row where in the body they stand: /line/member.
-func atLine(err error, line int, header []string) problem.Fields {
+func atLine(err error, line int, columns []csvColumn) problem.Fields {
 	var fields problem.Fields
 	for _, f := range problem.From(err).Fields {
 		where := fmt.Sprintf("line %d", line)
 		name := strings.ReplaceAll(strings.TrimPrefix(f.Pointer, "/"), "/", ".")
-		if column := slices.Index(header, name); column >= 0 {
-			where += fmt.Sprintf(", column %d", column+1)
+		if i := slices.IndexFunc(columns, func(c csvColumn) bool { return c.name == name }); i >= 0 {
+			where += fmt.Sprintf(", column %d", columns[i].number+1)
 		}
 		fields.Add(fmt.Sprintf("/%d%s", line, f.Pointer), f.Code, "%s (%s): %s", name, where, f.Message)
 	}

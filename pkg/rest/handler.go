@@ -32,11 +32,11 @@ import (
 const answerTime = 30 * time.Second
 
 func serve(o *operation, db *pg.DB, log *slog.Logger) http.Handler {
-	own := exchanging(o, &o.alternative, db, log)
+	own := serveBodies(o, &o.alternative, db, log)
 	if o.csv == nil {
 		return own
 	}
-	csv := exchanging(o, o.csv, db, log)
+	csv := serveBodies(o, o.csv, db, log)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if mediaType(r) == accept.CSV {
 			csv.ServeHTTP(w, r)
@@ -46,8 +46,8 @@ func serve(o *operation, db *pg.DB, log *slog.Logger) http.Handler {
 	})
 }
 
-// exchanging serves an operation with one type of body, by go-kit's server.
-func exchanging(o *operation, body *alternative, db *pg.DB, log *slog.Logger) http.Handler {
+// serveBodies serves an operation with one type of body, by go-kit's server.
+func serveBodies(o *operation, body *alternative, db *pg.DB, log *slog.Logger) http.Handler {
 	access := principal.Write
 	if o.Method == http.MethodGet {
 		access = principal.Read
@@ -62,7 +62,7 @@ func exchanging(o *operation, body *alternative, db *pg.DB, log *slog.Logger) ht
 		if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 			err = problem.New(problem.Unavailable, "The answer took longer than %s.", answerTime).Because(err)
 		}
-		r := exchangeOf(ctx).request
+		r := serving(ctx).request
 		recordRefusal(ctx, db, log, o, r, err)
 		problem.Write(w, r, log, err)
 	}
@@ -72,8 +72,8 @@ func exchanging(o *operation, body *alternative, db *pg.DB, log *slog.Logger) ht
 		defer cancel(nil)
 		late := time.AfterFunc(answerTime, func() { cancel(context.DeadlineExceeded) })
 		defer late.Stop()
-		e := &exchange{connection: http.NewResponseController(w), late: late}
-		e.request = r.WithContext(context.WithValue(ctx, exchangeKey{}, e))
+		e := &served{writer: w, connection: http.NewResponseController(w), late: late}
+		e.request = r.WithContext(context.WithValue(ctx, servedKey{}, e))
 		defer func() {
 			if p := recover(); p == http.ErrAbortHandler {
 				panic(p)
@@ -88,17 +88,18 @@ func exchanging(o *operation, body *alternative, db *pg.DB, log *slog.Logger) ht
 	})
 }
 
-// exchange is what go-kit does not hand to its decoder, its endpoint and its error encoder.
-type exchange struct {
+// served is a request that is being served: what go-kit does not hand to its decoder, its endpoint and its error encoder.
+type served struct {
 	request    *http.Request
+	writer     http.ResponseWriter
 	connection *http.ResponseController
 	late       *time.Timer // ends the request, unless a list is on its way
 	body       []byte      // as it was read
 }
 
-type exchangeKey struct{}
+type servedKey struct{}
 
-func exchangeOf(ctx context.Context) *exchange { return ctx.Value(exchangeKey{}).(*exchange) }
+func serving(ctx context.Context) *served { return ctx.Value(servedKey{}).(*served) }
 
 // explained says in a fault's words what the database refused.
 func explained(next endpoint.Endpoint) endpoint.Endpoint {
@@ -121,9 +122,12 @@ var contentJSON = []string{accept.JSON}
 
 func write(ctx context.Context, w http.ResponseWriter, response any) error {
 	if found, ok := response.(*items); ok {
-		return writeItems(w, exchangeOf(ctx), found)
+		return writeItems(w, serving(ctx), found)
 	}
-	answer := response.(*reply)
+	answer, encoded := response.(*reply)
+	if !encoded { // a Raw has written it
+		return nil
+	}
 	header := w.Header()
 	header["Content-Type"] = contentJSON
 	if answer.etag != "" {
@@ -143,7 +147,7 @@ type rowWriter interface {
 
 // writeItems streams a list. It fails with an error only before the first byte; after that it aborts the
 // connection, so that a list that is cut short does not look complete.
-func writeItems(w http.ResponseWriter, e *exchange, found *items) error {
+func writeItems(w http.ResponseWriter, e *served, found *items) error {
 	out := bufio.NewWriterSize(deadlined{w, http.NewResponseController(w)}, 32<<10)
 	var rows rowWriter = &jsonRows{out: out, between: '['}
 	contentType := "application/json"

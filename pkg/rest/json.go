@@ -6,10 +6,10 @@ import (
 	"errors"
 	"io"
 	"strconv"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/shape"
 )
 
 // maxDepth is how deep a body's objects and arrays may nest.
@@ -77,7 +77,7 @@ func (p *place) pointer() string {
 	if p == nil {
 		return ""
 	}
-	name := escapePointer(p.name)
+	name := shape.Escape(p.name)
 	if p.name == "" {
 		name = strconv.Itoa(p.index)
 	}
@@ -133,9 +133,4 @@ func parseMembers(d *json.Decoder, at *place, depth int) (any, error) {
 	}
 	_, err := d.Token()
 	return members, err
-}
-
-// escapePointer writes a member's name as RFC 6901 says.
-func escapePointer(name string) string {
-	return strings.ReplaceAll(strings.ReplaceAll(name, "~", "~0"), "/", "~1")
 }

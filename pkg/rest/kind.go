@@ -13,42 +13,25 @@ import (
 	"unicode/utf8"
 
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/shape"
 )
 
 // kind is how values of one Go type are read from a body and described in the API document.
 type kind struct {
 	text   bool // sent as a string
 	schema schema
-	// set puts what was sent into to, or answers a code and a message. sent is never null.
-	set func(to reflect.Value, sent any, r rules) (code, message string)
+	// set puts what was sent into to, within the member's bounds, or answers a code and a message. sent is never null.
+	set func(to reflect.Value, sent any, m *shape.Member) (code, message string)
 }
-
-// rules bound a value: for a string max is its characters, for a number min and max are its bounds.
-type rules struct{ min, max *int64 }
 
 // maxString is the most characters of a string whose member does not say otherwise.
 const maxString = 255
 
-func rulesOf(field reflect.StructField) rules {
-	bound := func(tag string) *int64 {
-		text, ok := field.Tag.Lookup(tag)
-		if !ok {
-			return nil
-		}
-		n, err := strconv.ParseInt(text, 10, 64)
-		if err != nil {
-			panic(fmt.Sprintf("rest: the tag %s of %s is no number", tag, field.Name))
-		}
-		return &n
-	}
-	return rules{bound("min"), bound("max")}
-}
-
 var kinds = map[reflect.Type]*kind{
-	reflect.TypeFor[bool]():          {schema: schema{"type": "boolean"}, set: setBool},
-	reflect.TypeFor[RefID]():         {schema: refSchema, set: setRef},
-	reflect.TypeFor[[]RefID]():       {schema: schema{"type": "array", "items": refSchema, "maxItems": maxRefs}, set: setRefs},
-	reflect.TypeFor[Timestamp]():     {schema: schema{"$ref": "#/components/schemas/Timestamp"}, set: setTimestamp},
+	reflect.TypeFor[bool]():          boolKind,
+	reflect.TypeFor[RefID]():         refKind,
+	reflect.TypeFor[[]RefID]():       refsKind,
+	reflect.TypeFor[Timestamp]():     timestampKind,
 	reflect.TypeFor[secret.String](): secretKind,
 }
 
@@ -67,23 +50,27 @@ func kindOf(t reflect.Type) *kind {
 }
 
 var (
-	stringKind  = &kind{text: true, schema: schema{"type": "string"}, set: setString}
-	integerKind = &kind{schema: schema{"type": "integer"}, set: setInteger}
-	secretKind  = &kind{text: true, schema: schema{"type": "string", "writeOnly": true}, set: setSecret}
-	refSchema   = schema{"oneOf": []schema{
+	stringKind    = &kind{text: true, schema: schema{"type": "string"}, set: setString}
+	integerKind   = &kind{schema: schema{"type": "integer"}, set: setInteger}
+	boolKind      = &kind{schema: schema{"type": "boolean"}, set: setBool}
+	refKind       = &kind{schema: refSchema, set: setRef}
+	refsKind      = &kind{schema: schema{"type": "array", "items": refSchema, "maxItems": maxRefs}, set: setRefs}
+	timestampKind = &kind{schema: schema{"$ref": "#/components/schemas/Timestamp"}, set: setTimestamp}
+	secretKind    = &kind{text: true, schema: schema{"type": "string", "writeOnly": true}, set: setSecret}
+	refSchema     = schema{"oneOf": []schema{
 		{"type": "integer"},
 		{"type": "object", "properties": schema{"id": schema{"type": "integer"}}, "required": []string{"id"}},
 	}}
 )
 
-func setString(to reflect.Value, sent any, r rules) (string, string) {
+func setString(to reflect.Value, sent any, m *shape.Member) (string, string) {
 	text, ok := sent.(string)
 	if !ok {
 		return "type", "must be a string"
 	}
 	longest := int64(maxString)
-	if r.max != nil {
-		longest = *r.max
+	if m.Max != nil {
+		longest = *m.Max
 	}
 	if strings.ContainsRune(text, 0) {
 		return "invalid", "cannot contain the character NUL"
@@ -95,16 +82,16 @@ func setString(to reflect.Value, sent any, r rules) (string, string) {
 	return "", ""
 }
 
-func setSecret(to reflect.Value, sent any, r rules) (string, string) {
+func setSecret(to reflect.Value, sent any, m *shape.Member) (string, string) {
 	var text string
-	if code, message := setString(reflect.ValueOf(&text).Elem(), sent, r); code != "" {
+	if code, message := setString(reflect.ValueOf(&text).Elem(), sent, m); code != "" {
 		return code, message
 	}
 	to.Set(reflect.ValueOf(secret.New(text)))
 	return "", ""
 }
 
-func setInteger(to reflect.Value, sent any, r rules) (string, string) {
+func setInteger(to reflect.Value, sent any, m *shape.Member) (string, string) {
 	number, ok := sent.(json.Number)
 	if !ok {
 		return "type", "must be an integer"
@@ -120,11 +107,11 @@ func setInteger(to reflect.Value, sent any, r rules) (string, string) {
 	if to.Kind() == reflect.Int64 {
 		smallest, largest = math.MinInt64, math.MaxInt64
 	}
-	if r.min != nil {
-		smallest = *r.min
+	if m.Min != nil {
+		smallest = *m.Min
 	}
-	if r.max != nil {
-		largest = *r.max
+	if m.Max != nil {
+		largest = *m.Max
 	}
 	if n < smallest || n > largest {
 		return "out_of_range", fmt.Sprintf("must be from %d to %d", smallest, largest)
@@ -133,7 +120,7 @@ func setInteger(to reflect.Value, sent any, r rules) (string, string) {
 	return "", ""
 }
 
-func setBool(to reflect.Value, sent any, _ rules) (string, string) {
+func setBool(to reflect.Value, sent any, _ *shape.Member) (string, string) {
 	value, ok := sent.(bool)
 	if !ok {
 		return "type", "must be true or false"
@@ -142,15 +129,15 @@ func setBool(to reflect.Value, sent any, _ rules) (string, string) {
 	return "", ""
 }
 
-func setRef(to reflect.Value, sent any, r rules) (string, string) {
+func setRef(to reflect.Value, sent any, m *shape.Member) (string, string) {
 	if o, ok := sent.(object); ok {
-		for _, m := range o {
-			if m.name == "id" {
-				sent = m.value
+		for _, part := range o {
+			if part.name == "id" {
+				sent = part.value
 			}
 		}
 	}
-	if code, _ := setInteger(to, sent, r); code != "" {
+	if code, _ := setInteger(to, sent, m); code != "" {
 		return "type", `must be an id or an object with one, such as {"id": 3}`
 	}
 	return "", ""
@@ -160,7 +147,7 @@ func setRef(to reflect.Value, sent any, r rules) (string, string) {
 const maxRefs = 1000
 
 // setRefs takes references in any order, and each of them once.
-func setRefs(to reflect.Value, sent any, _ rules) (string, string) {
+func setRefs(to reflect.Value, sent any, _ *shape.Member) (string, string) {
 	items, ok := sent.(array)
 	if !ok {
 		return "type", `must be an array of ids or of objects with one, such as [{"id": 3}]`
@@ -170,7 +157,7 @@ func setRefs(to reflect.Value, sent any, _ rules) (string, string) {
 	}
 	refs := make([]RefID, len(items))
 	for i, item := range items {
-		if code, message := setRef(reflect.ValueOf(&refs[i]).Elem(), item, rules{}); code != "" {
+		if code, message := setRef(reflect.ValueOf(&refs[i]).Elem(), item, &shape.Member{}); code != "" {
 			return code, fmt.Sprintf("item %d %s", i+1, message)
 		}
 	}
@@ -179,7 +166,7 @@ func setRefs(to reflect.Value, sent any, _ rules) (string, string) {
 	return "", ""
 }
 
-func setTimestamp(to reflect.Value, sent any, _ rules) (string, string) {
+func setTimestamp(to reflect.Value, sent any, _ *shape.Member) (string, string) {
 	const expected = `must be an object such as {"iso_8601": "2026-11-20T10:00:00Z", "unix": 1795168800}`
 	o, ok := sent.(object)
 	if !ok {

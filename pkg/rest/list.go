@@ -33,6 +33,8 @@ type List[Req, V any] struct {
 	By        By
 	// Where says which rows are meant, and which of them this caller may know of; nil: all.
 	Where func(context.Context, Req) ([]pg.Condition, error)
+
+	scoped bool
 }
 
 // By says how a list may be searched, sorted and filtered.
@@ -93,7 +95,7 @@ type listQuery struct {
 
 func (l List[Req, V]) operation() *operation {
 	o := newOperation[Req, V](http.MethodGet, l.Path, l.Guard, l.Summary, l.Extension)
-	o.list = true
+	o.list, o.Scoped = true, l.scoped
 	o.by = &l.By
 	for _, column := range append(slices.Collect(maps.Values(l.By.Filters)), l.By.Sorts...) {
 		if l.View.TypeOf(unfolded(column)) == nil {

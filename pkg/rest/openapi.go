@@ -13,6 +13,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/openapi"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/shape"
 )
 
 // schema is a piece of an OpenAPI document.
@@ -139,25 +140,38 @@ func (d *document) operation(service string, o *operation) schema {
 	if parameters := describeParameters(o); len(parameters) > 0 {
 		described["parameters"] = parameters
 	}
-	if o.request.body != nil {
-		body := reflect.New(o.requestType.FieldByIndex(o.request.body).Type).Interface().(bodyDecoder).plan()
-		on := edit
-		if o.Method == http.MethodPost {
-			on = create
-		}
+	if body := o.plan(); body != nil {
 		d.exemplify(d.response(o.responseType), body, body.root)
-		content := schema{"application/json": schema{"schema": body.schema(body.root, on)}}
+		content := schema{accept.JSON: schema{"schema": body.schema(body.root, o.occasion()), "example": o.Example}}
 		if o.csv != nil {
 			content[accept.CSV] = schema{"schema": schema{"type": "string",
 				"description": "The first line names the members, the others make an item each, all of them or none."}}
 		}
 		described["requestBody"] = schema{"required": true, "content": content}
 	}
+	if o.raw != nil && len(o.raw.takes) > 0 {
+		described["requestBody"] = schema{"required": true, "content": rawContent(o.raw.takes)}
+	}
+	if o.changes {
+		described["x-logs"], described["x-again"] = o.Effect.Logs, o.Effect.Again
+	}
 	return described
+}
+
+// rawContent describes bodies of which no more is known than their media type.
+func rawContent(types []string) schema {
+	content := schema{}
+	for _, media := range types {
+		content[media] = schema{"schema": schema{"type": "string", "format": "binary"}}
+	}
+	return content
 }
 
 // success describes the answer of an operation that does what it was asked.
 func (d *document) success(o *operation) schema {
+	if o.raw != nil {
+		return schema{"description": "Done.", "content": rawContent(o.raw.gives)}
+	}
 	answer := d.response(o.responseType)
 	headers := schema{}
 	content := schema{}
@@ -213,7 +227,7 @@ func describeParameters(o *operation) []schema {
 	for _, name := range o.parameters {
 		of := text
 		for _, p := range o.request.path {
-			if p.name == name && o.requestType.FieldByIndex(p.index).Type.Kind() == reflect.Int64 {
+			if p.name == name && p.Type.Kind() == reflect.Int64 {
 				of = number
 			}
 		}
@@ -221,13 +235,13 @@ func describeParameters(o *operation) []schema {
 	}
 	for _, p := range o.request.query {
 		of := text
-		switch t := o.requestType.FieldByIndex(p.index).Type; {
+		switch t := p.Type; {
 		case t.Kind() == reflect.Int64:
 			of = number
 		case t == reflect.TypeFor[Timestamp]():
 			of = schema{"type": "string", "format": "date-time"}
 		}
-		add("query", p.name, p.doc, of, p.required)
+		add("query", p.name, p.Doc, of, p.Required != 0)
 	}
 	if o.list {
 		if o.by.Search != nil {
@@ -265,20 +279,20 @@ func (by By) sorts() []string {
 }
 
 // schema describes a request's body.
-func (p *bodyPlan) schema(s *shape, on occasion) schema {
+func (p *bodyPlan) schema(n *node, on shape.Occasion) schema {
 	properties, required := schema{}, []string{}
-	for _, name := range s.names {
-		m := s.members[name]
+	for _, name := range n.names {
+		m := n.members[name]
 		if m.nested != nil {
 			properties[name] = p.schema(m.nested, on)
 			continue
 		}
-		l := p.leaves[m.leaf]
-		described := maps.Clone(l.kind.schema)
-		l.describe(described, on)
+		f := p.fields[m.field]
+		described := maps.Clone(f.kind.schema)
+		f.describe(described, on)
 		if m.alias {
-			described["description"] = "Another spelling of " + l.pointer + "."
-		} else if l.required&on != 0 {
+			described["description"] = "Another spelling of " + f.Pointer + "."
+		} else if f.Required&on != 0 {
 			required = append(required, name)
 		}
 		properties[name] = described
@@ -290,34 +304,34 @@ func (p *bodyPlan) schema(s *shape, on occasion) schema {
 	return object
 }
 
-func (l *leaf) describe(s schema, on occasion) {
-	if l.doc != "" {
-		s["description"] = l.doc
+func (f *field) describe(s schema, on shape.Occasion) {
+	if f.Doc != "" {
+		s["description"] = f.Doc
 	}
-	if l.extension {
+	if f.Extension {
 		s["x-extension"] = true
 	}
-	if l.example != "" {
-		s["examples"] = []any{valueOf(l.example, l.kind.text)}
+	if f.Example != nil {
+		s["examples"] = []any{valueOf(*f.Example, f.kind.text)}
 	}
 	switch {
-	case l.kind == stringKind:
+	case f.kind == stringKind:
 		s["maxLength"] = int64(maxString)
-		if l.rules.max != nil {
-			s["maxLength"] = *l.rules.max
+		if f.Max != nil {
+			s["maxLength"] = *f.Max
 		}
-		if l.required&on != 0 {
+		if f.Required&on != 0 {
 			s["minLength"] = 1
 		}
-	case l.kind == integerKind:
-		if l.rules.min != nil {
-			s["minimum"] = *l.rules.min
+	case f.kind == integerKind:
+		if f.Min != nil {
+			s["minimum"] = *f.Min
 		}
-		if l.rules.max != nil {
-			s["maximum"] = *l.rules.max
+		if f.Max != nil {
+			s["maximum"] = *f.Max
 		}
 	}
-	if kind, ok := s["type"].(string); ok && l.optional {
+	if kind, ok := s["type"].(string); ok && f.Optional {
 		s["type"] = []string{kind, "null"}
 	}
 }

@@ -4,10 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
-	"slices"
 	"strings"
 
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/shape"
 )
 
 // response describes what a Go type is marshalled to. A named struct becomes a component.
@@ -52,34 +52,24 @@ func (d *document) response(t reflect.Type) schema {
 
 func (d *document) members(t reflect.Type) schema {
 	properties, required := schema{}, []string{}
-	var add func(t reflect.Type)
-	add = func(t reflect.Type) {
-		for i := range t.NumField() {
-			field := t.Field(i)
-			if field.Anonymous {
-				add(field.Type)
-				continue
-			}
-			name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
-			if name == "" || name == "-" {
-				continue
-			}
-			described := d.response(field.Type)
-			if doc := field.Tag.Get("doc"); doc != "" {
-				described["description"] = doc
-			}
-			if example, ok := field.Tag.Lookup("example"); ok {
-				described["examples"] = []any{valueOf(example, described["type"] == "string")}
-			} else if name == "id" {
-				described["examples"] = []any{1}
-			}
-			properties[name] = described
-			if !slices.Contains(strings.Split(options, ","), "omitempty") && !strings.Contains(options, "omitzero") {
-				required = append(required, name)
-			}
+	for _, m := range shape.Of(t).Members {
+		if m.JSON == "" {
+			continue
+		}
+		described := d.response(m.Type)
+		if m.Doc != "" {
+			described["description"] = m.Doc
+		}
+		if m.Example != nil {
+			described["examples"] = []any{valueOf(*m.Example, described["type"] == "string")}
+		} else if m.JSON == "id" {
+			described["examples"] = []any{1}
+		}
+		properties[m.JSON] = described
+		if !m.OmitEmpty {
+			required = append(required, m.JSON)
 		}
 	}
-	add(t)
 	object := schema{"type": "object", "properties": properties}
 	if len(required) > 0 {
 		object["required"] = required
@@ -88,7 +78,7 @@ func (d *document) members(t reflect.Type) schema {
 }
 
 // exemplify gives the members of an answer the examples that the request's members of the same names have.
-func (d *document) exemplify(answer schema, p *bodyPlan, s *shape) {
+func (d *document) exemplify(answer schema, p *bodyPlan, n *node) {
 	if name, ok := strings.CutPrefix(fmt.Sprint(answer["$ref"]), component("")["$ref"].(string)); ok {
 		if t := d.types[name]; t == nil || t.PkgPath() == reflect.TypeFor[Ref]().PkgPath() {
 			return // of which the same is said everywhere
@@ -96,14 +86,14 @@ func (d *document) exemplify(answer schema, p *bodyPlan, s *shape) {
 		answer = d.Components.Schemas[name]
 	}
 	properties, _ := answer["properties"].(schema)
-	for _, name := range s.names {
+	for _, name := range n.names {
 		property, ok := properties[name].(schema)
-		if m := s.members[name]; !ok || property["examples"] != nil {
+		if m := n.members[name]; !ok || property["examples"] != nil {
 			continue
 		} else if m.nested != nil {
 			d.exemplify(property, p, m.nested)
-		} else if l := p.leaves[m.leaf]; l.example != "" && property["$ref"] == nil {
-			property["examples"] = []any{valueOf(l.example, l.kind.text)}
+		} else if f := p.fields[m.field]; f.Example != nil && property["$ref"] == nil {
+			property["examples"] = []any{valueOf(*f.Example, f.kind.text)}
 		}
 	}
 }

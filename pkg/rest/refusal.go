@@ -28,7 +28,7 @@ func recordRefusal(ctx context.Context, db *pg.DB, log *slog.Logger, o *operatio
 	if !o.changes || principal.From(ctx).Principal == nil || !problem.Is(err, problem.Forbidden) {
 		return
 	}
-	change := pg.Change{Type: "request.refused", After: refusal{o.Method, o.Path, problem.From(err).Detail}}
+	change := pg.Record{Kind: "request", Action: "refused", After: refusal{o.Method, o.Path, problem.From(err).Detail}}
 	if id := guardedID(o, r); id > 0 {
 		collection, _, _ := strings.Cut(o.Path[1:], "/{")
 		change.Targets = []pg.Target{{Type: collection, ID: id, Name: fmt.Sprintf("%s %d", collection, id)}}

@@ -15,13 +15,15 @@ import (
 	"github.com/gorilla/mux"
 
 	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/shape"
 )
 
 // MaxBody is how many bytes a JSON body may have.
 const MaxBody = 1 << 20
 
-// requestPlan says how a request struct is filled: members with a tag `path:"entity_id"` from the path (the tag
-// `path:"*"` stands for the path's last parameter), those with `query:"q"` from the query, a Body from the body.
+// requestPlan says how a request struct is filled: members with a tag `path:"entity_id"` from the path, those with
+// `query:"q"` from the query, a Body from the body. The tag `path:"*"` stands for the path's last parameter, and
+// `path:"parent"` for the one that names the parent of a nested collection, or nothing where there is none.
 type requestPlan struct {
 	path  []parameter
 	query []parameter
@@ -29,25 +31,30 @@ type requestPlan struct {
 	body  []int // index of the Body, nil where the request has none
 }
 
+// parameter is a member of a request struct that a parameter fills.
 type parameter struct {
-	name     string
-	index    []int
-	required bool
-	doc      string
+	*shape.Member
+	name string
 }
 
-func planRequest(t reflect.Type, pathParameters []string) *requestPlan {
+func planRequest(t reflect.Type, path string, parameters []string) *requestPlan {
 	p := &requestPlan{}
-	for i := range t.NumField() {
-		field := t.Field(i)
-		if name, ok := field.Tag.Lookup("path"); ok {
-			if name == "*" {
-				name = pathParameters[len(pathParameters)-1]
+	for _, m := range shape.Of(t).Members {
+		switch name := m.Path; {
+		case m.Query != "":
+			p.query = append(p.query, parameter{m, m.Query})
+		case name == "*":
+			p.path = append(p.path, parameter{m, parameters[len(parameters)-1]})
+		case name == "parent":
+			if parent := parentParameter(path, parameters); parent != "" {
+				p.path = append(p.path, parameter{m, parent})
 			}
-			p.path = append(p.path, parameter{name: name, index: field.Index, required: true})
-		} else if name, ok := field.Tag.Lookup("query"); ok {
-			p.query = append(p.query, parameter{name, field.Index, field.Tag.Get("required") == "true", field.Tag.Get("doc")})
-		} else if field.Type == reflect.TypeFor[IfMatch]() {
+		case name != "":
+			p.path = append(p.path, parameter{m, name})
+		}
+	}
+	for _, field := range shape.Of(t).Untagged {
+		if field.Type == reflect.TypeFor[IfMatch]() {
 			p.match = field.Index
 		} else if _, ok := reflect.New(field.Type).Interface().(bodyDecoder); ok {
 			p.body = field.Index
@@ -58,11 +65,23 @@ func planRequest(t reflect.Type, pathParameters []string) *requestPlan {
 	return p
 }
 
+// parentParameter is the name of the parameter that stands for the parent of a collection, or of an item in one.
+func parentParameter(path string, parameters []string) string {
+	n := len(parameters) - 1
+	if strings.HasSuffix(path, "}") {
+		n--
+	}
+	if n < 0 {
+		return ""
+	}
+	return parameters[n]
+}
+
 // fill reads the request into v, an addressable struct.
 func (p *requestPlan) fill(v reflect.Value, r *http.Request) error {
 	vars := mux.Vars(r)
 	for _, param := range p.path {
-		if !setParameter(v.FieldByIndex(param.index), vars[param.name]) {
+		if !setParameter(v.FieldByIndex(param.Index), vars[param.name]) {
 			return errNoItem()
 		}
 	}
@@ -99,10 +118,10 @@ func (p *requestPlan) fillQuery(v reflect.Value, r *http.Request) error {
 	for _, param := range p.query {
 		switch {
 		case !query.Has(param.name):
-			if param.required {
+			if param.Required != 0 {
 				wrong.Add("?"+param.name, "required", "is required")
 			}
-		case !setParameter(v.FieldByIndex(param.index), query.Get(param.name)):
+		case !setParameter(v.FieldByIndex(param.Index), query.Get(param.name)):
 			wrong.Add("?"+param.name, "type", "is not of its type")
 		}
 	}
@@ -150,9 +169,9 @@ func readBody(r *http.Request) ([]byte, error) {
 	if r.ContentLength > MaxBody {
 		return nil, errTooLarge()
 	}
-	e := exchangeOf(r.Context())
-	_ = e.connection.SetReadDeadline(time.Now().Add(progress)) // where there is a connection
-	defer func() { _ = e.connection.SetReadDeadline(time.Time{}) }()
+	s := serving(r.Context())
+	_ = s.connection.SetReadDeadline(time.Now().Add(progress)) // where there is a connection
+	defer func() { _ = s.connection.SetReadDeadline(time.Time{}) }()
 	var text bytes.Buffer
 	if _, err := io.Copy(&text, io.LimitReader(r.Body, MaxBody+1)); err != nil {
 		return nil, problem.New(problem.BadRequest, "The body could not be read to its end.").Because(err)
@@ -160,8 +179,8 @@ func readBody(r *http.Request) ([]byte, error) {
 	if text.Len() > MaxBody {
 		return nil, errTooLarge()
 	}
-	e.body = text.Bytes()
-	return e.body, nil
+	s.body = text.Bytes()
+	return s.body, nil
 }
 
 func errTooLarge() error {

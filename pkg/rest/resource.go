@@ -13,6 +13,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/shape"
 )
 
 // Resource is the five operations on a collection whose items of type V are read from a SQL view and written, as
@@ -21,20 +22,29 @@ import (
 // A resource that needs more at one step has a function for that step.
 type Resource[V, B any] struct {
 	DB    *pg.DB
-	Path  string // of the collection: /port-speed
+	Path  string // of the collection: /port-speed; below each item of another one, /field/{field_id}/value
 	ID    string // the name of the path parameter: port_speed_id
-	Noun  string // as it starts a sentence: Port speed
+	Noun  string // what an item is called in the middle of a sentence: port speed
 	Guard principal.Guard
 	// OwnGuard guards viewing and editing one item, where that is wider than Guard; nil: it is not.
 	OwnGuard principal.Guard
 	// ReadGuard guards listing and viewing, where that is wider than Guard; nil: it is not.
 	ReadGuard principal.Guard
-	// Additions are the methods that the documented API does not have.
-	Additions []string
+	Without   Verbs // which the API does not have
+	Additions Verbs // which the documented API does not have
 	Table     string
 	View      string      // the table where it does not say
 	Box       *secret.Box // of a table with sealed columns
 	By        By
+	Again     Again  // what becomes of a create that is sent a second time
+	Edited    string // an example of an edit: a body that changes what the examples of B's members make
+
+	// Scope is which items the caller may know of: there are no others for him, whatever he does. nil: all of them.
+	Scope func(context.Context) []pg.Condition
+	// Parent is for a collection below each item of another one. It fails where the caller may not do this below the
+	// parent of this id: with pgx.ErrNoRows where he may not know of it. B has a member for the parent's id, with the
+	// tags path and db.
+	Parent func(ctx context.Context, q pg.Querier, id int64, a principal.Access) error
 
 	// Includes are what a view can show besides, as include= names it.
 	Includes map[string]func(context.Context, pg.Querier, *V) error
@@ -42,153 +52,229 @@ type Resource[V, B any] struct {
 	// Prepare does what takes long, before the unit of work begins. It is given what was sent, of which nothing is
 	// checked yet, and may leave what it worked out in members of B that have no tag.
 	Prepare func(context.Context, *B) error
-
+	// Allow says whether this caller may create this: see Mutation. What is sent may be wrong in other ways.
+	Allow func(context.Context, *pg.Tx, *B) error
 	// Lock takes, before anything else, the locks that a change takes. rows are those that are to be inserted; there
 	// are none where an item is edited or deleted.
 	Lock func(ctx context.Context, tx *pg.Tx, rows ...*B) error
+	// Check finds what is wrong with a body that takes the database to know. before is nil, and id 0, of a new item.
+	Check func(ctx context.Context, tx *pg.Tx, id int64, before, body *B) error
 
 	Insert func(context.Context, *pg.Tx, *B) (id int64, err error)
 	Update func(ctx context.Context, tx *pg.Tx, id int64, body *B) error
 	Delete func(ctx context.Context, tx *pg.Tx, item *V) error
+
+	// Reveal puts into the answer to a create or an edit what is shown this once.
+	Reveal func(item *V, body *B)
+	// About is what else a change of an item is about.
+	About func(item *V) []pg.Target
 }
+
+// Verbs are some of a resource's operations.
+type Verbs uint8
+
+// The verbs.
+const (
+	Listing Verbs = 1 << iota
+	Creating
+	Viewing
+	Editing
+	Deleting
+)
 
 // Item is the request of an operation on one item.
 type Item struct {
 	ID int64 `path:"*"`
 }
 
-// NewItem is the request of an operation that makes an item.
-type NewItem[B any] struct{ Body Body[B] }
-
 // EditItem is the request of an operation that edits an item.
 type EditItem[B any] struct {
-	ID    int64 `path:"*"`
-	Match IfMatch
-	Body  Body[B]
+	Parent int64 `path:"parent"`
+	ID     int64 `path:"*"`
+	Match  IfMatch
+	Body   Body[B]
 }
 
-// DeleteItem is the request of an operation that deletes an item.
-type DeleteItem struct {
-	ID    int64 `path:"*"`
-	Match IfMatch
+type (
+	inCollection struct {
+		Parent int64 `path:"parent"`
+	}
+	NewItem[B any] struct {
+		Parent int64 `path:"parent"`
+		Body   Body[B]
+	}
+	viewItem struct {
+		Parent int64 `path:"parent"`
+		ID     int64 `path:"*"`
+	}
+	viewItemAndMore struct {
+		Parent  int64  `path:"parent"`
+		ID      int64  `path:"*"`
+		Include string `query:"include" doc:"what is shown besides, with commas between"`
+	}
+	DeleteItem struct {
+		Parent int64 `path:"parent"`
+		ID     int64 `path:"*"`
+		Match  IfMatch
+	}
+)
+
+// resource is a Resource that is put together.
+type resource[V, B any] struct {
+	Resource[V, B]
+	view   *pg.View[V]
+	table  *pg.Table[B]
+	parent *shape.Member // of B, that holds the parent's id; nil: the collection has no parent
+	kind   string
 }
 
-// Routes are the five operations.
+// Routes are the operations.
 func (r Resource[V, B]) Routes() []Route {
+	all := r.assemble()
+	item := r.Path + "/{" + r.ID + "}"
+	guard := func(wider ...principal.Guard) principal.Guard {
+		for _, g := range wider {
+			if g != nil {
+				return g
+			}
+		}
+		return r.Guard
+	}
+	added := func(o Verbs) bool { return r.Additions&o != 0 }
+	effect := func(again Again, shows string) Effect { return Effect{LogsItem, again, shows} }
+	noun, scoped := withArticle(r.Noun), r.Scope != nil
+	create := Mutation[NewItem[B], V]{Method: http.MethodPost, Path: r.Path, Guard: r.Guard, Summary: "Create " + noun, Extension: added(Creating),
+		Effect: effect(r.Again, item), Prepare: func(ctx context.Context, req *NewItem[B]) error { return all.prepare(ctx, &req.Body) },
+		Allow: all.allow, Do: all.create, scoped: scoped}
+	view := Route(Read[viewItem, V]{Path: item, Guard: guard(r.ReadGuard, r.OwnGuard), Summary: "View " + noun, Extension: added(Viewing), Do: all.viewOne, scoped: scoped})
+	if r.Includes != nil {
+		view = Read[viewItemAndMore, V]{Path: item, Guard: guard(r.ReadGuard, r.OwnGuard), Summary: "View " + noun, Extension: added(Viewing), Do: all.viewWith, scoped: scoped}
+	}
+	routes := map[Verbs]Route{
+		Listing: List[inCollection, V]{Path: r.Path, Guard: guard(r.ReadGuard), Summary: "List " + plural(r.Noun), Extension: added(Listing),
+			DB: r.DB, View: all.view, By: r.By, Where: all.listed, scoped: scoped},
+		Creating: create,
+		Viewing:  view,
+		Editing: Mutation[EditItem[B], V]{Method: http.MethodPatch, Path: item, Guard: guard(r.OwnGuard), Summary: "Edit " + noun, Extension: added(Editing),
+			Effect: effect(AgainSame, item), Example: r.Edited,
+			Prepare: func(ctx context.Context, req *EditItem[B]) error { return all.prepare(ctx, &req.Body) }, Do: all.edit, scoped: scoped},
+		Deleting: Mutation[DeleteItem, Message]{Method: http.MethodDelete, Path: item, Guard: r.Guard, Summary: "Delete " + noun, Extension: added(Deleting),
+			Effect: effect(AgainRefused, ""), Do: all.remove, scoped: scoped},
+	}
+	if r.Prepare == nil { // which may take long for each row
+		routes[Creating] = createRoute[V, B]{create, all}
+	}
+	var own []Route
+	for _, o := range slices.Sorted(maps.Keys(routes)) {
+		if r.Without&o == 0 {
+			own = append(own, routes[o])
+		}
+	}
+	return own
+}
+
+// assemble fills in what the resource leaves to the table, and panics where its parts do not fit together.
+func (r Resource[V, B]) assemble() *resource[V, B] {
 	if r.View == "" {
 		r.View = r.Table
 	}
-	if r.OwnGuard == nil {
-		r.OwnGuard = r.Guard
+	all := &resource[V, B]{view: pg.NewView[V](r.View), table: pg.NewTable[B](r.Table, r.View, r.Box),
+		kind: strings.ReplaceAll(strings.Trim(pathParameter.ReplaceAllString(r.Path, ""), "/"), "/", ".")}
+	all.kind = strings.ReplaceAll(all.kind, "..", ".")
+	for _, name := range []string{"ID", "Name", "Version"} {
+		if _, ok := reflect.TypeFor[V]().FieldByName(name); !ok {
+			panic(fmt.Sprintf("rest: %s has no member %s, which %s needs", reflect.TypeFor[V](), name, r.Path))
+		}
 	}
-	readGuard, viewGuard := r.Guard, r.OwnGuard
-	if r.ReadGuard != nil {
-		readGuard, viewGuard = r.ReadGuard, r.ReadGuard
+	if parameters := pathParameter.FindAllStringSubmatch(r.Path, -1); len(parameters) > 0 {
+		name := parameters[len(parameters)-1][1]
+		for _, m := range shape.Of(reflect.TypeFor[B]()).Values() {
+			if m.Path == name && m.Column != "" {
+				all.parent = m
+			}
+		}
+		if all.parent == nil || r.Parent == nil {
+			panic(fmt.Sprintf("rest: %s has no Parent, or %s no member for it", r.Path, reflect.TypeFor[B]()))
+		}
 	}
-	added := func(method string) bool { return slices.Contains(r.Additions, method) }
-	view, table := pg.NewView[V](r.View), pg.NewTable[B](r.Table, r.View, r.Box)
 	if r.Lock == nil {
 		r.Lock = func(context.Context, *pg.Tx, ...*B) error { return nil }
 	}
+	if r.Check == nil {
+		r.Check = func(context.Context, *pg.Tx, int64, *B, *B) error { return nil }
+	}
 	if r.Insert == nil {
-		r.Insert = table.Insert
+		r.Insert = all.table.Insert
 	}
 	if r.Update == nil {
-		r.Update = table.Update
+		r.Update = all.table.Update
 	}
 	if r.Delete == nil {
-		r.Delete = func(ctx context.Context, tx *pg.Tx, item *V) error { return table.Delete(ctx, tx, r.target(item).ID) }
+		r.Delete = func(ctx context.Context, tx *pg.Tx, item *V) error { return all.table.Delete(ctx, tx, idOf(item)) }
 	}
-	item := r.Path + "/{" + r.ID + "}"
-	noun := r.Noun
-	if noun[1] >= 'a' { // no abbreviation
-		noun = strings.ToLower(noun[:1]) + noun[1:]
+	if r.Reveal == nil {
+		r.Reveal = func(*V, *B) {}
 	}
-	create := Mutation[NewItem[B], V]{Method: http.MethodPost, Path: r.Path, Guard: r.Guard, Summary: "Create a " + noun, Extension: added(http.MethodPost),
-		Prepare: func(ctx context.Context, req *NewItem[B]) error { return r.prepare(ctx, &req.Body) },
-		Do: func(ctx context.Context, tx *pg.Tx, req NewItem[B]) (V, error) {
-			body, err := req.Body.New()
-			if err != nil {
-				return *new(V), err
-			}
-			if err := r.Lock(ctx, tx, body); err != nil {
-				return *new(V), err
-			}
-			id, err := r.Insert(ctx, tx, body)
-			if err != nil {
-				return *new(V), fmt.Errorf("create %s: %w", noun, err)
-			}
-			_, secrets := req.Body.Secrets(body, nil)
-			after, err := r.after(ctx, tx, view, id)
-			r.record(tx, "created", &after, nil, secret.Marked(after, secrets...))
-			return after, err
-		}}
-	routes := []Route{
-		List[None, V]{Path: r.Path, Guard: readGuard, Summary: "List " + noun + "s", DB: r.DB, View: view, By: r.By},
-		create,
-		Read[Item, V]{Path: item, Guard: viewGuard, Summary: "View a " + noun,
-			Do: func(ctx context.Context, req Item) (V, error) { return view.Get(ctx, r.DB, req.ID) }},
-		Mutation[EditItem[B], V]{Method: http.MethodPatch, Path: item, Guard: r.OwnGuard, Summary: "Edit a " + noun, Extension: added(http.MethodPatch),
-			Prepare: func(ctx context.Context, req *EditItem[B]) error { return r.prepare(ctx, &req.Body) },
-			Do: func(ctx context.Context, tx *pg.Tx, req EditItem[B]) (V, error) {
-				if err := r.hold(ctx, tx, table, req.ID, req.Match); err != nil {
-					return *new(V), err
-				}
-				before, err := view.Get(ctx, tx, req.ID)
-				if err != nil {
-					return before, err
-				}
-				current, err := table.Load(ctx, tx, req.ID)
-				if err != nil {
-					return before, err
-				}
-				body, err := req.Body.Over(current)
-				if err != nil {
-					return before, err
-				}
-				if err := r.Update(ctx, tx, req.ID, body); err != nil {
-					return before, fmt.Errorf("edit %s %d: %w", noun, req.ID, err)
-				}
-				was, is := req.Body.Secrets(body, current)
-				after, err := r.after(ctx, tx, view, req.ID)
-				r.record(tx, "edited", &after, secret.Marked(before, was...), secret.Marked(after, is...))
-				return after, err
-			}},
-		Mutation[DeleteItem, Message]{Method: http.MethodDelete, Path: item, Guard: r.Guard, Summary: "Delete a " + noun, Extension: added(http.MethodDelete),
-			Do: func(ctx context.Context, tx *pg.Tx, req DeleteItem) (Message, error) {
-				if err := r.hold(ctx, tx, table, req.ID, req.Match); err != nil {
-					return Message{}, err
-				}
-				before, err := view.Get(ctx, tx, req.ID)
-				if err != nil {
-					return Message{}, err
-				}
-				if err := r.Delete(ctx, tx, &before); err != nil {
-					return Message{}, r.inUse(req.ID, err)
-				}
-				r.record(tx, "deleted", &before, before, nil)
-				return Deleted(r.Noun, req.ID), nil
-			}},
-	}
-	if r.Includes != nil {
-		routes[2] = Read[itemAndMore, V]{Path: item, Guard: viewGuard, Summary: "View a " + noun,
-			Do: func(ctx context.Context, req itemAndMore) (V, error) { return r.viewWith(ctx, view, req) }}
-	}
-	if r.Prepare == nil { // which may take long for each row
-		routes[1] = createRoute[V, B]{create, r, view}
-	}
-	return routes
+	all.Resource = r
+	return all
 }
 
-// itemAndMore is the request of an operation on one item that can show more.
-type itemAndMore struct {
-	ID      int64  `path:"*"`
-	Include string `query:"include" doc:"what is shown besides, with commas between"`
+func (r *resource[V, B]) prepare(ctx context.Context, body *Body[B]) error {
+	if r.Prepare == nil {
+		return nil
+	}
+	return r.Prepare(ctx, &body.value)
+}
+
+func (r *resource[V, B]) allow(ctx context.Context, tx *pg.Tx, req NewItem[B]) error {
+	if r.Allow == nil {
+		return nil
+	}
+	body, _ := req.Body.New() // what is wrong with it is said where there is no earlier answer
+	r.place(body, req.Parent)
+	return r.Allow(ctx, tx, body)
+}
+
+// place puts the parent's id into a body.
+func (r *resource[V, B]) place(body *B, parent int64) {
+	if r.parent != nil {
+		reflect.ValueOf(body).Elem().FieldByIndex(r.parent.Index).SetInt(parent)
+	}
+}
+
+// below fails where the caller may not do this below the parent.
+func (r *resource[V, B]) below(ctx context.Context, q pg.Querier, parent int64, a principal.Access) error {
+	if r.parent == nil {
+		return nil
+	}
+	return r.Parent(ctx, q, parent, a)
+}
+
+// visible is the one condition of which items there are for this caller, below this parent.
+func (r *resource[V, B]) visible(ctx context.Context, parent int64) (where []pg.Condition) {
+	if r.parent != nil {
+		where = append(where, pg.Condition{SQL: r.parent.Column + " = $1", Args: []any{parent}})
+	}
+	if r.Scope != nil {
+		where = append(where, r.Scope(ctx)...)
+	}
+	return where
+}
+
+func (r *resource[V, B]) listed(ctx context.Context, req inCollection) ([]pg.Condition, error) {
+	return r.visible(ctx, req.Parent), r.below(ctx, r.DB, req.Parent, principal.Read)
+}
+
+func (r *resource[V, B]) viewOne(ctx context.Context, req viewItem) (V, error) {
+	if err := r.below(ctx, r.DB, req.Parent, principal.Read); err != nil {
+		return *new(V), err
+	}
+	return r.view.Get(ctx, r.DB, req.ID, r.visible(ctx, req.Parent)...)
 }
 
 // viewWith views an item and what it is asked to include.
-func (r Resource[V, B]) viewWith(ctx context.Context, view *pg.View[V], req itemAndMore) (V, error) {
-	item, err := view.Get(ctx, r.DB, req.ID)
+func (r *resource[V, B]) viewWith(ctx context.Context, req viewItemAndMore) (V, error) {
+	item, err := r.viewOne(ctx, viewItem{req.Parent, req.ID})
 	if err != nil || req.Include == "" {
 		return item, err
 	}
@@ -206,53 +292,133 @@ func (r Resource[V, B]) viewWith(ctx context.Context, view *pg.View[V], req item
 	return item, nil
 }
 
-// hold keeps other writers off an item that the caller has seen as it is.
-func (r Resource[V, B]) hold(ctx context.Context, tx *pg.Tx, table *pg.Table[B], id int64, match IfMatch) error {
-	if err := r.Lock(ctx, tx); err != nil {
-		return err
+func (r *resource[V, B]) create(ctx context.Context, tx *pg.Tx, req NewItem[B]) (V, error) {
+	if err := r.below(ctx, tx, req.Parent, principal.Write); err != nil {
+		return *new(V), err
 	}
-	version, err := table.Hold(ctx, tx, id)
+	body, err := req.Body.New()
 	if err != nil {
-		return err
+		return *new(V), err
 	}
-	return match.Check(version)
+	r.place(body, req.Parent)
+	if err := r.Lock(ctx, tx, body); err != nil {
+		return *new(V), err
+	}
+	id, err := r.insert(ctx, tx, body)
+	if err != nil {
+		return *new(V), err
+	}
+	after, err := r.after(ctx, tx, id)
+	r.record(tx, pg.Created, &after, nil, secret.Marked(after, secretsOf(body)...))
+	r.Reveal(&after, body)
+	return after, err
 }
 
-func (r Resource[V, B]) prepare(ctx context.Context, body *Body[B]) error {
-	if r.Prepare == nil {
-		return nil
+func (r *resource[V, B]) insert(ctx context.Context, tx *pg.Tx, body *B) (int64, error) {
+	if err := r.Check(ctx, tx, 0, nil, body); err != nil {
+		return 0, err
 	}
-	return r.Prepare(ctx, &body.value)
+	id, err := r.Insert(ctx, tx, body)
+	if err != nil {
+		return 0, fmt.Errorf("create %s: %w", r.Noun, err)
+	}
+	return id, nil
+}
+
+func (r *resource[V, B]) edit(ctx context.Context, tx *pg.Tx, req EditItem[B]) (V, error) {
+	before, err := r.hold(ctx, tx, req.Parent, req.ID, req.Match)
+	if err != nil {
+		return before, err
+	}
+	current, err := r.table.Load(ctx, tx, req.ID)
+	if err != nil {
+		return before, err
+	}
+	body, err := req.Body.Over(current)
+	if err != nil {
+		return before, err
+	}
+	r.place(body, req.Parent)
+	if err := r.Check(ctx, tx, req.ID, current, body); err != nil {
+		return before, err
+	}
+	if err := r.Update(ctx, tx, req.ID, body); err != nil {
+		return before, fmt.Errorf("edit %s %d: %w", r.Noun, req.ID, err)
+	}
+	was, is := req.Body.Secrets(body, current)
+	after, err := r.after(ctx, tx, req.ID)
+	r.record(tx, pg.Edited, &after, secret.Marked(before, was...), secret.Marked(after, is...))
+	r.Reveal(&after, body)
+	return after, err
+}
+
+func (r *resource[V, B]) remove(ctx context.Context, tx *pg.Tx, req DeleteItem) (Message, error) {
+	before, err := r.hold(ctx, tx, req.Parent, req.ID, req.Match)
+	if err != nil {
+		return Message{}, err
+	}
+	if err := r.Delete(ctx, tx, &before); err != nil {
+		return Message{}, r.inUse(req.ID, err)
+	}
+	r.record(tx, pg.Deleted, &before, before, nil)
+	return Deleted(r.Noun, req.ID), nil
 }
 
 // Deleted is the answer to a delete.
 func Deleted(noun string, id int64) Message {
-	return Message{fmt.Sprintf("%s %d deleted.", noun, id)}
+	return Message{fmt.Sprintf("%s %d deleted.", capital(noun), id)}
 }
 
-// after reads what came of a change.
-func (r Resource[V, B]) after(ctx context.Context, tx *pg.Tx, view *pg.View[V], id int64) (V, error) {
-	after, err := view.Get(ctx, tx, id)
+// hold reads an item that is there for the caller, who has seen it as it is, and keeps other writers off it.
+func (r *resource[V, B]) hold(ctx context.Context, tx *pg.Tx, parent, id int64, match IfMatch) (item V, err error) {
+	if err := r.below(ctx, tx, parent, principal.Write); err != nil {
+		return item, err
+	}
+	if err := r.Lock(ctx, tx); err != nil {
+		return item, err
+	}
+	version, err := r.table.Hold(ctx, tx, id)
 	if err != nil {
-		return after, fmt.Errorf("read %s %d after it was changed: %w", r.kind(), id, err)
+		return item, err
+	}
+	if item, err = r.view.Get(ctx, tx, id, r.visible(ctx, parent)...); err != nil {
+		return item, err
+	}
+	return item, match.Check(version)
+}
+
+// after reads what came of a change. It is there, whether or not the caller may still know of it.
+func (r *resource[V, B]) after(ctx context.Context, tx *pg.Tx, id int64) (V, error) {
+	after, err := r.view.Get(ctx, tx, id)
+	if err != nil {
+		return after, fmt.Errorf("read %s %d after it was changed: %w", r.Noun, id, err)
 	}
 	return after, nil
 }
 
-func (r Resource[V, B]) record(tx *pg.Tx, what string, item *V, before, after any) {
-	tx.Record(pg.Change{Type: r.kind() + "." + what, Targets: []pg.Target{r.target(item)}, Before: before, After: after})
+func (r *resource[V, B]) record(tx *pg.Tx, action pg.Action, item *V, before, after any) {
+	record := pg.Record{Kind: r.kind, Action: action, Targets: []pg.Target{r.target(item)}, Before: before, After: after}
+	if r.About != nil {
+		record.Targets = append(record.Targets, r.About(item)...)
+	}
+	tx.Record(record)
 }
 
-func (r Resource[V, B]) kind() string { return strings.ReplaceAll(r.Path[1:], "/", ".") }
-
-func (r Resource[V, B]) target(item *V) pg.Target {
+func (r *resource[V, B]) target(item *V) pg.Target {
 	v := reflect.ValueOf(item).Elem()
-	return pg.Target{Type: r.Path[1:], ID: v.FieldByName("ID").Int(), Name: v.FieldByName("Name").String(), Version: v.FieldByName("Version").Int()}
+	t := pg.Target{Type: r.Path[1:], Noun: r.Noun, ID: idOf(item), Name: v.FieldByName("Name").String(), Version: v.FieldByName("Version").Int()}
+	if r.parent != nil {
+		parent := v.FieldByIndex(shape.Of(v.Type()).ByColumn(r.parent.Column).Index).Int()
+		t.Type = pathParameter.ReplaceAllString(t.Type, fmt.Sprint(parent))
+	}
+	return t
 }
 
-func (r Resource[V, B]) inUse(id int64, err error) error {
+func idOf[V any](item *V) int64 { return reflect.ValueOf(item).Elem().FieldByName("ID").Int() }
+
+func (r *resource[V, B]) inUse(id int64, err error) error {
 	if user, ok := pg.StillUsed(err); ok {
-		return problem.New(problem.Conflict, "%s %d is in use by a row of %s.", r.Noun, id, strings.ReplaceAll(user, "_", " ")).Because(err)
+		return problem.New(problem.Conflict, "%s %d is in use by a row of %s.", capital(r.Noun), id, strings.ReplaceAll(user, "_", " ")).Because(err)
 	}
 	return fmt.Errorf("delete %s %d: %w", r.Noun, id, err)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/principal"
 )
 
-// Route is one operation of the API: a Read, a List or a Change.
+// Route is one operation of the API: a Read, a List, a Mutation or a Raw.
 type Route interface{ operation() *operation }
 
 // Read is an operation that answers one thing and changes nothing. Req says where its members come from; see Body
@@ -26,9 +26,11 @@ type Read[Req, Resp any] struct {
 	Summary   string
 	Extension bool // not in the documented API
 	Do        func(context.Context, Req) (Resp, error)
+
+	scoped bool
 }
 
-// Mutation is an operation that changes something, as one unit of work with one record. The answer is encoded before
+// Mutation is an operation that changes something, as one unit of work with its records. The answer is encoded before
 // the commit, so what cannot be answered is not done.
 type Mutation[Req, Resp any] struct {
 	Method    string
@@ -36,13 +38,46 @@ type Mutation[Req, Resp any] struct {
 	Guard     principal.Guard
 	Summary   string
 	Extension bool
+	Effect    Effect
+	// Example is a body that is accepted, as JSON; where it is empty, it is made of the examples of the members.
+	Example string
 	// Prepare does what takes long and needs no transaction, such as hashing a password, before one begins.
 	Prepare func(context.Context, *Req) error
 	// Allow says whether this caller may do this, where that is more than the guard knows. It is asked also before an
 	// earlier answer is given again, which may be of a time when the caller might.
 	Allow func(context.Context, *pg.Tx, Req) error
 	Do    func(context.Context, *pg.Tx, Req) (Resp, error)
+
+	scoped bool
 }
+
+// Effect is what a change leaves behind. The tests that walk all routes, and the API document, go by it.
+type Effect struct {
+	Logs  Logs
+	Again Again
+	// Shows is the path at which what was changed can be viewed; empty where nothing can, or where it is gone.
+	Shows string
+}
+
+// Logs is what the log gets of a change.
+type Logs string
+
+// What the log can get.
+const (
+	LogsItem    Logs = "item"    // one item, with the members that changed
+	LogsEach    Logs = "each"    // one item for each of those that changed
+	LogsSummary Logs = "summary" // one item that says how many were changed
+)
+
+// Again is what becomes of a request that is sent a second time, without an Idempotency-Key.
+type Again string
+
+// What can become of it.
+const (
+	AgainSame    Again = "same"    // it leaves things as they are
+	AgainAnother Again = "another" // it is done once more
+	AgainRefused Again = "refused" // it is an error: the name is taken, the item is gone
+)
 
 // None is the request of an operation that takes nothing.
 type None struct{}
@@ -53,6 +88,11 @@ type Operation struct {
 	Guard        principal.Guard
 	Summary      string
 	Extension    bool
+	Effect       Effect          // of a change
+	Scoped       bool            // which items there are depends on who asks
+	Example      json.RawMessage // a body that is accepted; nil where there is none
+	Garbage      json.RawMessage // a body in which each member is of a wrong type
+	Secrets      []string        // members that the example sets and that nobody is shown, with dots
 }
 
 // Public tells whether callers from outside can reach the operation.
@@ -78,6 +118,7 @@ type operation struct {
 	by            *By // of a list
 	alternative
 	csv *alternative // of an operation that takes a CSV body, too
+	raw *rawBodies   // of a Raw
 }
 
 // alternative is how an operation takes one type of body.
@@ -102,6 +143,7 @@ type items struct {
 
 func (r Read[Req, Resp]) operation() *operation {
 	o := newOperation[Req, Resp](http.MethodGet, r.Path, r.Guard, r.Summary, r.Extension)
+	o.Scoped = r.scoped
 	o.endpoint = func(*pg.DB) endpoint.Endpoint {
 		return func(ctx context.Context, request any) (any, error) {
 			response, err := r.Do(ctx, request.(Req))
@@ -114,21 +156,23 @@ func (r Read[Req, Resp]) operation() *operation {
 	return o
 }
 
-func (c Mutation[Req, Resp]) operation() *operation {
-	o := newOperation[Req, Resp](c.Method, c.Path, c.Guard, c.Summary, c.Extension)
-	o.changes = true
+func (m Mutation[Req, Resp]) operation() *operation {
+	o := newOperation[Req, Resp](m.Method, m.Path, m.Guard, m.Summary, m.Extension)
+	o.changes, o.Effect, o.Scoped = true, m.Effect, m.scoped
+	o.exemplify(m.Example)
+	o.checkEffect()
 	o.endpoint = func(db *pg.DB) endpoint.Endpoint {
 		allow := always
-		if c.Allow != nil {
-			allow = func(ctx context.Context, tx *pg.Tx, request any) error { return c.Allow(ctx, tx, request.(Req)) }
+		if m.Allow != nil {
+			allow = func(ctx context.Context, tx *pg.Tx, request any) error { return m.Allow(ctx, tx, request.(Req)) }
 		}
 		change := changing(db, allow, func(ctx context.Context, tx *pg.Tx, request any) (any, error) {
-			return c.Do(ctx, tx, request.(Req))
+			return m.Do(ctx, tx, request.(Req))
 		})
 		return func(ctx context.Context, request any) (any, error) {
 			req := request.(Req)
-			if c.Prepare != nil {
-				if err := c.Prepare(ctx, &req); err != nil {
+			if m.Prepare != nil {
+				if err := m.Prepare(ctx, &req); err != nil {
 					return nil, err
 				}
 			}
@@ -138,14 +182,21 @@ func (c Mutation[Req, Resp]) operation() *operation {
 	return o
 }
 
+// checkEffect panics where a change does not say what it leaves behind.
+func (o *operation) checkEffect() {
+	if o.Effect.Logs == "" || o.Effect.Again == "" {
+		panic(fmt.Sprintf("rest: %s %s does not say what it logs and what it does when it is sent again", o.Method, o.Path))
+	}
+}
+
 // always is the Allow of an operation of which the guard knows all.
 func always(context.Context, *pg.Tx, any) error { return nil }
 
 // changing runs do as one unit of work, once for all attempts that are the same.
 func changing(db *pg.DB, allow func(context.Context, *pg.Tx, any) error, do func(context.Context, *pg.Tx, any) (any, error)) endpoint.Endpoint {
 	return func(ctx context.Context, request any) (any, error) {
-		e := exchangeOf(ctx)
-		attempt, err := attemptOf(e.request, e.body)
+		s := serving(ctx)
+		attempt, err := attemptOf(s.request, s.body)
 		if err != nil {
 			return nil, err
 		}
@@ -166,12 +217,12 @@ func newOperation[Req, Resp any](method, path string, guard principal.Guard, sum
 	if guard == nil {
 		panic(fmt.Sprintf("rest: %s %s has no guard; what is public says so", method, path))
 	}
-	o := &operation{Operation: Operation{method, path, guard, summary, extension},
+	o := &operation{Operation: Operation{Method: method, Path: path, Guard: guard, Summary: summary, Extension: extension},
 		requestType: reflect.TypeFor[Req](), responseType: reflect.TypeFor[Resp]()}
 	for _, found := range pathParameter.FindAllStringSubmatch(path, -1) {
 		o.parameters = append(o.parameters, found[1])
 	}
-	o.request = planRequest(o.requestType, o.parameters)
+	o.request = planRequest(o.requestType, path, o.parameters)
 	o.decode = func(r *http.Request) (any, error) {
 		var req Req
 		err := o.request.fill(reflect.ValueOf(&req).Elem(), r)

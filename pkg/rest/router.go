@@ -27,6 +27,11 @@ func NewHandler(service string, db *pg.DB, log *slog.Logger, routes []Route) htt
 		}
 		byPath[o.Path][o.Method] = o
 	}
+	for _, o := range operations(routes) {
+		if shows := o.Effect.Shows; shows != "" && byPath[shows][http.MethodGet] == nil {
+			panic(fmt.Sprintf("rest: %s %s changes what %s shows, which is no path of an item", o.Method, o.Path, shows))
+		}
+	}
 	all := newRouter(log)
 	for _, path := range paths {
 		all.handle(path, named(path, methods(byPath[path], db, log)))

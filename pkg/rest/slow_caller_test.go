@@ -47,7 +47,7 @@ func TestCallerTakesNothing(t *testing.T) {
 				}
 			}
 			late := time.NewTimer(answerTime)
-			_ = writeItems(w, &exchange{request: r, late: late}, &items{header: http.Header{}, rows: endless})
+			_ = writeItems(w, &served{request: r, late: late}, &items{header: http.Header{}, rows: endless})
 		})}
 		var serving sync.WaitGroup
 		listener := &single{Conn: connection, closed: make(chan struct{})}

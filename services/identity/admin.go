@@ -38,8 +38,8 @@ type adminBody struct {
 
 var usernameForm = regexp.MustCompile(`^[\p{L}\p{N}._@+-]+$`)
 
-// Validate checks what the tags cannot say.
-func (b *adminBody) Validate(wrong *problem.Fields) {
+// Resolve checks what the tags cannot say.
+func (b *adminBody) Resolve(wrong *problem.Fields) {
 	if b.Username != "" && !usernameForm.MatchString(b.Username) {
 		wrong.Add("/username", "invalid", "can have letters, digits and . _ @ + - alone")
 	}
@@ -55,7 +55,7 @@ func (b *adminBody) Validate(wrong *problem.Fields) {
 
 func (s *Service) admins() []rest.Route {
 	return rest.Resource[Admin, adminBody]{
-		DB: s.db, Path: "/admin", ID: "admin_id", Noun: "Admin",
+		DB: s.db, Path: "/admin", ID: "admin_id", Noun: "admin", Again: rest.AgainRefused, Edited: `{"username": "anna.k", "receive_copies": false}`,
 		Guard: principal.UsersAdmins, OwnGuard: principal.UsersAdmins.OrSelf(principal.Admin), Table: "admin", View: "admin_view",
 		By:      rest.By{Search: rest.SearchText, Sorts: []string{"username", "created_at"}, Filters: map[string]string{"email": "lower(email)", "username": "lower(username)"}},
 		Prepare: s.preparePasswords,

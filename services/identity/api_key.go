@@ -55,8 +55,8 @@ type apiKeyBody struct {
 	owner principal.Owner
 }
 
-// Validate checks what the tags cannot say and works out the owner.
-func (b *apiKeyBody) Validate(wrong *problem.Fields) {
+// Resolve checks what the tags cannot say and works out the owner.
+func (b *apiKeyBody) Resolve(wrong *problem.Fields) {
 	if text := b.Key.Reveal(); text != "" {
 		switch {
 		case len(text) < principal.ShortestImport:
@@ -96,6 +96,7 @@ func (s *Service) apiKeys() []rest.Route {
 			DB: s.db, View: keyView, Where: readableKeys,
 			By: rest.By{Search: rest.SearchText, Sorts: []string{"name"}, Filters: map[string]string{"owner": "owner_url"}}},
 		rest.Mutation[rest.NewItem[apiKeyBody], ShownKey]{Method: http.MethodPost, Path: collection, Guard: principal.AnyKey, Summary: "Create an API key",
+			Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainAnother, Shows: item}, Example: `{"name": "billing"}`,
 			Allow: s.mayCreateKey, Do: s.createKey},
 		rest.Read[rest.None, APIKey]{Path: "/auth/key/current", Guard: principal.AnyKey, Summary: "View the key of this request", Extension: true,
 			Do: func(ctx context.Context, _ rest.None) (APIKey, error) {
@@ -110,9 +111,9 @@ func (s *Service) apiKeys() []rest.Route {
 				return key, err
 			}},
 		rest.Mutation[rest.EditItem[apiKeyBody], ShownKey]{Method: http.MethodPatch, Path: item, Guard: principal.AnyKey, Summary: "Edit an API key",
-			Do: s.editKey},
+			Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: item}, Example: `{"name": "shop"}`, Do: s.editKey},
 		rest.Mutation[rest.DeleteItem, rest.Message]{Method: http.MethodDelete, Path: item, Guard: principal.AnyKey, Summary: "Delete an API key",
-			Do: s.deleteKey},
+			Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainRefused}, Do: s.deleteKey},
 	}
 }
 
@@ -203,12 +204,12 @@ func insertKey(ctx context.Context, tx *pg.Tx, name string, value secret.String,
 	if err != nil {
 		return ShownKey{}, fmt.Errorf("read API key %d after it was created: %w", id, err)
 	}
-	tx.Record(pg.Change{Type: "auth.key.created", Targets: key.targets(), After: secret.Marked(key, "key")})
+	tx.Record(pg.Record{Kind: "auth.key", Action: pg.Created, Targets: key.targets(), After: secret.Marked(key, "key")})
 	return ShownKey{key, value.Reveal()}, nil
 }
 
 func (k *APIKey) targets() []pg.Target {
-	return []pg.Target{{Type: "auth/key", ID: k.ID, Name: k.Name}}
+	return []pg.Target{{Type: "auth/key", Noun: "API key", ID: k.ID, Name: k.Name}}
 }
 
 // mayOwn tells whether the caller may make a key for this owner. Accounts of clients and integrations are not there
@@ -296,7 +297,7 @@ func (s *Service) editKey(ctx context.Context, tx *pg.Tx, req rest.EditItem[apiK
 	}
 	s.revoke(tx, stale...)
 	was, is := req.Body.Secrets(body, body)
-	tx.Record(pg.Change{Type: "auth.key.edited", Targets: after.targets(), Before: secret.Marked(before, was...), After: secret.Marked(after, is...)})
+	tx.Record(pg.Record{Kind: "auth.key", Action: pg.Edited, Targets: after.targets(), Before: secret.Marked(before, was...), After: secret.Marked(after, is...)})
 	return ShownKey{after, body.Key.Reveal()}, nil
 }
 
@@ -309,7 +310,7 @@ func (s *Service) deleteKey(ctx context.Context, tx *pg.Tx, req rest.DeleteItem)
 		return rest.Message{}, fmt.Errorf("delete API key %d: %w", req.ID, err)
 	}
 	s.revoke(tx, keyName(hash))
-	tx.Record(pg.Change{Type: "auth.key.deleted", Targets: before.targets(), Before: before})
+	tx.Record(pg.Record{Kind: "auth.key", Action: pg.Deleted, Targets: before.targets(), Before: before})
 	return rest.Deleted("API key", req.ID), nil
 }
 

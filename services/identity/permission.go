@@ -32,7 +32,8 @@ func (s *Service) adminPermissions() []rest.Route {
 			}},
 		rest.Mutation[editPermissions, Permissions]{
 			Method: http.MethodPatch, Path: path, Guard: principal.UsersAdmins, Summary: "Edit an admin's permissions",
-			Do: s.editPermissions},
+			Effect:  rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: path},
+			Example: `{"network": {"groups": {"read": true}}}`, Do: s.editPermissions},
 	}
 }
 
@@ -82,6 +83,6 @@ func (s *Service) editPermissions(ctx context.Context, tx *pg.Tx, req editPermis
 		return none, fmt.Errorf("edit the permissions of admin %d: %w", req.ID, err)
 	}
 	s.revoke(tx, adminName(req.ID))
-	tx.Record(pg.Change{Type: "admin.permission.edited", Targets: []pg.Target{{Type: "admin", ID: req.ID, Name: name}}, Before: current, After: *set})
+	tx.Record(pg.Record{Kind: "admin", Part: "permission", Action: pg.Edited, Targets: []pg.Target{{Type: "admin", Noun: "admin", ID: req.ID, Name: name}}, Before: current, After: *set})
 	return Permissions{rest.Versioned{Version: version + 1}, *set}, nil
 }

@@ -38,8 +38,8 @@ type allocation struct {
 	family *family
 }
 
-// Validate checks what the tags cannot say.
-func (a *allocation) Validate(wrong *problem.Fields) {
+// Resolve checks what the tags cannot say.
+func (a *allocation) Resolve(wrong *problem.Fields) {
 	a.count, a.family = 1, v4
 	if a.Count != nil {
 		a.count = int(*a.Count)
@@ -74,17 +74,17 @@ type releaseRequest struct {
 func (s *Service) allocations() []rest.Route {
 	return []rest.Route{
 		rest.Mutation[allocateRequest, []IPEntity]{Method: http.MethodPost, Path: "/group/{group_id}/allocate", Guard: principal.NetworkEntities,
-			Summary: "Assign free IP entities of an IP group to a client", Extension: true, Do: allocate},
+			Summary: "Assign free IP entities of an IP group to a client", Extension: true,
+			Effect: rest.Effect{Logs: rest.LogsEach, Again: rest.AgainAnother}, Example: `{"count": 1, "owner": {"id": 17, "name": "Acme"}}`, Do: allocate},
 		rest.Mutation[releaseRequest, IPEntity]{Method: http.MethodPost, Path: "/entity/{entity_id}/release", Guard: principal.NetworkEntities,
-			Summary: "Take an IP entity back from its client", Extension: true, Do: release},
+			Summary: "Take an IP entity back from its client", Extension: true,
+			Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: "/entity/{entity_id}"}, Do: release},
 	}
 }
 
-// allocated is what the record says of an allocation, beside the entities.
-type allocated struct {
-	Group rest.Ref `json:"group"`
-	Count int      `json:"count"`
-	Owner *Owner   `json:"owner"`
+// assigned is what an allocation changes of an entity.
+type assigned struct {
+	Owner *Owner `json:"owner"`
 }
 
 func allocate(ctx context.Context, tx *pg.Tx, req allocateRequest) ([]IPEntity, error) {
@@ -92,38 +92,33 @@ func allocate(ctx context.Context, tx *pg.Tx, req allocateRequest) ([]IPEntity, 
 	if err != nil {
 		return nil, err
 	}
-	group, left := rest.Ref{ID: req.Group}, 0
-	if err := tx.QueryRow(ctx, wanted.family.in(countFree), group.ID, wanted.count).Scan(&group.Name, &left); err != nil {
+	left := 0
+	if err := tx.QueryRow(ctx, wanted.family.in(countFree), req.Group, wanted.count).Scan(&left); err != nil {
 		return nil, err
 	}
 	if left < wanted.count { // with those that others are just taking
-		return nil, wanted.exhausted(group.ID, left)
+		return nil, wanted.exhausted(req.Group, left)
 	}
 	take := wanted.lowest
 	if wanted.Prefix != nil {
 		take = wanted.block
 	}
-	ids, err := take(ctx, tx, group.ID)
+	ids, err := take(ctx, tx, req.Group)
 	if err != nil {
-		return nil, fmt.Errorf("allocate in IP group %d: %w", group.ID, err)
+		return nil, fmt.Errorf("allocate in IP group %d: %w", req.Group, err)
 	}
 	entities, err := entityView.Some(ctx, tx, ids)
 	if err != nil {
 		return nil, fmt.Errorf("read what was allocated: %w", err)
 	}
-	tx.Record(pg.Change{Type: "entity.allocated", Targets: targets(entities), After: allocated{group, len(entities), entities[0].Owner}})
+	for i := range entities {
+		tx.Record(pg.Record{Kind: "entity", Action: "allocated", Targets: []pg.Target{entities[i].target()}, Before: assigned{}, After: assigned{entities[i].Owner}})
+	}
 	return entities, nil
 }
 
-func (e *IPEntity) target() pg.Target { return pg.Target{Type: "entity", ID: e.ID, Name: e.Name} }
-
-// targets are those of many entities, as far as a record names them.
-func targets(entities []IPEntity) []pg.Target {
-	named := make([]pg.Target, min(len(entities), rest.MaxTargets))
-	for i := range named {
-		named[i] = entities[i].target()
-	}
-	return named
+func (e *IPEntity) target() pg.Target {
+	return pg.Target{Type: "entity", Noun: "IP entity", ID: e.ID, Name: e.Name, Version: e.Version}
 }
 
 // allocating is the lock of who allocates in a group: shared by those who take what nobody holds, alone for who must
@@ -198,7 +193,7 @@ func (a *allocation) block(ctx context.Context, tx *pg.Tx, group int64) (ids []i
 
 // The statements name a family's columns by {v}.
 const (
-	countFree = `SELECT name, (SELECT count(*) FROM (SELECT FROM ip_free WHERE group_id = $1 AND {v}_first IS NOT NULL LIMIT $2) free) FROM ip_group WHERE id = $1`
+	countFree = `SELECT (SELECT count(*) FROM (SELECT FROM ip_free WHERE group_id = $1 AND {v}_first IS NOT NULL LIMIT $2) free) FROM ip_group WHERE id = $1`
 
 	// takeFree assigns at most $6 free entities, the lowest first. That none is assigned twice is the primary key's part.
 	takeFree = `
@@ -298,6 +293,6 @@ func release(ctx context.Context, tx *pg.Tx, req releaseRequest) (IPEntity, erro
 	if err != nil {
 		return after, err
 	}
-	tx.Record(pg.Change{Type: "entity.released", Targets: []pg.Target{after.target()}, Before: before, After: after})
+	tx.Record(pg.Record{Kind: "entity", Action: "released", Targets: []pg.Target{after.target()}, Before: before, After: after})
 	return after, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net/http"
 	"regexp"
 	"slices"
 	"strconv"
@@ -44,9 +43,15 @@ type fieldBody struct {
 	Options     *string `json:"options" db:"options" ext:"true" max:"10000" doc:"of a select: the values, with | between them"`
 }
 
-// fieldTargets are the kinds of targets, and the permissions that guard their values.
-var fieldTargets = map[string]principal.Permission{
-	"client": principal.UsersClients, "entity": principal.NetworkEntities, "group": principal.NetworkGroups, "server": principal.ServerSettings,
+// fieldTarget is a kind of things that have fields.
+type fieldTarget struct {
+	permission principal.Permission // which guards its values
+	noun       string
+}
+
+var fieldTargets = map[string]fieldTarget{
+	"client": {principal.UsersClients, "client"}, "entity": {principal.NetworkEntities, "IP entity"},
+	"group": {principal.NetworkGroups, "IP group"}, "server": {principal.ServerSettings, "server"},
 }
 
 // fieldTypes say what is wrong with a value, or nothing.
@@ -80,8 +85,8 @@ var fieldTypes = map[string]func(value, options string) string{
 
 var slugForm = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]*$`)
 
-// Validate checks the members, and that a default is one of the field's values.
-func (b *fieldBody) Validate(wrong *problem.Fields) {
+// Resolve checks the members, and that a default is one of the field's values.
+func (b *fieldBody) Resolve(wrong *problem.Fields) {
 	if b.Type == "" {
 		b.Type = "text"
 	}
@@ -118,53 +123,41 @@ func (b *fieldBody) unfit(value string) string {
 	return fieldTypes[b.Type](value, options)
 }
 
-var (
-	fieldTable = pg.NewTable[fieldBody]("field", "field", nil)
-	fieldView  = pg.NewView[CustomField]("field")
-)
+var fieldView = pg.NewView[CustomField]("field")
 
 func (s *Service) fields() []rest.Route {
 	return rest.Resource[CustomField, fieldBody]{
-		DB: s.db, Path: "/field", ID: "field_id", Noun: "Field", Guard: principal.SystemSettings, ReadGuard: principal.EveryKey, Table: "field",
-		Additions: []string{http.MethodPost, http.MethodPatch, http.MethodDelete},
+		DB: s.db, Path: "/field", ID: "field_id", Noun: "field", Guard: principal.SystemSettings, ReadGuard: principal.EveryKey, Table: "field",
+		Additions: rest.Creating | rest.Editing | rest.Deleting,
+		Again:     rest.AgainRefused, Edited: `{"name": "Contract ends", "desc": null}`,
 		By: rest.By{Search: rest.SearchText, Sorts: []string{"name", "slug"},
 			Filters: map[string]string{"target_type": "target_type", "slug": "slug", "type": "type"}},
-		Update: updateField,
+		Check: checkField,
 	}.Routes()
 }
 
-// updateField leaves no value behind that the field could not have now.
-func updateField(ctx context.Context, tx *pg.Tx, id int64, b *fieldBody) error {
-	before, err := fieldView.Get(ctx, tx, id)
-	if err != nil {
-		return err
-	}
-	var wrong problem.Fields
-	if b.TargetType != before.TargetType {
-		var used bool
-		if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM field_value WHERE field_id = $1)", id).Scan(&used); err != nil {
-			return fmt.Errorf("look for values: %w", err)
-		}
-		if used {
-			wrong.Add("/target_type", "conflict", "cannot change while there are values")
-		}
+// checkField lets no edit leave a value behind that the field could not have now.
+func checkField(ctx context.Context, tx *pg.Tx, id int64, before, b *fieldBody) error {
+	if before == nil {
+		return nil
 	}
 	rows, err := tx.Query(ctx, "SELECT DISTINCT value FROM field_value WHERE field_id = $1", id)
 	if err != nil {
 		return fmt.Errorf("read the values: %w", err)
 	}
-	var value string
-	_, err = pgx.ForEachRow(rows, []any{&value}, func() error {
-		if why := b.unfit(value); why != "" {
-			wrong.Add("/type", "conflict", "does not fit a value that is there: %.100q %s", value, why)
-		}
-		return nil
-	})
+	values, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		return fmt.Errorf("read the values: %w", err)
 	}
-	if err := wrong.Err(); err != nil {
-		return err
+	var wrong problem.Fields
+	if b.TargetType != before.TargetType && len(values) > 0 {
+		wrong.Add("/target_type", "conflict", "cannot change while there are values")
 	}
-	return fieldTable.Update(ctx, tx, id, b)
+	for _, value := range values {
+		if why := b.unfit(value); why != "" {
+			wrong.Add("/type", "conflict", "does not fit a value that is there: %.100q %s", value, why)
+			break
+		}
+	}
+	return wrong.Err()
 }

@@ -30,8 +30,8 @@ type forwardGatewayBody struct {
 
 var portLimitForm = regexp.MustCompile(`^([1-9][0-9]{0,4})(?:-([1-9][0-9]{0,4}))?$`)
 
-// Validate checks what the tags cannot say.
-func (b *forwardGatewayBody) Validate(wrong *problem.Fields) {
+// Resolve checks what the tags cannot say.
+func (b *forwardGatewayBody) Resolve(wrong *problem.Fields) {
 	if b.Hostname != "" && !rest.IsHost(b.Hostname) {
 		wrong.Add("/hostname", "invalid", "must be a name or an address, without a scheme and a port")
 	}
@@ -58,8 +58,9 @@ func isPortLimit(text string) bool {
 
 func (s *Service) forwardGateways() []rest.Route {
 	return rest.Resource[ForwardGateway, forwardGatewayBody]{
-		DB: s.db, Path: "/forward/gateway", ID: "gateway_id", Noun: "Forwarding gateway",
+		DB: s.db, Path: "/forward/gateway", ID: "gateway_id", Noun: "forwarding gateway",
 		Guard: principal.NetworkForward, Table: "forward_gateway", View: "forward_gateway_view", Box: s.box,
+		Again: rest.AgainRefused, Edited: `{"name": "fra1-nat2", "port_limit": "30000-39999"}`,
 		By: rest.By{Search: rest.SearchText, Sorts: []string{"name"}, Filters: map[string]string{"name": "name", "hostname": "hostname"}},
 	}.Routes()
 }

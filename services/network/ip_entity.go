@@ -95,8 +95,8 @@ type ipEntityBody struct {
 	v6 v6Space
 }
 
-// Validate checks what the tags cannot say and works out v4 and v6.
-func (b *ipEntityBody) Validate(wrong *problem.Fields) {
+// Resolve checks what the tags cannot say and works out v4 and v6.
+func (b *ipEntityBody) Resolve(wrong *problem.Fields) {
 	b.v4 = parseV4(b.V4.Address, b.V4.RangeEnd, b.V4.Gateway, b.V4.SubnetMask, wrong)
 	b.v6 = parseV6(b.V6.Address, b.V6.Gateway, wrong)
 	if b.V4.Address == nil && b.V6.Address == nil {
@@ -116,7 +116,7 @@ var entityView = pg.NewView[IPEntity]("ip_entity_view")
 
 func (s *Service) ipEntities() []rest.Route {
 	return rest.Resource[IPEntity, ipEntityBody]{
-		DB: s.db, Path: "/entity", ID: "entity_id", Noun: "IP entity",
+		DB: s.db, Path: "/entity", ID: "entity_id", Noun: "IP entity", Again: rest.AgainRefused, Edited: `{"nickname": "rack 14", "vlan": 200}`,
 		Guard: principal.NetworkEntities, Table: "ip_entity", View: "ip_entity_view",
 		Includes: map[string]func(context.Context, pg.Querier, *IPEntity) error{"fields": func(ctx context.Context, q pg.Querier, item *IPEntity) (err error) {
 			item.Fields, err = shownFields(ctx, q, "entity", item.ID)

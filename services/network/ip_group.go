@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 
 	"github.com/jackc/pgx/v5"
 
@@ -47,51 +46,33 @@ type ipGroupBody struct {
 	DHCPServer *rest.RefID `json:"pxe_dhcp_server" db:"pxe_dhcp_server_id" doc:"one of /pxe/dhcp"`
 }
 
-var ipGroupTable = pg.NewTable[ipGroupBody]("ip_group", "ip_group_view", nil)
-
 func (s *Service) ipGroups() []rest.Route {
 	return rest.Resource[IPGroup, ipGroupBody]{
-		DB: s.db, Path: "/group", ID: "group_id", Noun: "IP group",
+		DB: s.db, Path: "/group", ID: "group_id", Noun: "IP group", Again: rest.AgainRefused, Edited: `{"name": "Frankfurt 2", "reserved": true}`,
 		Guard: principal.NetworkGroups, Table: "ip_group", View: "ip_group_view",
 		Includes: map[string]func(context.Context, pg.Querier, *IPGroup) error{"fields": func(ctx context.Context, q pg.Querier, item *IPGroup) (err error) {
 			item.Fields, err = shownFields(ctx, q, "group", item.ID)
 			return err
 		}},
-		By: rest.By{Search: rest.SearchText, Sorts: []string{"name"}, Filters: map[string]string{"billing_id": "billing_id", "reserved": "reserved"}},
-		Insert: func(ctx context.Context, tx *pg.Tx, body *ipGroupBody) (int64, error) {
-			if err := s.holdDHCPServer(ctx, tx, body); err != nil {
-				return 0, err
-			}
-			return ipGroupTable.Insert(ctx, tx, body)
-		},
-		Update: func(ctx context.Context, tx *pg.Tx, id int64, body *ipGroupBody) error {
-			before, err := ipGroupTable.Load(ctx, tx, id)
-			if err != nil {
-				return err
-			}
-			if !reflect.DeepEqual(before.DHCPServer, body.DHCPServer) { // one that stays may be about to be cleared
-				if err := s.holdDHCPServer(ctx, tx, body); err != nil {
-					return err
-				}
-			}
-			return ipGroupTable.Update(ctx, tx, id, body)
-		},
+		By:     rest.By{Search: rest.SearchText, Sorts: []string{"name"}, Filters: map[string]string{"billing_id": "billing_id", "reserved": "reserved"}},
+		Check:  s.checkDHCPServer,
 		Delete: deleteIPGroup,
 	}.Routes()
 }
 
-func (s *Service) holdDHCPServer(ctx context.Context, tx *pg.Tx, body *ipGroupBody) error {
-	if body.DHCPServer == nil {
+// checkDHCPServer keeps a DHCP server there that is named anew. One that stays may be about to be cleared.
+func (s *Service) checkDHCPServer(ctx context.Context, tx *pg.Tx, _ int64, before, body *ipGroupBody) error {
+	if body.DHCPServer == nil || before != nil && before.DHCPServer != nil && *before.DHCPServer == *body.DHCPServer {
 		return nil
 	}
 	return s.dhcpServers.Hold(ctx, tx, int64(*body.DHCPServer), "/pxe_dhcp_server")
 }
 
-// clearDHCPServer takes a DHCP server that is gone from the groups that name it, of which not all may stand in the record.
+// clearDHCPServer takes a DHCP server that is gone from the groups that name it.
 func clearDHCPServer(ctx context.Context, tx *pg.Tx, id int64, name string) error {
 	rows, err := tx.Query(ctx, `
 		UPDATE ip_group SET pxe_dhcp_server_id = NULL, version = version + 1 WHERE pxe_dhcp_server_id = $1
-		RETURNING 'group' AS type, id, name, version`, id)
+		RETURNING 'group' AS type, 'IP group' AS noun, id, name, version`, id)
 	if err != nil {
 		return fmt.Errorf("clear DHCP server %d: %w", id, err)
 	}
@@ -99,8 +80,8 @@ func clearDHCPServer(ctx context.Context, tx *pg.Tx, id int64, name string) erro
 	if err != nil {
 		return fmt.Errorf("clear DHCP server %d: %w", id, err)
 	}
-	if len(groups) > 0 {
-		tx.Record(pg.Change{Type: "group.edited", Targets: groups[:min(len(groups), rest.MaxTargets)],
+	for _, group := range groups {
+		tx.Record(pg.Record{Kind: "group", Action: pg.Edited, Targets: []pg.Target{group},
 			Before: map[string]rest.Ref{"pxe_dhcp_server": {ID: id, Name: name}}, After: struct{}{}})
 	}
 	return nil

@@ -127,7 +127,7 @@ func FuzzSeries(f *testing.F) {
 			s.Gateway = &gateway
 		}
 		var wrong problem.Fields
-		s.Validate(&wrong)
+		s.Resolve(&wrong)
 		if len(wrong) > 0 {
 			return
 		}

@@ -25,8 +25,9 @@ type portSpeedBody struct {
 
 func (s *Service) portSpeeds() []rest.Route {
 	return rest.Resource[PortSpeed, portSpeedBody]{
-		DB: s.db, Path: "/port-speed", ID: "port_speed_id", Noun: "Port speed",
-		Guard: principal.NetworkSwitches, Table: "port_speed",
-		By: rest.By{Search: rest.SearchText, Sorts: []string{"name", "speed"}, Filters: map[string]string{"billing_id": "billing_id", "speed": "speed"}},
+		DB: s.db, Path: "/port-speed", ID: "port_speed_id", Noun: "port speed",
+		Guard: principal.NetworkSwitches, Table: "port_speed", Again: rest.AgainAnother,
+		Edited: `{"name": "2.5 Gbit/s", "billing_id": "GE", "speed": 2500}`,
+		By:     rest.By{Search: rest.SearchText, Sorts: []string{"name", "speed"}, Filters: map[string]string{"billing_id": "billing_id", "speed": "speed"}},
 	}.Routes()
 }

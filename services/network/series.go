@@ -39,8 +39,8 @@ type series struct {
 	where, howLarge string // the members that are wrong where the span, or the size of an entity, is
 }
 
-// Validate checks the members, and works out the entities.
-func (s *series) Validate(wrong *problem.Fields) {
+// Resolve checks the members, and works out the entities.
+func (s *series) Resolve(wrong *problem.Fields) {
 	for _, check := range []func(*problem.Fields){s.readSpan, s.readSize, s.readGateway, s.layOut} {
 		if check(wrong); len(*wrong) > 0 {
 			return
@@ -197,6 +197,9 @@ func (f *family) address(n *big.Int) netip.Addr {
 	return a
 }
 
+// mostTargets is how many of a series' entities stand in its record.
+const mostTargets = 100
+
 type seriesRequest struct {
 	Group int64 `path:"*"`
 	Body  rest.Body[series]
@@ -204,7 +207,8 @@ type seriesRequest struct {
 
 var entitySeries = rest.Mutation[seriesRequest, rest.Bulk]{
 	Method: http.MethodPost, Path: "/group/{group_id}/entity/bulk", Guard: principal.NetworkEntities,
-	Summary: "Create many IP entities side by side", Extension: true, Do: createSeries,
+	Summary: "Create many IP entities side by side", Extension: true,
+	Effect: rest.Effect{Logs: rest.LogsSummary, Again: rest.AgainRefused}, Example: `{"prefix": "198.51.100.0/28", "vlan": 7}`, Do: createSeries,
 }
 
 func createSeries(ctx context.Context, tx *pg.Tx, req seriesRequest) (rest.Bulk, error) {
@@ -235,7 +239,7 @@ func createSeries(ctx context.Context, tx *pg.Tx, req seriesRequest) (rest.Bulk,
 			FROM unnest($2::inet[], $3::inet[], $4::int[]) WITH ORDINALITY AS item (first, last, vlan, n) ORDER BY n
 			RETURNING id)
 		SELECT count(*), min(id), max(id), (array_agg(id ORDER BY id))[:$8] FROM made`),
-		req.Group, s.firsts, s.lasts, s.vlans, s.bits, s.gateway, s.mask, rest.MaxTargets).Scan(&made.Count, &made.First, &made.Last, &some)
+		req.Group, s.firsts, s.lasts, s.vlans, s.bits, s.gateway, s.mask, mostTargets).Scan(&made.Count, &made.First, &made.Last, &some)
 	if err != nil {
 		return made, fmt.Errorf("create %d IP entities: %w", len(s.firsts), err)
 	}
@@ -243,6 +247,10 @@ func createSeries(ctx context.Context, tx *pg.Tx, req seriesRequest) (rest.Bulk,
 	if err != nil {
 		return made, fmt.Errorf("read what was created: %w", err)
 	}
-	tx.Record(pg.Change{Type: "entity.created", Targets: targets(entities), After: made})
+	record := pg.Record{Kind: "entity", Action: pg.Created, After: made}
+	for i := range entities {
+		record.Targets = append(record.Targets, entities[i].target())
+	}
+	tx.Record(record)
 	return made, nil
 }

@@ -34,8 +34,8 @@ type httpBody struct {
 	APIKey   *secret.String `json:"api_key" db:"api_key" also:"api_key" example:"what the agent asks of its callers" doc:"kept sealed and never shown; on edit, empty: unchanged"`
 }
 
-// Validate checks what the tags cannot say.
-func (b *dhcpServerBody) Validate(wrong *problem.Fields) { b.HTTP.validate(wrong) }
+// Resolve checks what the tags cannot say.
+func (b *dhcpServerBody) Resolve(wrong *problem.Fields) { b.HTTP.validate(wrong) }
 
 func (b *httpBody) validate(wrong *problem.Fields) {
 	if b.Host != "" && !rest.IsHost(b.Host) {
@@ -48,7 +48,7 @@ func (b *httpBody) validate(wrong *problem.Fields) {
 
 func (s *Service) dhcpServers() []rest.Route {
 	return rest.Resource[DHCPServer, dhcpServerBody]{
-		DB: s.db, Path: "/pxe/dhcp", ID: "dhcp_id", Noun: "DHCP server",
+		DB: s.db, Path: "/pxe/dhcp", ID: "dhcp_id", Noun: "DHCP server", Again: rest.AgainRefused, Edited: `{"name": "Frankfurt 2"}`,
 		Guard: principal.PXESettings, Table: "dhcp_server", Box: s.box,
 		By: rest.By{Search: rest.SearchText, Sorts: []string{"name"}, Filters: map[string]string{"name": "name", "host": "http_host"}},
 	}.Routes()

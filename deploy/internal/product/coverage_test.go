@@ -1,6 +1,7 @@
 package product_test
 
 import (
+	"fmt"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -20,12 +21,11 @@ import (
 )
 
 // TestEveryRoute walks all routes of all services through the gateway. A new route is covered by being there: what
-// it needs to know of it stands in the API document.
+// has to be known of it, it declares.
 func TestEveryRoute(t *testing.T) { producttest.Both(t, testEveryRoute) }
 
 func testEveryRoute(t *testing.T, p *product.Product, c *testkit.Client) {
-	document := testkit.Decode[apiDocument](c.With("").Do("GET", "/-/openapi.json", nil).Want(200))
-	w := &walk{t: t, c: c, document: document, ids: map[string]string{}}
+	w := newWalk(t, p, c)
 	w.createOneOfEach()
 	_, nobody := newAdmin(t, c, "nobody", `{}`)
 	w.dead = []string{newKey(t, c, "expired"), newKey(t, c, "revoked")}
@@ -58,31 +58,29 @@ func testEveryRoute(t *testing.T, p *product.Product, c *testkit.Client) {
 	}
 }
 
-type apiDocument struct {
-	Paths map[string]map[string]struct {
-		RequestBody *struct {
-			Content map[string]struct{ Schema bodySchema }
-		}
-		Guard string `json:"x-guard"`
-	}
-}
-
-type bodySchema struct {
-	Type       any
-	OneOf      []any
-	Properties map[string]bodySchema
-	Examples   []any
-
-	WriteOnly   bool
-	Description string
-}
-
 type walk struct {
-	t        *testing.T
-	c        *testkit.Client
-	document apiDocument
-	ids      map[string]string // by collection
-	dead     []string          // keys that do not work any more
+	t          *testing.T
+	c          *testkit.Client
+	operations []rest.Operation  // that callers from outside can reach
+	ids        map[string]string // by collection
+	dead       []string          // keys that do not work any more
+}
+
+func newWalk(t *testing.T, p *product.Product, c *testkit.Client) *walk {
+	w := &walk{t: t, c: c, ids: map[string]string{}}
+	for _, service := range slices.Sorted(maps.Keys(p.Routes)) {
+		for _, o := range rest.Operations(p.Routes[service]) {
+			if o.Public() {
+				w.operations = append(w.operations, o)
+			}
+		}
+	}
+	return w
+}
+
+// makes tells whether an operation makes an item of the collection that it is sent to.
+func makes(o rest.Operation) bool {
+	return o.Method == http.MethodPost && strings.HasPrefix(o.Effect.Shows, o.Path+"/{")
 }
 
 func newKey(t *testing.T, c *testkit.Client, name string) string {
@@ -90,78 +88,24 @@ func newKey(t *testing.T, c *testkit.Client, name string) string {
 	return testkit.Decode[identity.ShownKey](c.Do("POST", "/auth/key", map[string]any{"name": name}).Want(200)).Key
 }
 
-// createOneOfEach posts the documents' examples until each collection has an item.
+// createOneOfEach sends the examples of all that makes an item, until each collection has one.
 func (w *walk) createOneOfEach() {
-	var waiting []string
-	for path := range w.document.Paths {
-		if w.document.Paths[path]["post"].RequestBody != nil && w.hasItems(path) {
-			waiting = append(waiting, path)
-		}
-	}
-	slices.Sort(waiting)
+	w.t.Helper()
+	waiting := slices.DeleteFunc(slices.Clone(w.operations), func(o rest.Operation) bool { return !makes(o) })
 	for len(waiting) > 0 {
 		before := len(waiting)
 		var last *testkit.Answer
-		waiting = slices.DeleteFunc(waiting, func(path string) bool {
-			last = w.c.Do(http.MethodPost, w.item(path), w.body(http.MethodPost, path).example())
+		waiting = slices.DeleteFunc(waiting, func(o rest.Operation) bool {
+			last = w.c.Do(o.Method, w.item(o.Path), o.Example)
 			if last.Status == http.StatusOK {
-				w.ids[w.item(path)] = regexp.MustCompile(`"id":(\d+)`).FindStringSubmatch(last.Text)[1]
+				w.ids[w.item(o.Path)] = fmt.Sprint(last.ID())
 			}
 			return last.Status == http.StatusOK
 		})
 		if len(waiting) == before {
-			w.t.Fatalf("the examples of %v make nothing: %s", waiting, last.Text)
+			w.t.Fatalf("the example of %s makes nothing: %s", waiting[0].Path, last.Text)
 		}
 	}
-}
-
-// hasItems tells whether there is a path for one item of this one's.
-func (w *walk) hasItems(path string) bool {
-	items := regexp.MustCompile("^" + regexp.QuoteMeta(path) + "/" + parameter.String() + "$")
-	return slices.ContainsFunc(slices.Collect(maps.Keys(w.document.Paths)), items.MatchString)
-}
-
-func (w *walk) body(method, path string) *bodySchema {
-	body := w.document.Paths[path][strings.ToLower(method)].RequestBody
-	if body == nil {
-		return nil
-	}
-	s := body.Content["application/json"].Schema
-	return &s
-}
-
-func (s *bodySchema) example() any {
-	if s.Properties == nil {
-		if len(s.Examples) == 0 {
-			return nil
-		}
-		return s.Examples[0]
-	}
-	example := map[string]any{}
-	for name, property := range s.Properties {
-		if strings.HasPrefix(property.Description, "instead of") {
-			continue
-		}
-		if value := property.example(); value != nil {
-			example[name] = value
-		}
-	}
-	if len(example) == 0 {
-		return nil
-	}
-	return example
-}
-
-// garbage is a body in which every member is of a wrong type.
-func (s *bodySchema) garbage() any {
-	garbage := map[string]any{}
-	for name, property := range s.Properties {
-		garbage[name] = []any{"garbage"}
-		if property.Properties != nil {
-			garbage[name] = property.garbage()
-		}
-	}
-	return garbage
 }
 
 var parameter = regexp.MustCompile(`{[a-z_]+}`)
@@ -186,18 +130,6 @@ func (w *walk) withID(path, id string) string {
 	}
 }
 
-// example is a body that an operation accepts, if it takes one.
-func (w *walk) example(o rest.Operation) any {
-	body := w.body(o.Method, o.Path)
-	if body == nil {
-		return nil
-	}
-	if example := body.example(); example != nil {
-		return example
-	}
-	return map[string]any{}
-}
-
 func (w *walk) strangersProcess(service http.Handler, o rest.Operation) {
 	w.t.Helper()
 	recorder := httptest.NewRecorder()
@@ -210,13 +142,13 @@ func (w *walk) strangersProcess(service http.Handler, o rest.Operation) {
 func (w *walk) withoutKey(o rest.Operation) {
 	w.t.Helper()
 	if o.Guard != principal.Public {
-		answer := w.c.With("").Do(o.Method, w.item(o.Path), w.example(o)).Want(401)
+		answer := w.c.With("").Do(o.Method, w.item(o.Path), o.Example).Want(401)
 		if answer.Header.Get("WWW-Authenticate") != "Bearer" {
 			w.t.Error("401 without WWW-Authenticate")
 		}
 	}
 	for _, key := range append(w.dead, "x", principal.NewKey().Reveal(), strings.Repeat("k", 40)) {
-		w.c.With(key).Do(o.Method, w.item(o.Path), w.example(o)).Want(401)
+		w.c.With(key).Do(o.Method, w.item(o.Path), o.Example).Want(401)
 	}
 }
 
@@ -226,15 +158,14 @@ func (w *walk) withoutPermission(o rest.Operation, nobody *testkit.Client) {
 	switch {
 	case o.Guard == principal.Public:
 	case o.Guard == principal.EveryKey:
-		nobody.Do(o.Method, w.item(o.Path), w.example(o)).Want(200)
+		nobody.Do(o.Method, w.item(o.Path), o.Example).Want(200)
 	case o.Guard == principal.PermissionOfTarget:
-		nobody.Do(o.Method, w.item(o.Path), w.example(o)).Want(403)
+		nobody.Do(o.Method, w.item(o.Path), o.Example).Want(403)
+	case o.Scoped && strings.HasSuffix(o.Path, "}"):
+		nobody.Do(o.Method, w.item(o.Path), o.Example).Want(404)
 	case o.Guard == principal.AnyKey:
-		if strings.HasSuffix(o.Path, "}") {
-			nobody.Do(o.Method, w.item(o.Path), w.example(o)).Want(404)
-		}
 	default:
-		answer := nobody.Do(o.Method, w.item(o.Path), w.example(o)).Want(403)
+		answer := nobody.Do(o.Method, w.item(o.Path), o.Example).Want(403)
 		permission, _, _ := strings.Cut(o.Guard.String(), " ")
 		if !strings.Contains(answer.Text, permission) {
 			w.t.Errorf("403 does not name %s: %s", permission, answer.Text)
@@ -246,7 +177,7 @@ func (w *walk) missingItem(o rest.Operation) {
 	w.t.Helper()
 	if strings.Contains(o.Path, "{") {
 		for _, id := range []string{"999999999", "9223372036854775808", "abc", "01", "-1", "1.0", "%31x", "+1"} {
-			w.c.Do(o.Method, w.withID(o.Path, id), w.example(o)).Want(404)
+			w.c.Do(o.Method, w.withID(o.Path, id), o.Example).Want(404)
 		}
 	}
 	w.c.Do(o.Method, w.item(o.Path)+"/nothing/here", nil).Want(404)
@@ -254,8 +185,7 @@ func (w *walk) missingItem(o rest.Operation) {
 
 func (w *walk) garbage(o rest.Operation) {
 	w.t.Helper()
-	body := w.body(o.Method, o.Path)
-	if body == nil {
+	if o.Garbage == nil {
 		return
 	}
 	path := w.item(o.Path)
@@ -264,7 +194,7 @@ func (w *walk) garbage(o rest.Operation) {
 	}
 	w.c.Do(o.Method, path, `name=x`, "Content-Type", "application/x-www-form-urlencoded").Want(415)
 	w.c.Do(o.Method, path, `{"a": "`+strings.Repeat("x", rest.MaxBody)+`"}`).Want(413)
-	wrong := testkit.Decode[problem.Problem](w.c.Do(o.Method, path, body.garbage()).Want(422))
+	wrong := testkit.Decode[problem.Problem](w.c.Do(o.Method, path, o.Garbage).Want(422))
 	if len(wrong.Errors) == 0 || wrong.RequestID == "" || wrong.Instance != path {
 		w.t.Errorf("a 422 without its members: %+v", wrong)
 	}
@@ -283,31 +213,28 @@ func TestEveryLeaf(t *testing.T) { producttest.Both(t, testEveryLeaf) }
 
 func testEveryLeaf(t *testing.T, p *product.Product, c *testkit.Client) {
 	id, partial := newAdmin(t, c, "partial", `{}`)
-	document := testkit.Decode[apiDocument](c.With("").Do("GET", "/-/openapi.json", nil).Want(200))
-	w := &walk{t: t, c: c, document: document, ids: map[string]string{}}
+	w := newWalk(t, p, c)
 	w.createOneOfEach()
 	guarded := map[principal.Grants][]rest.Operation{}
-	for _, routes := range p.Routes {
-		for _, o := range rest.Operations(routes) {
-			if permission, ok := o.Guard.(principal.Permission); ok {
-				access := principal.Write
-				if o.Method == http.MethodGet {
-					access = principal.Read
-				}
-				guarded[permission.Grant(access)] = append(guarded[permission.Grant(access)], o)
+	for _, o := range w.operations {
+		if permission, ok := o.Guard.(principal.Permission); ok {
+			access := principal.Write
+			if o.Method == http.MethodGet {
+				access = principal.Read
 			}
+			guarded[permission.Grant(access)] = append(guarded[permission.Grant(access)], o)
 		}
 	}
 	for missing, operations := range guarded {
 		c.Do("PATCH", path("/admin/%d/permission", id), (principal.All &^ missing).PermissionSet()).Want(200)
 		time.Sleep(100 * time.Millisecond)
 		for _, o := range operations {
-			partial.Do(o.Method, w.item(o.Path), w.example(o)).WantDetail(http.StatusForbidden, "The key lacks "+missing.Names()[0]+".")
+			partial.Do(o.Method, w.item(o.Path), o.Example).WantDetail(http.StatusForbidden, "The key lacks "+missing.Names()[0]+".")
 		}
 		c.Do("PATCH", path("/admin/%d/permission", id), missing.PermissionSet()).Want(200)
 		time.Sleep(100 * time.Millisecond)
 		for _, o := range operations {
-			if answer := partial.Do(o.Method, w.withID(o.Path, "999999999"), w.example(o)); answer.Status == http.StatusForbidden {
+			if answer := partial.Do(o.Method, w.withID(o.Path, "999999999"), o.Example); answer.Status == http.StatusForbidden {
 				t.Errorf("%s %s with %s alone: %s", o.Method, o.Path, missing.Names()[0], answer.Text)
 			}
 		}

@@ -13,13 +13,13 @@ import (
 // No text in the database has a NUL or is not UTF-8, so a parameter that is such a text is refused, and named.
 func TestQueryIsText(t *testing.T) { producttest.Both(t, testQueryIsText) }
 
-func testQueryIsText(t *testing.T, _ *product.Product, c *testkit.Client) {
+func testQueryIsText(t *testing.T, p *product.Product, c *testkit.Client) {
 	document := testkit.Decode[struct {
 		Paths map[string]map[string]struct {
 			Parameters []struct{ Name, In string }
 		}
 	}](c.With("").Do("GET", "/-/openapi.json", nil).Want(200))
-	w := &walk{t: t, c: c, document: testkit.Decode[apiDocument](c.With("").Do("GET", "/-/openapi.json", nil)), ids: map[string]string{}}
+	w := newWalk(t, p, c)
 	w.createOneOfEach()
 	tried := 0
 	for path, operations := range document.Paths {

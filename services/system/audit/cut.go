@@ -65,6 +65,6 @@ func (l *Log) cut(ctx context.Context, tx *pg.Tx, older time.Time) (cut int64, e
 			return 0, fmt.Errorf("cut %s: %w", table.name, err)
 		}
 	}
-	tx.Record(pg.Change{Type: "log.cut", After: cutting{cut, at.id}})
+	tx.Record(pg.Record{Kind: "log", Action: "cut", After: cutting{cut, at.id}})
 	return cut, nil
 }
