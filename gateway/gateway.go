@@ -131,7 +131,7 @@ func (g *Gateway) letIn(ctx context.Context, e *recorder, ip netip.Addr, key str
 		if err := caller.count(ctx); err != nil {
 			return nil, err
 		}
-		return nil, problem.New(problem.Unauthenticated, "The API key is not valid.")
+		return nil, problem.InvalidKey()
 	}
 	if problem.Is(err, problem.TooManyRequests) {
 		return nil, err

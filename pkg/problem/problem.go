@@ -95,6 +95,9 @@ func Is(err error, kind Kind) bool {
 	return ok && e.Kind == kind
 }
 
+// InvalidKey is the one answer to a key that is unknown, expired or revoked.
+func InvalidKey() error { return New(Unauthenticated, "The API key is not valid.") }
+
 // Member is the Invalid fault of a body of which the member at pointer alone is wrong.
 func Member(pointer, code, format string, args ...any) error {
 	return Fields{{pointer, code, fmt.Sprintf(format, args...)}}.Err()

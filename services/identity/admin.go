@@ -59,7 +59,8 @@ func (s *Service) admins() []rest.Route {
 		Guard: principal.UsersAdmins, OwnGuard: principal.UsersAdmins.OrSelf(principal.Admin), Table: "admin", View: "admin_view",
 		By:      rest.By{Search: rest.SearchText, Sorts: []string{"username", "created_at"}, Filters: map[string]string{"email": "lower(email)", "username": "lower(username)"}},
 		Prepare: s.preparePasswords,
-		Lock:    func(ctx context.Context, tx *pg.Tx, _ ...*adminBody) error { return lockAccounts(ctx, tx) },
+		Allow:   func(ctx context.Context, tx *pg.Tx, _ *adminBody) error { return allow(ctx, tx) },
+		Lock:    func(ctx context.Context, tx *pg.Tx, _ ...*adminBody) error { return allow(ctx, tx) },
 		Insert:  s.insertAdmin, Update: s.updateAdmin, Delete: s.deleteAdmin,
 	}.Routes()
 }
@@ -131,14 +132,17 @@ func (s *Service) updateAdmin(ctx context.Context, tx *pg.Tx, id int64, b *admin
 	if b.Username == "" {
 		return problem.Member("/username", "required", "is required and cannot be empty")
 	}
-	holds, err := s.mayWrite(ctx, tx, principal.Owner{Type: principal.Admin, ID: id})
+	c, err := callerOf(ctx, tx)
 	if err != nil {
 		return err
 	}
-	if !holds.Holds(principal.UsersAdmins.Grant(principal.Write)) { // so it is the caller's own account
-		if err := onlyOwnPassword(ctx, tx, id, b); err != nil {
-			return err
-		}
+	account := principal.Owner{Type: principal.Admin, ID: id}
+	err = c.mayWrite(ctx, tx, account)
+	if problem.Is(err, problem.Forbidden) && c.owner == account {
+		err = onlyOwnPassword(ctx, tx, b, err)
+	}
+	if err != nil {
+		return err
 	}
 	_, err = tx.Exec(ctx, `
 		UPDATE admin SET version = version + 1, username = $2, email = nullif($3, ''), receive_copies = $4,
@@ -151,8 +155,10 @@ func (s *Service) updateAdmin(ctx context.Context, tx *pg.Tx, id int64, b *admin
 	return nil
 }
 
-// onlyOwnPassword is what an admin may do without users.admins write: change the own password, knowing it.
-func onlyOwnPassword(ctx context.Context, tx *pg.Tx, id int64, b *adminBody) error {
+// onlyOwnPassword is what an admin may do who may not write to accounts, which refusal tells: change the own password,
+// knowing it.
+func onlyOwnPassword(ctx context.Context, tx *pg.Tx, b *adminBody, refusal error) error {
+	id := principal.From(ctx).Principal.Owner.ID
 	var same, confirmed bool
 	err := tx.QueryRow(ctx, "SELECT username = $2 AND coalesce(email, '') = $3 AND receive_copies = $4, coalesce(password_hash = $5, false) FROM admin WHERE id = $1",
 		id, b.Username, b.Email, b.ReceiveCopies, b.confirmed).Scan(&same, &confirmed)
@@ -160,7 +166,7 @@ func onlyOwnPassword(ctx context.Context, tx *pg.Tx, id int64, b *adminBody) err
 		return fmt.Errorf("read admin %d: %w", id, err)
 	}
 	if !same {
-		return problem.New(problem.Forbidden, "Without users.admins write, the own password is all that can be changed.")
+		return problem.New(problem.Forbidden, "%s So the own password is all that can be changed.", problem.From(refusal).Detail)
 	}
 	if !confirmed {
 		return problem.Member("/current_password", "wrong", "must be the current password")
@@ -169,7 +175,11 @@ func onlyOwnPassword(ctx context.Context, tx *pg.Tx, id int64, b *adminBody) err
 }
 
 func (s *Service) deleteAdmin(ctx context.Context, tx *pg.Tx, admin *Admin) error {
-	if _, err := s.mayWrite(ctx, tx, principal.Owner{Type: principal.Admin, ID: admin.ID}); err != nil {
+	c, err := callerOf(ctx, tx)
+	if err != nil {
+		return err
+	}
+	if err := c.mayWrite(ctx, tx, principal.Owner{Type: principal.Admin, ID: admin.ID}); err != nil {
 		return err
 	}
 	last, err := lastAdmin(ctx, tx, admin.ID)
@@ -201,33 +211,4 @@ func lastAdmin(ctx context.Context, tx *pg.Tx, id int64) (last bool, err error) 
 		return false, fmt.Errorf("look for other admins: %w", err)
 	}
 	return last, nil
-}
-
-// mayWrite tells whether the caller may write to an account, and answers what the caller holds. Nobody lifts
-// himself: the account of somebody else takes the permission's write, and all that the account holds.
-func (s *Service) mayWrite(ctx context.Context, tx *pg.Tx, account principal.Owner) (principal.Grants, error) {
-	holds, err := s.holds(ctx, tx)
-	if err != nil || principal.From(ctx).Principal.Owner == account {
-		return holds, err
-	}
-	permission := account.Type.Permission()
-	if !holds.Holds(permission.Grant(principal.Write)) {
-		return 0, problem.New(problem.Forbidden, "The key lacks %s write.", permission)
-	}
-	if account.Type != principal.Admin {
-		return holds, nil
-	}
-	its, err := adminGrants(ctx, tx, account.ID)
-	if err != nil {
-		return 0, err
-	}
-	return holds, mayGive(holds, its, "The account holds")
-}
-
-// mayGive refuses what the caller does not hold, naming it.
-func mayGive(holds, wanted principal.Grants, what string) error {
-	if missing := wanted &^ holds; missing != 0 {
-		return problem.New(problem.Forbidden, "%s what the key lacks: %s.", what, strings.Join(missing.Names(), ", "))
-	}
-	return nil
 }

@@ -97,7 +97,7 @@ func (s *Service) apiKeys() []rest.Route {
 			By: rest.By{Search: rest.SearchText, Sorts: []string{"name"}, Filters: map[string]string{"owner": "owner_url"}}},
 		rest.Mutation[rest.NewItem[apiKeyBody], ShownKey]{Method: http.MethodPost, Path: collection, Guard: principal.AnyKey, Summary: "Create an API key",
 			Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainAnother, Shows: item}, Example: `{"name": "billing"}`,
-			Allow: s.mayCreateKey, Do: s.createKey},
+			Allow: mayCreateKey, Do: s.createKey},
 		rest.Read[rest.None, APIKey]{Path: "/auth/key/current", Guard: principal.AnyKey, Summary: "View the key of this request", Extension: true,
 			Do: func(ctx context.Context, _ rest.None) (APIKey, error) {
 				return keyView.Get(ctx, s.db, principal.From(ctx).Principal.KeyID)
@@ -111,9 +111,10 @@ func (s *Service) apiKeys() []rest.Route {
 				return key, err
 			}},
 		rest.Mutation[rest.EditItem[apiKeyBody], ShownKey]{Method: http.MethodPatch, Path: item, Guard: principal.AnyKey, Summary: "Edit an API key",
-			Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: item}, Example: `{"name": "shop"}`, Do: s.editKey},
+			Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: item}, Example: `{"name": "shop"}`,
+			Allow: allowed[rest.EditItem[apiKeyBody]], Do: s.editKey},
 		rest.Mutation[rest.DeleteItem, rest.Message]{Method: http.MethodDelete, Path: item, Guard: principal.AnyKey, Summary: "Delete an API key",
-			Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainRefused}, Do: s.deleteKey},
+			Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainRefused}, Allow: allowed[rest.DeleteItem], Do: s.deleteKey},
 	}
 }
 
@@ -148,24 +149,24 @@ func newKey(ctx context.Context, req rest.NewItem[apiKeyBody]) (*apiKeyBody, err
 	return body, err
 }
 
-func (s *Service) mayCreateKey(ctx context.Context, tx *pg.Tx, req rest.NewItem[apiKeyBody]) error {
-	body, _ := newKey(ctx, req) // what is wrong with it is said where there is no earlier answer
-	if err := s.mayOwn(ctx, tx, body.owner); err != nil {
+func mayCreateKey(ctx context.Context, tx *pg.Tx, req rest.NewItem[apiKeyBody]) error {
+	c, err := lockedCaller(ctx, tx)
+	if err != nil {
 		return err
 	}
-	return s.mayImport(ctx, tx, body)
+	body, _ := newKey(ctx, req) // what is wrong with it is said where there is no earlier answer
+	if err := c.mayOwn(ctx, tx, body.owner); err != nil {
+		return err
+	}
+	return c.mayImport(body)
 }
 
 // mayImport tells whether the caller may bring a value along: an installation with such keys looks more of them up.
-func (s *Service) mayImport(ctx context.Context, tx *pg.Tx, body *apiKeyBody) error {
-	if body.Key.IsZero() {
-		return nil
-	}
-	holds, err := s.holds(ctx, tx)
-	if permission := body.owner.Type.Permission(); err == nil && !holds.Holds(permission.Grant(principal.Write)) {
+func (c caller) mayImport(body *apiKeyBody) error {
+	if permission := body.owner.Type.Permission(); !body.Key.IsZero() && !c.grants.Holds(permission.Grant(principal.Write)) {
 		return problem.New(problem.Forbidden, "The key lacks %s write, without which none can be brought along.", permission)
 	}
-	return err
+	return nil
 }
 
 func (s *Service) createKey(ctx context.Context, tx *pg.Tx, req rest.NewItem[apiKeyBody]) (ShownKey, error) {
@@ -214,12 +215,9 @@ func (k *APIKey) targets() []pg.Target {
 
 // mayOwn tells whether the caller may make a key for this owner. Accounts of clients and integrations are not there
 // yet, so nobody of that kind exists but the caller.
-func (s *Service) mayOwn(ctx context.Context, tx *pg.Tx, owner principal.Owner) error {
-	if principal.From(ctx).Principal.Owner == owner {
+func (c caller) mayOwn(ctx context.Context, tx *pg.Tx, owner principal.Owner) error {
+	if c.owner == owner {
 		return nil
-	}
-	if err := lockAccounts(ctx, tx); err != nil {
-		return err
 	}
 	exists := false
 	if owner.Type == principal.Admin {
@@ -233,15 +231,11 @@ func (s *Service) mayOwn(ctx context.Context, tx *pg.Tx, owner principal.Owner) 
 		}
 		return problem.Member("/owner/url", "not_found", "names something that does not exist")
 	}
-	_, err := s.mayWrite(ctx, tx, owner)
-	return err
+	return c.mayWrite(ctx, tx, owner)
 }
 
 // holdKey reads a key that the caller may write to, keeps other writers off it, and answers the hash that it has.
-func (s *Service) holdKey(ctx context.Context, tx *pg.Tx, id int64, match rest.IfMatch) (key APIKey, hash []byte, err error) {
-	if err := lockAccounts(ctx, tx); err != nil {
-		return key, nil, err
-	}
+func (c caller) holdKey(ctx context.Context, tx *pg.Tx, id int64, match rest.IfMatch) (key APIKey, hash []byte, err error) {
 	if err := tx.QueryRow(ctx, "SELECT hash FROM api_key WHERE id = $1 FOR UPDATE", id).Scan(&hash); err != nil {
 		return key, nil, err
 	}
@@ -251,14 +245,18 @@ func (s *Service) holdKey(ctx context.Context, tx *pg.Tx, id int64, match rest.I
 	if !mayRead(ctx, key.owner()) {
 		return key, nil, pgx.ErrNoRows
 	}
-	if _, err := s.mayWrite(ctx, tx, key.owner()); err != nil {
+	if err := c.mayWriteKeys(ctx, tx, key.owner()); err != nil {
 		return key, nil, err
 	}
 	return key, hash, match.Check(key.Version)
 }
 
 func (s *Service) editKey(ctx context.Context, tx *pg.Tx, req rest.EditItem[apiKeyBody]) (ShownKey, error) {
-	before, oldHash, err := s.holdKey(ctx, tx, req.ID, req.Match)
+	c, err := callerOf(ctx, tx)
+	if err != nil {
+		return ShownKey{}, err
+	}
+	before, oldHash, err := c.holdKey(ctx, tx, req.ID, req.Match)
 	if err != nil {
 		return ShownKey{}, err
 	}
@@ -269,11 +267,11 @@ func (s *Service) editKey(ctx context.Context, tx *pg.Tx, req rest.EditItem[apiK
 	if body.owner == (principal.Owner{}) {
 		body.owner = before.owner()
 	} else if body.owner != before.owner() {
-		if err := s.mayOwn(ctx, tx, body.owner); err != nil {
+		if err := c.mayOwn(ctx, tx, body.owner); err != nil {
 			return ShownKey{}, err
 		}
 	}
-	if err := s.mayImport(ctx, tx, body); err != nil {
+	if err := c.mayImport(body); err != nil {
 		return ShownKey{}, err
 	}
 	hash, imported, stale := oldHash, false, []string{keyName(oldHash)}
@@ -302,7 +300,11 @@ func (s *Service) editKey(ctx context.Context, tx *pg.Tx, req rest.EditItem[apiK
 }
 
 func (s *Service) deleteKey(ctx context.Context, tx *pg.Tx, req rest.DeleteItem) (rest.Message, error) {
-	before, hash, err := s.holdKey(ctx, tx, req.ID, req.Match)
+	c, err := callerOf(ctx, tx)
+	if err != nil {
+		return rest.Message{}, err
+	}
+	before, hash, err := c.holdKey(ctx, tx, req.ID, req.Match)
 	if err != nil {
 		return rest.Message{}, err
 	}

@@ -85,16 +85,6 @@ func adminName(id int64) string {
 
 func keyName(hash []byte) string { return keycache.KeyName(hex.EncodeToString(hash)) }
 
-// holds is what the caller may do at this moment, as far as this service owns the caller: what the gateway found
-// may be a moment old. Writes that depend on it are made under lockAccounts.
-func (s *Service) holds(ctx context.Context, tx *pg.Tx) (principal.Grants, error) {
-	caller := principal.From(ctx).Principal
-	if caller.Owner.Type != principal.Admin {
-		return caller.Grants, nil
-	}
-	return adminGrants(ctx, tx, caller.Owner.ID)
-}
-
 func adminGrants(ctx context.Context, q pg.Querier, id int64) (principal.Grants, error) {
 	var permissions []string
 	err := q.QueryRow(ctx, "SELECT permissions FROM admin WHERE id = $1", id).Scan(&permissions)

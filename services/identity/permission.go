@@ -33,7 +33,8 @@ func (s *Service) adminPermissions() []rest.Route {
 		rest.Mutation[editPermissions, Permissions]{
 			Method: http.MethodPatch, Path: path, Guard: principal.UsersAdmins, Summary: "Edit an admin's permissions",
 			Effect:  rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: path},
-			Example: `{"network": {"groups": {"read": true}}}`, Do: s.editPermissions},
+			Example: `{"network": {"groups": {"read": true}}}`,
+			Allow:   allowed[editPermissions], Do: s.editPermissions},
 	}
 }
 
@@ -41,7 +42,8 @@ func (s *Service) adminPermissions() []rest.Route {
 // users.admins write it is not taken.
 func (s *Service) editPermissions(ctx context.Context, tx *pg.Tx, req editPermissions) (Permissions, error) {
 	var none Permissions
-	if err := lockAccounts(ctx, tx); err != nil {
+	c, err := callerOf(ctx, tx)
+	if err != nil {
 		return none, err
 	}
 	var name string
@@ -56,8 +58,7 @@ func (s *Service) editPermissions(ctx context.Context, tx *pg.Tx, req editPermis
 	if err != nil {
 		return none, err
 	}
-	holds, err := s.mayWrite(ctx, tx, principal.Owner{Type: principal.Admin, ID: req.ID})
-	if err != nil {
+	if err := c.mayWrite(ctx, tx, principal.Owner{Type: principal.Admin, ID: req.ID}); err != nil {
 		return none, err
 	}
 	current := before.PermissionSet()
@@ -66,7 +67,7 @@ func (s *Service) editPermissions(ctx context.Context, tx *pg.Tx, req editPermis
 		return none, err
 	}
 	after := set.Grants()
-	if err := mayGive(holds, after&^before, "The set grants"); err != nil {
+	if err := c.mayGive(after&^before, "The set grants"); err != nil {
 		return none, err
 	}
 	if !after.Holds(principal.UsersAdmins.Grant(principal.Write)) {

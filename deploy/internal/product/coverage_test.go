@@ -33,6 +33,14 @@ func testEveryRoute(t *testing.T, p *product.Product, c *testkit.Client) {
 	revoked := testkit.Decode[identity.APIKey](c.With(w.dead[1]).Do("GET", "/auth/key/current", nil).Want(200))
 	c.Do("DELETE", path("/auth/key/%d", revoked.ID), nil).Want(200)
 	time.Sleep(100 * time.Millisecond)
+	others := map[principal.OwnerType]*principal.Principal{principal.Client: nil, principal.Integration: nil}
+	for kind := range others {
+		others[kind] = &principal.Principal{Owner: principal.Owner{Type: kind, ID: 1}}
+		err := p.Databases[identity.Name].QueryRow(t.Context(), "INSERT INTO api_key (name, hash, owner_type, owner_id) VALUES ('', sha256($1::text::bytea), $1, 1) RETURNING id", kind).Scan(&others[kind].KeyID)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 
 	for service, routes := range p.Routes {
 		for _, o := range rest.Operations(routes) {
@@ -46,8 +54,7 @@ func testEveryRoute(t *testing.T, p *product.Product, c *testkit.Client) {
 				}
 				w.withoutKey(o)
 				w.withoutPermission(o, nobody.For(t))
-				for _, owner := range []principal.OwnerType{principal.Client, principal.Integration} {
-					caller := &principal.Principal{KeyID: 999, Owner: principal.Owner{Type: owner, ID: 1}}
+				for _, caller := range others {
 					w.withoutPermission(o, testkit.NewClient(t, testkit.As(p.Services[service], caller)))
 				}
 				w.missingItem(o)

@@ -1,0 +1,120 @@
+package product_test
+
+import (
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/services/identity"
+)
+
+// waiters waits until this many requests wait for a lock.
+func waiters(t *testing.T, db *pg.DB, want int) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+		var waiting int
+		err := db.QueryRow(t.Context(), "SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())").Scan(&waiting)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if waiting == want {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d requests wait, want %d", waiting, want)
+		}
+	}
+}
+
+// What was let in by a key that is deleted before it gets to write writes nothing, and gets no earlier answer either.
+func TestDeletedKeyWritesNothing(t *testing.T) { producttest.Both(t, testDeletedKeyWritesNothing) }
+
+func testDeletedKeyWritesNothing(t *testing.T, p *product.Product, c *testkit.Client) {
+	db := p.Databases[identity.Name]
+	other, _ := newAdmin(t, c, "other", `{}`)
+	kept := []string{idempotencyKey, "kept"}
+	for name, change := range map[string]struct {
+		method, path string
+		body         any
+		headers      []string
+	}{
+		"a key for oneself":         {"POST", "/auth/key", `{"name": "successor"}`, nil},
+		"a key for somebody else":   {"POST", "/auth/key", map[string]any{"name": "successor", "owner": map[string]any{"url": path("/admin/%d", other)}}, nil},
+		"an earlier answer":         {"POST", "/auth/key", `{"name": "kept"}`, kept},
+		"an account":                {"POST", "/admin", `{"email": "successor@example.com", "password": ""}`, nil},
+		"an earlier answer of that": {"POST", "/admin", `{"email": "kept@example.com", "password": ""}`, kept},
+		"an account's edit":         {"PATCH", path("/admin/%d", other), `{"email": "successor@example.com"}`, nil},
+		"permissions":               {"PATCH", path("/admin/%d/permission", other), usersAdmins, nil},
+		"an account's end":          {"DELETE", path("/admin/%d", other), nil, nil},
+	} {
+		eve := testkit.Decode[identity.ShownKey](c.Do("POST", "/auth/key", `{"name": "eve"}`).Want(200))
+		caller := c.With(eve.Key)
+		if change.headers != nil {
+			change.headers = []string{idempotencyKey, "kept " + name}
+			caller.Do(change.method, change.path, change.body, change.headers...).Want(200)
+		}
+		before := accounts(t, db)
+		unlock := sync.OnceFunc(holdLock(t, db, "accounts", 0))
+		defer unlock()
+		deleted, answered := make(chan *testkit.Answer, 1), make(chan *testkit.Answer, 1)
+		go func() { deleted <- c.Do("DELETE", path("/auth/key/%d", eve.ID), nil) }()
+		waiters(t, db, 1)
+		go func() { answered <- caller.Do(change.method, change.path, change.body, change.headers...) }()
+		waiters(t, db, 2)
+		unlock()
+		(<-deleted).Want(200)
+		if answer := (<-answered).Want(401); answer.Header.Get("WWW-Authenticate") != "Bearer" || testkit.Decode[problem.Problem](answer).Detail != "The API key is not valid." {
+			t.Errorf("%s: %s", name, answer.Text)
+		}
+		if after := accounts(t, db); after != before-1 {
+			t.Errorf("%s: %d accounts and keys, want %d", name, after, before-1)
+		}
+	}
+}
+
+// accounts is how many accounts and keys there are.
+func accounts(t *testing.T, db *pg.DB) (n int) {
+	t.Helper()
+	if err := db.QueryRow(t.Context(), "SELECT (SELECT count(*) FROM admin) + (SELECT count(*) FROM api_key)").Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// Identity goes by the calling key as it is, whatever the gateway found a moment ago.
+func TestIdentityLooksAtTheCallingKey(t *testing.T) {
+	producttest.Both(t, testIdentityLooksAtTheCallingKey)
+}
+
+func testIdentityLooksAtTheCallingKey(t *testing.T, p *product.Product, c *testkit.Client) {
+	w := newWalk(t, p, c)
+	w.createOneOfEach()
+	id, own := newAdmin(t, c, "few", `{}`)
+	expired := testkit.Decode[identity.APIKey](own.Do("GET", "/auth/key/current", nil).Want(200)).ID
+	execute(t, p.Databases[identity.Name], path("UPDATE api_key SET expires_at = now() - interval '1 second' WHERE id = %d", expired))
+	tried := 0
+	for _, caller := range []*principal.Principal{
+		{KeyID: 999, Owner: principal.Owner{Type: principal.Admin, ID: 1}, Grants: principal.All},      // deleted
+		{KeyID: expired, Owner: principal.Owner{Type: principal.Admin, ID: id}, Grants: principal.All}, // expired
+		{KeyID: 1, Owner: principal.Owner{Type: principal.Admin, ID: id}, Grants: principal.All},       // somebody else's by now
+	} {
+		stale := testkit.NewClient(t, testkit.As(p.Services[identity.Name], caller))
+		for _, o := range rest.Operations(p.Routes[identity.Name]) {
+			if o.Public() && o.Method != http.MethodGet {
+				tried++
+				stale.Do(o.Method, w.item(o.Path), o.Example).Want(401)
+			}
+		}
+	}
+	if tried < 3*7 {
+		t.Errorf("%d tries", tried)
+	}
+}

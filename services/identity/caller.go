@@ -1,0 +1,95 @@
+package identity
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/problem"
+)
+
+// caller is the calling key and its owner as they are: what the gateway found may be a moment old, and where accounts
+// and keys are written that moment would be enough for a revoked key to make itself a successor.
+type caller struct {
+	owner   principal.Owner
+	grants  principal.Grants // what the owner holds, within the key's bound
+	expires *time.Time
+}
+
+// allow begins each change of accounts and keys: it looks whether the calling key still stands.
+func allow(ctx context.Context, tx *pg.Tx) error {
+	_, err := lockedCaller(ctx, tx)
+	return err
+}
+
+// allowed is allow for a change of any request.
+func allowed[Req any](ctx context.Context, tx *pg.Tx, _ Req) error { return allow(ctx, tx) }
+
+// lockedCaller reads the calling key under lockAccounts, and so before or after all that revokes the key or takes
+// something of its owner.
+func lockedCaller(ctx context.Context, tx *pg.Tx) (caller, error) {
+	if err := lockAccounts(ctx, tx); err != nil {
+		return caller{}, err
+	}
+	return callerOf(ctx, tx)
+}
+
+// callerOf reads the calling key, under the lock that allow took.
+func callerOf(ctx context.Context, tx *pg.Tx) (caller, error) {
+	found := principal.From(ctx).Principal
+	c := caller{owner: found.Owner, grants: found.Grants}
+	var permissions []string // of an admin; what others hold, this service does not keep
+	err := tx.QueryRow(ctx, `
+		SELECT k.expires_at, a.permissions FROM api_key k LEFT JOIN admin a ON a.id = k.admin_id
+		WHERE k.id = $1 AND k.owner_type = $2 AND k.owner_id = $3 AND (k.expires_at IS NULL OR k.expires_at > clock_timestamp())`,
+		found.KeyID, found.Owner.Type, found.Owner.ID).Scan(&c.expires, &permissions)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return caller{}, problem.InvalidKey()
+	}
+	if err != nil {
+		return caller{}, fmt.Errorf("read the calling key: %w", err)
+	}
+	if c.owner.Type == principal.Admin {
+		c.grants = principal.ParseGrants(permissions)
+	}
+	return c, nil
+}
+
+// mayWrite tells whether the caller may write to an account. Nobody lifts himself: that takes the write of the
+// account's permission, and all that the account holds.
+func (c caller) mayWrite(ctx context.Context, tx *pg.Tx, account principal.Owner) error {
+	permission := account.Type.Permission()
+	if !c.grants.Holds(permission.Grant(principal.Write)) {
+		return problem.New(problem.Forbidden, "The key lacks %s write.", permission)
+	}
+	if account.Type != principal.Admin {
+		return nil
+	}
+	its, err := adminGrants(ctx, tx, account.ID)
+	if err != nil {
+		return err
+	}
+	return c.mayGive(its, "The account holds")
+}
+
+// mayWriteKeys tells whether the caller may write to the keys of an account: to those of the own one it always may.
+func (c caller) mayWriteKeys(ctx context.Context, tx *pg.Tx, account principal.Owner) error {
+	if c.owner == account {
+		return nil
+	}
+	return c.mayWrite(ctx, tx, account)
+}
+
+// mayGive refuses what the caller does not hold, naming it.
+func (c caller) mayGive(wanted principal.Grants, what string) error {
+	if missing := wanted &^ c.grants; missing != 0 {
+		return problem.New(problem.Forbidden, "%s what the key lacks: %s.", what, strings.Join(missing.Names(), ", "))
+	}
+	return nil
+}
