@@ -19,7 +19,7 @@ import (
 // Consumer applies the changes of one service to another's schema.
 type Consumer struct {
 	Source string // the service whose changes they are
-	Kind   string // changes of this kind alone, with dots; empty: all
+	Kind   string // changes of this kind alone, with dots; empty: all, so that their numbers have no gaps
 	// Together applies as many changes in one unit of work as there are; else each has one of its own, in which it may
 	// record what it led to.
 	Together bool
@@ -106,6 +106,11 @@ func (c *Consumer) step(ctx context.Context, db *pg.DB, peers *mesh.Peers) (more
 		})
 		return false, err
 	}
+	if p.Last < at {
+		err := fmt.Errorf("%s has numbered its changes up to %d, and those up to %d are applied: it was restored, or the cursor was moved", c.Source, p.Last, at)
+		c.note(func(s *Status) { s.Reason = err })
+		return false, err
+	}
 	c.note(func(s *Status) {
 		s.Behind, s.Since = p.Last-at, asked
 		if len(p.Events) > 0 {
@@ -125,8 +130,40 @@ func (c *Consumer) step(ctx context.Context, db *pg.DB, peers *mesh.Peers) (more
 	return true, nil
 }
 
-// page applies a page's changes and leaves the cursor behind it.
+// page applies a page's changes and leaves the cursor behind it, or before the first change that is lost.
 func (c *Consumer) page(ctx context.Context, db *pg.DB, at int64, p page) error {
+	first, last := c.lost(at, p)
+	if last == 0 {
+		return c.whole(ctx, db, at, p)
+	}
+	if before := first - 1; before > at {
+		if err := c.whole(ctx, db, at, page{p.Events[:before-at], before}); err != nil {
+			return err
+		}
+	}
+	err := fmt.Errorf("the changes %d to %d of %s are not there any more", first, last, c.Source)
+	c.note(func(s *Status) { s.Stopped, s.Reason = last, err })
+	return errors.Join(err, c.stop(ctx, db, first-1, last))
+}
+
+// lost are the first changes behind at that a page leaves out though it should have all of them; 0, 0: none.
+func (c *Consumer) lost(at int64, p page) (first, last int64) {
+	if c.Kind != "" {
+		return 0, 0
+	}
+	for _, e := range p.Events {
+		if at++; e.Seq != at {
+			return at, e.Seq - 1
+		}
+	}
+	if at < p.Last {
+		return at + 1, p.Last
+	}
+	return 0, 0
+}
+
+// whole applies all changes of a page and leaves the cursor behind it.
+func (c *Consumer) whole(ctx context.Context, db *pg.DB, at int64, p page) error {
 	if c.Together && c.apply(ctx, db, at, p.Last, p.Events) == nil {
 		return nil
 	}

@@ -220,16 +220,78 @@ func TestConsumerStopsAndIsToldToSkip(t *testing.T) {
 			if n := count(t, s.user, "applied"); n != 1 {
 				t.Errorf("%d changes were applied before the one that cannot be", n)
 			}
-			if err := events.Skip(t.Context(), s.user, events.Position{Source: "owner", Seq: 3}); !errors.Is(err, events.ErrNotStopped) {
+			if err := events.Skip(t.Context(), s.user, events.Position{Source: "owner", Seq: 3}, events.RecordSkip); !errors.Is(err, events.ErrNotStopped) {
 				t.Error("skipped a change at which nothing has stopped")
 			}
-			s.eventually("it can be skipped", func() bool { return events.Skip(t.Context(), s.user, events.Position{Source: "owner", Seq: 2}) == nil })
+			s.eventually("it can be skipped", func() bool {
+				return events.Skip(t.Context(), s.user, events.Position{Source: "owner", Seq: 2}, events.RecordSkip) == nil
+			})
 			s.eventually("it goes on", func() bool { return count(t, s.user, "applied") == 2 && c.Status().Stopped == 0 })
 			if n := count(t, s.user, `change WHERE type = 'event.skipped' AND targets @> '[{"type": "event/owner", "id": 2}]'`); n != 1 {
 				t.Errorf("there are %d records of the skip", n)
 			}
 		})
 	}
+}
+
+// A consumer of all changes goes beyond none that is not there any more; it is told to, and goes on behind those alone.
+func TestLostChangesStopAConsumer(t *testing.T) {
+	t.Parallel()
+	for name, lost := range map[string]struct {
+		sql         string
+		first, last int
+	}{
+		"first":         {"seq <= 2", 1, 2},
+		"in the middle": {"seq IN (3, 4)", 3, 4},
+		"last":          {"seq = 6", 6, 6},
+		"all":           {"true", 1, 6},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t)
+			for range 6 {
+				s.change(kept)
+			}
+			s.sequence()
+			s.eventually("all are numbered", func() bool { return count(t, s.owner, "change WHERE seq IS NULL") == 0 })
+			exec(t, s.owner, "DELETE FROM change WHERE "+lost.sql)
+			c := &events.Consumer{Source: "owner", Together: true, Apply: note}
+			s.consume(c)
+			s.eventually("it stops", func() bool { return c.Status().Stopped == int64(lost.last) })
+			if want := fmt.Sprintf("the changes %d to %d of owner are not there any more", lost.first, lost.last); c.Status().Reason == nil || c.Status().Reason.Error() != want {
+				t.Errorf("it says %v", c.Status().Reason)
+			}
+			if n := count(t, s.user, "applied"); n != lost.first-1 {
+				t.Errorf("%d are applied before them", n)
+			}
+			s.eventually("it can be skipped", func() bool {
+				return events.Skip(t.Context(), s.user, events.Position{Source: "owner", Seq: int64(lost.last)}, events.RecordSkip) == nil
+			})
+			s.change(kept)
+			left := 7 - (lost.last - lost.first + 1)
+			s.eventually("it goes on", func() bool { return count(t, s.user, "applied") == left && c.Status().Reason == nil })
+		})
+	}
+}
+
+// A cursor that stands behind all changes that there are stops its consumer, which moves it nowhere.
+func TestCursorBehindTheLastChange(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.change(kept)
+	s.sequence()
+	exec(t, s.user, "INSERT INTO change_cursor (source, seq) VALUES ('owner', 5)")
+	c := &events.Consumer{Source: "owner", Together: true, Apply: note}
+	s.consume(c)
+	s.eventually("it says so", func() bool {
+		reason := c.Status().Reason
+		return reason != nil && reason.Error() == "owner has numbered its changes up to 1, and those up to 5 are applied: it was restored, or the cursor was moved"
+	})
+	if n := count(t, s.user, "change_cursor WHERE seq = 5"); n != 1 {
+		t.Error("the cursor is moved")
+	}
+	exec(t, s.user, "UPDATE change_cursor SET seq = 0")
+	s.eventually("it goes on", func() bool { return count(t, s.user, "applied") == 1 && c.Status().Reason == nil })
 }
 
 // One that is told to skip the last change there is has not stopped any more.
@@ -240,7 +302,9 @@ func TestNothingIsLeftToApply(t *testing.T) {
 	s.sequence()
 	c := &events.Consumer{Source: "owner", Apply: func(context.Context, *pg.Tx, []events.Event) error { return errors.New("poison") }}
 	s.consume(c)
-	s.eventually("it can be skipped", func() bool { return events.Skip(t.Context(), s.user, events.Position{Source: "owner", Seq: 1}) == nil })
+	s.eventually("it can be skipped", func() bool {
+		return events.Skip(t.Context(), s.user, events.Position{Source: "owner", Seq: 1}, events.RecordSkip) == nil
+	})
 	s.eventually("it says that it goes on", func() bool { return c.Status().Stopped == 0 && c.Status().Reason == nil })
 }
 

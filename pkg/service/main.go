@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -33,7 +34,7 @@ type serviceConfig struct {
 // sealingConfig is the configuration of a service that seals.
 type sealingConfig struct {
 	serviceConfig
-	MasterKey secret.String `env:"IRONPLANE_MASTER_KEY" required:"serve,verify" doc:"what secrets are sealed with: 32 random bytes or more in base64; after a change of keys the old ones behind it, with commas"`
+	MasterKey secret.String `env:"IRONPLANE_MASTER_KEY" required:"serve,verify,skip-change" doc:"what secrets are sealed with: 32 random bytes or more in base64; after a change of keys the old ones behind it, with commas"`
 }
 
 // Main is the main of the service as a program of its own, behind the gateway's.
@@ -51,7 +52,7 @@ func (d Definition) Main() {
 		{Name: "migrate", Summary: "bring the schema up to date, which serve expects", Run: func(ctx context.Context) error { return d.named(d.migrate(ctx, c)) }},
 		c.Ready(),
 		{Name: "skip-change", Summary: "let it go on behind a change of another service that it cannot apply; also while it serves", Run: func(ctx context.Context) error {
-			return d.named(d.skip(ctx, c))
+			return d.named(d.do(ctx, c, Command{Run: func(ctx context.Context, deps Deps, _ io.Writer) error { return d.SkipChange(ctx, deps, c.Skip) }}))
 		}},
 	}
 	for _, own := range d.Commands {
@@ -87,15 +88,6 @@ func (d Definition) migrate(ctx context.Context, c sealingConfig) error {
 	}
 	defer db.Close()
 	return d.Migrate(ctx, db)
-}
-
-func (d Definition) skip(ctx context.Context, c sealingConfig) error {
-	db, err := pg.Open(ctx, c.Database.Reveal(), 1)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	return events.Skip(ctx, db, c.Skip)
 }
 
 func (d Definition) serve(ctx context.Context, c sealingConfig, operations *process.Operations, log *slog.Logger) error {

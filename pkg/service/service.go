@@ -34,6 +34,8 @@ type Definition struct {
 	Seals      bool             // whether it needs a Box
 	New        func(Deps) Parts // nil: nothing yet
 	Commands   []Command        // of its program, besides those that all have
+	// RecordSkip records, in the unit of work that skips it, a change of another service; nil: events.RecordSkip does.
+	RecordSkip func(ctx context.Context, d Deps, tx *pg.Tx, at events.Position) error
 }
 
 // shared are the migrations of what all services have. Their numbers are counted across the packages.
@@ -89,6 +91,15 @@ func (d Definition) NewBox(masterKey secret.String) (*secret.Box, error) {
 		return nil, nil
 	}
 	return secret.NewBox(masterKey, d.Name)
+}
+
+// SkipChange lets the service go on behind a change of another one that it cannot apply. It needs a DB and a Box.
+func (d Definition) SkipChange(ctx context.Context, deps Deps, at events.Position) error {
+	record := events.RecordSkip
+	if d.RecordSkip != nil {
+		record = func(ctx context.Context, tx *pg.Tx, at events.Position) error { return d.RecordSkip(ctx, deps, tx, at) }
+	}
+	return events.Skip(ctx, deps.DB, at, record)
 }
 
 // Parts are what a service consists of.

@@ -6,12 +6,13 @@ import (
 	"io"
 
 	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/services/identity"
 )
 
 // printAdminKey makes a key for who lost the last one. Whoever may do this can read the whole database anyway.
 func printAdminKey(ctx context.Context, c Config, screen io.Writer) error {
-	return inSchemas(ctx, c, []string{identity.Name}, func(ctx context.Context, db *pg.DB) error {
+	return inSchemas(ctx, c, []service.Definition{identity.Definition}, func(ctx context.Context, _ service.Definition, db *pg.DB) error {
 		key, username, err := identity.AdminKey(ctx, db)
 		if err != nil {
 			return err

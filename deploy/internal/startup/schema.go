@@ -7,10 +7,11 @@ import (
 
 	"github.com/ironplane/ironplane/deploy/internal/backings"
 	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/service"
 )
 
 // inSchemas does something in the schemas of services, one after the other, also while the installation runs.
-func inSchemas(ctx context.Context, c Config, services []string, do func(context.Context, *pg.DB) error) (err error) {
+func inSchemas(ctx context.Context, c Config, services []service.Definition, do func(context.Context, service.Definition, *pg.DB) error) (err error) {
 	parts := &backings.Backings{}
 	defer func() { err = errors.Join(err, parts.Stop(ctx)) }()
 	starting, cancel := context.WithTimeout(ctx, backings.StartTime)
@@ -23,11 +24,11 @@ func inSchemas(ctx context.Context, c Config, services []string, do func(context
 	if err != nil {
 		return errors.New("DATABASE_URL is not a URL") // err would show the password
 	}
-	for _, service := range services {
+	for _, d := range services {
 		query := u.Query()
-		query.Set("search_path", service)
+		query.Set("search_path", d.Name)
 		u.RawQuery = query.Encode()
-		if err := inSchema(ctx, u.String(), do); err != nil {
+		if err := inSchema(ctx, u.String(), func(ctx context.Context, db *pg.DB) error { return do(ctx, d, db) }); err != nil {
 			return err
 		}
 	}

@@ -8,13 +8,22 @@ import (
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/service"
 )
 
 // skipChange lets all services go on that have stopped at a change.
 func skipChange(ctx context.Context, c Config) error {
+	masterKey, err := keptMasterKey(c)
+	if err != nil {
+		return err
+	}
 	skipped := false
-	err := inSchemas(ctx, c, product.Names(), func(ctx context.Context, db *pg.DB) error {
-		err := events.Skip(ctx, db, c.Skip)
+	err = inSchemas(ctx, c, product.Services, func(ctx context.Context, d service.Definition, db *pg.DB) error {
+		box, err := d.NewBox(masterKey)
+		if err != nil {
+			return err
+		}
+		err = d.SkipChange(ctx, service.Deps{DB: db, Box: box}, c.Skip)
 		if errors.Is(err, events.ErrNotStopped) {
 			return nil
 		}

@@ -7,23 +7,33 @@ import (
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/services/system"
 )
 
 func verifyLog(ctx context.Context, c Config, screen io.Writer) error {
-	masterKey := c.Backings.MasterKey
-	if masterKey.IsZero() {
-		var err error
-		if masterKey, err = product.KeptMasterKey(c.Backings.Data); err != nil {
-			return fmt.Errorf("find the master key: %w", err)
-		}
-	}
-	box, err := system.Definition.NewBox(masterKey)
+	masterKey, err := keptMasterKey(c)
 	if err != nil {
 		return err
 	}
-	return inSchemas(ctx, c, []string{system.Name}, func(ctx context.Context, db *pg.DB) error {
+	return inSchemas(ctx, c, []service.Definition{system.Definition}, func(ctx context.Context, d service.Definition, db *pg.DB) error {
+		box, err := d.NewBox(masterKey)
+		if err != nil {
+			return err
+		}
 		return system.Verify(ctx, service.Deps{DB: db, Box: box, Settings: c.Settings}, screen)
 	})
+}
+
+// keptMasterKey is the master key that the installation has already.
+func keptMasterKey(c Config) (secret.String, error) {
+	if !c.Backings.MasterKey.IsZero() {
+		return c.Backings.MasterKey, nil
+	}
+	key, err := product.KeptMasterKey(c.Backings.Data)
+	if err != nil {
+		return key, fmt.Errorf("find the master key: %w", err)
+	}
+	return key, nil
 }
