@@ -191,7 +191,7 @@ func checkVerifies(t *testing.T, f *fleet) {
 	cmd.Env = f.serviceEnvironment(system.Name)
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
-	if err := cmd.Run(); err != nil || !strings.Contains(said.String(), "are as they were written") {
+	if err := cmd.Run(); err != nil || !strings.Contains(said.String(), "none is left out or logged twice") {
 		t.Errorf("verify: %v: %s", err, said.String())
 	}
 }

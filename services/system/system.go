@@ -7,6 +7,8 @@ import (
 	"embed"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/ironplane/ironplane/pkg/events"
@@ -28,6 +30,10 @@ var migrations embed.FS
 // Definition is the service.
 var Definition = service.Definition{Name: Name, Migrations: migrations, Seals: true,
 	New: func(d service.Deps) service.Parts { return New(d.DB, audit.New(d.Box)).parts(d.Settings) },
+	RecordSkip: func(ctx context.Context, d service.Deps, tx *pg.Tx, at events.Position) error {
+		tx.Unrecorded("the log has an item of its own for it")
+		return audit.New(d.Box).Skip(ctx, tx, at)
+	},
 	Commands: []service.Command{
 		{Name: "verify", Summary: "tell whether the log is as it was written; also while it serves", Run: Verify},
 	},
@@ -45,11 +51,13 @@ func New(db *pg.DB, log *audit.Log) *Service { return &Service{db, log} }
 // Routes are what the service answers.
 func (s *Service) Routes() []rest.Route { return s.logItems() }
 
-// cutPause is how long an item may stay longer than it is to be kept.
-const cutPause = time.Hour
+// lookPause is how long an item may stay longer than it is to be kept, and how long at most nobody looks at the head.
+const lookPause = time.Hour
 
 func (s *Service) parts(settings service.Settings) service.Parts {
-	parts := service.Parts{Routes: s.Routes()}
+	parts := service.Parts{Routes: s.Routes(), Jobs: []service.Job{service.Every(lookPause, "sign the log's head", func(ctx context.Context) error {
+		return s.log.Begin(ctx, s.db)
+	})}}
 	for _, source := range sources {
 		parts.Consumers = append(parts.Consumers, &events.Consumer{Source: source, Together: true,
 			Apply: func(ctx context.Context, tx *pg.Tx, changes []events.Event) error {
@@ -57,7 +65,7 @@ func (s *Service) parts(settings service.Settings) service.Parts {
 			}})
 	}
 	if days := settings.LogDays; days > 0 {
-		parts.Jobs = append(parts.Jobs, service.Every(cutPause, "cut the log", func(ctx context.Context) error {
+		parts.Jobs = append(parts.Jobs, service.Every(lookPause, "cut the log", func(ctx context.Context) error {
 			return s.log.Cut(ctx, s.db, time.Now().AddDate(0, 0, -days))
 		}))
 	}
@@ -78,7 +86,14 @@ func Verify(ctx context.Context, d service.Deps, screen io.Writer) error {
 		_, err = fmt.Fprintln(screen, "The log has no items yet.")
 		return err
 	}
-	fmt.Fprintf(screen, "The items %d to %d are as they were written.\n", found.First, found.Last)
+	fmt.Fprintf(screen, "The items %d to %d are as they were written, in their order, and none is missing.\n", found.First, found.Last)
+	fmt.Fprintln(screen, "Of each service's changes none is left out or logged twice, up to the last one:")
+	for _, source := range slices.Sorted(maps.Keys(found.Changes)) {
+		fmt.Fprintf(screen, "  %s:%d\n", source, found.Changes[source])
+	}
+	if found.Skipped > 0 {
+		fmt.Fprintf(screen, "%d changes were given up, each with an item that says so (type=event.skipped).\n", found.Skipped)
+	}
 	if earlier.ID > 0 && !found.Compared {
 		fmt.Fprintf(screen, "Item %d, with which to compare, has been cut off since.\n", earlier.ID)
 	}

@@ -25,18 +25,23 @@ type stand struct {
 	*testkit.Client
 	t   testing.TB
 	db  *pg.DB
+	box *secret.Box
 	log *audit.Log
 	seq map[string]int64
 }
 
 func newStand(t testing.TB) *stand {
 	t.Helper()
+	return newStandWith(t, secret.NewMasterKey())
+}
+
+// newStandWith makes a stand whose log has begun under this master key.
+func newStandWith(t testing.TB, masterKey secret.String) *stand {
+	t.Helper()
 	db := testkit.Database(t, system.Name, system.Definition.Migrations)
-	box, err := system.Definition.NewBox(secret.NewMasterKey())
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &stand{t: t, db: db, log: audit.New(box), seq: map[string]int64{}}
+	box := mustBox(t, masterKey.Reveal())
+	s := &stand{t: t, db: db, box: box, log: audit.New(box), seq: map[string]int64{}}
+	s.begin()
 	handler := rest.NewHandler(system.Name, db, slog.New(slog.NewTextHandler(t.Output(), nil)), system.New(db, s.log).Routes())
 	s.Client = testkit.NewClient(t, testkit.As(handler, testkit.Holder(principal.All)))
 	return s
@@ -64,6 +69,14 @@ func edit(id int64, before, after string) events.Event {
 	name := fmt.Sprint("site ", id)
 	return events.Event{Type: "group.edited", Targets: []pg.Target{{Type: "group", ID: id, Name: name, Version: 2}},
 		Before: json.RawMessage(before), After: json.RawMessage(after), Actor: anna, IP: netip.MustParseAddr("192.0.2.7"), RequestID: "r"}
+}
+
+// begin is what the service does when it starts.
+func (s *stand) begin() {
+	s.t.Helper()
+	if err := s.log.Begin(s.t.Context(), s.db); err != nil {
+		s.t.Fatal(err)
+	}
 }
 
 // execute changes the database behind the service's back.

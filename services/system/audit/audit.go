@@ -3,17 +3,17 @@
 // One writer at a time appends, under the lock of the head's row. An item's mac signs the item and the mac of the one
 // before it, so an item that is altered, removed or put in between breaks the chain there. The head is signed, so none
 // is cut off at the end; and where the log is cut at its beginning, because it is old, a signed checkpoint takes its
-// place. What the signatures cannot tell is a log that was rolled back, as a whole, to what it was before: for that an
-// anchor is kept elsewhere, and Verify compares it.
+// place. Head and checkpoints say the number of each service's last change, so none is left out. What the signatures
+// cannot tell is a log that was rolled back, as a whole, to what it was before: for that an anchor is kept elsewhere, and
+// Verify compares it. See docs/audit-log.md.
 package audit
 
 import (
-	"context"
 	"encoding/binary"
-	"fmt"
+	"maps"
+	"slices"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
@@ -64,6 +64,7 @@ func (i *item) message(before []byte) []byte {
 	return m
 }
 
+// buffer is a message that is signed. It begins with its kind, so that no signature is good for another kind.
 type buffer []byte
 
 func message(kind string) buffer {
@@ -95,41 +96,10 @@ func (m *buffer) optional(value *string) {
 	m.text(*value)
 }
 
-// end is where the log ends: the last item and its mac. Of a log without items it is the zero end.
-type end struct {
-	id        int64
-	mac       []byte
-	signature []byte
-}
-
-func (e *end) message() []byte {
-	m := message("head")
-	m.number(e.id)
-	m.bytes(e.mac)
-	return m
-}
-
-// readEnd reads the head, and keeps others off it where lock says so.
-func readEnd(ctx context.Context, tx *pg.Tx, lock string) (e end, err error) {
-	err = tx.QueryRow(ctx, "SELECT id, mac, signature FROM log_head "+lock).Scan(&e.id, &e.mac, &e.signature)
-	if err != nil {
-		return e, fmt.Errorf("read the log's head: %w", err)
+func (m *buffer) numbers(values map[string]int64) {
+	m.length(uint64(len(values)))
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		m.text(name)
+		m.number(values[name])
 	}
-	return e, nil
-}
-
-// checkpoint is up to where the log has been cut.
-type checkpoint struct {
-	id        int64
-	mac       []byte
-	at        time.Time
-	signature []byte
-}
-
-func (c *checkpoint) message() []byte {
-	m := message("checkpoint")
-	m.number(c.id)
-	m.bytes(c.mac)
-	m.number(c.at.UnixMicro())
-	return m
 }

@@ -2,11 +2,9 @@ package audit
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"maps"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/ironplane/ironplane/pkg/pg"
 )
@@ -36,35 +34,60 @@ func (l *Log) Cut(ctx context.Context, db *pg.DB, older time.Time) error {
 	}
 }
 
+// cut cuts what it has verified, and what comes next to it, too: a time that was altered, or an item that was put there,
+// does not get under a checkpoint.
 func (l *Log) cut(ctx context.Context, tx *pg.Tx, older time.Time) (cut int64, err error) {
-	head, err := readEnd(ctx, tx, "FOR UPDATE")
+	h, err := l.lockHead(ctx, tx)
 	if err != nil {
 		return 0, err
 	}
-	if err := l.checkEnd(&head); err != nil {
+	last, err := oldest(ctx, tx, older)
+	if err != nil || last == 0 {
 		return 0, err
 	}
-	at := checkpoint{at: time.Now().Truncate(time.Microsecond)}
-	err = tx.QueryRow(ctx, `
-		SELECT id, mac, count(*) OVER () FROM (
-			SELECT id, mac, bool_and(at < $1) OVER (ORDER BY id) AS old FROM (SELECT id, at, mac FROM log ORDER BY id LIMIT $2) first) first
-		WHERE old ORDER BY id DESC LIMIT 1`,
-		older, slice).Scan(&at.id, &at.mac, &cut)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return 0, nil
+	w := l.walk(tx)
+	if err := w.begin(ctx, &h); err != nil {
+		return 0, err
+	}
+	if err := w.to(ctx, last); err != nil {
+		return 0, err
+	}
+	c := checkpoint{id: w.id, mac: w.mac, at: time.Now().Truncate(time.Microsecond), seqs: maps.Clone(w.seqs)}
+	if last < h.id {
+		err = w.to(ctx, last+1)
+	} else {
+		err = w.end(ctx, &h)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("find what is old: %w", err)
+		return 0, err
 	}
-	_, err = tx.Exec(ctx, "INSERT INTO log_checkpoint (id, mac, at, signature) VALUES ($1, $2, $3, $4)", at.id, at.mac, at.at, l.signer().Sign(at.message()))
+	c.signature = l.signer().Sign(c.message(h.checkpoint))
+	_, err = tx.Exec(ctx, "INSERT INTO log_checkpoint (id, mac, at, seqs, signature) VALUES ($1, $2, $3, $4, $5)", c.id, c.mac, c.at, c.seqs, c.signature)
 	if err != nil {
 		return 0, fmt.Errorf("set a checkpoint: %w", err)
 	}
+	h.checkpoint = c.signature
+	if err := h.store(ctx, tx, l.signer()); err != nil {
+		return 0, err
+	}
 	for _, table := range []struct{ name, column string }{{"log", "id"}, {"log_target", "log_id"}} {
-		if _, err := tx.Exec(ctx, "DELETE FROM "+table.name+" WHERE "+table.column+" <= $1", at.id); err != nil {
+		if _, err := tx.Exec(ctx, "DELETE FROM "+table.name+" WHERE "+table.column+" <= $1", c.id); err != nil {
 			return 0, fmt.Errorf("cut %s: %w", table.name, err)
 		}
 	}
-	tx.Record(pg.Record{Kind: "log", Action: "cut", After: cutting{cut, at.id}})
+	cut = c.id - w.first + 1
+	tx.Record(pg.Record{Kind: "log", Action: "cut", After: cutting{cut, c.id}})
 	return cut, nil
+}
+
+// oldest is the last of the items at the log's beginning that are this old, of so many as are cut at a time; 0: none.
+func oldest(ctx context.Context, tx *pg.Tx, older time.Time) (last int64, err error) {
+	err = tx.QueryRow(ctx, `
+		SELECT coalesce(max(id), 0) FROM (
+			SELECT id, bool_and(at < $1) OVER (ORDER BY id) AS old FROM (SELECT id, at FROM log ORDER BY id LIMIT $2) first) first
+		WHERE old`, older, slice).Scan(&last)
+	if err != nil {
+		return 0, fmt.Errorf("find what is old: %w", err)
+	}
+	return last, nil
 }

@@ -1,19 +1,18 @@
 package audit
 
 import (
-	"bytes"
 	"context"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/secret"
 )
 
 // Anchor is where a log ended once, to be kept where nobody can alter it who can alter the log.
@@ -46,23 +45,10 @@ type Verified struct {
 	Anchor      Anchor // of now
 	// Compared is false where the earlier anchor's item has been cut off since.
 	Compared bool
+	// Changes are by service: the number of the last one. All up to there are in the log, or were when it was cut.
+	Changes map[string]int64
+	Skipped int64 // how many of them were given up, with an item that says so
 }
-
-// Bad says what is wrong with a log, and where it begins.
-type Bad struct {
-	ID     int64 // of the first item that is not as it was written; 0: it is not an item
-	Reason string
-}
-
-func (b *Bad) Error() string {
-	if b.ID == 0 {
-		return "the log is not as it was written: " + b.Reason
-	}
-	return fmt.Sprintf("the log is not as it was written: item %d %s", b.ID, b.Reason)
-}
-
-// stretch is how many items are read at a time.
-const stretch = 5000
 
 // Verify reads the whole log and tells, as a *Bad, the first thing in it that is not as it was written. earlier is an
 // anchor of before; the zero Anchor where there is none.
@@ -72,174 +58,97 @@ func (l *Log) Verify(ctx context.Context, db *pg.DB, earlier Anchor) (found Veri
 		if _, err := tx.Exec(ctx, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"); err != nil { // it is written to meanwhile
 			return fmt.Errorf("begin to verify: %w", err)
 		}
-		v := verification{signer: l.signer(), tx: tx, earlier: earlier}
-		head, err := readEnd(ctx, tx, "")
+		h, err := readHead(ctx, tx, "")
 		if err != nil {
 			return err
 		}
-		if err := l.checkEnd(&head); err != nil {
+		err = h.check(l.signer())
+		switch {
+		case err != nil && h.old(l.signer()):
+			return &Bad{0, "its head is that of an earlier version; the service brings it up to date when it starts"}
+		case err != nil:
 			return &Bad{0, err.Error()}
 		}
-		if err := v.run(ctx, &head); err != nil {
+		w := l.walk(tx)
+		w.earlier = earlier
+		if err := w.verify(ctx, &h); err != nil {
 			return err
 		}
-		found = Verified{First: v.first, Last: v.at, Anchor: Anchor{v.at, v.mac}, Compared: v.compared}
+		found = Verified{First: w.first, Last: w.id, Anchor: Anchor{w.id, w.mac}, Compared: w.compared, Changes: w.seqs, Skipped: w.skipped}
 		return nil
 	})
 	return found, err
 }
 
-// verification walks the log: up to the item at, whose mac is mac, all is well.
-type verification struct {
-	signer   *secret.Signer
-	tx       *pg.Tx
-	earlier  Anchor
-	compared bool
-	first    int64
-	at       int64
-	mac      []byte
-	age      int // of the master key that signed it
+// verify verifies all, up to a head that is checked.
+func (w *walk) verify(ctx context.Context, h *head) error {
+	if err := w.begin(ctx, h); err != nil {
+		return err
+	}
+	if err := w.none(ctx, "was put where the log is cut", "SELECT min(id) FROM log WHERE id < $1", w.first); err != nil {
+		return err
+	}
+	if err := w.to(ctx, h.id); err != nil {
+		return err
+	}
+	if err := w.end(ctx, h); err != nil {
+		return err
+	}
+	if w.id >= w.first && h.age > w.age {
+		return &Bad{0, "the head is signed with an earlier master key than the last item"}
+	}
+	if w.earlier.ID > w.id {
+		return &Bad{w.id + 1, fmt.Sprintf("is missing: the log went up to item %d once", w.earlier.ID)}
+	}
+	if err := w.complete(); err != nil {
+		return err
+	}
+	if err := w.numbers(ctx, h); err != nil {
+		return err
+	}
+	if err := w.none(ctx, "is there twice", "SELECT min(id) FROM (SELECT id FROM log GROUP BY id HAVING count(*) > 1) twice"); err != nil {
+		return err
+	}
+	return w.none(ctx, "is not there, and is found by a target", "SELECT min(log_id) FROM log_target WHERE log_id < $1 OR log_id > $2", w.first, w.id)
 }
 
-func (v *verification) run(ctx context.Context, head *end) error {
-	if err := v.checkpoints(ctx); err != nil {
+// numbers verifies that the head has the number of each service's last change, and the cursor from where the next ones
+// are pulled stands there, too.
+func (w *walk) numbers(ctx context.Context, h *head) error {
+	if !maps.Equal(w.seqs, h.seqs) {
+		return &Bad{0, "the head does not have the numbers of the services' last changes"}
+	}
+	cursors, err := readCursors(ctx, w.tx)
+	if err != nil {
 		return err
 	}
-	v.first = v.at + 1
-	if err := v.none(ctx, "was put where the log is cut", "SELECT min(id) FROM log WHERE id < $1", v.first); err != nil {
-		return err
-	}
-	for more := true; more; {
-		var err error
-		if more, err = v.stretch(ctx, head.id); err != nil {
-			return err
+	for _, source := range slices.Sorted(maps.Keys(w.seqs)) {
+		if _, there := cursors[source]; !there {
+			cursors[source] = 0
 		}
 	}
-	if v.at < head.id {
-		return &Bad{v.at + 1, "is missing, and all behind it"}
-	}
-	if !bytes.Equal(v.mac, head.mac) {
-		return &Bad{v.at, "is not the one that the head names"}
-	}
-	if v.earlier.ID > v.at {
-		return &Bad{v.at + 1, fmt.Sprintf("is missing: the log went up to item %d once", v.earlier.ID)}
-	}
-	if err := v.none(ctx, "is there twice", "SELECT min(id) FROM (SELECT id FROM log GROUP BY id HAVING count(*) > 1) twice"); err != nil {
-		return err
-	}
-	return v.none(ctx, "is not there, and is found by a target", "SELECT min(log_id) FROM log_target WHERE log_id < $1 OR log_id > $2", v.first, v.at)
-}
-
-// none tells of the first item that there is and should not be.
-func (v *verification) none(ctx context.Context, reason, sql string, args ...any) error {
-	var id *int64
-	if err := v.tx.QueryRow(ctx, sql, args...).Scan(&id); err != nil {
-		return fmt.Errorf("look for an item that %s: %w", reason, err)
-	}
-	if id != nil {
-		return &Bad{*id, reason}
+	for _, source := range slices.Sorted(maps.Keys(cursors)) {
+		if cursors[source] != w.seqs[source] {
+			return &Bad{0, fmt.Sprintf("the changes of %s are pulled from behind %d on, and logged up to %d", source, cursors[source], w.seqs[source])}
+		}
 	}
 	return nil
 }
 
-// checkpoints begins the walk behind the last checkpoint.
-func (v *verification) checkpoints(ctx context.Context) error {
-	rows, err := v.tx.Query(ctx, "SELECT id, mac, at, signature FROM log_checkpoint ORDER BY id")
+// readCursors tells, by service, up to which change its changes have been pulled.
+func readCursors(ctx context.Context, tx *pg.Tx) (map[string]int64, error) {
+	cursors := map[string]int64{}
+	rows, err := tx.Query(ctx, "SELECT source, seq FROM change_cursor")
 	if err != nil {
-		return fmt.Errorf("read the checkpoints: %w", err)
+		return nil, fmt.Errorf("read the cursors: %w", err)
 	}
-	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c checkpoint, err error) {
-		err = row.Scan(&c.id, &c.mac, &c.at, &c.signature)
-		return c, err
-	})
-	if err != nil {
-		return fmt.Errorf("read the checkpoints: %w", err)
+	var source string
+	var seq int64
+	if _, err = pgx.ForEachRow(rows, []any{&source, &seq}, func() error {
+		cursors[source] = seq
+		return nil
+	}); err != nil {
+		return nil, fmt.Errorf("read the cursors: %w", err)
 	}
-	for _, c := range all {
-		if _, ok, err := v.signer.Check(c.message(), c.signature); err != nil || !ok {
-			return &Bad{0, fmt.Sprintf("the checkpoint behind item %d is not signed with this master key", c.id)}
-		}
-		v.at, v.mac = c.id, c.mac
-		v.compare()
-	}
-	return nil
-}
-
-func (v *verification) compare() bool {
-	if v.at != v.earlier.ID {
-		return true
-	}
-	v.compared = true
-	return bytes.Equal(v.mac, v.earlier.MAC)
-}
-
-// stretch verifies the next items, and tells whether there are more.
-func (v *verification) stretch(ctx context.Context, last int64) (more bool, err error) {
-	rows, err := v.tx.Query(ctx, `
-		SELECT id, at, source, seq, type, description, user_url, user_name, user_key, ip, request_id, targets::text, changes::text, mac,
-			ARRAY(SELECT concat_ws(' ', t.type, t.target_id, t.at = l.at AND t.user_url IS NOT DISTINCT FROM l.user_url) FROM log_target t WHERE t.log_id = l.id)
-		FROM log l WHERE id > $1 ORDER BY id LIMIT $2`, v.at, stretch)
-	if err != nil {
-		return false, fmt.Errorf("read items: %w", err)
-	}
-	read := 0
-	var i item
-	var targets []string
-	_, err = pgx.ForEachRow(rows, []any{&i.id, &i.at, &i.source, &i.seq, &i.kind, &i.description, &i.userURL, &i.userName, &i.userKey,
-		&i.ip, &i.requestID, &i.targets, &i.changes, &i.mac, &targets}, func() error {
-		read++
-		return v.item(&i, targets, last)
-	})
-	if err != nil {
-		return false, err
-	}
-	return read == stretch, nil
-}
-
-// item verifies the next item.
-func (v *verification) item(i *item, targets []string, last int64) error {
-	switch {
-	case i.id == v.at:
-		return &Bad{i.id, "is there twice"}
-	case i.id > v.at+1:
-		return &Bad{v.at + 1, "is missing"}
-	case i.id > last:
-		return &Bad{i.id, "was put behind the log's end"}
-	}
-	age, ok, err := v.signer.Check(i.message(v.mac), i.mac)
-	switch {
-	case err != nil:
-		return &Bad{i.id, "is not signed with this master key"}
-	case !ok:
-		return &Bad{i.id, "was altered or put there, or the one before it was removed"}
-	case i.id > v.first && age > v.age:
-		return &Bad{i.id, "is signed with an earlier master key than the one before it"}
-	}
-	v.at, v.mac, v.age = i.id, bytes.Clone(i.mac), age
-	if !v.compare() {
-		return &Bad{i.id, "is another one than it was once"}
-	}
-	return sameTargets(i, targets)
-}
-
-// sameTargets tells whether an item is found by its targets, and by no others.
-func sameTargets(i *item, found []string) error {
-	var signed []pg.Target
-	if err := json.Unmarshal([]byte(i.targets), &signed); err != nil {
-		return fmt.Errorf("read the targets of item %d: %w", i.id, err)
-	}
-	want := map[string]bool{}
-	for _, t := range signed {
-		want[fmt.Sprintf("%s %d t", t.Type, t.ID)] = true
-	}
-	for _, t := range found {
-		if !want[t] {
-			return &Bad{i.id, "is found by a target that it does not have"}
-		}
-		delete(want, t)
-	}
-	if len(want) > 0 {
-		return &Bad{i.id, "is not found by one of its targets"}
-	}
-	return nil
+	return cursors, nil
 }

@@ -3,59 +3,58 @@ package audit
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-// errHead says that the log must not be written to.
-var errHead = errors.New("the head of the log is not what was written there")
-
-// Write appends what a service changed.
+// Write appends what a service changed. The changes follow those that are logged of it.
 func (l *Log) Write(ctx context.Context, tx *pg.Tx, source string, batch []events.Event) error {
-	head, err := readEnd(ctx, tx, "FOR UPDATE")
+	h, err := l.lockHead(ctx, tx)
 	if err != nil {
 		return err
 	}
-	if err := l.checkEnd(&head); err != nil {
-		return err
-	}
-	signer, items := l.signer(), columns{}
+	w := writer{signer: l.signer(), head: &h}
 	for i := range batch {
-		added, err := newItem(source, &batch[i])
-		if err != nil {
+		if logged := h.seqs[source]; batch[i].Seq != logged+1 {
+			return fmt.Errorf("change %d of %s came where the log has those up to %d: set its seq in change_cursor to that, if it was moved", batch[i].Seq, source, logged)
+		}
+		if err := w.append(source, &batch[i]); err != nil {
 			return fmt.Errorf("log change %d of %s: %w", batch[i].Seq, source, err)
 		}
-		head.id++
-		added.id = head.id
-		added.mac = signer.Sign(added.message(head.mac))
-		head.mac = added.mac
-		items.add(added, batch[i].Targets)
 	}
-	if err := items.insert(ctx, tx); err != nil {
+	return w.flush(ctx, tx)
+}
+
+// writer appends items behind the head.
+type writer struct {
+	signer *secret.Signer
+	head   *head
+	items  columns
+}
+
+func (w *writer) append(source string, e *events.Event) error {
+	added, err := newItem(source, e)
+	if err != nil {
 		return err
 	}
-	_, err = tx.Exec(ctx, "UPDATE log_head SET id = $1, mac = $2, signature = $3", head.id, head.mac, signer.Sign(head.message()))
-	if err != nil {
-		return fmt.Errorf("move the log's head: %w", err)
-	}
+	w.head.id++
+	added.id = w.head.id
+	added.mac = w.signer.Sign(added.message(w.head.mac))
+	w.head.mac = added.mac
+	w.head.seqs[source] = max(w.head.seqs[source], e.Seq)
+	w.items.add(added, e.Targets)
 	return nil
 }
 
-// checkEnd refuses a head that is not of this log's making.
-func (l *Log) checkEnd(head *end) error {
-	if head.id == 0 && len(head.mac) == 0 && len(head.signature) == 0 {
-		return nil
+func (w *writer) flush(ctx context.Context, tx *pg.Tx) error {
+	if err := w.items.insert(ctx, tx); err != nil {
+		return err
 	}
-	if _, ok, err := l.signer().Check(head.message(), head.signature); err != nil {
-		return fmt.Errorf("%w: %w", errHead, err)
-	} else if !ok {
-		return errHead
-	}
-	return nil
+	return w.head.store(ctx, tx, w.signer)
 }
 
 // newItem is an item without its place.

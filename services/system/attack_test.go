@@ -1,0 +1,416 @@
+package system_test
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/events"
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/services/system"
+	"github.com/ironplane/ironplane/services/system/audit"
+)
+
+// cut cuts what is older than so many days.
+func (s *stand) cut(days int) error {
+	return s.log.Cut(s.t.Context(), s.db, time.Now().AddDate(0, 0, -days))
+}
+
+// live gives the log a history: it holds the items 4 to 10, was cut twice, and backup_… are its tables of before the
+// second time, when it held 3 to 7.
+func (s *stand) live() {
+	s.t.Helper()
+	for _, days := range []int{50, 49, 45, 40} {
+		e := edit(1, `{"name": "x"}`, `{"name": "y"}`)
+		e.At = time.Now().AddDate(0, 0, -days)
+		s.write("network", e)
+	}
+	s.write("pxe", edit(1, `{}`, `{}`), edit(2, `{}`, `{}`), edit(3, `{}`, `{}`))
+	if err := s.cut(47); err != nil {
+		s.t.Fatal(err)
+	}
+	for _, table := range []string{"log", "log_target", "log_head", "log_checkpoint", "change_cursor"} {
+		s.execute("CREATE TABLE backup_" + table + " AS TABLE " + table)
+	}
+	if err := s.cut(43); err != nil {
+		s.t.Fatal(err)
+	}
+	s.write("network", edit(2, `{}`, `{}`), edit(2, `{}`, `{}`))
+	s.write("pxe", edit(3, `{}`, `{}`))
+}
+
+// What one who has the service's database role can do to a log with a history, and not the master key, is found: by
+// verify, which says what is wrong.
+func TestAttacks(t *testing.T) {
+	t.Parallel()
+	const (
+		empty    = "UPDATE log_head SET id = 0, mac = '', seqs = '{}', checkpoint = '', signature = ''; "
+		restored = "DELETE FROM log_head; INSERT INTO log_head SELECT * FROM backup_log_head; "
+	)
+	for name, test := range map[string]struct{ sql, found string }{
+		"nothing":                                   {"", ""},
+		"head emptied":                              {empty, "head of the log is not signed"},
+		"head and log emptied":                      {empty + "TRUNCATE log, log_target, log_checkpoint", "head of the log is not signed"},
+		"all emptied":                               {empty + "TRUNCATE log, log_target, log_checkpoint, change_cursor", "head of the log is not signed"},
+		"head of a backup":                          {restored, "the last checkpoint is not the one that the head names"},
+		"head and checkpoints of a backup":          {restored + "DELETE FROM log_checkpoint WHERE id = 3", "item 3 is missing"},
+		"end cut off, with a head of before":        {restored + "DELETE FROM log_checkpoint WHERE id = 3; DELETE FROM log; DELETE FROM log_target; INSERT INTO log SELECT * FROM backup_log; INSERT INTO log_target SELECT * FROM backup_log_target", "the changes of network are pulled from behind 6 on, and logged up to 4"},
+		"numbers in the head altered":               {`UPDATE log_head SET seqs = seqs || '{"network": 5}'`, "head of the log is not what was written"},
+		"a service more in the head":                {`UPDATE log_head SET seqs = seqs || '{"identity": 5}'`, "head of the log is not what was written"},
+		"no numbers in the head":                    {"UPDATE log_head SET seqs = 'null'", "head of the log is not what was written"},
+		"checkpoint in the head altered":            {"UPDATE log_head SET checkpoint = (SELECT signature FROM log_checkpoint WHERE id = 2)", "head of the log is not what was written"},
+		"last checkpoint dropped":                   {"DELETE FROM log_checkpoint WHERE id = 3", "the last checkpoint is not the one that the head names"},
+		"first checkpoint dropped":                  {"DELETE FROM log_checkpoint WHERE id = 2", "the checkpoint behind item 3"},
+		"all checkpoints dropped":                   {"TRUNCATE log_checkpoint", "the last checkpoint is not the one that the head names"},
+		"last checkpoint dropped, items put back":   {"DELETE FROM log_checkpoint WHERE id = 3; INSERT INTO log SELECT * FROM backup_log WHERE id = 3", "the last checkpoint is not the one that the head names"},
+		"items put back":                            {"INSERT INTO log SELECT * FROM backup_log WHERE id = 3", "item 3 was put where the log is cut"},
+		"checkpoint moved":                          {"DELETE FROM log WHERE id <= 8; DELETE FROM log_target WHERE log_id <= 8; UPDATE log_checkpoint SET id = 8 WHERE id = 3", "the checkpoint behind item 8"},
+		"checkpoint moved, with the item's mac":     {"UPDATE log_checkpoint SET id = 8, mac = (SELECT mac FROM log WHERE id = 8) WHERE id = 3; DELETE FROM log WHERE id <= 8", "the checkpoint behind item 8"},
+		"checkpoint there twice":                    {"INSERT INTO log_checkpoint SELECT 4, mac, at, signature, seqs FROM log_checkpoint WHERE id = 3", "the checkpoint behind item 4"},
+		"checkpoints swapped":                       {"UPDATE log_checkpoint SET id = -id; UPDATE log_checkpoint SET id = 5 + id", "the checkpoint behind item 2"},
+		"time of a checkpoint altered":              {"UPDATE log_checkpoint SET at = at - interval '1 day' WHERE id = 3", "the checkpoint behind item 3"},
+		"numbers in a checkpoint altered":           {`UPDATE log_checkpoint SET seqs = '{"network": 4}' WHERE id = 3`, "the checkpoint behind item 3"},
+		"a checkpoint's signature for the head's":   {"DELETE FROM log; DELETE FROM log_target; UPDATE log_head h SET (id, mac, seqs, signature) = (SELECT id, mac, seqs, signature FROM log_checkpoint c WHERE c.id = 3)", "head of the log is not what was written"},
+		"the head's signature for a checkpoint's":   {"DELETE FROM log; DELETE FROM log_target; UPDATE log_checkpoint SET (id, mac, seqs, signature) = (SELECT id, mac, seqs, signature FROM log_head) WHERE id = 3", "the checkpoint behind item 10"},
+		"an item's mac for the head's signature":    {"UPDATE log_head SET signature = mac", "head of the log is not what was written"},
+		"a checkpoint's signature for an item's":    {"UPDATE log SET mac = (SELECT signature FROM log_checkpoint WHERE id = 3) WHERE id = 4", "item 4 was altered"},
+		"changes pulled from further on":            {"UPDATE change_cursor SET seq = 8 WHERE source = 'network'", "the changes of network are pulled from behind 8 on, and logged up to 6"},
+		"changes pulled again":                      {"UPDATE change_cursor SET seq = 2 WHERE source = 'network'", "the changes of network are pulled from behind 2 on, and logged up to 6"},
+		"all changes pulled again":                  {"DELETE FROM change_cursor WHERE source = 'network'", "the changes of network are pulled from behind 0 on, and logged up to 6"},
+		"changes of a new service pulled too late":  {"INSERT INTO change_cursor (source, seq) VALUES ('identity', 3)", "the changes of identity are pulled from behind 3 on, and logged up to 0"},
+		"an item there again at the end":            {"INSERT INTO log SELECT 11, at, source, 7, type, description, user_url, user_name, user_key, ip, request_id, targets, changes, mac FROM log WHERE id = 9", "item 11 was put behind the log's end"},
+		"time of a fresh item altered":              {"UPDATE log SET at = at - interval '1 year' WHERE id = 5", "item 5 was altered"},
+		"the end signed with the mac of a cut item": {"UPDATE log_head SET id = 3, mac = (SELECT mac FROM log_checkpoint WHERE id = 3)", "head of the log is not what was written"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStand(t)
+			s.live()
+			for _, sql := range strings.Split(test.sql, "; ") {
+				if sql != "" {
+					s.execute(sql)
+				}
+			}
+			switch found, bad := s.verify(audit.Anchor{}); {
+			case test.found == "" && (bad != nil || found.First != 4 || found.Last != 10 || found.Changes["network"] != 6 || found.Changes["pxe"] != 4):
+				t.Errorf("found %+v, %v", found, bad)
+			case test.found != "" && bad == nil:
+				t.Error("it is not found")
+			case test.found != "" && !strings.Contains(bad.Error(), test.found):
+				t.Error(bad)
+			}
+		})
+	}
+}
+
+// A log that was put back as a whole to what it was before cannot be told by its signatures. It is told by an anchor, and
+// by the next change of a service, which does not follow what is logged then.
+func TestRolledBack(t *testing.T) {
+	t.Parallel()
+	for name, sql := range map[string]string{
+		"to a backup": "INSERT INTO log SELECT * FROM backup_log; INSERT INTO log_target SELECT * FROM backup_log_target; " +
+			"INSERT INTO log_head SELECT * FROM backup_log_head; INSERT INTO log_checkpoint SELECT * FROM backup_log_checkpoint; INSERT INTO change_cursor SELECT * FROM backup_change_cursor",
+		"to nothing": "INSERT INTO log_head (id, mac, signature) VALUES (0, '', '')",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStand(t)
+			s.live()
+			now, _ := s.verify(audit.Anchor{})
+			s.execute("TRUNCATE log, log_target, log_head, log_checkpoint, change_cursor")
+			for _, sql := range strings.Split(sql, "; ") {
+				s.execute(sql)
+			}
+			s.begin()
+			if _, bad := s.verify(audit.Anchor{}); bad != nil {
+				t.Errorf("it can be told: %v", bad)
+			}
+			if _, bad := s.verify(now.Anchor); bad == nil {
+				t.Error("the anchor does not tell it")
+			}
+			if err := s.try("network", edit(1, `{}`, `{}`)); err == nil || !strings.Contains(err.Error(), "change 7 of network came where the log has those up to") {
+				t.Errorf("the next change: %v", err)
+			}
+		})
+	}
+}
+
+// A service whose log was emptied while it was away does not begin another one.
+func TestEmptiedLogDoesNotBegin(t *testing.T) {
+	t.Parallel()
+	for _, left := range []string{"log", "log_checkpoint", "change_cursor"} {
+		s := newStand(t)
+		s.live()
+		for _, table := range []string{"log", "log_target", "log_checkpoint", "change_cursor"} {
+			if table != left {
+				s.execute("TRUNCATE " + table)
+			}
+		}
+		s.execute("UPDATE log_head SET id = 0, mac = '', seqs = '{}', checkpoint = '', signature = ''")
+		if err := s.log.Begin(t.Context(), s.db); err == nil {
+			t.Errorf("where %s is left a log begins", left)
+		}
+		if err := s.try("network", edit(1, `{}`, `{}`)); err == nil {
+			t.Errorf("where %s is left it is written to", left)
+		}
+	}
+}
+
+// What was altered is not cut: then nothing would tell of it any more.
+func TestCutVerifies(t *testing.T) {
+	t.Parallel()
+	for name, sql := range map[string]string{
+		"times altered":                  "UPDATE log SET at = at - interval '1 year' WHERE id BETWEEN 4 AND 7",
+		"time of one altered":            "UPDATE log SET at = at - interval '1 year' WHERE id = 5",
+		"description altered":            "UPDATE log SET description = 'x' WHERE id = 4",
+		"item removed":                   "DELETE FROM log WHERE id = 5; UPDATE log SET at = at - interval '1 year' WHERE id = 6",
+		"what comes next removed":        "DELETE FROM log WHERE id = 5",
+		"what comes next altered":        "UPDATE log SET description = 'x' WHERE id = 5",
+		"all removed but what is old":    "DELETE FROM log WHERE id > 4",
+		"another item in its place":      "UPDATE log l SET (at, seq, mac) = (SELECT at, -1, mac FROM backup_log b WHERE b.id = 3) WHERE id = 4",
+		"head emptied":                   "UPDATE log_head SET id = 0, mac = '', seqs = '{}', checkpoint = '', signature = ''",
+		"last checkpoint dropped":        "DELETE FROM log_checkpoint WHERE id = 3",
+		"last checkpoint dropped, again": "DELETE FROM log_checkpoint WHERE id = 3; INSERT INTO log SELECT * FROM backup_log WHERE id = 3",
+		"numbers in checkpoint altered":  `UPDATE log_checkpoint SET seqs = '{"network": 4}' WHERE id = 3`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStand(t)
+			s.live()
+			for _, sql := range strings.Split(sql, "; ") {
+				s.execute(sql)
+			}
+			before := s.ids("SELECT id FROM log UNION ALL SELECT id FROM log_checkpoint ORDER BY 1")
+			if err := s.cut(30); err == nil {
+				t.Error("it is cut")
+			}
+			if after := s.ids("SELECT id FROM log UNION ALL SELECT id FROM log_checkpoint ORDER BY 1"); !slices.Equal(after, before) {
+				t.Errorf("%v became %v", before, after)
+			}
+		})
+	}
+	s := newStand(t)
+	s.live()
+	if err := s.cut(30); err != nil {
+		t.Fatal(err)
+	}
+	if left := s.ids("SELECT id FROM log ORDER BY id"); !slices.Equal(left, []int64{5, 6, 7, 8, 9, 10}) {
+		t.Errorf("nothing was altered, and %v are left", left)
+	}
+	if found, bad := s.verify(audit.Anchor{}); bad != nil || found.First != 5 {
+		t.Error(found, bad)
+	}
+}
+
+// An anchor is compared with checkpoints, too.
+func TestWrongAnchorAtACheckpoint(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	s.live()
+	for _, id := range []int64{2, 3, 4, 10} {
+		if _, bad := s.verify(audit.Anchor{ID: id, MAC: []byte("wrong")}); bad == nil || bad.ID != id {
+			t.Errorf("a wrong anchor at %d: %v", id, bad)
+		}
+	}
+	if found, bad := s.verify(audit.Anchor{ID: 1, MAC: []byte("cut off")}); bad != nil || found.Compared {
+		t.Errorf("an anchor before the checkpoints: %+v, %v", found, bad)
+	}
+}
+
+// Changes follow those that are logged, also where these are cut.
+func TestNumbersFollow(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	s.live()
+	for _, seq := range []int64{1, 3, 6, 8, 100} {
+		s.seq["network"] = seq - 1
+		if err := s.try("network", edit(1, `{}`, `{}`)); err == nil || !strings.Contains(err.Error(), "the log has those up to 6") {
+			t.Errorf("change %d: %v", seq, err)
+		}
+	}
+	batch := []events.Event{edit(1, `{}`, `{}`), edit(1, `{}`, `{}`)}
+	for i := range batch {
+		batch[i].Seq, batch[i].At = int64(7+2*i), time.Now()
+	}
+	if err := s.tryBatch("network", batch); err == nil {
+		t.Error("a batch that leaves one out is written")
+	}
+	s.seq["network"] = 6
+	s.write("network", edit(1, `{}`, `{}`))
+	s.write("identity", edit(1, `{}`, `{}`))
+	if found, bad := s.verify(audit.Anchor{}); bad != nil || found.Changes["network"] != 7 || found.Changes["identity"] != 1 {
+		t.Error(found, bad)
+	}
+}
+
+// stopAt is what a consumer leaves that cannot apply a change.
+func (s *stand) stopAt(source string, seq int64) {
+	s.t.Helper()
+	s.execute("UPDATE change_cursor SET stopped_at = $2 WHERE source = $1", source, seq)
+}
+
+func (s *stand) skip(source string, seq int64) error {
+	return system.Definition.SkipChange(s.t.Context(), service.Deps{DB: s.db, Box: s.box}, events.Position{Source: source, Seq: seq})
+}
+
+// A change that is skipped leaves an item, which only the master key makes, and with which the numbers have no gap.
+func TestSkippedChangeIsAccountedFor(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	s.live()
+	if err := s.skip("network", 7); !errors.Is(err, events.ErrNotStopped) {
+		t.Errorf("nothing has stopped: %v", err)
+	}
+	s.stopAt("network", 7)
+	if err := s.skip("network", 7); err != nil {
+		t.Fatal(err)
+	}
+	s.stopAt("pxe", 9) // 5 to 9 are not there any more
+	if err := s.skip("pxe", 9); err != nil {
+		t.Fatal(err)
+	}
+	s.seq["network"], s.seq["pxe"] = 7, 9
+	s.write("network", edit(1, `{}`, `{}`))
+	s.write("pxe", edit(1, `{}`, `{}`))
+	found, bad := s.verify(audit.Anchor{})
+	if bad != nil || found.Skipped != 6 || found.Changes["network"] != 8 || found.Changes["pxe"] != 10 {
+		t.Errorf("%+v, %v", found, bad)
+	}
+	item := shownAs(t, s.Do("GET", "/log/12", nil).Want(200).Text)
+	if item.Type != "event.skipped" || item.User != nil || item.Data.Changes["first"]["after"] != 5.0 || item.Data.Changes["last"]["after"] != 9.0 {
+		t.Errorf("%+v", item)
+	}
+	if n := s.ids("SELECT id FROM change WHERE type = 'event.skipped'"); len(n) != 0 {
+		t.Error("the skip is recorded a second time")
+	}
+	s.stopAt("network", 5)
+	if err := s.skip("network", 5); err == nil || !strings.Contains(err.Error(), "the log has the changes of network up to 8") {
+		t.Errorf("a change that is logged is skipped: %v", err)
+	}
+	// A service whose own record says that changes were skipped accounts for none with it.
+	s.write("network", events.Event{Type: "event.skipped", After: json.RawMessage(`{"first": 9, "last": 20}`)})
+	s.seq["network"] = 20
+	if err := s.try("network", edit(1, `{}`, `{}`)); err == nil {
+		t.Error("a service's own record of a skip leaves changes out")
+	}
+	if found, bad := s.verify(audit.Anchor{}); bad != nil || found.Changes["network"] != 9 || found.Skipped != 6 {
+		t.Errorf("%+v, %v", found, bad)
+	}
+	s.execute("DELETE FROM log WHERE id = 12")
+	if _, bad := s.verify(audit.Anchor{}); bad == nil || bad.ID != 12 {
+		t.Errorf("the item is removed: %v", bad)
+	}
+}
+
+func shownAs(t *testing.T, text string) (item shown) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), &item); err != nil {
+		t.Fatal(err)
+	}
+	return item
+}
+
+// signed is a message as the log signs it.
+type signed []byte
+
+func says(kind string) signed { return signed{}.text(kind) }
+
+func (m signed) text(value string) signed { return m.bytes([]byte(value)) }
+
+func (m signed) bytes(value []byte) signed {
+	return append(binary.BigEndian.AppendUint64(m, uint64(len(value))), value...)
+}
+
+func (m signed) number(value int64) signed {
+	return m.bytes(binary.BigEndian.AppendUint64(nil, uint64(value)))
+}
+
+func (m signed) numbers(values map[string]int64) signed {
+	m = binary.BigEndian.AppendUint64(m, uint64(len(values)))
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		m = m.text(name).number(values[name])
+	}
+	return m
+}
+
+// end is the head's row.
+func (s *stand) end() (id int64, mac, checkpoint []byte, seqs map[string]int64) {
+	s.t.Helper()
+	if err := s.db.QueryRow(s.t.Context(), "SELECT id, mac, checkpoint, seqs FROM log_head").Scan(&id, &mac, &checkpoint, &seqs); err != nil {
+		s.t.Fatal(err)
+	}
+	return id, mac, checkpoint, seqs
+}
+
+// sign signs the head as it stands, but for its numbers, with a box.
+func (s *stand) sign(box *secret.Box, numbers map[string]int64) {
+	s.t.Helper()
+	id, mac, checkpoint, seqs := s.end()
+	maps.Copy(seqs, numbers)
+	message := says("head 2").number(id).bytes(mac).bytes(checkpoint).numbers(seqs)
+	s.execute("UPDATE log_head SET seqs = $1, signature = $2", seqs, box.Signer("audit log").Sign(message))
+}
+
+// Should a writer that has the master key leave changes out, or log one twice, verify tells.
+func TestVerifyCounts(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		last  int64 // what the head is made to say before the next change is written
+		next  int64
+		found string
+	}{
+		{6, 7, ""},
+		{8, 9, "item 11 comes where the changes 7 to 8 of network are left out"},
+		{5, 6, "item 11 is change 6 of network, which is logged before"},
+		{3, 4, "item 11 is change 4 of network, which is logged before"},
+	} {
+		s := newStand(t)
+		s.live()
+		s.sign(s.box, map[string]int64{"network": test.last})
+		s.execute("ALTER TABLE log DROP CONSTRAINT log_source_seq_key")
+		s.seq["network"] = test.next - 1
+		s.write("network", edit(1, `{}`, `{}`))
+		if _, bad := s.verify(audit.Anchor{}); (bad == nil) != (test.found == "") || bad != nil && !strings.Contains(bad.Error(), test.found) {
+			t.Errorf("change %d: %v", test.next, bad)
+		}
+	}
+	s := newStand(t)
+	s.live()
+	s.sign(s.box, map[string]int64{"identity": 3})
+	if _, bad := s.verify(audit.Anchor{}); bad == nil || !strings.Contains(bad.Error(), "the head does not have the numbers") {
+		t.Error(bad)
+	}
+}
+
+// Who has a master key that is not in use any more signs no head and no checkpoint with it.
+func TestEarlierMasterKey(t *testing.T) {
+	t.Parallel()
+	earlier, later := secret.NewMasterKey(), secret.NewMasterKey()
+	for _, written := range []bool{true, false} {
+		s := newStandWith(t, earlier)
+		s.live()
+		s.box = mustBox(t, later.Reveal()+","+earlier.Reveal())
+		s.log = audit.New(s.box)
+		if written {
+			s.write("network", edit(1, `{}`, `{}`))
+		} else if err := s.cut(30); err != nil {
+			t.Fatal(err)
+		}
+		if _, bad := s.verify(audit.Anchor{}); bad != nil {
+			t.Error(bad)
+		}
+		s.sign(mustBox(t, earlier.Reveal()), nil)
+		if err := s.try("network", edit(1, `{}`, `{}`)); err == nil {
+			t.Error("it is written on")
+		}
+		if _, bad := s.verify(audit.Anchor{}); bad == nil || !strings.Contains(bad.Error(), "earlier master key") {
+			t.Error(bad)
+		}
+	}
+}

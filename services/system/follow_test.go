@@ -1,0 +1,105 @@
+package system_test
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/cache"
+	"github.com/ironplane/ironplane/pkg/events"
+	"github.com/ironplane/ironplane/pkg/mesh"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/services/system"
+	"github.com/ironplane/ironplane/services/system/audit"
+)
+
+// eventually waits for something to come true.
+func (s *stand) eventually(what string, true func() bool) {
+	s.t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !true(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			s.t.Fatalf("it did not come to be that %s", what)
+		}
+	}
+}
+
+// A cursor that is moved by hand leaves no change out and logs none twice: the log stops, says why, and goes on once the
+// cursor is put back.
+func TestCursorMovedByHand(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	discard := slog.New(slog.DiscardHandler)
+	owner := testkit.Database(t, "network", nil)
+	change := func() {
+		t.Helper()
+		if err := owner.InTx(t.Context(), func(tx *pg.Tx) error {
+			tx.Record(pg.Record{Kind: "group", Action: "edited"})
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	peers := mesh.NewPeers(system.Name, map[string]http.Handler{"network": rest.NewHandler("network", owner, discard, []rest.Route{events.Feed(owner, system.Name)})})
+	parts := system.Definition.New(service.Deps{DB: s.db, Box: s.box, Log: discard})
+	c := parts.Consumers[slices.IndexFunc(parts.Consumers, func(c *events.Consumer) bool { return c.Source == "network" })]
+	jobs, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	link := cache.NewLink(testkit.Redis(t), "events", discard)
+	go func() {
+		defer close(done)
+		for jobs.Err() == nil {
+			_ = c.Consume(jobs, s.db, peers, nil) // what it says is in its status
+			time.Sleep(10 * time.Millisecond)
+		}
+	}()
+	numbered := make(chan struct{})
+	go func() {
+		defer close(numbered)
+		_ = events.Sequence(jobs, "network", owner, link)
+	}()
+	t.Cleanup(func() { stop(); <-done; <-numbered })
+
+	logged := func(items int) {
+		t.Helper()
+		s.eventually("all is logged", func() bool { return len(s.ids("SELECT id FROM log")) == items })
+		if _, bad := s.verify(audit.Anchor{}); bad != nil {
+			t.Error(bad)
+		}
+	}
+	stops := func(because string) {
+		t.Helper()
+		s.eventually("it stops: "+because, func() bool {
+			reason := c.Status().Reason
+			return reason != nil && strings.Contains(reason.Error(), because)
+		})
+		if _, bad := s.verify(audit.Anchor{}); bad == nil {
+			t.Error("it is not found")
+		}
+	}
+	for range 3 {
+		change()
+	}
+	logged(3)
+	s.execute("UPDATE change_cursor SET seq = 5")
+	stops("network has numbered its changes up to 3, and those up to 5 are applied")
+	for range 3 {
+		change()
+	}
+	stops("change 6 of network came where the log has those up to 3")
+	s.execute("UPDATE change_cursor SET seq = 3")
+	logged(6)
+	s.execute("UPDATE change_cursor SET seq = 1")
+	stops("change 2 of network came where the log has those up to 6")
+	s.execute("UPDATE change_cursor SET seq = 6")
+	change()
+	logged(7)
+	s.execute("UPDATE change_cursor SET seq = 0")
+	stops("change 1 of network came where the log has those up to 7")
+}

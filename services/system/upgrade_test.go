@@ -1,0 +1,141 @@
+package system_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/services/system/audit"
+)
+
+// downgrade leaves the log as a version did that signed no numbers: one that skipped changes left nothing in their place.
+func (s *stand) downgrade() {
+	s.t.Helper()
+	signer := s.box.Signer("audit log")
+	id, mac, _, _ := s.end()
+	s.execute("UPDATE log_head SET checkpoint = '', seqs = '{}', signature = $1", signer.Sign(says("head").number(id).bytes(mac)))
+	for _, id := range s.ids("SELECT id FROM log_checkpoint") {
+		var mac []byte
+		var at time.Time
+		if err := s.db.QueryRow(s.t.Context(), "SELECT mac, at FROM log_checkpoint WHERE id = $1", id).Scan(&mac, &at); err != nil {
+			s.t.Fatal(err)
+		}
+		s.execute("UPDATE log_checkpoint SET seqs = '{}', signature = $2 WHERE id = $1", id, signer.Sign(says("checkpoint").number(id).bytes(mac).number(at.UnixMicro())))
+	}
+}
+
+// leaveOut lets the log leave out the next changes of a service, as skipping them did.
+func (s *stand) leaveOut(source string, changes int64) {
+	s.t.Helper()
+	s.sign(s.box, map[string]int64{source: s.seq[source] + changes})
+	s.seq[source] += changes
+}
+
+// The log of a version that signed no numbers is brought up to date when the service starts, or first writes: head and
+// checkpoints are signed anew, and what was skipped is accounted for.
+func TestUpgrade(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(s *stand){
+		"at the start": (*stand).begin,
+		"by a write":   func(s *stand) { s.write("pxe", edit(1, `{}`, `{}`)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStand(t)
+			e := edit(1, `{}`, `{}`)
+			e.At = time.Now().AddDate(0, 0, -60)
+			s.write("clients", e, e) // of which all items are cut
+			s.live()
+			s.leaveOut("network", 1)
+			s.write("network", edit(1, `{}`, `{}`))
+			s.leaveOut("network", 3)
+			s.leaveOut("pxe", 2)
+			s.write("pxe", edit(1, `{}`, `{}`))
+			s.write("network", edit(1, `{}`, `{}`))
+			s.downgrade()
+			if _, bad := s.verify(audit.Anchor{}); bad == nil || !strings.Contains(bad.Error(), "its head is that of an earlier version") {
+				t.Errorf("before: %v", bad)
+			}
+			change(s)
+			found, bad := s.verify(audit.Anchor{})
+			if bad != nil || found.Skipped != 6 || found.Changes["network"] != 12 || found.Changes["clients"] != 2 {
+				t.Errorf("after: %+v, %v", found, bad)
+			}
+			var accounted []string
+			for _, id := range s.ids("SELECT id FROM log WHERE type = 'event.skipped' ORDER BY id") {
+				item := shownAs(t, s.Do("GET", fmt.Sprint("/log/", id), nil).Want(200).Text)
+				accounted = append(accounted, fmt.Sprintf("%s from %v", item.Targets[0].Name, item.Data.Changes["first"]["after"]))
+			}
+			if want := []string{"network:7 from 7", "pxe:6 from 5", "network:11 from 9"}; !slices.Equal(accounted, want) {
+				t.Errorf("accounted for are %q, want %q", accounted, want)
+			}
+			for _, source := range []string{"network", "pxe", "clients"} {
+				s.write(source, edit(1, `{}`, `{}`))
+			}
+			if _, bad := s.verify(audit.Anchor{}); bad != nil {
+				t.Error(bad)
+			}
+			s.execute("DELETE FROM log_checkpoint WHERE id = (SELECT min(id) FROM log_checkpoint)")
+			if _, bad := s.verify(audit.Anchor{}); bad == nil {
+				t.Error("a checkpoint of before is dropped unseen")
+			}
+		})
+	}
+}
+
+// A log can be cut between what an earlier version left out and what accounts for it.
+func TestCutAfterUpgrade(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	for _, days := range []int{60, 50} {
+		e := edit(1, `{}`, `{}`)
+		e.At = time.Now().AddDate(0, 0, -days)
+		s.write("network", e)
+		s.leaveOut("network", 1)
+	}
+	s.write("network", edit(1, `{}`, `{}`))
+	s.downgrade()
+	s.begin()
+	for _, days := range []int{55, 45, 1} {
+		if err := s.cut(days); err != nil {
+			t.Fatal(err)
+		}
+		s.write("network", edit(1, `{}`, `{}`))
+		if found, bad := s.verify(audit.Anchor{}); bad != nil || found.Skipped != 2 {
+			t.Errorf("cut at %d days: %+v, %v", days, found, bad)
+		}
+	}
+	if left := s.ids("SELECT min(id) FROM log"); !slices.Equal(left, []int64{3}) {
+		t.Errorf("the log begins with %v", left)
+	}
+}
+
+// A log that is not as the earlier version wrote it is not signed anew, and not written to.
+func TestUpgradeVerifies(t *testing.T) {
+	t.Parallel()
+	for _, sql := range []string{
+		"UPDATE log SET description = 'x' WHERE id = 6",
+		"DELETE FROM log WHERE id = 10",
+		"DELETE FROM log WHERE id = 4",
+		"DELETE FROM log_checkpoint WHERE id = 3",
+		"UPDATE log_checkpoint SET at = now() WHERE id = 2",
+		"INSERT INTO log SELECT 11, at, source, 99, type, description, user_url, user_name, user_key, ip, request_id, targets, changes, mac FROM log WHERE id = 5",
+		"UPDATE log_head SET id = 9, mac = (SELECT mac FROM log WHERE id = 9)",
+	} {
+		s := newStand(t)
+		s.live()
+		s.downgrade()
+		s.execute(sql)
+		if err := s.log.Begin(t.Context(), s.db); err == nil {
+			t.Errorf("after %s it is signed anew", sql)
+		}
+		if err := s.try("network", edit(1, `{}`, `{}`)); err == nil {
+			t.Errorf("after %s it is written to", sql)
+		}
+		if _, bad := s.verify(audit.Anchor{}); bad == nil {
+			t.Errorf("after %s it verifies", sql)
+		}
+	}
+}
