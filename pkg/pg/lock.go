@@ -10,8 +10,27 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Locks are held on tables and rows of the service's own schema. Every role of a database can take any advisory lock of
-// it; what is in a schema is out of reach for who may not use that.
+// Locks are held on rows and tables of the service's own schema, which no other role may use. An advisory lock could be
+// taken by every role of the database.
+
+// Lock holds others off until the transaction ends who lock the same name and number: of several numbers, the lowest
+// first. Each number that was ever locked keeps a row.
+func (tx *Tx) Lock(ctx context.Context, name string, numbers ...int64) error {
+	slices.Sort(numbers)
+	numbers = slices.Compact(numbers)
+	const lock = "SELECT FROM lock WHERE name = $1 AND number = ANY ($2) ORDER BY number FOR UPDATE"
+	locked, err := tx.Exec(ctx, lock, name, numbers)
+	if err == nil && locked.RowsAffected() < int64(len(numbers)) { // who is first waits, if for another one, at the primary key
+		_, err = tx.Exec(ctx, "INSERT INTO lock SELECT $1, unnest($2::bigint[]) ON CONFLICT DO NOTHING", name, numbers)
+		if err == nil {
+			_, err = tx.Exec(ctx, lock, name, numbers)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("lock %s %v: %w", name, numbers, err)
+	}
+	return nil
+}
 
 // lockTable begins a transaction that holds a table, which it makes, until its end. With the mode NOWAIT it fails, where
 // another one holds it, with lock_not_available.

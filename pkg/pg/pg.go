@@ -139,29 +139,3 @@ func (tx *Tx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, err
 func (tx *Tx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	return tx.tx.QueryRow(ctx, sql, args...)
 }
-
-// LockShared holds off who Locks the same name and number, and nobody who takes it shared, too.
-func (tx *Tx) LockShared(ctx context.Context, name string, number int64) error {
-	if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock_shared(hashtextextended($1, $2))", name, number); err != nil {
-		return fmt.Errorf("lock %s %d, shared: %w", name, number, err)
-	}
-	return nil
-}
-
-// TryLock is Lock for who does not wait: it tells whether the lock was free.
-func (tx *Tx) TryLock(ctx context.Context, name string, number int64) (free bool, err error) {
-	err = tx.QueryRow(ctx, "SELECT pg_try_advisory_xact_lock(hashtextextended($1, $2))", name, number).Scan(&free)
-	if err != nil {
-		return false, fmt.Errorf("try to lock %s: %w", name, err)
-	}
-	return free, nil
-}
-
-// Lock holds others off until the transaction ends who lock the same name and number. Whoever takes several takes
-// them in ascending order.
-func (tx *Tx) Lock(ctx context.Context, name string, number int64) error {
-	if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtextextended($1, $2))", name, number); err != nil {
-		return fmt.Errorf("lock %s %d: %w", name, number, err)
-	}
-	return nil
-}

@@ -36,6 +36,8 @@ const (
 	// duplicatePause is how long it waits, at first, before it looks again; holding no connection.
 	duplicatePause = 10 * time.Millisecond
 	longestPause   = 250 * time.Millisecond
+	// stripes is how many rows idempotency_stripe has.
+	stripes = 1024
 )
 
 // attempt is a POST that its caller may repeat: the first answer is kept, sealed, for a day. What is kept can be
@@ -75,7 +77,7 @@ func attemptOf(r *http.Request, body []byte) (*attempt, error) {
 	return &attempt{id: keys[:sha256.Size], fingerprint: asked.Sum(nil), seal: seal}, nil
 }
 
-// errDuplicate says that the duplicate of a request is under way.
+// errDuplicate says that the duplicate of a request is under way, or, of a thousand others, one.
 var errDuplicate = errors.New("the same request is under way")
 
 // run makes the change once for all attempts that are the same, and answers all with the same bytes. A nil attempt
@@ -112,11 +114,12 @@ func (a *attempt) run(ctx context.Context, db *pg.DB, allowed func(*pg.Tx) error
 }
 
 func (a *attempt) once(ctx context.Context, tx *pg.Tx, do func(*pg.Tx) (*reply, error)) (*reply, error) {
-	alone, err := tx.TryLock(ctx, "idempotency", int64(binary.BigEndian.Uint64(a.id)))
+	stripe := binary.BigEndian.Uint16(a.id) % stripes
+	locked, err := tx.Exec(ctx, "SELECT FROM idempotency_stripe WHERE number = $1 FOR UPDATE SKIP LOCKED", stripe)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("lock out duplicates: %w", err)
 	}
-	if !alone {
+	if locked.RowsAffected() == 0 {
 		return nil, errDuplicate
 	}
 	kept, err := a.kept(ctx, tx)

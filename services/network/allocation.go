@@ -121,10 +121,6 @@ func (e *IPEntity) target() pg.Target {
 	return pg.Target{Type: "entity", Noun: "IP entity", ID: e.ID, Name: e.Name, Version: e.Version}
 }
 
-// allocating is the lock of who allocates in a group: shared by those who take what nobody holds, alone for who must
-// know what is left.
-const allocating = "allocation"
-
 // errTooFew undoes what was taken where it is not enough.
 var errTooFew = errors.New("too few are left")
 
@@ -135,23 +131,28 @@ var errTooFew = errors.New("too few are left")
 // one lacks.
 func (a *allocation) lowest(ctx context.Context, tx *pg.Tx, group int64) (ids []int64, err error) {
 	err = tx.Savepoint(ctx, func() error {
-		if err := tx.LockShared(ctx, allocating, group); err != nil {
-			return err
-		}
-		ids, err = a.take(ctx, tx, anywhere, skipping, group)
+		ids, err = a.take(ctx, tx, beside, group)
 		return err
 	})
 	if !errors.Is(err, errTooFew) {
 		return ids, err
 	}
-	if err := tx.Lock(ctx, allocating, group); err != nil {
+	if err := allocateAlone(ctx, tx, group); err != nil {
 		return nil, err
 	}
-	ids, err = a.take(ctx, tx, anywhere, waiting, group)
+	ids, err = a.take(ctx, tx, alone, group)
 	if errors.Is(err, errTooFew) {
 		return nil, a.exhausted(group, len(ids))
 	}
 	return ids, err
+}
+
+// allocateAlone waits until nobody else allocates in the group, and lets nobody begin.
+func allocateAlone(ctx context.Context, tx *pg.Tx, group int64) error {
+	if _, err := tx.Exec(ctx, "SELECT FROM allocating WHERE stripe = $1::bigint % 32 ORDER BY slot FOR UPDATE", group); err != nil {
+		return fmt.Errorf("wait for other allocations in IP group %d: %w", group, err)
+	}
+	return nil
 }
 
 func (a *allocation) exhausted(group int64, left int) error {
@@ -167,7 +168,7 @@ const blockTries = 4
 // block assigns all of the lowest prefix of the wanted length that is free: a free entity that is that prefix, or free
 // single addresses that fill it.
 func (a *allocation) block(ctx context.Context, tx *pg.Tx, group int64) (ids []int64, err error) {
-	if err := tx.Lock(ctx, allocating, group); err != nil {
+	if err := allocateAlone(ctx, tx, group); err != nil {
 		return nil, err
 	}
 	length := int(*a.Prefix)
@@ -181,7 +182,7 @@ func (a *allocation) block(ctx context.Context, tx *pg.Tx, group int64) (ids []i
 		}
 		last := netipx.PrefixLastIP(netip.PrefixFrom(first, length))
 		err = tx.Savepoint(ctx, func() error {
-			ids, err = a.take(ctx, tx, withinBlock, waiting, group, first, last)
+			ids, err = a.take(ctx, tx, aloneInBlock, group, first, last)
 			return err
 		})
 		if !errors.Is(err, errTooFew) {
@@ -197,7 +198,7 @@ const (
 
 	// takeFree assigns at most $6 free entities, the lowest first. That none is assigned twice is the primary key's part.
 	takeFree = `
-		WITH free AS MATERIALIZED (
+		WITH {slot} free AS MATERIALIZED (
 			SELECT f.entity_id, f.{v}_first AS first FROM ip_free f JOIN ip_entity e ON e.id = f.entity_id
 			WHERE f.group_id = $1 AND {where} ORDER BY f.{v}_first LIMIT $6 {lock}),
 		assigned AS (
@@ -206,8 +207,11 @@ const (
 			UPDATE ip_entity e SET version = version + 1 FROM free WHERE e.id = free.entity_id)
 		SELECT entity_id FROM free ORDER BY first`
 
-	anywhere    = `f.{v}_first IS NOT NULL`
-	withinBlock = `f.{v}_first BETWEEN $7 AND $8`
+	// slot is any slot of the group's that nobody holds, or one that somebody does, for which it then waits.
+	slot = `
+		lowest AS MATERIALIZED (SELECT FROM allocating WHERE stripe = $1::bigint % 32 LIMIT 1 FOR UPDATE SKIP LOCKED),
+		awaited AS MATERIALIZED (
+			SELECT FROM allocating WHERE stripe = $1::bigint % 32 AND slot = pg_backend_pid() % 32 AND NOT EXISTS (SELECT FROM lowest) FOR UPDATE),`
 
 	// The entity is locked first, as by who edits it: who had what is free and waited for the entity could not be got
 	// out of the way of an edit that assigns it.
@@ -234,9 +238,18 @@ const (
 		) block ORDER BY first LIMIT 1`
 )
 
-// take assigns the lowest free entities of which where is true. Fewer than are wanted are errTooFew.
-func (a *allocation) take(ctx context.Context, tx *pg.Tx, where, lock string, group int64, args ...any) ([]int64, error) {
-	sql := a.family.in(takeFree, "{where}", a.family.in(where), "{lock}", lock)
+// way is how free entities are taken: with which slot, where from, and what is done about rows that others have locked.
+type way struct{ slot, where, lock string }
+
+var (
+	beside       = way{slot, `(EXISTS (SELECT FROM lowest) OR EXISTS (SELECT FROM awaited)) AND f.{v}_first IS NOT NULL`, skipping}
+	alone        = way{"", `f.{v}_first IS NOT NULL`, waiting}
+	aloneInBlock = way{"", `f.{v}_first BETWEEN $7 AND $8`, waiting}
+)
+
+// take assigns the lowest free entities. Fewer than are wanted are errTooFew.
+func (a *allocation) take(ctx context.Context, tx *pg.Tx, w way, group int64, args ...any) ([]int64, error) {
+	sql := a.family.in(takeFree, "{slot}", w.slot, "{where}", a.family.in(w.where), "{lock}", w.lock)
 	o := a.Owner
 	rows, err := tx.Query(ctx, sql, append([]any{group, o.ID, o.Name, o.Server.ID, o.Server.Name, a.count}, args...)...)
 	if err != nil {

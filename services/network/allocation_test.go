@@ -220,7 +220,7 @@ func TestExhaustionIsCertain(t *testing.T) {
 	c.Do("POST", "/entity", "group,address\n1,10.0.0.1\n1,10.0.0.2\n", "Content-Type", "text/csv").Want(200)
 	errGivenBack := errors.New("given back")
 	for _, others := range map[string]string{
-		"an allocation": "SELECT pg_advisory_xact_lock_shared(hashtextextended('allocation', 1)), 1 FROM ip_free f JOIN ip_entity e ON e.id = f.entity_id FOR NO KEY UPDATE OF e FOR UPDATE OF f",
+		"an allocation": "SELECT FROM allocating a, ip_free f JOIN ip_entity e ON e.id = f.entity_id WHERE a.stripe = 1 AND a.slot = 3 FOR UPDATE OF a FOR NO KEY UPDATE OF e FOR UPDATE OF f",
 		"an edit":       "SELECT 1 FROM ip_entity FOR UPDATE",
 	} {
 		for _, giveBack := range []bool{true, false} {

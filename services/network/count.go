@@ -83,8 +83,8 @@ func (s *Service) fold(ctx context.Context, sql string, most int) error {
 		folded = 0
 		err := s.db.InTx(ctx, func(tx *pg.Tx) error {
 			tx.Unrecorded("what is counted does not change")
-			free, err := tx.TryLock(ctx, "fold counts", 0)
-			if err != nil || !free { // another instance does it
+			locked, err := tx.Exec(ctx, "SELECT FROM folding FOR UPDATE SKIP LOCKED")
+			if err != nil || locked.RowsAffected() == 0 { // another instance does it
 				return err
 			}
 			return tx.QueryRow(ctx, sql, most).Scan(&folded)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -235,13 +234,7 @@ func lockScopes(ctx context.Context, tx *pg.Tx, rows ...*ipEntityBody) error {
 			scopes = append(scopes, v6.scope(*b.v6.First, int64(b.Group)))
 		}
 	}
-	slices.Sort(scopes)
-	for _, scope := range slices.Compact(scopes) {
-		if err := tx.Lock(ctx, addressSpace, scope); err != nil {
-			return err
-		}
-	}
-	return nil
+	return tx.Lock(ctx, addressSpace, scopes...)
 }
 
 // inTheWay names the entities that lie where this one was to lie, one a family.

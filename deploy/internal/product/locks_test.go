@@ -1,0 +1,124 @@
+package product_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/services/network"
+	"github.com/ironplane/ironplane/services/pxe"
+)
+
+// Whoever has the role of one service holds up nobody in another: it takes every advisory lock that it can think of, and
+// whatever it sees others take.
+func TestAnotherRoleHoldsUpNobody(t *testing.T) { producttest.Both(t, testAnotherRoleHoldsUpNobody) }
+
+func testAnotherRoleHoldsUpNobody(t *testing.T, p *product.Product, c *testkit.Client) {
+	unlock := holdLock(t, p.Databases[network.Name], "address space", 1)
+	group := c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200).ID()
+	begun, first := make(chan struct{}), make(chan *testkit.Answer, 1)
+	end := attack(t, p.Databases[pxe.Name], begun)
+	<-begun
+	entity := fmt.Sprintf(`{"group": {"id": %d}, "v4": {"address": "10.0.0.1"}}`, group)
+	go func() { first <- c.Do("POST", "/entity", entity, idempotencyKey, "a") }()
+	awaitWaiting(t, p.Databases[network.Name]) // and seen
+	unlock()
+	made := (<-first).Want(200)
+
+	if again := c.Do("POST", "/entity", entity, idempotencyKey, "a").Want(200); again.Text != made.Text {
+		t.Errorf("%s, then %s", made.Text, again.Text)
+	}
+	c.Do("POST", path("/group/%d/entity/bulk", group), `{"prefix": "10.1.0.0/28"}`).Want(200)
+	c.Do("POST", path("/group/%d/allocate", group), `{"count": 3, "owner": {"id": 1}}`).Want(200)
+	c.Do("POST", path("/group/%d/allocate", group), `{"prefix": 30, "owner": {"id": 1}}`).Want(200)
+	id, _ := newAdmin(t, c, "other", `{}`)
+	c.Do("DELETE", path("/admin/%d", id), nil).Want(200)
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		var left int
+		if err := p.Databases[network.Name].QueryRow(t.Context(), "SELECT count(*) FROM ip_group_delta").Scan(&left); err != nil {
+			t.Fatal(err)
+		}
+		if left == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("counts are not folded")
+		}
+	}
+	if seen := end(); len(seen) > 0 {
+		t.Errorf("there were advisory locks to take: %v", seen)
+	}
+}
+
+// awaitWaiting waits until somebody waits for a lock.
+func awaitWaiting(t *testing.T, db *pg.DB) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+		var waiting bool
+		if err := db.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)").Scan(&waiting); err != nil {
+			t.Fatal(err)
+		}
+		if waiting {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("nobody waits")
+		}
+	}
+}
+
+// attack takes and keeps advisory locks until end is called, which answers those of others that it saw.
+func attack(t *testing.T, db *pg.DB, begun chan<- struct{}) (end func() (seen []int64)) {
+	t.Helper()
+	stop, ended := make(chan struct{}), make(chan error, 1)
+	var seen []int64
+	go func() {
+		ended <- db.InTx(t.Context(), func(tx *pg.Tx) error {
+			tx.Unrecorded("a test")
+			for _, name := range []string{"accounts", "address space", "allocation", "fold counts", "idempotency", "bootstrap", "standalone", "migrate network"} {
+				for number := range 4 {
+					if _, err := tx.Exec(t.Context(), "SELECT pg_try_advisory_xact_lock(hashtextextended($1, $2))", name, number); err != nil {
+						return err
+					}
+				}
+			}
+			close(begun)
+			for {
+				rows, err := tx.Query(t.Context(), `
+					SELECT l.number, pg_try_advisory_xact_lock(l.number) FROM (
+						SELECT DISTINCT classid::bigint << 32 | objid::bigint AS number FROM pg_locks
+						WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND pid <> pg_backend_pid()) l`)
+				if err != nil {
+					return err
+				}
+				found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (number int64, err error) {
+					var taken bool
+					return number, row.Scan(&number, &taken)
+				})
+				if err != nil {
+					return err
+				}
+				seen = append(seen, found...)
+				select {
+				case <-stop:
+					return nil
+				case <-time.After(time.Millisecond):
+				}
+			}
+		})
+	}()
+	return func() []int64 {
+		t.Helper()
+		close(stop)
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		return seen
+	}
+}
