@@ -27,6 +27,7 @@ const (
 	Stale            Kind = http.StatusPreconditionFailed
 	TooLarge         Kind = http.StatusRequestEntityTooLarge
 	UnsupportedMedia Kind = http.StatusUnsupportedMediaType
+	NoSuchRange      Kind = http.StatusRequestedRangeNotSatisfiable
 	Invalid          Kind = http.StatusUnprocessableEntity
 	TooManyRequests  Kind = http.StatusTooManyRequests
 	Internal         Kind = http.StatusInternalServerError

@@ -79,6 +79,7 @@ var refusals = map[int]string{
 	412: "If-Match names another version.",
 	413: "The body is too large.",
 	415: "The body is of another type.",
+	416: "There is nothing in the range that Range names.",
 	422: "Members are wrong; errors names all of them.",
 	429: "Too many requests.",
 	500: "A mistake of ours.",
@@ -110,6 +111,12 @@ func (o *operation) refusals() []int {
 	if o.list || len(o.request.query) > 0 || o.request.body != nil {
 		statuses = append(statuses, 400)
 	}
+	if o.raw != nil && len(o.raw.takes) > 0 {
+		statuses = append(statuses, 400, 413, 415, 422)
+	}
+	if o.raw != nil && o.raw.ranges {
+		statuses = append(statuses, 416)
+	}
 	if o.request.body != nil {
 		statuses = append(statuses, 413, 415, 422)
 	}
@@ -126,6 +133,9 @@ func component(name string) schema { return schema{"$ref": "#/components/schemas
 
 func (d *document) operation(service string, o *operation) schema {
 	responses := schema{"200": d.success(o)}
+	if o.raw != nil && o.raw.ranges {
+		responses["206"] = schema{"description": "A part of it.", "content": rawContent(o.raw.gives)}
+	}
 	for _, status := range o.refusals() {
 		responses[strconv.Itoa(status)] = schema{"$ref": "#/components/responses/" + strconv.Itoa(status)}
 	}

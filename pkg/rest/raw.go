@@ -28,6 +28,7 @@ type Raw[Req any] struct {
 	Takes     []string // the media types of the bodies that it reads; none: it reads no body
 	MaxBody   int64    // in bytes
 	Gives     []string // the media types of its answers
+	Ranges    bool     // it answers a part of what it gives, too, as http.ServeContent does
 	// Do answers the request. What it fails with before it has written anything is answered as any error is; after that
 	// it costs the caller the connection.
 	Do func(context.Context, *RawCall, Req) error
@@ -46,14 +47,17 @@ func (c *RawCall) InTx(ctx context.Context, change func(*pg.Tx) error) error {
 }
 
 // rawBodies are the bodies of a Raw, for the API document.
-type rawBodies struct{ takes, gives []string }
+type rawBodies struct {
+	takes, gives []string
+	ranges       bool
+}
 
 // rawAnswered stands for the answer of a Raw, which is written already.
 type rawAnswered struct{}
 
 func (r Raw[Req]) operation() *operation {
 	o := newOperation[Req, rawAnswered](r.Method, r.Path, r.Guard, r.Summary, r.Extension)
-	o.raw = &rawBodies{r.Takes, r.Gives}
+	o.raw = &rawBodies{r.Takes, r.Gives, r.Ranges}
 	if o.changes = r.Effect != (Effect{}); o.changes {
 		o.Effect = r.Effect
 		o.checkEffect()
@@ -80,6 +84,9 @@ func (r Raw[Req]) operation() *operation {
 			}
 			if err != nil && answer.begun {
 				panic(http.ErrAbortHandler)
+			}
+			if answer.outside {
+				err = problem.New(problem.NoSuchRange, "There is nothing in the range that Range names.")
 			}
 			return rawAnswered{}, err
 		}
@@ -110,16 +117,23 @@ func (b *rawBody) Read(p []byte) (int, error) {
 // rawWriter knows whether an answer has begun, which may then take as long as it moves.
 type rawWriter struct {
 	deadlined
-	served *served
-	begun  bool
+	served  *served
+	begun   bool
+	outside bool // of what there is lies the range that was asked for, which is answered as any error is
 }
 
 func (w *rawWriter) WriteHeader(status int) {
+	if w.outside = status == http.StatusRequestedRangeNotSatisfiable; w.outside {
+		return
+	}
 	w.begin()
 	w.deadlined.WriteHeader(status)
 }
 
 func (w *rawWriter) Write(p []byte) (int, error) {
+	if w.outside {
+		return len(p), nil
+	}
 	w.begin()
 	return w.deadlined.Write(p)
 }
