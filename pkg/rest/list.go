@@ -56,6 +56,8 @@ const (
 	defaultPerPage = 100
 	// maxDeep is how many items deep page may reach. A cursor reaches any.
 	maxDeep = 10_000
+	// maxWrongParameters is how many of a query's errors are told.
+	maxWrongParameters = 100
 	// maxCounted is how far the outcome of a search is counted.
 	maxCounted = 10_000
 )
@@ -257,6 +259,9 @@ func parseListQuery(r *http.Request, own []parameter, by By, typeOf func(string)
 		return nil, problem.New(problem.BadRequest, "The query is not of the form name=value&name=value.").Because(err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(query)) {
+		if len(wrong) == maxWrongParameters {
+			break
+		}
 		value := query.Get(name)
 		if len(query[name]) > 1 {
 			wrong.Add("?"+name, "disagrees", "is there more than once")

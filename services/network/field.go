@@ -54,33 +54,48 @@ var fieldTargets = map[string]fieldTarget{
 	"group": {principal.NetworkGroups, "IP group"}, "server": {principal.ServerSettings, "server"},
 }
 
-// fieldTypes say what is wrong with a value, or nothing.
-var fieldTypes = map[string]func(value, options string) string{
-	"text": func(string, string) string { return "" },
-	"integer": func(value, _ string) string {
-		if n, err := strconv.ParseInt(value, 10, 64); err != nil || strconv.FormatInt(n, 10) != value {
-			return "must be an integer such as 12"
+// fieldTypes are what the values of a field can be.
+var fieldTypes = []string{"checkbox", "date", "integer", "select", "text"}
+
+// valueCheck says what is wrong with a value of a field of this type, or nothing.
+func valueCheck(fieldType string, options *string) func(value string) (why string) {
+	switch fieldType {
+	case "integer":
+		return func(value string) string {
+			if n, err := strconv.ParseInt(value, 10, 64); err != nil || strconv.FormatInt(n, 10) != value {
+				return "must be an integer such as 12"
+			}
+			return ""
 		}
-		return ""
-	},
-	"checkbox": func(value, _ string) string {
-		if value != "true" && value != "false" {
-			return "must be true or false"
+	case "checkbox":
+		return func(value string) string {
+			if value != "true" && value != "false" {
+				return "must be true or false"
+			}
+			return ""
 		}
-		return ""
-	},
-	"date": func(value, _ string) string {
-		if _, err := time.Parse(time.DateOnly, value); err != nil {
-			return "must be a date such as 2026-11-21"
+	case "date":
+		return func(value string) string {
+			if _, err := time.Parse(time.DateOnly, value); err != nil {
+				return "must be a date such as 2026-11-21"
+			}
+			return ""
 		}
-		return ""
-	},
-	"select": func(value, options string) string {
-		if known := strings.Split(options, "|"); !slices.Contains(known, value) {
-			return "must be one of " + strings.Join(known, ", ")
+	case "select":
+		known := map[string]bool{}
+		all := *options // of a select there are some
+		for option := range strings.SplitSeq(all, "|") {
+			known[option] = true
 		}
-		return ""
-	},
+		return func(value string) string {
+			if !known[value] {
+				return "must be one of " + strings.ReplaceAll(all, "|", ", ")
+			}
+			return ""
+		}
+	default:
+		return func(string) string { return "" }
+	}
 }
 
 var slugForm = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]*$`)
@@ -96,8 +111,8 @@ func (b *fieldBody) Resolve(wrong *problem.Fields) {
 	if _, known := fieldTargets[b.TargetType]; !known && b.TargetType != "" {
 		wrong.Add("/target_type", "invalid", "must be one of %s", strings.Join(slices.Sorted(maps.Keys(fieldTargets)), ", "))
 	}
-	if fieldTypes[b.Type] == nil {
-		wrong.Add("/type", "invalid", "must be one of %s", strings.Join(slices.Sorted(maps.Keys(fieldTypes)), ", "))
+	if !slices.Contains(fieldTypes, b.Type) {
+		wrong.Add("/type", "invalid", "must be one of %s", strings.Join(fieldTypes, ", "))
 		return
 	}
 	switch {
@@ -108,19 +123,10 @@ func (b *fieldBody) Resolve(wrong *problem.Fields) {
 	case b.Options != nil && slices.Contains(strings.Split(*b.Options, "|"), ""):
 		wrong.Add("/options", "invalid", "has an empty value")
 	case b.Default != nil:
-		if why := b.unfit(*b.Default); why != "" {
+		if why := valueCheck(b.Type, b.Options)(*b.Default); why != "" {
 			wrong.Add("/default", "invalid", "%s", why)
 		}
 	}
-}
-
-// unfit says what is wrong with a value, or nothing.
-func (b *fieldBody) unfit(value string) string {
-	options := ""
-	if b.Options != nil {
-		options = *b.Options
-	}
-	return fieldTypes[b.Type](value, options)
 }
 
 var fieldView = pg.NewView[CustomField]("field")
@@ -153,8 +159,9 @@ func checkField(ctx context.Context, tx *pg.Tx, id int64, before, b *fieldBody) 
 	if b.TargetType != before.TargetType && len(values) > 0 {
 		wrong.Add("/target_type", "conflict", "cannot change while there are values")
 	}
+	check := valueCheck(b.Type, b.Options)
 	for _, value := range values {
-		if why := b.unfit(value); why != "" {
+		if why := check(value); why != "" {
 			wrong.Add("/type", "conflict", "does not fit a value that is there: %.100q %s", value, why)
 			break
 		}

@@ -64,7 +64,7 @@ func checkValue(ctx context.Context, tx *pg.Tx, _ int64, _, b *fieldValueBody) e
 		return err
 	}
 	b.TargetType = field.TargetType
-	if why := (&fieldBody{Type: field.Type, Options: field.Options}).unfit(b.Value); why != "" {
+	if why := valueCheck(field.Type, field.Options)(b.Value); why != "" {
 		return problem.Member("/value", "invalid", "%s", why)
 	}
 	return nil

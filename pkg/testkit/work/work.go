@@ -1,0 +1,62 @@
+// Package work measures, in tests, how work grows with its input.
+package work
+
+import (
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const (
+	// mostWork is how many times the work twice the input may take.
+	mostWork = 2.5
+	// leastWork is how long a measurement takes at least, so that the clock is fine enough.
+	leastWork = 10 * time.Millisecond
+	// tries is how often it is measured before too much is believed: a cache miss or a collection counts, too.
+	tries = 8
+)
+
+// Linear fails the test where work on twice the input takes more than 2.5 times the CPU time of this thread. input makes
+// what work is done on, of some n bytes.
+func Linear[T any](t testing.TB, n int, input func(n int) T, work func(T)) {
+	t.Helper()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	once, twice := input(n), input(2*n)
+	var ratio float64
+	for range tries {
+		if ratio = float64(cpuTime(func() { work(twice) })) / float64(cpuTime(func() { work(once) })); ratio <= mostWork {
+			return
+		}
+	}
+	t.Errorf("twice the input takes %.1f times the work", ratio)
+}
+
+// cpuTime is how long this thread computes for do, the least of a few times.
+func cpuTime(do func()) time.Duration {
+	least := time.Duration(1<<63 - 1)
+	for range 3 {
+		times := 0
+		began := threadTime()
+		for threadTime()-began < leastWork {
+			do()
+			times++
+		}
+		least = min(least, (threadTime()-began)/time.Duration(times))
+	}
+	return max(least, 1)
+}
+
+func threadTime() time.Duration {
+	const thread = 1 // RUSAGE_THREAD
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(thread, &usage); err != nil {
+		panic(err) // only for arguments that are not these
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}
+
+// Fill repeats a text until it has some n bytes.
+func Fill(text string, n int) string { return strings.Repeat(text, n/len(text)+1) }
