@@ -294,7 +294,7 @@ func TestSkippedChangeIsAccountedFor(t *testing.T) {
 		t.Errorf("a change that is logged is skipped: %v", err)
 	}
 	// A service whose own record says that changes were skipped accounts for none with it.
-	s.write("network", events.Event{Type: "event.skipped", After: json.RawMessage(`{"first": 9, "last": 20}`)})
+	s.write("network", events.Event{Type: "event.skipped", Kind: "event", Action: "skipped", After: json.RawMessage(`{"first": 9, "last": 20}`)})
 	s.seq["network"] = 20
 	if err := s.try("network", edit(1, `{}`, `{}`)); err == nil {
 		t.Error("a service's own record of a skip leaves changes out")

@@ -38,13 +38,13 @@ func TestLogItem(t *testing.T) {
 	s.write("network",
 		edit(3, `{"name": "site 3", "billing_id": "A", "entities": {"count": 1}, "old": true, "none": null, "list": [1, 2]}`,
 			`{"name": "site 3", "billing_id": "B", "entities": {"count": 2}, "new": {"deep": "x"}, "list": [2, 1]}`),
-		events.Event{Type: "pxe.dhcp.created", Targets: []pg.Target{{Type: "pxe/dhcp", ID: 4, Name: "fra1"}}, After: json.RawMessage(`{"http": {"port": 80, "api_key": {"secret": true}}}`)},
-		events.Event{Type: "pxe.dhcp.edited", Targets: []pg.Target{{Type: "pxe/dhcp", ID: 4, Name: "fra1"}},
+		events.Event{Type: "pxe.dhcp.created", Kind: "pxe.dhcp", Action: "created", Targets: []pg.Target{{Type: "pxe/dhcp", Noun: "DHCP server", ID: 4, Name: "fra1"}}, After: json.RawMessage(`{"http": {"port": 80, "api_key": {"secret": true}}}`)},
+		events.Event{Type: "pxe.dhcp.edited", Kind: "pxe.dhcp", Action: "edited", Targets: []pg.Target{{Type: "pxe/dhcp", Noun: "DHCP server", ID: 4, Name: "fra1"}},
 			Before: json.RawMessage(`{"http": {"port": 80, "api_key": {"secret": true}}}`), After: json.RawMessage(`{"http": {"port": 80, "api_key": {"secret": true}}}`)},
-		events.Event{Type: "admin.permission.edited", Targets: []pg.Target{{Type: "admin", ID: 2, Name: "anna"}}, Before: json.RawMessage(`{}`)},
-		events.Event{Type: "entity.allocated", Targets: []pg.Target{{Type: "entity", ID: 1, Name: "192.0.2.1"}, {Type: "entity", ID: 2, Name: "192.0.2.2"}}, After: json.RawMessage(`{"count": 2}`)},
-		events.Event{Type: "request.refused", Targets: []pg.Target{}, Actor: anna, After: json.RawMessage(`{"method": "POST", "route": "/group", "detail": "The key lacks network.groups write."}`)},
-		events.Event{Type: "log.cut"},
+		events.Event{Type: "admin.permission.edited", Kind: "admin", Part: "permission", Action: "edited", Targets: []pg.Target{{Type: "admin", Noun: "admin", ID: 2, Name: "anna"}}, Before: json.RawMessage(`{}`)},
+		events.Event{Type: "entity.allocated", Kind: "entity", Action: "allocated", Targets: []pg.Target{{Type: "entity", Noun: "IP entity", ID: 1, Name: "192.0.2.1"}, {Type: "entity", Noun: "IP entity", ID: 2, Name: "192.0.2.2"}}, After: json.RawMessage(`{"count": 2}`)},
+		events.Event{Type: "request.refused", Kind: "request", Action: "refused", Targets: []pg.Target{}, Actor: anna, After: json.RawMessage(`{"method": "POST", "route": "/group", "detail": "The key lacks network.groups write."}`)},
+		events.Event{Type: "log.cut", Kind: "log", Action: "cut"},
 	)
 	first := s.Do("GET", "/log/1", nil).Want(200)
 	got := testkit.Decode[shown](first)
@@ -107,7 +107,7 @@ func TestLogFilters(t *testing.T) {
 		}
 		if i == 20 { // it is late: its service was away
 			e.At = begin.Add(5*time.Minute + time.Second)
-			e.Targets = append(e.Targets, pg.Target{Type: "admin", ID: 1}, pg.Target{Type: "admin", ID: 1})
+			e.Targets = append(e.Targets, pg.Target{Type: "admin", Noun: "admin", ID: 1}, pg.Target{Type: "admin", Noun: "admin", ID: 1})
 		}
 		s.write([]string{"network", "pxe"}[i%2], e)
 	}

@@ -67,7 +67,7 @@ var anna = &events.Actor{URL: "/admin/2", Name: "anna", Key: 7}
 // edit is a change of an IP group.
 func edit(id int64, before, after string) events.Event {
 	name := fmt.Sprint("site ", id)
-	return events.Event{Type: "group.edited", Targets: []pg.Target{{Type: "group", ID: id, Name: name, Version: 2}},
+	return events.Event{Type: "group.edited", Kind: "group", Action: "edited", Targets: []pg.Target{{Type: "group", Noun: "IP group", ID: id, Name: name, Version: 2}},
 		Before: json.RawMessage(before), After: json.RawMessage(after), Actor: anna, IP: netip.MustParseAddr("192.0.2.7"), RequestID: "r"}
 }
 

@@ -38,7 +38,7 @@ func (s *stand) fill() {
 	for i := range 5 {
 		s.write("network", edit(int64(i+1), `{"name": "x"}`, `{"name": "y"}`))
 	}
-	s.write("pxe", edit(6, `{}`, `{}`), edit(7, `{}`, `{}`), events.Event{Type: "log.cut"}, edit(9, `{}`, `{}`), edit(10, `{}`, `{}`))
+	s.write("pxe", edit(6, `{}`, `{}`), edit(7, `{}`, `{}`), events.Event{Type: "log.cut", Kind: "log", Action: "cut"}, edit(9, `{}`, `{}`), edit(10, `{}`, `{}`))
 }
 
 // What was done to the log behind its back is found, and the first item named that is not as it was.

@@ -25,7 +25,7 @@ func (t *Targets) Scan(from any) error {
 	}
 	*t = make(Targets, len(named))
 	for i, n := range named {
-		(*t)[i] = Target{n.ID, n.Name, Singular(n.Type), fmt.Sprintf("/%s/%d", n.Type, n.ID)}
+		(*t)[i] = Target{n.ID, n.Name, nounOf(n), fmt.Sprintf("/%s/%d", n.Type, n.ID)}
 	}
 	return nil
 }

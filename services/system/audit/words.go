@@ -7,46 +7,35 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/pg"
 )
 
-// nouns are what things are called whose collection does not say it.
-var nouns = map[string]string{
-	"auth/key": "API key", "entity": "IP entity", "group": "IP group", "pxe/dhcp": "DHCP server",
-}
-
-// Singular is what a thing of a collection is called.
-func Singular(collection string) string {
-	if noun, ok := nouns[collection]; ok {
-		return noun
-	}
-	return strings.ReplaceAll(collection[strings.LastIndex(collection, "/")+1:], "-", " ")
-}
-
 // Describe says in a sentence what happened.
-func Describe(kind string, targets []pg.Target, changed Changes) string {
-	if kind == "request.refused" {
+func Describe(e *events.Event, changed Changes) string {
+	if e.Type == "request.refused" {
 		return fmt.Sprintf("%s %s refused.", plain(changed["method"].After), plain(changed["route"].After))
 	}
-	of, what := "", kind
-	if len(targets) > 0 {
-		prefix := strings.ReplaceAll(targets[0].Type, "/", ".") + "."
-		if rest, ok := strings.CutPrefix(kind, prefix); ok {
-			what = rest
-		}
-		of = strings.TrimSpace(Singular(targets[0].Type) + " " + targets[0].Name)
-		if more := len(targets) - 1; more > 0 {
+	of := strings.ReplaceAll(e.Kind, ".", " ")
+	if len(e.Targets) > 0 {
+		of = strings.TrimSpace(nounOf(e.Targets[0]) + " " + e.Targets[0].Name)
+		if more := len(e.Targets) - 1; more > 0 {
 			of += fmt.Sprintf(" and %d more", more)
 		}
 	}
-	words := strings.Split(strings.ReplaceAll(what, "-", " "), ".")
-	verb := words[len(words)-1]
-	if about := strings.Join(words[:len(words)-1], " "); about != "" && of != "" {
-		of = about + " of " + of
-	} else if of == "" {
-		of = about
+	if e.Part != "" {
+		of = e.Part + " of " + of
 	}
-	return capital(strings.TrimSpace(of+" "+verb)) + "."
+	return capital(of+" "+string(e.Action)) + "."
+}
+
+// nounOf is what a thing is called: as its service says or, where an older version of it did not, as its collection is
+// called.
+func nounOf(t pg.Target) string {
+	if t.Noun != "" {
+		return t.Noun
+	}
+	return strings.ReplaceAll(t.Type[strings.LastIndex(t.Type, "/")+1:], "-", " ")
 }
 
 // mostMembers is how many changed members a message names.

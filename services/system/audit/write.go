@@ -72,7 +72,7 @@ func newItem(source string, e *events.Event) (*item, error) {
 		return nil, fmt.Errorf("encode the targets: %w", err)
 	}
 	made := &item{at: e.At.Truncate(time.Microsecond), source: source, seq: e.Seq, kind: e.Type,
-		description: Describe(e.Type, e.Targets, changed), targets: string(targets), changes: string(text)}
+		description: Describe(e, changed), targets: string(targets), changes: string(text)}
 	if e.Actor != nil {
 		made.userURL, made.userName, made.userKey = &e.Actor.URL, &e.Actor.Name, &e.Actor.Key
 	}
