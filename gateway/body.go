@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -21,6 +22,7 @@ const (
 // request's body, whether or not anybody reads it.
 type body struct {
 	io.ReadCloser
+	ctx        context.Context
 	connection *http.ResponseController
 	progress   time.Duration
 	left       time.Duration // of it, for the stretch that is under way
@@ -33,7 +35,7 @@ func (g *Gateway) limitBody(r *http.Request, connection *http.ResponseController
 	if r.Body == nil || r.Body == http.NoBody {
 		return func() {}
 	}
-	b := &body{ReadCloser: r.Body, connection: connection, progress: g.progress, left: g.progress}
+	b := &body{ReadCloser: r.Body, ctx: r.Context(), connection: connection, progress: g.progress, left: g.progress}
 	b.allow(b.progress)
 	r.Body = b
 	return func() {
@@ -46,6 +48,9 @@ func (g *Gateway) limitBody(r *http.Request, connection *http.ResponseController
 func (b *body) Read(p []byte) (int, error) {
 	began := time.Now()
 	b.allow(b.left)
+	if err := revocation(b.ctx); err != nil {
+		return 0, err
+	}
 	n, err := b.ReadCloser.Read(p)
 	b.left -= time.Since(began)
 	if b.read += n; b.read >= stretch {

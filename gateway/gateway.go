@@ -1,5 +1,5 @@
 // Package gateway is the one public door: it finds out whose key a request carries and hands the request, with the
-// principal, to the service that owns its path. It reads no bodies and knows no resource.
+// principal, to the service that owns its path. It understands no bodies and knows no resource.
 package gateway
 
 import (
@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/keycache"
@@ -54,17 +55,19 @@ type Gateway struct {
 	perCaller *limit[netip.Prefix]
 	metrics   *metrics
 	own       http.Handler
+	watch     *watch
+	bodies    *semaphore.Weighted // bytes
 	progress  time.Duration
 }
 
 // New makes a gateway in front of these services. An upstream is what serves a service's requests: in one process,
 // the service's handler itself. Peers are the same services for the gateway's own questions. The client is one that
-// cache.Open made.
+// cache.Open made. Close ends it.
 func New(config Config, upstreams map[string]http.Handler, peers *mesh.Peers, client redis.UniversalClient, log *slog.Logger) (*Gateway, error) {
 	if err := config.check(); err != nil {
 		return nil, err
 	}
-	g := &Gateway{config: config, log: log, upstreams: upstreams, peers: peers, progress: progress}
+	g := &Gateway{config: config, log: log, upstreams: upstreams, peers: peers, bodies: semaphore.NewWeighted(keptInAll), progress: progress}
 	entries, link := keycache.NewStore(client, log), cache.NewLink(client, "limits", log)
 	g.metrics = newMetrics(func() bool { return entries.Up() && link.Up() })
 	origins := map[string]*origin{}
@@ -75,8 +78,12 @@ func New(config Config, upstreams map[string]http.Handler, peers *mesh.Peers, cl
 	g.perKey = newLimit("key", config.KeyRate, config.KeyBurst, keyName, link, g.metrics)
 	g.perCaller = newLimit("address", config.AddressRate, config.AddressBurst, netip.Prefix.String, link, g.metrics)
 	g.own = g.ownRoutes()
+	g.watch = newWatch(g.keys)
 	return g, nil
 }
+
+// Close ends what the gateway does besides answering. It is for when it answers no more.
+func (g *Gateway) Close() { g.watch.Close() }
 
 var apiVersion = []string{"1"}
 
@@ -86,20 +93,45 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header()["Api-Version"] = apiVersion
 	key := takeCredentials(r, g.config.KeyInQuery)
 	e := newRecorder(w, r, g.progress)
-	r = tracing.Receive(r.WithContext(principal.With(r.Context(), call)))
+	ctx, stop := context.WithCancelCause(principal.With(r.Context(), call))
+	defer stop(nil)
+	r = tracing.Receive(r.WithContext(ctx))
 	defer g.limitBody(r, e.connection)()
 	defer g.finish(r.Context(), e, call)
-	if err := g.serve(e, r, call, key); err != nil && r.Context().Err() == nil {
+	err := g.serve(e, r, stop, call, key)
+	revoked := revocation(ctx)
+	switch {
+	case revoked != nil && e.status != 0:
+		panic(http.ErrAbortHandler)
+	case revoked != nil:
+		e.resume()
+		problem.Write(e, r, g.log, revoked)
+	case err == nil:
+	case ctx.Err() == nil, problem.Is(err, problem.BadRequest): // who falls silent within a body ends the context, and is there
 		problem.Write(e, r, g.log, err)
 	}
 	e.ended = true
 }
 
 // serve lets the request in and passes it on, or says why not.
-func (g *Gateway) serve(e *recorder, r *http.Request, call *principal.Call, key string) error {
-	var err error
-	if call.Principal, err = g.letIn(r.Context(), e, call.IP, key); err != nil {
+func (g *Gateway) serve(e *recorder, r *http.Request, stop context.CancelCauseFunc, call *principal.Call, key string) error {
+	found, err := g.letIn(r.Context(), e, call.IP, key)
+	if err != nil {
 		return err
+	}
+	var underWay *watched
+	if key != "" {
+		call.Principal = found.principal
+		underWay = g.watch.add(found, func(cause error) { e.stop(stop, cause) })
+		defer func() {
+			g.watch.remove(underWay)
+			if revocation(r.Context()) == nil {
+				return
+			}
+			if p := recover(); p != nil && p != http.ErrAbortHandler { // by which a service gives up whose caller has left
+				panic(p)
+			}
+		}()
 	}
 	if e.service == principal.Gateway {
 		g.own.ServeHTTP(e, r)
@@ -109,37 +141,65 @@ func (g *Gateway) serve(e *recorder, r *http.Request, call *principal.Call, key 
 	if !ok {
 		return problem.NoSuchPath()
 	}
+	free, err := g.readBody(r)
+	if err != nil {
+		return err
+	}
+	defer free()
+	if underWay != nil && r.ContentLength != 0 { // what it may do was decided before its body came
+		if found, err = g.decideAgain(r.Context(), key); err != nil {
+			return err
+		}
+		call.Principal = found.principal
+		g.watch.renew(underWay, found)
+	}
 	upstream.ServeHTTP(e, r)
 	return nil
 }
 
-// letIn finds out who calls, nil where the request carries no key, and holds everybody to his limit.
-func (g *Gateway) letIn(ctx context.Context, e *recorder, ip netip.Addr, key string) (*principal.Principal, error) {
+// decideAgain is for a request that was let in, and waited.
+func (g *Gateway) decideAgain(ctx context.Context, key string) (decision, error) {
+	found, err := g.keys.decide(ctx, key, func(context.Context) error { return nil })
+	if errors.Is(err, errNoSuchKey) {
+		return found, problem.InvalidKey()
+	}
+	if err != nil {
+		return found, errNobodyKnows(err)
+	}
+	return found, nil
+}
+
+func errNobodyKnows(cause error) error {
+	f := problem.New(problem.Unavailable, "Keys cannot be looked up right now.").Because(cause)
+	f.RetryAfter = time.Second
+	return f
+}
+
+// letIn finds out who calls, nobody where the request carries no key, and holds everybody to his limit.
+func (g *Gateway) letIn(ctx context.Context, e *recorder, ip netip.Addr, key string) (found decision, err error) {
 	caller := &anonymous{limit: g.perCaller, answer: e.Header(), network: networkOf(ip)}
 	if key == "" {
 		if e.route == healthPath { // asked often by who watches over us, and costs nothing
-			return nil, nil
+			return found, nil
 		}
-		return nil, caller.count(ctx)
+		return found, caller.count(ctx)
 	}
-	p, err := g.keys.principal(ctx, key, caller.count)
+	found, err = g.keys.decide(ctx, key, caller.count)
 	if err == nil {
 		caller.uncount()
-		return p, g.perKey.take(ctx, e.Header(), p.KeyID)
+		return found, g.perKey.take(ctx, e.Header(), found.principal.KeyID)
 	}
 	if errors.Is(err, errNoSuchKey) {
 		if err := caller.count(ctx); err != nil {
-			return nil, err
+			return found, err
 		}
-		return nil, problem.InvalidKey()
+		return found, problem.InvalidKey()
 	}
 	if problem.Is(err, problem.TooManyRequests) {
-		return nil, err
+		return found, err
 	}
 	if ctx.Err() == nil { // else nobody knows what he would have been told, and anybody can leave
 		caller.uncount()
 	}
-	f := problem.New(problem.Unavailable, "Keys cannot be looked up right now.").Because(err)
-	f.RetryAfter = time.Second
-	return nil, f
+	return found, errNobodyKnows(err)
 }

@@ -79,6 +79,7 @@ func (d *door) another(config Config) *Gateway {
 	if err != nil {
 		d.t.Fatal(err)
 	}
+	d.t.Cleanup(g.Close)
 	return g
 }
 

@@ -64,6 +64,16 @@ const (
 	known    keyStatus = "known"    // somebody was let in by it lately
 )
 
+// decision is what was found of a request's key.
+type decision struct {
+	hash [32]byte
+	*found
+}
+
+func (f *found) valid() bool {
+	return f.principal != nil && (f.expires == nil || f.expires.After(time.Now()))
+}
+
 func (f *found) recent() bool { return time.Since(f.since) <= memoryLife }
 
 func newKeys(entries *keycache.Store, origins map[string]*origin, m *metrics) *keys {
@@ -77,11 +87,11 @@ func newKeys(entries *keycache.Store, origins map[string]*origin, m *metrics) *k
 	}
 }
 
-// principal is who the key stands for. The error is errNoSuchKey where it stands for nobody. admit is asked before
-// the owner of a key is that nobody has been seen with; its error is passed on.
-func (k *keys) principal(ctx context.Context, key string, admit func(context.Context) error) (*principal.Principal, error) {
+// decide finds out who the key stands for. The error is errNoSuchKey where it stands for nobody. admit is asked before
+// the origin of a key is that nobody has been seen with; its error is passed on.
+func (k *keys) decide(ctx context.Context, key string, admit func(context.Context) error) (decision, error) {
 	if len(key) > principal.LongestKey {
-		return nil, errNoSuchKey
+		return decision{}, errNoSuchKey
 	}
 	hash := principal.KeyHash(key)
 	f, ok := k.memory.GetIfPresent(hash)
@@ -90,13 +100,13 @@ func (k *keys) principal(ctx context.Context, key string, admit func(context.Con
 	} else {
 		var err error
 		if f, err = k.lookUp(ctx, key, hash, statusOf(f), admit); err != nil {
-			return nil, err
+			return decision{}, err
 		}
 	}
-	if f.principal == nil || f.expires != nil && !f.expires.After(time.Now()) {
-		return nil, errNoSuchKey
+	if !f.valid() {
+		return decision{}, errNoSuchKey
 	}
-	return f.principal, nil
+	return decision{hash, f}, nil
 }
 
 func statusOf(f *found) keyStatus {

@@ -274,7 +274,7 @@ func BenchmarkKeyInMemory(b *testing.B) {
 	nobody := func(context.Context) error { return nil }
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := d.gateway.keys.principal(b.Context(), key, nobody); err != nil {
+		if _, err := d.gateway.keys.decide(b.Context(), key, nobody); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -288,7 +288,7 @@ func BenchmarkKeyInRedis(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		d.gateway.keys.memory.Invalidate(hash)
-		if _, err := d.gateway.keys.principal(b.Context(), key, nobody); err != nil {
+		if _, err := d.gateway.keys.decide(b.Context(), key, nobody); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -299,7 +299,7 @@ func BenchmarkWrongChecksum(b *testing.B) {
 	key := principal.NewKey().Reveal()[:51] + "!"
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := d.gateway.keys.principal(b.Context(), key, nil); err == nil {
+		if _, err := d.gateway.keys.decide(b.Context(), key, nil); err == nil {
 			b.Fatal("it is right")
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/ironplane/ironplane/pkg/openapi"
@@ -26,6 +27,7 @@ type recorder struct {
 	status                 int // 0: the caller got none
 	bytes                  int64
 	ended                  bool // not aborted
+	stopped                atomic.Bool
 }
 
 func newRecorder(w http.ResponseWriter, r *http.Request, progress time.Duration) *recorder {
@@ -49,7 +51,33 @@ func newRecorder(w http.ResponseWriter, r *http.Request, progress time.Duration)
 // Unwrap is for http.ResponseController.
 func (e *recorder) Unwrap() http.ResponseWriter { return e.ResponseWriter }
 
+// stop lets nothing more through, ends the request's context, and ends what waits for the caller: in this order, or others
+// would be first to say why.
+func (e *recorder) stop(cancel context.CancelCauseFunc, cause error) {
+	e.stopped.Store(true)
+	cancel(cause)
+	_ = e.connection.SetReadDeadline(time.Unix(1, 0))  // where there is a connection
+	_ = e.connection.SetWriteDeadline(time.Unix(1, 0)) // where there is a connection
+}
+
+// resume is for what the gateway has to say itself once it was stopped: what was to be said is forgotten.
+func (e *recorder) resume() {
+	e.stopped.Store(false)
+	for name := range e.Header() {
+		if !ours[name] {
+			delete(e.Header(), name)
+		}
+	}
+	e.Header()["Connection"] = []string{"close"}
+}
+
+// ours are the headers of an answer that the gateway says before the service says anything.
+var ours = map[string]bool{"X-Request-Id": true, "Api-Version": true, "Ratelimit": true, "Ratelimit-Policy": true, problem.RouteHeader: true}
+
 func (e *recorder) WriteHeader(status int) {
+	if e.stopped.Load() {
+		return
+	}
 	if e.status == 0 && status >= http.StatusOK {
 		e.status = status
 		if named := e.Header()[problem.RouteHeader]; len(named) > 0 {
@@ -62,9 +90,30 @@ func (e *recorder) WriteHeader(status int) {
 }
 
 // allow gives the caller time to take what is written next. net/http takes it back after the answer.
-func (e *recorder) allow() { _ = e.connection.SetWriteDeadline(time.Now().Add(e.progress)) } // where there is a connection
+func (e *recorder) allow() { _ = e.SetWriteDeadline(time.Now().Add(e.progress)) } // where there is a connection
+
+// SetWriteDeadline is for http.ResponseController.
+func (e *recorder) SetWriteDeadline(at time.Time) error {
+	err := e.connection.SetWriteDeadline(at)
+	if e.stopped.Load() {
+		_ = e.connection.SetWriteDeadline(time.Unix(1, 0))
+		return errRevoked
+	}
+	return err
+}
+
+// FlushError is for http.ResponseController.
+func (e *recorder) FlushError() error {
+	if e.stopped.Load() {
+		return errRevoked
+	}
+	return e.connection.Flush()
+}
 
 func (e *recorder) Write(p []byte) (int, error) {
+	if e.stopped.Load() {
+		return 0, errRevoked
+	}
 	if e.status == 0 {
 		e.WriteHeader(http.StatusOK)
 	} else if e.bytes > 0 {

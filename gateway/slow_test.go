@@ -28,8 +28,13 @@ func (reader) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // impatient serves the door, where callers have two seconds to move, and answers its address.
 func (d *door) impatient() string {
-	d.t.Helper()
 	d.gateway.progress = 2 * remainder
+	return d.serve()
+}
+
+// serve serves the door, and answers its address.
+func (d *door) serve() string {
+	d.t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		d.t.Fatal(err)

@@ -103,6 +103,9 @@ func (p *Product) Show(o *process.Operations) {
 func (p *Product) Close() {
 	p.stop()
 	p.working.Wait()
+	if p.Gateway != nil {
+		p.Gateway.Close()
+	}
 	for _, db := range p.Databases {
 		db.Close()
 	}

@@ -41,7 +41,7 @@ func newLoad(t *testing.T, doors []*testkit.Client, key string) *load {
 	for n := range connections {
 		users.Go(func() {
 			for ctx.Err() == nil {
-				l.use(ctx, transport, doors[n%len(doors)].URL+"/port-speed", key)
+				l.use(ctx, transport, doors[n%len(doors)].URL+"/port-speed?per_page=1", key)
 				time.Sleep(pause())
 			}
 		})

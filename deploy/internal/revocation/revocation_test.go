@@ -95,6 +95,7 @@ func TestRevocation(t *testing.T) {
 
 func testRevocation(t *testing.T, s *stand, revoke func(s *stand, admin int64, key identity.ShownKey) (answered, ended time.Time), fault fault) {
 	admin, key := s.user("user")
+	s.fillList()
 	l := newLoad(t, s.doors, key.Key)
 	l.more(t, &l.good, connections)
 	stop := func() {}
@@ -103,6 +104,7 @@ func testRevocation(t *testing.T, s *stand, revoke func(s *stand, admin int64, k
 	} else {
 		s.refill(key)
 	}
+	u := s.begin(key.Key)
 	fault.begin(s)
 	l.more(t, &l.good, connections)
 
@@ -110,6 +112,7 @@ func testRevocation(t *testing.T, s *stand, revoke func(s *stand, admin int64, k
 	answered, ended := revoke(s, admin, key)
 	time.Sleep(time.Until(ended.Add(time.Second)))
 	l.more(t, &l.refused, connections)
+	u.end()
 	fault.end(s) // what was held up arrives
 	time.Sleep(500 * time.Millisecond)
 	stop()

@@ -79,6 +79,7 @@ func newStand(t *testing.T, reached way, doors int, limits gateway.Config) *stan
 		if err != nil {
 			t.Fatal(err)
 		}
+		t.Cleanup(g.Close)
 		s.doors = append(s.doors, testkit.NewClient(t, g))
 	}
 	return s

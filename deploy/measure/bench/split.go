@@ -153,5 +153,6 @@ func serveSplitGateway(ctx context.Context, o order, say announce) error {
 	if err != nil {
 		return err
 	}
+	defer g.Close()
 	return listen(ctx, g, "", say)
 }

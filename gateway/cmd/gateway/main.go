@@ -72,6 +72,7 @@ func serve(ctx context.Context, c config, operations *process.Operations, log *s
 	if err != nil {
 		return err
 	}
+	defer g.Close()
 	listener, err := net.Listen("tcp", c.Listen)
 	if err != nil {
 		return err

@@ -34,6 +34,7 @@ func Split(t testing.TB) (*product.Product, *testkit.Client) {
 	t.Helper()
 	client := testkit.Redis(t)
 	p := open(t, client)
+	p.Gateway.Close()
 	p.Gateway = NewMesh(t, p.Services, log(t)).Gateway(Unlimited, client)
 	return p, firstAdmin(t, p)
 }
@@ -78,6 +79,7 @@ func (m *Mesh) Gateway(limits gateway.Config, client redis.UniversalClient) *gat
 	if err != nil {
 		m.t.Fatal(err)
 	}
+	m.t.Cleanup(g.Close)
 	return g
 }
 

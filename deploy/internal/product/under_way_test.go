@@ -1,0 +1,171 @@
+package product_test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/network"
+)
+
+const soon = 20 * time.Second
+
+// send is a connection on which a request's head was sent, up to its end.
+func send(t *testing.T, c *testkit.Client, head string) (net.Conn, *bufio.Reader) {
+	t.Helper()
+	connection, err := net.Dial("tcp", strings.TrimPrefix(c.URL, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { connection.Close() })
+	_ = connection.SetDeadline(time.Now().Add(3 * soon))
+	if _, err := fmt.Fprintf(connection, "%s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nX-Api-Key: %s\r\n", head, c.Key); err != nil {
+		t.Fatal(err)
+	}
+	return connection, bufio.NewReader(connection)
+}
+
+func revoke(t *testing.T, c *testkit.Client, key string) {
+	t.Helper()
+	for _, k := range testkit.Decode[[]identity.ShownKey](c.Do("GET", "/auth/key", nil).Want(200)) {
+		if k.Name == key {
+			c.Do("DELETE", path("/auth/key/%d", k.ID), nil).Want(200)
+			return
+		}
+	}
+	t.Fatalf("there is no key %s", key)
+}
+
+// A key that is deleted while the body of its request is on its way does nothing any more.
+func TestRevokedWithinTheBody(t *testing.T) { producttest.Both(t, testRevokedWithinTheBody) }
+
+func testRevokedWithinTheBody(t *testing.T, _ *product.Product, c *testkit.Client) {
+	for what, body := range map[string]string{
+		"/auth/key": `{"name": "successor"}`,
+		"/admin":    `{"username": "successor", "email": "successor@example.com", "password": ""}`,
+	} {
+		key := testkit.Decode[identity.ShownKey](c.Do("POST", "/auth/key", `{"name": "revoked"}`).Want(200))
+		to, from := send(t, c.With(key.Key), "POST "+what)
+		fmt.Fprintf(to, "Expect: 100-continue\r\nContent-Length: %d\r\n\r\n", len(body))
+		if line, err := from.ReadString('\n'); err != nil || !strings.HasPrefix(line, "HTTP/1.1 100") {
+			t.Fatal(line, err)
+		}
+		_, _ = from.ReadString('\n')
+		_, _ = io.WriteString(to, body[:1])
+		revoke(t, c, "revoked")
+		time.Sleep(100 * time.Millisecond)
+		_, _ = io.WriteString(to, body[1:])
+		answer, err := http.ReadResponse(from, nil)
+		if err != nil || answer.StatusCode != http.StatusUnauthorized {
+			t.Errorf("%s: %v %v", what, answer, err)
+		}
+		if list := c.Do("GET", what, nil).Want(200); strings.Contains(list.Text, "successor") {
+			t.Errorf("it is made: %s", list.Text)
+		}
+	}
+}
+
+// A change that waits while its key is revoked, or may do less, is not made.
+func TestRevokedBeforeTheCommit(t *testing.T) { producttest.Both(t, testRevokedBeforeTheCommit) }
+
+func testRevokedBeforeTheCommit(t *testing.T, p *product.Product, c *testkit.Client) {
+	db := p.Databases[network.Name]
+	speed := c.Do("POST", "/port-speed", `{"name": "before", "speed": 1, "billing_id": "b"}`).Want(200).ID()
+	for name, test := range map[string]struct {
+		revoke func(admin int64)
+		want   int
+	}{
+		"deleted": {func(admin int64) { c.Do("DELETE", path("/admin/%d", admin), nil).Want(200) }, 401},
+		"stripped": {func(admin int64) {
+			c.Do("PATCH", path("/admin/%d/permission", admin), `{"network": {"switches": {"write": false}}}`).Want(200)
+		}, 403},
+	} {
+		admin, client := newAdmin(t, c, name, `{"network": {"switches": {"read": true, "write": true}}}`)
+		unlock := lock(t, db, speed)
+		to, from := send(t, client, "PATCH "+path("/port-speed/%d", speed))
+		const body = `{"name": "after", "speed": 1, "billing_id": "b"}`
+		fmt.Fprintf(to, "Content-Length: %d\r\n\r\n%s", len(body), body)
+		awaitLocked(t, db)
+		test.revoke(admin)
+		answer, err := http.ReadResponse(from, nil)
+		if err != nil || answer.StatusCode != test.want {
+			t.Errorf("%s: %v %v", name, answer, err)
+		}
+		unlock()
+		c.Do("PATCH", path("/port-speed/%d", speed), `{"name": "before", "speed": 2, "billing_id": "b"}`).Want(200) // behind who still waits
+		var made int
+		if err := db.QueryRow(t.Context(), "SELECT count(*) FROM change WHERE after::text LIKE '%after%'").Scan(&made); err != nil || made > 0 {
+			t.Errorf("%s: it is made (%v)", name, err)
+		}
+	}
+}
+
+// lock holds a port speed until unlock.
+func lock(t *testing.T, db *pg.DB, id int64) (unlock func()) {
+	t.Helper()
+	locked, end, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = db.InTx(t.Context(), func(tx *pg.Tx) error {
+			_, err := tx.Exec(t.Context(), "SELECT FROM port_speed WHERE id = $1 FOR UPDATE", id)
+			close(locked)
+			<-end
+			return errors.Join(err, errors.New("rolled back"))
+		})
+	}()
+	<-locked
+	return func() {
+		close(end)
+		<-ended
+	}
+}
+
+func awaitLocked(t *testing.T, db *pg.DB) {
+	t.Helper()
+	for began := time.Now(); ; time.Sleep(time.Millisecond) {
+		var waiting int
+		err := db.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&waiting)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if waiting > 0 {
+			return
+		}
+		if time.Since(began) > soon {
+			t.Fatal("nobody waits for the lock")
+		}
+	}
+}
+
+// A list that is on its way when its key is revoked reads no further, however slowly its caller takes it.
+func TestRevokedWithinAList(t *testing.T) { producttest.Both(t, testRevokedWithinAList) }
+
+func testRevokedWithinAList(t *testing.T, p *product.Product, c *testkit.Client) {
+	execute(t, p.Databases[network.Name], "INSERT INTO port_speed (name, speed) SELECT repeat('x', 1000), n FROM generate_series(1, 20000) n")
+	admin, client := newAdmin(t, c, "lister", `{"network": {"switches": {"read": true}}}`)
+	to, from := send(t, client, "GET /port-speed")
+	_, _ = io.WriteString(to, "\r\n")
+	answer, err := http.ReadResponse(from, nil)
+	if err != nil || answer.StatusCode != http.StatusOK {
+		t.Fatal(answer, err)
+	}
+	if _, err := io.CopyN(io.Discard, answer.Body, 64<<10); err != nil {
+		t.Fatal(err)
+	}
+	c.Do("DELETE", path("/admin/%d", admin), nil).Want(200)
+	time.Sleep(200 * time.Millisecond)
+	if n, err := io.Copy(io.Discard, answer.Body); !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, net.ErrClosed) && !strings.Contains(fmt.Sprint(err), "reset") {
+		t.Errorf("the list goes on for %d bytes and ends with %v", n, err)
+	}
+}

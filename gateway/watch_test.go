@@ -1,0 +1,332 @@
+package gateway
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/keycache"
+	"github.com/ironplane/ironplane/pkg/mesh"
+	"github.com/ironplane/ironplane/pkg/principal"
+
+	"github.com/ironplane/ironplane/gateway/proxy"
+)
+
+const soon = 10 * time.Second
+
+// busy is a service that is busy with each request until goOn is closed or its context ends, unless serve says otherwise.
+type busy struct {
+	began chan *http.Request
+	ended chan error
+	goOn  chan struct{}
+	serve http.HandlerFunc
+}
+
+func newBusy(serve http.HandlerFunc) *busy {
+	return &busy{make(chan *http.Request, 100), make(chan error, 100), make(chan struct{}), serve}
+}
+
+func (b *busy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	defer func() {
+		p := recover()
+		b.ended <- r.Context().Err()
+		if p != nil {
+			panic(p)
+		}
+	}()
+	b.began <- r
+	if b.serve != nil {
+		b.serve(w, r)
+		return
+	}
+	_, _ = io.Copy(io.Discard, r.Body) // then the end of the connection is heard of
+	select {
+	case <-b.goOn:
+	case <-r.Context().Done():
+	}
+}
+
+// writes is an answer that does not end.
+func writes(w http.ResponseWriter, r *http.Request) {
+	for piece := make([]byte, 64<<10); r.Context().Err() == nil; {
+		if _, err := w.Write(piece); err != nil {
+			panic(http.ErrAbortHandler)
+		}
+	}
+}
+
+func reads(w http.ResponseWriter, r *http.Request) {
+	if _, err := io.Copy(io.Discard, r.Body); err != nil {
+		w.WriteHeader(http.StatusBadRequest)
+	}
+}
+
+// onBoth runs a test with a service that is in the gateway's process, and in another one. The answer of ask is a
+// connection on which this was sent.
+func onBoth(t *testing.T, serve http.HandlerFunc, test func(t *testing.T, d *door, network *busy, ask func(text string) (net.Conn, *bufio.Reader))) {
+	t.Parallel()
+	for _, way := range []string{"together", "apart"} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			d, network := newDoor(t, unlimited), newBusy(serve)
+			d.gateway.upstreams["network"] = network
+			if way == "apart" {
+				d.gateway.upstreams["network"] = apart(t, network)
+			}
+			address := d.serve()
+			test(t, d, network, func(text string) (net.Conn, *bufio.Reader) {
+				c, err := net.Dial("tcp", address)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { c.Close() })
+				_ = c.SetDeadline(time.Now().Add(3 * soon))
+				if _, err := io.WriteString(c, text); err != nil {
+					t.Fatal(err)
+				}
+				return c, bufio.NewReader(c)
+			})
+		})
+	}
+}
+
+// apart is the way to a service that is reached over mTLS.
+func apart(t *testing.T, handler http.Handler) http.Handler {
+	t.Helper()
+	authority, err := mesh.NewAuthority(time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	service, err := authority.Identity("network")
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := authority.Identity(principal.Gateway)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	listener, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: mesh.Receive(handler, log), ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+	go func() { _ = server.Serve(service.Listener(listener)) }()
+	t.Cleanup(func() { server.Close() })
+	return proxy.New(id, "network", []string{listener.Addr().String()}, log)
+}
+
+func receive[T any](t *testing.T, what string, from <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-from:
+		return v
+	case <-time.After(soon):
+		t.Fatalf("waited in vain for %s", what)
+		panic("")
+	}
+}
+
+func status(t *testing.T, in *bufio.Reader) int {
+	t.Helper()
+	answer, err := http.ReadResponse(in, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(answer.Body)
+	if err != nil || answer.StatusCode != 200 && !strings.Contains(string(body), `"request_id"`) {
+		t.Errorf("%d %s %v", answer.StatusCode, body, err)
+	}
+	return answer.StatusCode
+}
+
+// What nothing was answered of ends with a 401 or 403, and the service hears of it.
+func TestRequestsUnderWayEnd(t *testing.T) {
+	for name, c := range map[string]struct {
+		end  func(d *door, key string)
+		want int
+	}{
+		"deleted":       {func(d *door, key string) { d.identity.revoke(d.t, key) }, 401},
+		"owner deleted": {func(d *door, _ string) { d.setAdmin(keycache.Owner{}) }, 401},
+		"permission lost": {func(d *door, _ string) {
+			d.setAdmin(keycache.Owner{Active: true, Name: "anna", Grants: principal.All &^ principal.NetworkGroups.Grant(principal.Write)})
+		}, 403},
+		"expired": {func(d *door, key string) { d.expire(key, time.Now().Add(10*time.Millisecond)) }, 401},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onBoth(t, nil, func(t *testing.T, d *door, network *busy, ask func(string) (net.Conn, *bufio.Reader)) {
+				key := d.identity.issue(1)
+				_, get := ask("GET /port-speed HTTP/1.1\r\nHost: x\r\nX-Api-Key: " + key + "\r\n\r\n")
+				_, post := ask("POST /port-speed HTTP/1.1\r\nHost: x\r\nX-Api-Key: " + key + "\r\nContent-Length: 2\r\n\r\n{}")
+				receive(t, "the request", network.began)
+				receive(t, "the request", network.began)
+				c.end(d, key)
+				if got := status(t, get); got != c.want {
+					t.Errorf("answered %d", got)
+				}
+				if got := status(t, post); got != c.want {
+					t.Errorf("answered %d", got)
+				}
+				receive(t, "the service to hear of it", network.ended)
+				receive(t, "the service to hear of it", network.ended)
+			})
+		})
+	}
+}
+
+// An answer on its way is broken off, though its caller takes nothing of it.
+func TestAnswersUnderWayEnd(t *testing.T) {
+	onBoth(t, writes, func(t *testing.T, d *door, network *busy, ask func(string) (net.Conn, *bufio.Reader)) {
+		key := d.identity.issue(1)
+		_, in := ask("GET /port-speed HTTP/1.1\r\nHost: x\r\nX-Api-Key: " + key + "\r\n\r\n")
+		answer, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		receive(t, "the request", network.began)
+		d.identity.revoke(t, key)
+		receive(t, "the service to hear of it", network.ended)
+		if _, err := io.Copy(io.Discard, answer.Body); !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("the answer ends with %v", err)
+		}
+	})
+}
+
+// A body that has not arrived is not waited for, and its request reaches no service. An upload does, and ends there.
+func TestBodiesUnderWayEnd(t *testing.T) {
+	onBoth(t, reads, func(t *testing.T, d *door, network *busy, ask func(string) (net.Conn, *bufio.Reader)) {
+		for _, length := range []int{100, largestKept, largestKept + 1} {
+			key := d.identity.issue(1)
+			c, in := ask(fmt.Sprintf("POST /port-speed HTTP/1.1\r\nHost: x\r\nX-Api-Key: %s\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n", key, length))
+			if length > largestKept {
+				receive(t, "the upload", network.began)
+			}
+			if line, err := in.ReadString('\n'); err != nil || line != "HTTP/1.1 100 Continue\r\n" {
+				t.Fatal(line, err)
+			}
+			_, _ = in.ReadString('\n')
+			_, _ = io.WriteString(c, "{")
+			d.identity.revoke(t, key)
+			if got := status(t, in); got != 401 {
+				t.Errorf("answered %d", got)
+			}
+			if length > largestKept {
+				receive(t, "the service to hear of it", network.ended)
+			}
+			if len(network.began) > 0 {
+				t.Error("the request reaches the service")
+			}
+		}
+	})
+}
+
+// A body that arrives in the end is decided by what the key may do then.
+func TestBodyArrivesLate(t *testing.T) {
+	onBoth(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, principal.From(r.Context()).Principal.Name)
+	}, func(t *testing.T, d *door, network *busy, ask func(string) (net.Conn, *bufio.Reader)) {
+		key := d.identity.issue(1)
+		c, in := ask("POST /port-speed HTTP/1.1\r\nHost: x\r\nX-Api-Key: " + key + "\r\nExpect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n")
+		_, _ = in.ReadString('\n')
+		_, _ = in.ReadString('\n')
+		d.setAdmin(keycache.Owner{Active: true, Name: "bert", Grants: principal.All})
+		time.Sleep(memoryLife)
+		_, _ = io.WriteString(c, "2\r\n{}\r\n0\r\n\r\n")
+		answer, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name, _ := io.ReadAll(answer.Body); string(name) != "bert" {
+			t.Errorf("it is done as %q", name)
+		}
+		if r := receive(t, "the request", network.began); r.ContentLength != 2 {
+			t.Errorf("the service gets %d bytes", r.ContentLength)
+		}
+	})
+}
+
+// Where nobody can tell, what is under way goes on; so it does without a key.
+func TestNobodyCanTell(t *testing.T) {
+	onBoth(t, nil, func(t *testing.T, d *door, network *busy, ask func(string) (net.Conn, *bufio.Reader)) {
+		key := d.identity.issue(1)
+		_, in := ask("GET /port-speed HTTP/1.1\r\nHost: x\r\nX-Api-Key: " + key + "\r\n\r\n")
+		_, anonymous := ask("GET /port-speed HTTP/1.1\r\nHost: x\r\n\r\n")
+		receive(t, "the request", network.began)
+		receive(t, "the request", network.began)
+		d.identity.set(away, nil)
+		d.identity.mu.Lock()
+		clear(d.identity.keys)
+		d.identity.mu.Unlock()
+		d.redis.FlushAll(t.Context())
+		asked := d.identity.questions("key")
+		for began := time.Now(); d.identity.questions("key") < asked+2; time.Sleep(time.Millisecond) {
+			if time.Since(began) > soon {
+				t.Fatal("nobody is asked")
+			}
+		}
+		if len(network.ended) > 0 {
+			t.Error("a request ended")
+		}
+		close(network.goOn)
+		for _, in := range []*bufio.Reader{in, anonymous} {
+			if got := status(t, in); got != 200 {
+				t.Errorf("answered %d", got)
+			}
+		}
+	})
+}
+
+// However many requests are under way with a key, it is looked up once at a time, and not at all without any.
+func TestOneLookUp(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t, unlimited)
+	d.gateway.upstreams["network"] = newBusy(nil)
+	_ = d.server.Stop(t.Context()) // so that each look-up is a question
+	key := d.identity.issue(1)
+	address := d.serve()
+	for range 50 {
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		fmt.Fprintf(c, "GET /port-speed HTTP/1.1\r\nHost: x\r\nX-Api-Key: %s\r\n\r\n", key)
+	}
+	for range 50 {
+		receive(t, "the request", d.gateway.upstreams["network"].(*busy).began)
+	}
+	began, asked := time.Now(), d.identity.questions("key")
+	time.Sleep(10 * watchTick)
+	if n, most := d.identity.questions("key")-asked, 2+int(time.Since(began)/watchAge); n > most || n < 1 {
+		t.Errorf("%d questions, at most %d may be", n, most)
+	}
+}
+
+func (d *door) setAdmin(o keycache.Owner) {
+	d.t.Helper()
+	d.identity.mu.Lock()
+	d.identity.admins["1"] = o
+	d.identity.mu.Unlock()
+	if err := d.identity.entries.Remove(d.t.Context(), "owner/admin/1"); err != nil {
+		d.t.Error(err)
+	}
+}
+
+func (d *door) expire(key string, at time.Time) {
+	d.t.Helper()
+	d.identity.mu.Lock()
+	k := d.identity.keys[hashOf(key)]
+	k.Expires = &at
+	d.identity.keys[hashOf(key)] = k
+	d.identity.mu.Unlock()
+	if err := d.identity.entries.Remove(d.t.Context(), keycache.KeyName(hashOf(key))); err != nil {
+		d.t.Error(err)
+	}
+}
