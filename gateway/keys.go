@@ -201,7 +201,7 @@ func (k *keys) join(ctx context.Context, hash [32]byte, s keyStatus) (*found, er
 	if !owner.Active {
 		return &found{since: since}, nil
 	}
-	p := &principal.Principal{KeyID: key.ID, Owner: key.Owner, Name: owner.Name, Grants: owner.Grants}
+	p := &principal.Principal{KeyID: key.ID, Owner: key.Owner, Name: owner.Name, Grants: owner.Within(key.Bound)}
 	return &found{principal: p, expires: key.Expires, since: since}, nil
 }
 

@@ -31,6 +31,8 @@ type Key struct {
 	ID      int64           `json:"id,omitempty"`
 	Owner   principal.Owner `json:"owner,omitzero"`
 	Expires *time.Time      `json:"expires,omitempty"`
+	// Bound is what the key can do at most, whatever its owner holds; nil: all of that.
+	Bound *principal.Grants `json:"bound,omitempty"`
 }
 
 // Known tells whether there is such a key.
@@ -41,6 +43,14 @@ type Owner struct {
 	Active bool             `json:"active"` // false: there is none, or it may not be used
 	Name   string           `json:"name,omitempty"`
 	Grants principal.Grants `json:"grants,omitempty"`
+}
+
+// Within is what o holds within a key's bound.
+func (o Owner) Within(bound *principal.Grants) principal.Grants {
+	if bound == nil {
+		return o.Grants
+	}
+	return o.Grants & *bound
 }
 
 // Known tells whether there is such an account.

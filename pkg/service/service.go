@@ -70,8 +70,9 @@ type Command struct {
 
 // Settings are what services are told by who runs them.
 type Settings struct {
-	LogDays   int    `env:"IRONPLANE_LOG_DAYS" default:"0" doc:"how many days the log is kept; 0: for ever"`
-	LogAnchor string `env:"IRONPLANE_LOG_ANCHOR" doc:"for verify: what it printed once, to find that the log was rolled back"`
+	LogDays      int    `env:"IRONPLANE_LOG_DAYS" default:"0" doc:"how many days the log is kept; 0: for ever"`
+	KeysPerOwner int    `env:"IRONPLANE_KEYS_PER_OWNER" default:"1000" doc:"how many API keys an account can have; 0: any number"`
+	LogAnchor    string `env:"IRONPLANE_LOG_ANCHOR" doc:"for verify: what it printed once, to find that the log was rolled back"`
 }
 
 // Deps are what a service is given.

@@ -53,6 +53,7 @@ type apiKeyBody struct {
 	} `json:"owner"`
 
 	owner principal.Owner
+	bound bound
 }
 
 // Resolve checks what the tags cannot say and works out the owner.
@@ -174,11 +175,26 @@ func (s *Service) createKey(ctx context.Context, tx *pg.Tx, req rest.NewItem[api
 	if err != nil {
 		return ShownKey{}, err
 	}
-	if body.Key.IsZero() {
-		return insertKey(ctx, tx, body.Name, principal.NewKey(), body.owner, body.ExpiresAt)
+	c, err := callerOf(ctx, tx)
+	if err != nil {
+		return ShownKey{}, err
 	}
-	s.revoke(tx, announced(body.Key)...)
-	return insertKey(ctx, tx, body.Name, body.Key, body.owner, body.ExpiresAt)
+	if body.ExpiresAt == nil && c.expires != nil {
+		body.ExpiresAt = &rest.Timestamp{Time: *c.expires}
+	}
+	if err := c.mayLast(body.ExpiresAt); err != nil {
+		return ShownKey{}, err
+	}
+	if err := s.mayHaveAnother(ctx, tx, body.owner); err != nil {
+		return ShownKey{}, err
+	}
+	body.bound = c.boundOf(nil, body.owner, true)
+	if body.Key.IsZero() {
+		body.Key = principal.NewKey()
+	} else {
+		s.revoke(tx, announced(body.Key)...)
+	}
+	return insertKey(ctx, tx, body)
 }
 
 // announced are the entries of a value that was no key so far.
@@ -192,12 +208,12 @@ func announced(value secret.String) []string {
 }
 
 // insertKey writes a new key, records it, and shows its value.
-func insertKey(ctx context.Context, tx *pg.Tx, name string, value secret.String, owner principal.Owner, expires *rest.Timestamp) (ShownKey, error) {
-	hash := principal.KeyHash(value.Reveal())
-	imported := principal.FormatOf(value.Reveal()) == principal.Imported
+func insertKey(ctx context.Context, tx *pg.Tx, body *apiKeyBody) (ShownKey, error) {
+	value := body.Key.Reveal()
+	hash := principal.KeyHash(value)
 	var id int64
-	err := tx.QueryRow(ctx, "INSERT INTO api_key (name, hash, imported, owner_type, owner_id, expires_at) VALUES ($1, $2, $3, $4, $5, $6) RETURNING id",
-		name, hash[:], imported, owner.Type, owner.ID, expires).Scan(&id)
+	err := tx.QueryRow(ctx, "INSERT INTO api_key (name, hash, imported, owner_type, owner_id, expires_at, bound) VALUES ($1, $2, $3, $4, $5, $6, $7) RETURNING id",
+		body.Name, hash[:], principal.FormatOf(value) == principal.Imported, body.owner.Type, body.owner.ID, body.ExpiresAt, boundNames(body.bound)).Scan(&id)
 	if err != nil {
 		return ShownKey{}, fmt.Errorf("create an API key: %w", err)
 	}
@@ -205,8 +221,14 @@ func insertKey(ctx context.Context, tx *pg.Tx, name string, value secret.String,
 	if err != nil {
 		return ShownKey{}, fmt.Errorf("read API key %d after it was created: %w", id, err)
 	}
-	tx.Record(pg.Record{Kind: "auth.key", Action: pg.Created, Targets: key.targets(), After: secret.Marked(key, "key")})
-	return ShownKey{key, value.Reveal()}, nil
+	tx.Record(pg.Record{Kind: "auth.key", Action: pg.Created, Targets: key.targets(), After: secret.Marked(recordedKey{key, body.bound}, "key")})
+	return ShownKey{key, value}, nil
+}
+
+// recordedKey is a key as the log has it.
+type recordedKey struct {
+	APIKey
+	Bound bound `json:"bound,omitempty"`
 }
 
 func (k *APIKey) targets() []pg.Target {
@@ -234,21 +256,29 @@ func (c caller) mayOwn(ctx context.Context, tx *pg.Tx, owner principal.Owner) er
 	return c.mayWrite(ctx, tx, owner)
 }
 
-// holdKey reads a key that the caller may write to, keeps other writers off it, and answers the hash that it has.
-func (c caller) holdKey(ctx context.Context, tx *pg.Tx, id int64, match rest.IfMatch) (key APIKey, hash []byte, err error) {
-	if err := tx.QueryRow(ctx, "SELECT hash FROM api_key WHERE id = $1 FOR UPDATE", id).Scan(&hash); err != nil {
-		return key, nil, err
+// heldKey is a key that is being written to.
+type heldKey struct {
+	recordedKey
+	hash []byte
+}
+
+// holdKey reads a key that the caller may write to, and keeps other writers off it.
+func (c caller) holdKey(ctx context.Context, tx *pg.Tx, id int64, match rest.IfMatch) (key heldKey, err error) {
+	var limits *[]string
+	if err := tx.QueryRow(ctx, "SELECT hash, bound FROM api_key WHERE id = $1 FOR UPDATE", id).Scan(&key.hash, &limits); err != nil {
+		return key, err
 	}
-	if key, err = keyView.Get(ctx, tx, id); err != nil {
-		return key, nil, err
+	key.Bound = parseBound(limits)
+	if key.APIKey, err = keyView.Get(ctx, tx, id); err != nil {
+		return key, err
 	}
 	if !mayRead(ctx, key.owner()) {
-		return key, nil, pgx.ErrNoRows
+		return key, pgx.ErrNoRows
 	}
 	if err := c.mayWriteKeys(ctx, tx, key.owner()); err != nil {
-		return key, nil, err
+		return key, err
 	}
-	return key, hash, match.Check(key.Version)
+	return key, match.Check(key.Version)
 }
 
 func (s *Service) editKey(ctx context.Context, tx *pg.Tx, req rest.EditItem[apiKeyBody]) (ShownKey, error) {
@@ -256,7 +286,7 @@ func (s *Service) editKey(ctx context.Context, tx *pg.Tx, req rest.EditItem[apiK
 	if err != nil {
 		return ShownKey{}, err
 	}
-	before, oldHash, err := c.holdKey(ctx, tx, req.ID, req.Match)
+	before, err := c.holdKey(ctx, tx, req.ID, req.Match)
 	if err != nil {
 		return ShownKey{}, err
 	}
@@ -264,28 +294,27 @@ func (s *Service) editKey(ctx context.Context, tx *pg.Tx, req rest.EditItem[apiK
 	if err != nil {
 		return ShownKey{}, err
 	}
+	if !req.Body.Sent("/expires_at") {
+		body.ExpiresAt = before.ExpiresAt
+	}
 	if body.owner == (principal.Owner{}) {
 		body.owner = before.owner()
-	} else if body.owner != before.owner() {
-		if err := c.mayOwn(ctx, tx, body.owner); err != nil {
-			return ShownKey{}, err
-		}
 	}
-	if err := c.mayImport(body); err != nil {
+	if err := s.mayEditKey(ctx, tx, c, before, body); err != nil {
 		return ShownKey{}, err
 	}
-	hash, imported, stale := oldHash, false, []string{keyName(oldHash)}
+	body.bound = c.boundOf(before.Bound, body.owner, body.gives(before))
+	hash, imported, stale := before.hash, false, []string{keyName(before.hash)}
 	if !body.Key.IsZero() {
 		sum := principal.KeyHash(body.Key.Reveal())
 		hash, imported = sum[:], principal.FormatOf(body.Key.Reveal()) == principal.Imported
 		stale = append(stale, announced(body.Key)...)
 	}
 	_, err = tx.Exec(ctx, `
-		UPDATE api_key SET version = version + 1, name = $2, owner_type = $3, owner_id = $4,
-			expires_at = CASE WHEN $5 THEN $6 ELSE expires_at END,
+		UPDATE api_key SET version = version + 1, name = $2, owner_type = $3, owner_id = $4, expires_at = $5, bound = $6,
 			hash = $7, imported = CASE WHEN $7 = hash THEN imported ELSE $8 END
 		WHERE id = $1`,
-		req.ID, body.Name, body.owner.Type, body.owner.ID, req.Body.Sent("/expires_at"), body.ExpiresAt, hash, imported)
+		req.ID, body.Name, body.owner.Type, body.owner.ID, body.ExpiresAt, boundNames(body.bound), hash, imported)
 	if err != nil {
 		return ShownKey{}, fmt.Errorf("edit API key %d: %w", req.ID, err)
 	}
@@ -295,8 +324,33 @@ func (s *Service) editKey(ctx context.Context, tx *pg.Tx, req rest.EditItem[apiK
 	}
 	s.revoke(tx, stale...)
 	was, is := req.Body.Secrets(body, body)
-	tx.Record(pg.Record{Kind: "auth.key", Action: pg.Edited, Targets: after.targets(), Before: secret.Marked(before, was...), After: secret.Marked(after, is...)})
+	tx.Record(pg.Record{Kind: "auth.key", Action: pg.Edited, Targets: after.targets(),
+		Before: secret.Marked(before.recordedKey, was...), After: secret.Marked(recordedKey{after, body.bound}, is...)})
 	return ShownKey{after, body.Key.Reveal()}, nil
+}
+
+// gives tells whether an edit gives an account a key that it did not have: by another value, or by another owner.
+func (b *apiKeyBody) gives(before heldKey) bool { return !b.Key.IsZero() || b.owner != before.owner() }
+
+func sameMoment(a, b *rest.Timestamp) bool {
+	return a == nil && b == nil || a != nil && b != nil && a.Equal(b.Time)
+}
+
+func (s *Service) mayEditKey(ctx context.Context, tx *pg.Tx, c caller, before heldKey, body *apiKeyBody) error {
+	if body.owner != before.owner() {
+		if err := c.mayOwn(ctx, tx, body.owner); err != nil {
+			return err
+		}
+		if err := s.mayHaveAnother(ctx, tx, body.owner); err != nil {
+			return err
+		}
+	}
+	if body.gives(before) || !sameMoment(body.ExpiresAt, before.ExpiresAt) {
+		if err := c.mayLast(body.ExpiresAt); err != nil {
+			return err
+		}
+	}
+	return c.mayImport(body)
 }
 
 func (s *Service) deleteKey(ctx context.Context, tx *pg.Tx, req rest.DeleteItem) (rest.Message, error) {
@@ -304,15 +358,15 @@ func (s *Service) deleteKey(ctx context.Context, tx *pg.Tx, req rest.DeleteItem)
 	if err != nil {
 		return rest.Message{}, err
 	}
-	before, hash, err := c.holdKey(ctx, tx, req.ID, req.Match)
+	before, err := c.holdKey(ctx, tx, req.ID, req.Match)
 	if err != nil {
 		return rest.Message{}, err
 	}
 	if _, err := tx.Exec(ctx, "DELETE FROM api_key WHERE id = $1", req.ID); err != nil {
 		return rest.Message{}, fmt.Errorf("delete API key %d: %w", req.ID, err)
 	}
-	s.revoke(tx, keyName(hash))
-	tx.Record(pg.Record{Kind: "auth.key", Action: pg.Deleted, Targets: before.targets(), Before: before})
+	s.revoke(tx, keyName(before.hash))
+	tx.Record(pg.Record{Kind: "auth.key", Action: pg.Deleted, Targets: before.targets(), Before: before.recordedKey})
 	return rest.Deleted("API key", req.ID), nil
 }
 

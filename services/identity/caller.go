@@ -19,6 +19,7 @@ import (
 type caller struct {
 	owner   principal.Owner
 	grants  principal.Grants // what the owner holds, within the key's bound
+	bound   bound
 	expires *time.Time
 }
 
@@ -45,10 +46,11 @@ func callerOf(ctx context.Context, tx *pg.Tx) (caller, error) {
 	found := principal.From(ctx).Principal
 	c := caller{owner: found.Owner, grants: found.Grants}
 	var permissions []string // of an admin; what others hold, this service does not keep
+	var limits *[]string
 	err := tx.QueryRow(ctx, `
-		SELECT k.expires_at, a.permissions FROM api_key k LEFT JOIN admin a ON a.id = k.admin_id
+		SELECT k.expires_at, k.bound, a.permissions FROM api_key k LEFT JOIN admin a ON a.id = k.admin_id
 		WHERE k.id = $1 AND k.owner_type = $2 AND k.owner_id = $3 AND (k.expires_at IS NULL OR k.expires_at > clock_timestamp())`,
-		found.KeyID, found.Owner.Type, found.Owner.ID).Scan(&c.expires, &permissions)
+		found.KeyID, found.Owner.Type, found.Owner.ID).Scan(&c.expires, &limits, &permissions)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return caller{}, problem.InvalidKey()
 	}
@@ -57,6 +59,9 @@ func callerOf(ctx context.Context, tx *pg.Tx) (caller, error) {
 	}
 	if c.owner.Type == principal.Admin {
 		c.grants = principal.ParseGrants(permissions)
+	}
+	if c.bound = parseBound(limits); c.bound != nil {
+		c.grants &= *c.bound
 	}
 	return c, nil
 }

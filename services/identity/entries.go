@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -52,13 +51,13 @@ func (s *Service) keyEntry(ctx context.Context, hash string) (keycache.Key, erro
 		return keycache.Key{}, pgx.ErrNoRows
 	}
 	var key keycache.Key
-	var expires *time.Time
-	err = s.db.QueryRow(ctx, "SELECT id, owner_type, owner_id, expires_at FROM api_key WHERE hash = $1", raw).
-		Scan(&key.ID, &key.Owner.Type, &key.Owner.ID, &expires)
+	var limits *[]string
+	err = s.db.QueryRow(ctx, "SELECT id, owner_type, owner_id, expires_at, bound FROM api_key WHERE hash = $1", raw).
+		Scan(&key.ID, &key.Owner.Type, &key.Owner.ID, &key.Expires, &limits)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return keycache.Key{}, nil
 	}
-	key.Expires = expires
+	key.Bound = parseBound(limits)
 	return key, err
 }
 

@@ -38,7 +38,7 @@ func FirstAdmin(ctx context.Context, db *pg.DB) (key secret.String, made bool, e
 			return err
 		}
 		key = principal.NewKey()
-		_, err = insertKey(ctx, tx, "first key", key, first, nil)
+		_, err = insertKey(ctx, tx, &apiKeyBody{Name: "first key", Key: key, owner: first})
 		return err
 	})
 	if err != nil {
@@ -57,7 +57,7 @@ func AdminKey(ctx context.Context, db *pg.DB) (key secret.String, username strin
 		if err != nil {
 			return err
 		}
-		_, err = insertKey(ctx, tx, "made on the command line", key, owner, nil)
+		_, err = insertKey(ctx, tx, &apiKeyBody{Name: "made on the command line", Key: key, owner: owner})
 		return err
 	})
 	if err != nil {

@@ -22,19 +22,20 @@ var migrations embed.FS
 
 // Definition is the service.
 var Definition = service.Definition{Name: Name, Migrations: migrations, New: func(d service.Deps) service.Parts {
-	return service.Parts{Routes: New(d.DB, d.Entries).Routes()}
+	return service.Parts{Routes: New(d.DB, d.Entries, d.KeysPerOwner).Routes()}
 }}
 
 // Service is the identity service.
 type Service struct {
-	db      *pg.DB
-	entries *keycache.Store
-	hasher  hasher
+	db           *pg.DB
+	entries      *keycache.Store
+	hasher       hasher
+	keysPerOwner int // 0: any number
 }
 
 // New makes the service on its migrated schema.
-func New(db *pg.DB, entries *keycache.Store) *Service {
-	return &Service{db: db, entries: entries, hasher: newHasher()}
+func New(db *pg.DB, entries *keycache.Store, keysPerOwner int) *Service {
+	return &Service{db: db, entries: entries, hasher: newHasher(), keysPerOwner: keysPerOwner}
 }
 
 // Routes are what the service answers.

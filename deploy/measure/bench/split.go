@@ -120,7 +120,7 @@ func serveSplitService(ctx context.Context, o order, say announce) error {
 	}
 	defer db.Close()
 	routes := map[string]func() []rest.Route{
-		identity.Name: func() []rest.Route { return identity.New(db, keycache.NewStore(client, log)).Routes() },
+		identity.Name: func() []rest.Route { return identity.New(db, keycache.NewStore(client, log), 0).Routes() },
 		network.Name:  func() []rest.Route { return network.New(db, nil, nil).Routes() },
 	}[o.Member.Name]()
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")

@@ -18,6 +18,9 @@ import (
 // Unlimited are limits that no test meets by accident.
 var Unlimited = gateway.Config{KeyRate: 1_000_000, KeyBurst: 1_000_000, AddressRate: 1_000_000, AddressBurst: 1_000_000}
 
+// KeysPerOwner is how many API keys an account can have.
+const KeysPerOwner = 1000
+
 // Start runs the product on a database and a Redis of the test's own. The client has the first admin's key.
 func Start(t testing.TB) (*product.Product, *testkit.Client) {
 	t.Helper()
@@ -37,7 +40,7 @@ func open(t testing.TB, client redis.UniversalClient) *product.Product {
 	for i, s := range product.Services {
 		services[i] = testkit.Service{Name: s.Name, Migrations: s.Migrations}
 	}
-	p, err := product.Open(t.Context(), testkit.Databases(t, services...), secret.NewMasterKey(), service.Settings{}, client, Unlimited, log(t))
+	p, err := product.Open(t.Context(), testkit.Databases(t, services...), secret.NewMasterKey(), service.Settings{KeysPerOwner: KeysPerOwner}, client, Unlimited, log(t))
 	if err != nil {
 		t.Fatal(err)
 	}
