@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/ironplane/ironplane/pkg/apikey"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ironplane/ironplane/pkg/backing"
@@ -145,7 +147,7 @@ func newOwner(entries *keycache.Store) *owner {
 
 // issue makes a key of admin 1.
 func (o *owner) issue(id int64) string {
-	key := principal.NewKey().Reveal()
+	key := apikey.New().Reveal()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.keys[hashOf(key)] = keycache.Key{ID: id, Owner: principal.Owner{Type: principal.Admin, ID: 1}}
@@ -163,7 +165,7 @@ func (o *owner) revoke(t testing.TB, key string) {
 }
 
 func hashOf(key string) string {
-	hash := principal.KeyHash(key)
+	hash := apikey.Hash(key)
 	return hex.EncodeToString(hash[:])
 }
 

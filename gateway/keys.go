@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ironplane/ironplane/pkg/apikey"
+
 	"github.com/maypok86/otter/v2"
 	"golang.org/x/sync/singleflight"
 
@@ -90,10 +92,10 @@ func newKeys(entries *keycache.Store, origins map[string]*origin, m *metrics) *k
 // decide finds out who the key stands for. The error is errNoSuchKey where it stands for nobody. admit is asked before
 // the origin of a key is that nobody has been seen with; its error is passed on.
 func (k *keys) decide(ctx context.Context, key string, admit func(context.Context) error) (decision, error) {
-	if len(key) > principal.LongestKey {
+	if len(key) > apikey.Longest {
 		return decision{}, errNoSuchKey
 	}
-	hash := principal.KeyHash(key)
+	hash := apikey.Hash(key)
 	f, ok := k.memory.GetIfPresent(hash)
 	if ok && f.recent() {
 		k.metrics.lookups.memory.Inc()
@@ -152,11 +154,11 @@ func (k *keys) findFor(ctx context.Context, hash [32]byte, s *keyStatus, admit f
 
 // mayExist refuses keys that nobody has, going by their form.
 func (k *keys) mayExist(ctx context.Context, key string) error {
-	switch principal.FormatOf(key) {
-	case principal.Broken:
+	switch apikey.FormatOf(key) {
+	case apikey.Broken:
 		return errNoSuchKey
-	case principal.Imported:
-		if len(key) < principal.ShortestImport {
+	case apikey.Imported:
+		if len(key) < apikey.ShortestImport {
 			return errNoSuchKey
 		}
 		imported, err := k.anyImported(ctx)

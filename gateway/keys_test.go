@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ironplane/ironplane/pkg/apikey"
+
 	"github.com/ironplane/ironplane/pkg/backing"
 	"github.com/ironplane/ironplane/pkg/keycache"
 	"github.com/ironplane/ironplane/pkg/principal"
@@ -172,7 +174,7 @@ func TestStaleEntries(t *testing.T) {
 	if w := d.want(503, key, "/port-speed"); w.Header().Get("Retry-After") == "" {
 		t.Error("503 without Retry-After")
 	}
-	d.want(503, principal.NewKey().Reveal(), "/port-speed")
+	d.want(503, apikey.New().Reveal(), "/port-speed")
 	d.identity.set(func(http.ResponseWriter) bool { return false }, nil)
 	d.want(200, key, "/port-speed")
 	d.age(key, keycache.Life)
@@ -214,7 +216,7 @@ func TestWrongKeys(t *testing.T) {
 	good := d.identity.issue(1)
 	free := d.another(unlimited)
 	for i := range 1000 {
-		broken := principal.NewKey().Reveal()
+		broken := apikey.New().Reveal()
 		for _, wrong := range []string{broken[:51] + "!", broken[:50], "short", strings.Repeat("k", 300), fmt.Sprint(strings.Repeat("k", 40), i)} {
 			if w := get(free, somebody, wrong, "/port-speed"); w.Code != 401 || w.Header().Get("WWW-Authenticate") != "Bearer" {
 				t.Fatalf("%q: %d %v", wrong, w.Code, w.Header())
@@ -226,7 +228,7 @@ func TestWrongKeys(t *testing.T) {
 	}
 	refused := 0
 	for range 100 {
-		if w := get(d.gateway, somebody, principal.NewKey().Reveal(), "/port-speed"); w.Code == 429 {
+		if w := get(d.gateway, somebody, apikey.New().Reveal(), "/port-speed"); w.Code == 429 {
 			refused++
 		}
 	}
@@ -283,7 +285,7 @@ func BenchmarkKeyInMemory(b *testing.B) {
 func BenchmarkKeyInRedis(b *testing.B) {
 	d := newDoorOn(b, unlimited, backing.RedisOptions{})
 	key := d.identity.issue(1)
-	hash := principal.KeyHash(key)
+	hash := apikey.Hash(key)
 	nobody := func(context.Context) error { return nil }
 	b.ReportAllocs()
 	for b.Loop() {
@@ -296,7 +298,7 @@ func BenchmarkKeyInRedis(b *testing.B) {
 
 func BenchmarkWrongChecksum(b *testing.B) {
 	d := newDoor(b, unlimited)
-	key := principal.NewKey().Reveal()[:51] + "!"
+	key := apikey.New().Reveal()[:51] + "!"
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := d.gateway.keys.decide(b.Context(), key, nil); err == nil {
@@ -314,7 +316,7 @@ func TestLeavingIsNotFree(t *testing.T) {
 		ctx, leave := context.WithCancel(t.Context())
 		d.identity.set(func(http.ResponseWriter) bool { leave(); return false }, nil)
 		r := httptest.NewRequestWithContext(ctx, "GET", "/port-speed", http.NoBody)
-		r.Header.Set("X-Api-Key", principal.NewKey().Reveal())
+		r.Header.Set("X-Api-Key", apikey.New().Reveal())
 		d.gateway.ServeHTTP(httptest.NewRecorder(), r)
 		leave()
 	}

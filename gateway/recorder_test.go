@@ -10,11 +10,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ironplane/ironplane/pkg/apikey"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/ironplane/ironplane/pkg/openapi"
-	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 )
 
@@ -23,7 +24,7 @@ func TestAccessLog(t *testing.T) {
 	d := newDoor(t, unlimited)
 	var log bytes.Buffer
 	d.gateway.log = slog.New(slog.NewJSONHandler(&log, nil))
-	key, wrong := d.identity.issue(7), principal.NewKey().Reveal()
+	key, wrong := d.identity.issue(7), apikey.New().Reveal()
 	line := func() map[string]any {
 		t.Helper()
 		text := log.String()

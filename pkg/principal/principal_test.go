@@ -2,7 +2,6 @@ package principal_test
 
 import (
 	"encoding/json"
-	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -10,30 +9,6 @@ import (
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 )
-
-func TestKeyFormat(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		key := principal.NewKey().Reveal()
-		if len(key) != 52 || !strings.HasPrefix(key, "ip_") || principal.FormatOf(key) != principal.Issued {
-			t.Fatalf("made %q", key)
-		}
-		at := rapid.IntRange(3, len(key)-1).Draw(t, "at")
-		with := rapid.SampledFrom([]byte("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_-é ")).Draw(t, "with")
-		typo := key[:at] + string(with) + key[at+1:]
-		if typo != key && principal.FormatOf(typo) != principal.Broken {
-			t.Fatalf("%q passes for %q", typo, key)
-		}
-		if cut := key[:at]; principal.FormatOf(cut) != principal.Broken {
-			t.Fatalf("%q passes", cut)
-		}
-	})
-	for _, key := range []string{"", "ip", "x", "IP_" + principal.NewKey().Reveal()[3:]} {
-		if principal.FormatOf(key) != principal.Imported {
-			t.Errorf("%q is not of elsewhere", key)
-		}
-	}
-}
 
 func TestGrants(t *testing.T) {
 	t.Parallel()

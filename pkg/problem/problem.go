@@ -34,8 +34,8 @@ const (
 	Unavailable      Kind = http.StatusServiceUnavailable
 )
 
-// Title is the kind in a few words, the same for every fault of that kind.
-func (k Kind) Title() string { return http.StatusText(int(k)) }
+// title is the kind in a few words, the same for every fault of that kind.
+func (k Kind) title() string { return http.StatusText(int(k)) }
 
 // Error is a fault. Detail and Fields are shown to the caller, Cause is not.
 type Error struct {
@@ -56,7 +56,7 @@ type Field struct {
 
 func (e *Error) Error() string {
 	var b strings.Builder
-	b.WriteString(e.Kind.Title())
+	b.WriteString(e.Kind.title())
 	if e.Detail != "" {
 		b.WriteString(": " + e.Detail)
 	}
@@ -110,13 +110,13 @@ type Fields []Field
 // Add notes that the member at pointer is wrong, unless something was noted of it already: the first reason is
 // the one that the others follow from.
 func (f *Fields) Add(pointer, code, format string, args ...any) {
-	if !f.Has(pointer) {
+	if !f.has(pointer) {
 		*f = append(*f, Field{pointer, code, fmt.Sprintf(format, args...)})
 	}
 }
 
-// Has tells whether something is wrong with the member at pointer.
-func (f Fields) Has(pointer string) bool {
+// has tells whether something is wrong with the member at pointer.
+func (f Fields) has(pointer string) bool {
 	for _, field := range f {
 		if field.Pointer == pointer {
 			return true

@@ -57,7 +57,7 @@ func Write(w http.ResponseWriter, r *http.Request, log *slog.Logger, err error) 
 		h.Set("Content-Type", accept.Problem)
 	}
 	text, err := json.Marshal(Problem{
-		Type: "about:blank", Title: f.Kind.Title(), Status: int(f.Kind), Detail: f.Detail,
+		Type: "about:blank", Title: f.Kind.title(), Status: int(f.Kind), Detail: f.Detail,
 		Instance: r.URL.Path, RequestID: requestID, Errors: f.Fields,
 	})
 	if err != nil {

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ironplane/ironplane/pkg/apikey"
+
 	"github.com/jackc/pgx/v5"
 
 	"github.com/ironplane/ironplane/pkg/keycache"
@@ -60,11 +62,11 @@ type apiKeyBody struct {
 func (b *apiKeyBody) Resolve(wrong *problem.Fields) {
 	if text := b.Key.Reveal(); text != "" {
 		switch {
-		case len(text) < principal.ShortestImport:
-			wrong.Add("/key", "too_short", "must have at least %d characters", principal.ShortestImport)
-		case len(text) > principal.LongestKey || strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }):
-			wrong.Add("/key", "invalid", "can have at most %d printable ASCII characters and no space", principal.LongestKey)
-		case principal.FormatOf(text) == principal.Broken:
+		case len(text) < apikey.ShortestImport:
+			wrong.Add("/key", "too_short", "must have at least %d characters", apikey.ShortestImport)
+		case len(text) > apikey.Longest || strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }):
+			wrong.Add("/key", "invalid", "can have at most %d printable ASCII characters and no space", apikey.Longest)
+		case apikey.FormatOf(text) == apikey.Broken:
 			wrong.Add("/key", "checksum", "starts like a key of this installation, and its checksum is wrong")
 		}
 	}
@@ -190,7 +192,7 @@ func (s *Service) createKey(ctx context.Context, tx *pg.Tx, req rest.NewItem[api
 	}
 	body.bound = c.boundOf(nil, body.owner, true)
 	if body.Key.IsZero() {
-		body.Key = principal.NewKey()
+		body.Key = apikey.New()
 	} else {
 		s.revoke(tx, announced(body.Key)...)
 	}
@@ -199,9 +201,9 @@ func (s *Service) createKey(ctx context.Context, tx *pg.Tx, req rest.NewItem[api
 
 // announced are the entries of a value that was no key so far.
 func announced(value secret.String) []string {
-	hash := principal.KeyHash(value.Reveal())
+	hash := apikey.Hash(value.Reveal())
 	names := []string{keyName(hash[:])}
-	if principal.FormatOf(value.Reveal()) == principal.Imported {
+	if apikey.FormatOf(value.Reveal()) == apikey.Imported {
 		names = append(names, keycache.ImportsName)
 	}
 	return names
@@ -210,10 +212,10 @@ func announced(value secret.String) []string {
 // insertKey writes a new key, records it, and shows its value.
 func insertKey(ctx context.Context, tx *pg.Tx, body *apiKeyBody) (ShownKey, error) {
 	value := body.Key.Reveal()
-	hash := principal.KeyHash(value)
+	hash := apikey.Hash(value)
 	var id int64
 	err := tx.QueryRow(ctx, "INSERT INTO api_key (name, hash, imported, owner_type, owner_id, expires_at, bound) VALUES ($1, $2, $3, $4, $5, $6, $7) RETURNING id",
-		body.Name, hash[:], principal.FormatOf(value) == principal.Imported, body.owner.Type, body.owner.ID, body.ExpiresAt, boundNames(body.bound)).Scan(&id)
+		body.Name, hash[:], apikey.FormatOf(value) == apikey.Imported, body.owner.Type, body.owner.ID, body.ExpiresAt, boundNames(body.bound)).Scan(&id)
 	if err != nil {
 		return ShownKey{}, fmt.Errorf("create an API key: %w", err)
 	}
@@ -306,8 +308,8 @@ func (s *Service) editKey(ctx context.Context, tx *pg.Tx, req rest.EditItem[apiK
 	body.bound = c.boundOf(before.Bound, body.owner, body.gives(before))
 	hash, imported, stale := before.hash, false, []string{keyName(before.hash)}
 	if !body.Key.IsZero() {
-		sum := principal.KeyHash(body.Key.Reveal())
-		hash, imported = sum[:], principal.FormatOf(body.Key.Reveal()) == principal.Imported
+		sum := apikey.Hash(body.Key.Reveal())
+		hash, imported = sum[:], apikey.FormatOf(body.Key.Reveal()) == apikey.Imported
 		stale = append(stale, announced(body.Key)...)
 	}
 	_, err = tx.Exec(ctx, `

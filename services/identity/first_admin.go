@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/ironplane/ironplane/pkg/apikey"
+
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/secret"
@@ -37,7 +39,7 @@ func FirstAdmin(ctx context.Context, db *pg.DB) (key secret.String, made bool, e
 		if err != nil {
 			return err
 		}
-		key = principal.NewKey()
+		key = apikey.New()
 		_, err = insertKey(ctx, tx, &apiKeyBody{Name: "first key", Key: key, owner: first})
 		return err
 	})
@@ -49,7 +51,7 @@ func FirstAdmin(ctx context.Context, db *pg.DB) (key secret.String, made bool, e
 
 // AdminKey makes another key for the first of the admins who hold users.admins write, and answers it with the name.
 func AdminKey(ctx context.Context, db *pg.DB) (key secret.String, username string, err error) {
-	key = principal.NewKey()
+	key = apikey.New()
 	err = db.InTx(ctx, func(tx *pg.Tx) error {
 		owner := principal.Owner{Type: principal.Admin}
 		err := tx.QueryRow(ctx, "SELECT id, username FROM admin WHERE permissions @> ARRAY[$1] ORDER BY id LIMIT 1 FOR SHARE",

@@ -26,7 +26,8 @@ const (
 // name, the same on both sides.
 var arrows = []struct{ folder, may string }{
 	{"pkg/problem", "pkg/accept"},
-	{"pkg/principal", "pkg/problem pkg/secret"},
+	{"pkg/principal", "pkg/problem"},
+	{"pkg/apikey", "pkg/secret"},
 	{"pkg/cache", "pkg/secret pkg/tracing"},
 	{"pkg/keycache", "pkg/cache pkg/principal pkg/secret"},
 	{"pkg/mesh", "pkg/mesh pkg/principal pkg/problem pkg/secret pkg/tracing"},
@@ -38,7 +39,7 @@ var arrows = []struct{ folder, may string }{
 	{"pkg/backing", "pkg/child"},
 	{"pkg/testkit", "pkg"},
 	{"pkg", ""},
-	{"gateway", "gateway pkg/cache pkg/keycache pkg/mesh pkg/openapi pkg/principal pkg/problem pkg/process pkg/secret pkg/tracing"},
+	{"gateway", "gateway pkg/apikey pkg/cache pkg/keycache pkg/mesh pkg/openapi pkg/principal pkg/problem pkg/process pkg/secret pkg/tracing"},
 	{"services/*", "services/* pkg"},
 	{"deploy", "deploy gateway pkg services"},
 }
@@ -51,7 +52,7 @@ var shared = []string{"pg", "principal", "problem", "rest", "secret"}
 
 const (
 	mostLines = 12_200 // of pkg without its tests; to become 10,000
-	mostNames = 245    // exported by shared, with the methods of exported types; to become 160
+	mostNames = 233    // exported by shared, with the methods of exported types; to become 160
 )
 
 type pkg struct {

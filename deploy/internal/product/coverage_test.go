@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ironplane/ironplane/pkg/apikey"
+
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/pkg/principal"
@@ -154,7 +156,7 @@ func (w *walk) withoutKey(o rest.Operation) {
 			w.t.Error("401 without WWW-Authenticate")
 		}
 	}
-	for _, key := range append(w.dead, "x", principal.NewKey().Reveal(), strings.Repeat("k", 40)) {
+	for _, key := range append(w.dead, "x", apikey.New().Reveal(), strings.Repeat("k", 40)) {
 		w.c.With(key).Do(o.Method, w.item(o.Path), o.Example).Want(401)
 	}
 }

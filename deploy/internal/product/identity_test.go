@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ironplane/ironplane/pkg/apikey"
+
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/pkg/principal"
@@ -202,14 +204,14 @@ func TestAPIKey(t *testing.T) { producttest.Both(t, testAPIKey) }
 
 func testAPIKey(t *testing.T, p *product.Product, c *testkit.Client) {
 	made := testkit.Decode[identity.ShownKey](c.Do("POST", "/auth/key", `{"name": "billing"}`).Want(200))
-	if principal.FormatOf(made.Key) != principal.Issued || made.Owner.URL != "/admin/1" || *made.Owner.Name != "admin" || made.ExpiresAt != nil {
+	if apikey.FormatOf(made.Key) != apikey.Issued || made.Owner.URL != "/admin/1" || *made.Owner.Name != "admin" || made.ExpiresAt != nil {
 		t.Fatalf("made %+v", made)
 	}
 	var hash []byte
 	if err := p.Databases[identity.Name].QueryRow(t.Context(), "SELECT hash FROM api_key WHERE id = $1", made.ID).Scan(&hash); err != nil {
 		t.Fatal(err)
 	}
-	if want := principal.KeyHash(made.Key); string(hash) != string(want[:]) {
+	if want := apikey.Hash(made.Key); string(hash) != string(want[:]) {
 		t.Fatal("the key is not stored as its hash")
 	}
 	for _, answer := range []*testkit.Answer{c.Do("GET", path("/auth/key/%d", made.ID), nil), c.Do("GET", "/auth/key", nil),

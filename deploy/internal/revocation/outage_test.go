@@ -8,8 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ironplane/ironplane/pkg/apikey"
+
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
-	"github.com/ironplane/ironplane/pkg/principal"
 )
 
 // outage is how long something is away: longer than entries are fresh.
@@ -130,7 +131,7 @@ func (u *use) start() (stop func()) {
 		})
 	}
 	every(100*time.Millisecond, func(door int) {
-		unknown := principal.NewKey().Reveal()
+		unknown := apikey.New().Reveal()
 		for key, may := range map[string][2]int{
 			"x":                {401, 401},
 			unknown[:51] + "!": {401, 401},

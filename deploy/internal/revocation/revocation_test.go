@@ -8,9 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ironplane/ironplane/pkg/apikey"
+
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/pkg/keycache"
-	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/services/identity"
 )
 
@@ -133,7 +134,7 @@ func testRevocation(t *testing.T, s *stand, revoke func(s *stand, admin int64, k
 // refill sees to it that the entries of a key in use are as young as can be.
 func (s *stand) refill(key identity.ShownKey) {
 	s.t.Helper()
-	hash := principal.KeyHash(key.Key)
+	hash := apikey.Hash(key.Key)
 	s.redis.FlushDB(s.t.Context())
 	for deadline := time.Now().Add(10 * time.Second); !s.redis.HExists(s.t.Context(), "entry:"+keycache.KeyName(hex.EncodeToString(hash[:])), "body").Val(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
