@@ -23,14 +23,14 @@ func bootstrap(ctx context.Context, c config) error {
 	if err != nil {
 		return err
 	}
+	passwords := map[string]secret.String{}
 	for _, name := range product.Names() {
-		own, err := c.kept(name + "-password")
-		if err != nil {
+		if passwords[name], err = c.kept(name + "-password"); err != nil {
 			return err
 		}
-		if err := pg.Bootstrap(ctx, c.administrator(password), rolePrefix, []string{name}, own); err != nil {
-			return err
-		}
+	}
+	if err := pg.Bootstrap(ctx, c.administrator(password), rolePrefix, passwords); err != nil {
+		return err
 	}
 	return c.admitToConsul(ctx)
 }

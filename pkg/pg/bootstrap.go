@@ -9,7 +9,9 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -22,9 +24,9 @@ const extensionSchema = "ext"
 var extensions = []string{"pg_trgm", "btree_gist"}
 
 // Bootstrap makes, as the administrator of a database, what the services need in it: the extensions, and for each
-// service a role <rolePrefix><service> with this password, which owns the schema <service> and may use no other. It
+// service a role <rolePrefix><service> with its password, which owns the schema <service> and may use no other. It
 // may be run again at any time.
-func Bootstrap(ctx context.Context, adminURL, rolePrefix string, services []string, password secret.String) error {
+func Bootstrap(ctx context.Context, adminURL, rolePrefix string, passwords map[string]secret.String) error {
 	conn, err := Connect(ctx, adminURL)
 	if err != nil {
 		return fmt.Errorf("connect as the database's administrator: %w", err)
@@ -35,7 +37,7 @@ func Bootstrap(ctx context.Context, adminURL, rolePrefix string, services []stri
 		return fmt.Errorf("bootstrap: %w", err)
 	}
 	defer rollback(ctx, tx)
-	if err := bootstrap(ctx, tx, rolePrefix, services, password); err != nil {
+	if err := bootstrap(ctx, tx, rolePrefix, passwords); err != nil {
 		return fmt.Errorf("bootstrap: %w", err)
 	}
 	if err := tx.Commit(ctx); err != nil {
@@ -44,14 +46,14 @@ func Bootstrap(ctx context.Context, adminURL, rolePrefix string, services []stri
 	return nil
 }
 
-func bootstrap(ctx context.Context, tx pgx.Tx, rolePrefix string, services []string, password secret.String) error {
+func bootstrap(ctx context.Context, tx pgx.Tx, rolePrefix string, passwords map[string]secret.String) error {
 	statements := []string{
 		"GRANT USAGE ON SCHEMA " + extensionSchema + " TO PUBLIC",
 	}
 	for _, name := range extensions {
 		statements = append(statements, "CREATE EXTENSION IF NOT EXISTS "+name+" SCHEMA "+extensionSchema)
 	}
-	for _, service := range services {
+	for _, service := range slices.Sorted(maps.Keys(passwords)) {
 		role, schema := pgx.Identifier{rolePrefix + service}.Sanitize(), pgx.Identifier{service}.Sanitize()
 		var exists bool
 		if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)", rolePrefix+service).Scan(&exists); err != nil {
@@ -61,7 +63,7 @@ func bootstrap(ctx context.Context, tx pgx.Tx, rolePrefix string, services []str
 			statements = append(statements, "CREATE ROLE "+role+" LOGIN")
 		}
 		statements = append(statements,
-			"ALTER ROLE "+role+" PASSWORD '"+verifier(password)+"'",
+			"ALTER ROLE "+role+" PASSWORD '"+verifier(passwords[service])+"'",
 			"GRANT CONNECT ON DATABASE "+pgx.Identifier{tx.Conn().Config().Database}.Sanitize()+" TO "+role,
 			"GRANT "+role+" TO CURRENT_USER", // which an administrator who is no superuser needs for the next one
 			"CREATE SCHEMA IF NOT EXISTS "+schema+" AUTHORIZATION "+role,

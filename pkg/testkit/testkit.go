@@ -151,7 +151,11 @@ func makeTemplate(admin *backing.Postgres, name string, names []string, services
 	if err := execute(ctx, admin.URL("postgres"), "CREATE DATABASE "+name); err != nil {
 		return err
 	}
-	if err := pg.Bootstrap(ctx, admin.URL(name), rolePrefix, names, password); err != nil {
+	passwords := map[string]secret.String{}
+	for _, service := range names {
+		passwords[service] = password
+	}
+	if err := pg.Bootstrap(ctx, admin.URL(name), rolePrefix, passwords); err != nil {
 		return err
 	}
 	for _, s := range services {

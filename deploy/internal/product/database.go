@@ -69,12 +69,15 @@ func Claim(ctx context.Context, admin secret.String) (*pgx.Conn, error) {
 // Bootstrap makes what the services need in a database, and answers the URL of each one's schema.
 func Bootstrap(ctx context.Context, admin secret.String) (map[string]secret.String, error) {
 	prefix := rolePrefix(admin)
-	password := secret.New(rand.Text()) // of the services' roles, until the next bootstrap
-	if err := pg.Bootstrap(ctx, admin.Reveal(), prefix, Names(), password); err != nil {
+	passwords := map[string]secret.String{} // of the services' roles, until the next bootstrap
+	for _, name := range Names() {
+		passwords[name] = secret.New(rand.Text())
+	}
+	if err := pg.Bootstrap(ctx, admin.Reveal(), prefix, passwords); err != nil {
 		return nil, err
 	}
 	urls := map[string]secret.String{}
-	for _, name := range Names() {
+	for name, password := range passwords {
 		url, err := pg.ServiceURL(admin.Reveal(), prefix, name, password)
 		if err != nil {
 			return nil, err

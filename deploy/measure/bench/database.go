@@ -82,12 +82,15 @@ func (db *database) adminURL() string { return db.postgres.URL("postgres") }
 
 // assignSchemas makes the services' roles and schemas.
 func (db *database) assignSchemas(ctx context.Context) error {
-	password := secret.New(rand.Text())
-	if err := pg.Bootstrap(ctx, db.adminURL(), rolePrefix, product.Names(), password); err != nil {
+	passwords := map[string]secret.String{}
+	for _, name := range product.Names() {
+		passwords[name] = secret.New(rand.Text())
+	}
+	if err := pg.Bootstrap(ctx, db.adminURL(), rolePrefix, passwords); err != nil {
 		return err
 	}
 	db.urls = map[string]string{}
-	for _, name := range product.Names() {
+	for name, password := range passwords {
 		url, err := pg.ServiceURL(db.adminURL(), rolePrefix, name, password)
 		if err != nil {
 			return err
