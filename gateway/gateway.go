@@ -63,13 +63,14 @@ type Gateway struct {
 // New makes a gateway in front of these services. An upstream is what serves a service's requests: in one process,
 // the service's handler itself. Peers are the same services for the gateway's own questions. The client is one that
 // cache.Open made. Close ends it.
-func New(config Config, upstreams map[string]http.Handler, peers *mesh.Peers, client redis.UniversalClient, log *slog.Logger) (*Gateway, error) {
+func New(config Config, upstreams map[string]http.Handler, peers *mesh.Peers, entries *keycache.Store, client redis.UniversalClient, log *slog.Logger) (*Gateway, error) {
 	if err := config.check(); err != nil {
 		return nil, err
 	}
 	g := &Gateway{config: config, log: log, upstreams: upstreams, peers: peers, bodies: semaphore.NewWeighted(keptInAll), progress: progress}
-	entries, link := keycache.NewStore(client, log), cache.NewLink(client, "limits", log)
+	link := cache.NewLink(client, "limits", log)
 	g.metrics = newMetrics(func() bool { return entries.Up() && link.Up() })
+	g.metrics.all = append(g.metrics.all, entries.Metrics()...)
 	origins := map[string]*origin{}
 	for _, service := range ownerServices {
 		origins[service] = newOrigin(service, peers.Ask)

@@ -36,6 +36,7 @@ type door struct {
 	network  *echo
 	redis    *redis.Client
 	server   *backing.Redis
+	signer   *secret.Signer
 	warnings *warnings
 }
 
@@ -67,17 +68,33 @@ func newDoorOn(t testing.TB, config Config, options backing.RedisOptions) *door 
 		_ = client.Close()
 		_ = server.Stop(context.Background())
 	})
-	d := &door{t: t, identity: newOwner(keycache.NewStore(client, slog.New(slog.DiscardHandler))), network: &echo{}, redis: client, server: server,
+	signer := newSigner(t)
+	d := &door{t: t, signer: signer, identity: newOwner(keycache.NewStore(client, signer, slog.New(slog.DiscardHandler))), network: &echo{}, redis: client, server: server,
 		warnings: &warnings{slog.DiscardHandler, &atomic.Bool{}}}
 	d.gateway = d.another(config)
 	return d
+}
+
+// newSigner signs entries.
+func newSigner(t testing.TB) *secret.Signer {
+	t.Helper()
+	key, err := secret.Derive(secret.NewMasterKey(), principal.Gateway, keycache.Purpose)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := key.Signer(keycache.Purpose)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return signer
 }
 
 // another is a second gateway on the same Redis and services.
 func (d *door) another(config Config) *Gateway {
 	d.t.Helper()
 	upstreams := map[string]http.Handler{"identity": d.identity, "network": d.network}
-	g, err := New(config, upstreams, mesh.NewPeers(principal.Gateway, upstreams), d.redis, slog.New(d.warnings))
+	log := slog.New(d.warnings)
+	g, err := New(config, upstreams, mesh.NewPeers(principal.Gateway, upstreams), keycache.NewStore(d.redis, d.signer, log), d.redis, log)
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -283,7 +300,7 @@ func TestKeyInQuery(t *testing.T) {
 func TestConfig(t *testing.T) {
 	t.Parallel()
 	for _, c := range []Config{{}, {KeyRate: 1, KeyBurst: 1, AddressRate: 1}, {KeyRate: 2_000_000, KeyBurst: 1, AddressRate: 1, AddressBurst: 1}} {
-		if _, err := New(c, nil, nil, nil, nil); err == nil {
+		if _, err := New(c, nil, nil, nil, nil, nil); err == nil {
 			t.Errorf("%+v passes", c)
 		}
 	}

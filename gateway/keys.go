@@ -84,7 +84,7 @@ func newKeys(entries *keycache.Store, origins map[string]*origin, m *metrics) *k
 		memory: otter.Must(&otter.Options[[32]byte, *found]{
 			MaximumSize: remembered,
 			// For longer than memoryLife, to know which keys are known.
-			ExpiryCalculator: otter.ExpiryWriting[[32]byte, *found](keycache.Life),
+			ExpiryCalculator: otter.ExpiryWriting[[32]byte, *found](keycache.MaxAge),
 		}),
 	}
 }
@@ -190,7 +190,7 @@ func (k *keys) join(ctx context.Context, hash [32]byte, s keyStatus) (*found, er
 	if err != nil {
 		return nil, err
 	}
-	if !key.Known() {
+	if !key.Exists() {
 		return &found{since: since}, nil
 	}
 	owner, ownerSince, err := read[keycache.Owner](ctx, k, ownerServices[string(key.Owner.Type)], keycache.OwnerName(key.Owner), known)
@@ -227,7 +227,7 @@ func read[T keycache.Value](ctx context.Context, k *keys, service, name string, 
 	since = time.Now()
 	value, age, err := keycache.Get[T](ctx, k.entries, name)
 	switch {
-	case err == nil && age <= keycache.Fresh:
+	case err == nil && age <= keycache.FreshFor:
 		k.metrics.lookups.redis.Inc()
 		return value, since, nil
 	case err != nil && s == unknown:

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -135,7 +136,13 @@ func (d *door) age(key string, by time.Duration) {
 			time.Sleep(memoryLife)
 			d.want(200, key, "/port-speed")
 		}
-		if err := d.redis.HIncrBy(context.Background(), "entry:"+name, "at", -by.Milliseconds()).Err(); err != nil {
+		entry := d.redis.HGetAll(context.Background(), "entry:"+name).Val()
+		at, err := strconv.ParseInt(entry["at"], 10, 64)
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		at -= by.Milliseconds()
+		if err := d.redis.HSet(context.Background(), "entry:"+name, "at", at, "mac", d.signer.Sign(keycache.Signed(name, at, []byte(entry["body"])))).Err(); err != nil {
 			d.t.Fatal(err)
 		}
 	}
@@ -177,7 +184,7 @@ func TestStaleEntries(t *testing.T) {
 	d.want(503, apikey.New().Reveal(), "/port-speed")
 	d.identity.set(func(http.ResponseWriter) bool { return false }, nil)
 	d.want(200, key, "/port-speed")
-	d.age(key, keycache.Life)
+	d.age(key, keycache.MaxAge)
 	d.identity.set(away, nil)
 	d.want(503, key, "/port-speed")
 }
@@ -189,6 +196,49 @@ func TestOwnerSaysNo(t *testing.T) {
 	d.want(200, key, "/port-speed")
 	d.age(key, time.Minute)
 	d.identity.set(func(w http.ResponseWriter) bool { w.WriteHeader(http.StatusForbidden); return true }, nil)
+	d.want(503, key, "/port-speed")
+}
+
+// A bounded key may do what both its owner and its bound hold.
+func TestBound(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t, unlimited)
+	read, write := principal.NetworkGroups.Grant(principal.Read), principal.NetworkGroups.Grant(principal.Write)
+	d.identity.admins["1"] = keycache.Owner{Active: true, Name: "anna", Grants: read | write}
+	nothing, both := principal.Grants(0), read|principal.SystemLogs.Grant(principal.Read)
+	for _, c := range []struct {
+		bound *principal.Grants
+		want  principal.Grants
+	}{{nil, read | write}, {&both, read}, {&nothing, 0}} {
+		key := d.identity.issue(1)
+		d.identity.mu.Lock()
+		d.identity.keys[hashOf(key)] = keycache.Key{ID: 1, Owner: principal.Owner{Type: principal.Admin, ID: 1}, Bound: c.bound}
+		d.identity.mu.Unlock()
+		for _, from := range []string{"its origin", "Redis"} {
+			d.want(200, key, "/port-speed")
+			if got := d.network.call.Principal.Grants; got != c.want {
+				t.Errorf("by %s, the bound %v leaves %v, want %v", from, c.bound, got.Names(), c.want.Names())
+			}
+			time.Sleep(memoryLife)
+		}
+	}
+}
+
+// What was not signed by who fills entries opens nothing: its origin is asked instead.
+func TestForgedEntry(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t, unlimited)
+	key := principal.NewKey().Reveal()
+	forger := newSigner(t)
+	forge := func(name, body string) {
+		at := time.Now().UnixMilli()
+		d.redis.HSet(t.Context(), "entry:"+name, "at", at, "body", body, "mac", forger.Sign(keycache.Signed(name, at, []byte(body))))
+	}
+	forge(keycache.KeyName(hashOf(key)), `{"id":1,"owner":{"type":"admin","id":1}}`)
+	d.want(401, key, "/port-speed")
+	d.identity.set(away, nil)
+	forge(keycache.KeyName(hashOf(key)), `{"id":1,"owner":{"type":"admin","id":1}}`)
+	time.Sleep(memoryLife)
 	d.want(503, key, "/port-speed")
 }
 

@@ -57,13 +57,20 @@ func newFleet(folder, programs string, environment []string, databases map[strin
 		return nil, err
 	}
 	f := &fleet{folder: folder, programs: programs, environment: environment, addresses: addresses, processes: map[string]*child.Child{}, ended: make(chan error, 1)}
-	content := map[string]string{"ca.crt": string(authority.Certificate()), "redis-url": redis.Reveal(), "master-key": masterKey.Reveal()}
+	content := map[string]string{"ca.crt": string(authority.Certificate()), "redis-url": redis.Reveal()}
 	for _, name := range append(product.Names(), principal.Gateway) {
 		issued, err := authority.Issue(name)
 		if err != nil {
 			return nil, err
 		}
 		content[name+".crt"], content[name+".key"] = string(issued.Certificate), issued.Key.Reveal()
+	}
+	keys, err := product.ProcessKeys(masterKey)
+	if err != nil {
+		return nil, err
+	}
+	for name, key := range keys {
+		content[name+".process-key"] = key.Text().Reveal()
 	}
 	for name, url := range databases {
 		content[name+".database-url"] = url.Reveal()
@@ -115,7 +122,7 @@ func (f *fleet) serviceEnvironment(name string) []string {
 	for field := range reflect.TypeFor[service.Settings]().Fields() {
 		environment = append(environment, f.given(field.Tag.Get("env")+"=")...)
 	}
-	return append(environment, "DATABASE_URL_FILE="+f.file(name+".database-url"), "IRONPLANE_MASTER_KEY_FILE="+f.file("master-key"), f.services())
+	return append(environment, "DATABASE_URL_FILE="+f.file(name+".database-url"), f.services())
 }
 
 // services says where they are.
@@ -140,7 +147,7 @@ func (f *fleet) startGateway(ctx context.Context, public string) error {
 func (f *fleet) common(name string) []string {
 	return append(f.given("IRONPLANE_LOG_LEVEL=", "OTEL_"),
 		"IRONPLANE_MESH_CERTIFICATE="+f.file(name+".crt"), "IRONPLANE_MESH_KEY="+f.file(name+".key"), "IRONPLANE_MESH_CA="+f.file("ca.crt"),
-		"REDIS_URL_FILE="+f.file("redis-url"))
+		"REDIS_URL_FILE="+f.file("redis-url"), "IRONPLANE_PROCESS_KEY_FILE="+f.file(name+".process-key"))
 }
 
 // given are our own variables that begin like this.

@@ -206,7 +206,7 @@ func masterKeyIsKept(t *testing.T, data map[string]string, stopped *running) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := secret.NewBox(secret.New(strings.TrimSpace(string(key))), "any"); err != nil {
+	if _, err := secret.Derive(secret.New(strings.TrimSpace(string(key))), "any"); err != nil {
 		t.Error(err)
 	}
 	if strings.Contains(stopped.screen.String(), strings.TrimSpace(string(key))) {

@@ -4,11 +4,18 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
+
+// now is, in the scripts, what Redis' own clock shows, in ms: all ages are by that one clock.
+const now = `
+	local time = redis.call('TIME')
+	local now = time[1] * 1000 + math.floor(time[2] / 1000)`
 
 // begin: KEYS the entry; ARGV a nonce, how long to keep the token in ms. The token that stands, which is a new one only
 // where there was none, and the time. A token has Redis' time in it: a begin that arrives twice, the second time after a
@@ -18,40 +25,44 @@ var begin = redis.NewScript(now + `
 	if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
 	return {redis.call('HGET', KEYS[1], 'token'), string.format('%.0f', now)}`)
 
-// land: KEYS the entry; ARGV the token and the time that begin answered, the body, how long to keep it in ms. It does
-// nothing where the token is gone, which is what a removal does, or where somebody landed who began later.
+// land: KEYS the entry; ARGV the token and the time that begin answered, the body, how long to keep it in ms, and the
+// signature. It does nothing where the token is gone, which is what a removal does, or where somebody landed who began
+// later.
 var land = redis.NewScript(now + `
 	if redis.call('HGET', KEYS[1], 'token') ~= ARGV[1] then return 0 end
-	local other = redis.call('HGET', KEYS[1], 'at')
-	if other and tonumber(other) > tonumber(ARGV[2]) and tonumber(other) <= now then return 0 end
+	local other = tonumber(redis.call('HGET', KEYS[1], 'at') or '')
+	if other and other > tonumber(ARGV[2]) and other <= now then return 0 end
 	local left = ARGV[2] + ARGV[4] - now
 	if left <= 0 then return 0 end
-	redis.call('HSET', KEYS[1], 'at', ARGV[2], 'body', ARGV[3])
+	redis.call('HSET', KEYS[1], 'at', ARGV[2], 'body', ARGV[3], 'mac', ARGV[5])
 	redis.call('PEXPIRE', KEYS[1], string.format('%.0f', left))
 	return 1`)
 
 // ticket is what a fill got when it began, and needs to land.
 type ticket struct {
 	token string // fencing token
-	at    string // by Redis' clock, in ms
+	at    int64  // by Redis' clock, in ms
 }
+
+// errOtherTime says that Redis tells another time, so that nothing can be signed with it.
+var errOtherTime = errors.New("Redis' clock differs from ours")
 
 // Fill answers what read reads and leaves it as the entry, unless that was removed since or Redis is away.
 func Fill[T Value](ctx context.Context, s *Store, name string, read func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, fillTime)
 	defer cancel()
-	t, away := s.begin(ctx, name)
+	t, noTicket := s.begin(ctx, name)
 	value, err := read(ctx)
-	if err != nil || away != nil {
+	if err != nil || noTicket != nil {
 		return value, err
 	}
 	body, err := json.Marshal(value)
 	if err != nil {
 		return value, fmt.Errorf("encode entry %s: %w", kind(name), err)
 	}
-	keep := Life
-	if !value.Known() {
-		keep = Fresh
+	keep := MaxAge
+	if !value.Exists() {
+		keep = FreshFor
 	}
 	// Whether it lands or not, the value is as good as the question is young: that is how the gateway counts.
 	_ = s.land(ctx, name, t, body, keep)
@@ -65,15 +76,19 @@ func (s *Store) begin(ctx context.Context, name string) (t ticket, err error) {
 			err = fmt.Errorf("begin to fill %s: Redis answered %d values", kind(name), len(got))
 		}
 		if err == nil {
-			t = ticket{got[0], got[1]}
+			t.token = got[0]
+			t.at, err = strconv.ParseInt(got[1], 10, 64)
 		}
 		return err
 	})
+	if err == nil && !s.sameTime(time.UnixMilli(t.at)) {
+		err = errOtherTime
+	}
 	return t, err
 }
 
 func (s *Store) land(ctx context.Context, name string, t ticket, body []byte, keep time.Duration) error {
 	return s.link.Do(ctx, func(ctx context.Context, r redis.UniversalClient) error {
-		return land.Run(ctx, r, []string{keySpace + name}, t.token, t.at, body, keep.Milliseconds()).Err()
+		return land.Run(ctx, r, []string{keySpace + name}, t.token, t.at, body, keep.Milliseconds(), s.signer.Sign(Signed(name, t.at, body))).Err()
 	})
 }

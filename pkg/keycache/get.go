@@ -5,62 +5,60 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// ErrNone says that there is no entry.
+// ErrNone says that there is no entry, or none that can be trusted.
 var ErrNone = errors.New("no entry")
 
-// get: KEYS the entry. Its age in ms, and its body.
-var get = redis.NewScript(now + `
-	local entry = redis.call('HMGET', KEYS[1], 'at', 'body')
-	if not entry[2] then return false end
-	return {now - entry[1], entry[2]}`)
-
-// now is, in the scripts, what Redis' own clock shows, in ms: all ages are by that one clock.
-const now = `
-	local time = redis.call('TIME')
-	local now = time[1] * 1000 + math.floor(time[2] / 1000)`
-
-// Get reads an entry that is not older than Life. Its age counts from before the read that filled it. The error is
+// Get reads an entry that is not older than MaxAge. Its age counts from before the read that filled it. The error is
 // ErrNone where there is no entry.
 func Get[T Value](ctx context.Context, s *Store, name string) (value T, age time.Duration, err error) {
-	return getBy[T](ctx, s.link.Do, name)
+	return getBy[T](ctx, s, s.link.Do, name)
 }
 
 // GetPatiently is Get for who has nobody else to ask.
 func GetPatiently[T Value](ctx context.Context, s *Store, name string) (value T, age time.Duration, err error) {
-	return getBy[T](ctx, s.link.Insist, name)
+	return getBy[T](ctx, s, s.link.Insist, name)
 }
 
 type way func(context.Context, func(context.Context, redis.UniversalClient) error) error
 
-func getBy[T Value](ctx context.Context, do way, name string) (value T, age time.Duration, err error) {
-	var found []any
-	err = do(ctx, func(ctx context.Context, r redis.UniversalClient) (err error) {
-		found, err = get.Run(ctx, r, []string{keySpace + name}).Slice()
-		if errors.Is(err, redis.Nil) {
+func getBy[T Value](ctx context.Context, s *Store, ask way, name string) (value T, age time.Duration, err error) {
+	var entry *redis.SliceCmd
+	var clock *redis.TimeCmd
+	err = ask(ctx, func(ctx context.Context, r redis.UniversalClient) error {
+		_, err := r.Pipelined(ctx, func(p redis.Pipeliner) error {
+			entry, clock = p.HMGet(ctx, keySpace+name, "at", "body", "mac"), p.Time(ctx)
 			return nil
-		}
+		})
 		return err
 	})
 	if err != nil {
 		return value, 0, fmt.Errorf("read entry %s: %w", kind(name), err)
 	}
-	if len(found) != 2 {
+	var fields [3]string
+	for i, field := range entry.Val()[:min(len(fields), len(entry.Val()))] {
+		fields[i], _ = field.(string)
+	}
+	body, signature := []byte(fields[1]), []byte(fields[2])
+	if len(body) == 0 {
 		return value, 0, ErrNone
 	}
-	ms, isNumber := found[0].(int64)
-	body, isText := found[1].(string)
-	if !isNumber || !isText {
-		return value, 0, fmt.Errorf("read entry %s: Redis answered %T and %T", kind(name), found[0], found[1])
+	at, err := strconv.ParseInt(fields[0], 10, 64)
+	if err != nil {
+		at = 0 // which nobody signed
 	}
-	if age = time.Duration(ms) * time.Millisecond; age < 0 || age > Life {
+	if !s.trusts(name, at, body, signature) || !s.sameTime(clock.Val()) {
 		return value, 0, ErrNone
 	}
-	if err := json.Unmarshal([]byte(body), &value); err != nil {
+	if age = clock.Val().Sub(time.UnixMilli(at)); age < 0 || age > MaxAge {
+		return value, 0, ErrNone
+	}
+	if err := json.Unmarshal(body, &value); err != nil {
 		return value, 0, fmt.Errorf("decode entry %s: %w", kind(name), err)
 	}
 	return value, age, nil

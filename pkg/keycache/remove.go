@@ -15,7 +15,7 @@ const pause = 100 * time.Millisecond
 // which no fill lands that began before. Where Redis cannot be told, it waits until every entry that may stand is too
 // old to be believed, and has then kept its word, too.
 func (s *Store) Remove(ctx context.Context, names ...string) error {
-	old := time.NewTimer(Fresh + drift)
+	old := time.NewTimer(FreshFor + drift)
 	defer old.Stop()
 	for {
 		if err := s.tell(ctx, names); err == nil {
@@ -31,7 +31,7 @@ func (s *Store) Remove(ctx context.Context, names ...string) error {
 	}
 }
 
-// drift is by how much Redis' clock may run slow against ours within Fresh.
+// drift is by how much Redis' clock may run slow against ours within FreshFor.
 const drift = 50 * time.Millisecond
 
 func (s *Store) tell(ctx context.Context, names []string) error {

@@ -12,7 +12,6 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/events"
-	"github.com/ironplane/ironplane/pkg/keycache"
 	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/process"
@@ -31,17 +30,32 @@ type serviceConfig struct {
 	process.MeshConfig
 }
 
-// sealingConfig is the configuration of a service that seals.
-type sealingConfig struct {
+// keyedConfig is the configuration of a service that seals or signs.
+type keyedConfig struct {
 	serviceConfig
-	MasterKey secret.String `env:"IRONPLANE_MASTER_KEY" required:"serve,verify,skip-change" doc:"what secrets are sealed with: 32 random bytes or more in base64; after a change of keys the old ones behind it, with commas"`
+	Key secret.String `env:"IRONPLANE_PROCESS_KEY" required:"serve,verify,skip-change" doc:"what this service seals and signs with, which setup process-key derives from the master key: ironplane-key-1:…"`
+}
+
+// unlock gives the service what it does with the configured key.
+func (d Definition) unlock(deps *Deps, c keyedConfig) error {
+	if len(d.Purposes()) == 0 {
+		return nil
+	}
+	key, err := secret.ParseProcessKey(c.Key, d.Name)
+	if err == nil {
+		err = d.Unlock(deps, key)
+	}
+	if err != nil {
+		return fmt.Errorf("IRONPLANE_PROCESS_KEY: %w", err)
+	}
+	return nil
 }
 
 // Main is the main of the service as a program of its own, behind the gateway's.
 func (d Definition) Main() {
-	var c sealingConfig
+	var c keyedConfig
 	config := any(&c)
-	if !d.Seals {
+	if len(d.Purposes()) == 0 {
 		config = &c.serviceConfig
 	}
 	commands := []process.Command{
@@ -61,17 +75,18 @@ func (d Definition) Main() {
 	process.Program{Name: d.Name, Config: config, Commands: commands}.Main()
 }
 
-func (d Definition) do(ctx context.Context, c sealingConfig, own Command) error {
-	box, err := d.NewBox(c.MasterKey)
-	if err != nil {
-		return fmt.Errorf("IRONPLANE_MASTER_KEY: %w", err)
+func (d Definition) do(ctx context.Context, c keyedConfig, own Command) error {
+	deps := Deps{Settings: c.Settings}
+	if err := d.unlock(&deps, c); err != nil {
+		return err
 	}
 	db, err := pg.Open(ctx, c.Database.Reveal(), 1)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	return own.Run(ctx, Deps{DB: db, Box: box, Settings: c.Settings}, os.Stdout)
+	deps.DB = db
+	return own.Run(ctx, deps, os.Stdout)
 }
 
 func (d Definition) named(err error) error {
@@ -81,7 +96,7 @@ func (d Definition) named(err error) error {
 	return fmt.Errorf("%s: %w", d.Name, err)
 }
 
-func (d Definition) migrate(ctx context.Context, c sealingConfig) error {
+func (d Definition) migrate(ctx context.Context, c keyedConfig) error {
 	db, err := pg.Open(ctx, c.Database.Reveal(), 1)
 	if err != nil {
 		return err
@@ -90,21 +105,21 @@ func (d Definition) migrate(ctx context.Context, c sealingConfig) error {
 	return d.Migrate(ctx, db)
 }
 
-func (d Definition) serve(ctx context.Context, c sealingConfig, operations *process.Operations, log *slog.Logger) error {
-	box, err := d.NewBox(c.MasterKey)
+func (d Definition) serve(ctx context.Context, c keyedConfig, operations *process.Operations, log *slog.Logger) error {
+	client, err := cache.Open(c.Redis)
 	if err != nil {
-		return fmt.Errorf("IRONPLANE_MASTER_KEY: %w", err)
+		return fmt.Errorf("REDIS_URL: %w", err)
+	}
+	defer client.Close()
+	deps := Deps{Redis: client, Settings: c.Settings, Log: log}
+	if err := d.unlock(&deps, c); err != nil {
+		return err
 	}
 	m, err := c.Join(ctx, d.Name, operations, log)
 	if err != nil {
 		return err
 	}
 	defer m.Close()
-	client, err := cache.Open(c.Redis)
-	if err != nil {
-		return fmt.Errorf("REDIS_URL: %w", err)
-	}
-	defer client.Close()
 	db, err := pg.Open(ctx, c.Database.Reveal(), c.Connections)
 	if err != nil {
 		return err
@@ -118,11 +133,11 @@ func (d Definition) serve(ctx context.Context, c sealingConfig, operations *proc
 		return err
 	}
 	own := map[string]http.Handler{} // it asks itself without a way between
-	peers := m.Identity.NewPeers(own)
-	if err := m.Find(ctx, peers.Move); err != nil {
+	deps.DB, deps.Peers = db, m.Identity.NewPeers(own)
+	if err := m.Find(ctx, deps.Peers.Move); err != nil {
 		return err
 	}
-	service := d.Assemble(Deps{DB: db, Peers: peers, Redis: client, Entries: keycache.NewStore(client, log), Box: box, Settings: c.Settings, Log: log})
+	service := d.Assemble(deps)
 	own[d.Name] = service
 	operations.Check(process.Redis(client))
 	service.Show(operations)

@@ -32,6 +32,8 @@ type Definition struct {
 	Name       string
 	Migrations fs.FS            // nil: none of its own
 	Seals      bool             // whether it needs a Box
+	Signs      []string         // what its Box signs
+	Fills      bool             // whether it fills entries of keycache
 	New        func(Deps) Parts // nil: nothing yet
 	Commands   []Command        // of its program, besides those that all have
 	// RecordSkip records, in the unit of work that skips it, a change of another service; nil: events.RecordSkip does.
@@ -80,18 +82,59 @@ type Deps struct {
 	DB      *pg.DB // its migrated schema
 	Peers   *mesh.Peers
 	Redis   redis.UniversalClient
-	Entries *keycache.Store
-	Box     *secret.Box // nil where the service does not seal
+	Entries *keycache.Store // nil where the service does not fill any
+	Box     *secret.Box     // nil where the service does not seal
 	Settings
 	Log *slog.Logger
 }
 
-// NewBox makes the service's box, if it needs one.
+// Purposes are what the service needs derived keys for.
+func (d Definition) Purposes() (all []secret.Purpose) {
+	if d.Seals {
+		all = append(all, secret.Sealing(d.Name))
+	}
+	for _, what := range d.Signs {
+		all = append(all, secret.Signing(d.Name, what))
+	}
+	if d.Fills {
+		all = append(all, keycache.Purpose)
+	}
+	return all
+}
+
+// NewBox makes the service's box, if it needs one, for who holds the master key.
 func (d Definition) NewBox(masterKey secret.String) (*secret.Box, error) {
 	if !d.Seals {
 		return nil, nil
 	}
-	return secret.NewBox(masterKey, d.Name)
+	key, err := secret.Derive(masterKey, d.Name, d.Purposes()...)
+	if err != nil {
+		return nil, err
+	}
+	return key.Box(d.Name)
+}
+
+// Unlock gives the service what it does with its process' key.
+func (d Definition) Unlock(deps *Deps, key *secret.ProcessKey) error {
+	for _, what := range d.Signs { // as its Box will
+		if _, err := key.Signer(secret.Signing(d.Name, what)); err != nil {
+			return err
+		}
+	}
+	var err error
+	if d.Seals {
+		if deps.Box, err = key.Box(d.Name); err != nil {
+			return err
+		}
+	}
+	if d.Fills {
+		signer, err := key.Signer(keycache.Purpose)
+		if err != nil {
+			return err
+		}
+		deps.Entries = keycache.NewStore(deps.Redis, signer, deps.Log)
+	}
+	return nil
 }
 
 // SkipChange lets the service go on behind a change of another one that it cannot apply. It needs a DB and a Box.

@@ -21,7 +21,7 @@ const Name = "identity"
 var migrations embed.FS
 
 // Definition is the service.
-var Definition = service.Definition{Name: Name, Migrations: migrations, New: func(d service.Deps) service.Parts {
+var Definition = service.Definition{Name: Name, Migrations: migrations, Fills: true, New: func(d service.Deps) service.Parts {
 	return service.Parts{Routes: New(d.DB, d.Entries, d.KeysPerOwner).Routes()}
 }}
 

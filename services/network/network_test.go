@@ -16,7 +16,7 @@ func TestMain(m *testing.M) { testkit.Main(m) }
 
 // box seals what tests keep sealed.
 var box = func() *secret.Box {
-	made, err := secret.NewBox(secret.NewMasterKey(), network.Name)
+	made, err := network.Definition.NewBox(secret.NewMasterKey())
 	if err != nil {
 		panic(err)
 	}

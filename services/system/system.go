@@ -28,7 +28,7 @@ var sources = []string{"clients", "identity", "network", "pxe", Name}
 var migrations embed.FS
 
 // Definition is the service.
-var Definition = service.Definition{Name: Name, Migrations: migrations, Seals: true,
+var Definition = service.Definition{Name: Name, Migrations: migrations, Seals: true, Signs: []string{"audit log"},
 	New: func(d service.Deps) service.Parts { return New(d.DB, audit.New(d.Box)).parts(d.Settings) },
 	RecordSkip: func(ctx context.Context, d service.Deps, tx *pg.Tx, at events.Position) error {
 		tx.Unrecorded("the log has an item of its own for it")

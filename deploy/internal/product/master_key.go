@@ -11,8 +11,32 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/ironplane/ironplane/pkg/keycache"
+	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
+
+// purposes are what each process needs derived keys for.
+func purposes() map[string][]secret.Purpose {
+	all := map[string][]secret.Purpose{principal.Gateway: {keycache.Purpose}}
+	for _, d := range Services {
+		all[d.Name] = d.Purposes()
+	}
+	return all
+}
+
+// ProcessKeys are what each process is given of the master key, by its name.
+func ProcessKeys(masterKey secret.String) (map[string]*secret.ProcessKey, error) {
+	keys := map[string]*secret.ProcessKey{}
+	for process, purposes := range purposes() {
+		key, err := secret.Derive(masterKey, process, purposes...)
+		if err != nil {
+			return nil, fmt.Errorf("derive the key of %s: %w", process, err)
+		}
+		keys[process] = key
+	}
+	return keys, nil
+}
 
 // MasterKey is the master key in a data folder. It is made where no service has a table yet that is sealed with it.
 func MasterKey(ctx context.Context, data string, admin *pgx.Conn) (secret.String, error) {

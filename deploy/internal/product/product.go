@@ -48,6 +48,7 @@ type Product struct {
 	Routes    map[string][]rest.Route
 	Databases map[string]*pg.DB
 
+	entries  *secret.Signer // of what the gateways read
 	services []*service.Service
 	working  sync.WaitGroup
 	stop     context.CancelFunc
@@ -64,10 +65,13 @@ func Open(ctx context.Context, urls map[string]secret.String, masterKey secret.S
 			p.Close()
 		}
 	}()
-	entries := keycache.NewStore(client, log)
+	keys, err := ProcessKeys(masterKey)
+	if err != nil {
+		return nil, err
+	}
 	for _, d := range Services {
-		box, err := d.NewBox(masterKey)
-		if err != nil {
+		deps := service.Deps{Peers: mesh.NewPeers(d.Name, p.Services), Redis: client, Settings: settings, Log: log}
+		if err := d.Unlock(&deps, keys[d.Name]); err != nil {
 			return nil, fmt.Errorf("start %s: %w", d.Name, err)
 		}
 		db, err := pg.Open(ctx, urls[d.Name].Reveal(), connections)
@@ -78,17 +82,26 @@ func Open(ctx context.Context, urls map[string]secret.String, masterKey secret.S
 		if err := d.Migrate(ctx, db); err != nil {
 			return nil, err
 		}
-		service := d.Assemble(service.Deps{DB: db, Peers: mesh.NewPeers(d.Name, p.Services), Redis: client, Entries: entries, Box: box, Settings: settings, Log: log})
+		deps.DB = db
+		service := d.Assemble(deps)
 		p.Services[d.Name], p.Routes[d.Name] = service, service.Routes
 		p.services = append(p.services, service)
 	}
-	if p.Gateway, err = gateway.New(limits, p.Services, mesh.NewPeers(principal.Gateway, p.Services), client, log); err != nil {
+	if p.entries, err = keys[principal.Gateway].Signer(keycache.Purpose); err != nil {
+		return nil, err
+	}
+	if p.Gateway, err = p.NewGateway(limits, p.Services, mesh.NewPeers(principal.Gateway, p.Services), client, log); err != nil {
 		return nil, err
 	}
 	for _, service := range p.services {
 		p.working.Go(func() { service.Work(working) })
 	}
 	return p, nil
+}
+
+// NewGateway makes a gateway in front of the product's services, as gateway.New does.
+func (p *Product) NewGateway(limits gateway.Config, upstreams map[string]http.Handler, peers *mesh.Peers, client redis.UniversalClient, log *slog.Logger) (*gateway.Gateway, error) {
+	return gateway.New(limits, upstreams, peers, keycache.NewStore(client, p.entries, log), client, log)
 }
 
 // Show lets operators see the product.

@@ -66,10 +66,10 @@ func newStand(t *testing.T, reached way, doors int, limits gateway.Config) *stan
 	services[identity.Name] = s.identity
 	log := slog.New(slog.DiscardHandler) // much fails, as is wanted
 	door := func(client redis.UniversalClient) (*gateway.Gateway, error) {
-		return gateway.New(limits, services, mesh.NewPeers(principal.Gateway, services), client, log)
+		return s.product.NewGateway(limits, services, mesh.NewPeers(principal.Gateway, services), client, log)
 	}
 	if reached == split {
-		m := producttest.NewMesh(t, services, log)
+		m := producttest.NewMesh(t, s.product, services, log)
 		s.toIdentity = newLink(t, m.Addresses[identity.Name][0])
 		m.Addresses[identity.Name] = []string{s.toIdentity.proxy.Listen}
 		door = func(client redis.UniversalClient) (*gateway.Gateway, error) { return m.Gateway(limits, client), nil }

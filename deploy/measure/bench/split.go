@@ -9,6 +9,9 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/gateway"
 	"github.com/ironplane/ironplane/gateway/proxy"
 	"github.com/ironplane/ironplane/pkg/backing"
@@ -29,6 +32,7 @@ type member struct {
 	Name     string
 	Files    mesh.Files
 	Redis    string
+	Key      string            // the process' key, as text
 	Services map[string]string // of the gateway: the services' addresses by their names
 }
 
@@ -44,15 +48,19 @@ func (l *lineup) serveSplit(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	keys, err := product.ProcessKeys(secret.NewMasterKey())
+	if err != nil {
+		return err
+	}
 	services := map[string]string{}
 	for _, name := range splitServices {
-		r, err := l.serveMember(ctx, authority, "split-service", member{Name: name})
+		r, err := l.serveMember(ctx, authority, "split-service", member{Name: name, Key: keys[name].Text().Reveal()})
 		if err != nil {
 			return err
 		}
 		services[name] = r.Address
 	}
-	door, err := l.serveMember(ctx, authority, "split-gateway", member{Name: principal.Gateway, Services: services})
+	door, err := l.serveMember(ctx, authority, "split-gateway", member{Name: principal.Gateway, Key: keys[principal.Gateway].Text().Reveal(), Services: services})
 	if err != nil {
 		return err
 	}
@@ -119,10 +127,14 @@ func serveSplitService(ctx context.Context, o order, say announce) error {
 		return err
 	}
 	defer db.Close()
-	routes := map[string]func() []rest.Route{
-		identity.Name: func() []rest.Route { return identity.New(db, keycache.NewStore(client, log), 0).Routes() },
-		network.Name:  func() []rest.Route { return network.New(db, nil, nil).Routes() },
-	}[o.Member.Name]()
+	routes := network.New(db, nil, nil).Routes()
+	if o.Member.Name == identity.Name {
+		entries, err := o.Member.entries(client)
+		if err != nil {
+			return err
+		}
+		routes = identity.New(db, entries, 0).Routes()
+	}
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
@@ -131,6 +143,15 @@ func serveSplitService(ctx context.Context, o order, say announce) error {
 		return fmt.Errorf("say that it is ready: %w", err)
 	}
 	return process.Serve(ctx, id.Listener(listener), mesh.Receive(rest.NewHandler(o.Member.Name, db, log, routes), log), log)
+}
+
+func (m member) entries(client redis.UniversalClient) (*keycache.Store, error) {
+	key, err := secret.ParseProcessKey(secret.New(m.Key), m.Name)
+	if err != nil {
+		return nil, err
+	}
+	signer, err := key.Signer(keycache.Purpose)
+	return keycache.NewStore(client, signer, log), err
 }
 
 // serveSplitGateway is the gateway before services of other processes.
@@ -149,7 +170,11 @@ func serveSplitGateway(ctx context.Context, o order, say announce) error {
 		upstreams[name] = proxy.New(id, name, []string{address}, log)
 		peers.Move(name, []string{address})
 	}
-	g, err := gateway.New(limits, upstreams, peers, client, log)
+	entries, err := o.Member.entries(client)
+	if err != nil {
+		return err
+	}
+	g, err := gateway.New(limits, upstreams, peers, entries, client, log)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/ironplane/ironplane/gateway"
 	"github.com/ironplane/ironplane/gateway/proxy"
 	"github.com/ironplane/ironplane/pkg/cache"
+	"github.com/ironplane/ironplane/pkg/keycache"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/process"
 	"github.com/ironplane/ironplane/pkg/secret"
@@ -19,6 +20,7 @@ import (
 type config struct {
 	Listen   string        `env:"IRONPLANE_LISTEN" default:"127.0.0.1:8080" doc:"the address to serve on"`
 	Redis    secret.String `env:"REDIS_URL" required:"serve" doc:"the Redis of all gateways and services: redis://…"`
+	Key      secret.String `env:"IRONPLANE_PROCESS_KEY" required:"serve" doc:"what the gateway knows by what is true in Redis, which setup process-key derives from the master key: ironplane-key-1:…"`
 	LogLevel slog.Level    `env:"IRONPLANE_LOG_LEVEL" default:"WARN" doc:"DEBUG, INFO (a line for each request), WARN or ERROR"`
 	process.OperationsConfig
 	process.MeshConfig
@@ -46,6 +48,10 @@ func serve(ctx context.Context, c config, operations *process.Operations, log *s
 			return fmt.Errorf("IRONPLANE_SERVICES does not name %s", name)
 		}
 	}
+	signer, err := entrySigner(c.Key)
+	if err != nil {
+		return fmt.Errorf("IRONPLANE_PROCESS_KEY: %w", err)
+	}
 	m, err := c.Join(ctx, principal.Gateway, operations, log)
 	if err != nil {
 		return err
@@ -68,7 +74,7 @@ func serve(ctx context.Context, c config, operations *process.Operations, log *s
 		return fmt.Errorf("REDIS_URL: %w", err)
 	}
 	defer client.Close()
-	g, err := gateway.New(c.Config, upstreams, peers, client, log)
+	g, err := gateway.New(c.Config, upstreams, peers, keycache.NewStore(client, signer, log), client, log)
 	if err != nil {
 		return err
 	}
@@ -80,4 +86,12 @@ func serve(ctx context.Context, c config, operations *process.Operations, log *s
 	operations.Check(process.Redis(client))
 	operations.MustRegister(g.Metrics()...)
 	return m.Serve(ctx, listener, g)
+}
+
+func entrySigner(text secret.String) (*secret.Signer, error) {
+	key, err := secret.ParseProcessKey(text, principal.Gateway)
+	if err != nil {
+		return nil, err
+	}
+	return key.Signer(keycache.Purpose)
 }

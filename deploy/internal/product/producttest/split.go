@@ -35,7 +35,7 @@ func Split(t testing.TB) (*product.Product, *testkit.Client) {
 	client := testkit.Redis(t)
 	p := open(t, client)
 	p.Gateway.Close()
-	p.Gateway = NewMesh(t, p.Services, log(t)).Gateway(Unlimited, client)
+	p.Gateway = NewMesh(t, p, p.Services, log(t)).Gateway(Unlimited, client)
 	return p, firstAdmin(t, p)
 }
 
@@ -43,18 +43,19 @@ func Split(t testing.TB) (*product.Product, *testkit.Client) {
 type Mesh struct {
 	Addresses mesh.Addresses
 	t         testing.TB
+	product   *product.Product
 	authority *mesh.Authority
 	log       *slog.Logger
 }
 
-// NewMesh serves these handlers of services by their names.
-func NewMesh(t testing.TB, services map[string]http.Handler, log *slog.Logger) *Mesh {
+// NewMesh serves these handlers of the product's services by their names.
+func NewMesh(t testing.TB, p *product.Product, services map[string]http.Handler, log *slog.Logger) *Mesh {
 	t.Helper()
 	authority, err := mesh.NewAuthority(time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &Mesh{mesh.Addresses{}, t, authority, log}
+	m := &Mesh{mesh.Addresses{}, t, p, authority, log}
 	for name, service := range services {
 		server := httptest.NewUnstartedServer(mesh.Receive(service, log))
 		server.Listener = m.identity(name).Listener(server.Listener)
@@ -75,7 +76,7 @@ func (m *Mesh) Gateway(limits gateway.Config, client redis.UniversalClient) *gat
 		upstreams[name] = proxy.New(id, name, addresses, m.log)
 		peers.Move(name, addresses)
 	}
-	g, err := gateway.New(limits, upstreams, peers, client, m.log)
+	g, err := m.product.NewGateway(limits, upstreams, peers, client, m.log)
 	if err != nil {
 		m.t.Fatal(err)
 	}

@@ -1,16 +1,18 @@
 package keycache
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
 	"net"
 	"slices"
-	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ironplane/ironplane/pkg/backing"
@@ -30,7 +32,7 @@ func onEach(t *testing.T, test func(t *testing.T, s *Store, r *redis.Client)) {
 			}
 			t.Cleanup(func() { _ = started.Stop(context.Background()) })
 			r := open(t, started.URL())
-			test(t, NewStore(r, slog.New(slog.DiscardHandler)), r)
+			test(t, NewStore(r, signer, slog.New(slog.DiscardHandler)), r)
 		})
 	}
 }
@@ -44,6 +46,21 @@ func open(t *testing.T, url string) *redis.Client {
 	t.Cleanup(func() { _ = r.Close() })
 	return r
 }
+
+// newSigner makes a signer of another master key each time.
+func newSigner() *secret.Signer {
+	key, err := secret.Derive(secret.NewMasterKey(), "test", Purpose)
+	if err != nil {
+		panic(err)
+	}
+	s, err := key.Signer(Purpose)
+	if err != nil {
+		panic(err)
+	}
+	return s
+}
+
+var signer = newSigner()
 
 var yes, no = Owner{Active: true, Name: "anna"}, Owner{}
 
@@ -76,15 +93,15 @@ func TestFill(t *testing.T) {
 	onEach(t, func(t *testing.T, s *Store, r *redis.Client) {
 		want(t, s, no, ErrNone)
 		fillWith(t, s, reads(yes, func() { time.Sleep(200 * time.Millisecond) }))
-		if age := want(t, s, yes, nil); age < 200*time.Millisecond || age > Fresh {
+		if age := want(t, s, yes, nil); age < 200*time.Millisecond || age > FreshFor {
 			t.Errorf("an entry that took 200ms to fill is %v old", age)
 		}
-		if left := r.PTTL(t.Context(), keySpace+"owner/admin/1").Val(); left > Life || left < Life-time.Minute {
+		if left := r.PTTL(t.Context(), keySpace+"owner/admin/1").Val(); left > MaxAge || left < MaxAge-time.Minute {
 			t.Errorf("it stands for %v", left)
 		}
 		fillWith(t, s, reads(no))
 		want(t, s, no, nil)
-		if left := r.PTTL(t.Context(), keySpace+"owner/admin/1").Val(); left > Fresh {
+		if left := r.PTTL(t.Context(), keySpace+"owner/admin/1").Val(); left > FreshFor {
 			t.Errorf("that there is nobody stands for %v", left)
 		}
 	})
@@ -190,11 +207,10 @@ func TestLateLanding(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		at, _ := strconv.ParseInt(began.at, 10, 64)
-		for _, late := range []time.Duration{0, Fresh + time.Second, Life - time.Second} {
-			held := ticket{began.token, strconv.FormatInt(at-late.Milliseconds(), 10)}
+		for _, late := range []time.Duration{0, FreshFor + time.Second, MaxAge - time.Second} {
+			held := ticket{began.token, began.at - late.Milliseconds()}
 			r.HDel(t.Context(), keySpace+"owner/admin/1", "at", "body")
-			if err := s.land(t.Context(), "owner/admin/1", held, []byte(`{"active": true, "name": "anna"}`), Life); err != nil {
+			if err := s.land(t.Context(), "owner/admin/1", held, []byte(`{"active": true, "name": "anna"}`), MaxAge); err != nil {
 				t.Fatal(err)
 			}
 			if age := want(t, s, yes, nil); age < late {
@@ -202,14 +218,14 @@ func TestLateLanding(t *testing.T) {
 			}
 		}
 		r.HDel(t.Context(), keySpace+"owner/admin/1", "at", "body")
-		tooLate := ticket{began.token, strconv.FormatInt(at-Life.Milliseconds()-1, 10)}
-		if err := s.land(t.Context(), "owner/admin/1", tooLate, []byte(`{"active": true}`), Life); err != nil {
+		tooLate := ticket{began.token, began.at - MaxAge.Milliseconds() - 1}
+		if err := s.land(t.Context(), "owner/admin/1", tooLate, []byte(`{"active": true}`), MaxAge); err != nil {
 			t.Fatal(err)
 		}
 		want(t, s, no, ErrNone)
 		// A clock that was set back: what is from the future is not believed, and does not stay.
-		ahead := ticket{began.token, strconv.FormatInt(at+time.Hour.Milliseconds(), 10)}
-		if err := s.land(t.Context(), "owner/admin/1", ahead, []byte(`{"active": true}`), Life); err != nil {
+		ahead := ticket{began.token, began.at + time.Hour.Milliseconds()}
+		if err := s.land(t.Context(), "owner/admin/1", ahead, []byte(`{"active": true}`), MaxAge); err != nil {
 			t.Fatal(err)
 		}
 		want(t, s, no, ErrNone)
@@ -229,7 +245,7 @@ func TestRemoveWaits(t *testing.T) {
 	for name, address := range map[string]string{"cut": "127.0.0.1:1", "silent": silent.Addr().String()} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := NewStore(open(t, "redis://"+address), slog.New(slog.DiscardHandler))
+			s := NewStore(open(t, "redis://"+address), signer, slog.New(slog.DiscardHandler))
 			brief, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			if err := s.Remove(brief, "key/ab"); !errors.Is(err, context.DeadlineExceeded) {
@@ -239,7 +255,7 @@ func TestRemoveWaits(t *testing.T) {
 			if err := s.Remove(t.Context(), "key/ab"); err != nil {
 				t.Fatal(err)
 			}
-			if took := time.Since(began); took < Fresh || took > Fresh+2*time.Second {
+			if took := time.Since(began); took < FreshFor || took > FreshFor+2*time.Second {
 				t.Errorf("Remove took %v", took)
 			}
 		})
@@ -249,9 +265,130 @@ func TestRemoveWaits(t *testing.T) {
 // Where Redis is away, a fill answers all the same.
 func TestFillWithoutRedis(t *testing.T) {
 	t.Parallel()
-	s := NewStore(open(t, "redis://127.0.0.1:1"), slog.New(slog.DiscardHandler))
+	s := NewStore(open(t, "redis://127.0.0.1:1"), signer, slog.New(slog.DiscardHandler))
 	got, err := Fill(t.Context(), s, "owner/admin/1", reads(yes))
 	if err != nil || got != yes || s.Up() {
 		t.Fatal(got, err, s.Up())
+	}
+}
+
+// What nobody signed who fills entries counts as none, and is filled over: whatever was done to it in Redis.
+func TestForgedEntries(t *testing.T) {
+	onEach(t, func(t *testing.T, s *Store, r *redis.Client) {
+		const entry = keySpace + "owner/admin/1"
+		set := func(fields ...any) func() {
+			return func() {
+				if err := r.HSet(t.Context(), entry, fields...).Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		copied := func(from, to string) {
+			fields := r.HGetAll(t.Context(), keySpace+from).Val()
+			r.Del(t.Context(), keySpace+to)
+			for name, value := range fields {
+				r.HSet(t.Context(), keySpace+to, name, value)
+			}
+		}
+		other := NewStore(r, newSigner(), slog.New(slog.DiscardHandler))
+		for what, forge := range map[string]func(){
+			"raised grants":           set("body", `{"active":true,"name":"anna","grants":["users.admins write"]}`),
+			"another name":            set("body", `{"active":true,"name":"bert"}`),
+			"a younger age":           set("at", time.Now().Add(time.Second).UnixMilli()),
+			"an age that is none":     set("at", "soon"),
+			"no signature":            func() { r.HDel(t.Context(), entry, "mac") },
+			"another signature":       set("mac", strings.Repeat("x", 36)),
+			"half a signature":        func() { set("mac", r.HGet(t.Context(), entry, "mac").Val()[:20])() },
+			"nothing but a signature": func() { r.Del(t.Context(), entry); set("body", "{}", "mac", "")() },
+			"another entry": func() {
+				if _, err := Fill(t.Context(), s, "owner/admin/2", reads(Owner{Active: true, Name: "anna"})); err != nil {
+					t.Fatal(err)
+				}
+				copied("owner/admin/2", "owner/admin/1")
+			},
+			"one signed with another master key": func() { r.Del(t.Context(), entry); fillWith(t, other, reads(yes)) },
+		} {
+			fillWith(t, s, reads(yes))
+			want(t, s, yes, nil)
+			before := s.unsigned.count.Load()
+			forge()
+			if value, _, err := Get[Owner](t.Context(), s, "owner/admin/1"); !errors.Is(err, ErrNone) {
+				t.Errorf("%s: the entry is %+v, %v", what, value, err)
+			}
+			if after := s.unsigned.count.Load(); after != before+1 || s.otherTime.count.Load() != 0 {
+				t.Errorf("%s: counted %d times", what, after-before)
+			}
+		}
+		if !s.Up() {
+			t.Error("a forged entry makes Redis count as away")
+		}
+	})
+}
+
+// An entry that was removed and is put back is what it was: its age goes on.
+func TestReplayedEntry(t *testing.T) {
+	onEach(t, func(t *testing.T, s *Store, r *redis.Client) {
+		fillWith(t, s, reads(yes))
+		fields := r.HGetAll(t.Context(), keySpace+"owner/admin/1").Val()
+		if err := s.Remove(t.Context(), "owner/admin/1"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(300 * time.Millisecond)
+		r.HSet(t.Context(), keySpace+"owner/admin/1", fields)
+		if age := want(t, s, yes, nil); age < 300*time.Millisecond {
+			t.Errorf("it is %v old", age)
+		}
+	})
+}
+
+// Who answers in Redis' place can pretend little: where its time is not ours, nothing is believed, and nothing signed.
+func TestOtherTime(t *testing.T) {
+	t.Parallel()
+	server := miniredis.RunT(t)
+	s := NewStore(open(t, "redis://"+server.Addr()), signer, slog.New(slog.DiscardHandler))
+	fillWith(t, s, reads(yes))
+	want(t, s, yes, nil)
+	for _, by := range []time.Duration{-2 * time.Minute, 2 * time.Minute} {
+		server.SetTime(time.Now().Add(by))
+		want(t, s, no, ErrNone)
+		before := server.HGet(keySpace+"owner/admin/1", "mac")
+		fillWith(t, s, reads(Owner{Active: true, Name: "bert"}))
+		if server.HGet(keySpace+"owner/admin/1", "mac") != before {
+			t.Error("an entry was signed with another time")
+		}
+	}
+	if s.unsigned.count.Load() != 0 || s.otherTime.count.Load() == 0 {
+		t.Error("it is not counted as that")
+	}
+	server.SetTime(time.Now())
+	want(t, s, yes, nil)
+}
+
+// A forgery is said once, not for each look-up.
+func TestForgerySaidOnce(t *testing.T) {
+	t.Parallel()
+	server := miniredis.RunT(t)
+	var said bytes.Buffer
+	s := NewStore(open(t, "redis://"+server.Addr()), signer, slog.New(slog.NewTextHandler(&said, nil)))
+	server.HSet(keySpace+"key/ab", "at", "1", "body", `{"id":1}`, "mac", "x")
+	for range 20 {
+		if _, _, err := Get[Key](t.Context(), s, "key/ab"); !errors.Is(err, ErrNone) {
+			t.Fatal(err)
+		}
+	}
+	if n := strings.Count(said.String(), "\n"); n != 1 || strings.Contains(said.String(), "ab") {
+		t.Errorf("said %q", said.String())
+	}
+}
+
+// What the signature costs a look-up in Redis.
+func BenchmarkTrust(b *testing.B) {
+	s := &Store{signer: signer}
+	body := []byte(`{"id":1,"owner":{"type":"admin","id":1}}`)
+	signature := s.signer.Sign(Signed("owner/admin/1", 1, body))
+	for b.Loop() {
+		if !s.trusts("owner/admin/1", 1, body, signature) {
+			b.Fatal("not trusted")
+		}
 	}
 }

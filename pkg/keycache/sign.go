@@ -1,0 +1,74 @@
+package keycache
+
+import (
+	"encoding/binary"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+const (
+	// format is the version of what is signed. An entry of another version counts as none.
+	format = 1
+	// skew is by how much Redis' clock and ours may differ. It bounds what somebody who answers in Redis' place gains by
+	// telling another time.
+	skew = time.Minute
+)
+
+// Signed is what the signature of an entry is of: at is when its filling began, by Redis' clock, in ms. No two entries have it in common: all but the last part are of a
+// length that is known.
+func Signed(name string, at int64, body []byte) []byte {
+	message := make([]byte, 0, 1+4+len(name)+8+len(body))
+	message = append(message, format)
+	message = binary.BigEndian.AppendUint32(message, uint32(len(name)))
+	message = append(message, name...)
+	message = binary.BigEndian.AppendUint64(message, uint64(at))
+	return append(message, body...)
+}
+
+// trusts tells whether the entry was signed by who fills entries.
+func (s *Store) trusts(name string, at int64, body, signature []byte) bool {
+	_, ok, err := s.signer.Check(Signed(name, at, body), signature)
+	if err != nil || !ok {
+		s.unsigned.note()
+		return false
+	}
+	return true
+}
+
+// sameTime tells whether Redis' clock shows the time.
+func (s *Store) sameTime(clock time.Time) bool {
+	if time.Since(clock).Abs() > skew {
+		s.otherTime.note()
+		return false
+	}
+	return true
+}
+
+// distrust counts what was not believed for one reason, and says it once, until it has not happened for a while.
+type distrust struct {
+	count   atomic.Uint64
+	last    atomic.Int64 // Unix time in ns
+	log     *slog.Logger
+	warning string
+}
+
+func (d *distrust) metric(reason string) prometheus.Collector {
+	return prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "ironplane_keycache_distrusted_total", ConstLabels: prometheus.Labels{"reason": reason},
+		Help: "Entries in Redis that counted as none: they were not signed by who fills entries, or Redis' clock is not ours.",
+	}, func() float64 { return float64(d.count.Load()) })
+}
+
+// quiet is for how long it does not happen any more when it is said again.
+const quiet = time.Minute
+
+func (d *distrust) note() {
+	d.count.Add(1)
+	now := time.Now().UnixNano()
+	if last := d.last.Swap(now); now-last > int64(quiet) {
+		d.log.Warn(d.warning)
+	}
+}

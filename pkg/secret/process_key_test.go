@@ -1,0 +1,91 @@
+package secret_test
+
+import (
+	"encoding/base64"
+	"encoding/hex"
+	"strings"
+	"testing"
+
+	"github.com/ironplane/ironplane/pkg/secret"
+)
+
+func derive(t *testing.T, process string, purposes ...secret.Purpose) secret.String {
+	t.Helper()
+	key, err := secret.Derive(secret.NewMasterKey(), process, purposes...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key.Text()
+}
+
+// What was sealed and signed by the first version opens for ever: keys are derived as they were then.
+func TestOldValuesOpen(t *testing.T) {
+	t.Parallel()
+	master := secret.New(base64.StdEncoding.EncodeToString([]byte("a master key of 32 bytes, for you")))
+	from := func(text string) []byte {
+		value, err := hex.DecodeString(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return value
+	}
+	opened, err := box(t, "network", master).Open(place, from("517a89edd02c07f6f3a9d44504259eb4fccf18137005fd9fc9dabd4c078f41848af2535b08"))
+	if err != nil || opened.Reveal() != "early" {
+		t.Error(err)
+	}
+	key, err := secret.Derive(master, "system", secret.Signing("system", "audit log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := key.Signer(secret.Signing("system", "audit log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok, err := signer.Check([]byte("x"), from("9751bc1544540b8606f72c8d6266125ff1f885ea4e5c39df28699336ff8ea2281182d6f3")); !ok || err != nil {
+		t.Error(ok, err)
+	}
+}
+
+// A process' key is good for what that process does, and nothing else.
+func TestPurposes(t *testing.T) {
+	t.Parallel()
+	key, err := secret.ParseProcessKey(derive(t, "pxe", secret.Sealing("pxe")), "pxe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := key.Box("pxe"); err != nil {
+		t.Error(err)
+	}
+	if _, err := key.Box("network"); err == nil {
+		t.Error("it seals as network")
+	}
+	for _, p := range []secret.Purpose{secret.Signing("system", "audit log"), secret.Signing("pxe", "anything")} {
+		if _, err := key.Signer(p); err == nil || !strings.Contains(err.Error(), p.Use) {
+			t.Errorf("it signs: %v", err)
+		}
+	}
+}
+
+func TestParseProcessKey(t *testing.T) {
+	t.Parallel()
+	good := derive(t, "pxe", secret.Sealing("pxe")).Reveal()
+	for text, says := range map[string]string{
+		"":                                     "begins with ironplane-key-1:",
+		secret.NewMasterKey().Reveal():         "begins with ironplane-key-1:",
+		good + ",":                             "begins with ironplane-key-1:",
+		good[:len(good)-1]:                     "not whole",
+		good[:60] + good[61:] + good[60:61]:    "not whole",
+		strings.Replace(good, "pxe", "net", 1): "not whole",
+		derive(t, "network", secret.Sealing("network")).Reveal(): "it is the key of the process network, and this is pxe",
+	} {
+		_, err := secret.ParseProcessKey(secret.New(text), "pxe")
+		if err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v does not say %q", err, says)
+		} else if len(text) > 60 && strings.Contains(err.Error(), text[50:60]) {
+			t.Error("the error shows the key")
+		}
+	}
+	if _, err := secret.ParseProcessKey(secret.New(" "+good+" ,\n"+good+"\n"), "pxe"); err != nil {
+		t.Error(err)
+	}
+}
