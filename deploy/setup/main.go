@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/ironplane/ironplane/pkg/process"
+	"github.com/ironplane/ironplane/pkg/secret"
 )
 
 type config struct {
@@ -14,6 +15,9 @@ type config struct {
 	Postgres string `env:"IRONPLANE_POSTGRES" default:"postgres:5432" doc:"where Postgres is"`
 	Redis    string `env:"IRONPLANE_REDIS" default:"redis:6379" doc:"where Redis is"`
 	Consul   string `env:"CONSUL_URL" default:"http://consul:8500" doc:"where Consul is"`
+
+	Process   string        `env:"IRONPLANE_PROCESS" required:"process-key" doc:"whose key to print: gateway, or a service's name"`
+	MasterKey secret.String `env:"IRONPLANE_MASTER_KEY" required:"process-key" doc:"what keys are derived from: 32 random bytes or more in base64; after a change of keys the old ones behind it, with commas"`
 }
 
 func main() {
@@ -23,6 +27,9 @@ func main() {
 		{Name: "bootstrap", Summary: "tell Postgres and Consul what they have to know; at any time again", Run: func(ctx context.Context) error { return bootstrap(ctx, c) }},
 		{Name: "admin-key", Summary: "make a key for the first admin, and print it", Run: func(ctx context.Context) error {
 			return printAdminKey(ctx, c, os.Stdout)
+		}},
+		{Name: "process-key", Summary: "derive a process' key from the master key, and print it: for who makes secrets otherwise", Run: func(context.Context) error {
+			return printProcessKey(c, os.Stdout)
 		}},
 	}}.Main()
 }

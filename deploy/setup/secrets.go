@@ -40,6 +40,11 @@ func makeSecrets(c config) error {
 			return fmt.Errorf("write down the secrets: %w", err)
 		}
 	}
+	for _, name := range processes() { // what earlier versions were told
+		if err := os.Remove(filepath.Join(c.Secrets, name, "master-key")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove a master key: %w", err)
+		}
+	}
 	return nil
 }
 
@@ -50,26 +55,28 @@ func (c config) files() (map[string]secret.String, error) {
 		failed = errors.Join(failed, err)
 		return s
 	}
-	redis, management := kept("redis-password", rand.Text), kept("consul-management-token", uuid.NewString)
+	redis, management := map[string]secret.String{watcher: kept("redis-password", rand.Text)}, kept("consul-management-token", uuid.NewString)
 	files := map[string]secret.String{
 		"postgres/password":       kept("postgres-password", rand.Text),
-		"redis/password":          redis,
-		"redis/redis.conf":        secret.New("requirepass " + redis.Reveal() + "\n"),
+		"redis/password":          redis[watcher],
 		"consul/management-token": management,
 		"consul/consul.hcl":       secret.New(fmt.Sprintf(consulConfig, management.Reveal())),
 	}
-	master := kept("master-key", func() string { return secret.NewMasterKey().Reveal() })
+	keys, err := product.ProcessKeys(kept("master-key", func() string { return secret.NewMasterKey().Reveal() }))
+	failed = errors.Join(failed, err)
 	for _, name := range processes() {
-		files[name+"/redis-url"] = secret.New((&url.URL{Scheme: "redis", User: url.UserPassword("", redis.Reveal()), Host: c.Redis, Path: "/0"}).String())
+		redis[name] = kept(name+"-redis-password", rand.Text)
+		files[name+"/redis-url"] = secret.New((&url.URL{Scheme: "redis", User: url.UserPassword(name, redis[name].Reveal()), Host: c.Redis, Path: "/0"}).String())
 		files[name+"/consul-token"] = kept(name+"-consul-token", uuid.NewString)
+		if key := keys[name]; key != nil {
+			files[name+"/process-key"] = key.Text()
+		}
 	}
+	files["redis/users.acl"] = redisUsers(redis)
 	for _, service := range product.Services {
 		at, err := pg.ServiceURL(c.administrator(secret.String{}), rolePrefix, service.Name, kept(service.Name+"-password", rand.Text))
 		failed = errors.Join(failed, err)
 		files[service.Name+"/database-url"] = at
-		if service.Seals {
-			files[service.Name+"/master-key"] = master
-		}
 	}
 	return files, failed
 }

@@ -38,6 +38,7 @@ func Open(url secret.String) (*redis.Client, error) {
 	}
 	options.DialTimeout, options.ReadTimeout, options.WriteTimeout, options.PoolTimeout = time.Second, time.Second, time.Second, time.Second
 	options.ContextTimeoutEnabled = true
+	options.DisableIdentity = true // CLIENT SETINFO, which no user of ours may
 	options.DialerRetries = 1
 	options.MaxRetries = 1 // once: a connection of the pool may have been cut since
 	client := redis.NewClient(options)

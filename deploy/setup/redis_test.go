@@ -1,0 +1,257 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ironplane/ironplane/gateway"
+	"github.com/ironplane/ironplane/pkg/cache"
+	"github.com/ironplane/ironplane/pkg/events"
+	"github.com/ironplane/ironplane/pkg/keycache"
+	"github.com/ironplane/ironplane/pkg/mesh"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/secret"
+)
+
+// installation is secrets that were made, and a Redis that knows its users from them.
+type installation struct {
+	t      *testing.T
+	config config
+}
+
+func newInstallation(t *testing.T) *installation {
+	t.Helper()
+	program, err := exec.LookPath("redis-server")
+	if err != nil {
+		t.Skip("there is no redis-server")
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	_ = l.Close()
+	i := &installation{t, config{Secrets: t.TempDir(), Redis: address, Postgres: "127.0.0.1:1"}}
+	if err := makeSecrets(i.config); err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(address)
+	server := exec.Command(program, "--port", port, "--bind", "127.0.0.1", "--save", "", "--dir", t.TempDir(), "--aclfile", i.file("redis/users.acl"))
+	said := &strings.Builder{}
+	server.Stdout, server.Stderr = said, said
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Process.Kill(); _ = server.Wait() })
+	watch := i.client(watcher, fmt.Sprintf("redis://%s:%s@%s/0", watcher, i.content("redis/password"), address))
+	for deadline := time.Now().Add(10 * time.Second); watch.Ping(t.Context()).Err() != nil; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("Redis does not answer: %s", said)
+		}
+	}
+	return i
+}
+
+func (i *installation) file(name string) string { return filepath.Join(i.config.Secrets, name) }
+
+func (i *installation) content(name string) string {
+	i.t.Helper()
+	text, err := os.ReadFile(i.file(name))
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	return strings.TrimSpace(string(text))
+}
+
+func (i *installation) client(process, url string) *redis.Client {
+	i.t.Helper()
+	if url == "" {
+		url = i.content(process + "/redis-url")
+	}
+	client, err := cache.Open(secret.New(url))
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	i.t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// entries are those that a process knows, by its own user and its own key.
+func (i *installation) entries(process string) *keycache.Store {
+	i.t.Helper()
+	key, err := secret.ParseProcessKey(secret.New(i.content(process+"/process-key")), process)
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	signer, err := key.Signer(keycache.Purpose)
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	return keycache.NewStore(i.client(process, ""), signer, slog.New(slog.DiscardHandler))
+}
+
+// Each process may do in Redis what it does.
+func TestRedisUsers(t *testing.T) {
+	t.Parallel()
+	i := newInstallation(t)
+	filling := i.entries("identity")
+	key := principal.NewKey().Reveal()
+	identity := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name := strings.TrimPrefix(r.URL.Path, "/internal/")
+		var answer any
+		if strings.HasPrefix(name, "key/") {
+			answer, _ = keycache.Fill(r.Context(), filling, name, func(context.Context) (keycache.Key, error) {
+				return keycache.Key{ID: 7, Owner: principal.Owner{Type: principal.Admin, ID: 1}}, nil
+			})
+		} else {
+			answer, _ = keycache.Fill(r.Context(), filling, name, func(context.Context) (keycache.Owner, error) {
+				return keycache.Owner{Active: true, Name: "anna"}, nil
+			})
+		}
+		_ = json.NewEncoder(w).Encode(answer)
+	})
+	reading, log := i.entries(principal.Gateway), slog.New(slog.DiscardHandler)
+	services := map[string]http.Handler{"identity": identity}
+	g, err := gateway.New(gateway.Config{KeyRate: 10, KeyBurst: 10, AddressRate: 10, AddressBurst: 10}, services,
+		mesh.NewPeers(principal.Gateway, services), reading, i.client(principal.Gateway, ""), log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := httptest.NewRequest("GET", "/admin", http.NoBody)
+	r.Header.Set("X-Api-Key", key)
+	w := httptest.NewRecorder()
+	g.ServeHTTP(w, r)
+	if w.Code != http.StatusOK {
+		t.Fatal(w.Code, w.Body)
+	}
+	if owner, _, err := keycache.Get[keycache.Owner](t.Context(), reading, "owner/admin/1"); err != nil || owner.Name != "anna" {
+		t.Errorf("the gateway reads %+v, %v", owner, err)
+	}
+	if left := i.client(principal.Gateway, "").Exists(t.Context(), "rate:key:7"); left.Err() == nil {
+		t.Error("the gateway may look for keys")
+	}
+	if n, err := i.client(principal.Gateway, "").Get(t.Context(), "rate:key:7").Result(); err != nil || n == "" {
+		t.Errorf("the gateway counts no limits: %q, %v", n, err)
+	}
+	if err := filling.Remove(t.Context(), "owner/admin/1"); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := keycache.Get[keycache.Owner](t.Context(), reading, "owner/admin/1"); !errors.Is(err, keycache.ErrNone) {
+		t.Error("identity removes nothing")
+	}
+	if !filling.Up() || !reading.Up() {
+		t.Error("Redis refuses them")
+	}
+	wake := make(chan struct{}, 1)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	go func() { _ = events.Wake(ctx, i.client("network", ""), map[string]chan struct{}{"pxe": wake}) }()
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		if err := i.client("pxe", "").Publish(t.Context(), "events:pxe", 1).Err(); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-wake:
+			return
+		case <-time.After(50 * time.Millisecond):
+			if time.Now().After(deadline) {
+				t.Fatal("pxe does not wake network")
+			}
+		}
+	}
+}
+
+// No process may do more, and nobody else anything.
+func TestRedisUsersMayNoMore(t *testing.T) {
+	t.Parallel()
+	i := newInstallation(t)
+	forbidden := map[string][]string{
+		"everybody":       {"FLUSHALL", "FLUSHDB", "KEYS *", "SCAN 0", "CONFIG GET *", "ACL LIST", "CLIENT LIST", "MONITOR", "SCRIPT FLUSH", "SHUTDOWN", "PUBLISH other x"},
+		principal.Gateway: {"DEL entry:key/ab", "HSET entry:key/ab body x", "DEL rate:key:1", "PUBLISH events:pxe 1", "EVAL return(redis.call('del','entry:key/ab')) 0"},
+		"network":         {"HMGET entry:key/ab body", "GET rate:key:1", "SET rate:key:1 0", "EVAL return(1) 0"},
+		"identity":        {"GET rate:key:1", "SET rate:key:1 0", "SET entry:key/ab x"},
+		watcher:           {"GET rate:key:1", "PUBLISH events:pxe 1"},
+	}
+	for _, user := range append(processes(), watcher) {
+		url := ""
+		if user == watcher {
+			url = fmt.Sprintf("redis://%s:%s@%s/0", watcher, i.content("redis/password"), i.config.Redis)
+		}
+		client := i.client(user, url)
+		for _, command := range append(forbidden[user], forbidden["everybody"]...) {
+			var args []any
+			for _, word := range strings.Fields(command) {
+				args = append(args, word)
+			}
+			if err := client.Do(t.Context(), args...).Err(); err == nil || !strings.Contains(err.Error(), "NOPERM") && !strings.Contains(err.Error(), "can't run this command") {
+				t.Errorf("%s may %s: %v", user, command, err)
+			}
+		}
+	}
+	for _, url := range []string{"redis://" + i.config.Redis, "redis://:" + i.content("redis/password") + "@" + i.config.Redis, "redis://network:wrong@" + i.config.Redis} {
+		if err := i.client("", url).Ping(t.Context()).Err(); err == nil {
+			t.Error("a stranger gets in")
+		}
+	}
+}
+
+// Each process finds its own secrets in its own folder: its key, and nobody's master key, also where an earlier version
+// left one.
+func TestSecretsOfProcesses(t *testing.T) {
+	t.Parallel()
+	c := config{Secrets: t.TempDir()}
+	i := &installation{t, c}
+	if err := os.MkdirAll(i.file("network"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(i.file("network/master-key"), []byte("left"), 0o444); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := makeSecrets(c); err != nil {
+			t.Fatal(err)
+		}
+		seen := map[string]string{}
+		for _, process := range processes() {
+			for _, name := range []string{"process-key", "redis-url", "consul-token"} {
+				content := i.content(process + "/" + name)
+				if other := seen[content]; other != "" {
+					t.Errorf("%s and %s share their %s", process, other, name)
+				}
+				seen[content] = process
+			}
+			var printed strings.Builder
+			c.Process, c.MasterKey = process, secret.New(i.content("setup/master-key"))
+			if err := printProcessKey(c, &printed); err != nil || strings.TrimSpace(printed.String()) != i.content(process+"/process-key") {
+				t.Errorf("the key of %s is printed as another: %v", process, err)
+			}
+			files, err := filepath.Glob(i.file(process + "/*"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, file := range files {
+				if text, err := os.ReadFile(file); err != nil || strings.Contains(string(text), i.content("setup/master-key")) || filepath.Base(file) == "master-key" {
+					t.Errorf("%s is told the master key: %s, %v", process, file, err)
+				}
+			}
+		}
+	}
+	c.Process = "nobody"
+	if err := printProcessKey(c, &strings.Builder{}); err == nil || !strings.Contains(err.Error(), "gateway") {
+		t.Errorf("there is a key of nobody: %v", err)
+	}
+}
