@@ -228,7 +228,7 @@ func TestBound(t *testing.T) {
 func TestForgedEntry(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t, unlimited)
-	key := principal.NewKey().Reveal()
+	key := apikey.New().Reveal()
 	forger := newSigner(t)
 	forge := func(name, body string) {
 		at := time.Now().UnixMilli()

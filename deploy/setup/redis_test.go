@@ -19,6 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ironplane/ironplane/gateway"
+	"github.com/ironplane/ironplane/pkg/apikey"
 	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/keycache"
@@ -109,7 +110,7 @@ func TestRedisUsers(t *testing.T) {
 	t.Parallel()
 	i := newInstallation(t)
 	filling := i.entries("identity")
-	key := principal.NewKey().Reveal()
+	key := apikey.New().Reveal()
 	identity := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name := strings.TrimPrefix(r.URL.Path, "/internal/")
 		var answer any

