@@ -142,6 +142,9 @@ func (g *Gateway) serve(e *recorder, r *http.Request, stop context.CancelCauseFu
 	if !ok {
 		return problem.NoSuchPath()
 	}
+	if err := forwardHead(r, e.service); err != nil {
+		return err
+	}
 	free, err := g.readBody(r)
 	if err != nil {
 		return err

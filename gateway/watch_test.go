@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/keycache"
 	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/process"
 
 	"github.com/ironplane/ironplane/gateway/proxy"
 )
@@ -30,7 +32,7 @@ type busy struct {
 }
 
 func newBusy(serve http.HandlerFunc) *busy {
-	return &busy{make(chan *http.Request, 100), make(chan error, 100), make(chan struct{}), serve}
+	return &busy{make(chan *http.Request, 10_000), make(chan error, 10_000), make(chan struct{}), serve}
 }
 
 func (b *busy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -117,9 +119,13 @@ func apart(t *testing.T, handler http.Handler) http.Handler {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{Handler: mesh.Receive(handler, log), ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
-	go func() { _ = server.Serve(service.Listener(listener)) }()
-	t.Cleanup(func() { server.Close() })
+	ctx, stop := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- process.Serve(ctx, service.Listener(listener), mesh.Receive(handler, log), log) }()
+	t.Cleanup(func() {
+		stop()
+		<-served
+	})
 	return proxy.New(id, "network", []string{listener.Addr().String()}, log)
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/tracing"
 )
 
@@ -59,6 +60,9 @@ func (x *exchange) ask() (*http.Response, error) {
 			return nil, errors.New("it switches to a protocol that it was not asked for")
 		case answer.StatusCode < http.StatusOK:
 		case answer.ContentLength < 0 && len(answer.TransferEncoding) == 0 && x.r.Method != http.MethodHead:
+			if answer.StatusCode/100 == 4 {
+				return nil, problem.New(problem.BadRequest, "The request cannot be handed to its service.").Because(errNotPlain)
+			}
 			return nil, errNotPlain // its end would look the same whether it is whole or not
 		default:
 			x.allowed = math.MaxInt64
@@ -79,11 +83,7 @@ func (x *exchange) writeHead(waiting bool) {
 		_, _ = to.WriteString(r.URL.RawQuery)
 	}
 	_, _ = to.WriteString(" HTTP/1.1\r\nHost: ")
-	if r.Host != "" {
-		_, _ = to.WriteString(r.Host)
-	} else {
-		_, _ = to.WriteString(x.service)
-	}
+	_, _ = to.WriteString(x.service)
 	if call := principal.From(r.Context()); call.Peer == principal.Gateway { // from others nobody believes it
 		_, _ = to.WriteString("\r\n" + mesh.CallHeader + ": ")
 		_, _ = to.Write(mesh.AppendCall(to.AvailableBuffer(), call))
@@ -107,7 +107,11 @@ func (x *exchange) writeHead(waiting bool) {
 		_, _ = to.WriteString(value)
 		_, _ = to.WriteString("\r\n")
 	}
-	forwardable(r.Header, write)
+	for _, name := range Forwarded {
+		for _, value := range r.Header[name] {
+			write(name, value)
+		}
+	}
 	tracing.Tell(r.Context(), write)
 	_, _ = to.WriteString("\r\n")
 }

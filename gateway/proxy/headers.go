@@ -5,22 +5,11 @@ import (
 	"net/textproto"
 	"slices"
 	"strings"
-
-	"github.com/ironplane/ironplane/pkg/tracing"
 )
 
-// forwardable calls write with the headers of a caller that a service gets.
-func forwardable(from http.Header, write func(name, value string)) {
-	named := connectionNames(from)
-	for name, values := range from {
-		if hopByHop(name) || ours(name) || slices.Contains(named, name) {
-			continue
-		}
-		for _, value := range values {
-			write(name, value)
-		}
-	}
-}
+// Forwarded are the headers of a caller that a service gets, and all that it reads.
+var Forwarded = []string{"Accept", "Content-Encoding", "Content-Type", "Idempotency-Key",
+	"If-Match", "If-Modified-Since", "If-None-Match", "If-Range", "If-Unmodified-Since", "Range"}
 
 // backwardable copies the headers of a service that a caller gets.
 func backwardable(from, to http.Header) {
@@ -49,14 +38,4 @@ func connectionNames(h http.Header) (names []string) {
 		}
 	}
 	return names
-}
-
-// ours tells whether a caller's header says what only we say to a service: how the body is sent, who is calling,
-// and which trace it belongs to.
-func ours(name string) bool {
-	switch name {
-	case "Content-Length", "Expect", "Forwarded", "X-Real-Ip", "X-Request-Id":
-		return true
-	}
-	return tracing.Told(name) || strings.HasPrefix(name, "Ironplane-") || strings.HasPrefix(name, "X-Forwarded-")
 }

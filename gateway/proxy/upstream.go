@@ -102,6 +102,9 @@ func (x *exchange) refuse(err error) {
 		if x.r.Context().Err() != nil {
 			panic(http.ErrAbortHandler)
 		}
+		if problem.Is(err, problem.BadRequest) { // the service's HTTP server says so, and is well
+			break
+		}
 		blame = err
 		err = problem.New(problem.Unavailable, "The service did not answer. What was asked for may have been done, or not.").
 			Because(fmt.Errorf("ask %s at %s: %w", x.service, x.to.address, err))

@@ -176,11 +176,6 @@ func Tell(ctx context.Context, write func(name, value string)) {
 	}
 }
 
-// Told tells whether a header is one that Tell writes, or of the kind.
-func Told(name string) bool {
-	return name == "Traceparent" || name == "Tracestate" || name == "Baggage"
-}
-
 type writer func(name, value string)
 
 func (w writer) Get(string) string      { return "" }

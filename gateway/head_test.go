@@ -1,0 +1,84 @@
+package gateway
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/ironplane/ironplane/gateway/proxy"
+)
+
+// Whatever a caller's head is, a service's HTTP server does not refuse it, and nobody else notices.
+func TestHeads(t *testing.T) {
+	onBoth(t, answers, func(t *testing.T, d *door, _ *busy, ask func(string) (net.Conn, *bufio.Reader)) {
+		key := d.identity.issue(1)
+		others := func() {
+			t.Helper()
+			d.want(200, key, "/port-speed")
+		}
+		headers := func(n int, line string) string { return strings.Repeat(line, n) }
+		for name, head := range map[string]string{
+			"a host of raw bytes":      "GET http://\xff\xfe/port-speed HTTP/1.1\r\nHost: x\r\n",
+			"a host of raw bytes, 1.0": "GET /port-speed HTTP/1.0\r\nHost: \xff\r\n",
+			"a path of raw bytes":      "GET /port-speed/" + strings.Repeat("\xff", 10<<10) + " HTTP/1.1\r\nHost: x\r\n",
+			"a query of raw bytes":     "GET /port-speed?" + strings.Repeat("\xff", 30<<10) + " HTTP/1.1\r\nHost: x\r\n",
+			"many headers":             "GET /port-speed HTTP/1.1\r\nHost: x\r\n" + headers(8000, "a:\r\n"),
+			"many that are handed on":  "GET /port-speed HTTP/1.1\r\nHost: x\r\n" + headers(3000, "range:\r\n"),
+			"a long one":               "GET /port-speed HTTP/1.1\r\nHost: x\r\nIf-Match: " + strings.Repeat("x", 31<<10) + "\r\n",
+			"raw bytes in one":         "GET /port-speed HTTP/1.1\r\nHost: x\r\nAccept: " + strings.Repeat("\xff", 10<<10) + "\r\n",
+			"names that are ours":      "GET /port-speed HTTP/1.1\r\nHost: x\r\nIronplane-Call: x\r\nConnection: Ironplane-Call\r\nTransfer-Encoding: identity\r\n",
+			"no path":                  "OPTIONS * HTTP/1.1\r\nHost: x\r\n",
+			"a tunnel":                 "CONNECT port-speed:80 HTTP/1.1\r\nHost: x\r\n",
+		} {
+			for _, who := range []string{"", "X-Api-Key: " + key + "\r\n"} {
+				for range 10 { // more than the breaker bears
+					if got := answered(t, ask, head+who+"Connection: close\r\n\r\n"); got == 0 || got >= 500 && got != 505 && got != 501 {
+						t.Errorf("%s: answered %d", name, got)
+					}
+				}
+				others()
+			}
+		}
+	})
+}
+
+func TestRandomHeads(t *testing.T) {
+	onBoth(t, answers, func(t *testing.T, d *door, _ *busy, ask func(string) (net.Conn, *bufio.Reader)) {
+		key := d.identity.issue(1)
+		text := rapid.OneOf(rapid.StringN(0, 40, 40), rapid.Map(rapid.SliceOfN(rapid.Byte(), 0, 40), func(b []byte) string { return string(b) }))
+		names := append([]string{"Host", "Connection", "Te", "Trailer", "Upgrade", "Ironplane-Call", "Traceparent", "X"}, proxy.Forwarded...)
+		rapid.Check(t, func(rt *rapid.T) {
+			head := rapid.SampledFrom([]string{"GET", "HEAD", "DELETE", "OPTIONS", "X"}).Draw(rt, "method") + " " +
+				rapid.SampledFrom([]string{"", "http://", "http://\xff"}).Draw(rt, "form") + "/port-speed" + text.Draw(rt, "target") + " HTTP/1." + rapid.SampledFrom([]string{"0", "1"}).Draw(rt, "version") + "\r\n"
+			for range rapid.IntRange(0, 6).Draw(rt, "headers") {
+				line := rapid.SampledFrom(names).Draw(rt, "name") + ":" + text.Draw(rt, "value") + "\r\n"
+				head += strings.Repeat(line, rapid.SampledFrom([]int{1, 1, 1, 2, 300}).Draw(rt, "times"))
+			}
+			if got := answered(t, ask, head+"X-Api-Key: "+key+"\r\nConnection: close\r\n\r\n"); got >= 500 && got != 505 && got != 501 {
+				rt.Fatalf("answered %d", got)
+			}
+			d.want(200, key, "/port-speed")
+		})
+	})
+}
+
+func answers(w http.ResponseWriter, r *http.Request) {
+	_, _ = io.Copy(io.Discard, r.Body)
+	_, _ = io.WriteString(w, "here")
+}
+
+// answered is the status of the answer, 0 where there is none.
+func answered(t *testing.T, ask func(string) (net.Conn, *bufio.Reader), request string) (status int) {
+	t.Helper()
+	c, in := ask(request)
+	defer c.Close()
+	line, _ := in.ReadString('\n')
+	_, _ = fmt.Sscanf(line, "HTTP/1.%d %d", new(int), &status)
+	return status
+}
