@@ -20,10 +20,10 @@ import (
 type Consumer struct {
 	Source string // the service whose changes they are
 	Kind   string // changes of this kind alone, with dots; empty: all, so that their numbers have no gaps
-	// Together applies as many changes in one unit of work as there are; else each has one of its own, in which it may
+	// Batched applies as many changes in one unit of work as there are; else each has one of its own, in which it may
 	// record what it led to.
-	Together bool
-	Apply    func(ctx context.Context, tx *pg.Tx, changes []Event) error
+	Batched bool
+	Apply   func(ctx context.Context, tx *pg.Tx, changes []Event) error
 
 	mu     sync.Mutex
 	status Status
@@ -31,10 +31,10 @@ type Consumer struct {
 
 // Status is how a consumer gets on.
 type Status struct {
-	Behind  int64     // how many changes it had not applied when it last could look
+	Behind  int64     // how many changes it had not applied when it last could ask
 	Since   time.Time // all that was changed before then is applied
 	Stopped int64     // the change that it cannot apply; 0: none
-	Reason  error     // why, or why it cannot look
+	Reason  error     // why, or why it cannot ask
 }
 
 // Status is how the consumer gets on.
@@ -63,7 +63,7 @@ func (c *Consumer) Consume(ctx context.Context, db *pg.DB, peers *mesh.Peers, wa
 			s.Since = time.Now()
 		}
 	})
-	tick := time.NewTicker(look)
+	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
 		more, err := c.step(ctx, db, peers)
@@ -164,7 +164,7 @@ func (c *Consumer) lost(at int64, p page) (first, last int64) {
 
 // whole applies all changes of a page and leaves the cursor behind it.
 func (c *Consumer) whole(ctx context.Context, db *pg.DB, at int64, p page) error {
-	if c.Together && c.apply(ctx, db, at, p.Last, p.Events) == nil {
+	if c.Batched && c.apply(ctx, db, at, p.Last, p.Events) == nil {
 		return nil
 	}
 	// One by one, so that one that cannot be applied stops those alone that come after it.

@@ -170,7 +170,7 @@ func TestEachChangeIsAppliedOnceInOrder(t *testing.T) {
 	s := newStage(t)
 	for range 3 { // instances
 		s.sequence()
-		s.consume(&events.Consumer{Source: "owner", Together: true, Apply: note})
+		s.consume(&events.Consumer{Source: "owner", Batched: true, Apply: note})
 	}
 	shared := s.change(kept)
 	const writers, rounds = 8, 40
@@ -206,7 +206,7 @@ func TestConsumerStopsAndIsToldToSkip(t *testing.T) {
 			poison := s.change(kept)
 			s.change(kept)
 			s.sequence()
-			c := &events.Consumer{Source: "owner", Together: together, Apply: func(ctx context.Context, tx *pg.Tx, changes []events.Event) error {
+			c := &events.Consumer{Source: "owner", Batched: together, Apply: func(ctx context.Context, tx *pg.Tx, changes []events.Event) error {
 				if slices.ContainsFunc(changes, func(e events.Event) bool { return e.Targets[0].ID == poison }) {
 					return errors.New("poison")
 				}
@@ -255,7 +255,7 @@ func TestLostChangesStopAConsumer(t *testing.T) {
 			s.sequence()
 			s.eventually("all are numbered", func() bool { return count(t, s.owner, "change WHERE seq IS NULL") == 0 })
 			exec(t, s.owner, "DELETE FROM change WHERE "+lost.sql)
-			c := &events.Consumer{Source: "owner", Together: true, Apply: note}
+			c := &events.Consumer{Source: "owner", Batched: true, Apply: note}
 			s.consume(c)
 			s.eventually("it stops", func() bool { return c.Status().Stopped == int64(lost.last) })
 			if want := fmt.Sprintf("the changes %d to %d of owner are not there any more", lost.first, lost.last); c.Status().Reason == nil || c.Status().Reason.Error() != want {
@@ -281,7 +281,7 @@ func TestCursorBehindTheLastChange(t *testing.T) {
 	s.change(kept)
 	s.sequence()
 	exec(t, s.user, "INSERT INTO change_cursor (source, seq) VALUES ('owner', 5)")
-	c := &events.Consumer{Source: "owner", Together: true, Apply: note}
+	c := &events.Consumer{Source: "owner", Batched: true, Apply: note}
 	s.consume(c)
 	s.eventually("it says so", func() bool {
 		reason := c.Status().Reason
@@ -339,7 +339,7 @@ func TestLargeTargets(t *testing.T) {
 		SELECT jsonb_agg(jsonb_build_object('type', 'thing', 'id', n, 'name', repeat('<', 255))) FROM generate_series(1, %d) n)
 		FROM generate_series(1, %d)`, 100, all))
 	s.sequence()
-	s.consume(&events.Consumer{Source: "owner", Together: true, Apply: note})
+	s.consume(&events.Consumer{Source: "owner", Batched: true, Apply: note})
 	s.eventually("all is applied", func() bool { return count(t, s.user, "applied") == all })
 }
 

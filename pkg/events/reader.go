@@ -8,7 +8,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/pg"
 )
 
-// Keep forgets the changes that all readers have read, days after they were made. Readers that are no more hold up
+// Keep deletes the changes that all readers have read, days after they were made. Readers that are no more hold up
 // nothing.
 func Keep(ctx context.Context, db *pg.DB, readers ...string) error {
 	if err := db.InTx(ctx, func(tx *pg.Tx) error {
@@ -22,25 +22,25 @@ func Keep(ctx context.Context, db *pg.DB, readers ...string) error {
 		return fmt.Errorf("note who reads: %w", err)
 	}
 	for {
-		gone, err := forget(ctx, db)
-		if err != nil || gone < forgotten {
+		gone, err := deleteRead(ctx, db)
+		if err != nil || gone < deleteBatch {
 			return err
 		}
 	}
 }
 
-// forgotten is how many changes are forgotten in one transaction.
-const forgotten = 10_000
+// deleteBatch is how many changes are deleted in one transaction.
+const deleteBatch = 10_000
 
-func forget(ctx context.Context, db *pg.DB) (gone int64, err error) {
+func deleteRead(ctx context.Context, db *pg.DB) (gone int64, err error) {
 	err = db.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Unrecorded("what is forgotten is in the log")
+		tx.Unrecorded("what is deleted is in the log")
 		done, err := tx.Exec(ctx, `DELETE FROM change WHERE seq IN (
-			SELECT seq FROM change WHERE seq <= (SELECT min(seq) FROM change_reader) AND at < now() - $1::interval ORDER BY seq LIMIT $2)`, kept, forgotten)
+			SELECT seq FROM change WHERE seq <= (SELECT min(seq) FROM change_reader) AND at < now() - $1::interval ORDER BY seq LIMIT $2)`, kept, deleteBatch)
 		gone = done.RowsAffected()
 		return err
 	})
-	return gone, wrap("forget changes", err)
+	return gone, wrap("delete changes that all have read", err)
 }
 
 // progress notes how far a reader has read.

@@ -14,15 +14,16 @@ import (
 )
 
 const (
-	// numbered is how many changes get their numbers in one transaction.
-	numbered = 2000
-	// look is how long a change of another instance, or one that nobody told of, waits until it is noticed.
-	look = time.Second
+	// sequenceBatch is how many changes get their numbers in one transaction.
+	sequenceBatch = 2000
+	// pollInterval is how often changes are looked for of which no notification came: those of other instances, and those
+	// before a restart.
+	pollInterval = time.Second
 )
 
 // Sequence numbers the changes that are committed, until ctx ends, and wakes the consumers.
 func Sequence(ctx context.Context, service string, db *pg.DB, link *cache.Link) error {
-	tick := time.NewTicker(look)
+	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
 		n, err := number(ctx, db)
@@ -34,7 +35,7 @@ func Sequence(ctx context.Context, service string, db *pg.DB, link *cache.Link) 
 				return client.Publish(ctx, channel(service), n).Err()
 			})
 		}
-		if n == numbered {
+		if n == sequenceBatch {
 			continue
 		}
 		select {
@@ -69,7 +70,7 @@ func number(ctx context.Context, db *pg.DB) (n int64, err error) {
 			UPDATE change SET seq = $1 + next.n
 			FROM (SELECT id, row_number() OVER (ORDER BY id) AS n
 				FROM (SELECT id FROM change WHERE seq IS NULL ORDER BY id LIMIT $2) unnumbered) next
-			WHERE change.id = next.id AND change.seq IS NULL`, last, numbered)
+			WHERE change.id = next.id AND change.seq IS NULL`, last, sequenceBatch)
 		if err != nil {
 			return fmt.Errorf("number changes: %w", err)
 		}

@@ -8,7 +8,7 @@ import (
 )
 
 // Wake tells, until ctx ends, the one who listens to a service's channel that the service has numbered changes. While
-// Redis is away nobody is told.
+// Redis is away nobody is woken.
 func Wake(ctx context.Context, client redis.UniversalClient, listeners map[string]chan struct{}) error {
 	channels := make([]string, 0, len(listeners))
 	for service := range listeners {
@@ -16,16 +16,16 @@ func Wake(ctx context.Context, client redis.UniversalClient, listeners map[strin
 	}
 	subscription := client.Subscribe(ctx, channels...)
 	defer subscription.Close()
-	told := subscription.Channel()
+	messages := subscription.Channel()
 	for {
 		select {
-		case m, ok := <-told:
+		case m, ok := <-messages:
 			if !ok {
 				return nil
 			}
 			select {
 			case listeners[strings.TrimPrefix(m.Channel, channel(""))] <- struct{}{}:
-			default: // it is told already
+			default: // it is woken already
 			}
 		case <-ctx.Done():
 			return nil

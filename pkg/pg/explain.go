@@ -45,7 +45,7 @@ func Explain(err error) error {
 		}
 	}
 	if strings.HasPrefix(refused.Code, "08") || strings.HasPrefix(refused.Code, "53") ||
-		strings.HasPrefix(refused.Code, "57") || refused.Code == "55P03" || lostToAnother(err) {
+		strings.HasPrefix(refused.Code, "57") || refused.Code == "55P03" || isSerializationFailure(err) {
 		return away("The database does not answer right now.", err)
 	}
 	return err

@@ -11,30 +11,32 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Tx is a unit of work: a transaction, the records of what it changed, and what must be told once it is committed.
+// Tx is a unit of work: a transaction, the records of what it changed, and what is called once it is committed.
 type Tx struct {
-	tx         pgx.Tx
-	records    []Record
-	unrecorded string
-	told       []func(context.Context) error
+	tx          pgx.Tx
+	records     []Record
+	unrecorded  string
+	afterCommit []func(context.Context) error
 }
 
 // AfterCommit runs fn after the commit and before the answer, to tell others of the change. An error does not undo
 // anything: it makes the answer a fault.
-func (tx *Tx) AfterCommit(fn func(context.Context) error) { tx.told = append(tx.told, fn) }
+func (tx *Tx) AfterCommit(fn func(context.Context) error) {
+	tx.afterCommit = append(tx.afterCommit, fn)
+}
 
 const (
-	// attempts bounds how often a unit of work starts again that lost against another one.
+	// attempts bounds how often a unit of work runs that the database aborts for the sake of another one.
 	attempts = 4
-	// letWin is how long who lost leaves the winner alone before it starts again, the first time, doubled each time: what
-	// the winner waited for is free now, and who started at once might take it away from it again.
-	letWin = 10 * time.Millisecond
-	// preparations bounds how often it starts again once it has got what it lacked.
+	// retryPause is how long an aborted unit of work waits before it runs again, doubled each time: one that ran at once
+	// might take the locks again that the other one waits for.
+	retryPause = 10 * time.Millisecond
+	// preparations bounds how often it runs again because of a RestartAfter.
 	preparations = 1000
 )
 
-// RestartAfter, as the error of a unit of work, says what has to be done outside of it before it is run again: what takes
-// long, and of which it turned out only here that it is needed. Each time that it is done, less is lacking.
+// RestartAfter, as the error of a unit of work, rolls it back, is called, and lets it run again: for what takes long, such
+// as a request to another service, and of which it turned out only inside that it is needed.
 type RestartAfter func(context.Context) error
 
 func (RestartAfter) Error() string { return "the unit of work lacks something" }
@@ -52,19 +54,19 @@ func (db *DB) InTx(ctx context.Context, fn func(*Tx) error) error {
 			}
 			continue
 		}
-		if lost++; !lostToAnother(err) || lost == attempts {
+		if lost++; !isSerializationFailure(err) || lost == attempts {
 			return err
 		}
-		pause := letWin << (lost - 1)
+		pause := retryPause << (lost - 1)
 		select {
 		case <-ctx.Done():
 			return err
-		case <-time.After(pause + rand.N(pause)): // two who lost do not meet again
+		case <-time.After(pause + rand.N(pause)): // jitter, so that two do not collide again
 		}
 	}
 }
 
-func lostToAnother(err error) bool {
+func isSerializationFailure(err error) bool {
 	failed, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && (failed.Code == "40001" || failed.Code == "40P01")
 }
@@ -83,18 +85,18 @@ func (db *DB) inTx(ctx context.Context, fn func(*Tx) error) error {
 	if err := tx.writeRecords(ctx); err != nil {
 		return err
 	}
-	// Once the commit is on its way it is seen through, and told of, though the caller went away.
-	detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), sealTime)
+	// The commit and what comes after it are completed though the caller has left.
+	detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTime)
 	defer cancel()
 	committed := inner.Commit(detached)
 	if errors.Is(committed, pgx.ErrTxCommitRollback) {
 		return fmt.Errorf("commit: %w", committed)
 	}
-	var told error
-	for _, tell := range tx.told { // even where it is unknown whether the commit arrived
-		told = errors.Join(told, tell(detached))
+	var failed error
+	for _, fn := range tx.afterCommit { // even where it is unknown whether the commit arrived
+		failed = errors.Join(failed, fn(detached))
 	}
-	if unsure(committed) {
+	if maybeCommitted(committed) {
 		return away("The database did not answer. What was asked for may have been done, or not.", fmt.Errorf("commit: %w", committed))
 	}
 	if committed != nil {
@@ -106,11 +108,11 @@ func (db *DB) inTx(ctx context.Context, fn func(*Tx) error) error {
 		default:
 		}
 	}
-	return told
+	return failed
 }
 
-// unsure tells whether a commit may have been done though it failed.
-func unsure(committed error) bool {
+// maybeCommitted tells whether a commit that failed may have been done.
+func maybeCommitted(committed error) bool {
 	_, refused := errors.AsType[*pgconn.PgError](committed)
 	return committed != nil && (!refused || disconnected(committed))
 }
@@ -125,8 +127,8 @@ func (db *DB) begin(ctx context.Context) (pgx.Tx, error) {
 	return tx, err
 }
 
-// sealTime is how long the commit and telling others of it may take. That others cannot be told may take a wait.
-const sealTime = 15 * time.Second
+// commitTime bounds the commit with what is called after it.
+const commitTime = 15 * time.Second
 
 // rollback undoes what is not committed.
 func rollback(ctx context.Context, inner pgx.Tx) {

@@ -267,10 +267,10 @@ func (s *Service) Work(ctx context.Context) {
 	working.Wait()
 }
 
-// again is how long a job that failed waits until it is run again.
-const again = time.Second
+// retryPause is how long a job that failed waits until it is run again.
+const retryPause = time.Second
 
-// keep runs a job again and again. What it did wrong is logged once, until it does something else wrong.
+// keep runs a job until its context ends. An error is logged when it is another one than the time before.
 func (s *Service) keep(ctx context.Context, job Job) {
 	var last string
 	for ctx.Err() == nil {
@@ -283,7 +283,7 @@ func (s *Service) keep(ctx context.Context, job Job) {
 			}
 		}
 		select {
-		case <-time.After(again):
+		case <-time.After(retryPause):
 		case <-ctx.Done():
 		}
 	}

@@ -59,7 +59,7 @@ func (s *Service) parts(settings service.Settings) service.Parts {
 		return s.log.Begin(ctx, s.db)
 	})}}
 	for _, source := range sources {
-		parts.Consumers = append(parts.Consumers, &events.Consumer{Source: source, Together: true,
+		parts.Consumers = append(parts.Consumers, &events.Consumer{Source: source, Batched: true,
 			Apply: func(ctx context.Context, tx *pg.Tx, changes []events.Event) error {
 				return s.log.Write(ctx, tx, source, changes)
 			}})
