@@ -59,7 +59,7 @@ func worktree() bool {
 // What serves may do no more than it has to, and holds its secrets in files alone.
 func TestContainers(t *testing.T) {
 	docker := installed.docker.Client()
-	secrets := []string{secretOf(t, "postgres", "password"), secretOf(t, "redis", "password"), secretOf(t, "consul", "management-token"), secretOf(t, "pxe", "master-key"), installed.key}
+	secrets := []string{secretOf(t, "postgres", "password"), secretOf(t, "redis", "password"), secretOf(t, "consul", "management-token"), secretOf(t, "pxe", "process-key"), secretOf(t, "pxe", "redis-url"), installed.key}
 	for _, name := range append(product.Names(), principal.Gateway) {
 		secrets = append(secrets, secretOf(t, name, "consul-token"))
 		if name != principal.Gateway {

@@ -45,7 +45,7 @@ type ticket struct {
 }
 
 // errOtherTime says that Redis tells another time, so that nothing can be signed with it.
-var errOtherTime = errors.New("Redis' clock differs from ours")
+var errOtherTime = errors.New("the clock of Redis differs from ours")
 
 // Fill answers what read reads and leaves it as the entry, unless that was removed since or Redis is away.
 func Fill[T Value](ctx context.Context, s *Store, name string, read func(context.Context) (T, error)) (T, error) {
