@@ -37,10 +37,14 @@ func (b *Body[B]) New() (*B, error) {
 func (b *Body[B]) Over(current *B) (*B, error) {
 	value := b.value
 	from, to := reflect.ValueOf(current).Elem(), reflect.ValueOf(&value).Elem()
+	keep := func(m *shape.Member) { to.FieldByIndex(m.Index).Set(from.FieldByIndex(m.Index)) }
 	for i, f := range planOf[B]().fields {
 		if !b.sent[i] {
-			to.FieldByIndex(f.Index).Set(from.FieldByIndex(f.Index))
+			keep(f.Member)
 		}
+	}
+	for _, m := range planOf[B]().unsent {
+		keep(m)
 	}
 	return &value, b.check(&value, shape.Edit)
 }
@@ -51,9 +55,9 @@ func (b *Body[B]) Sent(pointer string) bool {
 	return b.sent[i]
 }
 
-// Secrets are those that were sent and that value, which came of the body, sets, and those of them that were there
+// secrets are those that were sent and that value, which came of the body, sets, and those of them that were there
 // before. They are named by their path with dots.
-func (b *Body[B]) Secrets(value, before *B) (was, is []string) {
+func (b *Body[B]) secrets(value, before *B) (was, is []string) {
 	for i, f := range planOf[B]().fields {
 		if f.kind != secretKind || f.Passing || !b.sent[i] {
 			continue
@@ -114,6 +118,7 @@ type bodyDecoder interface {
 type bodyPlan struct {
 	root   *node
 	fields []*field
+	unsent []*shape.Member // columns that no body has a member for
 }
 
 // node is an object in a body: its members by name, in the order of the type's fields.
@@ -227,6 +232,11 @@ func (f *field) set(to reflect.Value, sent any, pointer string, wrong *problem.F
 func makePlan(t reflect.Type) *bodyPlan {
 	p := &bodyPlan{root: &node{members: map[string]nodeMember{}}}
 	p.add(p.root, shape.Of(t))
+	for _, m := range shape.Of(t).Values() {
+		if m.JSON == "" && m.Column != "" {
+			p.unsent = append(p.unsent, m)
+		}
+	}
 	p.checkResolver(t)
 	return p
 }

@@ -79,7 +79,7 @@ func TestBodySecrets(t *testing.T) {
 		was, is := []string(nil), secretsOf(value)
 		if test.before != nil {
 			value, err = b.Over(test.before)
-			was, is = b.Secrets(value, test.before)
+			was, is = b.secrets(value, test.before)
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -21,7 +21,7 @@ type Bulk struct {
 
 // createRoute makes one item of a JSON body, or many of a CSV body: all of them or none.
 type createRoute[V, B any] struct {
-	Mutation[NewItem[B], V]
+	Mutation[newItem[B], V]
 	resource *resource[V, B]
 }
 

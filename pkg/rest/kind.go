@@ -166,7 +166,7 @@ func setRefs(to reflect.Value, sent any, _ *shape.Member) (string, string) {
 	return "", ""
 }
 
-func setTimestamp(to reflect.Value, sent any, _ *shape.Member) (string, string) {
+func setTimestamp(to reflect.Value, sent any, member *shape.Member) (string, string) {
 	const expected = `must be an object such as {"iso_8601": "2026-11-20T10:00:00Z", "unix": 1795168800}`
 	o, ok := sent.(object)
 	if !ok {
@@ -196,6 +196,9 @@ func setTimestamp(to reflect.Value, sent any, _ *shape.Member) (string, string) 
 	}
 	if at.Year() < 1 || at.Year() > 9999 {
 		return "out_of_range", "is out of range"
+	}
+	if member.Future && !at.After(time.Now()) {
+		return "out_of_range", "must be in the future"
 	}
 	to.Set(reflect.ValueOf(Timestamp{at.UTC().Truncate(time.Second)}))
 	return "", ""

@@ -37,7 +37,8 @@ type Resource[V, B any] struct {
 	Box       *secret.Box // of a table with sealed columns
 	By        By
 	Again     Again  // what becomes of a create that is sent a second time
-	Edited    string // an example of an edit: a body that changes what the examples of B's members make
+	Example   string // of a create; where it is empty, it is made of the examples of B's members
+	Edited    string // an example of an edit, which changes what the example of a create makes
 
 	// Scope is which items the caller may know of: there are no others for him, whatever he does. nil: all of them.
 	Scope func(context.Context) []pg.Condition
@@ -99,7 +100,7 @@ type (
 	inCollection struct {
 		Parent int64 `path:"parent"`
 	}
-	NewItem[B any] struct {
+	newItem[B any] struct {
 		Parent int64 `path:"parent"`
 		Body   Body[B]
 	}
@@ -112,7 +113,7 @@ type (
 		ID      int64  `path:"*"`
 		Include string `query:"include" doc:"what is shown besides, with commas between"`
 	}
-	DeleteItem struct {
+	deleteItem struct {
 		Parent int64 `path:"parent"`
 		ID     int64 `path:"*"`
 		Match  IfMatch
@@ -143,8 +144,8 @@ func (r Resource[V, B]) Routes() []Route {
 	added := func(o Verbs) bool { return r.Additions&o != 0 }
 	effect := func(again Again, shows string) Effect { return Effect{LogsItem, again, shows} }
 	noun, scoped := withArticle(r.Noun), r.Scope != nil
-	create := Mutation[NewItem[B], V]{Method: http.MethodPost, Path: r.Path, Guard: r.Guard, Summary: "Create " + noun, Extension: added(Creating),
-		Effect: effect(r.Again, item), Prepare: func(ctx context.Context, req *NewItem[B]) error { return all.prepare(ctx, &req.Body) },
+	create := Mutation[newItem[B], V]{Method: http.MethodPost, Path: r.Path, Guard: r.Guard, Summary: "Create " + noun, Extension: added(Creating),
+		Effect: effect(r.Again, item), Example: r.Example, Prepare: func(ctx context.Context, req *newItem[B]) error { return all.prepare(ctx, &req.Body) },
 		Allow: all.allow, Do: all.create, scoped: scoped}
 	view := Route(Read[viewItem, V]{Path: item, Guard: guard(r.ReadGuard, r.OwnGuard), Summary: "View " + noun, Extension: added(Viewing), Do: all.viewOne, scoped: scoped})
 	if r.Includes != nil {
@@ -158,10 +159,10 @@ func (r Resource[V, B]) Routes() []Route {
 		Editing: Mutation[EditItem[B], V]{Method: http.MethodPatch, Path: item, Guard: guard(r.OwnGuard), Summary: "Edit " + noun, Extension: added(Editing),
 			Effect: effect(AgainSame, item), Example: r.Edited,
 			Prepare: func(ctx context.Context, req *EditItem[B]) error { return all.prepare(ctx, &req.Body) }, Do: all.edit, scoped: scoped},
-		Deleting: Mutation[DeleteItem, Message]{Method: http.MethodDelete, Path: item, Guard: r.Guard, Summary: "Delete " + noun, Extension: added(Deleting),
+		Deleting: Mutation[deleteItem, Message]{Method: http.MethodDelete, Path: item, Guard: r.Guard, Summary: "Delete " + noun, Extension: added(Deleting),
 			Effect: effect(AgainRefused, ""), Do: all.remove, scoped: scoped},
 	}
-	if r.Prepare == nil { // which may take long for each row
+	if r.Prepare == nil && r.Reveal == nil { // which may take long for each row, and for which there is no place
 		routes[Creating] = createRoute[V, B]{create, all}
 	}
 	var own []Route
@@ -226,7 +227,7 @@ func (r *resource[V, B]) prepare(ctx context.Context, body *Body[B]) error {
 	return r.Prepare(ctx, &body.value)
 }
 
-func (r *resource[V, B]) allow(ctx context.Context, tx *pg.Tx, req NewItem[B]) error {
+func (r *resource[V, B]) allow(ctx context.Context, tx *pg.Tx, req newItem[B]) error {
 	if r.Allow == nil {
 		return nil
 	}
@@ -292,7 +293,7 @@ func (r *resource[V, B]) viewWith(ctx context.Context, req viewItemAndMore) (V, 
 	return item, nil
 }
 
-func (r *resource[V, B]) create(ctx context.Context, tx *pg.Tx, req NewItem[B]) (V, error) {
+func (r *resource[V, B]) create(ctx context.Context, tx *pg.Tx, req newItem[B]) (V, error) {
 	if err := r.below(ctx, tx, req.Parent, principal.Write); err != nil {
 		return *new(V), err
 	}
@@ -345,14 +346,14 @@ func (r *resource[V, B]) edit(ctx context.Context, tx *pg.Tx, req EditItem[B]) (
 	if err := r.Update(ctx, tx, req.ID, body); err != nil {
 		return before, fmt.Errorf("edit %s %d: %w", r.Noun, req.ID, err)
 	}
-	was, is := req.Body.Secrets(body, current)
+	was, is := req.Body.secrets(body, current)
 	after, err := r.after(ctx, tx, req.ID)
 	r.record(tx, pg.Edited, &after, secret.Marked(before, was...), secret.Marked(after, is...))
 	r.Reveal(&after, body)
 	return after, err
 }
 
-func (r *resource[V, B]) remove(ctx context.Context, tx *pg.Tx, req DeleteItem) (Message, error) {
+func (r *resource[V, B]) remove(ctx context.Context, tx *pg.Tx, req deleteItem) (Message, error) {
 	before, err := r.hold(ctx, tx, req.Parent, req.ID, req.Match)
 	if err != nil {
 		return Message{}, err
@@ -361,12 +362,7 @@ func (r *resource[V, B]) remove(ctx context.Context, tx *pg.Tx, req DeleteItem) 
 		return Message{}, r.inUse(req.ID, err)
 	}
 	r.record(tx, pg.Deleted, &before, before, nil)
-	return Deleted(r.Noun, req.ID), nil
-}
-
-// Deleted is the answer to a delete.
-func Deleted(noun string, id int64) Message {
-	return Message{fmt.Sprintf("%s %d deleted.", capital(noun), id)}
+	return Message{fmt.Sprintf("%s %d deleted.", capital(r.Noun), req.ID)}, nil
 }
 
 // hold reads an item that is there for the caller, who has seen it as it is, and keeps other writers off it.

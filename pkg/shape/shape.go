@@ -9,6 +9,7 @@
 //	also:"apikey,port limit"                     other spellings, at the top of a body
 //	doc, example                                 what the API document says
 //	ext:"true"                                   it is not in the documented API, but an addition to it
+//	future:"true"                                of a moment: it is yet to come when it is sent
 //	kept:"false"                                 of a secret: it is compared, and not kept
 package shape
 
@@ -51,6 +52,7 @@ type Member struct {
 	Example     *string
 	Extension   bool
 	Passing     bool // a secret that is not kept
+	Future      bool // a moment that is yet to come where it is sent
 }
 
 // Occasion is a set of what a body may be sent for.
@@ -131,7 +133,7 @@ func (around *Member) member(field reflect.StructField, i int) *Member {
 	if also := tag("also"); also != "" {
 		m.Also = strings.Split(also, ",")
 	}
-	m.Extension, m.Passing = tag("ext") == "true", tag("kept") == "false"
+	m.Extension, m.Passing, m.Future = tag("ext") == "true", tag("kept") == "false", tag("future") == "true"
 	m.Required = occasions(field)
 	m.Min, m.Max = bound(field, "min"), bound(field, "max")
 	return m

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/ironplane/ironplane/pkg/apikey"
-
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/secret"
@@ -40,8 +39,7 @@ func FirstAdmin(ctx context.Context, db *pg.DB) (key secret.String, made bool, e
 			return err
 		}
 		key = apikey.New()
-		_, err = insertKey(ctx, tx, &apiKeyBody{Name: "first key", Key: key, owner: first})
-		return err
+		return insertKey(ctx, tx, "first key", key, first)
 	})
 	if err != nil {
 		return secret.String{}, false, fmt.Errorf("make the first admin: %w", err)
@@ -59,8 +57,7 @@ func AdminKey(ctx context.Context, db *pg.DB) (key secret.String, username strin
 		if err != nil {
 			return err
 		}
-		_, err = insertKey(ctx, tx, &apiKeyBody{Name: "made on the command line", Key: key, owner: owner})
-		return err
+		return insertKey(ctx, tx, "made on the command line", key, owner)
 	})
 	if err != nil {
 		return secret.String{}, "", fmt.Errorf("make an admin's key: %w", err)

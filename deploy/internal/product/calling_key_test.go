@@ -55,7 +55,7 @@ func testDeletedKeyWritesNothing(t *testing.T, p *product.Product, c *testkit.Cl
 		"permissions":               {"PATCH", path("/admin/%d/permission", other), usersAdmins, nil},
 		"an account's end":          {"DELETE", path("/admin/%d", other), nil, nil},
 	} {
-		eve := testkit.Decode[identity.ShownKey](c.Do("POST", "/auth/key", `{"name": "eve"}`).Want(200))
+		eve := testkit.Decode[identity.APIKey](c.Do("POST", "/auth/key", `{"name": "eve"}`).Want(200))
 		caller := c.With(eve.Key)
 		if change.headers != nil {
 			change.headers = []string{idempotencyKey, "kept " + name}

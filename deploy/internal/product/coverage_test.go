@@ -94,7 +94,7 @@ func makes(o rest.Operation) bool {
 
 func newKey(t *testing.T, c *testkit.Client, name string) string {
 	t.Helper()
-	return testkit.Decode[identity.ShownKey](c.Do("POST", "/auth/key", map[string]any{"name": name}).Want(200)).Key
+	return testkit.Decode[identity.APIKey](c.Do("POST", "/auth/key", map[string]any{"name": name}).Want(200)).Key
 }
 
 // createOneOfEach sends the examples of all that makes an item, until each collection has one.

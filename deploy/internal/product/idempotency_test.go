@@ -132,7 +132,7 @@ func TestDumpHoldsNoSecret(t *testing.T) { producttest.Both(t, testDumpHoldsNoSe
 func testDumpHoldsNoSecret(t *testing.T, p *product.Product, c *testkit.Client) {
 	secrets := map[string]string{
 		"the first key":        c.Key,
-		"a key":                testkit.Decode[identity.ShownKey](c.Do("POST", "/auth/key", `{"name": "x"}`, idempotencyKey, "the-idempotency-key").Want(200)).Key,
+		"a key":                testkit.Decode[identity.APIKey](c.Do("POST", "/auth/key", `{"name": "x"}`, idempotencyKey, "the-idempotency-key").Want(200)).Key,
 		"an imported key":      "a-key-that-another-panel-made-0001",
 		"a password":           "a long walk in the rain",
 		"the idempotency key":  "the-idempotency-key",

@@ -9,10 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/apikey"
-
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/pkg/apikey"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/testkit"
@@ -203,7 +202,7 @@ func testAccountsChangeAtOnce(t *testing.T, p *product.Product, c *testkit.Clien
 func TestAPIKey(t *testing.T) { producttest.Both(t, testAPIKey) }
 
 func testAPIKey(t *testing.T, p *product.Product, c *testkit.Client) {
-	made := testkit.Decode[identity.ShownKey](c.Do("POST", "/auth/key", `{"name": "billing"}`).Want(200))
+	made := testkit.Decode[identity.APIKey](c.Do("POST", "/auth/key", `{"name": "billing"}`).Want(200))
 	if apikey.FormatOf(made.Key) != apikey.Issued || made.Owner.URL != "/admin/1" || *made.Owner.Name != "admin" || made.ExpiresAt != nil {
 		t.Fatalf("made %+v", made)
 	}
@@ -266,7 +265,7 @@ func testImportedKey(t *testing.T, _ *product.Product, c *testkit.Client) {
 	const value = "a-key-that-another-panel-made-0001"
 	c.With(value).Do("GET", "/auth/key/current", nil).Want(401)
 
-	made := testkit.Decode[identity.ShownKey](c.Do("POST", "/auth/key", map[string]any{"name": "old", "key": value}).Want(200))
+	made := testkit.Decode[identity.APIKey](c.Do("POST", "/auth/key", map[string]any{"name": "old", "key": value}).Want(200))
 	if made.Key != value {
 		t.Fatalf("made %+v", made)
 	}
@@ -280,7 +279,7 @@ func testImportedKey(t *testing.T, _ *product.Product, c *testkit.Client) {
 
 	const next = "a-key-that-another-panel-made-0002"
 	c.With(next).Do("GET", "/auth/key/current", nil).Want(401)
-	if edited := testkit.Decode[identity.ShownKey](c.Do("PATCH", path("/auth/key/%d", made.ID), map[string]any{"name": "old", "key": next}).Want(200)); edited.Key != next {
+	if edited := testkit.Decode[identity.APIKey](c.Do("PATCH", path("/auth/key/%d", made.ID), map[string]any{"name": "old", "key": next}).Want(200)); edited.Key != next {
 		t.Fatalf("edited %+v", edited)
 	}
 	time.Sleep(100 * time.Millisecond)
@@ -293,7 +292,7 @@ func TestKeyExpires(t *testing.T) { producttest.Both(t, testKeyExpires) }
 func testKeyExpires(t *testing.T, _ *product.Product, c *testkit.Client) {
 	at := time.Now().Add(2 * time.Second)
 	expires := map[string]any{"iso_8601": at.UTC().Format(time.RFC3339), "unix": at.Unix()}
-	key := testkit.Decode[identity.ShownKey](c.Do("POST", "/auth/key", map[string]any{"name": "brief", "expires_at": expires}).Want(200))
+	key := testkit.Decode[identity.APIKey](c.Do("POST", "/auth/key", map[string]any{"name": "brief", "expires_at": expires}).Want(200))
 	brief := c.With(key.Key)
 	if answer := brief.Do("GET", "/auth/key/current", nil); answer.Status != 200 && time.Now().Before(key.ExpiresAt.Time) {
 		t.Fatalf("answered %d before the key's end", answer.Status)

@@ -16,7 +16,7 @@ func newAdmin(t *testing.T, c *testkit.Client, username string, permissions stri
 	id = c.Do("POST", "/admin", map[string]any{"username": username, "email": username + "@example.com", "password": ""}).Want(200).ID()
 	c.Do("PATCH", path("/admin/%d/permission", id), permissions).Want(200)
 	key := c.Do("POST", "/auth/key", map[string]any{"name": "test", "owner": map[string]any{"url": path("/admin/%d", id)}}).Want(200)
-	return id, c.With(testkit.Decode[identity.ShownKey](key).Key)
+	return id, c.With(testkit.Decode[identity.APIKey](key).Key)
 }
 
 // execute changes the database behind the product's back.

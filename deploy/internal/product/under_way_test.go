@@ -38,7 +38,7 @@ func send(t *testing.T, c *testkit.Client, head string) (net.Conn, *bufio.Reader
 
 func revoke(t *testing.T, c *testkit.Client, key string) {
 	t.Helper()
-	for _, k := range testkit.Decode[[]identity.ShownKey](c.Do("GET", "/auth/key", nil).Want(200)) {
+	for _, k := range testkit.Decode[[]identity.APIKey](c.Do("GET", "/auth/key", nil).Want(200)) {
 		if k.Name == key {
 			c.Do("DELETE", path("/auth/key/%d", k.ID), nil).Want(200)
 			return
@@ -55,7 +55,7 @@ func testRevokedWithinTheBody(t *testing.T, _ *product.Product, c *testkit.Clien
 		"/auth/key": `{"name": "successor"}`,
 		"/admin":    `{"username": "successor", "email": "successor@example.com", "password": ""}`,
 	} {
-		key := testkit.Decode[identity.ShownKey](c.Do("POST", "/auth/key", `{"name": "revoked"}`).Want(200))
+		key := testkit.Decode[identity.APIKey](c.Do("POST", "/auth/key", `{"name": "revoked"}`).Want(200))
 		to, from := send(t, c.With(key.Key), "POST "+what)
 		fmt.Fprintf(to, "Expect: 100-continue\r\nContent-Length: %d\r\n\r\n", len(body))
 		if line, err := from.ReadString('\n'); err != nil || !strings.HasPrefix(line, "HTTP/1.1 100") {

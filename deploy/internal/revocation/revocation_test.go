@@ -49,24 +49,24 @@ var faults = []fault{
 // endings are how a key ends. Each answers when that was said, and from when on it was so.
 var endings = []struct {
 	name   string
-	revoke func(s *stand, admin int64, key identity.ShownKey) (answered, ended time.Time)
+	revoke func(s *stand, admin int64, key identity.APIKey) (answered, ended time.Time)
 }{
-	{"key deleted", func(s *stand, _ int64, key identity.ShownKey) (answered, ended time.Time) {
+	{"key deleted", func(s *stand, _ int64, key identity.APIKey) (answered, ended time.Time) {
 		s.admin.Do("DELETE", fmt.Sprintf("/auth/key/%d", key.ID), nil).Want(200)
 		answered = time.Now()
 		return answered, answered
 	}},
-	{"owner deleted", func(s *stand, admin int64, _ identity.ShownKey) (answered, ended time.Time) {
+	{"owner deleted", func(s *stand, admin int64, _ identity.APIKey) (answered, ended time.Time) {
 		s.admin.Do("DELETE", fmt.Sprintf("/admin/%d", admin), nil).Want(200)
 		answered = time.Now()
 		return answered, answered
 	}},
-	{"permission lost", func(s *stand, admin int64, _ identity.ShownKey) (answered, ended time.Time) {
+	{"permission lost", func(s *stand, admin int64, _ identity.APIKey) (answered, ended time.Time) {
 		s.admin.Do("PATCH", fmt.Sprintf("/admin/%d/permission", admin), `{"network": {"switches": {"read": false}}}`).Want(200)
 		answered = time.Now()
 		return answered, answered
 	}},
-	{"key expires", func(s *stand, _ int64, key identity.ShownKey) (answered, ended time.Time) {
+	{"key expires", func(s *stand, _ int64, key identity.APIKey) (answered, ended time.Time) {
 		end := time.Now().Add(2 * time.Second).Truncate(time.Second)
 		s.admin.Do("PATCH", fmt.Sprintf("/auth/key/%d", key.ID), map[string]any{"name": "brief",
 			"expires_at": map[string]any{"unix": end.Unix(), "iso_8601": end.UTC().Format(time.RFC3339)}}).Want(200)
@@ -94,7 +94,7 @@ func TestRevocation(t *testing.T) {
 	}
 }
 
-func testRevocation(t *testing.T, s *stand, revoke func(s *stand, admin int64, key identity.ShownKey) (answered, ended time.Time), fault fault) {
+func testRevocation(t *testing.T, s *stand, revoke func(s *stand, admin int64, key identity.APIKey) (answered, ended time.Time), fault fault) {
 	admin, key := s.user("user")
 	s.fillList()
 	l := newLoad(t, s.doors, key.Key)
@@ -132,7 +132,7 @@ func testRevocation(t *testing.T, s *stand, revoke func(s *stand, admin int64, k
 }
 
 // refill sees to it that the entries of a key in use are as young as can be.
-func (s *stand) refill(key identity.ShownKey) {
+func (s *stand) refill(key identity.APIKey) {
 	s.t.Helper()
 	hash := apikey.Hash(key.Key)
 	s.redis.FlushDB(s.t.Context())

@@ -86,17 +86,17 @@ func newStand(t *testing.T, reached way, doors int, limits gateway.Config) *stan
 }
 
 // user makes an admin who may read port speeds, and a key.
-func (s *stand) user(name string) (id int64, key identity.ShownKey) {
+func (s *stand) user(name string) (id int64, key identity.APIKey) {
 	s.t.Helper()
 	id = s.admin.Do("POST", "/admin", map[string]any{"username": name, "email": name + "@example.com", "password": ""}).Want(200).ID()
 	s.admin.Do("PATCH", fmt.Sprintf("/admin/%d/permission", id), `{"network": {"switches": {"read": true}}}`).Want(200)
 	return id, s.key(id)
 }
 
-func (s *stand) key(admin int64) identity.ShownKey {
+func (s *stand) key(admin int64) identity.APIKey {
 	s.t.Helper()
 	owner := map[string]any{"url": fmt.Sprintf("/admin/%d", admin)}
-	return testkit.Decode[identity.ShownKey](s.admin.Do("POST", "/auth/key", map[string]any{"name": "test", "owner": owner}).Want(200))
+	return testkit.Decode[identity.APIKey](s.admin.Do("POST", "/auth/key", map[string]any{"name": "test", "owner": owner}).Want(200))
 }
 
 // link is a way to something.
