@@ -1,0 +1,27 @@
+package identity
+
+import (
+	"testing"
+
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/testkit/work"
+)
+
+// What callers send costs no more than in proportion to its length.
+func TestBodiesAreResolvedInLinearTime(t *testing.T) {
+	for name, resolve := range map[string]func(text string){
+		"an email address": func(text string) { (&adminBody{Email: text + "@example.com"}).Resolve(&problem.Fields{}) },
+		"a quoted address": func(text string) { (&adminBody{Email: `"` + text + `"@example.com`}).Resolve(&problem.Fields{}) },
+		"comments":         func(text string) { (&adminBody{Email: work.Fill("(", len(text))}).Resolve(&problem.Fields{}) },
+		"a username":       func(text string) { (&adminBody{Username: text}).Resolve(&problem.Fields{}) },
+		"a password":       func(text string) { (&adminBody{Password: secret.New(text)}).Resolve(&problem.Fields{}) },
+		"a key":            func(text string) { (&apiKeyBody{Key: secret.New(text)}).Resolve(&problem.Fields{}) },
+		"an owner":         func(text string) { b := apiKeyBody{}; b.Owner.URL = "/admin/" + text; b.Resolve(&problem.Fields{}) },
+		"an owner's path":  func(text string) { b := apiKeyBody{}; b.Owner.URL = work.Fill("/", len(text)); b.Resolve(&problem.Fields{}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			work.Linear(t, 16<<10, func(n int) string { return work.Fill("a1", n) }, resolve)
+		})
+	}
+}
