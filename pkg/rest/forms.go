@@ -4,6 +4,9 @@ import (
 	"net/netip"
 	"regexp"
 	"strings"
+
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/secret"
 )
 
 var hostForm = regexp.MustCompile(`^([A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)*[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?$`)
@@ -17,4 +20,13 @@ func IsHost(text string) bool {
 // IsHeaderValue tells whether a text can be sent in a header.
 func IsHeaderValue(text string) bool {
 	return !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' })
+}
+
+// KeyAgain refuses an edit that moves an agent to another address without the key that it is called with, the member at
+// pointer: a key that is kept, and shown to nobody, would be sent to whom the editor chose.
+func KeyAgain(moved bool, key *secret.String, pointer string) error {
+	if kept := key != nil && key.IsZero(); !moved || !kept {
+		return nil
+	}
+	return problem.Member(pointer, "required", "is required where the address changes that it is sent to")
 }

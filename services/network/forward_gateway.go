@@ -1,9 +1,11 @@
 package network
 
 import (
+	"context"
 	"regexp"
 	"strconv"
 
+	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
@@ -61,6 +63,9 @@ func (s *Service) forwardGateways() []rest.Route {
 		DB: s.db, Path: "/forward/gateway", ID: "gateway_id", Noun: "forwarding gateway",
 		Guard: principal.NetworkForward, Table: "forward_gateway", View: "forward_gateway_view", Box: s.box,
 		Again: rest.AgainRefused, Edited: `{"name": "fra1-nat2", "port_limit": "30000-39999"}`,
+		Check: func(_ context.Context, _ *pg.Tx, _ int64, before, body *forwardGatewayBody) error {
+			return rest.KeyAgain(before != nil && body.Hostname != before.Hostname, body.APIKey, "/api_key")
+		},
 		By: rest.By{Search: rest.SearchText, Sorts: []string{"name"}, Filters: map[string]string{"name": "name", "hostname": "hostname"}},
 	}.Routes()
 }

@@ -42,6 +42,11 @@ func TestForwardGateway(t *testing.T) {
 			t.Errorf("%s: %+v", body, g)
 		}
 	}
+	for _, elsewhere := range []string{`{"hostname": "evil.example.net"}`, `{"hostname": "evil.example.net", "api_key": ""}`} { // a key that is kept is not sent there
+		c.Do("PATCH", "/forward/gateway/1", elsewhere).WantErrors("/api_key", "required")
+	}
+	edit(`{"hostname": "nat2.example.net", "apikey": "hunter3"}`, `[{"id":1,"name":"Berlin"},{"id":2,"name":"Bern"}]`)
+	edit(`{"hostname": "nat1.example.net", "apikey": "hunter2"}`, `[{"id":1,"name":"Berlin"},{"id":2,"name":"Bern"}]`)
 	edit(`{"port_limit": "65535"}`, `[{"id":1,"name":"Berlin"},{"id":2,"name":"Bern"}]`)
 	edit(`{"groups": [{"id": 2}], "api_key": ""}`, `[{"id":2,"name":"Bern"}]`)
 	c.Do("DELETE", "/group/2", nil).WantDetail(problem.Conflict, "IP group 2 is in use by forwarding gateway 1 (nat1).")

@@ -1,6 +1,9 @@
 package pxe
 
 import (
+	"context"
+
+	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
@@ -46,10 +49,21 @@ func (b *httpBody) validate(wrong *problem.Fields) {
 	}
 }
 
+func (b *httpBody) sameAddress(other *httpBody) bool {
+	samePort := b.Port == other.Port || b.Port != nil && other.Port != nil && *b.Port == *other.Port
+	return b.Host == other.Host && samePort && b.UseHTTPS == other.UseHTTPS
+}
+
 func (s *Service) dhcpServers() []rest.Route {
 	return rest.Resource[DHCPServer, dhcpServerBody]{
 		DB: s.db, Path: "/pxe/dhcp", ID: "dhcp_id", Noun: "DHCP server", Again: rest.AgainRefused, Edited: `{"name": "Frankfurt 2"}`,
 		Guard: principal.PXESettings, Table: "dhcp_server", Box: s.box,
+		Check: func(_ context.Context, _ *pg.Tx, _ int64, before, body *dhcpServerBody) error {
+			if before == nil {
+				return nil
+			}
+			return rest.KeyAgain(!body.HTTP.sameAddress(&before.HTTP), body.HTTP.APIKey, "/http/api_key")
+		},
 		By: rest.By{Search: rest.SearchText, Sorts: []string{"name"}, Filters: map[string]string{"name": "name", "host": "http_host"}},
 	}.Routes()
 }

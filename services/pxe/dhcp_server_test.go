@@ -34,7 +34,14 @@ func TestDHCPServer(t *testing.T) {
 	c.Do("POST", "/pxe/dhcp", `{"name": "x", "http": {"host": "x", "port": 65536, "api_key": "a\nb"}, "use_https": 1}`).
 		WantErrors("/http/api_key", "invalid", "/http/port", "out_of_range", "/use_https", "type")
 
-	edited := testkit.Decode[pxe.DHCPServer](c.Do("PATCH", "/pxe/dhcp/1", `{"http": {"port": null}}`).Want(200))
+	// A key that is kept is not sent elsewhere.
+	for _, elsewhere := range []string{`{"host": "evil.example.net"}`, `{"http": {"port": null}}`, `{"port": 8444}`, `{"use_https": false}`, `{"host": "evil.example.net", "api_key": ""}`} {
+		c.Do("PATCH", "/pxe/dhcp/1", elsewhere).WantErrors("/http/api_key", "required")
+	}
+	c.Do("PATCH", "/pxe/dhcp/3", `{"host": "10.0.0.8", "port": 80}`).Want(200) // which has none
+	c.Do("PATCH", "/pxe/dhcp/3", `{"host": "10.0.0.7", "port": null}`).Want(200)
+	c.Do("PATCH", "/pxe/dhcp/2", `{"port": 81, "api_key": null}`).Want(200)
+	edited := testkit.Decode[pxe.DHCPServer](c.Do("PATCH", "/pxe/dhcp/1", `{"http": {"port": null, "api_key": "hunter3"}}`).Want(200))
 	if edited.HTTP.Port != nil || edited.HTTP.Host != "dhcp.fra1.example.net" || !edited.HTTP.UseHTTPS {
 		t.Errorf("edited %+v", edited)
 	}
@@ -89,7 +96,7 @@ func TestDHCPServerAPIKey(t *testing.T) {
 	if got := open(2, sealed(2)); got != "second secret" {
 		t.Error(got)
 	}
-	for _, unchanged := range []string{`{"name": "uno"}`, `{"api_key": ""}`, `{"http": {"api_key": "", "port": 7}}`} {
+	for _, unchanged := range []string{`{"name": "uno"}`, `{"api_key": ""}`, `{"http": {"api_key": "", "port": null, "host": "x"}}`} {
 		before := string(sealed(1))
 		edit(unchanged)
 		recorded(false, false)
