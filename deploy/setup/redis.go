@@ -9,6 +9,7 @@ import (
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/services/identity"
 )
 
 // watcher is the user of Redis who finds out whether it is well, and may do nothing else.
@@ -19,6 +20,7 @@ const (
 	user   = "user %s on #%x resetkeys resetchannels -@all +ping%s\n"
 	reads  = " %R~entry:* +hmget +time ~rate:* +eval +evalsha +get +set" // entries; and counts limits
 	fills  = " ~entry:* +time +eval +evalsha +hsetnx +hget +hset +pttl +pexpire +del"
+	guards = " ~lockout:* +eval +evalsha +get +incr +decr +pttl +pexpire +del" // what is guessed
 	wakes  = " &events:* +publish +subscribe +unsubscribe"
 	nobody = "user default reset\n"
 )
@@ -30,6 +32,9 @@ func redisUsers(passwords map[string]secret.String) secret.String {
 		rights[service.Name] = wakes
 		if service.Fills {
 			rights[service.Name] += fills
+		}
+		if service.Name == identity.Name {
+			rights[service.Name] += guards
 		}
 	}
 	lines := []string{nobody}

@@ -25,7 +25,9 @@ import (
 	"github.com/ironplane/ironplane/pkg/keycache"
 	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/services/identity/lockout"
 )
 
 // installation is secrets that were made, and a Redis that knows its users from them.
@@ -156,6 +158,18 @@ func TestRedisUsers(t *testing.T) {
 	}
 	if !filling.Up() || !reading.Up() {
 		t.Error("Redis refuses them")
+	}
+	guess := func() (right bool, err error) { // by a process that has counted nothing itself
+		lockouts := lockout.New(i.client("identity", ""), slog.New(slog.DiscardHandler))
+		return lockouts.Try(t.Context(), lockout.Guess{Name: "/admin/1", Key: 1}, func() (bool, error) { return false, nil })
+	}
+	for range lockout.OfKey {
+		if _, err := guess(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := guess(); !problem.Is(err, problem.TooManyRequests) {
+		t.Errorf("identity counts no guesses: %v", err)
 	}
 	wake := make(chan struct{}, 1)
 	ctx, stop := context.WithCancel(t.Context())

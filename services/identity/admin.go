@@ -2,16 +2,20 @@ package identity
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/mail"
 	"regexp"
 	"strings"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/services/identity/lockout"
 )
 
 // Admin is somebody who runs the installation.
@@ -67,21 +71,9 @@ func (s *Service) admins() []rest.Route {
 
 // preparePasswords hashes the new password, and compares the current one with the caller's.
 func (s *Service) preparePasswords(ctx context.Context, b *adminBody) error {
-	caller := principal.From(ctx).Principal
-	if !b.CurrentPassword.IsZero() && caller.Owner.Type == principal.Admin {
-		var stored *string
-		err := s.db.QueryRow(ctx, "SELECT password_hash FROM admin WHERE id = $1", caller.Owner.ID).Scan(&stored)
-		if err != nil {
-			return fmt.Errorf("read the caller's password: %w", err)
-		}
-		if stored != nil {
-			same, err := s.hasher.matches(ctx, b.CurrentPassword, *stored)
-			if err != nil {
-				return fmt.Errorf("compare the current password: %w", err)
-			}
-			if same {
-				b.confirmed = stored
-			}
+	if !b.CurrentPassword.IsZero() && principal.From(ctx).Principal.Owner.Type == principal.Admin {
+		if err := s.confirm(ctx, b); err != nil {
+			return err
 		}
 	}
 	var wrong problem.Fields
@@ -91,6 +83,43 @@ func (s *Service) preparePasswords(ctx context.Context, b *adminBody) error {
 	hash, err := s.hasher.hash(ctx, b.Password)
 	b.hash = &hash
 	return err
+}
+
+// confirm compares the current password with the caller's, unless it was guessed too often. A wrong one is logged.
+func (s *Service) confirm(ctx context.Context, b *adminBody) error {
+	call := principal.From(ctx)
+	owner := call.Principal.Owner
+	var stored *string
+	var name string
+	err := s.db.QueryRow(ctx, "SELECT password_hash, username FROM admin WHERE id = $1", owner.ID).Scan(&stored, &name)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return problem.InvalidKey()
+	}
+	if err != nil {
+		return fmt.Errorf("read the caller's password: %w", err)
+	}
+	if stored == nil {
+		return nil
+	}
+	guess := lockout.Guess{Name: owner.URL(), Address: call.IP, Key: call.Principal.KeyID}
+	right, err := s.lockouts.Try(ctx, guess, func() (bool, error) { return s.hasher.matches(ctx, b.CurrentPassword, *stored) })
+	if err != nil {
+		return fmt.Errorf("compare the current password: %w", err)
+	}
+	if right {
+		b.confirmed = stored
+		return nil
+	}
+	return s.db.InTx(ctx, func(tx *pg.Tx) error {
+		tx.Record(pg.Record{Kind: "admin", Part: "password", Action: "refused", Targets: []pg.Target{{Type: "admin", Noun: "admin", ID: owner.ID, Name: name}},
+			After: refusedPassword{"current_password"}})
+		return nil
+	})
+}
+
+// refusedPassword is what stands in the record of a wrong password.
+type refusedPassword struct {
+	Member string `json:"member"`
 }
 
 func (s *Service) insertAdmin(ctx context.Context, tx *pg.Tx, b *adminBody) (id int64, err error) {

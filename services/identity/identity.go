@@ -12,6 +12,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/services/identity/lockout"
 )
 
 // Name is the service's name, and its schema's.
@@ -22,7 +23,7 @@ var migrations embed.FS
 
 // Definition is the service.
 var Definition = service.Definition{Name: Name, Migrations: migrations, Fills: true, New: func(d service.Deps) service.Parts {
-	return service.Parts{Routes: New(d.DB, d.Entries, d.KeysPerOwner).Routes()}
+	return service.Parts{Routes: New(d).Routes()}
 }}
 
 // Service is the identity service.
@@ -30,12 +31,13 @@ type Service struct {
 	db           *pg.DB
 	entries      *keycache.Store
 	hasher       hasher
+	lockouts     *lockout.Lockouts
 	keysPerOwner int // 0: any number
 }
 
 // New makes the service on its migrated schema.
-func New(db *pg.DB, entries *keycache.Store, keysPerOwner int) *Service {
-	return &Service{db: db, entries: entries, hasher: newHasher(), keysPerOwner: keysPerOwner}
+func New(d service.Deps) *Service {
+	return &Service{db: d.DB, entries: d.Entries, hasher: newHasher(), lockouts: lockout.New(d.Redis, d.Log), keysPerOwner: d.KeysPerOwner}
 }
 
 // Routes are what the service answers.

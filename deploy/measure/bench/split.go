@@ -23,6 +23,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/process"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/services/identity"
 	"github.com/ironplane/ironplane/services/network"
 )
@@ -133,7 +134,7 @@ func serveSplitService(ctx context.Context, o order, say announce) error {
 		if err != nil {
 			return err
 		}
-		routes = identity.New(db, entries, 0).Routes()
+		routes = identity.New(service.Deps{DB: db, Entries: entries, Redis: client, Log: log}).Routes()
 	}
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {

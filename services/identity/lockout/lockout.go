@@ -1,0 +1,99 @@
+// Package lockout bounds how often secrets are guessed. A guess is counted before it is compared, so however many come
+// at once, no more than the limit are compared; a right one is given back.
+package lockout
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ironplane/ironplane/pkg/cache"
+	"github.com/ironplane/ironplane/pkg/problem"
+)
+
+// Time is how long a lockout lasts, and failures count from the first.
+const Time = 15 * time.Minute
+
+// The limits are how many wrong guesses there may be.
+const (
+	OfNameFromAddress = 5
+	OfKey             = 5
+	OfAddress         = 50
+	OfName            = 100
+)
+
+// Guess is whose secret is guessed, and by whom.
+type Guess struct {
+	Name    string     // of the account that is tried, alike whether there is one: no secret
+	Address netip.Addr // of the caller; of IPv6 its /64 counts
+	Key     int64      // the calling key; 0: none
+}
+
+// counter counts guesses of one kind.
+type counter struct {
+	name  string
+	limit int
+	// forgotten tells whether a right guess shows that the wrong ones were the same person's: of an address or a name that
+	// others use, too, it shows nothing.
+	forgotten bool
+}
+
+func (g Guess) counters() []counter {
+	bits := 32
+	if g.Address.Is6() {
+		bits = 64
+	}
+	network, _ := g.Address.Prefix(bits) // of an address that is unknown: the zero Prefix, for all of these
+	all := []counter{
+		{fmt.Sprintf("name %s from %s", g.Name, network), OfNameFromAddress, true},
+		{fmt.Sprintf("address %s", network), OfAddress, false},
+		{fmt.Sprintf("name %s", g.Name), OfName, false},
+	}
+	if g.Key != 0 {
+		all = append(all, counter{fmt.Sprintf("key %d", g.Key), OfKey, true})
+	}
+	return all
+}
+
+// Lockouts counts guesses twice: in Redis, for all processes, and in this process, with the same limits. So while Redis is
+// away or slow, there are as many times the limit as processes, and never more.
+type Lockouts struct {
+	shared shared
+	own    *own
+}
+
+// New makes lockouts by a client that cache.Open made.
+func New(client redis.UniversalClient, log *slog.Logger) *Lockouts {
+	return &Lockouts{shared{cache.NewLink(client, "lockouts", log)}, newOwn()}
+}
+
+// Try compares a guess, unless there were too many wrong ones: then the error is a 429, and nothing is compared. Where
+// compare fails the guess does not count.
+func (l *Lockouts) Try(ctx context.Context, g Guess, compare func() (right bool, err error)) (right bool, err error) {
+	all := g.counters()
+	if locked := l.own.take(all); locked > 0 {
+		return false, tooMany(locked)
+	}
+	locked, away := l.shared.take(ctx, all)
+	if locked > 0 {
+		l.own.giveBack(all, false)
+		return false, tooMany(locked)
+	}
+	if right, err = compare(); right || err != nil {
+		l.own.giveBack(all, right)
+		if away == nil {
+			_ = l.shared.giveBack(ctx, all, right) // where it cannot be, the guess counts as a wrong one until its time is over
+		}
+	}
+	return right, err
+}
+
+func tooMany(locked time.Duration) error {
+	refused := problem.New(problem.TooManyRequests, "There were too many wrong passwords. Try again later.")
+	refused.RetryAfter = locked
+	return refused
+}

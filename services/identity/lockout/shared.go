@@ -1,0 +1,78 @@
+package lockout
+
+import (
+	"context"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ironplane/ironplane/pkg/cache"
+)
+
+// shared counts in Redis.
+type shared struct{ link *cache.Link }
+
+const keySpace = "lockout:"
+
+// take: KEYS the counters; ARGV the lockout's time in ms, and their limits. It answers for how many ms still one of them
+// is at its limit, or counts one more by each. A counter lasts from its first guess; at its limit it begins again.
+var take = redis.NewScript(`
+	local locked = 0
+	for i, key in ipairs(KEYS) do
+		if tonumber(redis.call('GET', key) or '0') >= tonumber(ARGV[i + 1]) then
+			locked = math.max(locked, redis.call('PTTL', key), 1)
+		end
+	end
+	if locked > 0 then return locked end
+	for i, key in ipairs(KEYS) do
+		local count = redis.call('INCR', key)
+		if count == 1 or count >= tonumber(ARGV[i + 1]) then redis.call('PEXPIRE', key, ARGV[1]) end
+	end
+	return 0`)
+
+// giveBack: KEYS the counters; ARGV of each whether it is forgotten.
+var giveBack = redis.NewScript(`
+	for i, key in ipairs(KEYS) do
+		if ARGV[i] == '1' then
+			redis.call('DEL', key)
+		elseif tonumber(redis.call('GET', key) or '0') > 0 then
+			redis.call('DECR', key)
+		end
+	end
+	return 0`)
+
+func names(all []counter) []string {
+	names := make([]string, len(all))
+	for i, c := range all {
+		names[i] = keySpace + c.name
+	}
+	return names
+}
+
+// take is for how long still it is locked, or counts a guess. The error says that Redis is away.
+func (s shared) take(ctx context.Context, all []counter) (locked time.Duration, err error) {
+	args := []any{Time.Milliseconds()}
+	for _, c := range all {
+		args = append(args, c.limit)
+	}
+	err = s.link.Do(ctx, func(ctx context.Context, r redis.UniversalClient) error {
+		ms, err := take.Run(ctx, r, names(all), args...).Int64()
+		locked = time.Duration(ms) * time.Millisecond
+		return err
+	})
+	return locked, err
+}
+
+// giveBack undoes a take; a right guess sets those counters back that are forgotten then.
+func (s shared) giveBack(ctx context.Context, all []counter, right bool) error {
+	forgotten := make([]any, len(all))
+	for i, c := range all {
+		forgotten[i] = 0
+		if right && c.forgotten {
+			forgotten[i] = 1
+		}
+	}
+	return s.link.Do(ctx, func(ctx context.Context, r redis.UniversalClient) error {
+		return giveBack.Run(ctx, r, names(all), forgotten...).Err()
+	})
+}
