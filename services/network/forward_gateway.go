@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"strconv"
 
+	"github.com/ironplane/ironplane/pkg/agent"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
@@ -34,10 +35,10 @@ var portLimitForm = regexp.MustCompile(`^([1-9][0-9]{0,4})(?:-([1-9][0-9]{0,4}))
 
 // Resolve checks what the tags cannot say.
 func (b *forwardGatewayBody) Resolve(wrong *problem.Fields) {
-	if b.Hostname != "" && !rest.IsHost(b.Hostname) {
+	if b.Hostname != "" && !agent.IsHost(b.Hostname) {
 		wrong.Add("/hostname", "invalid", "must be a name or an address, without a scheme and a port")
 	}
-	if b.APIKey != nil && !rest.IsHeaderValue(b.APIKey.Reveal()) {
+	if b.APIKey != nil && !agent.IsHeaderValue(b.APIKey.Reveal()) {
 		wrong.Add("/api_key", "invalid", "can have printable ASCII characters alone")
 	}
 	if b.PortLimit != "" && !isPortLimit(b.PortLimit) {
@@ -64,7 +65,7 @@ func (s *Service) forwardGateways() []rest.Route {
 		Guard: principal.NetworkForward, Table: "forward_gateway", View: "forward_gateway_view", Box: s.box,
 		Again: rest.AgainRefused, Edited: `{"name": "fra1-nat2", "port_limit": "30000-39999"}`,
 		Check: func(_ context.Context, _ *pg.Tx, _ int64, before, body *forwardGatewayBody) error {
-			return rest.KeyAgain(before != nil && body.Hostname != before.Hostname, body.APIKey, "/api_key")
+			return agent.KeyAgain(before != nil && body.Hostname != before.Hostname, body.APIKey, "/api_key")
 		},
 		By: rest.By{Search: rest.SearchText, Sorts: []string{"name"}, Filters: map[string]string{"name": "name", "hostname": "hostname"}},
 	}.Routes()

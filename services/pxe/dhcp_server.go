@@ -3,6 +3,7 @@ package pxe
 import (
 	"context"
 
+	"github.com/ironplane/ironplane/pkg/agent"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
@@ -41,10 +42,10 @@ type httpBody struct {
 func (b *dhcpServerBody) Resolve(wrong *problem.Fields) { b.HTTP.validate(wrong) }
 
 func (b *httpBody) validate(wrong *problem.Fields) {
-	if b.Host != "" && !rest.IsHost(b.Host) {
+	if b.Host != "" && !agent.IsHost(b.Host) {
 		wrong.Add("/http/host", "invalid", "must be a name or an address, without a scheme and a port")
 	}
-	if b.APIKey != nil && !rest.IsHeaderValue(b.APIKey.Reveal()) {
+	if b.APIKey != nil && !agent.IsHeaderValue(b.APIKey.Reveal()) {
 		wrong.Add("/http/api_key", "invalid", "can have printable ASCII characters alone")
 	}
 }
@@ -62,7 +63,7 @@ func (s *Service) dhcpServers() []rest.Route {
 			if before == nil {
 				return nil
 			}
-			return rest.KeyAgain(!body.HTTP.sameAddress(&before.HTTP), body.HTTP.APIKey, "/http/api_key")
+			return agent.KeyAgain(!body.HTTP.sameAddress(&before.HTTP), body.HTTP.APIKey, "/http/api_key")
 		},
 		By: rest.By{Search: rest.SearchText, Sorts: []string{"name"}, Filters: map[string]string{"name": "name", "host": "http_host"}},
 	}.Routes()

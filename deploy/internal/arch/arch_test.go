@@ -27,6 +27,7 @@ const (
 var arrows = []struct{ folder, may string }{
 	{"pkg/problem", "pkg/accept"},
 	{"pkg/principal", "pkg/problem"},
+	{"pkg/agent", "pkg/problem pkg/secret"},
 	{"pkg/apikey", "pkg/secret"},
 	{"pkg/cache", "pkg/secret pkg/tracing"},
 	{"pkg/keycache", "pkg/cache pkg/principal pkg/secret"},
@@ -52,7 +53,7 @@ var shared = []string{"pg", "principal", "problem", "rest", "secret"}
 
 const (
 	mostLines = 12_400 // of pkg without its tests; to become 10,000
-	mostNames = 242    // exported by shared, with the methods of exported types; to become 160
+	mostNames = 240    // exported by shared, with the methods of exported types; to become 160
 )
 
 type pkg struct {

@@ -1,4 +1,5 @@
-package rest
+// Package agent is what resources have in common that describe another system: where it is called, and with which key.
+package agent
 
 import (
 	"net/netip"
