@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"net/netip"
 	"strconv"
+
+	"github.com/ironplane/ironplane/pkg/principal"
 )
 
 // anonymous is a caller without a key that is known to be valid. His requests are counted by address.
@@ -42,4 +44,4 @@ func networkOf(a netip.Addr) netip.Prefix {
 	return p
 }
 
-func keyName(id int64) string { return strconv.FormatInt(id, 10) }
+func ownerName(o principal.Owner) string { return string(o.Type) + ":" + strconv.FormatInt(o.ID, 10) }

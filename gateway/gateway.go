@@ -24,19 +24,21 @@ import (
 
 // Config is what operators decide about a gateway.
 type Config struct {
-	KeyRate        int            `env:"IRONPLANE_KEY_RATE" default:"100" doc:"requests a second that a key may make"`
-	KeyBurst       int            `env:"IRONPLANE_KEY_BURST" default:"200" doc:"requests that a key may make at once"`
-	AddressRate    int            `env:"IRONPLANE_ADDRESS_RATE" default:"10" doc:"requests a second without a valid key that an address (of IPv6: a /64) may make"`
-	AddressBurst   int            `env:"IRONPLANE_ADDRESS_BURST" default:"20" doc:"the same, at once"`
-	TrustedProxies []netip.Prefix `env:"IRONPLANE_TRUSTED_PROXIES" doc:"whose X-Forwarded-For and Forwarded count: addresses and CIDRs, with commas"`
-	KeyInQuery     bool           `env:"IRONPLANE_KEY_IN_QUERY" default:"false" doc:"whether ?key= is looked at, which puts keys into the logs of others"`
+	OwnerRate          int            `env:"IRONPLANE_OWNER_RATE" default:"100" doc:"requests a second that an owner may make with all his keys"`
+	OwnerBurst         int            `env:"IRONPLANE_OWNER_BURST" default:"200" doc:"the same, at once"`
+	AddressRate        int            `env:"IRONPLANE_ADDRESS_RATE" default:"10" doc:"requests a second without a valid key that an address (of IPv6: a /64) may make"`
+	AddressBurst       int            `env:"IRONPLANE_ADDRESS_BURST" default:"20" doc:"the same, at once"`
+	OwnerConcurrency   int            `env:"IRONPLANE_OWNER_CONCURRENCY" default:"200" doc:"requests of an owner that a gateway works on at the same time"`
+	AddressConcurrency int            `env:"IRONPLANE_ADDRESS_CONCURRENCY" default:"50" doc:"the same of an address without a valid key"`
+	TrustedProxies     []netip.Prefix `env:"IRONPLANE_TRUSTED_PROXIES" doc:"whose X-Forwarded-For and Forwarded count: addresses and CIDRs, with commas"`
+	KeyInQuery         bool           `env:"IRONPLANE_KEY_IN_QUERY" default:"false" doc:"whether ?key= is looked at, which puts keys into the logs of others"`
 }
 
 // highestRate is the highest limit that a bucket can count.
 const highestRate = 1_000_000
 
 func (c Config) check() error {
-	for name, n := range map[string]int{"key rate": c.KeyRate, "key burst": c.KeyBurst, "address rate": c.AddressRate, "address burst": c.AddressBurst} {
+	for name, n := range map[string]int{"owner rate": c.OwnerRate, "owner burst": c.OwnerBurst, "owner concurrency": c.OwnerConcurrency, "address concurrency": c.AddressConcurrency, "address rate": c.AddressRate, "address burst": c.AddressBurst} {
 		if n < 1 || n > highestRate {
 			return fmt.Errorf("the %s can be 1 to %d, not %d", name, highestRate, n)
 		}
@@ -51,7 +53,9 @@ type Gateway struct {
 	upstreams map[string]http.Handler
 	peers     *mesh.Peers
 	keys      *keys
-	perKey    *limit[int64]
+	perOwner  *limit[principal.Owner]
+	owners    *concurrency[principal.Owner]
+	addresses *concurrency[netip.Prefix]
 	perCaller *limit[netip.Prefix]
 	metrics   *metrics
 	own       http.Handler
@@ -76,7 +80,9 @@ func New(config Config, upstreams map[string]http.Handler, peers *mesh.Peers, en
 		origins[service] = newOrigin(service, peers.Ask)
 	}
 	g.keys = newKeys(entries, origins, g.metrics)
-	g.perKey = newLimit("key", config.KeyRate, config.KeyBurst, keyName, link, g.metrics)
+	g.perOwner = newLimit("owner", config.OwnerRate, config.OwnerBurst, ownerName, link, g.metrics)
+	g.owners = newConcurrency[principal.Owner]("owner", config.OwnerConcurrency, g.metrics)
+	g.addresses = newConcurrency[netip.Prefix]("address", config.AddressConcurrency, g.metrics)
 	g.perCaller = newLimit("address", config.AddressRate, config.AddressBurst, netip.Prefix.String, link, g.metrics)
 	g.own = g.ownRoutes()
 	g.watch = newWatch(g.keys)
@@ -86,12 +92,18 @@ func New(config Config, upstreams map[string]http.Handler, peers *mesh.Peers, en
 // Close ends what the gateway does besides answering. It is for when it answers no more.
 func (g *Gateway) Close() { g.watch.Close() }
 
-var apiVersion = []string{"1"}
+var (
+	apiVersion = []string{"1"}
+	noSniff    = []string{"nosniff"}
+	noStore    = []string{"no-store"} // unless who answers says otherwise
+)
 
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	call := &principal.Call{Peer: principal.Gateway, IP: g.callerOf(r), RequestID: requestID(r)}
 	w.Header()["X-Request-Id"] = []string{call.RequestID}
 	w.Header()["Api-Version"] = apiVersion
+	w.Header()["X-Content-Type-Options"] = noSniff
+	w.Header()["Cache-Control"] = noStore
 	key := takeCredentials(r, g.config.KeyInQuery)
 	e := newRecorder(w, r, g.progress)
 	ctx, stop := context.WithCancelCause(principal.With(r.Context(), call))
@@ -111,6 +123,9 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case ctx.Err() == nil, problem.Is(err, problem.BadRequest): // who falls silent within a body ends the context, and is there
 		problem.Write(e, r, g.log, err)
 	}
+	if e.status == 0 && ctx.Err() == nil {
+		e.WriteHeader(http.StatusOK)
+	}
 	e.ended = true
 }
 
@@ -123,6 +138,10 @@ func (g *Gateway) serve(e *recorder, r *http.Request, stop context.CancelCauseFu
 	var underWay *watched
 	if key != "" {
 		call.Principal = found.principal
+		if err := g.owners.enter(found.principal.Owner); err != nil {
+			return err
+		}
+		defer g.owners.leave(found.principal.Owner)
 		underWay = g.watch.add(found, func(cause error) { e.stop(stop, cause) })
 		defer func() {
 			g.watch.remove(underWay)
@@ -133,6 +152,12 @@ func (g *Gateway) serve(e *recorder, r *http.Request, stop context.CancelCauseFu
 				panic(p)
 			}
 		}()
+	} else {
+		network := networkOf(call.IP)
+		if err := g.addresses.enter(network); err != nil {
+			return err
+		}
+		defer g.addresses.leave(network)
 	}
 	if e.service == principal.Gateway {
 		g.own.ServeHTTP(e, r)
@@ -191,7 +216,7 @@ func (g *Gateway) letIn(ctx context.Context, e *recorder, ip netip.Addr, key str
 	found, err = g.keys.decide(ctx, key, caller.count)
 	if err == nil {
 		caller.uncount()
-		return found, g.perKey.take(ctx, e.Header(), found.principal.KeyID)
+		return found, g.perOwner.take(ctx, e.Header(), found.principal.Owner)
 	}
 	if errors.Is(err, errNoSuchKey) {
 		if err := caller.count(ctx); err != nil {

@@ -26,7 +26,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-var unlimited = Config{KeyRate: 1_000_000, KeyBurst: 1_000_000, AddressRate: 1_000_000, AddressBurst: 1_000_000}
+var unlimited = Config{OwnerRate: 1_000_000, OwnerBurst: 1_000_000, AddressRate: 1_000_000, AddressBurst: 1_000_000, OwnerConcurrency: 1_000_000, AddressConcurrency: 1_000_000}
 
 // door is a gateway under test.
 type door struct {
@@ -299,7 +299,7 @@ func TestKeyInQuery(t *testing.T) {
 
 func TestConfig(t *testing.T) {
 	t.Parallel()
-	for _, c := range []Config{{}, {KeyRate: 1, KeyBurst: 1, AddressRate: 1}, {KeyRate: 2_000_000, KeyBurst: 1, AddressRate: 1, AddressBurst: 1}} {
+	for _, c := range []Config{{}, {OwnerRate: 1, OwnerBurst: 1, AddressRate: 1}, {OwnerRate: 2_000_000, OwnerBurst: 1, AddressRate: 1, AddressBurst: 1, OwnerConcurrency: 1_000_000, AddressConcurrency: 1_000_000}} {
 		if _, err := New(c, nil, nil, nil, nil, nil); err == nil {
 			t.Errorf("%+v passes", c)
 		}

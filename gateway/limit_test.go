@@ -12,9 +12,10 @@ import (
 	"time"
 
 	"github.com/ironplane/ironplane/pkg/backing"
+	"github.com/ironplane/ironplane/pkg/principal"
 )
 
-var narrow = Config{KeyRate: 20, KeyBurst: 40, AddressRate: 5, AddressBurst: 10}
+var narrow = Config{OwnerRate: 20, OwnerBurst: 40, AddressRate: 5, AddressBurst: 10, OwnerConcurrency: 1_000_000, AddressConcurrency: 1_000_000}
 
 // flood asks by all the gateways at the same time for a while, and answers how many requests were let through.
 func flood(gateways []*Gateway, d time.Duration, ask func(g http.Handler) (status int)) int {
@@ -45,7 +46,7 @@ func TestLimitsHold(t *testing.T) {
 		rate, burst int
 		ask         func(d *door, key string) func(http.Handler) int
 	}{
-		{"a key", narrow.KeyRate, narrow.KeyBurst, func(_ *door, key string) func(http.Handler) int {
+		{"an owner", narrow.OwnerRate, narrow.OwnerBurst, func(_ *door, key string) func(http.Handler) int {
 			return func(g http.Handler) int { return get(g, somebody, key, "/port-speed").Code }
 		}},
 		{"an address", narrow.AddressRate, narrow.AddressBurst, func(*door, string) func(http.Handler) int {
@@ -106,11 +107,13 @@ func TestRefusal(t *testing.T) {
 	if after, err := strconv.Atoi(w.Header().Get("Retry-After")); err != nil || after != 1 {
 		t.Errorf("Retry-After: %q", w.Header().Get("Retry-After"))
 	}
-	if policy, state := w.Header().Get("RateLimit-Policy"), w.Header().Get("RateLimit"); policy != `"key";q=40;w=2` || state != `"key";r=0;t=1` {
+	if policy, state := w.Header().Get("RateLimit-Policy"), w.Header().Get("RateLimit"); policy != `"owner";q=40;w=2` || state != `"owner";r=0;t=1` {
 		t.Errorf("RateLimit-Policy: %s, RateLimit: %s", policy, state)
 	}
 	d.want(200, "", "/port-speed") // another limit
-	d.want(200, d.identity.issue(2), "/port-speed")
+	if w := get(d.gateway, somebody, d.identity.issue(2), "/port-speed"); w.Code != http.StatusTooManyRequests && w.Header().Get("RateLimit") != `"owner";r=0` {
+		t.Errorf("another key of the same owner has a limit of its own: %d %v", w.Code, w.Header())
+	}
 	time.Sleep(time.Second)
 	d.want(200, key, "/port-speed")
 
@@ -146,13 +149,13 @@ func TestRateLimitHeaders(t *testing.T) {
 		}
 		return n
 	}
-	most := narrow.KeyBurst
+	most := narrow.OwnerBurst
 	for n := range 20 {
-		now := left(get(gateways[n%2], somebody, key, "/port-speed"), "key")
-		if now >= most || now < narrow.KeyBurst-n-4 { // some of a batch may lie at the other
+		now := left(get(gateways[n%2], somebody, key, "/port-speed"), "owner")
+		if now >= most || now < narrow.OwnerBurst-n-4 { // some of a batch may lie at the other
 			t.Errorf("after %d requests %d are left", n+1, now)
 		}
-		most = now + 1 + narrow.KeyRate // as many may have come back since, were the machine that slow
+		most = now + 1 + narrow.OwnerRate // as many may have come back since, were the machine that slow
 	}
 	for _, key := range []string{"", "wrong"} {
 		if n := left(get(d.gateway, "192.0.2.11:1", key, "/port-speed"), "address"); n >= narrow.AddressBurst {
@@ -168,7 +171,7 @@ func TestRateLimitHeaders(t *testing.T) {
 func TestBatches(t *testing.T) {
 	t.Parallel()
 	busy := unlimited
-	busy.KeyRate, busy.KeyBurst = 1000, 1000
+	busy.OwnerRate, busy.OwnerBurst = 1000, 1000
 	d := newDoorOn(t, busy, backing.RedisOptions{})
 	asked := func() (n int) {
 		text := d.redis.Info(t.Context(), "stats").Val()
@@ -181,7 +184,7 @@ func TestBatches(t *testing.T) {
 	const requests = 500
 	before := asked()
 	for range requests {
-		if err := d.gateway.perKey.take(t.Context(), http.Header{}, 1); err != nil {
+		if err := d.gateway.perOwner.take(t.Context(), http.Header{}, principal.Owner{Type: principal.Admin, ID: 1}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -197,10 +200,10 @@ func TestManyCallers(t *testing.T) {
 	_ = d.server.Stop(t.Context())
 	answer := http.Header{}
 	for n := range 3 * counted {
-		_ = d.gateway.perKey.take(t.Context(), answer, int64(n))
+		_ = d.gateway.perOwner.take(t.Context(), answer, principal.Owner{Type: principal.Client, ID: int64(n)})
 	}
-	d.gateway.perKey.buckets.CleanUp()
-	if size := d.gateway.perKey.buckets.EstimatedSize(); size > counted {
+	d.gateway.perOwner.buckets.CleanUp()
+	if size := d.gateway.perOwner.buckets.EstimatedSize(); size > counted {
 		t.Errorf("%d are counted", size)
 	}
 }
@@ -210,6 +213,6 @@ func BenchmarkLimit(b *testing.B) {
 	answer := http.Header{}
 	b.ReportAllocs()
 	for b.Loop() {
-		_ = d.gateway.perKey.take(b.Context(), answer, 1)
+		_ = d.gateway.perOwner.take(b.Context(), answer, principal.Owner{Type: principal.Admin, ID: 1})
 	}
 }

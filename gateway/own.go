@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -40,7 +42,7 @@ func (g *Gateway) ownRoutes() http.Handler {
 	router.HandleFunc(openapi.Path, g.document).Methods(http.MethodGet, http.MethodHead)
 	router.HandleFunc(docsPath, docs).Methods(http.MethodGet, http.MethodHead)
 	router.HandleFunc(docsPath+"/", docs).Methods(http.MethodGet, http.MethodHead)
-	router.PathPrefix(docsPath+"/").Handler(http.StripPrefix(docsPath+"/", statigz.FileServer(swagger.FS))).Methods(http.MethodGet, http.MethodHead)
+	router.PathPrefix(docsPath+"/").Handler(revalidated(http.StripPrefix(docsPath+"/", statigz.FileServer(swagger.FS)))).Methods(http.MethodGet, http.MethodHead)
 	router.NotFoundHandler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		problem.Write(w, r, g.log, problem.NoSuchPath())
 	})
@@ -63,12 +65,33 @@ const docsPage = `<!DOCTYPE html>
 <body>
   <div id="docs"></div>
   <script src="` + docsPath + `/swagger-ui-bundle.js"></script>
-  <script>SwaggerUIBundle({url: "` + openapi.Path + `", dom_id: "#docs", deepLinking: true, validatorUrl: null, defaultModelsExpandDepth: -1})</script>
+  <script>` + docsScript + `</script>
 </body>
 </html>
 `
 
+const docsScript = `SwaggerUIBundle({url: "` + openapi.Path + `", dom_id: "#docs", deepLinking: true, validatorUrl: null, defaultModelsExpandDepth: -1})`
+
+// docsPolicy lets nothing but this page's own script and what it loads from here run, and nobody frame it. Swagger UI sets
+// styles and has images in its style sheet.
+var docsPolicy = func() string {
+	sum := sha256.Sum256([]byte(docsScript))
+	return "default-src 'none'; script-src 'self' 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; style-src 'self' 'unsafe-inline'; " +
+		"img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+}()
+
+// revalidated is for what is the same for everybody.
+func revalidated(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "no-cache")
+		next.ServeHTTP(w, r)
+	})
+}
+
 func docs(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Security-Policy", docsPolicy)
+	w.Header().Set("X-Frame-Options", "DENY")
+	w.Header().Set("Cache-Control", "no-cache")
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	_, _ = w.Write([]byte(docsPage))
 }
@@ -93,5 +116,6 @@ func (g *Gateway) document(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-cache")
 	_ = json.NewEncoder(w).Encode(merged) // a caller who is gone needs no answer
 }

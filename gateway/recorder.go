@@ -72,13 +72,16 @@ func (e *recorder) resume() {
 }
 
 // ours are the headers of an answer that the gateway says before the service says anything.
-var ours = map[string]bool{"X-Request-Id": true, "Api-Version": true, "Ratelimit": true, "Ratelimit-Policy": true, problem.RouteHeader: true}
+var ours = map[string]bool{"X-Content-Type-Options": true, "Cache-Control": true, "X-Request-Id": true, "Api-Version": true, "Ratelimit": true, "Ratelimit-Policy": true, problem.RouteHeader: true}
 
 func (e *recorder) WriteHeader(status int) {
 	if e.stopped.Load() {
 		return
 	}
-	if e.status == 0 && status >= http.StatusOK {
+	if status < http.StatusOK {
+		return // it announces an answer, with headers that are ours to take away
+	}
+	if e.status == 0 {
 		e.status = status
 		if named := e.Header()[problem.RouteHeader]; len(named) > 0 {
 			e.route = named[0]
@@ -106,6 +109,9 @@ func (e *recorder) SetWriteDeadline(at time.Time) error {
 func (e *recorder) FlushError() error {
 	if e.stopped.Load() {
 		return errRevoked
+	}
+	if e.status == 0 {
+		e.WriteHeader(http.StatusOK)
 	}
 	return e.connection.Flush()
 }

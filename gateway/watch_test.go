@@ -336,3 +336,12 @@ func (d *door) expire(key string, at time.Time) {
 		d.t.Error(err)
 	}
 }
+
+func until(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for began := time.Now(); !is(); time.Sleep(time.Millisecond) {
+		if time.Since(began) > soon {
+			t.Fatalf("waited in vain for %s", what)
+		}
+	}
+}

@@ -127,7 +127,7 @@ func run(ctx context.Context, name string, arguments ...string) (string, error) 
 	cmd.Dir = root
 	const many = "1000000"
 	cmd.Env = append(os.Environ(), "DOCKER_BUILDKIT=1", "IRONPLANE_PUBLISH=127.0.0.1:0",
-		"IRONPLANE_KEY_RATE="+many, "IRONPLANE_KEY_BURST="+many, "IRONPLANE_ADDRESS_RATE="+many, "IRONPLANE_ADDRESS_BURST="+many)
+		"IRONPLANE_OWNER_RATE="+many, "IRONPLANE_OWNER_BURST="+many, "IRONPLANE_ADDRESS_RATE="+many, "IRONPLANE_ADDRESS_BURST="+many, "IRONPLANE_OWNER_CONCURRENCY="+many, "IRONPLANE_ADDRESS_CONCURRENCY="+many)
 	var screen strings.Builder
 	cmd.Stderr = &screen
 	out, err := cmd.Output()

@@ -129,7 +129,7 @@ func TestRedisUsers(t *testing.T) {
 	})
 	reading, log := i.entries(principal.Gateway), slog.New(slog.DiscardHandler)
 	services := map[string]http.Handler{"identity": identity}
-	g, err := gateway.New(gateway.Config{KeyRate: 10, KeyBurst: 10, AddressRate: 10, AddressBurst: 10}, services,
+	g, err := gateway.New(gateway.Config{OwnerRate: 10, OwnerBurst: 10, AddressRate: 10, AddressBurst: 10, OwnerConcurrency: 1_000_000, AddressConcurrency: 1_000_000}, services,
 		mesh.NewPeers(principal.Gateway, services), reading, i.client(principal.Gateway, ""), log)
 	if err != nil {
 		t.Fatal(err)

@@ -37,7 +37,7 @@ func TestCrash(t *testing.T) {
 	if redis != nil {
 		config.RedisURL = redis.url()
 	}
-	f, c := startFleet(t, config, "IRONPLANE_KEY_RATE=1000000", "IRONPLANE_KEY_BURST=1000000")
+	f, c := startFleet(t, config, "IRONPLANE_OWNER_RATE=1000000", "IRONPLANE_OWNER_BURST=1000000", "IRONPLANE_OWNER_CONCURRENCY=1000000")
 	book := newLedger(t, c)
 
 	working, calm := context.WithCancel(t.Context())

@@ -64,7 +64,7 @@ func (s *screen) String() string {
 // launch starts the program with an environment of nothing but PATH and what is given.
 func launch(t *testing.T, environment map[string]string, args ...string) *running {
 	t.Helper()
-	given := map[string]string{"PATH": os.Getenv("PATH"), "IRONPLANE_LISTEN": "127.0.0.1:0", "IRONPLANE_KEY_RATE": "1000000", "IRONPLANE_KEY_BURST": "1000000", asProgram: "yes"}
+	given := map[string]string{"PATH": os.Getenv("PATH"), "IRONPLANE_LISTEN": "127.0.0.1:0", "IRONPLANE_OWNER_RATE": "1000000", "IRONPLANE_OWNER_BURST": "1000000", asProgram: "yes"}
 	maps.Copy(given, environment)
 	r := &running{t: t, cmd: exec.Command(os.Args[0], args...), screen: &screen{}, exited: make(chan error, 1)}
 	for name, value := range given {

@@ -27,7 +27,7 @@ func TestOutage(t *testing.T) {
 	t.Parallel()
 	const doors = 2
 	limits := producttest.Unlimited
-	limits.KeyRate, limits.KeyBurst = 10, 20
+	limits.OwnerRate, limits.OwnerBurst = 10, 20
 	for _, c := range []struct {
 		name       string
 		silent     bool // connections stand, but nothing gets through
@@ -65,7 +65,7 @@ func TestOutage(t *testing.T) {
 			stop()
 			took := time.Since(began)
 
-			most := doors*int(float64(limits.KeyBurst)+took.Seconds()*float64(limits.KeyRate)) + 1
+			most := doors*int(float64(limits.OwnerBurst)+took.Seconds()*float64(limits.OwnerRate)) + 1
 			t.Logf("away for %v of %v: %d requests with valid keys, %d with others; a greedy key made %d requests, at most %d may be, and was held back %d times",
 				outage(), took.Round(time.Millisecond), u.good.Load(), u.refused.Load(), u.greedyGood.Load(), most, u.heldBack.Load())
 			if n := int(u.greedyGood.Load()); n > most {

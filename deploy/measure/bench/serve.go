@@ -85,7 +85,7 @@ func serveService(ctx context.Context, o order, say announce) error {
 }
 
 // limits are counted as everywhere, but none is met.
-var limits = gateway.Config{KeyRate: 1_000_000, KeyBurst: 1_000_000, AddressRate: 1_000_000, AddressBurst: 1_000_000}
+var limits = gateway.Config{OwnerRate: 1_000_000, OwnerBurst: 1_000_000, AddressRate: 1_000_000, AddressBurst: 1_000_000, OwnerConcurrency: 1_000_000, AddressConcurrency: 1_000_000}
 
 // serveGateway is all of the product in one process, with a Redis and a key, as standalone runs it.
 func serveGateway(ctx context.Context, o order, say announce) (err error) {

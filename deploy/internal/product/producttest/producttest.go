@@ -16,7 +16,7 @@ import (
 )
 
 // Unlimited are limits that no test meets by accident.
-var Unlimited = gateway.Config{KeyRate: 1_000_000, KeyBurst: 1_000_000, AddressRate: 1_000_000, AddressBurst: 1_000_000}
+var Unlimited = gateway.Config{OwnerRate: 1_000_000, OwnerBurst: 1_000_000, AddressRate: 1_000_000, AddressBurst: 1_000_000, OwnerConcurrency: 1_000_000, AddressConcurrency: 1_000_000}
 
 // KeysPerOwner is how many API keys an account can have.
 const KeysPerOwner = 1000

@@ -1,0 +1,45 @@
+package gateway
+
+import (
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ironplane/ironplane/pkg/problem"
+)
+
+// concurrency bounds how many requests of each caller are under way at this gateway.
+type concurrency[K comparable] struct {
+	most    int
+	refused prometheus.Counter
+
+	mu       sync.Mutex
+	underWay map[K]int
+}
+
+func newConcurrency[K comparable](name string, most int, m *metrics) *concurrency[K] {
+	return &concurrency[K]{most: most, refused: m.limits.WithLabelValues(name, "concurrency"), underWay: map[K]int{}}
+}
+
+// enter counts a request until leave.
+func (c *concurrency[K]) enter(who K) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.underWay[who] == c.most {
+		c.refused.Inc()
+		f := problem.New(problem.TooManyRequests, "More than %d requests at the same time.", c.most)
+		f.RetryAfter = time.Second
+		return f
+	}
+	c.underWay[who]++
+	return nil
+}
+
+func (c *concurrency[K]) leave(who K) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.underWay[who]--; c.underWay[who] == 0 {
+		delete(c.underWay, who)
+	}
+}

@@ -1,0 +1,142 @@
+package gateway
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"encoding/base64"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/ironplane/ironplane/pkg/keycache"
+	"github.com/ironplane/ironplane/pkg/principal"
+)
+
+// Who sends a thousand halves of bodies, by however many keys, takes away from nobody else.
+func TestHalfSentBodies(t *testing.T) {
+	onBoth(t, answers, func(t *testing.T, d *door, network *busy, ask func(string) (net.Conn, *bufio.Reader)) {
+		const most = 20
+		d.gateway.owners.most, d.gateway.addresses.most = most, most
+		keys := []string{d.identity.issue(1), d.identity.issue(2)}
+		d.identity.mu.Lock()
+		d.identity.admins["2"] = keycache.Owner{Active: true, Name: "bert", Grants: principal.All}
+		d.identity.mu.Unlock()
+		other := d.identity.issue(3)
+		d.identity.mu.Lock()
+		d.identity.keys[hashOf(other)] = keycache.Key{ID: 3, Owner: principal.Owner{Type: principal.Admin, ID: 2}}
+		d.identity.mu.Unlock()
+		var halves []net.Conn
+		for n := range most {
+			c, in := ask("POST /port-speed HTTP/1.1\r\nHost: x\r\nX-Api-Key: " + keys[n%2] + "\r\nExpect: 100-continue\r\nContent-Length: 1000000\r\n\r\n")
+			if line, err := in.ReadString('\n'); err != nil || !strings.HasPrefix(line, "HTTP/1.1 100") {
+				t.Fatal(line, err)
+			}
+			_, _ = io.WriteString(c, "{")
+			halves = append(halves, c)
+		}
+		for _, key := range keys {
+			if w := d.want(429, key, "/port-speed"); w.Header().Get("Retry-After") == "" {
+				t.Error("429 without Retry-After")
+			}
+		}
+		d.want(200, other, "/port-speed")
+		d.want(200, "", "/port-speed")
+		if n := len(network.began); n != 2 {
+			t.Errorf("%d requests reached the service", n)
+		}
+		for _, c := range halves {
+			c.Close()
+		}
+		until(t, "room again", func() bool { return get(d.gateway, somebody, keys[0], "/port-speed").Code == http.StatusOK })
+
+		for range most {
+			_, in := ask("POST /port-speed HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 10\r\n\r\n")
+			_, _ = in.ReadString('\n')
+		}
+		if w := get(d.gateway, "127.0.0.1:1", "", "/port-speed"); w.Code != http.StatusTooManyRequests {
+			t.Errorf("an address with %d requests under way gets %d", most, w.Code)
+		}
+		d.want(200, "", "/port-speed")
+		if w := get(d.gateway, "127.0.0.1:1", other, "/port-speed"); w.Code != http.StatusOK {
+			t.Errorf("a key from there gets %d", w.Code)
+		}
+	})
+}
+
+// Bodies of all callers together take a bounded room.
+func TestBodiesAreBounded(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t, unlimited)
+	d.gateway.upstreams["network"] = newBusy(reads)
+	key := d.identity.issue(1)
+	if !d.gateway.bodies.TryAcquire(keptInAll) {
+		t.Fatal("there is no room")
+	}
+	post := func(size int) int {
+		r, err := http.NewRequestWithContext(t.Context(), "POST", "/port-speed", strings.NewReader(strings.Repeat("x", size)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("X-Api-Key", key)
+		r.RemoteAddr = somebody
+		w := httptest.NewRecorder()
+		d.gateway.ServeHTTP(w, r)
+		return w.Code
+	}
+	if got := post(uncounted + 1); got != 503 {
+		t.Errorf("without room: %d", got)
+	}
+	if got := post(100); got != 200 {
+		t.Errorf("a short one: %d", got)
+	}
+	d.gateway.bodies.Release(keptInAll)
+	if got := post(largestKept); got != 200 {
+		t.Errorf("with room: %d", got)
+	}
+	if !d.gateway.bodies.TryAcquire(keptInAll) {
+		t.Error("room is lost")
+	}
+}
+
+// Every answer says how it may be kept, shown and read, and none says what is ours.
+func TestSecurityHeaders(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t, unlimited)
+	key := d.identity.issue(1)
+	for path, cache := range map[string]string{"/port-speed": "no-store", "/nowhere": "no-store", healthPath: "no-store", docsPath: "no-cache", docsPath + "/swagger-ui.css": "no-cache"} {
+		w := get(d.gateway, somebody, key, path)
+		if h := w.Header(); h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Cache-Control") != cache || h.Get("Ironplane-Route") != "" {
+			t.Errorf("%s: %v", path, h)
+		}
+	}
+	w := d.want(200, "", docsPath)
+	if h := w.Header(); h.Get("X-Frame-Options") != "DENY" || !strings.Contains(h.Get("Content-Security-Policy"), "frame-ancestors 'none'") {
+		t.Errorf("%v", h)
+	}
+	_, script, _ := strings.Cut(w.Body.String(), "<script>")
+	script, _, _ = strings.Cut(script, "</script>")
+	sum := sha256.Sum256([]byte(script))
+	if policy := w.Header().Get("Content-Security-Policy"); !strings.Contains(policy, "'sha256-"+base64.StdEncoding.EncodeToString(sum[:])+"'") {
+		t.Errorf("%s does not let the page's script run", policy)
+	}
+	for name, silent := range map[string]http.HandlerFunc{
+		"nothing": func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Ironplane-Route", "/x") },
+		"nothing, at once": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Ironplane-Route", "/x")
+			_ = http.NewResponseController(w).Flush()
+		},
+		"an announcement": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Ironplane-Route", "/x")
+			w.WriteHeader(http.StatusEarlyHints)
+			_, _ = io.WriteString(w, "x")
+		},
+	} {
+		d.gateway.upstreams["network"] = silent
+		if w := get(d.gateway, somebody, key, "/port-speed"); w.Result().Header.Get("Ironplane-Route") != "" || w.Code != 200 {
+			t.Errorf("a service that says %s: %d %v", name, w.Code, w.Result().Header)
+		}
+	}
+}
