@@ -144,10 +144,10 @@ func TestRedisUsers(t *testing.T) {
 	if owner, _, err := keycache.Get[keycache.Owner](t.Context(), reading, "owner/admin/1"); err != nil || owner.Name != "anna" {
 		t.Errorf("the gateway reads %+v, %v", owner, err)
 	}
-	if left := i.client(principal.Gateway, "").Exists(t.Context(), "rate:key:7"); left.Err() == nil {
+	if left := i.client(principal.Gateway, "").Exists(t.Context(), "rate:owner:admin:1"); left.Err() == nil {
 		t.Error("the gateway may look for keys")
 	}
-	if n, err := i.client(principal.Gateway, "").Get(t.Context(), "rate:key:7").Result(); err != nil || n == "" {
+	if n, err := i.client(principal.Gateway, "").Get(t.Context(), "rate:owner:admin:1").Result(); err != nil || n == "" {
 		t.Errorf("the gateway counts no limits: %q, %v", n, err)
 	}
 	if err := filling.Remove(t.Context(), "owner/admin/1"); err != nil {
@@ -196,10 +196,10 @@ func TestRedisUsersMayNoMore(t *testing.T) {
 	i := newInstallation(t)
 	forbidden := map[string][]string{
 		"everybody":       {"FLUSHALL", "FLUSHDB", "KEYS *", "SCAN 0", "CONFIG GET *", "ACL LIST", "CLIENT LIST", "MONITOR", "SCRIPT FLUSH", "SHUTDOWN", "PUBLISH other x"},
-		principal.Gateway: {"DEL entry:key/ab", "HSET entry:key/ab body x", "DEL rate:key:1", "PUBLISH events:pxe 1", "EVAL return(redis.call('del','entry:key/ab')) 0"},
-		"network":         {"HMGET entry:key/ab body", "GET rate:key:1", "SET rate:key:1 0", "EVAL return(1) 0"},
-		"identity":        {"GET rate:key:1", "SET rate:key:1 0", "SET entry:key/ab x"},
-		watcher:           {"GET rate:key:1", "PUBLISH events:pxe 1"},
+		principal.Gateway: {"DEL entry:key/ab", "HSET entry:key/ab body x", "DEL rate:owner:admin:1", "PUBLISH events:pxe 1", "EVAL return(redis.call('del','entry:key/ab')) 0"},
+		"network":         {"HMGET entry:key/ab body", "GET rate:owner:admin:1", "SET rate:owner:admin:1 0", "EVAL return(1) 0"},
+		"identity":        {"GET rate:owner:admin:1", "SET rate:owner:admin:1 0", "SET entry:key/ab x"},
+		watcher:           {"GET rate:owner:admin:1", "PUBLISH events:pxe 1"},
 	}
 	for _, user := range append(processes(), watcher) {
 		url := ""
