@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/ironplane/ironplane/pkg/apikey"
+	"github.com/ironplane/ironplane/pkg/seal"
 
 	"github.com/redis/go-redis/v9"
 
@@ -36,7 +37,7 @@ type door struct {
 	network  *echo
 	redis    *redis.Client
 	server   *backing.Redis
-	signer   *secret.Signer
+	signer   *seal.Signer
 	warnings *warnings
 }
 
@@ -76,9 +77,9 @@ func newDoorOn(t testing.TB, config Config, options backing.RedisOptions) *door 
 }
 
 // newSigner signs entries.
-func newSigner(t testing.TB) *secret.Signer {
+func newSigner(t testing.TB) *seal.Signer {
 	t.Helper()
-	key, err := secret.Derive(secret.NewMasterKey(), principal.Gateway, keycache.Purpose)
+	key, err := seal.Derive(seal.NewMasterKey(), principal.Gateway, keycache.Purpose)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/services/identity/lockout"
 )
@@ -96,7 +97,7 @@ func (i *installation) client(process, url string) *redis.Client {
 // entries are those that a process knows, by its own user and its own key.
 func (i *installation) entries(process string) *keycache.Store {
 	i.t.Helper()
-	key, err := secret.ParseProcessKey(secret.New(i.content(process+"/process-key")), process)
+	key, err := seal.ParseProcessKey(secret.New(i.content(process+"/process-key")), process)
 	if err != nil {
 		i.t.Fatal(err)
 	}

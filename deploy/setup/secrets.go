@@ -15,6 +15,7 @@ import (
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
@@ -62,7 +63,7 @@ func (c config) files() (map[string]secret.String, error) {
 		"consul/management-token": management,
 		"consul/consul.hcl":       secret.New(fmt.Sprintf(consulConfig, management.Reveal())),
 	}
-	keys, err := product.ProcessKeys(kept("master-key", func() string { return secret.NewMasterKey().Reveal() }))
+	keys, err := product.ProcessKeys(kept("master-key", func() string { return seal.NewMasterKey().Reveal() }))
 	failed = errors.Join(failed, err)
 	for _, name := range processes() {
 		redis[name] = kept(name+"-redis-password", rand.Text)

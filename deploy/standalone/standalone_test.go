@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/ironplane/ironplane/pkg/backing"
+	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/testkit"
 )
@@ -206,7 +207,7 @@ func masterKeyIsKept(t *testing.T, data map[string]string, stopped *running) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := secret.Derive(secret.New(strings.TrimSpace(string(key))), "any"); err != nil {
+	if _, err := seal.Derive(secret.New(strings.TrimSpace(string(key))), "any"); err != nil {
 		t.Error(err)
 	}
 	if strings.Contains(stopped.screen.String(), strings.TrimSpace(string(key))) {

@@ -16,7 +16,7 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/principal"
-	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/seal"
 )
 
 const (
@@ -29,7 +29,7 @@ const (
 )
 
 // Purpose is what the key is for that signs entries. Who fills entries has it, and gateways, and nobody else.
-var Purpose = secret.Signing("keycache", "entries")
+var Purpose = seal.Signing("keycache", "entries")
 
 // Key is the entry of an API key. The zero Key says that there is none.
 //
@@ -98,13 +98,13 @@ func kind(name string) string {
 // Store is the entries.
 type Store struct {
 	link      *cache.Link
-	signer    *secret.Signer
+	signer    *seal.Signer
 	unsigned  *distrust
 	otherTime *distrust
 }
 
 // NewStore uses a Redis, by a client that cache.Open made. The signer is that of Purpose.
-func NewStore(client redis.UniversalClient, signer *secret.Signer, log *slog.Logger) *Store {
+func NewStore(client redis.UniversalClient, signer *seal.Signer, log *slog.Logger) *Store {
 	return &Store{
 		link: cache.NewLink(client, "principals", log), signer: signer,
 		unsigned:  &distrust{log: log, warning: "Redis holds an entry that none of those signed who fill entries: it counts as none"},

@@ -17,6 +17,7 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/backing"
 	"github.com/ironplane/ironplane/pkg/cache"
+	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
@@ -48,8 +49,8 @@ func open(t *testing.T, url string) *redis.Client {
 }
 
 // newSigner makes a signer of another master key each time.
-func newSigner() *secret.Signer {
-	key, err := secret.Derive(secret.NewMasterKey(), "test", Purpose)
+func newSigner() *seal.Signer {
+	key, err := seal.Derive(seal.NewMasterKey(), "test", Purpose)
 	if err != nil {
 		panic(err)
 	}

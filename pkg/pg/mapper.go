@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/seal"
 )
 
 // View reads values of V from a table or SQL view that has a column for each member with a db tag, and the
@@ -85,13 +85,13 @@ func (v *View[V]) idOf(item *V) int64 { return reflect.ValueOf(item).Elem().Fiel
 // version. It reads them from the table's view, which has these columns, too, but for those that are sealed.
 type Table[B any] struct {
 	name                           string
-	box                            *secret.Box
+	box                            *seal.Box
 	columns                        *columns
 	hold, load, insert, edit, drop string
 }
 
 // NewTable makes the statements for a table and its view. The box is for sealed columns.
-func NewTable[B any](table, view string, box *secret.Box) *Table[B] {
+func NewTable[B any](table, view string, box *seal.Box) *Table[B] {
 	name, c := table, columnsOf(reflect.TypeFor[B]())
 	table, view = pgx.Identifier{table}.Sanitize(), pgx.Identifier{view}.Sanitize()
 	sets, places := make([]string, len(c.names)), make([]string, len(c.names))

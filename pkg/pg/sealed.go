@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
@@ -26,7 +27,7 @@ func (t *Table[B]) seal(ctx context.Context, tx *Tx, id int64, v reflect.Value) 
 			if value.IsZero() {
 				continue
 			}
-			sealed = t.box.Seal(secret.Place{Table: t.name, Column: column.name, ID: id}, value)
+			sealed = t.box.Seal(seal.Place{Table: t.name, Column: column.name, ID: id}, value)
 		}
 		_, err := tx.Exec(ctx, "UPDATE "+pgx.Identifier{t.name}.Sanitize()+" SET "+pgx.Identifier{column.name}.Sanitize()+" = $2 WHERE id = $1", id, sealed)
 		if err != nil {

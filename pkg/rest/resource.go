@@ -12,6 +12,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/shape"
 )
@@ -33,8 +34,8 @@ type Resource[V, B any] struct {
 	Without   Verbs // which the API does not have
 	Additions Verbs // which the documented API does not have
 	Table     string
-	View      string      // the table where it does not say
-	Box       *secret.Box // of a table with sealed columns
+	View      string    // the table where it does not say
+	Box       *seal.Box // of a table with sealed columns
 	By        By
 	Again     Again  // what becomes of a create that is sent a second time
 	Example   string // of a create; where it is empty, it is made of the examples of B's members

@@ -15,6 +15,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/process"
+	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
@@ -41,7 +42,7 @@ func (d Definition) unlock(deps *Deps, c keyedConfig) error {
 	if len(d.Purposes()) == 0 {
 		return nil
 	}
-	key, err := secret.ParseProcessKey(c.Key, d.Name)
+	key, err := seal.ParseProcessKey(c.Key, d.Name)
 	if err == nil {
 		err = d.Unlock(deps, key)
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/process"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
@@ -83,18 +84,18 @@ type Deps struct {
 	Peers   *mesh.Peers
 	Redis   redis.UniversalClient
 	Entries *keycache.Store // nil where the service does not fill any
-	Box     *secret.Box     // nil where the service does not seal
+	Box     *seal.Box       // nil where the service does not seal
 	Settings
 	Log *slog.Logger
 }
 
 // Purposes are what the service needs derived keys for.
-func (d Definition) Purposes() (all []secret.Purpose) {
+func (d Definition) Purposes() (all []seal.Purpose) {
 	if d.Seals {
-		all = append(all, secret.Sealing(d.Name))
+		all = append(all, seal.Sealing(d.Name))
 	}
 	for _, what := range d.Signs {
-		all = append(all, secret.Signing(d.Name, what))
+		all = append(all, seal.Signing(d.Name, what))
 	}
 	if d.Fills {
 		all = append(all, keycache.Purpose)
@@ -103,11 +104,11 @@ func (d Definition) Purposes() (all []secret.Purpose) {
 }
 
 // NewBox makes the service's box, if it needs one, for who holds the master key.
-func (d Definition) NewBox(masterKey secret.String) (*secret.Box, error) {
+func (d Definition) NewBox(masterKey secret.String) (*seal.Box, error) {
 	if !d.Seals {
 		return nil, nil
 	}
-	key, err := secret.Derive(masterKey, d.Name, d.Purposes()...)
+	key, err := seal.Derive(masterKey, d.Name, d.Purposes()...)
 	if err != nil {
 		return nil, err
 	}
@@ -115,9 +116,9 @@ func (d Definition) NewBox(masterKey secret.String) (*secret.Box, error) {
 }
 
 // Unlock gives the service what it does with its process' key.
-func (d Definition) Unlock(deps *Deps, key *secret.ProcessKey) error {
+func (d Definition) Unlock(deps *Deps, key *seal.ProcessKey) error {
 	for _, what := range d.Signs { // as its Box will
-		if _, err := key.Signer(secret.Signing(d.Name, what)); err != nil {
+		if _, err := key.Signer(seal.Signing(d.Name, what)); err != nil {
 			return err
 		}
 	}

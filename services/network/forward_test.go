@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/ironplane/ironplane/pkg/problem"
-	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/network"
 )
@@ -55,7 +55,7 @@ func TestForwardGateway(t *testing.T) {
 	if err := db.QueryRow(t.Context(), "SELECT api_key FROM forward_gateway WHERE id = 1").Scan(&sealed); err != nil {
 		t.Fatal(err)
 	}
-	if key, err := box.Open(secret.Place{Table: "forward_gateway", Column: "api_key", ID: 1}, sealed); err != nil || key.Reveal() != "hunter2" {
+	if key, err := box.Open(seal.Place{Table: "forward_gateway", Column: "api_key", ID: 1}, sealed); err != nil || key.Reveal() != "hunter2" {
 		t.Error("the key cannot be opened", err)
 	}
 

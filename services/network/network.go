@@ -10,7 +10,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/rest"
-	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/service"
 )
 
@@ -29,12 +29,12 @@ var Definition = service.Definition{Name: Name, Migrations: migrations, Seals: t
 // Service is the network service.
 type Service struct {
 	db          *pg.DB
-	box         *secret.Box
+	box         *seal.Box
 	dhcpServers *events.Refs
 }
 
 // New makes the service on its migrated schema.
-func New(db *pg.DB, box *secret.Box, peers *mesh.Peers) *Service {
+func New(db *pg.DB, box *seal.Box, peers *mesh.Peers) *Service {
 	return &Service{db, box, &events.Refs{Owner: "pxe", Type: "pxe/dhcp", DB: db, Peers: peers, Cleared: clearDHCPServer}}
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/rest"
-	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/network"
 )
@@ -15,8 +15,8 @@ import (
 func TestMain(m *testing.M) { testkit.Main(m) }
 
 // box seals what tests keep sealed.
-var box = func() *secret.Box {
-	made, err := network.Definition.NewBox(secret.NewMasterKey())
+var box = func() *seal.Box {
+	made, err := network.Definition.NewBox(seal.NewMasterKey())
 	if err != nil {
 		panic(err)
 	}

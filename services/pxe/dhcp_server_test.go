@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/pxe"
 )
@@ -65,7 +65,7 @@ func TestDHCPServerAPIKey(t *testing.T) {
 	}
 	open := func(id int64, stored []byte) string {
 		t.Helper()
-		value, err := box.Open(secret.Place{Table: "dhcp_server", Column: "http_api_key", ID: id}, stored)
+		value, err := box.Open(seal.Place{Table: "dhcp_server", Column: "http_api_key", ID: id}, stored)
 		if err != nil {
 			t.Error(err)
 		}
@@ -109,7 +109,7 @@ func TestDHCPServerAPIKey(t *testing.T) {
 	if got := open(1, sealed(1)); got != "third secret" {
 		t.Error(got)
 	}
-	if _, err := box.Open(secret.Place{Table: "dhcp_server", Column: "http_api_key", ID: 2}, sealed(1)); err == nil {
+	if _, err := box.Open(seal.Place{Table: "dhcp_server", Column: "http_api_key", ID: 2}, sealed(1)); err == nil {
 		t.Error("a key opens in another row")
 	}
 	edit(`{"api_key": null}`)

@@ -8,7 +8,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/rest"
-	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/service"
 )
 
@@ -26,11 +26,11 @@ var Definition = service.Definition{Name: Name, Migrations: migrations, Seals: t
 // Service is the pxe service.
 type Service struct {
 	db  *pg.DB
-	box *secret.Box
+	box *seal.Box
 }
 
 // New makes the service on its migrated schema.
-func New(db *pg.DB, box *secret.Box) *Service { return &Service{db, box} }
+func New(db *pg.DB, box *seal.Box) *Service { return &Service{db, box} }
 
 // Routes are what the service answers.
 func (s *Service) Routes() []rest.Route {

@@ -7,7 +7,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/rest"
-	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/pxe"
 )
@@ -15,10 +15,10 @@ import (
 func TestMain(m *testing.M) { testkit.Main(m) }
 
 // newClient serves the pxe service on a database of the test's own, to somebody who may do everything.
-func newClient(t *testing.T) (*testkit.Client, *pg.DB, *secret.Box) {
+func newClient(t *testing.T) (*testkit.Client, *pg.DB, *seal.Box) {
 	t.Helper()
 	db := testkit.Database(t, pxe.Name, pxe.Definition.Migrations)
-	box, err := pxe.Definition.NewBox(secret.NewMasterKey())
+	box, err := pxe.Definition.NewBox(seal.NewMasterKey())
 	if err != nil {
 		t.Fatal(err)
 	}

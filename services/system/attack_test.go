@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/ironplane/ironplane/pkg/events"
-	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/services/system"
 	"github.com/ironplane/ironplane/services/system/audit"
@@ -349,7 +349,7 @@ func (s *stand) end() (id int64, mac, checkpoint []byte, seqs map[string]int64) 
 }
 
 // sign signs the head as it stands, but for its numbers, with a box.
-func (s *stand) sign(box *secret.Box, numbers map[string]int64) {
+func (s *stand) sign(box *seal.Box, numbers map[string]int64) {
 	s.t.Helper()
 	id, mac, checkpoint, seqs := s.end()
 	maps.Copy(seqs, numbers)
@@ -391,7 +391,7 @@ func TestVerifyCounts(t *testing.T) {
 // Who has a master key that is not in use any more signs no head and no checkpoint with it.
 func TestEarlierMasterKey(t *testing.T) {
 	t.Parallel()
-	earlier, later := secret.NewMasterKey(), secret.NewMasterKey()
+	earlier, later := seal.NewMasterKey(), seal.NewMasterKey()
 	for _, written := range []bool{true, false} {
 		s := newStandWith(t, earlier)
 		s.live()

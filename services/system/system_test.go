@@ -12,6 +12,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/system"
@@ -25,14 +26,14 @@ type stand struct {
 	*testkit.Client
 	t   testing.TB
 	db  *pg.DB
-	box *secret.Box
+	box *seal.Box
 	log *audit.Log
 	seq map[string]int64
 }
 
 func newStand(t testing.TB) *stand {
 	t.Helper()
-	return newStandWith(t, secret.NewMasterKey())
+	return newStandWith(t, seal.NewMasterKey())
 }
 
 // newStandWith makes a stand whose log has begun under this master key.

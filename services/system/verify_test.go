@@ -15,6 +15,7 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/testkit"
@@ -156,7 +157,7 @@ func TestVerifyByAnchor(t *testing.T) {
 // verified or written.
 func TestVerifyCommand(t *testing.T) {
 	t.Parallel()
-	masterKey, other := secret.NewMasterKey(), secret.NewMasterKey()
+	masterKey, other := seal.NewMasterKey(), seal.NewMasterKey()
 	s := newStandWith(t, masterKey)
 	run := func(key, anchor string) (string, error) {
 		box, err := system.Definition.NewBox(secret.New(key))
@@ -200,7 +201,7 @@ func TestVerifyCommand(t *testing.T) {
 	}
 }
 
-func mustBox(t testing.TB, masterKey string) *secret.Box {
+func mustBox(t testing.TB, masterKey string) *seal.Box {
 	t.Helper()
 	box, err := system.Definition.NewBox(secret.New(masterKey))
 	if err != nil {

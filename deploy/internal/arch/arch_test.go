@@ -29,18 +29,19 @@ var arrows = []struct{ folder, may string }{
 	{"pkg/principal", "pkg/problem"},
 	{"pkg/agent", "pkg/problem pkg/secret"},
 	{"pkg/apikey", "pkg/secret"},
+	{"pkg/seal", "pkg/secret"},
 	{"pkg/cache", "pkg/secret pkg/tracing"},
-	{"pkg/keycache", "pkg/cache pkg/principal pkg/secret"},
+	{"pkg/keycache", "pkg/cache pkg/principal pkg/seal"},
 	{"pkg/mesh", "pkg/mesh pkg/principal pkg/problem pkg/secret pkg/tracing"},
 	{"pkg/process", "pkg/mesh pkg/secret pkg/tracing"},
-	{"pkg/pg", "pkg/principal pkg/problem pkg/secret pkg/shape pkg/tracing"},
-	{"pkg/rest", "pkg/accept pkg/openapi pkg/pg pkg/principal pkg/problem pkg/secret pkg/shape"},
+	{"pkg/pg", "pkg/principal pkg/problem pkg/seal pkg/secret pkg/shape pkg/tracing"},
+	{"pkg/rest", "pkg/accept pkg/openapi pkg/pg pkg/principal pkg/problem pkg/seal pkg/secret pkg/shape"},
 	{"pkg/events", "pkg/cache pkg/mesh pkg/pg pkg/principal pkg/problem pkg/rest"},
-	{"pkg/service", "pkg/cache pkg/events pkg/keycache pkg/mesh pkg/pg pkg/principal pkg/process pkg/rest pkg/secret"},
+	{"pkg/service", "pkg/cache pkg/events pkg/keycache pkg/mesh pkg/pg pkg/principal pkg/process pkg/rest pkg/seal pkg/secret"},
 	{"pkg/backing", "pkg/child"},
 	{"pkg/testkit", "pkg"},
 	{"pkg", ""},
-	{"gateway", "gateway pkg/apikey pkg/cache pkg/keycache pkg/mesh pkg/openapi pkg/principal pkg/problem pkg/process pkg/secret pkg/tracing"},
+	{"gateway", "gateway pkg/apikey pkg/cache pkg/keycache pkg/mesh pkg/openapi pkg/principal pkg/problem pkg/process pkg/seal pkg/secret pkg/tracing"},
 	{"services/*", "services/* pkg"},
 	{"deploy", "deploy gateway pkg services"},
 }
@@ -53,7 +54,7 @@ var shared = []string{"pg", "principal", "problem", "rest", "secret"}
 
 const (
 	mostLines = 12_400 // of pkg without its tests; to become 10,000
-	mostNames = 240    // exported by shared, with the methods of exported types; to become 160
+	mostNames = 218    // exported by shared, with the methods of exported types; to become 160
 )
 
 type pkg struct {

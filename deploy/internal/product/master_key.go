@@ -13,12 +13,13 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/keycache"
 	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
 // purposes are what each process needs derived keys for.
-func purposes() map[string][]secret.Purpose {
-	all := map[string][]secret.Purpose{principal.Gateway: {keycache.Purpose}}
+func purposes() map[string][]seal.Purpose {
+	all := map[string][]seal.Purpose{principal.Gateway: {keycache.Purpose}}
 	for _, d := range Services {
 		all[d.Name] = d.Purposes()
 	}
@@ -26,10 +27,10 @@ func purposes() map[string][]secret.Purpose {
 }
 
 // ProcessKeys are what each process is given of the master key, by its name.
-func ProcessKeys(masterKey secret.String) (map[string]*secret.ProcessKey, error) {
-	keys := map[string]*secret.ProcessKey{}
+func ProcessKeys(masterKey secret.String) (map[string]*seal.ProcessKey, error) {
+	keys := map[string]*seal.ProcessKey{}
 	for process, purposes := range purposes() {
-		key, err := secret.Derive(masterKey, process, purposes...)
+		key, err := seal.Derive(masterKey, process, purposes...)
 		if err != nil {
 			return nil, fmt.Errorf("derive the key of %s: %w", process, err)
 		}
@@ -60,7 +61,7 @@ func MasterKey(ctx context.Context, data string, admin *pgx.Conn) (secret.String
 	if err := os.MkdirAll(data, 0o711); err != nil {
 		return secret.String{}, fmt.Errorf("make the data folder: %w", err)
 	}
-	if err := keep(place, secret.NewMasterKey()); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := keep(place, seal.NewMasterKey()); err != nil && !errors.Is(err, fs.ErrExist) {
 		return secret.String{}, fmt.Errorf("keep the master key: %w", err)
 	}
 	return KeptMasterKey(data)

@@ -17,6 +17,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/process"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/services/clients"
@@ -48,7 +49,7 @@ type Product struct {
 	Routes    map[string][]rest.Route
 	Databases map[string]*pg.DB
 
-	entries  *secret.Signer // of what the gateways read
+	entries  *seal.Signer // of what the gateways read
 	services []*service.Service
 	working  sync.WaitGroup
 	stop     context.CancelFunc

@@ -22,6 +22,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/process"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/services/identity"
@@ -111,7 +112,7 @@ func serveGateway(ctx context.Context, o order, say announce) (err error) {
 	for name, url := range o.Databases {
 		databases[name] = secret.New(url)
 	}
-	p, err := product.Open(ctx, databases, secret.NewMasterKey(), service.Settings{}, client, limits, log)
+	p, err := product.Open(ctx, databases, seal.NewMasterKey(), service.Settings{}, client, limits, log)
 	if err != nil {
 		return err
 	}

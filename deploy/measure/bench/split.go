@@ -22,6 +22,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/process"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/services/identity"
@@ -49,7 +50,7 @@ func (l *lineup) serveSplit(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	keys, err := product.ProcessKeys(secret.NewMasterKey())
+	keys, err := product.ProcessKeys(seal.NewMasterKey())
 	if err != nil {
 		return err
 	}
@@ -147,7 +148,7 @@ func serveSplitService(ctx context.Context, o order, say announce) error {
 }
 
 func (m member) entries(client redis.UniversalClient) (*keycache.Store, error) {
-	key, err := secret.ParseProcessKey(secret.New(m.Key), m.Name)
+	key, err := seal.ParseProcessKey(secret.New(m.Key), m.Name)
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/keycache"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/process"
+	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
@@ -88,8 +89,8 @@ func serve(ctx context.Context, c config, operations *process.Operations, log *s
 	return m.Serve(ctx, listener, g)
 }
 
-func entrySigner(text secret.String) (*secret.Signer, error) {
-	key, err := secret.ParseProcessKey(text, principal.Gateway)
+func entrySigner(text secret.String) (*seal.Signer, error) {
+	key, err := seal.ParseProcessKey(text, principal.Gateway)
 	if err != nil {
 		return nil, err
 	}

@@ -14,16 +14,16 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/seal"
 )
 
 // Log is the log of a schema.
-type Log struct{ box *secret.Box }
+type Log struct{ box *seal.Box }
 
 // New makes the log that is signed with the service's box.
-func New(box *secret.Box) *Log { return &Log{box} }
+func New(box *seal.Box) *Log { return &Log{box} }
 
-func (l *Log) signer() *secret.Signer { return l.box.Signer("audit log") }
+func (l *Log) signer() *seal.Signer { return l.box.Signer("audit log") }
 
 // item is a row of the log.
 type item struct {

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/seal"
 )
 
 // head is where the log ends. Of a log that never had an item, id is 0 and mac is empty.
@@ -70,7 +70,7 @@ func readHead(ctx context.Context, tx *pg.Tx, lock string) (h head, err error) {
 }
 
 // check refuses a head that is not of this log's making.
-func (h *head) check(signer *secret.Signer) error {
+func (h *head) check(signer *seal.Signer) error {
 	if len(h.signature) == 0 {
 		return errUnsigned
 	}
@@ -86,7 +86,7 @@ func (h *head) check(signer *secret.Signer) error {
 }
 
 // store signs the head and writes it.
-func (h *head) store(ctx context.Context, tx *pg.Tx, signer *secret.Signer) error {
+func (h *head) store(ctx context.Context, tx *pg.Tx, signer *seal.Signer) error {
 	h.signature, h.age = signer.Sign(h.message()), 0
 	_, err := tx.Exec(ctx, "UPDATE log_head SET id = $1, mac = $2, seqs = $3, checkpoint = $4, signature = $5", h.id, h.mac, h.seqs, h.checkpoint, h.signature)
 	if err != nil {
@@ -127,7 +127,7 @@ func (l *Log) lockHead(ctx context.Context, tx *pg.Tx) (h head, err error) {
 
 // newest refuses a head that is signed with an earlier master key than the last item or checkpoint: it was signed by one
 // who has that key alone.
-func (h *head) newest(ctx context.Context, tx *pg.Tx, signer *secret.Signer) error {
+func (h *head) newest(ctx context.Context, tx *pg.Tx, signer *seal.Signer) error {
 	rows, err := tx.Query(ctx, "SELECT mac FROM log WHERE id = $1 UNION ALL (SELECT signature FROM log_checkpoint ORDER BY id DESC LIMIT 1)", h.id)
 	if err != nil {
 		return fmt.Errorf("read what was signed last: %w", err)

@@ -8,11 +8,11 @@ import (
 	"slices"
 
 	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/seal"
 )
 
 // old tells whether a head is signed as a version did that knew of no numbers.
-func (h *head) old(signer *secret.Signer) bool {
+func (h *head) old(signer *seal.Signer) bool {
 	m := message("head")
 	m.number(h.id)
 	m.bytes(h.mac)
@@ -20,7 +20,7 @@ func (h *head) old(signer *secret.Signer) bool {
 	return err == nil && ok
 }
 
-func (c *checkpoint) old(signer *secret.Signer) bool {
+func (c *checkpoint) old(signer *seal.Signer) bool {
 	m := message("checkpoint")
 	m.number(c.id)
 	m.bytes(c.mac)

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/seal"
 )
 
 // Bad says what is wrong with a log, and where it begins.
@@ -28,7 +28,7 @@ func (b *Bad) Error() string {
 
 // walk verifies the log from its beginning: up to the item id, whose mac is mac, all is well.
 type walk struct {
-	signer   *secret.Signer
+	signer   *seal.Signer
 	tx       *pg.Tx
 	earlier  Anchor
 	compared bool // with earlier

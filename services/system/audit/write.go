@@ -8,7 +8,7 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/seal"
 )
 
 // Write appends what a service changed. The changes follow those that are logged of it.
@@ -31,7 +31,7 @@ func (l *Log) Write(ctx context.Context, tx *pg.Tx, source string, batch []event
 
 // writer appends items behind the head.
 type writer struct {
-	signer *secret.Signer
+	signer *seal.Signer
 	head   *head
 	items  columns
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/gateway"
-	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/identity"
@@ -40,7 +40,7 @@ func open(t testing.TB, client redis.UniversalClient) *product.Product {
 	for i, s := range product.Services {
 		services[i] = testkit.Service{Name: s.Name, Migrations: s.Migrations}
 	}
-	p, err := product.Open(t.Context(), testkit.Databases(t, services...), secret.NewMasterKey(), service.Settings{KeysPerOwner: KeysPerOwner}, client, Unlimited, log(t))
+	p, err := product.Open(t.Context(), testkit.Databases(t, services...), seal.NewMasterKey(), service.Settings{KeysPerOwner: KeysPerOwner}, client, Unlimited, log(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/ironplane/ironplane/deploy/measure/seed/rows"
+	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/testkit"
@@ -31,7 +32,7 @@ func TestFill(t *testing.T) {
 	one, two := databases(t), databases(t)
 	conn := connect(t, one[network.Name])
 	before := text(t, conn, schema)
-	o := rows.Options{Entities: 3000, Seed: 7, MasterKey: secret.NewMasterKey(), Progress: t.Output()}
+	o := rows.Options{Entities: 3000, Seed: 7, MasterKey: seal.NewMasterKey(), Progress: t.Output()}
 	for _, urls := range []map[string]secret.String{one, two} {
 		if err := rows.Fill(t.Context(), urls, o); err != nil {
 			t.Fatal(err)

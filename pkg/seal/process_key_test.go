@@ -1,4 +1,4 @@
-package secret_test
+package seal_test
 
 import (
 	"encoding/base64"
@@ -6,12 +6,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-func derive(t *testing.T, process string, purposes ...secret.Purpose) secret.String {
+func derive(t *testing.T, process string, purposes ...seal.Purpose) secret.String {
 	t.Helper()
-	key, err := secret.Derive(secret.NewMasterKey(), process, purposes...)
+	key, err := seal.Derive(seal.NewMasterKey(), process, purposes...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,11 +34,11 @@ func TestOldValuesOpen(t *testing.T) {
 	if err != nil || opened.Reveal() != "early" {
 		t.Error(err)
 	}
-	key, err := secret.Derive(master, "system", secret.Signing("system", "audit log"))
+	key, err := seal.Derive(master, "system", seal.Signing("system", "audit log"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	signer, err := key.Signer(secret.Signing("system", "audit log"))
+	signer, err := key.Signer(seal.Signing("system", "audit log"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +50,7 @@ func TestOldValuesOpen(t *testing.T) {
 // A process' key is good for what that process does, and nothing else.
 func TestPurposes(t *testing.T) {
 	t.Parallel()
-	key, err := secret.ParseProcessKey(derive(t, "pxe", secret.Sealing("pxe")), "pxe")
+	key, err := seal.ParseProcessKey(derive(t, "pxe", seal.Sealing("pxe")), "pxe")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +60,7 @@ func TestPurposes(t *testing.T) {
 	if _, err := key.Box("network"); err == nil {
 		t.Error("it seals as network")
 	}
-	for _, p := range []secret.Purpose{secret.Signing("system", "audit log"), secret.Signing("pxe", "anything")} {
+	for _, p := range []seal.Purpose{seal.Signing("system", "audit log"), seal.Signing("pxe", "anything")} {
 		if _, err := key.Signer(p); err == nil || !strings.Contains(err.Error(), p.Use) {
 			t.Errorf("it signs: %v", err)
 		}
@@ -68,24 +69,24 @@ func TestPurposes(t *testing.T) {
 
 func TestParseProcessKey(t *testing.T) {
 	t.Parallel()
-	good := derive(t, "pxe", secret.Sealing("pxe")).Reveal()
+	good := derive(t, "pxe", seal.Sealing("pxe")).Reveal()
 	for text, says := range map[string]string{
 		"":                                     "begins with ironplane-key-1:",
-		secret.NewMasterKey().Reveal():         "begins with ironplane-key-1:",
+		seal.NewMasterKey().Reveal():           "begins with ironplane-key-1:",
 		good + ",":                             "begins with ironplane-key-1:",
 		good[:len(good)-1]:                     "not whole",
 		good[:60] + good[61:] + good[60:61]:    "not whole",
 		strings.Replace(good, "pxe", "net", 1): "not whole",
-		derive(t, "network", secret.Sealing("network")).Reveal(): "it is the key of the process network, and this is pxe",
+		derive(t, "network", seal.Sealing("network")).Reveal(): "it is the key of the process network, and this is pxe",
 	} {
-		_, err := secret.ParseProcessKey(secret.New(text), "pxe")
+		_, err := seal.ParseProcessKey(secret.New(text), "pxe")
 		if err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v does not say %q", err, says)
 		} else if len(text) > 60 && strings.Contains(err.Error(), text[50:60]) {
 			t.Error("the error shows the key")
 		}
 	}
-	if _, err := secret.ParseProcessKey(secret.New(" "+good+" ,\n"+good+"\n"), "pxe"); err != nil {
+	if _, err := seal.ParseProcessKey(secret.New(" "+good+" ,\n"+good+"\n"), "pxe"); err != nil {
 		t.Error(err)
 	}
 }

@@ -1,4 +1,4 @@
-package secret
+package seal
 
 import (
 	"bytes"
@@ -6,6 +6,8 @@ import (
 	"crypto/cipher"
 	"encoding/binary"
 	"fmt"
+
+	"github.com/ironplane/ironplane/pkg/secret"
 )
 
 // Box seals the secrets that a service has to give away again, such as another system's API key.
@@ -49,21 +51,21 @@ func (p Place) bytes() []byte {
 }
 
 // Seal seals a value for its place.
-func (b *Box) Seal(at Place, value String) []byte {
+func (b *Box) Seal(at Place, value secret.String) []byte {
 	return append(bytes.Clone(b.generations[0].id), b.seals[0].Seal(nil, nil, []byte(value.Reveal()), at.bytes())...)
 }
 
 // Open opens what was sealed for this place.
-func (b *Box) Open(at Place, sealed []byte) (String, error) {
+func (b *Box) Open(at Place, sealed []byte) (secret.String, error) {
 	n, err := madeWith(b.generations, sealed)
 	if err != nil {
-		return String{}, fmt.Errorf("open %s.%s of row %d: %w", at.Table, at.Column, at.ID, err)
+		return secret.String{}, fmt.Errorf("open %s.%s of row %d: %w", at.Table, at.Column, at.ID, err)
 	}
 	value, err := b.seals[n].Open(nil, nil, sealed[idLength:], at.bytes())
 	if err != nil {
-		return String{}, fmt.Errorf("open %s.%s of row %d: it was altered, or sealed for another place: %w", at.Table, at.Column, at.ID, err)
+		return secret.String{}, fmt.Errorf("open %s.%s of row %d: it was altered, or sealed for another place: %w", at.Table, at.Column, at.ID, err)
 	}
-	return New(string(value)), nil
+	return secret.New(string(value)), nil
 }
 
 // Signer is the service's signer of one kind of thing, which its process was given the key for.

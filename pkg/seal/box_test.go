@@ -1,4 +1,4 @@
-package secret_test
+package seal_test
 
 import (
 	"bytes"
@@ -7,23 +7,24 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-var place = secret.Place{Table: "dhcp_server", Column: "api_key", ID: 7}
+var place = seal.Place{Table: "dhcp_server", Column: "api_key", ID: 7}
 
 // box is a service's box, by way of the text that a process is given.
-func box(t *testing.T, service string, masterKeys ...secret.String) *secret.Box {
+func box(t *testing.T, service string, masterKeys ...secret.String) *seal.Box {
 	t.Helper()
 	var texts []string
 	for _, key := range masterKeys {
 		texts = append(texts, key.Reveal())
 	}
-	key, err := secret.Derive(secret.New(strings.Join(texts, ", ")), service, secret.Sealing(service), secret.Signing(service, "log"), secret.Signing(service, "letters"))
+	key, err := seal.Derive(secret.New(strings.Join(texts, ", ")), service, seal.Sealing(service), seal.Signing(service, "log"), seal.Signing(service, "letters"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	told, err := secret.ParseProcessKey(key.Text(), service)
+	told, err := seal.ParseProcessKey(key.Text(), service)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +38,7 @@ func box(t *testing.T, service string, masterKeys ...secret.String) *secret.Box 
 // What is sealed opens at its place, whole and for its service alone.
 func TestSeal(t *testing.T) {
 	t.Parallel()
-	master := secret.NewMasterKey()
+	master := seal.NewMasterKey()
 	b := box(t, "pxe", master)
 	for _, value := range []string{"", "x", strings.Repeat("long ", 1000)} {
 		sealed := b.Seal(place, secret.New(value))
@@ -53,14 +54,14 @@ func TestSeal(t *testing.T) {
 	if bytes.Equal(sealed, b.Seal(place, secret.New("correct horse"))) {
 		t.Error("the same twice looks the same")
 	}
-	for _, other := range []secret.Place{
+	for _, other := range []seal.Place{
 		{Table: "dhcp_server", Column: "api_key", ID: 8}, {Table: "dhcp_server", Column: "name", ID: 7}, {Table: "file_server", Column: "api_key", ID: 7},
 	} {
 		if _, err := b.Open(other, sealed); err == nil {
 			t.Errorf("opened at %+v", other)
 		}
 	}
-	if _, err := box(t, "system", master).Open(place, sealed); !errors.Is(err, secret.ErrOtherKey) {
+	if _, err := box(t, "system", master).Open(place, sealed); !errors.Is(err, seal.ErrOtherKey) {
 		t.Errorf("another service opens it: %v", err)
 	}
 	for i := range sealed {
@@ -78,7 +79,7 @@ func TestSeal(t *testing.T) {
 // The first master key seals and signs; the others open and check what was made before.
 func TestRotate(t *testing.T) {
 	t.Parallel()
-	first, second := secret.NewMasterKey(), secret.NewMasterKey()
+	first, second := seal.NewMasterKey(), seal.NewMasterKey()
 	before, both, after := box(t, "pxe", first), box(t, "pxe", second, first), box(t, "pxe", second)
 	early, late := before.Seal(place, secret.New("early")), both.Seal(place, secret.New("late"))
 	if opened, err := both.Open(place, early); err != nil || opened.Reveal() != "early" {
@@ -87,7 +88,7 @@ func TestRotate(t *testing.T) {
 	if opened, err := after.Open(place, late); err != nil || opened.Reveal() != "late" {
 		t.Error(err)
 	}
-	if _, err := after.Open(place, early); !errors.Is(err, secret.ErrOtherKey) {
+	if _, err := after.Open(place, early); !errors.Is(err, seal.ErrOtherKey) {
 		t.Error(err)
 	}
 	signature := before.Signer("log").Sign([]byte("x"))
@@ -97,7 +98,7 @@ func TestRotate(t *testing.T) {
 	if age, ok, err := after.Signer("log").Check([]byte("x"), both.Signer("log").Sign([]byte("x"))); age != 0 || !ok || err != nil {
 		t.Error(age, ok, err)
 	}
-	if _, _, err := after.Signer("log").Check([]byte("x"), signature); !errors.Is(err, secret.ErrOtherKey) {
+	if _, _, err := after.Signer("log").Check([]byte("x"), signature); !errors.Is(err, seal.ErrOtherKey) {
 		t.Error(err)
 	}
 	if _, ok, _ := both.Signer("log").Check([]byte("y"), signature); ok {
@@ -111,8 +112,8 @@ func TestRotate(t *testing.T) {
 func TestMasterKey(t *testing.T) {
 	t.Parallel()
 	short := base64.StdEncoding.EncodeToString([]byte("thirty-one bytes are not enough"))
-	for _, wrong := range []string{"", ",", "hunter2 hunter2 hunter2 hunter2 hunter2", short, secret.NewMasterKey().Reveal() + ","} {
-		_, err := secret.Derive(secret.New(wrong), "pxe", secret.Sealing("pxe"))
+	for _, wrong := range []string{"", ",", "hunter2 hunter2 hunter2 hunter2 hunter2", short, seal.NewMasterKey().Reveal() + ","} {
+		_, err := seal.Derive(secret.New(wrong), "pxe", seal.Sealing("pxe"))
 		if err == nil {
 			t.Errorf("%q is taken", wrong)
 		} else if strings.Contains(err.Error(), "hunter2") {

@@ -1,4 +1,5 @@
-package secret
+// Package seal derives, from the master key of an installation, what each process seals and signs with.
+package seal
 
 import (
 	"bytes"
@@ -11,6 +12,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/ironplane/ironplane/pkg/secret"
 )
 
 const (
@@ -24,10 +27,10 @@ const (
 )
 
 // NewMasterKey makes a master key.
-func NewMasterKey() String {
+func NewMasterKey() secret.String {
 	var bits [shortestMaster]byte
 	rand.Read(bits[:])
-	return New(base64.StdEncoding.EncodeToString(bits[:]))
+	return secret.New(base64.StdEncoding.EncodeToString(bits[:]))
 }
 
 // Purpose is what one derived key is for.
@@ -56,7 +59,7 @@ type ProcessKey struct {
 
 // Derive makes a process' key from the master key: at least 32 random bytes in base64. There may be several with commas
 // between, of which the first seals and signs, and all open.
-func Derive(masterKey String, process string, purposes ...Purpose) (*ProcessKey, error) {
+func Derive(masterKey secret.String, process string, purposes ...Purpose) (*ProcessKey, error) {
 	k := &ProcessKey{process: process}
 	for text := range strings.SplitSeq(masterKey.Reveal(), ",") {
 		master, err := base64.StdEncoding.DecodeString(strings.TrimSpace(text))
@@ -82,7 +85,7 @@ func derive(master []byte, p Purpose, length int) []byte {
 }
 
 // Text is the key as its process is told it: one text for each master key, with commas between.
-func (k *ProcessKey) Text() String {
+func (k *ProcessKey) Text() secret.String {
 	var texts []string
 	for _, keys := range k.generations {
 		content, err := json.Marshal(keys)
@@ -91,7 +94,7 @@ func (k *ProcessKey) Text() String {
 		}
 		texts = append(texts, textPrefix+k.process+":"+base64.RawURLEncoding.EncodeToString(append(content, checksum(k.process, content)...)))
 	}
-	return New(strings.Join(texts, ","))
+	return secret.New(strings.Join(texts, ","))
 }
 
 func checksum(process string, content []byte) []byte {
@@ -100,7 +103,7 @@ func checksum(process string, content []byte) []byte {
 }
 
 // ParseProcessKey reads the text of the key of this process. No error shows a part of it.
-func ParseProcessKey(text String, process string) (*ProcessKey, error) {
+func ParseProcessKey(text secret.String, process string) (*ProcessKey, error) {
 	k := &ProcessKey{process: process}
 	for part := range strings.SplitSeq(text.Reveal(), ",") {
 		whose, encoded, ok := strings.Cut(strings.TrimPrefix(strings.TrimSpace(part), textPrefix), ":")
