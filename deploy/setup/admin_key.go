@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/schema"
 	"github.com/ironplane/ironplane/services/identity"
 )
 
@@ -17,7 +18,7 @@ func printAdminKey(ctx context.Context, c config, screen io.Writer) error {
 	if err != nil {
 		return err
 	}
-	url, err := pg.ServiceURL(c.administrator(password), rolePrefix, identity.Name, password)
+	url, err := schema.ServiceURL(c.administrator(password), rolePrefix, identity.Name, password)
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/hashicorp/consul/api"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
-	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/schema"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
@@ -29,7 +29,7 @@ func bootstrap(ctx context.Context, c config) error {
 			return err
 		}
 	}
-	if err := pg.Bootstrap(ctx, c.administrator(password), rolePrefix, passwords); err != nil {
+	if err := schema.Bootstrap(ctx, c.administrator(password), rolePrefix, passwords); err != nil {
 		return err
 	}
 	return c.admitToConsul(ctx)

@@ -123,7 +123,7 @@ func (v *View[V]) List(ctx context.Context, q Querier, l Listing) iter.Seq2[V, e
 				return
 			}
 			if l.Limit -= len(read.rows); len(read.rows) == read.wanted && l.Limit != 0 {
-				at := v.position(&read.rows[len(read.rows)-1], l.Sort)
+				at := v.Position(&read.rows[len(read.rows)-1], l.Sort)
 				l.After, l.Skip = &at, 0
 				next = v.start(ctx, q, l)
 			}
@@ -220,17 +220,14 @@ func (l Listing) after() Condition {
 	return Condition{SQL: "(" + pgx.Identifier{l.Sort}.Sanitize() + ", id)" + sign + "($1, $2)", Args: []any{l.After.Value, l.After.ID}}
 }
 
-// position is where an item stands in a listing that is sorted by this column.
-func (v *View[V]) position(item *V, sort string) Position {
+// Position is where an item stands in a listing that is sorted by this column.
+func (v *View[V]) Position(item *V, sort string) Position {
 	at := Position{ID: v.idOf(item)}
 	if sort != "" {
 		at.Value = reflect.ValueOf(item).Elem().FieldByIndex(v.columns.member(sort).index).Interface()
 	}
 	return at
 }
-
-// Position is where an item stands in a listing that is sorted by this column.
-func (v *View[V]) Position(item *V, sort string) Position { return v.position(item, sort) }
 
 // Count counts the rows of which all conditions are true, up to a limit where that is not 0.
 func (v *View[V]) Count(ctx context.Context, q Querier, where []Condition, limit int) (n int64, err error) {

@@ -1,9 +1,10 @@
-// Package pg is how services use Postgres: a pool, the unit of work that records every change, migrations, a small
-// mapper for plain tables, and the translation of constraints into errors that a caller understands.
+// Package pg is how services use Postgres: a pool, the unit of work that records every change, a small mapper for plain
+// tables, and the translation of constraints into errors that a caller understands.
 package pg
 
 import (
 	"context"
+	"embed"
 	"errors"
 	"fmt"
 	"time"
@@ -15,6 +16,11 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/tracing"
 )
+
+// Migrations are those of what this package writes.
+//
+//go:embed migrations/*.sql
+var Migrations embed.FS
 
 // Querier is what reads: a DB or a Tx.
 type Querier interface {
@@ -87,6 +93,15 @@ func awaitStarted(ctx context.Context, pool *pgxpool.Pool) error {
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
+}
+
+// Connect makes a connection besides the pool's, without the limits that are for requests.
+func (db *DB) Connect(ctx context.Context) (*pgx.Conn, error) {
+	config := db.pool.Config().ConnConfig.Copy()
+	for name := range limits {
+		delete(config.RuntimeParams, name)
+	}
+	return pgx.ConnectConfig(ctx, config)
 }
 
 // Close waits for connections that are in use and closes all.

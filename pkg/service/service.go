@@ -24,6 +24,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/process"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/schema"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
@@ -42,19 +43,19 @@ type Definition struct {
 }
 
 // shared are the migrations of what all services have. Their numbers are counted across the packages.
-var shared = pg.MigrationSet{Table: "migration_shared", Files: []fs.FS{pg.Migrations, rest.Migrations, events.Migrations}}
+var shared = schema.MigrationSet{Table: "migration_shared", Files: []fs.FS{pg.Migrations, rest.Migrations, events.Migrations}}
 
-func (d Definition) migrations() []pg.MigrationSet {
-	all := []pg.MigrationSet{shared}
+func (d Definition) migrations() []schema.MigrationSet {
+	all := []schema.MigrationSet{shared}
 	if d.Migrations != nil {
-		all = append(all, pg.MigrationSet{Table: "migration", Files: []fs.FS{d.Migrations}})
+		all = append(all, schema.MigrationSet{Table: "migration", Files: []fs.FS{d.Migrations}})
 	}
 	return all
 }
 
 // Migrate brings the service's schema up to date, while any number of processes does so.
 func (d Definition) Migrate(ctx context.Context, db *pg.DB) error {
-	if err := db.Migrate(ctx, d.migrations()...); err != nil {
+	if err := schema.Migrate(ctx, db, d.migrations()...); err != nil {
 		return fmt.Errorf("migrate %s: %w", d.Name, err)
 	}
 	return nil
@@ -62,7 +63,7 @@ func (d Definition) Migrate(ctx context.Context, db *pg.DB) error {
 
 // Migrated fails where the service's schema lacks a migration.
 func (d Definition) Migrated(ctx context.Context, db *pg.DB) error {
-	return db.Migrated(ctx, d.migrations()...)
+	return schema.Migrated(ctx, db, d.migrations()...)
 }
 
 // Command is something that a service does on demand. It is given a DB, a Box and Settings.

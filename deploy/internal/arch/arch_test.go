@@ -35,9 +35,10 @@ var arrows = []struct{ folder, may string }{
 	{"pkg/mesh", "pkg/mesh pkg/principal pkg/problem pkg/secret pkg/tracing"},
 	{"pkg/process", "pkg/mesh pkg/secret pkg/tracing"},
 	{"pkg/pg", "pkg/principal pkg/problem pkg/seal pkg/secret pkg/shape pkg/tracing"},
+	{"pkg/schema", "pkg/pg pkg/secret"},
 	{"pkg/rest", "pkg/accept pkg/openapi pkg/pg pkg/principal pkg/problem pkg/seal pkg/secret pkg/shape"},
 	{"pkg/events", "pkg/cache pkg/mesh pkg/pg pkg/principal pkg/problem pkg/rest"},
-	{"pkg/service", "pkg/cache pkg/events pkg/keycache pkg/mesh pkg/pg pkg/principal pkg/process pkg/rest pkg/seal pkg/secret"},
+	{"pkg/service", "pkg/cache pkg/events pkg/keycache pkg/mesh pkg/pg pkg/principal pkg/process pkg/rest pkg/schema pkg/seal pkg/secret"},
 	{"pkg/backing", "pkg/child"},
 	{"pkg/testkit", "pkg"},
 	{"pkg", ""},
@@ -54,7 +55,7 @@ var shared = []string{"pg", "principal", "problem", "rest", "secret"}
 
 const (
 	mostLines = 12_400 // of pkg without its tests; to become 10,000
-	mostNames = 218    // exported by shared, with the methods of exported types; to become 160
+	mostNames = 211    // exported by shared, with the methods of exported types; to become 160
 )
 
 type pkg struct {

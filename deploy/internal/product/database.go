@@ -11,6 +11,7 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/backing"
 	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/schema"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
@@ -54,7 +55,7 @@ func Claim(ctx context.Context, admin secret.String) (*pgx.Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to the database: %w", err)
 	}
-	got, err := pg.TryLockDatabase(ctx, conn, "standalone")
+	got, err := schema.TryLockDatabase(ctx, conn, "standalone")
 	switch {
 	case err != nil:
 		err = fmt.Errorf("claim the database: %w", err)
@@ -73,12 +74,12 @@ func Bootstrap(ctx context.Context, admin secret.String) (map[string]secret.Stri
 	for _, name := range Names() {
 		passwords[name] = secret.New(rand.Text())
 	}
-	if err := pg.Bootstrap(ctx, admin.Reveal(), prefix, passwords); err != nil {
+	if err := schema.Bootstrap(ctx, admin.Reveal(), prefix, passwords); err != nil {
 		return nil, err
 	}
 	urls := map[string]secret.String{}
 	for name, password := range passwords {
-		url, err := pg.ServiceURL(admin.Reveal(), prefix, name, password)
+		url, err := schema.ServiceURL(admin.Reveal(), prefix, name, password)
 		if err != nil {
 			return nil, err
 		}

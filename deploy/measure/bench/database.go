@@ -14,6 +14,7 @@ import (
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/pkg/backing"
 	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/schema"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/services/network"
 )
@@ -86,12 +87,12 @@ func (db *database) assignSchemas(ctx context.Context) error {
 	for _, name := range product.Names() {
 		passwords[name] = secret.New(rand.Text())
 	}
-	if err := pg.Bootstrap(ctx, db.adminURL(), rolePrefix, passwords); err != nil {
+	if err := schema.Bootstrap(ctx, db.adminURL(), rolePrefix, passwords); err != nil {
 		return err
 	}
 	db.urls = map[string]string{}
 	for name, password := range passwords {
-		url, err := pg.ServiceURL(db.adminURL(), rolePrefix, name, password)
+		url, err := schema.ServiceURL(db.adminURL(), rolePrefix, name, password)
 		if err != nil {
 			return err
 		}

@@ -1,8 +1,7 @@
-package pg
+package schema
 
 import (
 	"context"
-	"embed"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,14 +11,12 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
-)
 
-// Migrations are those of what this package writes.
-//
-//go:embed migrations/*.sql
-var Migrations embed.FS
+	"github.com/ironplane/ironplane/pkg/pg"
+)
 
 // MigrationSet brings a schema up to date, in the order of their numbers, of which each is there once. They are in the
 // folders "migrations" of all Files.
@@ -33,25 +30,19 @@ const migrateWait = 10 * time.Minute
 
 // Migrate brings the schema up to date, by all migrations of the first, then of the next. Any number of processes may
 // call it at once.
-func (db *DB) Migrate(ctx context.Context, all ...MigrationSet) error {
-	config := db.pool.Config().ConnConfig.Copy()
-	for name := range limits { // which are for requests
-		delete(config.RuntimeParams, name)
-	}
-	conn, err := pgx.ConnectConfig(ctx, config)
+func Migrate(ctx context.Context, db *pg.DB, all ...MigrationSet) error {
+	conn, err := db.Connect(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
 	waiting, cancel := context.WithTimeout(ctx, migrateWait)
 	defer cancel()
-	lock, err := lockTable(waiting, conn, "migrating", "")
-	if err != nil {
+	if _, err := lockTable(waiting, conn, "migrating", ""); err != nil {
 		return err
 	}
-	defer rollback(ctx, lock)
 	for _, m := range all {
-		if err := m.migrate(ctx, config); err != nil {
+		if err := m.migrate(ctx, conn.Config()); err != nil {
 			return err
 		}
 	}
@@ -60,9 +51,9 @@ func (db *DB) Migrate(ctx context.Context, all ...MigrationSet) error {
 
 // Migrated fails where the schema lacks a migration. One that has more is that of a newer version, and will do: what
 // is added leaves the older one working.
-func (db *DB) Migrated(ctx context.Context, all ...MigrationSet) error {
+func Migrated(ctx context.Context, db *pg.DB, all ...MigrationSet) error {
 	for _, m := range all {
-		lacks, err := db.lacks(ctx, m)
+		lacks, err := m.lacks(ctx, db)
 		if err != nil {
 			return fmt.Errorf("look at the schema's migrations: %w", err)
 		}
@@ -101,7 +92,7 @@ func (f folders) Glob(pattern string) (names []string, err error) {
 }
 
 // lacks are the files that are not done.
-func (db *DB) lacks(ctx context.Context, m MigrationSet) (missing []string, err error) {
+func (m MigrationSet) lacks(ctx context.Context, db *pg.DB) (missing []string, err error) {
 	files, err := folders(m.Files).Glob("*.sql")
 	if err != nil {
 		return nil, err
@@ -142,4 +133,36 @@ func (m MigrationSet) migrate(ctx context.Context, config *pgx.ConnConfig) error
 	}
 	_, err = provider.Up(ctx)
 	return err
+}
+
+// lockTable begins a transaction that holds a table, which it makes, until its end, or the connection's. With the mode NOWAIT it fails, where
+// another one holds it, with lock_not_available. The table is in the locker's own schema, which no other role may use; an advisory lock could be
+// taken by every role of the database.
+func lockTable(ctx context.Context, conn *pgx.Conn, table, mode string) (pgx.Tx, error) {
+	if err := create(ctx, conn, "TABLE IF NOT EXISTS "+table+" ()"); err != nil {
+		return nil, err
+	}
+	tx, err := conn.Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, statement := range []string{"SET LOCAL idle_in_transaction_session_timeout = 0", "LOCK TABLE " + table + " IN EXCLUSIVE MODE " + mode} {
+		if _, err := tx.Exec(ctx, statement); err != nil {
+			return nil, fmt.Errorf("lock the table %s: %w", table, err)
+		}
+	}
+	return tx, nil
+}
+
+// create makes what may be there already. IF NOT EXISTS alone does not help where two do so at once.
+func create(ctx context.Context, conn *pgx.Conn, what string) error {
+	_, err := conn.Exec(ctx, "CREATE "+what)
+	failed, refused := errors.AsType[*pgconn.PgError](err)
+	if refused && slices.Contains([]string{"23505", "42P06", "42P07"}, failed.Code) { // unique_violation, duplicate_schema, duplicate_table
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("create %s: %w", what, err)
+	}
+	return nil
 }

@@ -1,4 +1,6 @@
-package pg
+// Package schema makes what a service needs of a database before it uses it: its role, its schema and the extensions, as
+// the database's administrator; and its tables, by migrations, as the service.
+package schema
 
 import (
 	"context"
@@ -14,7 +16,9 @@ import (
 	"slices"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
@@ -27,7 +31,7 @@ var extensions = []string{"pg_trgm", "btree_gist"}
 // service a role <rolePrefix><service> with its password, which owns the schema <service> and may use no other. It
 // may be run again at any time.
 func Bootstrap(ctx context.Context, adminURL, rolePrefix string, passwords map[string]secret.String) error {
-	conn, err := Connect(ctx, adminURL)
+	conn, err := pg.Connect(ctx, adminURL)
 	if err != nil {
 		return fmt.Errorf("connect as the database's administrator: %w", err)
 	}
@@ -36,7 +40,6 @@ func Bootstrap(ctx context.Context, adminURL, rolePrefix string, passwords map[s
 	if err != nil {
 		return fmt.Errorf("bootstrap: %w", err)
 	}
-	defer rollback(ctx, tx)
 	if err := bootstrap(ctx, tx, rolePrefix, passwords); err != nil {
 		return fmt.Errorf("bootstrap: %w", err)
 	}
@@ -125,4 +128,22 @@ func ServiceURL(adminURL, rolePrefix, service string, password secret.String) (s
 	q.Set("search_path", service+","+extensionSchema)
 	u.RawQuery = q.Encode()
 	return secret.New(u.String()), nil
+}
+
+// lockDatabase is lockTable for the administrator of a database.
+func lockDatabase(ctx context.Context, conn *pgx.Conn, name, mode string) (pgx.Tx, error) {
+	if err := create(ctx, conn, "SCHEMA IF NOT EXISTS "+extensionSchema); err != nil {
+		return nil, err
+	}
+	return lockTable(ctx, conn, extensionSchema+"."+name, mode)
+}
+
+// TryLockDatabase locks a name for as long as the connection, which is the administrator's, stands, and tells whether
+// nobody else has.
+func TryLockDatabase(ctx context.Context, conn *pgx.Conn, name string) (free bool, err error) {
+	_, err = lockDatabase(ctx, conn, name, "NOWAIT")
+	if failed, ok := errors.AsType[*pgconn.PgError](err); ok && failed.Code == "55P03" {
+		return false, nil
+	}
+	return err == nil, err
 }
