@@ -40,8 +40,8 @@ type Target struct {
 	Version int64 `json:"version,omitempty"`
 }
 
-// Type is what happened in one word, for programs: pxe.dhcp.edited, admin.permission.edited
-func (r *Record) Type() string {
+// eventType is what happened in one word, for programs: pxe.dhcp.edited, admin.permission.edited
+func (r *Record) eventType() string {
 	if r.Part != "" {
 		return r.Kind + "." + r.Part + "." + string(r.Action)
 	}
@@ -73,7 +73,7 @@ func (c *recordColumns) add(r *Record) error {
 	if err != nil {
 		return fmt.Errorf("encode targets: %w", err)
 	}
-	c.types, c.kinds, c.parts, c.actions = append(c.types, r.Type()), append(c.kinds, r.Kind), append(c.parts, r.Part), append(c.actions, string(r.Action))
+	c.types, c.kinds, c.parts, c.actions = append(c.types, r.eventType()), append(c.kinds, r.Kind), append(c.parts, r.Part), append(c.actions, string(r.Action))
 	c.targets, c.before, c.after = append(c.targets, string(targets)), append(c.before, before), append(c.after, after)
 	return nil
 }

@@ -55,7 +55,7 @@ var shared = []string{"pg", "principal", "problem", "rest", "secret"}
 
 const (
 	mostLines = 12_400 // of pkg without its tests; to become 10,000
-	mostNames = 211    // exported by shared, with the methods of exported types; to become 160
+	mostNames = 210    // exported by shared, with the methods of exported types; to become 160
 )
 
 type pkg struct {
