@@ -79,7 +79,7 @@ func serveBodies(o *operation, body *alternative, db *pg.DB, log *slog.Logger) h
 				panic(p)
 			} else if p != nil {
 				problem.Write(w, e.request, log, fmt.Errorf("%s %s: panic: %v\n%s", o.Method, o.Path, p, debug.Stack()))
-				if o.list { // some of it may be on its way
+				if o.list || o.raw != nil { // some of it may be on its way
 					panic(http.ErrAbortHandler)
 				}
 			}

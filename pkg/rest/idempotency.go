@@ -48,7 +48,8 @@ type attempt struct {
 	seal        cipher.AEAD
 }
 
-// attemptOf is the request's attempt, or nil where it names none. The same value of another caller is another one.
+// attemptOf is the request's attempt, or nil where it names none. The same value with another key is another one, also
+// with one of the same owner: an answer may hold what a key of fewer rights must not get.
 func attemptOf(r *http.Request, body []byte) (*attempt, error) {
 	value, caller := r.Header.Get(idempotencyHeader), principal.From(r.Context()).Principal
 	if value == "" || caller == nil || r.Method != http.MethodPost {
@@ -57,7 +58,7 @@ func attemptOf(r *http.Request, body []byte) (*attempt, error) {
 	if len(value) > maxString || strings.ContainsFunc(value, func(c rune) bool { return c < ' ' || c > '~' }) {
 		return nil, problem.New(problem.BadRequest, "%s can have at most %d printable ASCII characters.", idempotencyHeader, maxString)
 	}
-	keys, err := hkdf.Key(sha256.New, []byte(value), []byte(caller.Owner.URL()), "ironplane idempotency", 3*sha256.Size)
+	keys, err := hkdf.Key(sha256.New, []byte(value), []byte(fmt.Sprintf("%s %d", caller.Owner.URL(), caller.KeyID)), "ironplane idempotency", 3*sha256.Size)
 	if err != nil {
 		return nil, fmt.Errorf("derive the keys of an attempt: %w", err)
 	}

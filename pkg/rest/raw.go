@@ -77,7 +77,7 @@ func (r Raw[Req]) operation() *operation {
 			s := serving(ctx)
 			answer := &rawWriter{deadlined: deadlined{s.writer, s.connection}, served: s}
 			sent := s.request.WithContext(ctx)
-			sent.Body = &rawBody{ReadCloser: http.MaxBytesReader(nil, s.request.Body, r.MaxBody), served: s}
+			sent.Body = &rawBody{ReadCloser: http.MaxBytesReader(nil, s.request.Body, r.MaxBody), served: s, answer: answer}
 			err := r.Do(ctx, &RawCall{sent, answer, db}, request.(Req))
 			if _, large := errors.AsType[*http.MaxBytesError](err); large {
 				err = r.tooLarge()
@@ -102,12 +102,15 @@ func (r Raw[Req]) tooLarge() error {
 type rawBody struct {
 	io.ReadCloser
 	served *served
+	answer *rawWriter
 }
 
 func (b *rawBody) Read(p []byte) (int, error) {
 	_ = b.served.connection.SetReadDeadline(time.Now().Add(progress)) // where there is a connection
 	n, err := b.ReadCloser.Read(p)
-	b.served.late.Reset(answerTime)
+	if !b.answer.begun {
+		b.served.late.Reset(answerTime)
+	}
 	if err == io.EOF {
 		_ = b.served.connection.SetReadDeadline(time.Time{})
 	}

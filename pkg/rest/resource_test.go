@@ -245,6 +245,21 @@ func TestRaw(t *testing.T) {
 	nobody.Do("GET", "/scan/1", nil).Want(403)
 }
 
+// An answer that breaks off does not look whole.
+func TestRawThatPanics(t *testing.T) {
+	t.Parallel()
+	handler := rest.NewHandler("library", nil, slog.New(slog.DiscardHandler), []rest.Route{
+		rest.Raw[rest.None]{Method: http.MethodGet, Path: "/broken", Guard: principal.AnyKey, Summary: "Break off", Gives: []string{"text/plain"},
+			Do: func(_ context.Context, c *rest.RawCall, _ rest.None) error {
+				_, _ = c.Writer.Write([]byte(strings.Repeat("half", 10_000)))
+				panic("the inside")
+			}}})
+	c := testkit.NewClient(t, testkit.As(handler, testkit.Holder(0)))
+	if answer, err := c.Try("GET", "/broken", nil); err == nil {
+		t.Errorf("answered %d, %d bytes that look whole", answer.Status, len(answer.Text))
+	}
+}
+
 type (
 	nameless struct {
 		rest.Versioned

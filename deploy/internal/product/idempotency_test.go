@@ -43,6 +43,12 @@ func testIdempotency(t *testing.T, p *product.Product, c *testkit.Client) {
 	if theirs := other.Do("POST", "/port-speed", body, idempotencyKey, "a").Want(200); theirs.ID() == first.ID() {
 		t.Error("another caller gets the first's answer")
 	}
+	// A key gets no answer that another key of its owner got: it may hold a key that can do more.
+	bounded, key := c.With(newKey(t, c, "sister")), `{"name": "made"}`
+	made := testkit.Decode[identity.APIKey](c.Do("POST", "/auth/key", key, idempotencyKey, "1").Want(200))
+	if again := testkit.Decode[identity.APIKey](bounded.Do("POST", "/auth/key", key, idempotencyKey, "1").Want(200)); again.ID == made.ID || again.Key == made.Key {
+		t.Error("another key of the owner gets the first's answer")
+	}
 	// What was refused was not answered: it may be tried again, mended.
 	c.Do("POST", "/port-speed", `{}`, idempotencyKey, "c").Want(422)
 	c.Do("POST", "/port-speed", body, idempotencyKey, "c").Want(200)

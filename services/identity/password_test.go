@@ -1,0 +1,25 @@
+package identity
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/secret"
+)
+
+// Who may not set a password has none hashed: a powerless key would keep everybody else from having one checked.
+func TestNoHashForWhoMayNotSetIt(t *testing.T) {
+	s := &Service{hasher: newHasher()}
+	for range hashesAtOnce {
+		s.hasher.slots <- struct{}{}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	powerless := &principal.Principal{KeyID: 7, Owner: principal.Owner{Type: principal.Admin, ID: 7}}
+	b := &adminBody{Password: secret.New("a long walk in the rain")}
+	if err := s.preparePasswords(principal.With(ctx, &principal.Call{Principal: powerless}), b); err != nil || b.hash != nil {
+		t.Errorf("hashed %v, %v", b.hash != nil, err)
+	}
+}
