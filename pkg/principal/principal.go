@@ -76,9 +76,25 @@ type Call struct {
 
 type callKey struct{}
 
+// callContext has the call, and by it what errors name the request by.
+type callContext struct {
+	context.Context
+	call *Call
+}
+
+func (c callContext) Value(key any) any {
+	switch key {
+	case callKey{}:
+		return c.call
+	case problem.RequestIDKey:
+		return c.call.RequestID
+	}
+	return c.Context.Value(key)
+}
+
 // With puts the call into a context. Only what terminates a connection may do so.
 func With(ctx context.Context, c *Call) context.Context {
-	return context.WithValue(problem.WithRequestID(ctx, c.RequestID), callKey{}, c)
+	return callContext{ctx, c}
 }
 
 // From is the call of a context; the zero Call, which may do nothing, where there is none.

@@ -27,15 +27,13 @@ type Problem struct {
 
 type requestIDKey struct{}
 
-// WithRequestID puts into a context what Write names the request by.
-func WithRequestID(ctx context.Context, id string) context.Context {
-	return context.WithValue(ctx, requestIDKey{}, id)
-}
+// RequestIDKey is the key of what Write names a request by in its context: a string.
+var RequestIDKey any = requestIDKey{}
 
 // Write answers with the fault in err and logs, once, what the caller is not told. Of the path it logs the route
 // that the answer's header names, since there may be secrets in what a caller asks for.
 func Write(w http.ResponseWriter, r *http.Request, log *slog.Logger, err error) {
-	requestID, _ := r.Context().Value(requestIDKey{}).(string)
+	requestID, _ := r.Context().Value(RequestIDKey).(string)
 	f := From(err)
 	gone := errors.Is(context.Cause(r.Context()), context.Canceled) // the caller, who needs no answer
 	if (f.Kind == Internal || f.Kind == Unavailable) && !gone {
