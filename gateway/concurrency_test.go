@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -64,41 +63,6 @@ func TestHalfSentBodies(t *testing.T) {
 			t.Errorf("a key from there gets %d", w.Code)
 		}
 	})
-}
-
-// Bodies of all callers together take a bounded room.
-func TestBodiesAreBounded(t *testing.T) {
-	t.Parallel()
-	d := newDoor(t, unlimited)
-	d.gateway.upstreams["network"] = newBusy(reads)
-	key := d.identity.issue(1)
-	if !d.gateway.bodies.TryAcquire(keptInAll) {
-		t.Fatal("there is no room")
-	}
-	post := func(size int) int {
-		r, err := http.NewRequestWithContext(t.Context(), "POST", "/port-speed", strings.NewReader(strings.Repeat("x", size)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Header.Set("X-Api-Key", key)
-		r.RemoteAddr = somebody
-		w := httptest.NewRecorder()
-		d.gateway.ServeHTTP(w, r)
-		return w.Code
-	}
-	if got := post(uncounted + 1); got != 503 {
-		t.Errorf("without room: %d", got)
-	}
-	if got := post(100); got != 200 {
-		t.Errorf("a short one: %d", got)
-	}
-	d.gateway.bodies.Release(keptInAll)
-	if got := post(largestKept); got != 200 {
-		t.Errorf("with room: %d", got)
-	}
-	if !d.gateway.bodies.TryAcquire(keptInAll) {
-		t.Error("room is lost")
-	}
 }
 
 // Every answer says how it may be kept, shown and read, and none says what is ours.

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/keycache"
@@ -60,7 +59,7 @@ type Gateway struct {
 	metrics   *metrics
 	own       http.Handler
 	watch     *watch
-	bodies    *semaphore.Weighted // bytes
+	bodies    *room
 	progress  time.Duration
 }
 
@@ -71,7 +70,7 @@ func New(config Config, upstreams map[string]http.Handler, peers *mesh.Peers, en
 	if err := config.check(); err != nil {
 		return nil, err
 	}
-	g := &Gateway{config: config, log: log, upstreams: upstreams, peers: peers, bodies: semaphore.NewWeighted(keptInAll), progress: progress}
+	g := &Gateway{config: config, log: log, upstreams: upstreams, peers: peers, bodies: newRoom(), progress: progress}
 	link := cache.NewLink(client, "limits", log)
 	g.metrics = newMetrics(func() bool { return entries.Up() && link.Up() })
 	g.metrics.all = append(g.metrics.all, entries.Metrics()...)
@@ -170,12 +169,13 @@ func (g *Gateway) serve(e *recorder, r *http.Request, stop context.CancelCauseFu
 	if err := forwardHead(r, e.service); err != nil {
 		return err
 	}
-	free, err := g.readBody(r)
+	late := r.ContentLength != 0 // the body may come at any time
+	free, err := g.readBody(r, call)
 	if err != nil {
 		return err
 	}
 	defer free()
-	if underWay != nil && r.ContentLength != 0 { // what it may do was decided before its body came
+	if underWay != nil && late { // what it may do was decided before its body came
 		if found, err = g.decideAgain(r.Context(), key); err != nil {
 			return err
 		}

@@ -2,46 +2,54 @@ package gateway
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"io"
 	"net/http"
-	"time"
 
-	"golang.org/x/sync/semaphore"
-
+	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 )
 
 const (
-	// largestKept is the longest body, in bytes, that the gateway reads to its end before anybody else sees the request.
-	// What is longer is an upload, or too long.
-	largestKept = 1 << 20
-	// uncounted is how much of each of them need not be reserved, and keptInAll how much may be reserved for all.
-	uncounted, keptInAll = 4 << 10, 64 << 20
-	// roomTime is how long a body waits for others to make room for it.
-	roomTime = 2 * time.Second
+	// largestKept is the longest body, in bytes, that the gateway reads to its end before anybody else sees the request,
+	// and largestAnonymous the same without a key. What is longer is an upload, or too long.
+	largestKept, largestAnonymous = 1 << 20, 64 << 10
+	// uncounted is how much of each of them takes no room.
+	uncounted = 4 << 10
 )
 
-// readBody reads a body to its end, unless it is longer than largestKept: then what was read is put before the rest. What
-// it returns is called when nobody needs the body any more.
-func (g *Gateway) readBody(r *http.Request) (free func(), err error) {
+// readBody reads a body to its end, unless it is longer than is kept of its caller's: then what was read is put before the
+// rest. The body gives its room back once it is read again, and by what is returned, which is called after the answer.
+func (g *Gateway) readBody(r *http.Request, call *principal.Call) (free func(), err error) {
 	free = func() {}
-	if r.Body == nil || r.Body == http.NoBody || r.ContentLength > largestKept {
+	longest := int64(largestKept)
+	if call.Principal == nil {
+		longest = largestAnonymous
+	}
+	switch {
+	case r.Body == nil, r.Body == http.NoBody:
+		return free, nil
+	case r.Method == http.MethodGet, r.Method == http.MethodHead:
+		return free, discardBody(r)
+	case r.ContentLength > longest:
 		return free, nil
 	}
-	room := &room{all: g.bodies}
-	first := int64(uncounted)
+	size := longest + 1 // one more than there may be, to see the end
 	if r.ContentLength >= 0 {
-		first = min(first, r.ContentLength+1)
+		size = r.ContentLength + 1
 	}
-	text := make([]byte, 0, first)
+	taken := &taking{room: g.bodies, shares: sharesOf(call)}
+	text := make([]byte, 0, min(size, uncounted))
 	for {
 		if len(text) == cap(text) {
-			larger := min(2*cap(text), largestKept+1)
-			if err := room.reserve(r.Context(), int64(larger-cap(text))); err != nil {
-				room.free()
-				return free, err
+			if taken.bytes == 0 {
+				if err := taken.take(r.Context(), size-uncounted); err != nil {
+					return free, err
+				}
+			}
+			larger := size
+			if r.ContentLength < 0 {
+				larger = min(2*int64(cap(text)), size)
 			}
 			text = append(make([]byte, 0, larger), text...)
 		}
@@ -49,45 +57,63 @@ func (g *Gateway) readBody(r *http.Request) (free func(), err error) {
 		text = text[:len(text)+n]
 		switch {
 		case errors.Is(err, io.EOF):
-			r.Header.Del("Expect")
-			r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(text)), int64(len(text)), nil
-			if len(text) == 0 {
-				r.Body = http.NoBody
-			}
-			return room.free, nil
+			taken.keep(int64(cap(text)) - uncounted)
+			replaceBody(r, &keptBody{bytes.NewReader(text), taken}, len(text))
+			return taken.free, nil
 		case err != nil:
-			room.free()
-			return free, problem.New(problem.BadRequest, "The body could not be read to its end.").Because(err)
-		case len(text) > largestKept:
+			taken.free()
+			return free, errHalfBody(err)
+		case int64(len(text)) > longest:
 			r.Header.Del("Expect") // it was told to go on
-			r.Body = rest{io.MultiReader(bytes.NewReader(text), r.Body), r.Body}
-			return room.free, nil
+			r.Body = rest{io.MultiReader(&keptBody{bytes.NewReader(text), taken}, r.Body), r.Body}
+			return taken.free, nil
 		}
 	}
 }
 
-type rest struct {
-	io.Reader
-	io.Closer
-}
-
-// room is what one body takes of what there is for all.
-type room struct {
-	all *semaphore.Weighted
-	has int64
-}
-
-func (m *room) reserve(ctx context.Context, bytes int64) error {
-	ctx, cancel := context.WithTimeout(ctx, roomTime)
-	defer cancel()
-	if err := m.all.Acquire(ctx, bytes); err != nil {
-		return problem.New(problem.Unavailable, "There are too many bodies at once.").Because(err)
+// discardBody reads the body of a request that has no use for one, so that nobody waits for it later.
+func discardBody(r *http.Request) error {
+	n, err := io.Copy(io.Discard, io.LimitReader(r.Body, largestKept+1))
+	switch {
+	case err != nil:
+		return errHalfBody(err)
+	case n > largestKept:
+		return problem.New(problem.TooLarge, "The body is larger than %d bytes.", largestKept)
 	}
-	m.has += bytes
+	replaceBody(r, nil, 0)
 	return nil
 }
 
-func (m *room) free() {
-	m.all.Release(m.has)
-	m.has = 0
+func replaceBody(r *http.Request, body io.ReadCloser, length int) {
+	r.Header.Del("Expect")
+	r.Body, r.ContentLength, r.TransferEncoding = body, int64(length), nil
+	if length == 0 {
+		r.Body = http.NoBody
+	}
+}
+
+func errHalfBody(cause error) error {
+	return problem.New(problem.BadRequest, "The body could not be read to its end.").Because(cause)
+}
+
+// keptBody is a body that was read. It gives its room back once it is read again.
+type keptBody struct {
+	text  *bytes.Reader
+	taken *taking
+}
+
+func (b *keptBody) Read(p []byte) (int, error) {
+	n, err := b.text.Read(p)
+	if b.text.Len() == 0 {
+		b.text.Reset(nil)
+		b.taken.free()
+	}
+	return n, err
+}
+
+func (b *keptBody) Close() error { return nil }
+
+type rest struct {
+	io.Reader
+	io.Closer
 }

@@ -1,0 +1,181 @@
+package gateway
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/keycache"
+	"github.com/ironplane/ironplane/pkg/principal"
+)
+
+// issueOther makes a key of admin 2.
+func (o *owner) issueOther(id int64) string {
+	key := o.issue(id)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.admins["2"] = keycache.Owner{Active: true, Name: "bert", Grants: principal.All}
+	o.keys[hashOf(key)] = keycache.Key{ID: id, Owner: principal.Owner{Type: principal.Admin, ID: 2}}
+	return key
+}
+
+// fill takes all of a share, and answers what gives it back.
+func (m *room) fill(shares ...share) (free func()) {
+	most := shares[0].most
+	for _, s := range shares {
+		most = min(most, s.most)
+	}
+	t := &taking{room: m, shares: shares}
+	if _, err := t.try(most); err != nil {
+		panic(err)
+	}
+	return t.free
+}
+
+func (m *room) empty() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.taken) == 0
+}
+
+func (d *door) post(key, address string, body io.Reader) int {
+	r := httptest.NewRequestWithContext(d.t.Context(), "POST", "/port-speed", body)
+	if key != "" {
+		r.Header.Set("X-Api-Key", key)
+	}
+	r.RemoteAddr = address
+	w := httptest.NewRecorder()
+	d.gateway.ServeHTTP(w, r)
+	return w.Code
+}
+
+// What bodies take is bounded in all, and for each owner, key and address. Whose share is full is refused alone, and what
+// takes no room never is.
+func TestBodiesAreBounded(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t, unlimited)
+	d.gateway.upstreams["network"] = newBusy(reads)
+	d.gateway.bodies.wait = time.Millisecond
+	mine, second, other := d.identity.issue(1), d.identity.issue(2), d.identity.issueOther(3)
+	anna := principal.Owner{Type: principal.Admin, ID: 1}
+	here, elsewhere := somebody, "192.0.2.8:1000"
+	network := sharesOf(&principal.Call{IP: d.gateway.callerOf(&http.Request{RemoteAddr: here})})[0]
+	type ask struct{ key, address string }
+	for _, c := range []struct {
+		full share
+		want map[ask]int
+	}{
+		{share{keyID(1), roomForKey}, map[ask]int{{mine, here}: 429, {second, here}: 200, {other, here}: 200, {"", here}: 200}},
+		{share{anna, roomForOwner}, map[ask]int{{mine, here}: 429, {second, here}: 429, {other, here}: 200, {"", here}: 200}},
+		{network, map[ask]int{{mine, here}: 200, {"", here}: 429, {"", elsewhere}: 200}},
+		{share{anonymousCallers{}, roomForAnonymous}, map[ask]int{{mine, here}: 200, {"", here}: 503, {"", elsewhere}: 503}},
+		{share{everybody{}, roomForAll}, map[ask]int{{mine, here}: 503, {"", here}: 503}},
+	} {
+		free := d.gateway.bodies.fill(c.full)
+		for asked, want := range c.want {
+			for name, body := range map[string]io.Reader{"of known length": bytes.NewReader(make([]byte, 5000)), "in chunks": io.MultiReader(bytes.NewReader(make([]byte, 5000)))} {
+				t.Run(fmt.Sprintf("%T is full/%d/%s", c.full.who, want, name), func(t *testing.T) {
+					if got := d.post(asked.key, asked.address, body); got != want {
+						t.Errorf("answered %d, want %d", got, want)
+					}
+				})
+			}
+			if got := d.post(asked.key, asked.address, strings.NewReader("{}")); got != 200 {
+				t.Errorf("a short body: %d", got)
+			}
+		}
+		free()
+	}
+	for _, size := range []int{largestAnonymous, largestAnonymous + 1, largestKept, largestKept + 1} {
+		for _, key := range []string{mine, ""} {
+			if got := d.post(key, here, bytes.NewReader(make([]byte, size))); got != 200 {
+				t.Errorf("%d bytes: %d", size, got)
+			}
+		}
+	}
+	if !d.gateway.bodies.empty() {
+		t.Error("room is lost")
+	}
+}
+
+// Who sends halves of bodies, with a key or without, takes no room away from the key of somebody else.
+func TestHalvesTakeNoRoomOfOthers(t *testing.T) {
+	onBoth(t, reads, func(t *testing.T, d *door, network *busy, ask func(string) (net.Conn, *bufio.Reader)) {
+		thief, other := d.identity.issue(1), d.identity.issueOther(2)
+		half := strings.Repeat("x", largestKept/2+1)
+		for range 70 {
+			c, _ := ask("POST /port-speed HTTP/1.1\r\nHost: x\r\nX-Api-Key: " + thief + "\r\nContent-Length: 1048576\r\n\r\n")
+			go func() { _, _ = io.WriteString(c, half) }()
+		}
+		for range 16 {
+			ask("POST /port-speed HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1400\r\n" + half[:0x1400] + "\r\n")
+		}
+		until(t, "the halves to take what they may", func() bool {
+			d.gateway.bodies.mu.Lock()
+			defer d.gateway.bodies.mu.Unlock()
+			return d.gateway.bodies.taken[keyID(1)] > roomForKey-largestKept && d.gateway.bodies.taken[anonymousCallers{}] > roomForAddress-largestAnonymous
+		})
+		for range 10 {
+			if got := d.post(other, somebody, strings.NewReader(half[:5000])); got != 200 {
+				t.Fatalf("the other's body: %d", got)
+			}
+		}
+	})
+}
+
+// Room is free again once the service has read the body, and where it has no use for one: a caller who takes his answer
+// slowly holds none.
+func TestRoomIsFreedOnceRead(t *testing.T) {
+	onBoth(t, nil, func(t *testing.T, d *door, network *busy, ask func(string) (net.Conn, *bufio.Reader)) {
+		key := d.identity.issue(1)
+		network.serve = func(_ http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodPost {
+				_, _ = io.Copy(io.Discard, r.Body)
+			}
+			<-network.goOn
+		}
+		for _, method := range []string{"POST", "GET"} {
+			_, in := ask(method + " /port-speed HTTP/1.1\r\nHost: x\r\nX-Api-Key: " + key + "\r\nContent-Length: 1000000\r\n\r\n" + strings.Repeat("x", 1_000_000))
+			receive(t, "the request", network.began)
+			until(t, "room again", d.gateway.bodies.empty)
+			if method == "GET" {
+				close(network.goOn)
+				if got := status(t, in); got != 200 {
+					t.Errorf("answered %d", got)
+				}
+			}
+		}
+	})
+}
+
+// A body that turns out to be empty was waited for all the same.
+func TestEmptyBodyArrivesLate(t *testing.T) {
+	onBoth(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, principal.From(r.Context()).Principal.Name)
+	}, func(t *testing.T, d *door, _ *busy, ask func(string) (net.Conn, *bufio.Reader)) {
+		for _, method := range []string{"POST", "GET"} {
+			d.setAdmin(keycache.Owner{Active: true, Name: "anna", Grants: principal.All})
+			key := d.identity.issue(1)
+			c, in := ask(method + " /port-speed HTTP/1.1\r\nHost: x\r\nX-Api-Key: " + key + "\r\nExpect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n")
+			_, _ = in.ReadString('\n')
+			_, _ = in.ReadString('\n')
+			d.setAdmin(keycache.Owner{Active: true, Name: "bert", Grants: principal.All})
+			time.Sleep(memoryLife)
+			_, _ = io.WriteString(c, "0\r\n\r\n")
+			answer, err := http.ReadResponse(in, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if name, _ := io.ReadAll(answer.Body); string(name) != "bert" {
+				t.Errorf("%s is done as %q", method, name)
+			}
+		}
+	})
+}
