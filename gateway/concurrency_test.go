@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/ironplane/ironplane/pkg/keycache"
@@ -63,6 +64,43 @@ func TestHalfSentBodies(t *testing.T) {
 			t.Errorf("a key from there gets %d", w.Code)
 		}
 	})
+}
+
+// A key that leaked holds half of its owner's requests at most, so he can revoke it.
+func TestOneKeyLeavesHalf(t *testing.T) {
+	t.Parallel()
+	config := unlimited
+	config.OwnerConcurrency = 4
+	d := newDoor(t, config)
+	network := newBusy(nil)
+	d.gateway.upstreams["network"] = network
+	leaked, mine := d.identity.issue(1), d.identity.issue(2)
+	var callers sync.WaitGroup
+	for range 2 {
+		callers.Go(func() { get(d.gateway, somebody, leaked, "/port-speed") })
+		receive(t, "the request", network.began)
+	}
+	d.want(429, leaked, "/port-speed")
+	d.want(404, mine, "/nowhere")
+	close(network.goOn)
+	callers.Wait()
+}
+
+// Who watches over the gateway is answered, whatever else comes from his address.
+func TestHealthIsNotCounted(t *testing.T) {
+	t.Parallel()
+	config := unlimited
+	config.AddressConcurrency = 1
+	d := newDoor(t, config)
+	network := newBusy(nil)
+	d.gateway.upstreams["network"] = network
+	var callers sync.WaitGroup
+	callers.Go(func() { get(d.gateway, somebody, "", "/port-speed") })
+	receive(t, "the request", network.began)
+	d.want(429, "", "/port-speed")
+	d.want(200, "", healthPath)
+	close(network.goOn)
+	callers.Wait()
 }
 
 // Every answer says how it may be kept, shown and read, and none says what is ours.

@@ -27,7 +27,7 @@ type Config struct {
 	OwnerBurst         int            `env:"IRONPLANE_OWNER_BURST" default:"200" doc:"the same, at once"`
 	AddressRate        int            `env:"IRONPLANE_ADDRESS_RATE" default:"10" doc:"requests a second without a valid key that an address (of IPv6: a /64) may make"`
 	AddressBurst       int            `env:"IRONPLANE_ADDRESS_BURST" default:"20" doc:"the same, at once"`
-	OwnerConcurrency   int            `env:"IRONPLANE_OWNER_CONCURRENCY" default:"200" doc:"requests of an owner that a gateway works on at the same time"`
+	OwnerConcurrency   int            `env:"IRONPLANE_OWNER_CONCURRENCY" default:"200" doc:"requests of an owner that a gateway works on at the same time, half of them with one key"`
 	AddressConcurrency int            `env:"IRONPLANE_ADDRESS_CONCURRENCY" default:"50" doc:"the same of an address without a valid key"`
 	TrustedProxies     []netip.Prefix `env:"IRONPLANE_TRUSTED_PROXIES" doc:"whose X-Forwarded-For and Forwarded count: addresses and CIDRs, with commas"`
 	KeyInQuery         bool           `env:"IRONPLANE_KEY_IN_QUERY" default:"false" doc:"whether ?key= is looked at, which puts keys into the logs of others"`
@@ -53,6 +53,7 @@ type Gateway struct {
 	peers     *mesh.Peers
 	keys      *keys
 	perOwner  *limit[principal.Owner]
+	perKey    *concurrency[int64] // so that a key that leaked leaves its owner enough to revoke it
 	owners    *concurrency[principal.Owner]
 	addresses *concurrency[netip.Prefix]
 	perCaller *limit[netip.Prefix]
@@ -81,6 +82,7 @@ func New(config Config, upstreams map[string]http.Handler, peers *mesh.Peers, en
 	g.keys = newKeys(entries, origins, g.metrics)
 	g.perOwner = newLimit("owner", config.OwnerRate, config.OwnerBurst, ownerName, link, g.metrics)
 	g.owners = newConcurrency[principal.Owner]("owner", config.OwnerConcurrency, g.metrics)
+	g.perKey = newConcurrency[int64]("key", (config.OwnerConcurrency+1)/2, g.metrics)
 	g.addresses = newConcurrency[netip.Prefix]("address", config.AddressConcurrency, g.metrics)
 	g.perCaller = newLimit("address", config.AddressRate, config.AddressBurst, netip.Prefix.String, link, g.metrics)
 	g.own = g.ownRoutes()
@@ -137,6 +139,10 @@ func (g *Gateway) serve(e *recorder, r *http.Request, stop context.CancelCauseFu
 	var underWay *watched
 	if key != "" {
 		call.Principal = found.principal
+		if err := g.perKey.enter(found.principal.KeyID); err != nil {
+			return err
+		}
+		defer g.perKey.leave(found.principal.KeyID)
 		if err := g.owners.enter(found.principal.Owner); err != nil {
 			return err
 		}
@@ -151,7 +157,7 @@ func (g *Gateway) serve(e *recorder, r *http.Request, stop context.CancelCauseFu
 				panic(p)
 			}
 		}()
-	} else {
+	} else if e.route != healthPath {
 		network := networkOf(call.IP)
 		if err := g.addresses.enter(network); err != nil {
 			return err

@@ -19,8 +19,11 @@ import (
 )
 
 const (
-	// memoryLife is how long the gateway goes by what it found, and so how long a revoked key may still work.
+	// memoryLife is how old what was found of a key may be when it decides, and so how long a revoked key may still work.
 	memoryLife = 100 * time.Millisecond
+	// reusedFor is how old it may be to decide another request without a look-up: young enough for the watch to end that
+	// request within memoryLife.
+	reusedFor = 30 * time.Millisecond
 	// remembered bounds how many keys it remembers.
 	remembered = 100_000
 	// lookupTime is how long finding out may take.
@@ -97,7 +100,7 @@ func (k *keys) decide(ctx context.Context, key string, admit func(context.Contex
 	}
 	hash := apikey.Hash(key)
 	f, ok := k.memory.GetIfPresent(hash)
-	if ok && f.recent() {
+	if ok && time.Since(f.since) <= reusedFor {
 		k.metrics.lookups.memory.Inc()
 	} else {
 		var err error

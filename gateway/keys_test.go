@@ -374,3 +374,15 @@ func TestLeavingIsNotFree(t *testing.T) {
 		t.Errorf("%d questions", n)
 	}
 }
+
+// What was found a while ago lets nobody in, since what it lets in is to end in time once its key is revoked.
+func TestMemoryIsYoung(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t, unlimited)
+	key := d.identity.issue(1)
+	d.want(200, key, "/port-speed")
+	d.identity.revoke(t, key)
+	hash := apikey.Hash(key)
+	d.gateway.keys.memory.Set(hash, &found{principal: &principal.Principal{KeyID: 1, Owner: principal.Owner{Type: principal.Admin, ID: 1}}, since: time.Now().Add(-reusedFor)})
+	d.want(401, key, "/port-speed")
+}
