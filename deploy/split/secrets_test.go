@@ -37,7 +37,7 @@ func TestSecretsStayInside(t *testing.T) {
 	})
 	const known = "dhcp.example.net" // is no secret, and shows that it would be found
 	database, redis := dumpDatabase(t, r.data), dumpRedis(t, r.data)
-	if !strings.Contains(database, known) || !strings.Contains(redis, "key:") {
+	if !strings.Contains(database, known) || !strings.Contains(redis, "entry:") {
 		t.Errorf("the dumps are not whole: %d bytes of the database, %q", len(database), redis)
 	}
 	findNone(t, "the database", database, secrets)
