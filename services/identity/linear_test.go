@@ -18,7 +18,11 @@ func TestBodiesAreResolvedInLinearTime(t *testing.T) {
 		"a password":       func(text string) { (&adminBody{Password: secret.New(text)}).Resolve(&problem.Fields{}) },
 		"a key":            func(text string) { (&apiKeyBody{Key: secret.New(text)}).Resolve(&problem.Fields{}) },
 		"an owner":         func(text string) { b := apiKeyBody{}; b.Owner.URL = "/admin/" + text; b.Resolve(&problem.Fields{}) },
-		"an owner's path":  func(text string) { b := apiKeyBody{}; b.Owner.URL = work.Fill("/", len(text)); b.Resolve(&problem.Fields{}) },
+		"an owner's path": func(text string) {
+			b := apiKeyBody{}
+			b.Owner.URL = work.Fill("/", len(text))
+			b.Resolve(&problem.Fields{})
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			work.Linear(t, 16<<10, func(n int) string { return work.Fill("a1", n) }, resolve)
