@@ -1,5 +1,5 @@
 # Every target works from a fresh clone. `make help` lists them.
-MODULES := pkg gateway services/clients services/identity services/network services/pxe services/system deploy
+MODULES := backing pkg testkit gateway services/clients services/identity services/network services/pxe services/system deploy
 PACKAGES := $(addsuffix /...,$(addprefix ./,$(MODULES)))
 PROGRAMS := ./deploy/standalone ./deploy/split ./deploy/import ./gateway/cmd/gateway $(wildcard ./services/*/cmd/*)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0

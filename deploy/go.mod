@@ -2,12 +2,25 @@ module github.com/ironplane/ironplane/deploy
 
 go 1.26.0
 
+replace (
+	github.com/ironplane/ironplane/backing => ../backing
+	github.com/ironplane/ironplane/gateway => ../gateway
+	github.com/ironplane/ironplane/pkg => ../pkg
+	github.com/ironplane/ironplane/services/clients => ../services/clients
+	github.com/ironplane/ironplane/services/identity => ../services/identity
+	github.com/ironplane/ironplane/services/network => ../services/network
+	github.com/ironplane/ironplane/services/pxe => ../services/pxe
+	github.com/ironplane/ironplane/services/system => ../services/system
+	github.com/ironplane/ironplane/testkit => ../testkit
+)
+
 require (
 	github.com/HdrHistogram/hdrhistogram-go v1.4.0
 	github.com/Shopify/toxiproxy/v2 v2.5.0
 	github.com/getkin/kin-openapi v0.152.0
 	github.com/google/uuid v1.6.0
 	github.com/hashicorp/consul/api v1.34.4
+	github.com/ironplane/ironplane/backing v0.0.0
 	github.com/ironplane/ironplane/gateway v0.0.0
 	github.com/ironplane/ironplane/pkg v0.0.0
 	github.com/ironplane/ironplane/services/clients v0.0.0
@@ -15,6 +28,7 @@ require (
 	github.com/ironplane/ironplane/services/network v0.0.0
 	github.com/ironplane/ironplane/services/pxe v0.0.0
 	github.com/ironplane/ironplane/services/system v0.0.0
+	github.com/ironplane/ironplane/testkit v0.0.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/moby/moby/api v1.55.0
 	github.com/moby/moby/client v0.5.1
@@ -133,17 +147,3 @@ require (
 	golang.org/x/text v0.43.0 // indirect
 	gopkg.in/tomb.v1 v1.0.0-20141024135613-dd632973f1e7 // indirect
 )
-
-replace github.com/ironplane/ironplane/services/clients => ../services/clients
-
-replace github.com/ironplane/ironplane/services/identity => ../services/identity
-
-replace github.com/ironplane/ironplane/services/network => ../services/network
-
-replace github.com/ironplane/ironplane/services/pxe => ../services/pxe
-
-replace github.com/ironplane/ironplane/services/system => ../services/system
-
-replace github.com/ironplane/ironplane/pkg => ../pkg
-
-replace github.com/ironplane/ironplane/gateway => ../gateway

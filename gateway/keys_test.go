@@ -13,7 +13,7 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/apikey"
 
-	"github.com/ironplane/ironplane/pkg/backing"
+	"github.com/ironplane/ironplane/backing"
 	"github.com/ironplane/ironplane/pkg/keycache"
 	"github.com/ironplane/ironplane/pkg/principal"
 )

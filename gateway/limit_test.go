@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/backing"
+	"github.com/ironplane/ironplane/backing"
 	"github.com/ironplane/ironplane/pkg/principal"
 )
 

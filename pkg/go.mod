@@ -2,14 +2,20 @@ module github.com/ironplane/ironplane/pkg
 
 go 1.26.0
 
+replace (
+	github.com/ironplane/ironplane/backing => ../backing
+	github.com/ironplane/ironplane/testkit => ../testkit
+)
+
 require (
 	github.com/alicebob/miniredis/v2 v2.40.0
 	github.com/exaring/otelpgx v0.13.0
-	github.com/getkin/kin-openapi v0.152.0
 	github.com/go-kit/kit v0.13.0
 	github.com/go-kit/log v0.2.1
 	github.com/gorilla/mux v1.8.1
 	github.com/hashicorp/consul/api v1.34.4
+	github.com/ironplane/ironplane/backing v0.0.0
+	github.com/ironplane/ironplane/testkit v0.0.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/pressly/goose/v3 v3.28.0
 	github.com/prometheus/client_golang v1.25.0
@@ -30,6 +36,7 @@ require (
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/fatih/color v1.19.0 // indirect
+	github.com/getkin/kin-openapi v0.152.0 // indirect
 	github.com/go-logfmt/logfmt v0.5.1 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect

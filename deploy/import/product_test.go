@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
-	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/network"
+	"github.com/ironplane/ironplane/testkit"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/network"
+	"github.com/ironplane/ironplane/testkit"
 )
 
 // ledger is what callers asked for, and what they were answered.

@@ -18,7 +18,7 @@ import (
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/secret"
-	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/testkit"
 )
 
 // What callers send and get as secrets, and the master key, is afterwards in no table, not in Redis, in no file but

@@ -13,18 +13,18 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/ironplane/ironplane/backing/child"
 	"github.com/ironplane/ironplane/deploy/internal/backings"
 	"github.com/ironplane/ironplane/deploy/internal/product"
-	"github.com/ironplane/ironplane/pkg/child"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
-	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/testkit"
+	"github.com/ironplane/ironplane/testkit/syncbuf"
 )
 
 // programs is the folder of what is tested: the programs themselves.
@@ -59,29 +59,11 @@ func build() error {
 	return nil
 }
 
-// screen collects what processes print.
-type screen struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (s *screen) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.Write(p)
-}
-
-func (s *screen) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.String()
-}
-
 // running is a split run under test.
 type running struct {
 	t      *testing.T
 	cmd    *exec.Cmd
-	screen *screen
+	screen *syncbuf.Buffer
 	data   string
 	exited chan struct{}
 	err    error
@@ -97,7 +79,7 @@ var said = regexp.MustCompile(`(?s)ready at (http://[0-9.:]+).*\n  (ip_\w+)\n`)
 
 func start(t *testing.T, environment ...string) *running {
 	t.Helper()
-	r := &running{t: t, screen: &screen{}, data: filepath.Join(t.TempDir(), "data"), exited: make(chan struct{})}
+	r := &running{t: t, screen: &syncbuf.Buffer{}, data: filepath.Join(t.TempDir(), "data"), exited: make(chan struct{})}
 	r.cmd = exec.Command(filepath.Join(programs, "split"))
 	r.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "IRONPLANE_LISTEN=127.0.0.1:0", "IRONPLANE_DATA=" + r.data}
 	r.cmd.Env = append(r.cmd.Env, environment...)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"maps"
@@ -18,10 +17,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/backing"
+	"github.com/ironplane/ironplane/backing"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
-	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/testkit"
+	"github.com/ironplane/ironplane/testkit/syncbuf"
 )
 
 // The test binary is the program, too, when this is set.
@@ -39,27 +39,9 @@ func TestMain(m *testing.M) {
 type running struct {
 	t      *testing.T
 	cmd    *exec.Cmd
-	screen *screen
+	screen *syncbuf.Buffer
 	URL    string
 	exited chan error
-}
-
-// screen collects what a process prints.
-type screen struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (s *screen) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.Write(p)
-}
-
-func (s *screen) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.String()
 }
 
 // launch starts the program with an environment of nothing but PATH and what is given.
@@ -67,7 +49,7 @@ func launch(t *testing.T, environment map[string]string, args ...string) *runnin
 	t.Helper()
 	given := map[string]string{"PATH": os.Getenv("PATH"), "IRONPLANE_LISTEN": "127.0.0.1:0", "IRONPLANE_OWNER_RATE": "1000000", "IRONPLANE_OWNER_BURST": "1000000", asProgram: "yes"}
 	maps.Copy(given, environment)
-	r := &running{t: t, cmd: exec.Command(os.Args[0], args...), screen: &screen{}, exited: make(chan error, 1)}
+	r := &running{t: t, cmd: exec.Command(os.Args[0], args...), screen: &syncbuf.Buffer{}, exited: make(chan error, 1)}
 	for name, value := range given {
 		r.cmd.Env = append(r.cmd.Env, name+"="+value)
 	}

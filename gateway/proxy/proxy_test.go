@@ -7,8 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -112,22 +110,4 @@ func (i *install) through(handler http.HandlerFunc) string {
 func say(w http.ResponseWriter, r *http.Request) {
 	call := principal.From(r.Context())
 	_, _ = io.WriteString(w, call.Peer+"|"+string(mesh.AppendCall(nil, call))+"|"+r.Header.Get(mesh.CallHeader))
-}
-
-// lines is a log that can be read while it is written.
-type lines struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }

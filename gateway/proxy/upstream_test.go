@@ -23,6 +23,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/testkit/syncbuf"
 )
 
 const soon = 5 * time.Second
@@ -345,7 +346,7 @@ func TestBrokenAnswers(t *testing.T) {
 		"a chunk cut short":  "Transfer-Encoding: chunked\r\n\r\n9\r\nbody",
 		"chunks of nonsense": "Transfer-Encoding: chunked\r\n\r\n4\r\nbody\r\nx\r\n",
 	} {
-		var logged lines
+		var logged syncbuf.Buffer
 		log := slog.New(slog.NewTextHandler(&logged, nil))
 		upstream := New(i.gateway, "network", []string{i.listen(i.network, func(c net.Conn) {
 			_, _ = http.ReadRequest(bufio.NewReader(c))

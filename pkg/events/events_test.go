@@ -21,7 +21,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
-	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/testkit"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }

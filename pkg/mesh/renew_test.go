@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/testkit/syncbuf"
 )
 
 // A new authority takes over while requests go on.
@@ -91,24 +92,6 @@ func TestRenew(t *testing.T) {
 	}
 }
 
-// lines is a log that can be read while it is written.
-type lines struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
 func TestFollowFiles(t *testing.T) {
 	t.Parallel()
 	authority := newAuthority(t)
@@ -131,7 +114,7 @@ func TestFollowFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var log lines
+	var log syncbuf.Buffer
 	ctx, stop := context.WithCancel(t.Context())
 	var following sync.WaitGroup
 	following.Go(func() { id.follow(ctx, files, time.Millisecond, slog.New(slog.NewTextHandler(&log, nil))) })

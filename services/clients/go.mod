@@ -2,6 +2,12 @@ module github.com/ironplane/ironplane/services/clients
 
 go 1.26.0
 
+replace (
+	github.com/ironplane/ironplane/backing => ../../backing
+	github.com/ironplane/ironplane/pkg => ../../pkg
+	github.com/ironplane/ironplane/testkit => ../../testkit
+)
+
 require github.com/ironplane/ironplane/pkg v0.0.0
 
 require (
@@ -63,5 +69,3 @@ require (
 	golang.org/x/text v0.43.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
 )
-
-replace github.com/ironplane/ironplane/pkg => ../../pkg

@@ -2,11 +2,16 @@ module github.com/ironplane/ironplane/services/identity
 
 go 1.26.0
 
-replace github.com/ironplane/ironplane/pkg => ../../pkg
+replace (
+	github.com/ironplane/ironplane/backing => ../../backing
+	github.com/ironplane/ironplane/pkg => ../../pkg
+	github.com/ironplane/ironplane/testkit => ../../testkit
+)
 
 require (
 	github.com/ccojocar/zxcvbn-go v1.0.4
 	github.com/ironplane/ironplane/pkg v0.0.0
+	github.com/ironplane/ironplane/testkit v0.0.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/redis/go-redis/v9 v9.23.0
 	golang.org/x/crypto v0.58.0
@@ -39,6 +44,7 @@ require (
 	github.com/hashicorp/go-rootcerts v1.0.2 // indirect
 	github.com/hashicorp/golang-lru v1.0.2 // indirect
 	github.com/hashicorp/serf v0.10.4 // indirect
+	github.com/ironplane/ironplane/backing v0.0.0 // indirect
 	github.com/jackc/pgpassfile v1.0.0 // indirect
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
 	github.com/jackc/puddle/v2 v2.2.3 // indirect

@@ -5,7 +5,7 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/secret"
-	"github.com/ironplane/ironplane/pkg/testkit/work"
+	"github.com/ironplane/ironplane/testkit/work"
 )
 
 // What callers send costs no more than in proportion to its length.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
-	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/network"
+	"github.com/ironplane/ironplane/testkit"
 )
 
 const acme = `"owner": {"id": 17, "name": "Acme", "server": {"id": 4, "name": "fra1-s4"}}`

@@ -14,8 +14,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/network"
+	"github.com/ironplane/ironplane/testkit"
 )
 
 func TestUtilization(t *testing.T) {

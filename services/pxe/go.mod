@@ -2,7 +2,16 @@ module github.com/ironplane/ironplane/services/pxe
 
 go 1.26.0
 
-require github.com/ironplane/ironplane/pkg v0.0.0
+replace (
+	github.com/ironplane/ironplane/backing => ../../backing
+	github.com/ironplane/ironplane/pkg => ../../pkg
+	github.com/ironplane/ironplane/testkit => ../../testkit
+)
+
+require (
+	github.com/ironplane/ironplane/pkg v0.0.0
+	github.com/ironplane/ironplane/testkit v0.0.0
+)
 
 require (
 	github.com/alicebob/miniredis/v2 v2.40.0 // indirect
@@ -31,6 +40,7 @@ require (
 	github.com/hashicorp/go-rootcerts v1.0.2 // indirect
 	github.com/hashicorp/golang-lru v1.0.2 // indirect
 	github.com/hashicorp/serf v0.10.4 // indirect
+	github.com/ironplane/ironplane/backing v0.0.0 // indirect
 	github.com/jackc/pgpassfile v1.0.0 // indirect
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
 	github.com/jackc/pgx/v5 v5.12.0 // indirect
@@ -70,5 +80,3 @@ require (
 	golang.org/x/text v0.43.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
 )
-
-replace github.com/ironplane/ironplane/pkg => ../../pkg

@@ -13,7 +13,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
-	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/testkit"
 )
 
 type shown struct {

@@ -39,12 +39,12 @@ var arrows = []struct{ folder, may string }{
 	{"pkg/rest", "pkg/accept pkg/openapi pkg/pg pkg/principal pkg/problem pkg/seal pkg/secret pkg/shape"},
 	{"pkg/events", "pkg/cache pkg/mesh pkg/pg pkg/principal pkg/problem pkg/rest"},
 	{"pkg/service", "pkg/cache pkg/events pkg/keycache pkg/mesh pkg/pg pkg/principal pkg/process pkg/rest pkg/schema pkg/seal pkg/secret"},
-	{"pkg/backing", "pkg/child"},
-	{"pkg/testkit", "pkg"},
 	{"pkg", ""},
+	{"backing", "backing"},
+	{"testkit", "backing pkg"},
 	{"gateway", "gateway pkg/apikey pkg/cache pkg/keycache pkg/mesh pkg/openapi pkg/principal pkg/problem pkg/process pkg/seal pkg/secret pkg/tracing"},
 	{"services/*", "services/* pkg"},
-	{"deploy", "deploy gateway pkg services"},
+	{"deploy", "backing deploy gateway pkg services testkit"},
 }
 
 // withoutDatabase link no driver of Postgres, however far away.
@@ -54,7 +54,7 @@ var withoutDatabase = []string{"gateway", "pkg/problem", "pkg/principal", "pkg/m
 var shared = []string{"pg", "principal", "problem", "rest", "secret"}
 
 const (
-	mostLines = 12_450 // of pkg without its tests; to become 10,000
+	mostLines = 10_650 // of pkg without its tests; to become 10,000
 	mostNames = 210    // exported by shared, with the methods of exported types; to become 160
 )
 
@@ -217,7 +217,7 @@ func receiver(of ast.Expr) *ast.Ident {
 // Every role of a database can take any advisory lock of it, so nothing of ours waits for one.
 func TestNoAdvisoryLocks(t *testing.T) {
 	t.Parallel()
-	for _, folder := range []string{"pkg", "gateway", "services", "deploy"} {
+	for _, folder := range []string{"backing", "pkg", "testkit", "gateway", "services", "deploy"} {
 		sources(t, folder, func(path string, text []byte) {
 			if bytes.Contains(text, []byte("pg_advisory")) || bytes.Contains(text, []byte("pg_try_advisory")) {
 				t.Errorf("%s takes an advisory lock", path)

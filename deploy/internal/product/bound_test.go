@@ -16,8 +16,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
-	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/testkit"
 )
 
 // ownedBy is a body that makes a key for an admin, or gives one to an admin.

@@ -12,8 +12,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
-	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/testkit"
 )
 
 // waiters waits until this many requests wait for a lock.

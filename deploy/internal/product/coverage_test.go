@@ -18,8 +18,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
-	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/testkit"
 )
 
 // TestEveryRoute walks all routes of all services through the gateway. A new route is covered by being there: what

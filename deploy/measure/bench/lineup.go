@@ -10,8 +10,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/backing"
-	"github.com/ironplane/ironplane/pkg/child"
+	"github.com/ironplane/ironplane/backing"
+	"github.com/ironplane/ironplane/backing/child"
 )
 
 // stopTime is how long all servers together may take to end.

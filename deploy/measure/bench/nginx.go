@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/child"
+	"github.com/ironplane/ironplane/backing/child"
 )
 
 // findNginx answers the program and how it names its version.

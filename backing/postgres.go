@@ -18,7 +18,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/ironplane/ironplane/pkg/child"
+	"github.com/ironplane/ironplane/backing/child"
 )
 
 const (

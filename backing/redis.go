@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/child"
+	"github.com/ironplane/ironplane/backing/child"
 )
 
 // RedisOptions say how to run a Redis. The zero value will do.

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/child"
+	"github.com/ironplane/ironplane/backing/child"
 )
 
 // folderLock is the right to run one server in a folder. It stands on two locked files, each with a pid in it: <name>.owner

@@ -13,7 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/ironplane/ironplane/pkg/child"
+	"github.com/ironplane/ironplane/backing/child"
 )
 
 func startRedis(t *testing.T, o RedisOptions) *Redis {
