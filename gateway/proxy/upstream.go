@@ -4,9 +4,11 @@ package proxy
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
 	"time"
 
 	"github.com/ironplane/ironplane/pkg/mesh"
@@ -92,8 +94,9 @@ func (u *Upstream) tooLarge() error {
 func (x *exchange) refuse(err error) {
 	blame := errExcused
 	defer func() { x.went(blame) }()
-	if x.r.Context().Err() != nil {
-		x.endBody() // a caller who falls silent within the body ends the context, too, but is still there
+	// A caller who falls silent within the body ends the context or lets the deadline pass, but is still there.
+	if x.r.Context().Err() != nil || errors.Is(err, os.ErrDeadlineExceeded) && x.sent != nil && !x.read.Load() {
+		x.endBody()
 	}
 	select {
 	case wrong := <-x.wrong:

@@ -484,6 +484,38 @@ func TestSlowCaller(t *testing.T) {
 	cutOff("a body of a caller who is gone")
 }
 
+// Callers who fall silent within a body are at fault themselves, however many they are: the instance is not left alone.
+func TestSilentCallersBlameNobody(t *testing.T) {
+	t.Parallel()
+	i := newInstall(t)
+	upstream := New(i.gateway, "network", []string{i.serve(i.network, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+	}))}, i.log)
+	upstream.progress = 600 * time.Millisecond
+	url := i.front(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		caller, from := http.NewResponseController(w), r.Body
+		r.Body = io.NopCloser(readerFunc(func(p []byte) (int, error) {
+			_ = caller.SetReadDeadline(time.Now().Add(upstream.progress + 50*time.Millisecond)) // as the gateway's bodies do, on a busy machine
+			return from.Read(p)
+		}))
+		upstream.ServeHTTP(w, r)
+	}))
+	var silent []*bufio.Reader
+	for n := range 2 * (tolerated + 2) {
+		_, answers := raw(t, url, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n"+strings.Repeat("half", n%2))
+		silent = append(silent, answers)
+	}
+	for _, answers := range silent {
+		if answer, err := http.ReadResponse(answers, nil); err != nil || answer.StatusCode != http.StatusBadRequest || !answer.Close {
+			t.Errorf("%+v, %v", answer, err)
+		}
+	}
+	answer, err := do(t, "GET", url, nil)
+	if got := text(t, answer, err); got != "200 " {
+		t.Error(got)
+	}
+}
+
 func TestCallerLeaves(t *testing.T) {
 	t.Parallel()
 	i := newInstall(t)
