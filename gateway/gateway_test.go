@@ -103,9 +103,12 @@ func (d *door) another(config Config) *Gateway {
 	return g
 }
 
-// get asks as somebody at an address with a key, and other headers in pairs.
+// get asks as somebody at an address with a key, and other headers in pairs. Who is let in that should not be is not waited
+// for without end.
 func get(g http.Handler, address, key, path string, headers ...string) *httptest.ResponseRecorder {
-	r := httptest.NewRequest("GET", path, http.NoBody)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*soon)
+	defer cancel()
+	r := httptest.NewRequestWithContext(ctx, "GET", path, http.NoBody)
 	r.RemoteAddr = address
 	if key != "" {
 		r.Header.Set("Authorization", "Bearer "+key)

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -105,30 +106,60 @@ func TestBodiesAreBounded(t *testing.T) {
 	}
 }
 
-// Who sends halves of bodies, with a key or without, takes no room away from the key of somebody else.
+// Who sends halves of bodies, by all his keys or from many addresses without one, leaves room for a whole body of somebody else.
 func TestHalvesTakeNoRoomOfOthers(t *testing.T) {
-	onBoth(t, reads, func(t *testing.T, d *door, network *busy, ask func(string) (net.Conn, *bufio.Reader)) {
-		thief, other := d.identity.issue(1), d.identity.issueOther(2)
-		half := strings.Repeat("x", largestKept/2+1)
-		for range 70 {
-			c, _ := ask("POST /port-speed HTTP/1.1\r\nHost: x\r\nX-Api-Key: " + thief + "\r\nContent-Length: 1048576\r\n\r\n")
-			go func() { _, _ = io.WriteString(c, half) }()
-		}
-		for range 16 {
-			ask("POST /port-speed HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1400\r\n" + half[:0x1400] + "\r\n")
-		}
-		until(t, "the halves to take what they may", func() bool {
-			d.gateway.bodies.mu.Lock()
-			defer d.gateway.bodies.mu.Unlock()
-			return d.gateway.bodies.taken[keyID(1)] > roomForKey-largestKept && d.gateway.bodies.taken[anonymousCallers{}] > roomForAddress-largestAnonymous
+	t.Parallel()
+	d := newDoor(t, unlimited)
+	d.gateway.upstreams["network"] = reader{}
+	d.gateway.bodies.wait = time.Millisecond
+	other := d.identity.issueOther(1000)
+	over := make(chan struct{})
+	var halves sync.WaitGroup
+	defer halves.Wait()
+	defer close(over)
+	half := func(key, address string, length int) (answered int) {
+		waited, refused := make(chan struct{}), make(chan int, 1)
+		halves.Go(func() {
+			stops := sync.OnceFunc(func() { close(waited) })
+			begun := io.MultiReader(bytes.NewReader(make([]byte, length/2)), readerFunc(func([]byte) (int, error) {
+				stops()
+				<-over
+				return 0, io.ErrUnexpectedEOF
+			}))
+			refused <- d.post(key, address, begun)
 		})
-		for range 10 {
-			if got := d.post(other, somebody, strings.NewReader(half[:5000])); got != 200 {
-				t.Fatalf("the other's body: %d", got)
+		select {
+		case <-waited:
+			return 0
+		case answered = <-refused:
+			return answered
+		case <-time.After(soon):
+			t.Fatal("half a body is neither waited for nor refused")
+			return 0
+		}
+	}
+	for id := range int64(roomForAll/roomForKey + 1) {
+		thief := d.identity.issue(id + 1)
+		for n := 0; half(thief, somebody, largestKept) == 0; n++ {
+			if n > roomForAll/largestKept {
+				t.Fatal("a key's halves have no bound")
 			}
 		}
-	})
+	}
+	for n := range 2 * roomForAll / roomForAddress {
+		for half("", fmt.Sprintf("10.0.0.%d:1", n), largestAnonymous) == 0 {
+		}
+	}
+	for range 10 {
+		if got := d.post(other, somebody, bytes.NewReader(make([]byte, largestKept))); got != 200 {
+			t.Fatalf("the other's body: %d", got)
+		}
+	}
 }
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 // Room is free again once the service has read the body, and where it has no use for one: a caller who takes his answer
 // slowly holds none.
