@@ -34,6 +34,7 @@ type Status struct {
 	Behind  int64     // how many changes it had not applied when it last could ask
 	Since   time.Time // all that was changed before then is applied
 	Stopped int64     // the change that it cannot apply; 0: none
+	Foreign bool      // its source has not the changes that it has applied: it was restored
 	Reason  error     // why, or why it cannot ask
 }
 
@@ -86,6 +87,19 @@ func (c *Consumer) Consume(ctx context.Context, db *pg.DB, peers *mesh.Peers, wa
 	}
 }
 
+// cursor is where a consumer stands: the last change that is applied.
+type cursor struct {
+	seq     int64
+	history string // which seq is of; empty: nobody has noted it yet
+	change  string // its id; empty: nobody has noted it
+}
+
+// behind is where a consumer stands that has applied a page.
+func (p *page) behind() cursor { return cursor{p.Last, p.History, p.LastID} }
+
+// behindOne is where it stands that has applied one of the page's changes.
+func (p *page) behindOne(e *Event) cursor { return cursor{e.Seq, p.History, e.ID} }
+
 // step applies a page, and tells whether there is more.
 func (c *Consumer) step(ctx context.Context, db *pg.DB, peers *mesh.Peers) (more bool, err error) {
 	at, err := c.cursor(ctx, db)
@@ -96,7 +110,7 @@ func (c *Consumer) step(ctx context.Context, db *pg.DB, peers *mesh.Peers) (more
 	defer cancel()
 	var p page
 	asked := time.Now()
-	query := url.Values{"after": {strconv.FormatInt(at, 10)}, "kind": {c.Kind}}
+	query := url.Values{"after": {strconv.FormatInt(at.seq, 10)}, "kind": {c.Kind}}
 	if err := peers.Ask(pulling, c.Source, feedPath+"?"+query.Encode(), &p); err != nil {
 		err = fmt.Errorf("pull changes: %w", err)
 		c.note(func(s *Status) {
@@ -106,21 +120,23 @@ func (c *Consumer) step(ctx context.Context, db *pg.DB, peers *mesh.Peers) (more
 		})
 		return false, err
 	}
-	if p.Last < at {
-		err := fmt.Errorf("%s has numbered its changes up to %d, and those up to %d are applied: it was restored, or the cursor was moved", c.Source, p.Last, at)
-		c.note(func(s *Status) { s.Reason = err })
+	if p.History == "" { // an older program answers, which does not tell
+		p.History, p.After = at.history, at.change
+	}
+	if err := c.recognize(at, &p); err != nil {
+		c.note(func(s *Status) { s.Foreign, s.Reason = true, err })
 		return false, err
 	}
 	c.note(func(s *Status) {
-		s.Behind, s.Since = p.Last-at, asked
+		s.Behind, s.Since, s.Foreign = p.Last-at.seq, asked, false
 		if len(p.Events) > 0 {
 			s.Since = p.Events[0].At
 		}
-		if at >= s.Stopped { // it was skipped, or another instance could apply it
+		if at.seq >= s.Stopped { // it was skipped, or another instance could apply it
 			s.Stopped, s.Reason = 0, nil
 		}
 	})
-	if p.Last == at {
+	if p.Last == at.seq && p.History == at.history {
 		return false, nil
 	}
 	if err := c.page(ctx, db, at, p); err != nil {
@@ -130,14 +146,30 @@ func (c *Consumer) step(ctx context.Context, db *pg.DB, peers *mesh.Peers) (more
 	return true, nil
 }
 
+// recognize fails where the source is not the one whose changes were applied, or has forgotten some of them.
+func (c *Consumer) recognize(at cursor, p *page) error {
+	switch {
+	case at.history != "" && at.history != p.History:
+		return fmt.Errorf("%s was taken up anew after it was restored: what is applied is of its history %s, and it goes on with %s", c.Source, at.history, p.History)
+	case p.Last < at.seq:
+		return fmt.Errorf("%s has numbered its changes up to %d, and those up to %d are applied: it was restored, or the cursor was moved", c.Source, p.Last, at.seq)
+	case at.change != "" && at.change != p.After:
+		return fmt.Errorf("change %d of %s is not the one that was applied: it was restored", at.seq, c.Source)
+	}
+	return nil
+}
+
 // page applies a page's changes and leaves the cursor behind it, or before the first change that is lost.
-func (c *Consumer) page(ctx context.Context, db *pg.DB, at int64, p page) error {
-	first, last := c.lost(at, p)
+func (c *Consumer) page(ctx context.Context, db *pg.DB, at cursor, p page) error {
+	first, last := c.lost(at.seq, p)
 	if last == 0 {
 		return c.whole(ctx, db, at, p)
 	}
-	if before := first - 1; before > at {
-		if err := c.whole(ctx, db, at, page{p.Events[:before-at], before}); err != nil {
+	if n := first - 1 - at.seq; n > 0 {
+		there := p
+		there.Events = p.Events[:n]
+		there.Last, there.LastID = there.Events[n-1].Seq, there.Events[n-1].ID
+		if err := c.whole(ctx, db, at, there); err != nil {
 			return err
 		}
 	}
@@ -163,36 +195,36 @@ func (c *Consumer) lost(at int64, p page) (first, last int64) {
 }
 
 // whole applies all changes of a page and leaves the cursor behind it.
-func (c *Consumer) whole(ctx context.Context, db *pg.DB, at int64, p page) error {
-	if c.Batched && c.apply(ctx, db, at, p.Last, p.Events) == nil {
+func (c *Consumer) whole(ctx context.Context, db *pg.DB, at cursor, p page) error {
+	if c.Batched && c.apply(ctx, db, at, p.behind(), p.Events) == nil {
 		return nil
 	}
 	// One by one, so that one that cannot be applied stops those alone that come after it.
 	for i, e := range p.Events {
-		if err := c.apply(ctx, db, at, e.Seq, p.Events[i:i+1]); errors.Is(err, errOvertaken) {
+		if err := c.apply(ctx, db, at, p.behindOne(&e), p.Events[i:i+1]); errors.Is(err, errOvertaken) {
 			return err
 		} else if err != nil {
 			err = fmt.Errorf("apply change %d of %s (%s): %w", e.Seq, c.Source, e.Type, err)
 			c.note(func(s *Status) { s.Stopped, s.Reason = e.Seq, err })
-			return errors.Join(err, c.stop(ctx, db, at, e.Seq))
+			return errors.Join(err, c.stop(ctx, db, at.seq, e.Seq))
 		}
-		at = e.Seq
+		at = p.behindOne(&e)
 	}
-	if at == p.Last {
+	if at == p.behind() {
 		return nil
 	}
-	return c.apply(ctx, db, at, p.Last, nil)
+	return c.apply(ctx, db, at, p.behind(), nil)
 }
 
 // apply is one unit of work: the changes, and the cursor moved from at to after them.
-func (c *Consumer) apply(ctx context.Context, db *pg.DB, at, to int64, changes []Event) error {
+func (c *Consumer) apply(ctx context.Context, db *pg.DB, at, to cursor, changes []Event) error {
 	if len(changes) == 1 {
 		ctx = principal.With(ctx, &principal.Call{RequestID: changes[0].RequestID})
 	}
 	return db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("it is recorded where it was changed")
-		var now int64
-		if err := tx.QueryRow(ctx, "SELECT seq FROM change_cursor WHERE source = $1 FOR UPDATE", c.Source).Scan(&now); err != nil {
+		now, err := c.read(ctx, tx, "FOR UPDATE")
+		if err != nil {
 			return fmt.Errorf("hold the cursor: %w", err)
 		}
 		if now != at {
@@ -203,7 +235,8 @@ func (c *Consumer) apply(ctx context.Context, db *pg.DB, at, to int64, changes [
 				return err
 			}
 		}
-		_, err := tx.Exec(ctx, "UPDATE change_cursor SET seq = $2, stopped_at = NULL WHERE source = $1", c.Source, to)
+		_, err = tx.Exec(ctx, "UPDATE change_cursor SET seq = $2, history = nullif($3, '')::uuid, change = nullif($4, '')::uuid, change_seq = $2, stopped_at = NULL WHERE source = $1",
+			c.Source, to.seq, to.history, to.change)
 		if err != nil {
 			return fmt.Errorf("move the cursor: %w", err)
 		}
@@ -211,9 +244,15 @@ func (c *Consumer) apply(ctx context.Context, db *pg.DB, at, to int64, changes [
 	})
 }
 
+func (c *Consumer) read(ctx context.Context, q pg.Querier, lock string) (at cursor, err error) {
+	err = q.QueryRow(ctx, "SELECT seq, coalesce(history::text, ''), coalesce(CASE WHEN change_seq = seq THEN change::text END, '') FROM change_cursor WHERE source = $1 "+lock, c.Source).
+		Scan(&at.seq, &at.history, &at.change)
+	return at, err
+}
+
 // cursor is how far the changes are applied.
-func (c *Consumer) cursor(ctx context.Context, db *pg.DB) (at int64, err error) {
-	err = db.QueryRow(ctx, "SELECT seq FROM change_cursor WHERE source = $1", c.Source).Scan(&at)
+func (c *Consumer) cursor(ctx context.Context, db *pg.DB) (cursor, error) {
+	at, err := c.read(ctx, db, "")
 	if !errors.Is(err, pgx.ErrNoRows) {
 		return at, wrap("read the cursor", err)
 	}
@@ -222,7 +261,7 @@ func (c *Consumer) cursor(ctx context.Context, db *pg.DB) (at int64, err error) 
 		_, err := tx.Exec(ctx, "INSERT INTO change_cursor (source, seq) VALUES ($1, 0) ON CONFLICT DO NOTHING", c.Source)
 		return err
 	})
-	return 0, wrap("make the cursor", err)
+	return cursor{}, wrap("make the cursor", err)
 }
 
 func wrap(doing string, err error) error {

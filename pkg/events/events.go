@@ -23,6 +23,7 @@ var Migrations embed.FS
 // Event is a change that another service made.
 type Event struct {
 	Seq       int64           `json:"seq"` // its number in its service, from 1, without gaps
+	ID        string          `json:"id"`  // a random one, as nobody else has it; empty: an older program wrote it
 	At        time.Time       `json:"at"`
 	Type      string          `json:"type"` // pxe.dhcp.created
 	Kind      string          `json:"kind"` // pxe.dhcp
@@ -45,6 +46,9 @@ type Actor struct {
 
 // page is an answer of a feed.
 type page struct {
-	Events []Event `json:"events"`
-	Last   int64   `json:"last"` // there is nothing else up to this number
+	History string  `json:"history"` // which the numbers are of
+	After   string  `json:"after"`   // the id of the change that the page begins behind; empty: it is not there
+	Events  []Event `json:"events"`
+	Last    int64   `json:"last"`    // there is nothing else up to this number
+	LastID  string  `json:"last_id"` // the id of the change that has it
 }

@@ -294,6 +294,104 @@ func TestCursorBehindTheLastChange(t *testing.T) {
 	s.eventually("it goes on", func() bool { return count(t, s.user, "applied") == 1 && c.Status().Reason == nil })
 }
 
+// restore puts the owner back to where it was after a number of changes, as a backup of its schema does.
+func (s *stage) restore(changes int64) {
+	exec(s, s.owner, fmt.Sprintf("DELETE FROM thing WHERE id > %d", changes))
+	exec(s, s.owner, fmt.Sprintf("DELETE FROM change WHERE coalesce(seq, %d) > %[1]d", changes))
+	exec(s, s.owner, fmt.Sprintf("UPDATE sequencer SET last = %d", changes))
+	exec(s, s.owner, fmt.Sprintf("SELECT setval(pg_get_serial_sequence('thing', 'id'), %d)", changes))
+}
+
+// An owner that was restored gives numbers again that were given. Its reader finds that out, however far it has come since,
+// moves nowhere, and goes on once the owner is as it was.
+func TestRestoredSource(t *testing.T) {
+	t.Parallel()
+	for name, way := range map[string]struct {
+		again  int // changes that are made after the owner was restored
+		reason string
+	}{
+		"behind the reader": {1, "owner has numbered its changes up to 3, and those up to 5 are applied: it was restored, or the cursor was moved"},
+		"as far":            {3, "change 5 of owner is not the one that was applied: it was restored"},
+		"beyond":            {6, "change 5 of owner is not the one that was applied: it was restored"},
+	} {
+		for kind, c := range map[string]*events.Consumer{"all": {Source: "owner", Batched: true, Apply: note}, "of a kind": {Source: "owner", Kind: "other", Apply: note}} {
+			t.Run(name+", "+kind, func(t *testing.T) {
+				t.Parallel()
+				s := newStage(t)
+				s.sequence()
+				for range 5 {
+					s.change(kept)
+				}
+				s.eventually("all are numbered", func() bool { return count(t, s.owner, "change WHERE seq IS NULL") == 0 })
+				s.consumeUntil(c, func() bool { return count(t, s.user, "change_cursor WHERE seq = 5") == 1 })
+				applied := count(t, s.user, "applied")
+				s.restore(2)
+				for range way.again {
+					s.change(kept)
+				}
+				s.eventually("all are numbered", func() bool { return count(t, s.owner, "change WHERE seq IS NULL") == 0 })
+				s.consume(c)
+				s.eventually("it says so", func() bool {
+					now := c.Status()
+					return now.Foreign && now.Reason != nil && now.Reason.Error() == way.reason
+				})
+				if n := count(t, s.user, "change_cursor WHERE seq = 5"); n != 1 || count(t, s.user, "applied") != applied {
+					t.Errorf("the cursor was moved (%d), or %d more changes applied", n, count(t, s.user, "applied")-applied)
+				}
+			})
+		}
+	}
+}
+
+// consumeUntil lets a consumer work until something has come true.
+func (s *stage) consumeUntil(c *events.Consumer, true func() bool) {
+	s.Helper()
+	reading, stop := context.WithCancel(s.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- c.Consume(reading, s.user, s.peers, nil) }()
+	s.eventually("it has read", true)
+	stop()
+	if err := <-ended; err != nil {
+		s.Error(err)
+	}
+}
+
+// A history that an owner takes up anew is another one, whatever its numbers are.
+func TestAnotherHistory(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.sequence()
+	s.change(kept)
+	c := &events.Consumer{Source: "owner", Batched: true, Apply: note}
+	s.consume(c)
+	s.eventually("it has read", func() bool { return count(t, s.user, "applied") == 1 })
+	exec(t, s.owner, "UPDATE sequencer SET history = gen_random_uuid()")
+	s.change(kept)
+	s.eventually("it stops", func() bool { return c.Status().Foreign })
+	if n := count(t, s.user, "applied"); n != 1 {
+		t.Errorf("%d are applied", n)
+	}
+}
+
+// Programs of before note neither a history nor ids, on either side: nothing is taken for restored.
+func TestCursorOfAnOlderProgram(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.sequence()
+	s.change(kept)
+	exec(t, s.owner, "UPDATE change SET uuid = NULL")
+	exec(t, s.user, "INSERT INTO change_cursor (source, seq) VALUES ('owner', 1)")
+	c := &events.Consumer{Source: "owner", Batched: true, Apply: note}
+	s.consume(c)
+	s.eventually("it knows the history", func() bool { return count(t, s.user, "change_cursor WHERE history IS NOT NULL") == 1 })
+	s.change(kept)
+	s.eventually("it goes on", func() bool { return count(t, s.user, "applied WHERE seq = 2") == 1 })
+	s.change(kept)
+	s.eventually("it goes on", func() bool { return count(t, s.user, "applied WHERE seq = 3") == 1 })
+	exec(t, s.user, "UPDATE change_cursor SET seq = 2") // an older instance does not touch the rest
+	s.eventually("it goes on", func() bool { return count(t, s.user, "applied WHERE seq = 3") == 2 && c.Status().Reason == nil })
+}
+
 // One that is told to skip the last change there is has not stopped any more.
 func TestNothingIsLeftToApply(t *testing.T) {
 	t.Parallel()
@@ -475,13 +573,14 @@ func TestChangesAreForgottenThatAllHaveRead(t *testing.T) {
 	if n := keep(); n != 3 {
 		t.Errorf("%d are left while nobody has read", n)
 	}
-	exec(t, s.owner, "UPDATE change_reader SET seq = CASE name WHEN 'user' THEN 3 ELSE 1 END")
+	exec(t, s.owner, "UPDATE change_reader SET seq = CASE name WHEN 'user' THEN 3 ELSE 2 END")
 	if n := keep(); n != 2 {
 		t.Errorf("%d are left where all have read the first", n)
 	}
 	exec(t, s.owner, "UPDATE change_reader SET seq = 3")
+	exec(t, s.owner, "UPDATE change SET at = now() - interval '8 days'")
 	if n := keep(); n != 1 {
-		t.Errorf("%d are left where all are read and one is young", n)
+		t.Errorf("%d are left where all are read and old, by the last of which readers know where they are", n)
 	}
 }
 

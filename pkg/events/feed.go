@@ -67,11 +67,13 @@ const kindOf = `coalesce(kind, substring(type from '^(.*)\.'))`
 func read(ctx context.Context, db *pg.DB, req pull) (page, error) {
 	var p page
 	// Read before the changes, it is at most what can be seen of them.
-	if err := db.QueryRow(ctx, "SELECT last FROM sequencer").Scan(&p.Last); err != nil {
+	err := db.QueryRow(ctx, `SELECT last, history::text, coalesce((SELECT uuid::text FROM change WHERE seq = last), ''),
+		coalesce((SELECT uuid::text FROM change WHERE seq = $1), '') FROM sequencer`, req.After).Scan(&p.Last, &p.History, &p.LastID, &p.After)
+	if err != nil {
 		return p, fmt.Errorf("read the last number: %w", err)
 	}
 	rows, err := db.Query(ctx, `
-		SELECT seq, at, type, `+kindOf+`, coalesce(part, ''), coalesce(action, substring(type from '[^.]*$')), targets, before, after, actor_url, actor_name, actor_key, ip, coalesce(request_id, '')
+		SELECT seq, coalesce(uuid::text, ''), at, type, `+kindOf+`, coalesce(part, ''), coalesce(action, substring(type from '[^.]*$')), targets, before, after, actor_url, actor_name, actor_key, ip, coalesce(request_id, '')
 		FROM change WHERE seq > $1 AND seq <= $2 AND ($3 = '' OR `+kindOf+` = $3) ORDER BY seq LIMIT $4`, req.After, p.Last, req.Kind, most)
 	if err != nil {
 		return p, fmt.Errorf("read changes: %w", err)
@@ -85,7 +87,7 @@ func read(ctx context.Context, db *pg.DB, req pull) (page, error) {
 		}
 		p.Events = append(p.Events, e)
 		if size += bytes; len(p.Events) == most || size >= largest {
-			p.Last = e.Seq
+			p.Last, p.LastID = e.Seq, e.ID
 			break
 		}
 	}
@@ -97,7 +99,7 @@ func scan(rows pgx.Rows) (e Event, size int, err error) {
 	var url, name *string
 	var key *int64
 	var ip *netip.Addr
-	if err := rows.Scan(&e.Seq, &e.At, &e.Type, &e.Kind, &e.Part, &e.Action, &targets, &e.Before, &e.After, &url, &name, &key, &ip, &e.RequestID); err != nil {
+	if err := rows.Scan(&e.Seq, &e.ID, &e.At, &e.Type, &e.Kind, &e.Part, &e.Action, &targets, &e.Before, &e.After, &url, &name, &key, &ip, &e.RequestID); err != nil {
 		return e, 0, fmt.Errorf("read a change: %w", err)
 	}
 	if err := json.Unmarshal(targets, &e.Targets); err != nil {

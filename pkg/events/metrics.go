@@ -9,6 +9,7 @@ import (
 var (
 	behind  = prometheus.NewDesc("ironplane_events_behind", "Changes of another service that are not applied yet.", []string{"source"}, nil)
 	lag     = prometheus.NewDesc("ironplane_events_lag_seconds", "Since when changes of another service may not be applied: how old the oldest is, or how long it cannot be asked.", []string{"source"}, nil)
+	foreign = prometheus.NewDesc("ironplane_events_foreign", "1 where another service has not the changes any more that are applied here: it was restored.", []string{"source"}, nil)
 	stopped = prometheus.NewDesc("ironplane_events_stopped", "The number of the change of another service that cannot be applied; 0: there is none.", []string{"source"}, nil)
 )
 
@@ -20,6 +21,7 @@ type collector []*Consumer
 func (collector) Describe(to chan<- *prometheus.Desc) {
 	to <- behind
 	to <- lag
+	to <- foreign
 	to <- stopped
 }
 
@@ -31,6 +33,11 @@ func (consumers collector) Collect(to chan<- prometheus.Metric) {
 		}
 		to <- prometheus.MustNewConstMetric(behind, prometheus.GaugeValue, float64(s.Behind), c.Source)
 		to <- prometheus.MustNewConstMetric(lag, prometheus.GaugeValue, time.Since(s.Since).Seconds(), c.Source)
+		strange := 0.0
+		if s.Foreign {
+			strange = 1
+		}
+		to <- prometheus.MustNewConstMetric(foreign, prometheus.GaugeValue, strange, c.Source)
 		to <- prometheus.MustNewConstMetric(stopped, prometheus.GaugeValue, float64(s.Stopped), c.Source)
 	}
 }

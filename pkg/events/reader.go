@@ -8,8 +8,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/pg"
 )
 
-// Keep deletes the changes that all readers have read, days after they were made. Readers that are no more hold up
-// nothing.
+// Keep deletes the changes that all readers have read, days after they were made, but the last one, by which readers know
+// their source again. Readers that are no more hold up nothing.
 func Keep(ctx context.Context, db *pg.DB, readers ...string) error {
 	if err := db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("who reads is part of the program")
@@ -36,7 +36,7 @@ func deleteRead(ctx context.Context, db *pg.DB) (gone int64, err error) {
 	err = db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("what is deleted is in the log")
 		done, err := tx.Exec(ctx, `DELETE FROM change WHERE seq IN (
-			SELECT seq FROM change WHERE seq <= (SELECT min(seq) FROM change_reader) AND at < now() - $1::interval ORDER BY seq LIMIT $2)`, kept, deleteBatch)
+			SELECT seq FROM change WHERE seq < (SELECT min(seq) FROM change_reader) AND at < now() - $1::interval ORDER BY seq LIMIT $2)`, kept, deleteBatch)
 		gone = done.RowsAffected()
 		return err
 	})
