@@ -82,6 +82,74 @@ func TestAllocate(t *testing.T) {
 	allocate(`{"owner": {"id": 17}, "count": 1025}`).WantErrors("/count", "out_of_range")
 }
 
+// An entity that somebody has is not deleted.
+func TestDeleteOfAssigned(t *testing.T) {
+	t.Parallel()
+	c := newClient(t)
+	c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200)
+	c.Do("POST", "/entity", `{"group": 1, "address": "192.0.2.1", `+acme+`}`).Want(200)
+	c.Do("POST", "/entity", `{"group": 1, "address": "192.0.2.2", "owner": {"id": 17}}`).Want(200)
+	c.Do("DELETE", "/entity/1", nil).WantDetail(problem.Conflict, "IP entity 1 is assigned to client 17 (Acme), server 4 (fra1-s4). POST /entity/1/release takes it back.")
+	c.Do("DELETE", "/entity/2", nil).WantDetail(problem.Conflict, "IP entity 2 is assigned to client 17. POST /entity/2/release takes it back.")
+	c.Do("POST", "/entity/1/release", nil).Want(200)
+	c.Do("DELETE", "/entity/1", nil).Want(200)
+	c.Do("GET", "/entity/1", nil).Want(404)
+	c.Do("GET", "/entity/2", nil).Want(200)
+}
+
+// What was given to somebody is there, whoever deletes at the same time.
+func TestDeleteBesideAllocations(t *testing.T) {
+	t.Parallel()
+	c, db := newService(t)
+	c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200)
+	const entities = 128
+	c.Do("POST", "/group/1/entity/bulk", `{"prefix": "192.0.2.0/25"}`).Want(200)
+	var mu sync.Mutex
+	var given, deleted []int64
+	var all sync.WaitGroup
+	all.Go(func() { // allocations take the lowest, edits any
+		for {
+			a := c.Do("POST", "/group/1/allocate", `{"count": 1, "owner": {"id": 17}}`)
+			if a.Status == http.StatusUnprocessableEntity {
+				return
+			}
+			mu.Lock()
+			given = append(given, testkit.Decode[[]network.IPEntity](a.Want(200))[0].ID)
+			mu.Unlock()
+		}
+	})
+	for id := int64(entities); id > 0; id-- {
+		for method, ids := range map[string]*[]int64{"DELETE": &deleted, "PATCH": &given} {
+			all.Go(func() {
+				switch a := c.Do(method, fmt.Sprint("/entity/", id), `{"owner": {"id": 18}}`); a.Status {
+				case 200:
+					mu.Lock()
+					*ids = append(*ids, id)
+					mu.Unlock()
+				case http.StatusConflict, http.StatusNotFound:
+				default:
+					t.Error(a.Text)
+				}
+			})
+		}
+	}
+	all.Wait()
+	slices.Sort(given)
+	given = slices.Compact(given) // an edit may follow an allocation
+	t.Logf("%d given, %d deleted", len(given), len(deleted))
+	if len(given)+len(deleted) != entities {
+		t.Errorf("of %d entities %d were given and %d deleted", entities, len(given), len(deleted))
+	}
+	for _, id := range given {
+		if slices.Contains(deleted, id) {
+			t.Errorf("entity %d was given to somebody, and deleted", id)
+		}
+	}
+	if left := rows(t, db, "SELECT count(*)::text FROM ip_assignment"); left != fmt.Sprint(len(given)) {
+		t.Errorf("%s are assigned, %d were given", left, len(given))
+	}
+}
+
 // What is free follows every way in which an entity comes, goes, moves and changes hands.
 func TestFreeFollows(t *testing.T) {
 	t.Parallel()
@@ -117,7 +185,8 @@ func TestFreeFollows(t *testing.T) {
 	c.Do("PATCH", "/entity/3", `{"group": 2}`).Want(200)
 	free(1, "10.0.0.2")
 	free(2, "10.0.0.0")
-	c.Do("DELETE", "/entity/1", nil).Want(200) // which is assigned
+	c.Do("POST", "/entity/1/release", nil).Want(200)
+	c.Do("DELETE", "/entity/1", nil).Want(200)
 	c.Do("DELETE", "/entity/2", nil).Want(200)
 	free(1, "")
 }

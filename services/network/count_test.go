@@ -100,6 +100,7 @@ func change(c *testkit.Client, r *rand.Rand, worker, rounds int) {
 			made := testkit.Decode[rest.Bulk](c.Do("POST", "/entity", csv.String(), "Content-Type", "text/csv").Want(200))
 			own = append(own, made.First, made.Last)
 		case r.IntN(3) == 0:
+			c.Do("POST", fmt.Sprintf("/entity/%d/release", own[0]), nil).Want(200)
 			c.Do("DELETE", fmt.Sprint("/entity/", own[0]), nil).Want(200)
 			own = own[1:]
 		default:

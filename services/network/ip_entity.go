@@ -45,6 +45,22 @@ type Owner struct {
 	Server *OwnerRef `json:"server,omitempty" db:"server_"`
 }
 
+// String names the client, and the server where there is one.
+func (o *Owner) String() string {
+	text := "client " + named(o.ID, o.Name)
+	if o.Server != nil {
+		text += ", server " + named(o.Server.ID, o.Server.Name)
+	}
+	return text
+}
+
+func named(id int64, name *string) string {
+	if name == nil {
+		return fmt.Sprint(id)
+	}
+	return fmt.Sprintf("%d (%s)", id, *name)
+}
+
 // OwnerRef names a server as it was given: servers are not kept here.
 type OwnerRef struct {
 	ID   int64   `json:"id" db:"id"`
@@ -124,7 +140,7 @@ func (s *Service) ipEntities() []rest.Route {
 		By: rest.By{Search: searchEntities, Sorts: []string{"name"}, Filters: map[string]string{
 			"billing_id": "billing_id", "group_id": "group_id", "owner": "owner_id", "server_id": "owner_server_id", "vlan": "vlan"},
 			In: map[string]string{"owner": "ip_entity_of_owner"}},
-		Lock: lockScopes, Insert: insertEntity, Update: updateEntity,
+		Lock: lockScopes, Insert: insertEntity, Update: updateEntity, Delete: deleteEntity,
 	}.Routes()
 }
 
@@ -161,6 +177,15 @@ func updateEntity(ctx context.Context, tx *pg.Tx, id int64, b *ipEntityBody) err
 		return err
 	}
 	return b.assign(ctx, tx, id)
+}
+
+// deleteEntity refuses while somebody has the entity. Whoever would assign it waits for its row.
+func deleteEntity(ctx context.Context, tx *pg.Tx, e *IPEntity) error {
+	if e.Owner != nil {
+		return problem.New(problem.Conflict, "IP entity %d is assigned to %s. POST /entity/%d/release takes it back.", e.ID, e.Owner, e.ID)
+	}
+	_, err := tx.Exec(ctx, "DELETE FROM ip_entity WHERE id = $1", e.ID)
+	return err
 }
 
 // columns are the values of the two statements above, in their order.

@@ -283,6 +283,7 @@ func TestEntitiesInCSV(t *testing.T) {
 		t.Fatalf("%+v", taken)
 	}
 	for _, e := range before {
+		c.Do("POST", fmt.Sprintf("/entity/%d/release", e.ID), nil).Want(200)
 		c.Do("DELETE", fmt.Sprint("/entity/", e.ID), nil).Want(200)
 	}
 	c.Do("POST", "/entity", list, "Content-Type", "text/csv").Want(200)
