@@ -13,11 +13,13 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/ironplane/ironplane/pkg/apikey"
 	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/keycache"
 	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/problemhttp"
 	"github.com/ironplane/ironplane/pkg/tracing"
 )
 
@@ -119,10 +121,10 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	case revoked != nil:
 		e.resume()
-		problem.Write(e, r, g.log, revoked)
+		problemhttp.Write(e, r, g.log, revoked)
 	case err == nil:
 	case ctx.Err() == nil, problem.Is(err, problem.BadRequest): // who falls silent within a body ends the context, and is there
-		problem.Write(e, r, g.log, err)
+		problemhttp.Write(e, r, g.log, err)
 	}
 	if e.status == 0 && ctx.Err() == nil {
 		e.WriteHeader(http.StatusOK)
@@ -170,7 +172,7 @@ func (g *Gateway) serve(e *recorder, r *http.Request, stop context.CancelCauseFu
 	}
 	upstream, ok := g.upstreams[e.service]
 	if !ok {
-		return problem.NoSuchPath()
+		return problemhttp.NoSuchPath()
 	}
 	if err := forwardHead(r, e.service); err != nil {
 		return err
@@ -196,7 +198,7 @@ func (g *Gateway) serve(e *recorder, r *http.Request, stop context.CancelCauseFu
 func (g *Gateway) decideAgain(ctx context.Context, key string) (decision, error) {
 	found, err := g.keys.decide(ctx, key, func(context.Context) error { return nil })
 	if errors.Is(err, errNoSuchKey) {
-		return found, problem.InvalidKey()
+		return found, apikey.Invalid()
 	}
 	if err != nil {
 		return found, errNobodyKnows(err)
@@ -228,7 +230,7 @@ func (g *Gateway) letIn(ctx context.Context, e *recorder, ip netip.Addr, key str
 		if err := caller.count(ctx); err != nil {
 			return found, err
 		}
-		return found, problem.InvalidKey()
+		return found, apikey.Invalid()
 	}
 	if problem.Is(err, problem.TooManyRequests) {
 		return found, err

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/ironplane/ironplane/pkg/apikey"
+	"github.com/ironplane/ironplane/pkg/problemhttp"
 	"github.com/ironplane/ironplane/pkg/seal"
 
 	"github.com/redis/go-redis/v9"
@@ -23,7 +24,6 @@ import (
 	"github.com/ironplane/ironplane/pkg/keycache"
 	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/principal"
-	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
@@ -145,7 +145,7 @@ func (e *echo) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer e.mu.Unlock()
 	e.last, e.call = r, *principal.From(r.Context())
 	e.seen++
-	w.Header().Set(problem.RouteHeader, "/port-speed/{port_speed_id}")
+	w.Header().Set(problemhttp.RouteHeader, "/port-speed/{port_speed_id}")
 	_, _ = io.WriteString(w, "here")
 }
 
@@ -256,7 +256,7 @@ func TestWhatAServiceSees(t *testing.T) {
 	if c := d.network.call; c.Peer != principal.Gateway || c.IP.String() != "192.0.2.7" || c.RequestID != "mine-1" {
 		t.Errorf("the call is %+v", c)
 	}
-	if w.Header().Get("API-Version") != "1" || w.Header().Get("X-Request-Id") != "mine-1" || w.Header().Get(problem.RouteHeader) != "" {
+	if w.Header().Get("API-Version") != "1" || w.Header().Get("X-Request-Id") != "mine-1" || w.Header().Get(problemhttp.RouteHeader) != "" {
 		t.Errorf("the answer has %v", w.Header())
 	}
 	for _, insane := range []string{"", "a b", "a\tb", strings.Repeat("x", 65), "<script>"} {

@@ -15,7 +15,7 @@ import (
 	"github.com/vearutop/statigz"
 
 	"github.com/ironplane/ironplane/pkg/openapi"
-	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/problemhttp"
 )
 
 // Below /-/ the gateway serves its own things, where no documented path can be.
@@ -44,10 +44,10 @@ func (g *Gateway) ownRoutes() http.Handler {
 	router.HandleFunc(docsPath+"/", docs).Methods(http.MethodGet, http.MethodHead)
 	router.PathPrefix(docsPath+"/").Handler(revalidated(http.StripPrefix(docsPath+"/", statigz.FileServer(swagger.FS)))).Methods(http.MethodGet, http.MethodHead)
 	router.NotFoundHandler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		problem.Write(w, r, g.log, problem.NoSuchPath())
+		problemhttp.Write(w, r, g.log, problemhttp.NoSuchPath())
 	})
 	router.MethodNotAllowedHandler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		problem.Write(w, r, g.log, problem.NotAllowed(r.Method, http.MethodGet, http.MethodHead))
+		problemhttp.Write(w, r, g.log, problemhttp.NotAllowed(r.Method, http.MethodGet, http.MethodHead))
 	})
 	return router
 }
@@ -111,7 +111,7 @@ func (g *Gateway) document(w http.ResponseWriter, r *http.Request) {
 			err = merged.Merge(&own)
 		}
 		if err != nil {
-			problem.Write(w, r, g.log, fmt.Errorf("merge the API documents: %w", err))
+			problemhttp.Write(w, r, g.log, fmt.Errorf("merge the API documents: %w", err))
 			return
 		}
 	}

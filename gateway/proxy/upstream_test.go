@@ -22,7 +22,7 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/principal"
-	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/problemhttp"
 	"github.com/ironplane/ironplane/testkit/syncbuf"
 )
 
@@ -350,7 +350,7 @@ func TestBrokenAnswers(t *testing.T) {
 		log := slog.New(slog.NewTextHandler(&logged, nil))
 		upstream := New(i.gateway, "network", []string{i.listen(i.network, func(c net.Conn) {
 			_, _ = http.ReadRequest(bufio.NewReader(c))
-			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n"+problem.RouteHeader+": /thing/{token}\r\n"+said)
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n"+problemhttp.RouteHeader+": /thing/{token}\r\n"+said)
 		})}, log)
 		answer, err := do(t, "GET", i.front(upstream)+"/thing/secret", nil)
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"math/big"
 	"strings"
 
+	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
@@ -74,3 +75,6 @@ func base62(n *big.Int, digits int) string {
 	}
 	return string(text)
 }
+
+// Invalid is the one answer to a key that is unknown, expired or revoked.
+func Invalid() error { return problem.New(problem.Unauthenticated, "The API key is not valid.") }

@@ -10,18 +10,19 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/problemhttp"
 	"github.com/ironplane/ironplane/pkg/tracing"
 )
 
 // Receive puts into the context what is known of a request: the process that it came from and, from the gateway alone,
 // who is calling. It stands behind an Identity's Listener.
 func Receive(next http.Handler, log *slog.Logger) http.Handler {
-	next = tracing.Continue(next, problem.RouteHeader)
+	next = tracing.Continue(next, problemhttp.RouteHeader)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		call, err := received(r)
 		if err != nil {
 			log.Warn("refused a request of another process", "peer", call.Peer, "from", r.RemoteAddr, "method", r.Method, "error", err)
-			problem.Write(w, r, log, problem.New(problem.Forbidden, "The request is not one that this process may send.").Because(err))
+			problemhttp.Write(w, r, log, problem.New(problem.Forbidden, "The request is not one that this process may send.").Because(err))
 			return
 		}
 		r.Header.Del(CallHeader)

@@ -7,8 +7,6 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
-
-	"github.com/ironplane/ironplane/pkg/problem"
 )
 
 // OwnerType is a kind of account that a key can belong to.
@@ -76,25 +74,9 @@ type Call struct {
 
 type callKey struct{}
 
-// callContext has the call, and by it what errors name the request by.
-type callContext struct {
-	context.Context
-	call *Call
-}
-
-func (c callContext) Value(key any) any {
-	switch key {
-	case callKey{}:
-		return c.call
-	case problem.RequestIDKey:
-		return c.call.RequestID
-	}
-	return c.Context.Value(key)
-}
-
 // With puts the call into a context. Only what terminates a connection may do so.
 func With(ctx context.Context, c *Call) context.Context {
-	return callContext{ctx, c}
+	return context.WithValue(ctx, callKey{}, c)
 }
 
 // From is the call of a context; the zero Call, which may do nothing, where there is none.

@@ -34,9 +34,6 @@ const (
 	Unavailable      Kind = http.StatusServiceUnavailable
 )
 
-// title is the kind in a few words, the same for every fault of that kind.
-func (k Kind) title() string { return http.StatusText(int(k)) }
-
 // Error is a fault. Detail and Fields are shown to the caller, Cause is not.
 type Error struct {
 	Kind       Kind
@@ -56,7 +53,7 @@ type Field struct {
 
 func (e *Error) Error() string {
 	var b strings.Builder
-	b.WriteString(e.Kind.title())
+	b.WriteString(http.StatusText(int(e.Kind)))
 	if e.Detail != "" {
 		b.WriteString(": " + e.Detail)
 	}
@@ -95,9 +92,6 @@ func Is(err error, kind Kind) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.Kind == kind
 }
-
-// InvalidKey is the one answer to a key that is unknown, expired or revoked.
-func InvalidKey() error { return New(Unauthenticated, "The API key is not valid.") }
 
 // Member is the Invalid fault of a body of which the member at pointer alone is wrong.
 func Member(pointer, code, format string, args ...any) error {
@@ -144,4 +138,15 @@ func summary(fields []Field) string {
 		names[i] = strings.TrimPrefix(f.Pointer, "/")
 	}
 	return fmt.Sprintf("%d members are wrong: %s.", len(fields), strings.Join(names, ", "))
+}
+
+// Problem is the body of every error (RFC 9457).
+type Problem struct {
+	Type      string  `json:"type" example:"about:blank" doc:"the status says it"`
+	Title     string  `json:"title" example:"Unprocessable Entity" doc:"of the status"`
+	Status    int     `json:"status" example:"422"`
+	Detail    string  `json:"detail" example:"speed is required." doc:"for people"`
+	Instance  string  `json:"instance" example:"/port-speed" doc:"the path that was asked for"`
+	RequestID string  `json:"request_id" example:"WN4CH35LOKSBGV" doc:"as the log has it"`
+	Errors    []Field `json:"errors,omitempty"`
 }

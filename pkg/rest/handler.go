@@ -26,6 +26,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/problemhttp"
 )
 
 // answerTime is how long an operation may take to its answer; a list, to its first items.
@@ -64,7 +65,7 @@ func serveBodies(o *operation, body *alternative, db *pg.DB, log *slog.Logger) h
 		}
 		r := serving(ctx).request
 		recordRefusal(ctx, db, log, o, r, err)
-		problem.Write(w, r, log, err)
+		problemhttp.Write(w, r, log, err)
 	}
 	kit := kithttp.NewServer(explained(body.endpoint(db)), decode, write, kithttp.ServerErrorEncoder(refuse))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -78,7 +79,7 @@ func serveBodies(o *operation, body *alternative, db *pg.DB, log *slog.Logger) h
 			if p := recover(); p == http.ErrAbortHandler {
 				panic(p)
 			} else if p != nil {
-				problem.Write(w, e.request, log, fmt.Errorf("%s %s: panic: %v\n%s", o.Method, o.Path, p, debug.Stack()))
+				problemhttp.Write(w, e.request, log, fmt.Errorf("%s %s: panic: %v\n%s", o.Method, o.Path, p, debug.Stack()))
 				if o.list || o.raw != nil { // some of it may be on its way
 					panic(http.ErrAbortHandler)
 				}

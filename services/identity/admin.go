@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/ironplane/ironplane/pkg/apikey"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
@@ -97,7 +98,7 @@ func (s *Service) confirm(ctx context.Context, b *adminBody) error {
 	var name string
 	err := s.db.QueryRow(ctx, "SELECT password_hash, username FROM admin WHERE id = $1", owner.ID).Scan(&stored, &name)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return problem.InvalidKey()
+		return apikey.Invalid()
 	}
 	if err != nil {
 		return fmt.Errorf("read the caller's password: %w", err)

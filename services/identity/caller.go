@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/ironplane/ironplane/pkg/apikey"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
@@ -52,7 +53,7 @@ func callerOf(ctx context.Context, tx *pg.Tx) (caller, error) {
 		WHERE k.id = $1 AND k.owner_type = $2 AND k.owner_id = $3 AND (k.expires_at IS NULL OR k.expires_at > clock_timestamp())`,
 		found.KeyID, found.Owner.Type, found.Owner.ID).Scan(&c.expires, &limits, &permissions)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return caller{}, problem.InvalidKey()
+		return caller{}, apikey.Invalid()
 	}
 	if err != nil {
 		return caller{}, fmt.Errorf("read the calling key: %w", err)
