@@ -1,65 +1,188 @@
 package rest
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/shape"
 )
 
 // Body is what a caller sent to make a B or to edit one. It knows which members were sent, so one type serves both. The
-// members of B have the tags that package shape tells of.
+// members of B have the tags that package shape tells of; kind.go says what is read besides what JSON has for a type.
 //
-// A member of pointer type is optional: null clears it, and so does the empty string. A null on any other member
-// that is not required sets its zero value. An empty secret is as good as none: what is there stays.
+// Where something is made, null is as if it were not sent. On an edit it clears a member of pointer type, which is optional,
+// sets the zero value of any other that is not required, and is refused for a boolean. An empty secret is as good as none:
+// what is there stays.
+//
+// A member may be sent in several spellings. On an edit, those that say what is there already say nothing, so that an item
+// can be read, changed in one spelling, and sent back. The others must agree.
 type Body[B any] struct {
-	value B
-	sent  []bool // by the plan's fields
-	wrong problem.Fields
+	value B // what was sent
+	said  []spelling
+	by    []string // by the plan's fields, the pointer of the spelling that decided; empty where none did
 }
 
-// Resolver is what a B implements to check what its tags cannot say, and to work out members that have no tag. It is
-// called on the complete value: what is new, or what is there with the sent members over it.
+// Resolver is what a B implements to check what its tags cannot say, to work out members that have no tag, and to write
+// members the one way in which they are stored. It is called on the complete value: what is new, or what is there with
+// the sent members over it.
 type Resolver interface{ Resolve(*problem.Fields) }
+
+// Composite is a string type of members that say what other members say: v4.full is v4.address with v4.range_end. A member
+// of such a type has no column, and stays empty.
+type Composite interface {
+	// Parts are the other members by their pointers, the same ones whatever the text is. An empty one clears its member.
+	Parts() map[string]string
+}
+
+// spelling is a member as it was sent.
+type spelling struct {
+	pointer string
+	parts   []part // one, but of a Composite
+	null    bool
+	wrong   problem.Fields
+}
+
+// part is what a spelling says of a field.
+type part struct {
+	field int           // of the plan's
+	value reflect.Value // none where it cannot be read
+}
 
 // New is the complete value that the body makes, or all that is wrong with it.
 func (b *Body[B]) New() (*B, error) {
 	value := b.value
-	return &value, b.check(&value, shape.Create)
-}
-
-// Over is the complete value that the body makes of current: what was sent, and of the rest what is there. Or it is
-// all that is wrong with it.
-func (b *Body[B]) Over(current *B) (*B, error) {
-	value := b.value
-	from, to := reflect.ValueOf(current).Elem(), reflect.ValueOf(&value).Elem()
-	keep := func(m *shape.Member) { to.FieldByIndex(m.Index).Set(from.FieldByIndex(m.Index)) }
+	said := slices.DeleteFunc(slices.Clone(b.said), func(s spelling) bool { return s.null })
+	wrong := b.put(&value, said)
 	for i, f := range planOf[B]().fields {
-		if !b.sent[i] {
-			keep(f.Member)
+		if f.Required&shape.Create != 0 && !sends(said, i) {
+			wrong.Add(f.Pointer, "required", "is required")
 		}
 	}
-	for _, m := range planOf[B]().unsent {
-		keep(m)
-	}
-	return &value, b.check(&value, shape.Edit)
+	return &value, b.resolve(&value, wrong)
 }
 
-// Sent tells whether the member at pointer was sent, in whichever spelling.
-func (b *Body[B]) Sent(pointer string) bool {
-	i := slices.IndexFunc(planOf[B]().fields, func(f *field) bool { return f.Pointer == pointer })
-	return b.sent[i]
+// Over is the complete value that the body makes of current, which answers show as shown: what was sent, and of the rest
+// what is there. Or it is all that is wrong with it.
+func (b *Body[B]) Over(current *B, shown any) (*B, error) {
+	plan, value := planOf[B](), b.value
+	from, to := reflect.ValueOf(current).Elem(), reflect.ValueOf(&value).Elem()
+	for _, m := range plan.stored {
+		to.FieldByIndex(m.Index).Set(from.FieldByIndex(m.Index))
+	}
+	there, err := plan.shown(shown)
+	if err != nil {
+		return nil, err
+	}
+	asItIs := func(p part, pointer string) bool {
+		was, shown := there[said{pointer, p.field}]
+		if !shown {
+			was = from.FieldByIndex(plan.fields[p.field].Index)
+		}
+		return same(p.value, was)
+	}
+	wrong := b.put(&value, slices.DeleteFunc(slices.Clone(b.said), func(s spelling) bool {
+		return len(s.wrong) == 0 && !slices.ContainsFunc(s.parts, func(p part) bool { return !asItIs(p, s.pointer) })
+	}))
+	for i, f := range plan.fields {
+		unset := f.Optional && from.FieldByIndex(f.Index).IsNil() // which is left out of what was read, and may be here
+		if f.Required&shape.Edit != 0 && !unset && !sends(b.said, i) {
+			wrong.Add(f.Pointer, "required", "is required")
+		}
+	}
+	return &value, b.resolve(&value, wrong)
+}
+
+func same(a, b reflect.Value) bool {
+	return a.IsValid() && b.IsValid() && reflect.DeepEqual(a.Interface(), b.Interface())
+}
+
+func sends(said []spelling, field int) bool {
+	return slices.ContainsFunc(said, func(s spelling) bool {
+		return slices.ContainsFunc(s.parts, func(p part) bool { return p.field == field })
+	})
+}
+
+// put sets what is said, and tells what is wrong with it.
+func (b *Body[B]) put(value *B, said []spelling) (wrong problem.Fields) {
+	clear(b.by)
+	for _, s := range said {
+		wrong = append(wrong, s.wrong...)
+		for _, p := range s.parts {
+			f := planOf[B]().fields[p.field]
+			switch at := reflect.ValueOf(value).Elem().FieldByIndex(f.Index); {
+			case !p.value.IsValid():
+				b.by[p.field] = s.pointer
+			case s.null && f.Required != 0 && !f.Optional:
+				wrong.Add(s.pointer, "required", "is required and cannot be null")
+			case s.null && f.kind == boolKind:
+				wrong.Add(s.pointer, "type", "must be true or false")
+			case f.Future && !s.null && !reflect.Indirect(p.value).Interface().(Timestamp).After(time.Now()):
+				wrong.Add(s.pointer, "out_of_range", "must be in the future")
+			case b.by[p.field] == "":
+				b.by[p.field] = s.pointer
+				at.Set(p.value)
+			case !same(at, p.value):
+				wrong.Add(s.pointer, "disagrees", "says something else than %s", strings.TrimPrefix(b.by[p.field], "/"))
+			}
+		}
+	}
+	return wrong
+}
+
+func (b *Body[B]) resolve(value *B, wrong problem.Fields) error {
+	if r, ok := any(value).(Resolver); ok {
+		var resolved problem.Fields
+		r.Resolve(&resolved)
+		for _, w := range b.named(resolved) {
+			wrong.Add(w.Pointer, w.Code, "%s", w.Message)
+		}
+	}
+	return wrong.Err()
+}
+
+// named is the same of the members as they were spelt.
+func (b *Body[B]) named(wrong problem.Fields) (named problem.Fields) {
+	for _, w := range wrong {
+		if i := planOf[B]().at(w.Pointer); i >= 0 && b.by[i] != "" {
+			w.Pointer = b.by[i]
+		}
+		named.Add(w.Pointer, w.Code, "%s", w.Message)
+	}
+	return named
+}
+
+// blame makes an error name the members as they were spelt.
+func (b *Body[B]) blame(err error) error {
+	explained, ok := errors.AsType[*problem.Error](pg.Explain(err))
+	if !ok || len(explained.Fields) == 0 {
+		return err
+	}
+	return b.named(explained.Fields).Err()
+}
+
+// changes tells whether value, which the body made of current, is another one, as far as it is stored. A secret that was
+// sent always is: an answer would tell whether it was a right guess.
+func (b *Body[B]) changes(value, current *B) bool {
+	is, was := reflect.ValueOf(value).Elem(), reflect.ValueOf(current).Elem()
+	set, before := b.secrets(value, current)
+	return len(set)+len(before) > 0 || slices.ContainsFunc(planOf[B]().stored, func(m *shape.Member) bool {
+		return m.Type != reflect.TypeFor[secret.String]() && !same(is.FieldByIndex(m.Index), was.FieldByIndex(m.Index))
+	})
 }
 
 // secrets are those that were sent and that value, which came of the body, sets, and those of them that were there
 // before. They are named by their path with dots.
 func (b *Body[B]) secrets(value, before *B) (was, is []string) {
 	for i, f := range planOf[B]().fields {
-		if f.kind != secretKind || f.Passing || !b.sent[i] {
+		if f.kind != secretKind || f.Passing || !sends(b.said, i) {
 			continue
 		}
 		member, name := reflect.ValueOf(value).Elem().FieldByIndex(f.Index), dotted(f.Member)
@@ -85,25 +208,12 @@ func secretsOf[B any](value *B) (names []string) {
 	return names
 }
 
-func (b *Body[B]) check(value *B, on shape.Occasion) error {
-	wrong := slices.Clone(b.wrong)
-	for i, f := range planOf[B]().fields {
-		if f.Required&on != 0 && !b.sent[i] {
-			wrong.Add(f.Pointer, "required", "is required")
-		}
-	}
-	if r, ok := any(value).(Resolver); ok {
-		r.Resolve(&wrong)
-	}
-	return wrong.Err()
-}
-
 // decode fills the body from what was sent. What is wrong is kept for New or Over to tell, with the rest.
 func (b *Body[B]) decode(sent object) {
 	plan := planOf[B]()
-	b.sent = make([]bool, len(plan.fields))
-	d := decoding{plan: plan, into: reflect.ValueOf(&b.value).Elem(), sent: b.sent, bad: map[int]bool{}, wrong: &b.wrong}
-	d.object(plan.root, sent)
+	b.said, b.by = plan.read(plan.root, sent), make([]string, len(plan.fields))
+	slices.SortStableFunc(b.said, func(a, other spelling) int { return len(a.wrong) - len(other.wrong) }) // what cannot be read decides nothing
+	b.put(&b.value, b.said)
 }
 
 func (b *Body[B]) plan() *bodyPlan { return planOf[B]() }
@@ -118,7 +228,7 @@ type bodyDecoder interface {
 type bodyPlan struct {
 	root   *node
 	fields []*field
-	unsent []*shape.Member // columns that no body has a member for
+	stored []*shape.Member // what stands in the table or may be sent
 }
 
 // node is an object in a body: its members by name, in the order of the type's fields.
@@ -141,100 +251,121 @@ type field struct {
 	kind *kind
 }
 
-type decoding struct {
-	plan  *bodyPlan
-	into  reflect.Value
-	sent  []bool
-	bad   map[int]bool // fields that were sent in a way that cannot be read
-	wrong *problem.Fields
+// at is the number of the field at a pointer, or -1.
+func (p *bodyPlan) at(pointer string) int {
+	return slices.IndexFunc(p.fields, func(f *field) bool { return f.Pointer == pointer })
 }
 
-func (d *decoding) object(s *node, sent object) {
-	for _, m := range sent {
-		known, ok := s.members[m.name]
-		if !ok {
-			continue // unknown members mean nothing
-		}
-		if known.nested != nil {
-			d.nested(known.nested, m)
-			continue
-		}
-		d.field(known, m)
+// said is a field in the words of a spelling.
+type said struct {
+	pointer string
+	field   int
+}
+
+// shown is what an item says in an answer, read as it would be if it were sent.
+func (p *bodyPlan) shown(item any) (map[said]reflect.Value, error) {
+	text, err := json.Marshal(item)
+	if err != nil {
+		return nil, fmt.Errorf("read what is shown: %w", err)
 	}
+	sent, err := parseObject(text)
+	if err != nil {
+		return nil, fmt.Errorf("read what is shown: %w", err)
+	}
+	shown := map[said]reflect.Value{}
+	for _, s := range p.read(p.root, sent) {
+		for _, part := range s.parts {
+			shown[said{s.pointer, part.field}] = part.value
+		}
+	}
+	return shown, nil
 }
 
-func (d *decoding) nested(s *node, m member) {
-	switch value := m.value.(type) {
+// read reads an object that stands for a node. Unknown members mean nothing.
+func (p *bodyPlan) read(n *node, sent object) (all []spelling) {
+	for _, m := range sent {
+		known, ok := n.members[m.name]
+		switch {
+		case !ok:
+		case known.nested != nil:
+			all = append(all, p.readNested(known.nested, m.value)...)
+		default:
+			pointer := p.fields[known.field].Pointer
+			if known.alias {
+				pointer = "/" + shape.Escape(m.name)
+			}
+			if s, ok := p.spelling(pointer, known.field, m.value); ok {
+				all = append(all, s)
+			}
+		}
+	}
+	return all
+}
+
+func (p *bodyPlan) readNested(n *node, sent any) []spelling {
+	switch value := n.form(sent).(type) {
 	case object:
-		d.object(s, value)
+		return p.read(n, value)
 	case nil: // clears all that is in it
-		cleared := make(object, len(s.names))
-		for i, name := range s.names {
+		cleared := make(object, len(n.names))
+		for i, name := range n.names {
 			cleared[i] = member{name, nil}
 		}
-		d.object(s, cleared)
+		return p.read(n, cleared)
 	default:
-		d.wrong.Add(s.pointer, "type", "must be an object")
+		return []spelling{{pointer: n.pointer, wrong: problem.Fields{{Pointer: n.pointer, Code: "type", Message: "must be an object"}}}}
 	}
 }
 
-func (d *decoding) field(known nodeMember, m member) {
-	f := d.plan.fields[known.field]
-	if m.value == "" && f.kind == secretKind && f.Optional {
-		return
+// spelling reads what was sent for a field, unless it says nothing.
+func (p *bodyPlan) spelling(pointer string, number int, sent any) (s spelling, ok bool) {
+	f := p.fields[number]
+	if sent, ok = f.form(sent); !ok {
+		return s, false
 	}
-	at := d.into.FieldByIndex(f.Index)
-	value := reflect.New(at.Type()).Elem()
-	pointer := f.Pointer
-	if known.alias {
-		pointer = "/" + shape.Escape(m.name)
+	s.pointer, s.null = pointer, sent == nil
+	value := s.read(f, sent)
+	composite, ok := reflect.Zero(f.Type).Interface().(Composite)
+	if !ok {
+		s.parts = []part{{number, value}}
+		return s, true
 	}
-	if !f.set(value, m.value, pointer, d.wrong) {
-		d.sent[known.field] = true // it was sent, if wrongly: it is not missing
-		d.bad[known.field] = true
-		return
+	if value = reflect.Indirect(value); value.IsValid() {
+		composite = value.Interface().(Composite)
 	}
-	if d.sent[known.field] && !d.bad[known.field] && !reflect.DeepEqual(at.Interface(), value.Interface()) {
-		d.wrong.Add(pointer, "disagrees", "says something else than another spelling of the same member")
-		return
+	for pointer, text := range composite.Parts() {
+		i := p.at(pointer)
+		told, _ := p.fields[i].form(text)
+		s.parts = append(s.parts, part{i, s.read(p.fields[i], told)})
 	}
-	at.Set(value)
-	d.sent[known.field] = true
+	return s, true
 }
 
-// set puts what was sent into a member, and tells whether it could.
-func (f *field) set(to reflect.Value, sent any, pointer string, wrong *problem.Fields) bool {
-	if sent == "" && f.Optional && f.kind.text {
-		sent = nil
-	}
-	if sent == nil {
-		if f.Required != 0 && !f.Optional {
-			wrong.Add(pointer, "required", "is required and cannot be null")
-			return false
+// read is the value of what was sent for a field: none where it cannot be read, which is noted.
+func (s *spelling) read(f *field, sent any) reflect.Value {
+	value := reflect.New(f.Type)
+	if sent != nil {
+		if code, message := f.kind.set(value.Elem(), sent, f.Member); code != "" {
+			s.wrong.Add(s.pointer, code, "%s", message)
+			return reflect.Value{}
 		}
-		return true
 	}
-	if f.Optional {
-		to.Set(reflect.New(to.Type().Elem()))
-		to = to.Elem()
+	switch {
+	case !f.Optional:
+		return value.Elem()
+	case sent == nil:
+		return reflect.Zero(value.Type())
+	default:
+		return value
 	}
-	code, message := f.kind.set(to, sent, f.Member)
-	if code == "" && f.Required != 0 && f.kind == stringKind && strings.TrimSpace(to.String()) == "" {
-		code, message = "required", "is required and cannot be empty"
-	}
-	if code != "" {
-		wrong.Add(pointer, code, "%s", message)
-		return false
-	}
-	return true
 }
 
 func makePlan(t reflect.Type) *bodyPlan {
 	p := &bodyPlan{root: &node{members: map[string]nodeMember{}}}
 	p.add(p.root, shape.Of(t))
 	for _, m := range shape.Of(t).Values() {
-		if m.JSON == "" && m.Column != "" {
-			p.unsent = append(p.unsent, m)
+		if m.JSON != "" || m.Column != "" {
+			p.stored = append(p.stored, m)
 		}
 	}
 	p.checkResolver(t)

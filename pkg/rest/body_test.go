@@ -3,7 +3,9 @@ package rest
 import (
 	"fmt"
 	"reflect"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/secret"
@@ -12,6 +14,7 @@ import (
 type sample struct {
 	Name   string        `json:"name" required:"create" max:"5"`
 	Note   *string       `json:"note" also:"old note,remark"`
+	Sum    sum           `json:"sum" also:"sum too"`
 	Count  int32         `json:"count" min:"1"`
 	Level  *int64        `json:"level" max:"9"`
 	Group  RefID         `json:"group"`
@@ -30,6 +33,17 @@ func (s *sample) Resolve(wrong *problem.Fields) {
 	if s.Name == "evil" {
 		wrong.Add("/name", "evil", "is evil")
 	}
+	if s.Note != nil && *s.Note == "wrong" {
+		wrong.Add("/note", "wrong", "is wrong")
+	}
+}
+
+// sum is a count and a note with + between.
+type sum string
+
+func (s sum) Parts() map[string]string {
+	count, note, _ := strings.Cut(string(s), "+")
+	return map[string]string{"/count": count, "/note": note}
 }
 
 func body(t *testing.T, text string) *Body[sample] {
@@ -78,7 +92,7 @@ func TestBodySecrets(t *testing.T) {
 		value, err := b.New()
 		was, is := []string(nil), secretsOf(value)
 		if test.before != nil {
-			value, err = b.Over(test.before)
+			value, err = b.Over(test.before, struct{}{})
 			was, is = b.secrets(value, test.before)
 		}
 		if err != nil {
@@ -101,37 +115,150 @@ func wrongWith(err error) []string {
 func TestBodyNew(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string][]string{
-		`{"name": "abc"}`:                                 nil,
-		`{}`:                                              {"/name required"},
-		`{"name": null}`:                                  {"/name required"},
-		`{"name": "\t"}`:                                  {"/name required"},
-		`{"name": "evil"}`:                                {"/name evil"},
-		`{"name": "abcdef"}`:                              {"/name too_long"},
-		`{"name": "äöüßé"}`:                               nil,
+		`{"name": "abc"}`:          nil,
+		`{}`:                       {"/name required"},
+		`{"name": null}`:           {"/name required"},
+		`{"name": "\t"}`:           {"/name required"},
+		`{"name": "evil"}`:         {"/name evil"},
+		`{"name": "abcdef"}`:       {"/name too_long"},
+		`{"name": "äöüßé  "}`:      nil,
+		`{"name": "\u200b\ufeff"}`: {"/name invalid"},
+		`{"name": "a", "note": "\u3164 \u00ad\u2800"}`:    {"/note invalid"},
+		`{"name": "a", "note": "e\u0301"}`:                nil,
 		`{"name": "a", "count": 0}`:                       {"/count out_of_range"},
 		`{"name": "a", "count": 2147483648}`:              {"/count out_of_range"},
-		`{"name": "a", "count": "1"}`:                     {"/count type"},
-		`{"name": "a", "count": 1e0}`:                     {"/count type"},
-		`{"name": "a", "level": -9, "on": 1}`:             {"/on type"},
 		`{"name": "a", "group": {"id": "x"}}`:             {"/group type"},
-		`{"name": "a", "group": {}}`:                      {"/group type"},
+		`{"name": "a", "group": {"name": "x"}}`:           {"/group type"},
 		`{"name": "a", "deep": 7, "note": []}`:            {"/deep type", "/note type"},
-		`{"name": "a", "deep": {"er": []}}`:               {"/deep/er type"},
+		`{"name": "a", "deep": {"er": true}}`:             {"/deep/er type"},
 		`{"name": "a", "remark": "x", "note": "x"}`:       nil,
 		`{"name": "a", "remark": "x", "note": "y"}`:       {"/note disagrees"},
-		`{"name": "a", "old note": 7}`:                    {"/old note type"},
-		`{"name": "a", "until": "2026-11-20"}`:            {"/until type"},
-		`{"name": "a", "until": {"unix": 1}}`:             {"/until type"},
+		`{"name": "a", "remark": null, "note": "y"}`:      nil,
+		`{"name": "a", "remark": "wrong"}`:                {"/remark wrong"},
+		`{"name": "a", "remark": [], "note": "y"}`:        {"/remark type"},
+		`{"name": "a", "old note": []}`:                   {"/old note type"},
+		`{"name": "a", "sum": "7+8", "count": 7}`:         nil,
+		`{"name": "a", "sum": "7+8", "count": 6}`:         {"/count disagrees"},
+		`{"name": "a", "sum": "7+8", "note": "9"}`:        {"/note disagrees"},
+		`{"name": "a", "sum": "x+wrong", "sum too": 8}`:   {"/sum type"},
 		`{"name": "a", "unknown": {"deep": [1, 2]}}`:      nil,
-		`{"name": 7, "count": "x", "secret": "a\u0000b"}`: {"/count type", "/name type", "/secret invalid"},
+		`{"name": [], "count": "x", "secret": "a\u0000"}`: {"/count type", "/name type", "/secret invalid"},
 	} {
 		if _, err := body(t, text).New(); !reflect.DeepEqual(wrongWith(err), want) {
 			t.Errorf("%s: %v, want %v", text, wrongWith(err), want)
 		}
 	}
-	made, err := body(t, `{"name": "a", "group": 3, "note": "", "deep": {"er": {"port": 7}}, "until": {"iso_8601": "2026-11-20T10:00:00+01:00", "unix": 1795165200}}`).New()
-	if err != nil || made.Group != 3 || made.Note != nil || *made.Deep.Er.Port != 7 || made.Until.Unix() != 1795165200 {
+	made, err := body(t, `{"name": "a", "group": 3, "note": "", "sum too": "8+", "deep": {"er": {"port": 7}}, "until": {"iso_8601": "2026-11-20T10:00:00+01:00", "unix": 1795165200}}`).New()
+	if err != nil || made.Group != 3 || made.Note != nil || made.Count != 8 || *made.Deep.Er.Port != 7 || made.Until.Unix() != 1795165200 {
 		t.Errorf("%+v %v", made, err)
+	}
+}
+
+// What forms, PHP and CSV send for each kind of member means what JSON says in another way, null, nothing, or is refused.
+func TestForms(t *testing.T) {
+	t.Parallel()
+	type all struct {
+		Text    *string        `json:"text"`
+		Plain   string         `json:"plain"`
+		Count   *int64         `json:"count"`
+		On      bool           `json:"on"`
+		Ref     *RefID         `json:"ref"`
+		Refs    []RefID        `json:"refs"`
+		Until   *Timestamp     `json:"until"`
+		Secret  *secret.String `json:"secret"`
+		Passing secret.String  `json:"passing"`
+		Owner   struct {
+			ID   *int64  `json:"id"`
+			Name *string `json:"name"`
+		} `json:"owner"`
+	}
+	const nothing, refused, null = "nothing", "refused", "null"
+	for member, forms := range map[string]map[string]string{
+		"text":    {`"a"`: `"a"`, `"a  "`: `"a"`, `" a"`: `" a"`, `"a\n"`: `"a"`, `7`: `"7"`, `12.50`: `"12.50"`, `""`: null, `"  "`: null, `true`: refused, `{}`: nothing, `{"a": 1}`: refused, `[]`: refused},
+		"plain":   {`""`: `""`, `"a "`: `"a"`, `-1`: `"-1"`},
+		"count":   {`"7"`: `7`, `"-7"`: `-7`, `"007"`: `7`, `"7 "`: `7`, `1000.0`: `1000`, `1e3`: `1000`, `12.5e1`: `125`, `-0`: `0`, `""`: null, `"+7"`: refused, `"1e3"`: refused, `"1.0"`: refused, `"7 8"`: refused, `1.5`: refused, `1e-1`: refused, `1e99`: refused, `1e999999999`: refused, `"9223372036854775808"`: refused, `9223372036854775807.0`: `9223372036854775807`, `true`: refused, `"x"`: refused, `"-"`: refused},
+		"on":      {`"true"`: `true`, `"TRUE"`: `true`, `"1"`: `true`, `1`: `true`, `"False "`: `false`, `"0"`: `false`, `0`: `false`, `""`: nothing, `null`: refused, `2`: refused, `"yes"`: refused, `[]`: refused},
+		"ref":     {`3`: `3`, `"3"`: `3`, `{"id": 3}`: `3`, `{"id": "3", "name": "x"}`: `3`, `""`: null, `{"id": null}`: null, `{"id": ""}`: null, `{}`: nothing, `{"name": "x"}`: refused, `"x"`: refused, `[]`: refused},
+		"refs":    {`[3, 2, 3]`: `[2, 3]`, `["3", {"id": 2, "name": "x"}, {}, ""]`: `[2, 3]`, `"2 3"`: `[2, 3]`, `""`: `[]`, `[]`: `[]`, `null`: `[]`, `[null]`: refused, `[{"id": null}]`: refused, `3`: refused, `"x"`: refused},
+		"until":   {`"2030-01-01"`: `{"unix": 1893456000}`, `1893456000`: `"2030-01-01"`, `"1893456000"`: `"2030-01-01"`, `{"unix": "1893456000"}`: `"2030-01-01"`, `{"iso_8601": "2030-01-01", "unix": ""}`: `"2030-01-01"`, `{"unix": null, "iso_8601": "2030-01-01"}`: `"2030-01-01"`, `""`: nothing, `{}`: nothing, `{"iso_8601": ""}`: nothing, `{"iso_8601": null, "unix": null}`: null, `{"iso_8601": "2030-01-01", "unix": 1}`: refused, `"soon"`: refused, `1.5`: refused, `true`: refused, `[]`: refused},
+		"secret":  {`" a "`: `" a "`, `7`: `"7"`, `""`: nothing, `[]`: refused},
+		"passing": {`" a "`: `" a "`, `""`: nothing},
+		"owner":   {`3`: `{"id": 3}`, `"3"`: `{"id": "3"}`, `""`: null, `[]`: nothing, `{}`: nothing, `{"id": null, "name": "x"}`: null, `{"name": "x"}`: `{"id": 1, "name": "x"}`, `{"id": 3, "name": ""}`: `{"id": 3, "name": null}`, `true`: refused, `[1]`: refused},
+	} {
+		for form, same := range forms {
+			t.Run(member+" "+form, func(t *testing.T) {
+				over := func(text string) (all, error) {
+					sent, err := parseObject([]byte(text))
+					if err != nil {
+						t.Fatal(err)
+					}
+					id, owner := RefID(1), int64(1)
+					current := all{Text: new("t"), Plain: "p", Count: new(int64(1)), On: form != `"true"`, Ref: &id, Refs: []RefID{1}, Until: &Timestamp{time.Unix(1, 0).UTC()}, Secret: new(secret.New("s"))}
+					current.Owner.ID = &owner
+					var b Body[all]
+					b.decode(sent)
+					value, err := b.Over(&current, current)
+					return *value, err
+				}
+				got, err := over(fmt.Sprintf(`{%q: %s}`, member, form))
+				if same == refused || err != nil {
+					if same != refused || len(wrongWith(err)) != 1 {
+						t.Fatalf("%v %v", got, err)
+					}
+					return
+				}
+				text := fmt.Sprintf(`{%q: %s}`, member, same)
+				if same == nothing {
+					text = "{}"
+				}
+				if want, err := over(text); err != nil || !reflect.DeepEqual(got, want) {
+					t.Errorf("%+v, want %+v, %v", got, want, err)
+				}
+			})
+		}
+	}
+}
+
+// What a body says that is so already says nothing: an item can be read, changed in one spelling, and sent back.
+func TestSpellings(t *testing.T) {
+	t.Parallel()
+	type view struct {
+		Name   string  `json:"name"`
+		Note   *string `json:"note"`
+		Remark string  `json:"remark"` // a note, else a name
+		Count  int32   `json:"count"`
+		Sum    string  `json:"sum"`
+	}
+	current := sample{Name: "n", Count: 7}
+	shown := view{Name: "n", Remark: "n", Count: 7, Sum: "7+"}
+	for text, want := range map[string]string{
+		`{"remark": "n"}`:                  "n 7 ",
+		`{"note": "n"}`:                    "n 7 n",
+		`{"remark": "n", "note": "x"}`:     "n 7 x",
+		`{"remark": "x", "note": null}`:    "n 7 x",
+		`{"remark": "x", "note": "x"}`:     "n 7 x",
+		`{"remark": "y", "note": "x"}`:     "[/note disagrees]",
+		`{"sum": "7+", "count": 8}`:        "n 8 ",
+		`{"sum": "8+", "count": 7}`:        "n 8 ",
+		`{"sum": "8+", "count": "8"}`:      "n 8 ",
+		`{"sum": "8+x", "note": null}`:     "n 8 x",
+		`{"sum": "8+", "count": 9}`:        "[/count disagrees]",
+		`{"sum": "7+x", "count": 8}`:       "[/count disagrees]",
+		`{"sum": "7+wrong", "count": "7"}`: "[/sum wrong]",
+		`{"sum": [], "count": 7}`:          "[/sum type]",
+	} {
+		value, err := body(t, `{"on": false, `+text[1:]).Over(&current, shown)
+		got := fmt.Sprint(wrongWith(err))
+		if err == nil {
+			note := ""
+			if value.Note != nil {
+				note = *value.Note
+			}
+			got = fmt.Sprint(value.Name, " ", value.Count, " ", note)
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
 	}
 }
 
@@ -141,18 +268,18 @@ func TestBodyOver(t *testing.T) {
 	current := sample{Name: "old", Note: &note, Count: 5, Group: 3}
 	current.Deep.Name, current.Deep.Er.Port = "d", &port
 
-	untouched, err := body(t, `{"on": true}`).Over(&current)
+	untouched, err := body(t, `{"on": true}`).Over(&current, struct{}{})
 	want := current
 	want.On = true
 	if err != nil || !reflect.DeepEqual(*untouched, want) {
 		t.Errorf("%+v %v", untouched, err)
 	}
-	cleared, err := body(t, `{"on": true, "note": null, "deep": null, "count": null}`).Over(&current)
+	cleared, err := body(t, `{"on": true, "note": null, "deep": null, "count": null}`).Over(&current, struct{}{})
 	want = sample{Name: "old", Group: 3, On: true}
 	if err != nil || !reflect.DeepEqual(*cleared, want) {
 		t.Errorf("%+v %v", cleared, err)
 	}
-	partly, err := body(t, `{"on": true, "deep": {"er": {"port": null}}}`).Over(&current)
+	partly, err := body(t, `{"on": true, "deep": {"er": {"port": null}}}`).Over(&current, struct{}{})
 	if err != nil || partly.Deep.Name != "d" || partly.Deep.Er.Port != nil || *current.Deep.Er.Port != 7 {
 		t.Errorf("%+v %v", partly, err)
 	}
@@ -161,7 +288,7 @@ func TestBodyOver(t *testing.T) {
 		`{"on": true, "name": ""}`:     {"/name required"},
 		`{"on": true, "name": "evil"}`: {"/name evil"},
 	} {
-		if _, err := body(t, text).Over(&current); !reflect.DeepEqual(wrongWith(err), want) {
+		if _, err := body(t, text).Over(&current, struct{}{}); !reflect.DeepEqual(wrongWith(err), want) {
 			t.Errorf("%s: %v, want %v", text, wrongWith(err), want)
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/csv"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -204,7 +203,7 @@ func rowObject(columns []csvColumn, cells []string) object {
 	var o object
 	for _, c := range columns {
 		if cell := cells[c.number]; cell != "" {
-			o = o.with(c.path, c.field.kind.cell(cell))
+			o = o.with(c.path, cell)
 		}
 	}
 	return o
@@ -221,36 +220,6 @@ func (o object) with(path []string, value any) object {
 		}
 	}
 	return append(o, member{path[0], object{}.with(path[1:], value)})
-}
-
-// cell reads a cell as what would stand in JSON. What cannot be read stays a text, which is of the wrong type.
-func (k *kind) cell(text string) any {
-	switch {
-	case k.text:
-		return text
-	case k == boolKind && (text == "true" || text == "false"):
-		return text == "true"
-	case k == timestampKind:
-		if at, err := time.Parse(time.RFC3339, text); err == nil {
-			return object{{"iso_8601", text}, {"unix", json.Number(strconv.FormatInt(at.Unix(), 10))}}
-		}
-	}
-	if k == refsKind {
-		var ids array
-		for id := range strings.FieldsSeq(text) {
-			ids = append(ids, number(id))
-		}
-		return ids
-	}
-	return number(text)
-}
-
-// number is a text as a number, if it is one.
-func number(text string) any {
-	if _, err := strconv.ParseInt(text, 10, 64); err == nil {
-		return json.Number(text)
-	}
-	return text
 }
 
 // atLine says of the errors in a row where in the body they stand: /line/member.

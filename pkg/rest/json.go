@@ -6,6 +6,8 @@ import (
 	"errors"
 	"io"
 	"strconv"
+	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/ironplane/ironplane/pkg/problem"
@@ -49,11 +51,45 @@ func parseObject(text []byte) (object, error) {
 		}
 		return nil, notJSON(err, d.InputOffset())
 	}
+	if at := loneSurrogate(text); at >= 0 {
+		return nil, problem.New(problem.BadRequest, "The body has half of a surrogate pair at byte %d, which is no character.", at+1)
+	}
+	if items, ok := value.(array); ok && len(items) == 0 { // as PHP writes an object without members
+		value = object{}
+	}
 	o, ok := value.(object)
 	if !ok {
 		return nil, problem.New(problem.BadRequest, "The body must be a JSON object.")
 	}
 	return o, nil
+}
+
+// loneSurrogate is where in JSON an escape is one half of a surrogate pair without the other, or -1.
+func loneSurrogate(text []byte) int {
+	for i := bytes.IndexByte(text, '\\'); i >= 0 && i+6 <= len(text); {
+		skip := 2
+		if first := escaped(text[i:]); utf16.IsSurrogate(first) {
+			if utf16.DecodeRune(first, escaped(text[i+6:])) == unicode.ReplacementChar {
+				return i
+			}
+			skip = 12
+		}
+		next := bytes.IndexByte(text[i+skip:], '\\')
+		if next < 0 {
+			break
+		}
+		i += skip + next
+	}
+	return -1
+}
+
+// escaped is the code unit that a text begins with as an escape, or 0.
+func escaped(text []byte) rune {
+	if len(text) < 6 || text[0] != '\\' || text[1] != 'u' {
+		return 0
+	}
+	unit, _ := strconv.ParseUint(string(text[2:6]), 16, 16) // it is JSON
+	return rune(unit)
 }
 
 func notJSON(err error, offset int64) error {

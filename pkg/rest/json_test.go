@@ -26,6 +26,13 @@ func FuzzParseObject(f *testing.F) {
 		d := json.NewDecoder(bytes.NewReader(text))
 		d.UseNumber()
 		wantErr := d.Decode(&want)
+		if len(got) == 0 && string(bytes.TrimSpace(text)) != "{}" {
+			var items []any
+			if err == nil && (json.Unmarshal(text, &items) != nil || len(items) > 0) {
+				t.Fatalf("%s is read as {}", text)
+			}
+			return
+		}
 		if !json.Valid(text) { // the decoder would stop after the first value
 			wantErr = errors.New("not JSON")
 		}
@@ -59,7 +66,7 @@ func TestParseObjectAllocates(t *testing.T) {
 }
 
 func mayRefuse(err error) bool {
-	for _, reason := range []string{"twice", "nests deeper", "UTF-8", "goes on after"} {
+	for _, reason := range []string{"twice", "nests deeper", "UTF-8", "goes on after", "surrogate"} {
 		if strings.Contains(err.Error(), reason) {
 			return true
 		}

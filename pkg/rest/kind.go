@@ -2,14 +2,17 @@ package rest
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
+	"math/big"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/ironplane/ironplane/pkg/secret"
@@ -63,45 +66,150 @@ var (
 	}}
 )
 
+// form answers what JSON has for what was sent: browsers' forms, PHP and CSV send texts and numbers for anything, and "" for
+// what was left empty. It answers nil for null, and false where nothing is said.
+func (f *field) form(sent any) (any, bool) {
+	switch {
+	case f.kind == refKind:
+		sent = idIn(sent)
+	case f.kind == timestampKind:
+		sent = momentIn(sent)
+	case f.kind == refsKind && (sent == nil || sent == ""):
+		sent = array{}
+	}
+	if text, ok := sent.(string); ok && f.kind != secretKind {
+		sent = strings.TrimRightFunc(text, unicode.IsSpace)
+	}
+	if o, ok := sent.(object); ok && len(o) == 0 {
+		return nil, false
+	}
+	if sent != "" {
+		return sent, true
+	}
+	switch {
+	case f.kind == boolKind, f.kind == timestampKind, f.kind == secretKind && f.Optional:
+		return nil, false
+	case f.kind.text && !f.Optional:
+		return sent, true
+	default:
+		return nil, true
+	}
+}
+
+// form answers the object that was sent for a node. PHP writes one without members as an array. A reference may be an id
+// alone, and is null where its id is.
+func (n *node) form(sent any) any {
+	if items, ok := sent.(array); ok && len(items) == 0 {
+		return object{}
+	}
+	if !slices.Contains(n.names, "id") || !slices.Contains(n.names, "name") {
+		return sent
+	}
+	switch value := sent.(type) {
+	case json.Number, string:
+		sent = object{{"id", value}}
+	}
+	blank := func(v any) bool { return v == nil || v == "" }
+	more := func(m member) bool {
+		_, known := n.members[m.name]
+		return known && m.name != "name" && !blank(m.value)
+	}
+	if o, ok := sent.(object); ok && blank(idIn(o)) && !slices.ContainsFunc(o, more) {
+		return nil
+	}
+	return sent
+}
+
+// idIn is the id of an object that has one; anything else is itself.
+func idIn(sent any) any {
+	if o, ok := sent.(object); ok {
+		if i := slices.IndexFunc(o, func(m member) bool { return m.name == "id" }); i >= 0 {
+			return o[i].value
+		}
+	}
+	return sent
+}
+
 func setString(to reflect.Value, sent any, m *shape.Member) (string, string) {
-	text, ok := sent.(string)
-	if !ok {
-		return "type", "must be a string"
-	}
-	longest := int64(maxString)
-	if m.Max != nil {
-		longest = *m.Max
-	}
-	if strings.ContainsRune(text, 0) {
-		return "invalid", "cannot contain the character NUL"
-	}
-	if int64(utf8.RuneCountInString(text)) > longest {
-		return "too_long", fmt.Sprintf("can have at most %d characters", longest)
+	text, code, message := textOf(sent, m)
+	switch {
+	case code != "":
+		return code, message
+	case m.Required != 0 && text == "":
+		return "required", "is required and cannot be empty"
+	case text != "" && !strings.ContainsFunc(text, visible):
+		return "invalid", "has no character that can be seen"
 	}
 	to.SetString(text)
 	return "", ""
 }
 
 func setSecret(to reflect.Value, sent any, m *shape.Member) (string, string) {
-	var text string
-	if code, message := setString(reflect.ValueOf(&text).Elem(), sent, m); code != "" {
-		return code, message
-	}
+	text, code, message := textOf(sent, m)
 	to.Set(reflect.ValueOf(secret.New(text)))
-	return "", ""
+	return code, message
+}
+
+func textOf(sent any, m *shape.Member) (text, code, message string) {
+	text, ok := sent.(string)
+	if number, isNumber := sent.(json.Number); isNumber {
+		text, ok = number.String(), true
+	}
+	longest := int64(maxString)
+	if m.Max != nil {
+		longest = *m.Max
+	}
+	switch {
+	case !ok:
+		return "", "type", "must be a string"
+	case strings.ContainsRune(text, 0):
+		return "", "invalid", "cannot contain the character NUL"
+	case int64(utf8.RuneCountInString(text)) > longest:
+		return "", "too_long", fmt.Sprintf("can have at most %d characters", longest)
+	default:
+		return text, "", ""
+	}
+}
+
+// visible tells whether there is something to see of a character, if only a mark on another one.
+func visible(r rune) bool {
+	return r != '\u2800' && !unicode.In(r, unicode.White_Space, unicode.C, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
+}
+
+// decimal is a number of JSON whose exponent is not too large to write it out.
+var decimal = regexp.MustCompile(`^-?[0-9]{1,40}(\.[0-9]{1,40})?([eE][+-]?[0-9]{1,2})?$`)
+
+// integer reads a whole number as JSON has it (1e3 is one), or as a text of digits.
+func integer(sent any) (n int64, code, message string) {
+	const notOne = "must be an integer"
+	text, isText := sent.(string)
+	if number, ok := sent.(json.Number); ok {
+		text = number.String()
+	} else if digits := strings.TrimPrefix(text, "-"); !isText || digits == "" || strings.Trim(digits, "0123456789") != "" {
+		return 0, "type", notOne
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err == nil {
+		return n, "", ""
+	}
+	exact := big.NewRat(1, 2)
+	if decimal.MatchString(text) {
+		exact.SetString(text)
+	}
+	switch {
+	case errors.Is(err, strconv.ErrRange) || exact.IsInt() && !exact.Num().IsInt64():
+		return 0, "out_of_range", "is out of range"
+	case !exact.IsInt():
+		return 0, "type", notOne
+	default:
+		return exact.Num().Int64(), "", ""
+	}
 }
 
 func setInteger(to reflect.Value, sent any, m *shape.Member) (string, string) {
-	number, ok := sent.(json.Number)
-	if !ok {
-		return "type", "must be an integer"
-	}
-	n, err := strconv.ParseInt(number.String(), 10, 64)
-	if err != nil {
-		if strings.ContainsAny(number.String(), ".eE") {
-			return "type", "must be an integer"
-		}
-		return "out_of_range", "is out of range"
+	n, code, message := integer(sent)
+	if code != "" {
+		return code, message
 	}
 	smallest, largest := int64(math.MinInt32), int64(math.MaxInt32)
 	if to.Kind() == reflect.Int64 {
@@ -121,22 +229,18 @@ func setInteger(to reflect.Value, sent any, m *shape.Member) (string, string) {
 }
 
 func setBool(to reflect.Value, sent any, _ *shape.Member) (string, string) {
-	value, ok := sent.(bool)
-	if !ok {
+	switch strings.ToLower(fmt.Sprint(sent)) {
+	case "true", "1":
+		to.SetBool(true)
+	case "false", "0":
+		to.SetBool(false)
+	default:
 		return "type", "must be true or false"
 	}
-	to.SetBool(value)
 	return "", ""
 }
 
 func setRef(to reflect.Value, sent any, m *shape.Member) (string, string) {
-	if o, ok := sent.(object); ok {
-		for _, part := range o {
-			if part.name == "id" {
-				sent = part.value
-			}
-		}
-	}
 	if code, _ := setInteger(to, sent, m); code != "" {
 		return "type", `must be an id or an object with one, such as {"id": 3}`
 	}
@@ -146,61 +250,33 @@ func setRef(to reflect.Value, sent any, m *shape.Member) (string, string) {
 // maxRefs is how many references a member can hold.
 const maxRefs = 1000
 
-// setRefs takes references in any order, and each of them once.
+// setRefs takes references in any order, and each of them once. In a text they have blanks between.
 func setRefs(to reflect.Value, sent any, _ *shape.Member) (string, string) {
 	items, ok := sent.(array)
+	if text, isText := sent.(string); isText {
+		for id := range strings.FieldsSeq(text) {
+			items, ok = append(items, id), true
+		}
+	}
 	if !ok {
 		return "type", `must be an array of ids or of objects with one, such as [{"id": 3}]`
 	}
 	if len(items) > maxRefs {
 		return "too_long", fmt.Sprintf("can have at most %d items", maxRefs)
 	}
-	refs := make([]RefID, len(items))
+	refs := []RefID{}
 	for i, item := range items {
-		if code, message := setRef(reflect.ValueOf(&refs[i]).Elem(), item, &shape.Member{}); code != "" {
+		if o, ok := item.(object); ok && len(o) == 0 || item == "" { // as forms send where nothing is chosen
+			continue
+		}
+		var ref RefID
+		if code, message := setRef(reflect.ValueOf(&ref).Elem(), idIn(item), &shape.Member{}); code != "" {
 			return code, fmt.Sprintf("item %d %s", i+1, message)
 		}
+		refs = append(refs, ref)
 	}
 	slices.Sort(refs)
 	to.Set(reflect.ValueOf(slices.Compact(refs)))
-	return "", ""
-}
-
-func setTimestamp(to reflect.Value, sent any, member *shape.Member) (string, string) {
-	const expected = `must be an object such as {"iso_8601": "2026-11-20T10:00:00Z", "unix": 1795168800}`
-	o, ok := sent.(object)
-	if !ok {
-		return "type", expected
-	}
-	var iso, unix string
-	for _, m := range o {
-		switch value := m.value.(type) {
-		case string:
-			if m.name == "iso_8601" {
-				iso = value
-			}
-		case json.Number:
-			if m.name == "unix" {
-				unix = value.String()
-			}
-		}
-	}
-	at, err := time.Parse(time.RFC3339, iso)
-	if err != nil {
-		return "type", expected
-	}
-	if seconds, err := strconv.ParseInt(unix, 10, 64); err != nil {
-		return "type", expected
-	} else if seconds != at.Unix() {
-		return "disagrees", "names two moments: iso_8601 and unix differ"
-	}
-	if at.Year() < 1 || at.Year() > 9999 {
-		return "out_of_range", "is out of range"
-	}
-	if member.Future && !at.After(time.Now()) {
-		return "out_of_range", "must be in the future"
-	}
-	to.Set(reflect.ValueOf(Timestamp{at.UTC().Truncate(time.Second)}))
 	return "", ""
 }
 

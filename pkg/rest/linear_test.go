@@ -32,7 +32,7 @@ func TestBodiesAreReadInLinearTime(t *testing.T) {
 		"a reference":         func(n int) string { return `{"group":{` + numbered(`"m%d":1,`, n) + `"id":1}}` },
 		"a moment":            func(n int) string { return `{"until":{` + numbered(`"m%d":1,`, n) + `"unix":1}}` },
 		"a text":              func(n int) string { return `{"name":"` + work.Fill("ä", n) + `"}` },
-		"escapes":             func(n int) string { return `{"name":"` + work.Fill(`\ud800`, n) + `"}` },
+		"escapes":             func(n int) string { return `{"name":"` + work.Fill(`\ud83d\ude00`, n) + `"}` },
 		"a number":            func(n int) string { return `{"count":` + work.Fill("9", n) + `}` },
 		"a name":              func(n int) string { return `{"` + work.Fill("~/", n) + `":1}` },
 	} {

@@ -133,9 +133,9 @@ func (p *requestPlan) fillQuery(v reflect.Value, r *http.Request) error {
 
 func setParameter(to reflect.Value, text string) bool {
 	if to.Type() == reflect.TypeFor[Timestamp]() {
-		at, err := time.Parse(time.RFC3339, text)
+		at, ok := moment(text)
 		to.Set(reflect.ValueOf(Timestamp{at}))
-		return err == nil && at.Year() > 0
+		return ok
 	}
 	switch to.Kind() {
 	case reflect.String:

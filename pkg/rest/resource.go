@@ -308,7 +308,7 @@ func (r *resource[V, B]) create(ctx context.Context, tx *pg.Tx, req newItem[B]) 
 	}
 	id, err := r.insert(ctx, tx, body)
 	if err != nil {
-		return *new(V), err
+		return *new(V), req.Body.blame(err)
 	}
 	after, err := r.after(ctx, tx, id)
 	r.record(tx, pg.Created, &after, nil, secret.Marked(after, secretsOf(body)...))
@@ -336,16 +336,20 @@ func (r *resource[V, B]) edit(ctx context.Context, tx *pg.Tx, req EditItem[B]) (
 	if err != nil {
 		return before, err
 	}
-	body, err := req.Body.Over(current)
+	body, err := req.Body.Over(current, before)
 	if err != nil {
 		return before, err
 	}
+	if !req.Body.changes(body, current) {
+		tx.Unrecorded("the item is as it was")
+		return before, nil
+	}
 	r.place(body, req.Parent)
 	if err := r.Check(ctx, tx, req.ID, current, body); err != nil {
-		return before, err
+		return before, req.Body.blame(err)
 	}
 	if err := r.Update(ctx, tx, req.ID, body); err != nil {
-		return before, fmt.Errorf("edit %s %d: %w", r.Noun, req.ID, err)
+		return before, req.Body.blame(fmt.Errorf("edit %s %d: %w", r.Noun, req.ID, err))
 	}
 	was, is := req.Body.secrets(body, current)
 	after, err := r.after(ctx, tx, req.ID)

@@ -50,7 +50,7 @@ func (t *Timestamp) ScanTimestamptz(v pgtype.Timestamptz) error {
 	if !v.Valid {
 		return fmt.Errorf("read a timestamp: it is NULL")
 	}
-	t.Time = v.Time
+	t.Time = v.Time.UTC()
 	return nil
 }
 

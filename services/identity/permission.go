@@ -62,7 +62,7 @@ func (s *Service) editPermissions(ctx context.Context, tx *pg.Tx, req editPermis
 		return none, err
 	}
 	current := before.PermissionSet()
-	set, err := req.Body.Over(&current)
+	set, err := req.Body.Over(&current, current)
 	if err != nil {
 		return none, err
 	}

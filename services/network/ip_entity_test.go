@@ -58,40 +58,40 @@ func TestIPEntityRefused(t *testing.T) {
 	}{
 		{``, []string{"/v4/address", "required"}},
 		{`"address": ""`, []string{"/v4/address", "required"}},
-		{`"address": 7`, []string{"/address", "type", "/v4/address", "required"}},
-		{`"address": "010.0.0.1"`, []string{"/v4/address", "invalid"}},
-		{`"address": "10.0.0"`, []string{"/v4/address", "invalid"}},
-		{`"address": "10.0.0.1 "`, []string{"/v4/address", "invalid"}},
-		{`"address": "１0.0.0.1"`, []string{"/v4/address", "invalid"}},
-		{`"address": "::ffff:10.0.0.1"`, []string{"/v4/address", "invalid"}},
-		{`"address": "2001:db8::1"`, []string{"/v4/address", "invalid"}},
-		{`"v6_address": "10.0.0.1"`, []string{"/v6/address", "invalid"}},
-		{`"v6_address": "::ffff:10.0.0.1"`, []string{"/v6/address", "invalid"}},
-		{`"v6_address": "2001:db8::1%eth0"`, []string{"/v6/address", "invalid"}},
-		{`"v6_address": "2001:db8::1/64"`, []string{"/v6/address", "host_bits"}},
-		{`"v6_address": "2001:db8::/064"`, []string{"/v6/address", "invalid"}},
-		{`"address": "10.0.0.1/24"`, []string{"/v4/address", "host_bits"}},
-		{`"address": "10.0.0.0/33"`, []string{"/v4/address", "invalid"}},
-		{`"address": "0.0.0.0/0"`, []string{"/v4/address", "out_of_range"}},
-		{`"address": "127.0.0.1"`, []string{"/v4/address", "out_of_range"}},
-		{`"address": "224.0.0.5"`, []string{"/v4/address", "out_of_range"}},
-		{`"address": "172.0.0.0/8"`, []string{"/v4/address", "straddles"}},
+		{`"address": 7`, []string{"/address", "invalid"}},
+		{`"address": "010.0.0.1"`, []string{"/address", "invalid"}},
+		{`"address": "10.0.0"`, []string{"/address", "invalid"}},
+		{`"address": " 10.0.0.1"`, []string{"/address", "invalid"}},
+		{`"address": "１0.0.0.1"`, []string{"/address", "invalid"}},
+		{`"address": "::ffff:10.0.0.1"`, []string{"/address", "invalid"}},
+		{`"address": "2001:db8::1"`, []string{"/address", "invalid"}},
+		{`"v6_address": "10.0.0.1"`, []string{"/v6_address", "invalid"}},
+		{`"v6_address": "::ffff:10.0.0.1"`, []string{"/v6_address", "invalid"}},
+		{`"v6_address": "2001:db8::1%eth0"`, []string{"/v6_address", "invalid"}},
+		{`"v6_address": "2001:db8::1/64"`, []string{"/v6_address", "host_bits"}},
+		{`"v6_address": "2001:db8::/064"`, []string{"/v6_address", "invalid"}},
+		{`"address": "10.0.0.1/24"`, []string{"/address", "host_bits"}},
+		{`"address": "10.0.0.0/33"`, []string{"/address", "invalid"}},
+		{`"address": "0.0.0.0/0"`, []string{"/address", "out_of_range"}},
+		{`"address": "127.0.0.1"`, []string{"/address", "out_of_range"}},
+		{`"address": "224.0.0.5"`, []string{"/address", "out_of_range"}},
+		{`"address": "172.0.0.0/8"`, []string{"/address", "straddles"}},
 		{`"v4": {"address": "9.255.255.255", "range_end": "10.0.0.0"}`, []string{"/v4/address", "straddles"}},
-		{`"v6_address": "f000::/4"`, []string{"/v6/address", "out_of_range"}},
-		{`"v6_address": "f800::/5"`, []string{"/v6/address", "out_of_range"}},
-		{`"v6_address": "::1"`, []string{"/v6/address", "out_of_range"}},
+		{`"v6_address": "f000::/4"`, []string{"/v6_address", "out_of_range"}},
+		{`"v6_address": "f800::/5"`, []string{"/v6_address", "out_of_range"}},
+		{`"v6_address": "::1"`, []string{"/v6_address", "out_of_range"}},
 		{`"v4": {"address": "10.0.0.9", "range_end": "10.0.0.8"}`, []string{"/v4/range_end", "out_of_range"}},
 		{`"v4": {"address": "10.0.0.0/24", "range_end": "10.0.0.8"}`, []string{"/v4/range_end", "conflict"}},
 		{`"v4": {"address": "10.0.0.1", "range_end": "10.0.1.8", "subnet_mask": "255.255.255.0"}`, []string{"/v4/range_end", "out_of_range"}},
 		{`"v4": {"range_end": "10.0.1.8", "subnet_mask": "255.255.255.0"}`, []string{"/v4/address", "required"}},
-		{`"address": "10.0.0.0/24", "subnet_mask": "255.255.0.0"`, []string{"/v4/subnet_mask", "disagrees"}},
-		{`"address": "10.0.0.1", "subnet_mask": "255.0.255.0"`, []string{"/v4/subnet_mask", "invalid"}},
-		{`"address": "10.0.0.1", "subnet_mask": "0.0.0.0"`, []string{"/v4/subnet_mask", "invalid"}},
-		{`"address": "10.0.0.1", "subnet_mask": "24"`, []string{"/v4/subnet_mask", "invalid"}},
-		{`"address": "10.0.0.9", "subnet_mask": "255.255.255.0", "gateway": "10.0.1.1"`, []string{"/v4/gateway", "out_of_range"}},
-		{`"address": "10.0.0.0/24", "gateway": "10.0.1.1"`, []string{"/v4/gateway", "out_of_range"}},
+		{`"address": "10.0.0.0/24", "subnet_mask": "255.255.0.0"`, []string{"/subnet_mask", "disagrees"}},
+		{`"address": "10.0.0.1", "subnet_mask": "255.0.255.0"`, []string{"/subnet_mask", "invalid"}},
+		{`"address": "10.0.0.1", "subnet_mask": "0.0.0.0"`, []string{"/subnet_mask", "invalid"}},
+		{`"address": "10.0.0.1", "subnet_mask": "24"`, []string{"/subnet_mask", "invalid"}},
+		{`"address": "10.0.0.9", "subnet_mask": "255.255.255.0", "gateway": "10.0.1.1"`, []string{"/gateway", "out_of_range"}},
+		{`"address": "10.0.0.0/24", "gateway": "10.0.1.1"`, []string{"/gateway", "out_of_range"}},
 		{`"v4": {"address": "10.0.0.1", "range_end": "10.0.0.9", "gateway": "10.0.0.5"}`, []string{"/v4/gateway", "conflict"}},
-		{`"v6_address": "2001:db8::/64", "v6_gateway": "2001:db8:1::1"`, []string{"/v6/gateway", "out_of_range"}},
+		{`"v6_address": "2001:db8::/64", "v6_gateway": "2001:db8:1::1"`, []string{"/v6_gateway", "out_of_range"}},
 		{`"v6_gateway": "2001:db8:1::1"`, []string{"/v4/address", "required", "/v6/address", "required"}},
 		{`"address": "10.0.0.1", "v4": {"address": "10.0.0.2"}`, []string{"/v4/address", "disagrees"}},
 		{`"address": "10.0.0.1", "vlan": 0`, []string{"/vlan", "out_of_range"}},
@@ -100,7 +100,7 @@ func TestIPEntityRefused(t *testing.T) {
 		{`"address": "10.0.0.1", "v4": 7`, []string{"/v4", "type"}},
 		{`"address": "10.0.0.1", "group": 99`, []string{"/group", "not_found"}},
 		{`"address": "10.0.0.1", "group": null`, []string{"/group", "required"}},
-		{`"address": "10.0.0.x", "vlan": "x", "gateway": "y", "nickname": "a\u0000b"`, []string{"/nickname", "invalid", "/v4/address", "invalid", "/v4/gateway", "invalid", "/vlan", "type"}},
+		{`"address": "10.0.0.x", "vlan": "x", "gateway": "y", "nickname": "a\u0000b"`, []string{"/address", "invalid", "/gateway", "invalid", "/nickname", "invalid", "/vlan", "type"}},
 	} {
 		body := `{` + refused.body
 		if !slices.Contains(refused.errors, "/group") {
@@ -152,10 +152,56 @@ func TestIPEntityEdit(t *testing.T) {
 	if e := edit(`{"v6": null, "address": "10.0.0.7"}`); e.FullIP != "10.0.0.7" {
 		t.Fatalf("%+v", e)
 	}
-	c.Do("PATCH", "/entity/1", `{"address": null}`).WantErrors("/v4/address", "required")
+	c.Do("PATCH", "/entity/1", `{"address": null}`).WantErrors("/address", "required")
 	if e := edit(`{"group": {"id": 2, "name": "names are not read"}, "address": "10.0.0.8"}`); e.Group != (rest.Ref{ID: 2, Name: "Bern"}) {
 		t.Fatalf("%+v", e)
 	}
+}
+
+// What was read can be sent back whole with one member changed, in either spelling: the other one gives way.
+func TestIPEntityReadChangedAndSentBack(t *testing.T) {
+	t.Parallel()
+	c := newClient(t)
+	c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200)
+	single, named := `{"group": 1, "address": "10.0.0.5", "gateway": "10.0.0.1"}`, `{"group": 1, "nickname": "rack", "address": "10.0.0.5", "v6_address": "fd00::1"}`
+	prefix, span := `{"group": 1, "address": "10.0.1.0/29"}`, `{"group": 1, "v4": {"address": "10.0.2.1", "range_end": "10.0.2.9", "subnet_mask": "255.255.255.0"}}`
+	for _, test := range []struct{ entity, was, is, want string }{
+		{single, `"address":"10.0.0.5","full`, `"address":"10.0.0.6","full`, "10.0.0.6 10.0.0.6"},
+		{single, `{"address":"10.0.0.5"`, `{"address":"10.0.0.6"`, "10.0.0.6 10.0.0.6"},
+		{single, `"name":"10.0.0.5"`, `"name":"shelf"`, "shelf 10.0.0.5"},
+		{single, `"name":"10.0.0.5"`, `"name":"10.0.0.5","nickname":"shelf"`, "shelf 10.0.0.5"},
+		{named, `"name":"rack"`, `"name":"shelf"`, "shelf 10.0.0.5 fd00::1"},
+		{named, `"nickname":"rack"`, `"nickname":"shelf"`, "shelf 10.0.0.5 fd00::1"},
+		{named, `"nickname":"rack"`, `"nickname":""`, "10.0.0.5 10.0.0.5 fd00::1"},
+		{named, `"v6_address":"fd00::1"`, `"v6_address":"fd00::2"`, "rack 10.0.0.5 fd00::2"},
+		{named, `"v6":{"address":"fd00::1"`, `"v6":{"address":"FD00::2"`, "rack 10.0.0.5 fd00::2"},
+		{prefix, `"address":"10.0.1.0/29","full`, `"address":"10.0.1.0/28","full`, "10.0.1.0/28 10.0.1.0/28"},
+		{prefix, `{"address":"10.0.1.0/29"`, `{"address":"10.0.1.0/28"`, "10.0.1.0/28 10.0.1.0/28"},
+		{span, `"address":"10.0.2.1","full`, `"address":"10.0.2.2","full`, "10.0.2.2-10.0.2.9 10.0.2.2-10.0.2.9"},
+		{span, `"range_end":"10.0.2.9"`, `"range_end":"10.0.2.8"`, "10.0.2.1-10.0.2.8 10.0.2.1-10.0.2.8"},
+	} {
+		made := c.Do("POST", "/entity", test.entity).Want(200)
+		item := fmt.Sprintf("/entity/%d", made.ID())
+		back := c.Do("PATCH", item, made.Text).Want(200)
+		if back.Text != made.Text || back.Header.Get("ETag") != made.Header.Get("ETag") {
+			t.Errorf("%s became %s", made.Text, back.Text)
+		}
+		changed := strings.Replace(made.Text, test.was, test.is, 1)
+		if changed == made.Text {
+			t.Fatalf("%s has no %s", made.Text, test.was)
+		}
+		after := testkit.Decode[network.IPEntity](c.Do("PATCH", item, changed).Want(200))
+		got := after.Name + " " + after.FullIP
+		if after.V6Address != nil {
+			got += " " + *after.V6Address
+		}
+		if got != test.want {
+			t.Errorf("%s: %s, want %s", changed, got, test.want)
+		}
+		c.Do("DELETE", item, nil).Want(200)
+	}
+	c.Do("POST", "/entity", single).Want(200)
+	c.Do("PATCH", "/entity/14", `{"address": "10.0.0.6", "v4": {"address": "10.0.0.7"}}`).WantErrors("/v4/address", "disagrees")
 }
 
 func TestIPEntityOverlap(t *testing.T) {
@@ -166,7 +212,7 @@ func TestIPEntityOverlap(t *testing.T) {
 	c.Do("POST", "/entity", `{"group": 1, "address": "192.0.2.0/28", "v6_address": "2001:db8::/64"}`).Want(200)
 
 	got := testkit.Decode[problem.Problem](c.Do("POST", "/entity", `{"group": 2, "address": "192.0.2.15", "v6_address": "2001:db8::1"}`).Want(422))
-	if len(got.Errors) != 2 || got.Errors[0].Message != "overlaps with IP entity 1 (192.0.2.0/28) in IP group 1 (Berlin)" || got.Errors[1].Pointer != "/v6/address" {
+	if len(got.Errors) != 2 || got.Errors[0].Message != "overlaps with IP entity 1 (192.0.2.0/28) in IP group 1 (Berlin)" || got.Errors[1].Pointer != "/v6_address" {
 		t.Fatalf("%+v", got)
 	}
 	c.Do("POST", "/entity", `{"group": 2, "address": "192.0.2.16"}`).Want(200)

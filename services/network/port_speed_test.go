@@ -16,7 +16,7 @@ func TestPortSpeed(t *testing.T) {
 	if made.Name != "1 Gbit/s" || *made.BillingID != "GE" || made.Speed != 1000 || made.SwitchPortCount {
 		t.Fatalf("made %+v", made)
 	}
-	c.Do("POST", "/port-speed", `{"name": " ", "speed": 0, "billing_id": 7}`).
+	c.Do("POST", "/port-speed", `{"name": " ", "speed": 0, "billing_id": [7]}`).
 		WantErrors("/billing_id", "type", "/name", "required", "/speed", "out_of_range")
 	c.Do("POST", "/port-speed", `{}`).WantErrors("/name", "required", "/speed", "required")
 	c.Do("POST", "/port-speed", `{"name": "x", "speed": 1.5}`).WantErrors("/speed", "type")

@@ -198,7 +198,7 @@ func (w *walk) garbage(o rest.Operation) {
 		return
 	}
 	path := w.item(o.Path)
-	for _, garbage := range []string{``, `{`, `[]`, `"x"`, `null`, `{"a": 1} {}`, `{"a": 1, "a": 2}`, "{\"a\": \"\xff\"}", strings.Repeat(`{"a":`, 40) + "1" + strings.Repeat("}", 40)} {
+	for _, garbage := range []string{``, `{`, `[1]`, `"x"`, `null`, `{"a": 1} {}`, `{"a": 1, "a": 2}`, "{\"a\": \"\xff\"}", strings.Repeat(`{"a":`, 40) + "1" + strings.Repeat("}", 40)} {
 		w.c.Do(o.Method, path, garbage).Want(400)
 	}
 	w.c.Do(o.Method, path, `name=x`, "Content-Type", "application/x-www-form-urlencoded").Want(415)
