@@ -33,7 +33,7 @@ type Admin struct {
 type adminBody struct {
 	Username        string        `json:"username" db:"username" max:"64" example:"anna" doc:"on create, the part of email before the @ where it is not sent"`
 	Email           string        `json:"email" db:"email" required:"create" example:"anna@example.com" doc:"nobody else has it, in either case"`
-	Password        secret.String `json:"password" required:"create" max:"1024" example:"a long walk in the rain" doc:"at least 12 characters; empty: no login by password, and on edit: unchanged"`
+	Password        secret.String `json:"password" required:"create" max:"1024" example:"a long walk in the rain" doc:"at least 12 characters, hard to guess; empty: no login by password, and on edit: unchanged"`
 	CurrentPassword secret.String `json:"current_password" max:"1024" ext:"true" kept:"false" example:"a long walk in the rain" doc:"on edit of one's own password without users.admins write"`
 	ReceiveCopies   bool          `json:"receive_copies" db:"receive_copies" example:"true" doc:"blind copies of what is mailed to clients"`
 
@@ -55,6 +55,9 @@ func (b *adminBody) Resolve(wrong *problem.Fields) {
 	}
 	if !b.Password.IsZero() {
 		checkPassword(b.Password, wrong)
+	}
+	if b.hash != nil { // else the caller may not set one, and is not worked for
+		checkStrength(b.Password, []string{b.Username, b.Email}, wrong)
 	}
 }
 

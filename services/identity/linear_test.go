@@ -11,13 +11,15 @@ import (
 // What callers send costs no more than in proportion to its length.
 func TestBodiesAreResolvedInLinearTime(t *testing.T) {
 	for name, resolve := range map[string]func(text string){
-		"an email address": func(text string) { (&adminBody{Email: text + "@example.com"}).Resolve(&problem.Fields{}) },
-		"a quoted address": func(text string) { (&adminBody{Email: `"` + text + `"@example.com`}).Resolve(&problem.Fields{}) },
-		"comments":         func(text string) { (&adminBody{Email: work.Fill("(", len(text))}).Resolve(&problem.Fields{}) },
-		"a username":       func(text string) { (&adminBody{Username: text}).Resolve(&problem.Fields{}) },
-		"a password":       func(text string) { (&adminBody{Password: secret.New(text)}).Resolve(&problem.Fields{}) },
-		"a key":            func(text string) { (&apiKeyBody{Key: secret.New(text)}).Resolve(&problem.Fields{}) },
-		"an owner":         func(text string) { b := apiKeyBody{}; b.Owner.URL = "/admin/" + text; b.Resolve(&problem.Fields{}) },
+		"an email address":      func(text string) { (&adminBody{Email: text + "@example.com"}).Resolve(&problem.Fields{}) },
+		"a quoted address":      func(text string) { (&adminBody{Email: `"` + text + `"@example.com`}).Resolve(&problem.Fields{}) },
+		"comments":              func(text string) { (&adminBody{Email: work.Fill("(", len(text))}).Resolve(&problem.Fields{}) },
+		"a username":            func(text string) { (&adminBody{Username: text}).Resolve(&problem.Fields{}) },
+		"a password":            func(text string) { (&adminBody{Password: secret.New(text)}).Resolve(&problem.Fields{}) },
+		"a password's strength": func(text string) { checkStrength(secret.New(text), nil, &problem.Fields{}) },
+		"an account's words":    func(text string) { checkStrength(secret.New(text[:64]), []string{text}, &problem.Fields{}) },
+		"a key":                 func(text string) { (&apiKeyBody{Key: secret.New(text)}).Resolve(&problem.Fields{}) },
+		"an owner":              func(text string) { b := apiKeyBody{}; b.Owner.URL = "/admin/" + text; b.Resolve(&problem.Fields{}) },
 		"an owner's path": func(text string) {
 			b := apiKeyBody{}
 			b.Owner.URL = work.Fill("/", len(text))

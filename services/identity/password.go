@@ -7,11 +7,9 @@ import (
 	"encoding/base64"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 	"unicode/utf8"
 
-	"github.com/ccojocar/zxcvbn-go/frequency"
 	"golang.org/x/crypto/argon2"
 
 	"github.com/ironplane/ironplane/pkg/problem"
@@ -23,17 +21,7 @@ const (
 	longestPassword  = 1024 // bytes
 )
 
-// common are the commonest passwords, in lower case.
-var common = sync.OnceValue(func() map[string]bool {
-	list := frequency.Lists["Passwords"].List
-	known := make(map[string]bool, len(list))
-	for _, password := range list {
-		known[password] = true
-	}
-	return known
-})
-
-// checkPassword notes what is wrong with a new password.
+// checkPassword notes what is wrong with the form of a new password.
 func checkPassword(password secret.String, wrong *problem.Fields) {
 	text := password.Reveal()
 	switch n := utf8.RuneCountInString(text); {
@@ -41,8 +29,6 @@ func checkPassword(password secret.String, wrong *problem.Fields) {
 		wrong.Add("/password", "too_short", "must have at least %d characters", shortestPassword)
 	case len(text) > longestPassword:
 		wrong.Add("/password", "too_long", "can have at most %d bytes", longestPassword)
-	case common()[strings.ToLower(text)]:
-		wrong.Add("/password", "common", "is one of the commonest passwords")
 	}
 }
 
