@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ironplane/ironplane/pkg/apikey"
+	"github.com/ironplane/ironplane/pkg/permission"
 
 	"github.com/ironplane/ironplane/backing"
 	"github.com/ironplane/ironplane/pkg/keycache"
@@ -203,9 +204,9 @@ func TestOwnerSaysNo(t *testing.T) {
 func TestBound(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t, unlimited)
-	read, write := principal.NetworkGroups.Grant(principal.Read), principal.NetworkGroups.Grant(principal.Write)
+	read, write := principal.Grant(permission.NetworkGroups, permission.Read), principal.Grant(permission.NetworkGroups, permission.Write)
 	d.identity.admins["1"] = keycache.Owner{Active: true, Name: "anna", Grants: read | write}
-	nothing, both := principal.Grants(0), read|principal.SystemLogs.Grant(principal.Read)
+	nothing, both := principal.Grants(0), read|principal.Grant(permission.SystemLogs, permission.Read)
 	for _, c := range []struct {
 		bound *principal.Grants
 		want  principal.Grants

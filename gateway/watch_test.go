@@ -15,6 +15,7 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/keycache"
 	"github.com/ironplane/ironplane/pkg/mesh"
+	"github.com/ironplane/ironplane/pkg/permission"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/process"
 
@@ -162,7 +163,7 @@ func TestRequestsUnderWayEnd(t *testing.T) {
 		"deleted":       {func(d *door, key string) { d.identity.revoke(d.t, key) }, 401},
 		"owner deleted": {func(d *door, _ string) { d.setAdmin(keycache.Owner{}) }, 401},
 		"permission lost": {func(d *door, _ string) {
-			d.setAdmin(keycache.Owner{Active: true, Name: "anna", Grants: principal.All &^ principal.NetworkGroups.Grant(principal.Write)})
+			d.setAdmin(keycache.Owner{Active: true, Name: "anna", Grants: principal.All &^ principal.Grant(permission.NetworkGroups, permission.Write)})
 		}, 403},
 		"expired": {func(d *door, key string) { d.expire(key, time.Now().Add(10*time.Millisecond)) }, 401},
 	} {

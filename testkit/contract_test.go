@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/guard"
 	"github.com/ironplane/ironplane/pkg/rest"
 )
 
@@ -22,7 +22,7 @@ type thing struct {
 func TestContract(t *testing.T) {
 	t.Parallel()
 	handler := rest.NewHandler("things", nil, nil, []rest.Route{rest.Read[rest.None, thing]{
-		Path: "/thing", Guard: principal.Public, Summary: "View the thing",
+		Path: "/thing", Guard: guard.Public, Summary: "View the thing",
 		Do: func(context.Context, rest.None) (thing, error) { return thing{Name: "x"}, nil },
 	}})
 	server := httptest.NewServer(As(handler, nil))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/ironplane/ironplane/pkg/guard"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/rest"
@@ -35,7 +36,7 @@ type pull struct {
 // Feed gives a service's changes to its readers.
 func Feed(db *pg.DB, readers ...string) rest.Route {
 	f := &feed{noted: map[string]time.Time{}}
-	return rest.Read[pull, page]{Path: feedPath, Guard: principal.Peers(readers...), Do: func(ctx context.Context, req pull) (page, error) {
+	return rest.Read[pull, page]{Path: feedPath, Guard: guard.Peers(readers...), Do: func(ctx context.Context, req pull) (page, error) {
 		if reader := principal.From(ctx).Peer; f.due(reader) {
 			if err := progress(ctx, db, reader, req.After); err != nil {
 				return page{}, err

@@ -10,9 +10,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/ironplane/ironplane/pkg/guard"
 	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 )
@@ -40,7 +40,7 @@ func refPath(kind string) string { return "/internal/ref/" + kind }
 
 // RefRoute answers other services, who refer to them, about the items of a table.
 func RefRoute(db *pg.DB, kind, table string, readers ...string) rest.Route {
-	return rest.Read[rest.Item, item]{Path: refPath(kind) + "/{id}", Guard: principal.Peers(readers...), Do: func(ctx context.Context, req rest.Item) (item, error) {
+	return rest.Read[rest.Item, item]{Path: refPath(kind) + "/{id}", Guard: guard.Peers(readers...), Do: func(ctx context.Context, req rest.Item) (item, error) {
 		found := item{Exists: true}
 		err := db.QueryRow(ctx, "SELECT name, version FROM "+pgx.Identifier{table}.Sanitize()+" WHERE id = $1", req.ID).Scan(&found.Name, &found.Version)
 		if errors.Is(err, pgx.ErrNoRows) {

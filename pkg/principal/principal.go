@@ -1,4 +1,4 @@
-// Package principal says who is calling and what they may do, and guards routes with it.
+// Package principal says who is calling and what they may do.
 package principal
 
 import (
@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+
+	"github.com/ironplane/ironplane/pkg/permission"
 )
 
 // OwnerType is a kind of account that a key can belong to.
@@ -18,18 +20,6 @@ const (
 	Client      OwnerType = "client"
 	Integration OwnerType = "integration"
 )
-
-// Permission guards what belongs to owners of this type.
-func (t OwnerType) Permission() Permission {
-	switch t {
-	case Admin:
-		return UsersAdmins
-	case Client:
-		return UsersClients
-	default:
-		return SystemIntegrations
-	}
-}
 
 // Owner is an account that keys belong to.
 type Owner struct {
@@ -58,7 +48,9 @@ type Principal struct {
 }
 
 // May tells whether the principal holds the permission with this access.
-func (p *Principal) May(l Permission, a Access) bool { return p != nil && p.Grants.Holds(l.Grant(a)) }
+func (p *Principal) May(what permission.Permission, a permission.Access) bool {
+	return p != nil && p.Grants.Holds(Grant(what, a))
+}
 
 // Gateway is the peer that vouches for principals.
 const Gateway = "gateway"

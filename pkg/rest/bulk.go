@@ -6,8 +6,8 @@ import (
 
 	"github.com/go-kit/kit/endpoint"
 
+	"github.com/ironplane/ironplane/pkg/permission"
 	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
@@ -60,7 +60,7 @@ func (r *resource[V, B]) createMany(ctx context.Context, tx *pg.Tx, sent sentRow
 	if len(sent.rows) == 0 {
 		return Bulk{}, problem.New(problem.BadRequest, "The body has no row but the first, which names the columns.")
 	}
-	if err := r.below(ctx, tx, sent.in.Parent, principal.Write); err != nil {
+	if err := r.below(ctx, tx, sent.in.Parent, permission.Write); err != nil {
 		return Bulk{}, err
 	}
 	for _, body := range sent.rows {

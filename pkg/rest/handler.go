@@ -23,6 +23,7 @@ import (
 	"github.com/gorilla/mux"
 
 	"github.com/ironplane/ironplane/pkg/accept"
+	"github.com/ironplane/ironplane/pkg/permission"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
@@ -49,9 +50,9 @@ func serve(o *operation, db *pg.DB, log *slog.Logger) http.Handler {
 
 // serveBodies serves an operation with one type of body, by go-kit's server.
 func serveBodies(o *operation, body *alternative, db *pg.DB, log *slog.Logger) http.Handler {
-	access := principal.Write
+	access := permission.Write
 	if o.Method == http.MethodGet {
-		access = principal.Read
+		access = permission.Read
 	}
 	decode := func(ctx context.Context, r *http.Request) (any, error) {
 		if err := o.Guard.Check(principal.From(ctx), access, guardedID(o, r)); err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/go-kit/kit/endpoint"
 
 	"github.com/ironplane/ironplane/pkg/accept"
+	"github.com/ironplane/ironplane/pkg/guard"
 	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 )
 
@@ -25,7 +25,7 @@ import (
 // streamed: it takes no more memory for being long.
 type List[Req, V any] struct {
 	Path      string
-	Guard     principal.Guard
+	Guard     guard.Guard
 	Summary   string
 	Extension bool
 	DB        *pg.DB

@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"github.com/ironplane/ironplane/pkg/accept"
+	"github.com/ironplane/ironplane/pkg/guard"
 	"github.com/ironplane/ironplane/pkg/openapi"
-	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/shape"
 )
@@ -100,7 +100,7 @@ var refusalHeaders = map[int]schema{
 // refusals are the statuses that an operation may refuse with.
 func (o *operation) refusals() []int {
 	statuses := []int{429, 500, 503}
-	if o.Guard != principal.Public {
+	if o.Guard != guard.Public {
 		statuses = append(statuses, 401, 403)
 	} else {
 		statuses = append(statuses, 401) // a key that is sent must be valid, here too
@@ -144,7 +144,7 @@ func (d *document) operation(service string, o *operation) schema {
 	if o.Extension {
 		described["x-extension"] = true
 	}
-	if o.Guard == principal.Public {
+	if o.Guard == guard.Public {
 		described["security"] = []schema{}
 	}
 	if parameters := describeParameters(o); len(parameters) > 0 {
@@ -205,11 +205,11 @@ func (d *document) success(o *operation) schema {
 }
 
 func guardText(o *operation) string {
-	if leaf, ok := o.Guard.(principal.Permission); ok {
+	if has, ok := o.Guard.(guard.Has); ok {
 		if o.Method == http.MethodGet {
-			return leaf.String() + " read"
+			return has.String() + " read"
 		}
-		return leaf.String() + " write"
+		return has.String() + " write"
 	}
 	return o.Guard.String()
 }

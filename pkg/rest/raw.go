@@ -11,8 +11,8 @@ import (
 
 	"github.com/go-kit/kit/endpoint"
 
+	"github.com/ironplane/ironplane/pkg/guard"
 	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 )
 
@@ -21,7 +21,7 @@ import (
 type Raw[Req any] struct {
 	Method    string
 	Path      string
-	Guard     principal.Guard
+	Guard     guard.Guard
 	Summary   string
 	Extension bool
 	Effect    Effect   // of one that changes something

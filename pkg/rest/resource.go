@@ -9,8 +9,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ironplane/ironplane/pkg/guard"
+	"github.com/ironplane/ironplane/pkg/permission"
 	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
@@ -26,11 +27,11 @@ type Resource[V, B any] struct {
 	Path  string // of the collection: /port-speed; below each item of another one, /field/{field_id}/value
 	ID    string // the name of the path parameter: port_speed_id
 	Noun  string // what an item is called in the middle of a sentence: port speed
-	Guard principal.Guard
+	Guard guard.Guard
 	// OwnGuard guards viewing and editing one item, where that is wider than Guard; nil: it is not.
-	OwnGuard principal.Guard
+	OwnGuard guard.Guard
 	// ReadGuard guards listing and viewing, where that is wider than Guard; nil: it is not.
-	ReadGuard principal.Guard
+	ReadGuard guard.Guard
 	Without   Verbs // which the API does not have
 	Additions Verbs // which the documented API does not have
 	Table     string
@@ -46,7 +47,7 @@ type Resource[V, B any] struct {
 	// Parent is for a collection below each item of another one. It fails where the caller may not do this below the
 	// parent of this id: with pgx.ErrNoRows where he may not know of it. B has a member for the parent's id, with the
 	// tags path and db.
-	Parent func(ctx context.Context, q pg.Querier, id int64, a principal.Access) error
+	Parent func(ctx context.Context, q pg.Querier, id int64, a permission.Access) error
 
 	// Includes are what a view can show besides, as include= names it.
 	Includes map[string]func(context.Context, pg.Querier, *V) error
@@ -134,7 +135,7 @@ type resource[V, B any] struct {
 func (r Resource[V, B]) Routes() []Route {
 	all := r.assemble()
 	item := r.Path + "/{" + r.ID + "}"
-	guard := func(wider ...principal.Guard) principal.Guard {
+	guard := func(wider ...guard.Guard) guard.Guard {
 		for _, g := range wider {
 			if g != nil {
 				return g
@@ -245,7 +246,7 @@ func (r *resource[V, B]) place(body *B, parent int64) {
 }
 
 // below fails where the caller may not do this below the parent.
-func (r *resource[V, B]) below(ctx context.Context, q pg.Querier, parent int64, a principal.Access) error {
+func (r *resource[V, B]) below(ctx context.Context, q pg.Querier, parent int64, a permission.Access) error {
 	if r.parent == nil {
 		return nil
 	}
@@ -264,11 +265,11 @@ func (r *resource[V, B]) visible(ctx context.Context, parent int64) (where []pg.
 }
 
 func (r *resource[V, B]) listed(ctx context.Context, req inCollection) ([]pg.Condition, error) {
-	return r.visible(ctx, req.Parent), r.below(ctx, r.DB, req.Parent, principal.Read)
+	return r.visible(ctx, req.Parent), r.below(ctx, r.DB, req.Parent, permission.Read)
 }
 
 func (r *resource[V, B]) viewOne(ctx context.Context, req viewItem) (V, error) {
-	if err := r.below(ctx, r.DB, req.Parent, principal.Read); err != nil {
+	if err := r.below(ctx, r.DB, req.Parent, permission.Read); err != nil {
 		return *new(V), err
 	}
 	return r.view.Get(ctx, r.DB, req.ID, r.visible(ctx, req.Parent)...)
@@ -295,7 +296,7 @@ func (r *resource[V, B]) viewWith(ctx context.Context, req viewItemAndMore) (V, 
 }
 
 func (r *resource[V, B]) create(ctx context.Context, tx *pg.Tx, req newItem[B]) (V, error) {
-	if err := r.below(ctx, tx, req.Parent, principal.Write); err != nil {
+	if err := r.below(ctx, tx, req.Parent, permission.Write); err != nil {
 		return *new(V), err
 	}
 	body, err := req.Body.New()
@@ -372,7 +373,7 @@ func (r *resource[V, B]) remove(ctx context.Context, tx *pg.Tx, req deleteItem) 
 
 // hold reads an item that is there for the caller, who has seen it as it is, and keeps other writers off it.
 func (r *resource[V, B]) hold(ctx context.Context, tx *pg.Tx, parent, id int64, match IfMatch) (item V, err error) {
-	if err := r.below(ctx, tx, parent, principal.Write); err != nil {
+	if err := r.below(ctx, tx, parent, permission.Write); err != nil {
 		return item, err
 	}
 	if err := r.Lock(ctx, tx); err != nil {

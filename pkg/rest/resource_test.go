@@ -11,6 +11,8 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/ironplane/ironplane/pkg/guard"
+	"github.com/ironplane/ironplane/pkg/permission"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
@@ -60,7 +62,7 @@ func ownShelves(ctx context.Context) []pg.Condition {
 func libraryRoutes(db *pg.DB) []rest.Route {
 	shelfView := pg.NewView[shelf]("shelf")
 	routes := rest.Resource[shelf, shelfBody]{
-		DB: db, Path: "/shelf", ID: "shelf_id", Noun: "shelf", Guard: principal.AnyKey, Table: "shelf",
+		DB: db, Path: "/shelf", ID: "shelf_id", Noun: "shelf", Guard: guard.AnyKey, Table: "shelf",
 		By:    rest.By{Sorts: []string{"name"}},
 		Again: rest.AgainAnother, Edited: `{"name": "essays"}`, Scope: ownShelves,
 		Check: func(ctx context.Context, _ *pg.Tx, _ int64, _, b *shelfBody) error {
@@ -69,9 +71,9 @@ func libraryRoutes(db *pg.DB) []rest.Route {
 		},
 	}.Routes()
 	routes = append(routes, rest.Resource[book, bookBody]{
-		DB: db, Path: "/shelf/{shelf_id}/book", ID: "book_id", Noun: "book", Guard: principal.AnyKey, Table: "book",
+		DB: db, Path: "/shelf/{shelf_id}/book", ID: "book_id", Noun: "book", Guard: guard.AnyKey, Table: "book",
 		Again: rest.AgainRefused, Edited: `{"name": "Persuasion"}`, Without: rest.Deleting,
-		Parent: func(ctx context.Context, q pg.Querier, id int64, _ principal.Access) error {
+		Parent: func(ctx context.Context, q pg.Querier, id int64, _ permission.Access) error {
 			_, err := shelfView.Get(ctx, q, id, ownShelves(ctx)...)
 			return err
 		},
@@ -84,7 +86,7 @@ func libraryRoutes(db *pg.DB) []rest.Route {
 		Book int64 `path:"book_id"`
 	}
 	return append(routes,
-		rest.Raw[scanOf]{Method: http.MethodPost, Path: "/scan/{book_id}", Guard: principal.NetworkGroups, Summary: "Upload a scan",
+		rest.Raw[scanOf]{Method: http.MethodPost, Path: "/scan/{book_id}", Guard: guard.Has(permission.NetworkGroups), Summary: "Upload a scan",
 			Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainRefused}, Takes: []string{"application/pdf"}, MaxBody: 1000, Gives: []string{"text/plain"},
 			Do: func(ctx context.Context, c *rest.RawCall, req scanOf) error {
 				content, err := io.ReadAll(c.Request.Body)
@@ -102,7 +104,7 @@ func libraryRoutes(db *pg.DB) []rest.Route {
 				_, err = fmt.Fprint(c.Writer, len(content))
 				return err
 			}},
-		rest.Raw[scanOf]{Method: http.MethodGet, Path: "/scan/{book_id}", Guard: principal.NetworkGroups, Summary: "Download a scan", Gives: []string{"application/pdf"}, Ranges: true,
+		rest.Raw[scanOf]{Method: http.MethodGet, Path: "/scan/{book_id}", Guard: guard.Has(permission.NetworkGroups), Summary: "Download a scan", Gives: []string{"application/pdf"}, Ranges: true,
 			Do: func(ctx context.Context, c *rest.RawCall, req scanOf) error {
 				var content []byte
 				if err := db.QueryRow(ctx, "SELECT content FROM scan WHERE book_id = $1", req.Book).Scan(&content); err != nil {
@@ -249,7 +251,7 @@ func TestRaw(t *testing.T) {
 func TestRawThatPanics(t *testing.T) {
 	t.Parallel()
 	handler := rest.NewHandler("library", nil, slog.New(slog.DiscardHandler), []rest.Route{
-		rest.Raw[rest.None]{Method: http.MethodGet, Path: "/broken", Guard: principal.AnyKey, Summary: "Break off", Gives: []string{"text/plain"},
+		rest.Raw[rest.None]{Method: http.MethodGet, Path: "/broken", Guard: guard.AnyKey, Summary: "Break off", Gives: []string{"text/plain"},
 			Do: func(_ context.Context, c *rest.RawCall, _ rest.None) error {
 				_, _ = c.Writer.Write([]byte(strings.Repeat("half", 10_000)))
 				panic("the inside")
@@ -281,29 +283,29 @@ func TestFoundAtStart(t *testing.T) {
 	for name, routes := range map[string]func() []rest.Route{
 		"no guard": func() []rest.Route { return []rest.Route{rest.Read[rest.None, shelf]{Path: "/x"}} },
 		"no effect": func() []rest.Route {
-			return []rest.Route{rest.Mutation[request, shelf]{Method: "POST", Path: "/x", Guard: principal.AnyKey, Do: do}}
+			return []rest.Route{rest.Mutation[request, shelf]{Method: "POST", Path: "/x", Guard: guard.AnyKey, Do: do}}
 		},
 		"an example that is no JSON": func() []rest.Route {
-			return []rest.Route{rest.Mutation[request, shelf]{Method: "POST", Path: "/x", Guard: principal.AnyKey, Effect: effect, Example: "{", Do: do}}
+			return []rest.Route{rest.Mutation[request, shelf]{Method: "POST", Path: "/x", Guard: guard.AnyKey, Effect: effect, Example: "{", Do: do}}
 		},
 		"nothing that shows it": func() []rest.Route {
-			return []rest.Route{rest.Mutation[request, shelf]{Method: "POST", Path: "/x", Guard: principal.AnyKey, Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: "/y"}, Do: do}}
+			return []rest.Route{rest.Mutation[request, shelf]{Method: "POST", Path: "/x", Guard: guard.AnyKey, Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: "/y"}, Do: do}}
 		},
 		"a view without a name": func() []rest.Route {
-			return rest.Resource[nameless, shelfBody]{Path: "/x", ID: "x_id", Noun: "x", Guard: principal.AnyKey, Table: "x", Again: rest.AgainSame}.Routes()
+			return rest.Resource[nameless, shelfBody]{Path: "/x", ID: "x_id", Noun: "x", Guard: guard.AnyKey, Table: "x", Again: rest.AgainSame}.Routes()
 		},
 		"no parent": func() []rest.Route {
-			return rest.Resource[book, bookBody]{Path: "/shelf/{shelf_id}/book", ID: "book_id", Noun: "book", Guard: principal.AnyKey, Table: "book", Again: rest.AgainSame}.Routes()
+			return rest.Resource[book, bookBody]{Path: "/shelf/{shelf_id}/book", ID: "book_id", Noun: "book", Guard: guard.AnyKey, Table: "book", Again: rest.AgainSame}.Routes()
 		},
 		"no member for the parent": func() []rest.Route {
-			return rest.Resource[shelf, shelfBody]{Path: "/shelf/{shelf_id}/book", ID: "book_id", Noun: "book", Guard: principal.AnyKey, Table: "book", Again: rest.AgainSame,
-				Parent: func(context.Context, pg.Querier, int64, principal.Access) error { return nil }}.Routes()
+			return rest.Resource[shelf, shelfBody]{Path: "/shelf/{shelf_id}/book", ID: "book_id", Noun: "book", Guard: guard.AnyKey, Table: "book", Again: rest.AgainSame,
+				Parent: func(context.Context, pg.Querier, int64, permission.Access) error { return nil }}.Routes()
 		},
 		"a mistyped pointer": func() []rest.Route {
-			return rest.Resource[shelf, blaming]{Path: "/x", ID: "x_id", Noun: "x", Guard: principal.AnyKey, Table: "x", Again: rest.AgainSame}.Routes()
+			return rest.Resource[shelf, blaming]{Path: "/x", ID: "x_id", Noun: "x", Guard: guard.AnyKey, Table: "x", Again: rest.AgainSame}.Routes()
 		},
 		"a sort that is no column": func() []rest.Route {
-			return rest.Resource[shelf, shelfBody]{Path: "/x", ID: "x_id", Noun: "x", Guard: principal.AnyKey, Table: "x", Again: rest.AgainSame, By: rest.By{Sorts: []string{"size"}}}.Routes()
+			return rest.Resource[shelf, shelfBody]{Path: "/x", ID: "x_id", Noun: "x", Guard: guard.AnyKey, Table: "x", Again: rest.AgainSame, By: rest.By{Sorts: []string{"size"}}}.Routes()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 
 	"github.com/go-kit/kit/endpoint"
 
+	"github.com/ironplane/ironplane/pkg/guard"
 	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/principal"
 )
 
 // Route is one operation of the API: a Read, a List, a Mutation or a Raw.
@@ -22,7 +22,7 @@ type Route interface{ operation() *operation }
 // and the tags path and query.
 type Read[Req, Resp any] struct {
 	Path      string // /port-speed/{port_speed_id}
-	Guard     principal.Guard
+	Guard     guard.Guard
 	Summary   string
 	Extension bool // not in the documented API
 	Do        func(context.Context, Req) (Resp, error)
@@ -35,7 +35,7 @@ type Read[Req, Resp any] struct {
 type Mutation[Req, Resp any] struct {
 	Method    string
 	Path      string
-	Guard     principal.Guard
+	Guard     guard.Guard
 	Summary   string
 	Extension bool
 	Effect    Effect
@@ -85,7 +85,7 @@ type None struct{}
 // Operation is what a route looks like from outside.
 type Operation struct {
 	Method, Path string
-	Guard        principal.Guard
+	Guard        guard.Guard
 	Summary      string
 	Extension    bool
 	Effect       Effect          // of a change
@@ -96,7 +96,7 @@ type Operation struct {
 }
 
 // Public tells whether callers from outside can reach the operation.
-func (o Operation) Public() bool { return !principal.Internal(o.Guard) }
+func (o Operation) Public() bool { return !guard.Internal(o.Guard) }
 
 // Operations are those of the routes, the internal ones among them.
 func Operations(routes []Route) []Operation {
@@ -213,7 +213,7 @@ func changing(db *pg.DB, allow func(context.Context, *pg.Tx, any) error, do func
 
 var pathParameter = regexp.MustCompile(`{([a-z_]+)}`)
 
-func newOperation[Req, Resp any](method, path string, guard principal.Guard, summary string, extension bool) *operation {
+func newOperation[Req, Resp any](method, path string, guard guard.Guard, summary string, extension bool) *operation {
 	if guard == nil {
 		panic(fmt.Sprintf("rest: %s %s has no guard; what is public says so", method, path))
 	}

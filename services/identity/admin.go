@@ -11,6 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/ironplane/ironplane/pkg/apikey"
+	"github.com/ironplane/ironplane/pkg/guard"
+	"github.com/ironplane/ironplane/pkg/permission"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
@@ -64,7 +66,7 @@ func (b *adminBody) Resolve(wrong *problem.Fields) {
 func (s *Service) admins() []rest.Route {
 	return rest.Resource[Admin, adminBody]{
 		DB: s.db, Path: "/admin", ID: "admin_id", Noun: "admin", Again: rest.AgainRefused, Edited: `{"username": "anna.k", "receive_copies": false}`,
-		Guard: principal.UsersAdmins, OwnGuard: principal.UsersAdmins.OrSelf(principal.Admin), Table: "admin", View: "admin_view",
+		Guard: guard.Has(permission.UsersAdmins), OwnGuard: guard.HasOrSelf(permission.UsersAdmins, principal.Admin), Table: "admin", View: "admin_view",
 		By:      rest.By{Search: rest.SearchText, Sorts: []string{"username", "created_at"}, Filters: map[string]string{"email": "lower(email)", "username": "lower(username)"}},
 		Prepare: s.preparePasswords,
 		Allow:   func(ctx context.Context, tx *pg.Tx, _ *adminBody) error { return allow(ctx, tx) },
@@ -85,7 +87,7 @@ func (s *Service) preparePasswords(ctx context.Context, b *adminBody) error {
 	if checkPassword(b.Password, &wrong); len(wrong) > 0 { // which is said later
 		return nil
 	}
-	if b.confirmed == nil && !principal.From(ctx).Principal.May(principal.UsersAdmins, principal.Write) { // so is this
+	if b.confirmed == nil && !principal.From(ctx).Principal.May(permission.UsersAdmins, permission.Write) { // so is this
 		return nil
 	}
 	hash, err := s.hasher.hash(ctx, b.Password)
@@ -243,7 +245,7 @@ func (s *Service) deleteAdmin(ctx context.Context, tx *pg.Tx, admin *Admin) erro
 func lastAdmin(ctx context.Context, tx *pg.Tx, id int64) (last bool, err error) {
 	err = tx.QueryRow(ctx, `
 		SELECT permissions @> ARRAY[$2] AND NOT EXISTS (SELECT FROM admin o WHERE o.id <> $1 AND o.permissions @> ARRAY[$2])
-		FROM admin WHERE id = $1`, id, principal.UsersAdmins.Grant(principal.Write).Names()[0]).Scan(&last)
+		FROM admin WHERE id = $1`, id, principal.Grant(permission.UsersAdmins, permission.Write).Names()[0]).Scan(&last)
 	if err != nil {
 		return false, fmt.Errorf("look for other admins: %w", err)
 	}

@@ -9,7 +9,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/ironplane/ironplane/pkg/apikey"
+	"github.com/ironplane/ironplane/pkg/guard"
 	"github.com/ironplane/ironplane/pkg/keycache"
+	"github.com/ironplane/ironplane/pkg/permission"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
@@ -88,9 +90,9 @@ func (b *apiKeyBody) Resolve(wrong *problem.Fields) {
 var keyTable = pg.NewTable[apiKeyBody]("api_key", "api_key_view", nil)
 
 func (s *Service) apiKeys() []rest.Route {
-	current := rest.Read[rest.None, APIKey]{Path: "/auth/key/current", Guard: principal.AnyKey, Summary: "View the key of this request", Extension: true, Do: s.currentKey}
+	current := rest.Read[rest.None, APIKey]{Path: "/auth/key/current", Guard: guard.AnyKey, Summary: "View the key of this request", Extension: true, Do: s.currentKey}
 	return append([]rest.Route{current}, rest.Resource[APIKey, apiKeyBody]{
-		DB: s.db, Path: "/auth/key", ID: "key_id", Noun: "API key", Guard: principal.AnyKey, Scope: readableKeys,
+		DB: s.db, Path: "/auth/key", ID: "key_id", Noun: "API key", Guard: guard.AnyKey, Scope: readableKeys,
 		Table: "api_key", View: "api_key_view",
 		By:    rest.By{Search: rest.SearchText, Sorts: []string{"name"}, Filters: map[string]string{"owner": "owner_url"}},
 		Again: rest.AgainAnother, Example: `{"name": "billing"}`, Edited: `{"name": "shop"}`,
@@ -112,7 +114,7 @@ var keyView = pg.NewView[APIKey]("api_key_view")
 func readableKeys(ctx context.Context) []pg.Condition {
 	caller := principal.From(ctx).Principal
 	types := []principal.OwnerType{principal.Admin, principal.Client, principal.Integration}
-	readable := slices.DeleteFunc(slices.Clone(types), func(t principal.OwnerType) bool { return !caller.May(t.Permission(), principal.Read) })
+	readable := slices.DeleteFunc(slices.Clone(types), func(t principal.OwnerType) bool { return !caller.May(permissionOver(t), permission.Read) })
 	own := pg.Condition{SQL: "owner_type = $1 AND owner_id = $2", Args: []any{caller.Owner.Type, caller.Owner.ID}}
 	switch len(readable) {
 	case 0:
@@ -145,8 +147,8 @@ func (b *apiKeyBody) belongTo(owner principal.Owner) {
 
 // mayImport tells whether the caller may bring a value along: an installation with such keys looks more of them up.
 func (c caller) mayImport(body *apiKeyBody) error {
-	if permission := body.owner().Type.Permission(); !body.Key.IsZero() && !c.grants.Holds(permission.Grant(principal.Write)) {
-		return problem.New(problem.Forbidden, "The key lacks %s write, without which none can be brought along.", permission)
+	if needed := permissionOver(body.owner().Type); !body.Key.IsZero() && !c.grants.Holds(principal.Grant(needed, permission.Write)) {
+		return problem.New(problem.Forbidden, "The key lacks %s write, without which none can be brought along.", needed)
 	}
 	return nil
 }
@@ -268,7 +270,7 @@ func (c caller) mayOwn(ctx context.Context, tx *pg.Tx, owner principal.Owner) er
 	}
 	if !exists {
 		if !mayRead(ctx, owner) {
-			return problem.New(problem.Forbidden, "The key lacks %s write.", owner.Type.Permission())
+			return problem.New(problem.Forbidden, "The key lacks %s write.", permissionOver(owner.Type))
 		}
 		return problem.Member("/owner/url", "not_found", "names something that does not exist")
 	}
@@ -278,7 +280,7 @@ func (c caller) mayOwn(ctx context.Context, tx *pg.Tx, owner principal.Owner) er
 // mayRead tells whether the caller may know of the keys of this owner.
 func mayRead(ctx context.Context, owner principal.Owner) bool {
 	caller := principal.From(ctx).Principal
-	return caller.Owner == owner || caller.May(owner.Type.Permission(), principal.Read)
+	return caller.Owner == owner || caller.May(permissionOver(owner.Type), permission.Read)
 }
 
 // insertKey makes a key without a caller: on the command line.

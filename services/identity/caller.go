@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/ironplane/ironplane/pkg/apikey"
+	"github.com/ironplane/ironplane/pkg/permission"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
@@ -67,12 +68,24 @@ func callerOf(ctx context.Context, tx *pg.Tx) (caller, error) {
 	return c, nil
 }
 
+// permissionOver guards what belongs to owners of this type.
+func permissionOver(t principal.OwnerType) permission.Permission {
+	switch t {
+	case principal.Admin:
+		return permission.UsersAdmins
+	case principal.Client:
+		return permission.UsersClients
+	default:
+		return permission.SystemIntegrations
+	}
+}
+
 // mayWrite tells whether the caller may write to an account. Nobody lifts himself: that takes the write of the
 // account's permission, and all that the account holds.
 func (c caller) mayWrite(ctx context.Context, tx *pg.Tx, account principal.Owner) error {
-	permission := account.Type.Permission()
-	if !c.grants.Holds(permission.Grant(principal.Write)) {
-		return problem.New(problem.Forbidden, "The key lacks %s write.", permission)
+	needed := permissionOver(account.Type)
+	if !c.grants.Holds(principal.Grant(needed, permission.Write)) {
+		return problem.New(problem.Forbidden, "The key lacks %s write.", needed)
 	}
 	if account.Type != principal.Admin {
 		return nil

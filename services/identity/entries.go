@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/ironplane/ironplane/pkg/guard"
 	"github.com/ironplane/ironplane/pkg/keycache"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
@@ -20,7 +21,7 @@ type keyHash struct {
 
 // entryRoutes answer the gateway's questions about keys and admins, and leave the answers where it looks first.
 func (s *Service) entryRoutes() []rest.Route {
-	gateway := principal.Peers(principal.Gateway)
+	gateway := guard.Peers(principal.Gateway)
 	return []rest.Route{
 		rest.Read[keyHash, keycache.Key]{Path: "/internal/key/{hash}", Guard: gateway,
 			Do: func(ctx context.Context, req keyHash) (keycache.Key, error) {

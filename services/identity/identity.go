@@ -7,6 +7,7 @@ import (
 	"embed"
 	"slices"
 
+	"github.com/ironplane/ironplane/pkg/guard"
 	"github.com/ironplane/ironplane/pkg/keycache"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
@@ -58,7 +59,7 @@ type BrowserDetails struct {
 
 func (s *Service) browserDetails() []rest.Route {
 	return []rest.Route{rest.Read[rest.None, BrowserDetails]{
-		Path: "/browser-details", Guard: principal.Public, Summary: "View the caller's own address",
+		Path: "/browser-details", Guard: guard.Public, Summary: "View the caller's own address",
 		Do: func(ctx context.Context, _ rest.None) (BrowserDetails, error) {
 			return BrowserDetails{principal.From(ctx).IP.String()}, nil
 		},

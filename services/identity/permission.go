@@ -5,33 +5,35 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/ironplane/ironplane/pkg/guard"
+	"github.com/ironplane/ironplane/pkg/permission"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 )
 
-type editPermissions = rest.EditItem[principal.PermissionSet]
+type editPermissions = rest.EditItem[PermissionSet]
 
 // Permissions is a PermissionSet, whose version is its admin's.
 type Permissions struct {
 	rest.Versioned
-	principal.PermissionSet
+	PermissionSet
 }
 
 func (s *Service) adminPermissions() []rest.Route {
 	const path = "/admin/{admin_id}/permission"
 	return []rest.Route{
 		rest.Read[rest.Item, Permissions]{
-			Path: path, Guard: principal.UsersAdmins.OrSelf(principal.Admin), Summary: "View an admin's permissions",
+			Path: path, Guard: guard.HasOrSelf(permission.UsersAdmins, principal.Admin), Summary: "View an admin's permissions",
 			Do: func(ctx context.Context, req rest.Item) (answer Permissions, err error) {
 				var names []string
 				err = s.db.QueryRow(ctx, "SELECT version, permissions FROM admin WHERE id = $1", req.ID).Scan(&answer.Version, &names)
-				answer.PermissionSet = principal.ParseGrants(names).PermissionSet()
+				answer.PermissionSet = SetOf(principal.ParseGrants(names))
 				return answer, err
 			}},
 		rest.Mutation[editPermissions, Permissions]{
-			Method: http.MethodPatch, Path: path, Guard: principal.UsersAdmins, Summary: "Edit an admin's permissions",
+			Method: http.MethodPatch, Path: path, Guard: guard.Has(permission.UsersAdmins), Summary: "Edit an admin's permissions",
 			Effect:  rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: path},
 			Example: `{"network": {"groups": {"read": true}}}`,
 			Allow:   allowed[editPermissions], Do: s.editPermissions},
@@ -61,7 +63,7 @@ func (s *Service) editPermissions(ctx context.Context, tx *pg.Tx, req editPermis
 	if err := c.mayWrite(ctx, tx, principal.Owner{Type: principal.Admin, ID: req.ID}); err != nil {
 		return none, err
 	}
-	current := before.PermissionSet()
+	current := SetOf(before)
 	set, err := req.Body.Over(&current, current)
 	if err != nil {
 		return none, err
@@ -70,7 +72,7 @@ func (s *Service) editPermissions(ctx context.Context, tx *pg.Tx, req editPermis
 	if err := c.mayGive(after&^before, "The set grants"); err != nil {
 		return none, err
 	}
-	if !after.Holds(principal.UsersAdmins.Grant(principal.Write)) {
+	if !after.Holds(principal.Grant(permission.UsersAdmins, permission.Write)) {
 		last, err := lastAdmin(ctx, tx, req.ID)
 		if err != nil {
 			return none, err

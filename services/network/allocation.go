@@ -11,8 +11,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"go4.org/netipx"
 
+	"github.com/ironplane/ironplane/pkg/guard"
+	"github.com/ironplane/ironplane/pkg/permission"
 	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 )
@@ -73,10 +74,10 @@ type releaseRequest struct {
 
 func (s *Service) allocations() []rest.Route {
 	return []rest.Route{
-		rest.Mutation[allocateRequest, []IPEntity]{Method: http.MethodPost, Path: "/group/{group_id}/allocate", Guard: principal.NetworkEntities,
+		rest.Mutation[allocateRequest, []IPEntity]{Method: http.MethodPost, Path: "/group/{group_id}/allocate", Guard: guard.Has(permission.NetworkEntities),
 			Summary: "Assign free IP entities of an IP group to a client", Extension: true,
 			Effect: rest.Effect{Logs: rest.LogsEach, Again: rest.AgainAnother}, Example: `{"count": 1, "owner": {"id": 17, "name": "Acme"}}`, Do: allocate},
-		rest.Mutation[releaseRequest, IPEntity]{Method: http.MethodPost, Path: "/entity/{entity_id}/release", Guard: principal.NetworkEntities,
+		rest.Mutation[releaseRequest, IPEntity]{Method: http.MethodPost, Path: "/entity/{entity_id}/release", Guard: guard.Has(permission.NetworkEntities),
 			Summary: "Take an IP entity back from its client", Extension: true,
 			Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: "/entity/{entity_id}"}, Do: release},
 	}

@@ -12,8 +12,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/ironplane/ironplane/pkg/guard"
+	"github.com/ironplane/ironplane/pkg/permission"
 	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 )
@@ -45,13 +46,13 @@ type fieldBody struct {
 
 // fieldTarget is a kind of things that have fields.
 type fieldTarget struct {
-	permission principal.Permission // which guards its values
+	permission permission.Permission // which guards its values
 	noun       string
 }
 
 var fieldTargets = map[string]fieldTarget{
-	"client": {principal.UsersClients, "client"}, "entity": {principal.NetworkEntities, "IP entity"},
-	"group": {principal.NetworkGroups, "IP group"}, "server": {principal.ServerSettings, "server"},
+	"client": {permission.UsersClients, "client"}, "entity": {permission.NetworkEntities, "IP entity"},
+	"group": {permission.NetworkGroups, "IP group"}, "server": {permission.ServerSettings, "server"},
 }
 
 // fieldTypes are what the values of a field can be.
@@ -133,7 +134,7 @@ var fieldView = pg.NewView[CustomField]("field")
 
 func (s *Service) fields() []rest.Route {
 	return rest.Resource[CustomField, fieldBody]{
-		DB: s.db, Path: "/field", ID: "field_id", Noun: "field", Guard: principal.SystemSettings, ReadGuard: principal.EveryKey, Table: "field",
+		DB: s.db, Path: "/field", ID: "field_id", Noun: "field", Guard: guard.Has(permission.SystemSettings), ReadGuard: guard.EveryKey, Table: "field",
 		Additions: rest.Creating | rest.Editing | rest.Deleting,
 		Again:     rest.AgainRefused, Edited: `{"name": "Contract ends", "desc": null}`,
 		By: rest.By{Search: rest.SearchText, Sorts: []string{"name", "slug"},

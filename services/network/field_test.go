@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ironplane/ironplane/pkg/permission"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
@@ -133,15 +134,15 @@ func TestFieldValueGuards(t *testing.T) {
 	all := client(principal.All)
 	for n, target := range []struct {
 		kind       string
-		permission principal.Permission
-	}{{"client", principal.UsersClients}, {"server", principal.ServerSettings}, {"group", principal.NetworkGroups}} {
+		permission permission.Permission
+	}{{"client", permission.UsersClients}, {"server", permission.ServerSettings}, {"group", permission.NetworkGroups}} {
 		field := all.Do("POST", "/field", map[string]any{"name": "x", "slug": "x", "target_type": target.kind}).Want(200).ID()
 		if target.kind == "group" {
 			all.Do("POST", "/group", `{"name": "Berlin"}`).Want(200)
 		}
 		path := "/field/" + testkit.JSON(field) + "/value"
-		reader, writer := client(target.permission.Grant(principal.Read)), client(target.permission.Grant(principal.Write))
-		others := client(principal.All &^ target.permission.Grant(principal.Read) &^ target.permission.Grant(principal.Write))
+		reader, writer := client(principal.Grant(target.permission, permission.Read)), client(principal.Grant(target.permission, permission.Write))
+		others := client(principal.All &^ principal.Grant(target.permission, permission.Read) &^ principal.Grant(target.permission, permission.Write))
 		body := map[string]any{"target_id": 1, "value": "y"}
 		reader.Do("POST", path, body).WantDetail(problem.Forbidden, "The key lacks "+target.permission.String()+" write.")
 		others.Do("POST", path, body).Want(403)

@@ -6,6 +6,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/ironplane/ironplane/pkg/guard"
+	"github.com/ironplane/ironplane/pkg/permission"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
@@ -32,29 +34,29 @@ type fieldValueBody struct {
 
 func (s *Service) fieldValues() []rest.Route {
 	return append(rest.Resource[FieldValue, fieldValueBody]{
-		DB: s.db, Path: "/field/{field_id}/value", ID: "value_id", Noun: "field value", Guard: principal.PermissionOfTarget,
+		DB: s.db, Path: "/field/{field_id}/value", ID: "value_id", Noun: "field value", Guard: guard.PermissionOfTarget,
 		Table: "field_value", View: "field_value_view", Without: rest.Listing, Additions: rest.Creating | rest.Editing | rest.Deleting,
 		Again: rest.AgainRefused, Edited: `{"value": "2028-12-31"}`,
 		Parent: mayHandleValues, Check: checkValue,
 		About: func(v *FieldValue) []pg.Target {
 			return []pg.Target{{Type: v.TargetType, Noun: fieldTargets[v.TargetType].noun, ID: v.TargetID}}
 		},
-	}.Routes(), rest.Read[ofTarget, FieldValue]{Path: "/field/{field_id}/value", Guard: principal.PermissionOfTarget,
+	}.Routes(), rest.Read[ofTarget, FieldValue]{Path: "/field/{field_id}/value", Guard: guard.PermissionOfTarget,
 		Summary: "View the value of a field that a target has, or its default", Do: s.valueOfTarget})
 }
 
 // mayHandleValues says whether the caller may do this with the values of a field. Who may change them keeps the field as
 // it is until he has.
-func mayHandleValues(ctx context.Context, q pg.Querier, field int64, a principal.Access) error {
+func mayHandleValues(ctx context.Context, q pg.Querier, field int64, a permission.Access) error {
 	sql := "SELECT target_type FROM field WHERE id = $1"
-	if a == principal.Write {
+	if a == permission.Write {
 		sql += " FOR SHARE"
 	}
 	var target string
 	if err := q.QueryRow(ctx, sql, field).Scan(&target); err != nil {
 		return err
 	}
-	return fieldTargets[target].permission.Check(principal.From(ctx), a, 0)
+	return guard.Has(fieldTargets[target].permission).Check(principal.From(ctx), a, 0)
 }
 
 // checkValue refuses what is no value of the field.
@@ -76,7 +78,7 @@ type ofTarget struct {
 }
 
 func (s *Service) valueOfTarget(ctx context.Context, req ofTarget) (value FieldValue, err error) {
-	if err := mayHandleValues(ctx, s.db, req.Field, principal.Read); err != nil {
+	if err := mayHandleValues(ctx, s.db, req.Field, permission.Read); err != nil {
 		return value, err
 	}
 	err = s.db.QueryRow(ctx, `

@@ -6,8 +6,9 @@ import (
 	"strconv"
 
 	"github.com/ironplane/ironplane/pkg/agent"
+	"github.com/ironplane/ironplane/pkg/guard"
+	"github.com/ironplane/ironplane/pkg/permission"
 	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/secret"
@@ -62,7 +63,7 @@ func isPortLimit(text string) bool {
 func (s *Service) forwardGateways() []rest.Route {
 	return rest.Resource[ForwardGateway, forwardGatewayBody]{
 		DB: s.db, Path: "/forward/gateway", ID: "gateway_id", Noun: "forwarding gateway",
-		Guard: principal.NetworkForward, Table: "forward_gateway", View: "forward_gateway_view", Box: s.box,
+		Guard: guard.Has(permission.NetworkForward), Table: "forward_gateway", View: "forward_gateway_view", Box: s.box,
 		Again: rest.AgainRefused, Edited: `{"name": "fra1-nat2", "port_limit": "30000-39999"}`,
 		Check: func(_ context.Context, _ *pg.Tx, _ int64, before, body *forwardGatewayBody) error {
 			return agent.KeyAgain(before != nil && body.Hostname != before.Hostname, body.APIKey, "/api_key")

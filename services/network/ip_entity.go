@@ -8,8 +8,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/ironplane/ironplane/pkg/guard"
+	"github.com/ironplane/ironplane/pkg/permission"
 	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 )
@@ -132,7 +133,7 @@ var entityView = pg.NewView[IPEntity]("ip_entity_view")
 func (s *Service) ipEntities() []rest.Route {
 	return rest.Resource[IPEntity, ipEntityBody]{
 		DB: s.db, Path: "/entity", ID: "entity_id", Noun: "IP entity", Again: rest.AgainRefused, Edited: `{"nickname": "rack 14", "vlan": 200}`,
-		Guard: principal.NetworkEntities, Table: "ip_entity", View: "ip_entity_view",
+		Guard: guard.Has(permission.NetworkEntities), Table: "ip_entity", View: "ip_entity_view",
 		Includes: map[string]func(context.Context, pg.Querier, *IPEntity) error{"fields": func(ctx context.Context, q pg.Querier, item *IPEntity) (err error) {
 			item.Fields, err = shownFields(ctx, q, "entity", item.ID)
 			return err

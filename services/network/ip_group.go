@@ -7,8 +7,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/ironplane/ironplane/pkg/guard"
+	"github.com/ironplane/ironplane/pkg/permission"
 	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 )
@@ -49,7 +50,7 @@ type ipGroupBody struct {
 func (s *Service) ipGroups() []rest.Route {
 	return rest.Resource[IPGroup, ipGroupBody]{
 		DB: s.db, Path: "/group", ID: "group_id", Noun: "IP group", Again: rest.AgainRefused, Edited: `{"name": "Frankfurt 2", "reserved": true}`,
-		Guard: principal.NetworkGroups, Table: "ip_group", View: "ip_group_view",
+		Guard: guard.Has(permission.NetworkGroups), Table: "ip_group", View: "ip_group_view",
 		Includes: map[string]func(context.Context, pg.Querier, *IPGroup) error{"fields": func(ctx context.Context, q pg.Querier, item *IPGroup) (err error) {
 			item.Fields, err = shownFields(ctx, q, "group", item.ID)
 			return err

@@ -1,7 +1,8 @@
 package network
 
 import (
-	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/guard"
+	"github.com/ironplane/ironplane/pkg/permission"
 	"github.com/ironplane/ironplane/pkg/rest"
 )
 
@@ -26,7 +27,7 @@ type portSpeedBody struct {
 func (s *Service) portSpeeds() []rest.Route {
 	return rest.Resource[PortSpeed, portSpeedBody]{
 		DB: s.db, Path: "/port-speed", ID: "port_speed_id", Noun: "port speed",
-		Guard: principal.NetworkSwitches, Table: "port_speed", Again: rest.AgainAnother,
+		Guard: guard.Has(permission.NetworkSwitches), Table: "port_speed", Again: rest.AgainAnother,
 		Edited: `{"name": "2.5 Gbit/s", "billing_id": "GE", "speed": 2500}`,
 		By:     rest.By{Search: rest.SearchText, Sorts: []string{"name", "speed"}, Filters: map[string]string{"billing_id": "billing_id", "speed": "speed"}},
 	}.Routes()

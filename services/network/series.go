@@ -8,8 +8,9 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/ironplane/ironplane/pkg/guard"
+	"github.com/ironplane/ironplane/pkg/permission"
 	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 )
@@ -206,7 +207,7 @@ type seriesRequest struct {
 }
 
 var entitySeries = rest.Mutation[seriesRequest, rest.Bulk]{
-	Method: http.MethodPost, Path: "/group/{group_id}/entity/bulk", Guard: principal.NetworkEntities,
+	Method: http.MethodPost, Path: "/group/{group_id}/entity/bulk", Guard: guard.Has(permission.NetworkEntities),
 	Summary: "Create many IP entities side by side", Extension: true,
 	Effect: rest.Effect{Logs: rest.LogsSummary, Again: rest.AgainRefused}, Example: `{"prefix": "198.51.100.0/28", "vlan": 7}`, Do: createSeries,
 }

@@ -4,7 +4,8 @@ import (
 	"context"
 	"net/netip"
 
-	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/guard"
+	"github.com/ironplane/ironplane/pkg/permission"
 	"github.com/ironplane/ironplane/pkg/rest"
 )
 
@@ -22,7 +23,7 @@ type LargestFree struct {
 }
 
 func (s *Service) utilization() rest.Route {
-	return rest.Read[rest.Item, Utilization]{Path: "/group/{group_id}/utilization", Guard: principal.NetworkGroups,
+	return rest.Read[rest.Item, Utilization]{Path: "/group/{group_id}/utilization", Guard: guard.Has(permission.NetworkGroups),
 		Summary: "View how full an IP group is", Extension: true, Do: s.utilizationOf}
 }
 

@@ -4,8 +4,9 @@ import (
 	"context"
 
 	"github.com/ironplane/ironplane/pkg/agent"
+	"github.com/ironplane/ironplane/pkg/guard"
+	"github.com/ironplane/ironplane/pkg/permission"
 	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/secret"
@@ -58,7 +59,7 @@ func (b *httpBody) sameAddress(other *httpBody) bool {
 func (s *Service) dhcpServers() []rest.Route {
 	return rest.Resource[DHCPServer, dhcpServerBody]{
 		DB: s.db, Path: "/pxe/dhcp", ID: "dhcp_id", Noun: "DHCP server", Again: rest.AgainRefused, Edited: `{"name": "Frankfurt 2"}`,
-		Guard: principal.PXESettings, Table: "dhcp_server", Box: s.box,
+		Guard: guard.Has(permission.PXESettings), Table: "dhcp_server", Box: s.box,
 		Check: func(_ context.Context, _ *pg.Tx, _ int64, before, body *dhcpServerBody) error {
 			if before == nil {
 				return nil

@@ -3,8 +3,9 @@ package system
 import (
 	"context"
 
+	"github.com/ironplane/ironplane/pkg/guard"
+	"github.com/ironplane/ironplane/pkg/permission"
 	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/services/system/audit"
@@ -52,10 +53,10 @@ type logQuery struct {
 func (s *Service) logItems() []rest.Route {
 	view := pg.NewView[ViewedLogItem]("log_item_view")
 	return []rest.Route{
-		rest.List[logQuery, LogItem]{Path: "/log", Guard: principal.SystemLogs, Summary: "List log items",
+		rest.List[logQuery, LogItem]{Path: "/log", Guard: guard.Has(permission.SystemLogs), Summary: "List log items",
 			DB: s.db, View: pg.NewView[LogItem]("log_view"), Where: narrowed,
 			By: rest.By{Default: "-created_at", Sorts: []string{"created_at"}, Filters: map[string]string{"user": "user_url", "type": "type"}}},
-		rest.Read[rest.Item, ViewedLogItem]{Path: "/log/{log_id}", Guard: principal.SystemLogs, Summary: "View a log item",
+		rest.Read[rest.Item, ViewedLogItem]{Path: "/log/{log_id}", Guard: guard.Has(permission.SystemLogs), Summary: "View a log item",
 			Do: func(ctx context.Context, req rest.Item) (ViewedLogItem, error) {
 				item, err := view.Get(ctx, s.db, req.ID)
 				user := ""

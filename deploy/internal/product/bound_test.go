@@ -13,6 +13,7 @@ import (
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/pkg/permission"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
@@ -34,7 +35,7 @@ func testKeyIsBoundByItsMaker(t *testing.T, p *product.Product, c *testkit.Clien
 	made := testkit.Decode[identity.APIKey](maker.Do("POST", "/auth/key", ownedBy(anna)).Want(200))
 	bounded := c.With(made.Key)
 	own := testkit.Decode[identity.APIKey](annas.Do("POST", "/auth/key", `{"name": "own"}`).Want(200))
-	c.Do("PATCH", path("/admin/%d/permission", anna), principal.All.PermissionSet()).Want(200)
+	c.Do("PATCH", path("/admin/%d/permission", anna), identity.SetOf(principal.All)).Want(200)
 	time.Sleep(100 * time.Millisecond)
 
 	bounded.Do("GET", "/port-speed", nil).Want(200)
@@ -77,8 +78,8 @@ func testKeyIsBoundByItsMaker(t *testing.T, p *product.Product, c *testkit.Clien
 func TestBoundsHold(t *testing.T) {
 	t.Parallel()
 	p, c := producttest.Start(t)
-	base := principal.UsersAdmins.Grant(principal.Read) | principal.UsersAdmins.Grant(principal.Write)
-	other := []principal.Grants{principal.NetworkGroups.Grant(principal.Read), principal.NetworkSwitches.Grant(principal.Read), principal.SystemLogs.Grant(principal.Read)}
+	base := principal.Grant(permission.UsersAdmins, permission.Read) | principal.Grant(permission.UsersAdmins, permission.Write)
+	other := []principal.Grants{principal.Grant(permission.NetworkGroups, permission.Read), principal.Grant(permission.NetworkSwitches, permission.Read), principal.Grant(permission.SystemLogs, permission.Read)}
 	type key struct {
 		id, owner int64
 		most      principal.Grants // by all that was done to it

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/ironplane/ironplane/pkg/apikey"
+	"github.com/ironplane/ironplane/pkg/guard"
+	"github.com/ironplane/ironplane/pkg/permission"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
@@ -150,7 +152,7 @@ func (w *walk) strangersProcess(service http.Handler, o rest.Operation) {
 
 func (w *walk) withoutKey(o rest.Operation) {
 	w.t.Helper()
-	if o.Guard != principal.Public {
+	if o.Guard != guard.Public {
 		answer := w.c.With("").Do(o.Method, w.item(o.Path), o.Example).Want(401)
 		if answer.Header.Get("WWW-Authenticate") != "Bearer" {
 			w.t.Error("401 without WWW-Authenticate")
@@ -165,14 +167,14 @@ func (w *walk) withoutKey(o rest.Operation) {
 func (w *walk) withoutPermission(o rest.Operation, nobody *testkit.Client) {
 	w.t.Helper()
 	switch {
-	case o.Guard == principal.Public:
-	case o.Guard == principal.EveryKey:
+	case o.Guard == guard.Public:
+	case o.Guard == guard.EveryKey:
 		nobody.Do(o.Method, w.item(o.Path), o.Example).Want(200)
-	case o.Guard == principal.PermissionOfTarget:
+	case o.Guard == guard.PermissionOfTarget:
 		nobody.Do(o.Method, w.item(o.Path), o.Example).Want(403)
 	case o.Scoped && strings.HasSuffix(o.Path, "}"):
 		nobody.Do(o.Method, w.item(o.Path), o.Example).Want(404)
-	case o.Guard == principal.AnyKey:
+	case o.Guard == guard.AnyKey:
 	default:
 		answer := nobody.Do(o.Method, w.item(o.Path), o.Example).Want(403)
 		permission, _, _ := strings.Cut(o.Guard.String(), " ")
@@ -226,21 +228,22 @@ func testEveryLeaf(t *testing.T, p *product.Product, c *testkit.Client) {
 	w.createOneOfEach()
 	guarded := map[principal.Grants][]rest.Operation{}
 	for _, o := range w.operations {
-		if permission, ok := o.Guard.(principal.Permission); ok {
-			access := principal.Write
+		if has, ok := o.Guard.(guard.Has); ok {
+			access := permission.Write
 			if o.Method == http.MethodGet {
-				access = principal.Read
+				access = permission.Read
 			}
-			guarded[permission.Grant(access)] = append(guarded[permission.Grant(access)], o)
+			held := principal.Grant(permission.Permission(has), access)
+			guarded[held] = append(guarded[held], o)
 		}
 	}
 	for missing, operations := range guarded {
-		c.Do("PATCH", path("/admin/%d/permission", id), (principal.All &^ missing).PermissionSet()).Want(200)
+		c.Do("PATCH", path("/admin/%d/permission", id), identity.SetOf(principal.All&^missing)).Want(200)
 		time.Sleep(100 * time.Millisecond)
 		for _, o := range operations {
 			partial.Do(o.Method, w.item(o.Path), o.Example).WantDetail(http.StatusForbidden, "The key lacks "+missing.Names()[0]+".")
 		}
-		c.Do("PATCH", path("/admin/%d/permission", id), missing.PermissionSet()).Want(200)
+		c.Do("PATCH", path("/admin/%d/permission", id), identity.SetOf(missing)).Want(200)
 		time.Sleep(100 * time.Millisecond)
 		for _, o := range operations {
 			if answer := partial.Do(o.Method, w.withID(o.Path, "999999999"), o.Example); answer.Status == http.StatusForbidden {

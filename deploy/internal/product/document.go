@@ -6,8 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ironplane/ironplane/pkg/guard"
 	"github.com/ironplane/ironplane/pkg/openapi"
-	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/permission"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/service"
 )
@@ -53,16 +54,16 @@ func Policy() string {
 }
 
 func policyRow(o rest.Operation) []string {
-	access := principal.Write
+	access := permission.Write
 	if o.Method == http.MethodGet {
-		access = principal.Read
+		access = permission.Read
 	}
 	permission, self := strings.CutSuffix(o.Guard.String(), " or self")
 	row := slices.Repeat([]string{" "}, 4)
 	switch {
-	case o.Guard == principal.Public:
+	case o.Guard == guard.Public:
 		row[0], row[1] = " yes ", " yes "
-	case o.Guard == principal.AnyKey, o.Guard == principal.EveryKey:
+	case o.Guard == guard.AnyKey, o.Guard == guard.EveryKey:
 		row[1] = " yes "
 	default:
 		row[3] = fmt.Sprintf(" %s %s ", permission, access)

@@ -1,4 +1,4 @@
-package principal
+package permission
 
 import (
 	"slices"
@@ -8,12 +8,12 @@ import (
 
 // A gateway sends Grants as their bits to services of the version before and after its own: a permission that moved would
 // hand its neighbour's permission out. The list grows at its end alone.
-func TestLeavesStay(t *testing.T) {
+func TestPermissionsStay(t *testing.T) {
 	t.Parallel()
 	first := strings.Fields(`network.entities network.forward network.groups network.switches pxe.installs pxe.settings
 		server.in_inventory server.in_use server.settings system.emails system.integrations system.logs system.settings
 		system.theme users.admins users.clients`)
-	if len(permissionNames) < len(first) || !slices.Equal(permissionNames[:len(first)], first) {
-		t.Fatalf("the permissions moved: %v", permissionNames)
+	if len(names) < len(first) || !slices.Equal(names[:len(first)], first) {
+		t.Fatalf("the permissions moved: %v", names)
 	}
 }

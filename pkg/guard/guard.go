@@ -1,8 +1,11 @@
-package principal
+// Package guard decides who may use a route.
+package guard
 
 import (
 	"strings"
 
+	"github.com/ironplane/ironplane/pkg/permission"
+	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 )
 
@@ -10,18 +13,23 @@ import (
 type Guard interface {
 	// Check answers nil, or the Unauthenticated or Forbidden fault that the caller gets. id is the number that
 	// the path names its item by, 0 where it names none.
-	Check(c *Call, a Access, id int64) error
+	Check(c *principal.Call, a permission.Access, id int64) error
 	// String is the guard as the policy and the API document print it.
 	String() string
 }
 
-// Check lets those through who hold the permission.
-func (l Permission) Check(c *Call, a Access, _ int64) error {
+// Has lets those through who hold the permission.
+type Has permission.Permission
+
+func (h Has) String() string { return permission.Permission(h).String() }
+
+// Check compares with what the key's owner holds.
+func (h Has) Check(c *principal.Call, a permission.Access, _ int64) error {
 	if err := AnyKey.Check(c, a, 0); err != nil {
 		return err
 	}
-	if !c.Principal.May(l, a) {
-		return problem.New(problem.Forbidden, "The key lacks %s %s.", l, a)
+	if !c.Principal.May(permission.Permission(h), a) {
+		return problem.New(problem.Forbidden, "The key lacks %s %s.", h, a)
 	}
 	return nil
 }
@@ -33,7 +41,7 @@ type anyKey struct{}
 
 func (anyKey) String() string { return "any key" }
 
-func (anyKey) Check(c *Call, a Access, _ int64) error {
+func (anyKey) Check(c *principal.Call, a permission.Access, _ int64) error {
 	if err := Public.Check(c, a, 0); err != nil {
 		return err
 	}
@@ -62,7 +70,9 @@ type public struct{}
 
 func (public) String() string { return "public" }
 
-func (public) Check(c *Call, _ Access, _ int64) error { return Peers(Gateway).Check(c, Read, 0) }
+func (public) Check(c *principal.Call, _ permission.Access, _ int64) error {
+	return Peers(principal.Gateway).Check(c, permission.Read, 0)
+}
 
 // Peers lets these processes of the installation through, and no caller from outside. It guards internal routes.
 func Peers(names ...string) Guard { return peers{strings.Join(names, ", ")} }
@@ -72,7 +82,7 @@ type peers struct{ names string }
 func (p peers) String() string { return "internal: " + p.names }
 
 // Check compares the process at the other end.
-func (p peers) Check(c *Call, _ Access, _ int64) error {
+func (p peers) Check(c *principal.Call, _ permission.Access, _ int64) error {
 	for name := range strings.SplitSeq(p.names, ", ") {
 		if c.Peer == name && name != "" {
 			return nil
@@ -87,22 +97,22 @@ func Internal(g Guard) bool {
 	return is
 }
 
-// OrSelf lets those through who hold the permission, and an account to its own record.
-func (l Permission) OrSelf(t OwnerType) Guard { return orSelf{l, t} }
+// HasOrSelf lets those through who hold the permission, and an account of this type to its own record.
+func HasOrSelf(p permission.Permission, t principal.OwnerType) Guard { return hasOrSelf{Has(p), t} }
 
-type orSelf struct {
-	permission Permission
-	self       OwnerType
+type hasOrSelf struct {
+	Has
+	self principal.OwnerType
 }
 
-func (g orSelf) String() string { return g.permission.String() + " or self" }
+func (g hasOrSelf) String() string { return g.Has.String() + " or self" }
 
-func (g orSelf) Check(c *Call, a Access, id int64) error {
+func (g hasOrSelf) Check(c *principal.Call, a permission.Access, id int64) error {
 	if err := AnyKey.Check(c, a, id); err != nil {
 		return err
 	}
-	if c.Principal.Owner == (Owner{g.self, id}) {
+	if c.Principal.Owner == (principal.Owner{Type: g.self, ID: id}) {
 		return nil
 	}
-	return g.permission.Check(c, a, id)
+	return g.Has.Check(c, a, id)
 }
