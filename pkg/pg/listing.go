@@ -23,30 +23,18 @@ const planned = pgx.QueryExecModeCacheDescribe
 type Condition struct {
 	SQL  string
 	Args []any
-	// In is a view that has what the condition asks for, and besides all that a listing's other conditions and its sort
-	// ask for; where the listing's own view has it, it is empty. At most one row of it is of the same item and meets the
-	// condition.
-	In string
-	// Alone is a view as In, to be used where the condition is the only one and the order is that of the ids.
-	Alone string
-	// Or is another one that may be true instead. Each is looked for by itself, as no index finds both.
-	Or *Condition
 }
 
-// ways are the lists of conditions without an Or, of which one must be all true.
-func ways(where []Condition) [][]Condition {
-	for i, c := range where {
-		if c.Or != nil {
-			either, or := slices.Clone(where), slices.Clone(where)
-			either[i].Or, or[i] = nil, *c.Or
-			return append(ways(either), ways(or)...)
-		}
-	}
-	return [][]Condition{where}
+// Source is where rows of a listing are found: in a view that has, besides id, the columns of the listing's conditions
+// and of its sort.
+type Source struct {
+	View  string      // the listing's own where it is empty
+	Where []Condition // besides the listing's
 }
 
 // Listing says which rows of a view, in which order.
 type Listing struct {
+	From  []Source    // a row is listed once, whichever have it; none: the listing's own view
 	Where []Condition // all of them
 	Sort  string      // a column that is never NULL; id where it is empty
 	Desc  bool
@@ -90,17 +78,20 @@ func (a *arguments) where(conditions []Condition) string {
 	return " WHERE " + strings.Join(written, " AND ")
 }
 
-// in is the view to find rows in.
-func (v *View[V]) in(conditions []Condition, sort string) string {
-	if len(conditions) == 1 && sort == "" && conditions[0].Alone != "" {
-		return pgx.Identifier{conditions[0].Alone}.Sanitize()
+// found is the SELECT of the rows that a listing's sources have, each planned by itself, as no index finds both.
+func (v *View[V]) found(args *arguments, l Listing, columns string, end func() string) string {
+	if len(l.From) == 0 {
+		l.From = []Source{{}}
 	}
-	for _, c := range conditions {
-		if c.In != "" {
-			return pgx.Identifier{c.In}.Sanitize()
+	parts := make([]string, len(l.From))
+	for i, source := range l.From {
+		from := v.name
+		if source.View != "" {
+			from = pgx.Identifier{source.View}.Sanitize()
 		}
+		parts[i] = "(SELECT " + columns + " FROM " + from + args.where(slices.Concat(l.Where, source.Where)) + end() + ")"
 	}
-	return v.name
+	return strings.Join(parts, " UNION ")
 }
 
 // List reads the rows of a listing, a batch at a time: each row that is there throughout comes once, and no snapshot
@@ -173,29 +164,17 @@ func (v *View[V]) batch(ctx context.Context, q Querier, l Listing, wanted int) (
 		sort := pgx.Identifier{l.Sort}.Sanitize()
 		columns, order = "id, "+sort, " ORDER BY "+sort+direction+", id"+direction
 	}
-	part := func(conditions []Condition, most, skip int) string {
-		if l.After != nil {
-			conditions = append(slices.Clip(conditions), l.after())
-		}
-		written := args.where(conditions) + order + " LIMIT " + args.add(most)
-		if skip > 0 {
-			written += " OFFSET " + args.add(skip)
-		}
-		return written
+	all := len(l.From) == 0 && len(l.Where) == 0 && l.Sort == ""
+	if l.After != nil {
+		l.Where = append(slices.Clip(l.Where), l.after())
 	}
+	page := func(most, skip int) string { return order + " LIMIT " + args.add(most) + " OFFSET " + args.add(skip) }
 	sql := v.from
-	switch ways := ways(l.Where); {
-	case len(ways) > 1: // the rows that each way finds, of these the first, then what belongs to them
-		found := make([]string, len(ways))
-		for i, way := range ways {
-			found[i] = "(SELECT " + columns + " FROM " + v.in(way, l.Sort) + part(way, wanted+l.Skip, 0) + ")"
-		}
-		sql += " WHERE id = ANY (ARRAY(SELECT id FROM (" + strings.Join(found, " UNION ") + ") found" +
-			order + " LIMIT " + args.add(wanted) + " OFFSET " + args.add(l.Skip) + "))" + order
-	case len(l.Where) > 0 || l.Sort != "": // first the rows, then what belongs to them
-		sql += " WHERE id = ANY (ARRAY(SELECT id FROM " + v.in(l.Where, l.Sort) + part(l.Where, wanted, l.Skip) + "))" + order
-	default:
-		sql += part(nil, wanted, l.Skip)
+	if all {
+		sql += args.where(l.Where) + page(wanted, l.Skip)
+	} else { // first the rows, then what belongs to them
+		found := v.found(&args, l, columns, func() string { return page(wanted+l.Skip, 0) })
+		sql += " WHERE id = ANY (ARRAY(SELECT id FROM (" + found + ") found" + page(wanted, l.Skip) + "))" + order
 	}
 	rows, err := q.Query(ctx, sql, append([]any{planned}, args...)...)
 	if err != nil {
@@ -229,19 +208,15 @@ func (v *View[V]) Position(item *V, sort string) Position {
 	return at
 }
 
-// Count counts the rows of which all conditions are true, up to a limit where that is not 0.
-func (v *View[V]) Count(ctx context.Context, q Querier, where []Condition, limit int) (n int64, err error) {
+// Count counts a listing's rows, up to a limit where that is not 0.
+func (v *View[V]) Count(ctx context.Context, q Querier, l Listing, limit int) (n int64, err error) {
 	var args arguments
 	most := ""
 	if limit > 0 {
 		most = " LIMIT " + args.add(limit)
 	}
-	found := []string{}
-	for _, way := range ways(where) {
-		found = append(found, "(SELECT id FROM "+v.in(way, "")+args.where(way)+most+")")
-	}
-	sql := "SELECT FROM (" + strings.Join(found, " UNION ") + ") found" + most
-	err = q.QueryRow(ctx, "SELECT count(*) FROM ("+sql+") counted", append([]any{planned}, args...)...).Scan(&n)
+	found := v.found(&args, l, "id", func() string { return most })
+	err = q.QueryRow(ctx, "SELECT count(*) FROM (SELECT FROM ("+found+") found"+most+") counted", append([]any{planned}, args...)...).Scan(&n)
 	return n, err
 }
 

@@ -82,7 +82,7 @@ func TestCSVOfWhoLeft(t *testing.T) {
 }
 
 func TestQueriesAreReadInLinearTime(t *testing.T) {
-	by := By{Search: SearchText, Sorts: []string{"name"}, Filters: map[string]string{"name": "name"}}
+	by := By{Search: SearchIn("search"), Sorts: map[string]string{"name": "name"}, Filters: map[string]string{"name": "name"}}
 	typeOf := func(string) reflect.Type { return reflect.TypeFor[string]() }
 	for name, query := range map[string]func(n int) string{
 		"unknown parameters":      func(n int) string { return numbered("p%d=1&", n) },

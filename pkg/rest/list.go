@@ -39,16 +39,16 @@ type List[Req, V any] struct {
 
 // By says how a list may be searched, sorted and filtered.
 type By struct {
-	// Search is what q means; nil: there is no q.
-	Search func(q string) pg.Condition
-	// Sorts are columns that are never NULL and have, with the id behind them, an index.
-	Sorts []string
+	// Search says where the rows are of which the query speaks, q among its parameters; nil: in the view, without a q.
+	Search func(asked url.Values) []pg.Source
+	// Sorts are values of sort, and the columns that they sort by, which are never NULL and have, with the id behind
+	// them, an index.
+	Sorts map[string]string
 	// Default is the sort, with - before it from the last to the first, where none is asked for; where it is empty, id.
 	Default string
-	// Filters are parameters, and the columns that they compare: name, or lower(name) to do so without case.
+	// Filters are parameters, and the columns that they compare: name, or lower(name) to do so without case. One that
+	// is an array has the value among its own.
 	Filters map[string]string
-	// In has, for some filters, the view in which what they leave is found by indexes: see pg.Condition.
-	In map[string]string
 }
 
 const (
@@ -62,18 +62,23 @@ const (
 	maxCounted = 10_000
 )
 
-// SearchText is the condition that the column search has q in it, without case. The column holds the searched
-// members in lower case, each behind a line feed, and has a trigram index. Fewer than three letters have no trigram,
-// so those are found where a member begins with them.
-func SearchText(q string) pg.Condition { return SearchColumn("search", q) }
-
-// SearchColumn is SearchText for another column.
-func SearchColumn(column, q string) pg.Condition {
-	pattern := strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`, "\n", " ").Replace(strings.ToLower(q)) + "%"
-	if utf8.RuneCountInString(q) < 3 {
-		pattern = "\n" + pattern
+// SearchIn finds q in columns, without case. Each holds the searched members in lower case, each behind a line feed, and
+// has a trigram index. Fewer than three letters have no trigram, so those are found where a member begins with them.
+func SearchIn(columns ...string) func(url.Values) []pg.Source {
+	return func(asked url.Values) (found []pg.Source) {
+		q := asked.Get("q")
+		if q == "" {
+			return nil
+		}
+		pattern := strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`, "\n", " ").Replace(strings.ToLower(q)) + "%"
+		if utf8.RuneCountInString(q) < 3 {
+			pattern = "\n" + pattern
+		}
+		for _, column := range columns {
+			found = append(found, pg.Source{Where: []pg.Condition{{SQL: column + " LIKE $1", Args: []any{"%" + pattern}}}})
+		}
+		return found
 	}
-	return pg.Condition{SQL: column + " LIKE $1", Args: []any{"%" + pattern}}
 }
 
 type listRequest[Req any] struct {
@@ -84,6 +89,7 @@ type listRequest[Req any] struct {
 // listQuery is what a caller wants of a list.
 type listQuery struct {
 	at      *url.URL
+	from    []pg.Source
 	where   []pg.Condition
 	search  bool
 	sort    string
@@ -99,7 +105,7 @@ func (l List[Req, V]) operation() *operation {
 	o := newOperation[Req, V](http.MethodGet, l.Path, l.Guard, l.Summary, l.Extension)
 	o.list, o.Scoped = true, l.scoped
 	o.by = &l.By
-	for _, column := range append(slices.Collect(maps.Values(l.By.Filters)), l.By.Sorts...) {
+	for _, column := range slices.AppendSeq(slices.Collect(maps.Values(l.By.Filters)), maps.Values(l.By.Sorts)) {
 		if l.View.TypeOf(unfolded(column)) == nil {
 			panic(fmt.Sprintf("rest: %s has no column %s", l.Path, column))
 		}
@@ -140,12 +146,12 @@ func (l List[Req, V]) operation() *operation {
 
 // rows are the items that were asked for. The headers say how many there are and where the other pages are.
 func (l List[Req, V]) rows(ctx context.Context, q *listQuery, header http.Header) (iter.Seq2[any, error], error) {
+	listing := pg.Listing{From: q.from, Where: q.where, Sort: q.sort, Desc: q.desc}
 	if q.count {
-		if err := l.count(ctx, q, header); err != nil {
+		if err := l.count(ctx, q, listing, header); err != nil {
 			return nil, err
 		}
 	}
-	listing := pg.Listing{Where: q.where, Sort: q.sort, Desc: q.desc}
 	if q.perPage == 0 {
 		return anySeq(l.View.List(ctx, l.DB, listing)), nil
 	}
@@ -185,12 +191,12 @@ func (l List[Req, V]) rows(ctx context.Context, q *listQuery, header http.Header
 	}, nil
 }
 
-func (l List[Req, V]) count(ctx context.Context, q *listQuery, header http.Header) error {
+func (l List[Req, V]) count(ctx context.Context, q *listQuery, listing pg.Listing, header http.Header) error {
 	limit := 0
 	if q.search {
 		limit = maxCounted + 1
 	}
-	n, err := l.View.Count(ctx, l.DB, q.where, limit)
+	n, err := l.View.Count(ctx, l.DB, listing, limit)
 	if err != nil {
 		return err
 	}
@@ -252,7 +258,7 @@ func anySeq[V any](found iter.Seq2[V, error]) iter.Seq2[any, error] {
 // otherwise answer all there is.
 func parseListQuery(r *http.Request, own []parameter, by By, typeOf func(string) reflect.Type) (*listQuery, error) {
 	q := &listQuery{at: r.URL, csv: accept.Prefers(r.Header.Get("Accept"), accept.CSV)}
-	q.sort, q.desc = strings.TrimPrefix(by.Default, "-"), strings.HasPrefix(by.Default, "-")
+	q.sort, q.desc = by.Sorts[strings.TrimPrefix(by.Default, "-")], strings.HasPrefix(by.Default, "-")
 	var wrong problem.Fields
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -271,16 +277,12 @@ func parseListQuery(r *http.Request, own []parameter, by By, typeOf func(string)
 		case name == "q" && by.Search != nil:
 			if len(value) > maxString || !isText(value) {
 				wrong.Add("?q", "invalid", "must be a text of at most %d bytes", maxString)
-			} else if value != "" {
-				q.search = true
-				q.where = append(q.where, by.Search(value))
 			}
+			q.search = value != ""
 		case name == "sort":
-			q.sort, q.desc = strings.TrimPrefix(value, "-"), strings.HasPrefix(value, "-")
-			if q.sort == "id" {
-				q.sort = ""
-			} else if !slices.Contains(by.Sorts, q.sort) {
-				wrong.Add("?sort", "unknown", "can be %s, each also with - before it", strings.Join(append([]string{"id"}, by.Sorts...), ", "))
+			column, known := by.Sorts[strings.TrimPrefix(value, "-")]
+			if q.sort, q.desc = column, strings.HasPrefix(value, "-"); !known && strings.TrimPrefix(value, "-") != "id" {
+				wrong.Add("?sort", "unknown", "can be %s, each also with - before it", strings.Join(by.sorts(), ", "))
 			}
 		case name == "per_page":
 			q.perPage = parseCount(name, value, maxPerPage, &wrong)
@@ -296,7 +298,6 @@ func parseListQuery(r *http.Request, own []parameter, by By, typeOf func(string)
 			if !ok {
 				wrong.Add("?"+name, "type", "is not of its type")
 			}
-			condition.In = by.In[name]
 			q.where = append(q.where, condition)
 		case !slices.ContainsFunc(own, func(p parameter) bool { return p.name == name }):
 			wrong.Add("?"+name, "unknown", "is unknown; there is %s", strings.Join(by.known(own), ", "))
@@ -317,7 +318,15 @@ func parseListQuery(r *http.Request, own []parameter, by By, typeOf func(string)
 	if len(wrong) > 0 {
 		return nil, wrongQuery(wrong)
 	}
+	if by.Search != nil {
+		q.from = by.Search(query)
+	}
 	return q, nil
+}
+
+// sorts are what a list can be sorted by.
+func (by By) sorts() []string {
+	return append([]string{"id"}, slices.Sorted(maps.Keys(by.Sorts))...)
 }
 
 func (by By) known(own []parameter) []string {
@@ -368,6 +377,9 @@ func equals(filter, value string, t reflect.Type) (pg.Condition, bool) {
 	case reflect.Bool:
 		condition.Args[0] = value == "true"
 		return condition, value == "true" || value == "false"
+	case reflect.Slice:
+		n, err := strconv.ParseInt(value, 10, 64)
+		return pg.Condition{SQL: filter + " @> $1", Args: []any{[]int64{n}}}, err == nil
 	default:
 		n, err := strconv.ParseInt(value, 10, t.Bits())
 		condition.Args[0] = n

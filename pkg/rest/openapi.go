@@ -257,7 +257,11 @@ func describeParameters(o *operation) []schema {
 		if o.by.Search != nil {
 			add("query", "q", "A part of a human-readable member, in either case.", text, false)
 		}
-		sorts := schema{"type": "string", "enum": o.by.sorts(), "default": "id"}
+		var both []string
+		for _, sort := range o.by.sorts() {
+			both = append(both, sort, "-"+sort)
+		}
+		sorts := schema{"type": "string", "enum": both, "default": "id"}
 		if o.by.Default != "" {
 			sorts["default"] = o.by.Default
 		}
@@ -275,15 +279,6 @@ func describeParameters(o *operation) []schema {
 	}
 	if o.Method == http.MethodPost {
 		add("header", idempotencyHeader, "For 24 hours the same value and body get the first answer again.", schema{"type": "string", "maxLength": maxString}, false)
-	}
-	return all
-}
-
-// sorts are all values that the parameter sort can have.
-func (by By) sorts() []string {
-	all := []string{"id", "-id"}
-	for _, column := range by.Sorts {
-		all = append(all, column, "-"+column)
 	}
 	return all
 }

@@ -63,7 +63,7 @@ func libraryRoutes(db *pg.DB) []rest.Route {
 	shelfView := pg.NewView[shelf]("shelf")
 	routes := rest.Resource[shelf, shelfBody]{
 		DB: db, Path: "/shelf", ID: "shelf_id", Noun: "shelf", Guard: guard.AnyKey, Table: "shelf",
-		By:    rest.By{Sorts: []string{"name"}},
+		By:    rest.By{Sorts: map[string]string{"name": "name"}},
 		Again: rest.AgainAnother, Edited: `{"name": "essays"}`, Scope: ownShelves,
 		Check: func(ctx context.Context, _ *pg.Tx, _ int64, _, b *shelfBody) error {
 			b.OwnerID = principal.From(ctx).Principal.Owner.ID
@@ -305,7 +305,7 @@ func TestFoundAtStart(t *testing.T) {
 			return rest.Resource[shelf, blaming]{Path: "/x", ID: "x_id", Noun: "x", Guard: guard.AnyKey, Table: "x", Again: rest.AgainSame}.Routes()
 		},
 		"a sort that is no column": func() []rest.Route {
-			return rest.Resource[shelf, shelfBody]{Path: "/x", ID: "x_id", Noun: "x", Guard: guard.AnyKey, Table: "x", Again: rest.AgainSame, By: rest.By{Sorts: []string{"size"}}}.Routes()
+			return rest.Resource[shelf, shelfBody]{Path: "/x", ID: "x_id", Noun: "x", Guard: guard.AnyKey, Table: "x", Again: rest.AgainSame, By: rest.By{Sorts: map[string]string{"size": "size"}}}.Routes()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -67,7 +67,7 @@ func (s *Service) admins() []rest.Route {
 	return rest.Resource[Admin, adminBody]{
 		DB: s.db, Path: "/admin", ID: "admin_id", Noun: "admin", Again: rest.AgainRefused, Edited: `{"username": "anna.k", "receive_copies": false}`,
 		Guard: guard.Has(permission.UsersAdmins), OwnGuard: guard.HasOrSelf(permission.UsersAdmins, principal.Admin), Table: "admin", View: "admin_view",
-		By:      rest.By{Search: rest.SearchText, Sorts: []string{"username", "created_at"}, Filters: map[string]string{"email": "lower(email)", "username": "lower(username)"}},
+		By:      rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"username": "username", "created_at": "created_at"}, Filters: map[string]string{"email": "lower(email)", "username": "lower(username)"}},
 		Prepare: s.preparePasswords,
 		Allow:   func(ctx context.Context, tx *pg.Tx, _ *adminBody) error { return allow(ctx, tx) },
 		Lock:    func(ctx context.Context, tx *pg.Tx, _ ...*adminBody) error { return allow(ctx, tx) },

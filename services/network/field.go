@@ -137,7 +137,7 @@ func (s *Service) fields() []rest.Route {
 		DB: s.db, Path: "/field", ID: "field_id", Noun: "field", Guard: guard.Has(permission.SystemSettings), ReadGuard: guard.EveryKey, Table: "field",
 		Additions: rest.Creating | rest.Editing | rest.Deleting,
 		Again:     rest.AgainRefused, Edited: `{"name": "Contract ends", "desc": null}`,
-		By: rest.By{Search: rest.SearchText, Sorts: []string{"name", "slug"},
+		By: rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name", "slug": "slug"},
 			Filters: map[string]string{"target_type": "target_type", "slug": "slug", "type": "type"}},
 		Check: checkField,
 	}.Routes()

@@ -68,6 +68,6 @@ func (s *Service) forwardGateways() []rest.Route {
 		Check: func(_ context.Context, _ *pg.Tx, _ int64, before, body *forwardGatewayBody) error {
 			return agent.KeyAgain(before != nil && body.Hostname != before.Hostname, body.APIKey, "/api_key")
 		},
-		By: rest.By{Search: rest.SearchText, Sorts: []string{"name"}, Filters: map[string]string{"name": "name", "hostname": "hostname"}},
+		By: rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name"}, Filters: map[string]string{"name": "name", "hostname": "hostname"}},
 	}.Routes()
 }

@@ -138,9 +138,8 @@ func (s *Service) ipEntities() []rest.Route {
 			item.Fields, err = shownFields(ctx, q, "entity", item.ID)
 			return err
 		}},
-		By: rest.By{Search: searchEntities, Sorts: []string{"name"}, Filters: map[string]string{
-			"billing_id": "billing_id", "group_id": "group_id", "owner": "owner_id", "server_id": "owner_server_id", "vlan": "vlan"},
-			In: map[string]string{"owner": "ip_entity_of_owner"}},
+		By: rest.By{Search: searchEntities, Sorts: map[string]string{"name": "name"}, Filters: map[string]string{
+			"billing_id": "billing_id", "group_id": "group_id", "owner": "owner_id", "server_id": "owner_server_id", "vlan": "vlan"}},
 		Lock: lockScopes, Insert: insertEntity, Update: updateEntity, Delete: deleteEntity,
 	}.Routes()
 }

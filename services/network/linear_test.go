@@ -2,6 +2,7 @@ package network
 
 import (
 	"fmt"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -31,7 +32,7 @@ func TestBodiesAreResolvedInLinearTime(t *testing.T) {
 			entity.V6.Address = new(*s + "/64")
 			entity.Resolve(&problem.Fields{})
 		}},
-		"a search": {text("ab"), func(s *string) { searchEntities(*s) }},
+		"a search": {text("ab"), func(s *string) { searchEntities(url.Values{"q": {*s}}) }},
 	} {
 		t.Run(name, func(t *testing.T) { work.Linear(t, 16<<10, resolve.text, resolve.do) })
 	}

@@ -151,8 +151,8 @@ func FuzzSearch(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, q string) {
-		c := searchEntities(q)
-		if c.Or != nil { // a text
+		c, ok := searchAddresses(q)
+		if !ok {
 			return
 		}
 		first, last := c.Args[0].(netip.Addr), c.Args[1].(netip.Addr)

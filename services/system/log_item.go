@@ -2,6 +2,7 @@ package system
 
 import (
 	"context"
+	"net/url"
 
 	"github.com/ironplane/ironplane/pkg/guard"
 	"github.com/ironplane/ironplane/pkg/permission"
@@ -55,7 +56,7 @@ func (s *Service) logItems() []rest.Route {
 	return []rest.Route{
 		rest.List[logQuery, LogItem]{Path: "/log", Guard: guard.Has(permission.SystemLogs), Summary: "List log items",
 			DB: s.db, View: pg.NewView[LogItem]("log_view"), Where: narrowed,
-			By: rest.By{Default: "-created_at", Sorts: []string{"created_at"}, Filters: map[string]string{"user": "user_url", "type": "type"}}},
+			By: rest.By{Search: searchLog, Default: "-created_at", Sorts: map[string]string{"created_at": "created_at"}, Filters: map[string]string{"user": "user_url", "type": "type"}}},
 		rest.Read[rest.Item, ViewedLogItem]{Path: "/log/{log_id}", Guard: guard.Has(permission.SystemLogs), Summary: "View a log item",
 			Do: func(ctx context.Context, req rest.Item) (ViewedLogItem, error) {
 				item, err := view.Get(ctx, s.db, req.ID)
@@ -69,12 +70,25 @@ func (s *Service) logItems() []rest.Route {
 	}
 }
 
+// searchLog finds items about a thing by an index of their own.
+func searchLog(asked url.Values) []pg.Source {
+	found := rest.SearchIn("search")(asked)
+	if asked.Get("target_type") == "" {
+		return found
+	}
+	if found == nil {
+		found = []pg.Source{{}}
+	}
+	found[0].View = "log_by_target"
+	return found
+}
+
 func narrowed(_ context.Context, q logQuery) (where []pg.Condition, err error) {
 	if (q.TargetType == "") != (q.TargetID == 0) {
 		return nil, problem.New(problem.BadRequest, "The query is wrong: target_type and target_id go together.")
 	}
 	if q.TargetType != "" {
-		where = append(where, pg.Condition{SQL: "target_type = $1 AND target_id = $2", Args: []any{q.TargetType, q.TargetID}, In: "log_by_target"})
+		where = append(where, pg.Condition{SQL: "target_type = $1 AND target_id = $2", Args: []any{q.TargetType, q.TargetID}})
 	}
 	if !q.Since.IsZero() {
 		where = append(where, pg.Condition{SQL: "created_at >= $1", Args: []any{q.Since}})

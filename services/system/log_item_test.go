@@ -107,7 +107,7 @@ func TestLogFilters(t *testing.T) {
 		}
 		if i == 20 { // it is late: its service was away
 			e.At = begin.Add(5*time.Minute + time.Second)
-			e.Targets = append(e.Targets, pg.Target{Type: "admin", Noun: "admin", ID: 1}, pg.Target{Type: "admin", Noun: "admin", ID: 1})
+			e.Targets = append(e.Targets, pg.Target{Type: "admin", Noun: "admin", ID: 1, Name: "Bernd"}, pg.Target{Type: "admin", Noun: "admin", ID: 1, Name: "Bernd"})
 		}
 		s.write([]string{"network", "pxe"}[i%2], e)
 	}
@@ -144,6 +144,16 @@ func TestLogFilters(t *testing.T) {
 		{url.Values{"user": {"/admin/2"}, "type": {"group.deleted"}}, func(int, bool) bool { return false }},
 		{url.Values{"target_type": {"group"}, "target_id": {"1"}, "user": {"/admin/2"}, "type": {"group.edited"}, "until": at(12)},
 			func(i int, late bool) bool { return i%4 == 0 && (i < 12 || late) }},
+		{url.Values{"q": {"SITE 2 edit"}}, func(i int, _ bool) bool { return i%4 == 1 }},
+		{url.Values{"q": {"nna"}}, func(i int, _ bool) bool { return i%2 == 0 }},
+		{url.Values{"q": {"192.0.2.7"}}, func(int, bool) bool { return true }},
+		{url.Values{"q": {"bern"}}, func(_ int, late bool) bool { return late }}, // what it is also about
+		{url.Values{"q": {"an"}}, func(i int, _ bool) bool { return i%2 == 0 }},
+		{url.Values{"q": {"te"}}, func(int, bool) bool { return false }},
+		{url.Values{"q": {"s_te"}}, func(int, bool) bool { return false }},
+		{url.Values{"q": {"site"}, "target_type": {"group"}, "target_id": {"1"}, "until": at(12), "sort": {"-created_at"}},
+			func(i int, late bool) bool { return i%4 == 0 && (i < 12 || late) }},
+		{url.Values{"q": {"anna"}, "type": {"group.deleted"}}, func(int, bool) bool { return false }},
 	} {
 		var want []int64
 		for _, id := range all {
