@@ -36,8 +36,8 @@ func TestBodiesAreResolvedInLinearTime(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { work.Linear(t, 16<<10, resolve.text, resolve.do) })
 	}
-	work.Linear(t, 1<<14, func(n int) string { return fmt.Sprintf("10.0.0.0-10.0.%d.255", n/256-1) }, func(span string) {
-		from, to, _ := strings.Cut(span, "-")
-		(&series{From: &from, To: &to, VLAN: new(int32(1))}).Resolve(&problem.Fields{})
+	work.Linear(t, 1<<14, func(n int) string { return fmt.Sprintf("10.0.0.0-10.0.%d.255", n/256-1) }, func(ends string) {
+		from, to, _ := strings.Cut(ends, "-")
+		(&series{span: span{From: &from, To: &to}, VLAN: new(int32(1))}).Resolve(&problem.Fields{})
 	})
 }

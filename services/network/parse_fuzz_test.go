@@ -114,9 +114,9 @@ func FuzzSeries(f *testing.F) {
 	f.Add("192.0.2.0", "192.0.2.255", "192.0.2.1", int64(8), int32(0), false)
 	f.Add("2001:db8::", "2001:db8::ffff", "", int64(1), int32(126), true)
 	f.Fuzz(func(t *testing.T, from, to, gateway string, increment int64, length int32, prefixes bool) {
-		s := series{From: &from, To: &to}
+		s := series{span: span{From: &from, To: &to}}
 		if strings.Contains(to, "/") {
-			s = series{Prefix: &to}
+			s = series{span: span{Prefix: &to}}
 		}
 		if prefixes && length >= 1 && length <= 128 {
 			s.Length = &length

@@ -2,11 +2,14 @@ package network
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/big"
 	"net/http"
 	"net/netip"
-	"strings"
+	"slices"
+
+	"go4.org/netipx"
 
 	"github.com/ironplane/ironplane/pkg/guard"
 	"github.com/ironplane/ironplane/pkg/permission"
@@ -20,29 +23,30 @@ const longestSeries = 1 << 16
 
 // series is many entities of one size, side by side.
 type series struct {
-	From          *string `json:"from" doc:"the first address" example:"192.0.2.0"`
-	To            *string `json:"to" doc:"the last address" example:"192.0.2.255"`
-	Prefix        *string `json:"prefix" doc:"instead of from and to" example:"192.0.2.0/24"`
+	span
 	Increment     *int64  `json:"increment" min:"1" max:"9223372036854775807" doc:"addresses an entity: 1 makes addresses, more make ranges, or, of IPv6, prefixes; 1 where it is not sent" example:"1"`
 	Length        *int32  `json:"length" min:"1" max:"128" doc:"instead of increment: makes prefixes of this length" example:"29"`
 	Gateway       *string `json:"gateway" doc:"is made no entity itself" example:"192.0.2.1"`
-	SubnetMask    *string `json:"subnet_mask" doc:"of the subnet that all lie in" example:"255.255.255.0"`
+	SubnetMask    *string `json:"subnet_mask" doc:"of the subnet that all lie in; its network and broadcast addresses are made no entities" example:"255.255.255.0"`
+	All           bool    `json:"all" doc:"makes the network and broadcast addresses entities, too" example:"false"`
 	VLAN          *int32  `json:"vlan" min:"1" max:"4094" example:"100"`
 	VLANIncrement *int32  `json:"vlan_increment" min:"0" max:"4093" doc:"what each entity's VLAN is above that of the one before; 0 where it is not sent" example:"0"`
 
-	family          *family
-	first, last     netip.Addr
-	step            *big.Int // addresses an entity
-	bits, mask      *int
-	gateway         *netip.Addr
-	firsts, lasts   []netip.Addr
-	vlans           []*int32
-	where, howLarge string // the members that are wrong where the span, or the size of an entity, is
+	step     *big.Int // addresses an entity
+	bits     *int
+	mask     *int
+	gateway  *netip.Addr
+	leftOut  []netip.Addr // which are made no entities
+	howLarge string       // the member that is wrong where the size of an entity is
+
+	firsts, lasts []netip.Addr
+	vlans         []*int32
+	runs          []netipx.IPRange // what the entities fill
 }
 
 // Resolve checks the members, and works out the entities.
 func (s *series) Resolve(wrong *problem.Fields) {
-	for _, check := range []func(*problem.Fields){s.readSpan, s.readSize, s.readGateway, s.layOut} {
+	for _, check := range []func(*problem.Fields){s.readSpan, s.readSize, s.readSubnet, s.layOut, s.numberVLANs} {
 		if check(wrong); len(*wrong) > 0 {
 			return
 		}
@@ -50,33 +54,9 @@ func (s *series) Resolve(wrong *problem.Fields) {
 }
 
 func (s *series) readSpan(wrong *problem.Fields) {
-	s.where = "/to"
-	switch {
-	case s.Prefix != nil && (s.From != nil || s.To != nil):
-		wrong.Add("/prefix", "conflict", "cannot stand beside from and to")
-	case s.Prefix != nil:
-		s.where, s.family = "/prefix", familyOf(*s.Prefix)
-		s.first, s.last, _ = s.family.parseSpace("/prefix", *s.Prefix, wrong)
-	case s.From == nil || s.To == nil:
-		wrong.Add("/from", "required", "is required with to, or prefix is")
-	default:
-		s.family = familyOf(*s.From)
-		s.first, _ = s.family.parseAddress("/from", *s.From, wrong)
-		s.last, _ = s.family.parseAddress("/to", *s.To, wrong)
-		if s.first.IsValid() && s.last.IsValid() && s.last.Less(s.first) {
-			wrong.Add("/to", "out_of_range", "is below from")
-		}
-	}
-	if len(*wrong) == 0 {
+	if s.read(wrong); len(*wrong) == 0 {
 		s.family.checkSpace(s.where, s.first, s.last, wrong)
 	}
-}
-
-func familyOf(text string) *family {
-	if strings.Contains(text, ":") {
-		return v6
-	}
-	return v4
 }
 
 func (s *series) readSize(wrong *problem.Fields) {
@@ -116,7 +96,8 @@ func (s *series) readSize(wrong *problem.Fields) {
 	}
 }
 
-func (s *series) readGateway(wrong *problem.Fields) {
+func (s *series) readSubnet(wrong *problem.Fields) {
+	var subnet netip.Prefix
 	if s.SubnetMask != nil {
 		if s.family == v6 || s.bits != nil {
 			wrong.Add("/subnet_mask", "conflict", "is of IPv4 addresses and ranges alone")
@@ -125,11 +106,12 @@ func (s *series) readGateway(wrong *problem.Fields) {
 		if s.mask = parseMask("/subnet_mask", *s.SubnetMask, wrong); s.mask == nil {
 			return
 		}
-	}
-	var subnet netip.Prefix
-	if s.mask != nil {
 		if subnet = netip.PrefixFrom(s.first, *s.mask).Masked(); !subnet.Contains(s.last) {
 			wrong.Add(s.where, "out_of_range", "lies outside the subnet %s", subnet)
+		}
+		if ends := netipx.RangeOfPrefix(subnet); !s.All && *s.mask < 31 { // a /31 has neither (RFC 3021)
+			s.leaveOut(ends.From(), s.where, "makes a range with the network address %s, which all allows", wrong)
+			s.leaveOut(ends.To(), s.where, "makes a range with the broadcast address %s, which all allows", wrong)
 		}
 	}
 	if s.Gateway == nil {
@@ -142,12 +124,21 @@ func (s *series) readGateway(wrong *problem.Fields) {
 		wrong.Add("/gateway", "out_of_range", "lies outside of all prefixes but one")
 	case subnet.IsValid() && !subnet.Contains(gateway):
 		wrong.Add("/gateway", "out_of_range", "lies outside the subnet %s", subnet)
-	case s.step.IsInt64() && s.step.Int64() > 1 && s.contains(gateway):
-		wrong.Add("/gateway", "conflict", "is an address of one of the entities")
+	default:
+		s.leaveOut(gateway, "/gateway", "makes a range with the gateway %s", wrong)
 	}
 }
 
-func (s *series) contains(a netip.Addr) bool { return !a.Less(s.first) && !s.last.Less(a) }
+// leaveOut makes an address no entity. One that is not alone cannot be left out.
+func (s *series) leaveOut(a netip.Addr, pointer, message string, wrong *problem.Fields) {
+	if !s.contains(a) {
+		return
+	}
+	if s.step.Cmp(big.NewInt(1)) > 0 {
+		wrong.Add(pointer, "conflict", message, a)
+	}
+	s.leftOut = append(s.leftOut, a)
+}
 
 func (s *series) layOut(wrong *problem.Fields) {
 	at, end := number(s.first), number(s.last)
@@ -162,32 +153,42 @@ func (s *series) layOut(wrong *problem.Fields) {
 		wrong.Add(s.where, "out_of_range", "makes %s entities; one call makes at most %d", count, longestSeries)
 		return
 	}
-	vlan, vlanStep := s.VLAN, int32(0)
-	if s.VLANIncrement != nil {
-		vlanStep = *s.VLANIncrement
-	}
-	if vlan == nil && vlanStep > 0 {
-		wrong.Add("/vlan", "required", "is required where vlan_increment is set")
-		return
-	}
-	if vlan != nil {
-		if highest := int64(*vlan) + (count.Int64()-1)*int64(vlanStep); highest > 4094 {
-			wrong.Add("/vlan_increment", "out_of_range", "leads up to the VLAN %d; 4094 is the last", highest)
-			return
-		}
-	}
 	for at.Cmp(end) <= 0 {
 		first := s.family.address(at)
 		last := s.family.address(new(big.Int).Sub(at.Add(at, s.step), big.NewInt(1)))
-		if s.gateway == nil || first != *s.gateway {
-			s.firsts, s.lasts, s.vlans = append(s.firsts, first), append(s.lasts, last), append(s.vlans, vlan)
+		if slices.Contains(s.leftOut, first) {
+			continue
 		}
-		if vlan != nil {
-			vlan = new(*vlan + vlanStep)
+		if n := len(s.runs); n > 0 && s.runs[n-1].To().Next() == first {
+			s.runs[n-1] = netipx.IPRangeFrom(s.runs[n-1].From(), last)
+		} else {
+			s.runs = append(s.runs, netipx.IPRangeFrom(first, last))
 		}
+		s.firsts, s.lasts = append(s.firsts, first), append(s.lasts, last)
 	}
 	if len(s.firsts) == 0 {
-		wrong.Add("/gateway", "conflict", "is the only address")
+		wrong.Add(s.where, "conflict", "makes no entity: the gateway, network and broadcast addresses are left out")
+	}
+}
+
+func (s *series) numberVLANs(wrong *problem.Fields) {
+	s.vlans = make([]*int32, len(s.firsts))
+	step := int32(0)
+	if s.VLANIncrement != nil {
+		step = *s.VLANIncrement
+	}
+	if s.VLAN == nil {
+		if step > 0 {
+			wrong.Add("/vlan", "required", "is required where vlan_increment is set")
+		}
+		return
+	}
+	if highest := int64(*s.VLAN) + int64(len(s.vlans)-1)*int64(step); highest > 4094 {
+		wrong.Add("/vlan_increment", "out_of_range", "leads up to the VLAN %d; 4094 is the last", highest)
+		return
+	}
+	for i := range s.vlans {
+		s.vlans[i] = new(*s.VLAN + int32(i)*step)
 	}
 }
 
@@ -225,12 +226,13 @@ func createSeries(ctx context.Context, tx *pg.Tx, req seriesRequest) (rest.Bulk,
 	if err := tx.QueryRow(ctx, "SELECT id, name FROM ip_group WHERE id = $1 FOR KEY SHARE", req.Group).Scan(&group.ID, &group.Name); err != nil {
 		return made, err
 	}
-	var wrong problem.Fields
-	if err := s.family.inTheWay(ctx, tx, s.where, &s.first, &s.last, rest.RefID(req.Group), 0, &wrong); err != nil {
-		return made, err
-	}
-	if len(wrong) > 0 {
-		return made, wrong.Err()
+	for _, run := range s.runs {
+		var wrong problem.Fields
+		first, last := run.From(), run.To()
+		err := s.family.inTheWay(ctx, tx, s.where, &first, &last, rest.RefID(req.Group), 0, &wrong)
+		if err = errors.Join(err, wrong.Err()); err != nil {
+			return made, err
+		}
 	}
 	var some []int64
 	err = tx.QueryRow(ctx, s.family.in(`

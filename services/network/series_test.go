@@ -22,6 +22,11 @@ func TestSeries(t *testing.T) {
 	}{
 		{`{"prefix": "192.0.2.0/24"}`, 256, []string{"192.0.2.0", "192.0.2.1"}},
 		{`{"from": "198.51.100.1", "to": "198.51.100.4", "gateway": "198.51.100.2", "subnet_mask": "255.255.255.0", "vlan": 7, "vlan_increment": 2}`, 3, []string{"198.51.100.1", "198.51.100.3", "198.51.100.4"}},
+		{`{"prefix": "198.51.101.0/24", "gateway": "198.51.101.1", "subnet_mask": "255.255.255.0", "vlan": 7, "vlan_increment": 1}`, 253, []string{"198.51.101.2", "198.51.101.3"}},
+		{`{"prefix": "198.51.102.0/24", "gateway": "198.51.102.1", "subnet_mask": "255.255.255.0", "all": true}`, 255, []string{"198.51.102.0", "198.51.102.2"}},
+		{`{"from": "198.51.103.0", "to": "198.51.103.255", "subnet_mask": "255.255.254.0"}`, 255, []string{"198.51.103.0", "198.51.103.1"}},
+		{`{"prefix": "198.51.104.0/31", "subnet_mask": "255.255.255.254"}`, 2, []string{"198.51.104.0"}},
+		{`{"prefix": "198.51.104.4/32", "subnet_mask": "255.255.255.255"}`, 1, []string{"198.51.104.4"}},
 		{`{"from": "10.0.0.4", "to": "10.0.0.9", "increment": 3, "gateway": "10.0.0.1", "subnet_mask": "255.255.255.0"}`, 2, []string{"10.0.0.4-10.0.0.6", "10.0.0.7-10.0.0.9"}},
 		{`{"prefix": "203.0.113.0/24", "length": 29, "vlan": 100, "vlan_increment": 1}`, 32, []string{"203.0.113.0/29", "203.0.113.8/29"}},
 		{`{"prefix": "2001:db8::/126", "gateway": "fe80::1"}`, 4, []string{"2001:db8::", "2001:db8::1"}},
@@ -44,9 +49,17 @@ func TestSeries(t *testing.T) {
 		}
 	}
 	e := testkit.Decode[[]network.IPEntity](c.Do("GET", "/entity?q=198.51.100.3", nil).Want(200))[0]
-	if *e.VLAN != 11 || *e.Gateway != "198.51.100.2" || *e.SubnetMask != "255.255.255.0" {
+	if *e.VLAN != 9 || *e.Gateway != "198.51.100.2" || *e.SubnetMask != "255.255.255.0" {
 		t.Errorf("%+v", e)
 	}
+	if e := testkit.Decode[[]network.IPEntity](c.Do("GET", "/entity?q=198.51.101.2", nil).Want(200))[0]; *e.VLAN != 7 {
+		t.Errorf("the first entity has not the first VLAN: %+v", e)
+	}
+	// What is left out may be there.
+	c.Do("POST", "/entity", `{"group": 1, "address": "198.51.105.1", "nickname": "router"}`).Want(200)
+	const beside = `{"prefix": "198.51.105.0/29", "gateway": "198.51.105.1", "subnet_mask": "255.255.255.248"}`
+	c.Do("POST", "/group/1/entity/bulk", beside).Want(200)
+	c.Do("POST", "/group/1/entity/bulk", beside).WantErrors("/prefix", "overlaps")
 	if got := fullIPs(c.Do("POST", "/group/1/allocate", `{"prefix": 64, "family": "v6", "owner": {"id": 1}}`)); !slices.Equal(got, []string{"2001:db8:1::/64"}) {
 		t.Error(got)
 	}
@@ -87,7 +100,9 @@ func TestSeriesRefused(t *testing.T) {
 		{`{"prefix": "10.0.0.0/24", "gateway": "10.0.1.1", "subnet_mask": "255.255.255.0"}`, []string{"/gateway", "out_of_range"}},
 		{`{"prefix": "10.0.0.0/24", "gateway": "10.0.0.1", "increment": 4}`, []string{"/gateway", "conflict"}},
 		{`{"prefix": "10.0.0.0/24", "gateway": "10.0.0.1", "length": 30}`, []string{"/gateway", "out_of_range"}},
-		{`{"from": "10.0.0.1", "to": "10.0.0.1", "gateway": "10.0.0.1"}`, []string{"/gateway", "conflict"}},
+		{`{"from": "10.0.0.1", "to": "10.0.0.1", "gateway": "10.0.0.1"}`, []string{"/to", "conflict"}},
+		{`{"from": "10.0.0.0", "to": "10.0.0.1", "gateway": "10.0.0.1", "subnet_mask": "255.255.255.0"}`, []string{"/to", "conflict"}},
+		{`{"prefix": "10.0.0.0/24", "increment": 4, "subnet_mask": "255.255.255.0"}`, []string{"/prefix", "conflict"}},
 		{`{"prefix": "10.0.0.0/24", "vlan_increment": 1}`, []string{"/vlan", "required"}},
 		{`{"prefix": "10.0.0.0/24", "vlan": 4000, "vlan_increment": 1}`, []string{"/vlan_increment", "out_of_range"}},
 		{`{"prefix": "192.0.2.0/24"}`, []string{"/prefix", "overlaps"}},
