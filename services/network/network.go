@@ -45,7 +45,7 @@ func (s *Service) Routes() []rest.Route {
 		[]rest.Route{s.utilization()},
 		s.ipEntities(),
 		s.allocations(),
-		[]rest.Route{entitySeries},
+		[]rest.Route{entitySeries, entityRemoval},
 		s.forwardGateways(),
 		s.forwardTypes(),
 		s.fields(),
