@@ -87,6 +87,16 @@ func Databases(t testing.TB, services ...Service) map[string]secret.String {
 	return urls
 }
 
+// Administrator is the URL of the database in which a service's schema lies, as the administrator.
+func Administrator(t testing.TB, url secret.String) secret.String {
+	t.Helper()
+	config, err := pgx.ParseConfig(url.Reveal())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return secret.New(postgres(t).URL(config.Database))
+}
+
 // Database is a service's pool on a new, migrated database of the test's own.
 func Database(t testing.TB, service string, migrations fs.FS) *pg.DB {
 	t.Helper()

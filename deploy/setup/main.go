@@ -6,6 +6,7 @@ import (
 	"context"
 	"os"
 
+	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/pkg/process"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
@@ -15,6 +16,8 @@ type config struct {
 	Postgres string `env:"IRONPLANE_POSTGRES" default:"postgres:5432" doc:"where Postgres is"`
 	Redis    string `env:"IRONPLANE_REDIS" default:"redis:6379" doc:"where Redis is"`
 	Consul   string `env:"CONSUL_URL" default:"http://consul:8500" doc:"where Consul is"`
+
+	RestoredWhole bool `env:"IRONPLANE_RESTORED_WHOLE" default:"false" doc:"for restored: whether the whole database was put back otherwise than from a dump, as to a point in time"`
 
 	Process   string        `env:"IRONPLANE_PROCESS" required:"process-key" doc:"whose key to print: gateway, or a service's name"`
 	MasterKey secret.String `env:"IRONPLANE_MASTER_KEY" required:"process-key" doc:"what keys are derived from: 32 random bytes or more in base64; after a change of keys the old ones behind it, with commas"`
@@ -27,6 +30,13 @@ func main() {
 		{Name: "bootstrap", Summary: "tell Postgres and Consul what they have to know; at any time again", Run: func(ctx context.Context) error { return bootstrap(ctx, c) }},
 		{Name: "admin-key", Summary: "make a key for the first admin, and print it", Run: func(ctx context.Context) error {
 			return printAdminKey(ctx, c, os.Stdout)
+		}},
+		{Name: "restored", Summary: "take up what was restored from a backup, while no service runs", Run: func(ctx context.Context) error {
+			password, err := c.kept("postgres-password")
+			if err != nil {
+				return err
+			}
+			return product.TakeUp(ctx, secret.New(c.administrator(password)), c.RestoredWhole, os.Stdout)
 		}},
 		{Name: "process-key", Summary: "derive a process' key from the master key, and print it: for who makes secrets otherwise", Run: func(context.Context) error {
 			return printProcessKey(c, os.Stdout)

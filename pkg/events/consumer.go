@@ -24,6 +24,9 @@ type Consumer struct {
 	// record what it led to.
 	Batched bool
 	Apply   func(ctx context.Context, tx *pg.Tx, changes []Event) error
+	// TakenUp makes good what was applied of changes that the source has lost, in the unit of work that goes on behind
+	// them.
+	TakenUp func(context.Context, *pg.Tx, TakenUp) error
 
 	mu     sync.Mutex
 	status Status
@@ -110,7 +113,7 @@ func (c *Consumer) step(ctx context.Context, db *pg.DB, peers *mesh.Peers) (more
 	defer cancel()
 	var p page
 	asked := time.Now()
-	query := url.Values{"after": {strconv.FormatInt(at.seq, 10)}, "kind": {c.Kind}}
+	query := url.Values{"after": {strconv.FormatInt(at.seq, 10)}, "history": {at.history}, "kind": {c.Kind}}
 	if err := peers.Ask(pulling, c.Source, feedPath+"?"+query.Encode(), &p); err != nil {
 		err = fmt.Errorf("pull changes: %w", err)
 		c.note(func(s *Status) {
@@ -136,10 +139,15 @@ func (c *Consumer) step(ctx context.Context, db *pg.DB, peers *mesh.Peers) (more
 			s.Stopped, s.Reason = 0, nil
 		}
 	})
-	if p.Last == at.seq && p.History == at.history {
+	switch {
+	case p.Next != nil && at.seq >= p.Next.Ended:
+		err = c.takeUp(ctx, db, at, p.Next)
+	case p.Last == at.seq && p.History == at.history:
 		return false, nil
+	default:
+		err = c.page(ctx, db, at, p)
 	}
-	if err := c.page(ctx, db, at, p); err != nil {
+	if err != nil {
 		return false, err
 	}
 	c.note(func(s *Status) { *s = Status{Since: asked} })
@@ -150,7 +158,9 @@ func (c *Consumer) step(ctx context.Context, db *pg.DB, peers *mesh.Peers) (more
 func (c *Consumer) recognize(at cursor, p *page) error {
 	switch {
 	case at.history != "" && at.history != p.History:
-		return fmt.Errorf("%s was taken up anew after it was restored: what is applied is of its history %s, and it goes on with %s", c.Source, at.history, p.History)
+		return fmt.Errorf("%s does not know the history %s, of which changes are applied: it was restored", c.Source, at.history)
+	case p.Next != nil && at.seq > p.Next.Ended: // it has forgotten some, and says so
+		return nil
 	case p.Last < at.seq:
 		return fmt.Errorf("%s has numbered its changes up to %d, and those up to %d are applied: it was restored, or the cursor was moved", c.Source, p.Last, at.seq)
 	case at.change != "" && at.change != p.After:
@@ -221,6 +231,16 @@ func (c *Consumer) apply(ctx context.Context, db *pg.DB, at, to cursor, changes 
 	if len(changes) == 1 {
 		ctx = principal.With(ctx, &principal.Call{RequestID: changes[0].RequestID})
 	}
+	return c.move(ctx, db, at, to, func(ctx context.Context, tx *pg.Tx) error {
+		if len(changes) == 0 {
+			return nil
+		}
+		return c.Apply(ctx, tx, changes)
+	})
+}
+
+// move moves the cursor in the unit of work that does what it stands for.
+func (c *Consumer) move(ctx context.Context, db *pg.DB, at, to cursor, do func(context.Context, *pg.Tx) error) error {
 	return db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("it is recorded where it was changed")
 		now, err := c.read(ctx, tx, "FOR UPDATE")
@@ -230,10 +250,8 @@ func (c *Consumer) apply(ctx context.Context, db *pg.DB, at, to cursor, changes 
 		if now != at {
 			return errOvertaken
 		}
-		if len(changes) > 0 {
-			if err := c.Apply(ctx, tx, changes); err != nil {
-				return err
-			}
+		if err := do(ctx, tx); err != nil {
+			return err
 		}
 		_, err = tx.Exec(ctx, "UPDATE change_cursor SET seq = $2, history = nullif($3, '')::uuid, change = nullif($4, '')::uuid, change_seq = $2, stopped_at = NULL WHERE source = $1",
 			c.Source, to.seq, to.history, to.change)

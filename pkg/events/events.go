@@ -49,6 +49,7 @@ type page struct {
 	History string  `json:"history"` // which the numbers are of
 	After   string  `json:"after"`   // the id of the change that the page begins behind; empty: it is not there
 	Events  []Event `json:"events"`
-	Last    int64   `json:"last"`    // there is nothing else up to this number
-	LastID  string  `json:"last_id"` // the id of the change that has it
+	Last    int64   `json:"last"`           // there is nothing else up to this number
+	LastID  string  `json:"last_id"`        // the id of the change that has it
+	Next    *next   `json:"next,omitempty"` // what followed the history
 }

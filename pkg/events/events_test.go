@@ -365,7 +365,7 @@ func TestAnotherHistory(t *testing.T) {
 	c := &events.Consumer{Source: "owner", Batched: true, Apply: note}
 	s.consume(c)
 	s.eventually("it has read", func() bool { return count(t, s.user, "applied") == 1 })
-	exec(t, s.owner, "UPDATE sequencer SET history = gen_random_uuid()")
+	exec(t, s.owner, "UPDATE history SET uuid = gen_random_uuid()")
 	s.change(kept)
 	s.eventually("it stops", func() bool { return c.Status().Foreign })
 	if n := count(t, s.user, "applied"); n != 1 {

@@ -29,8 +29,9 @@ const (
 
 // pull is the request for a page.
 type pull struct {
-	After int64  `query:"after"`
-	Kind  string `query:"kind"` // changes of this kind alone, empty: all
+	After   int64  `query:"after"`
+	History string `query:"history"` // which after is of; empty: an older program asks, or one that has applied nothing
+	Kind    string `query:"kind"`    // changes of this kind alone, empty: all
 }
 
 // Feed gives a service's changes to its readers.
@@ -65,13 +66,29 @@ func (f *feed) due(reader string) bool {
 // kindOf is a change's kind, also where a program wrote it that noted none.
 const kindOf = `coalesce(kind, substring(type from '^(.*)\.'))`
 
+// idOf is SQL for the id of the change that has a number.
+func idOf(seq string) string {
+	return "coalesce((SELECT uuid::text FROM change WHERE seq = " + seq + "), '')"
+}
+
 func read(ctx context.Context, db *pg.DB, req pull) (page, error) {
 	var p page
 	// Read before the changes, it is at most what can be seen of them.
-	err := db.QueryRow(ctx, `SELECT last, history::text, coalesce((SELECT uuid::text FROM change WHERE seq = last), ''),
-		coalesce((SELECT uuid::text FROM change WHERE seq = $1), '') FROM sequencer`, req.After).Scan(&p.Last, &p.History, &p.LastID, &p.After)
+	err := db.QueryRow(ctx, "SELECT last, (SELECT uuid::text FROM history WHERE ended IS NULL), "+idOf("last")+", "+idOf("$1")+" FROM sequencer", req.After).
+		Scan(&p.Last, &p.History, &p.LastID, &p.After)
 	if err != nil {
 		return p, fmt.Errorf("read the last number: %w", err)
+	}
+	if req.History != "" && req.History != p.History {
+		if p.Next, err = succession(ctx, db, req.History); err != nil {
+			return p, err
+		}
+	}
+	if p.Next != nil {
+		p.History, p.Last = req.History, p.Next.Ended
+		if err := db.QueryRow(ctx, "SELECT "+idOf("$1"), p.Last).Scan(&p.LastID); err != nil {
+			return p, fmt.Errorf("read the last change of a history: %w", err)
+		}
 	}
 	rows, err := db.Query(ctx, `
 		SELECT seq, coalesce(uuid::text, ''), at, type, `+kindOf+`, coalesce(part, ''), coalesce(action, substring(type from '[^.]*$')), targets, before, after, actor_url, actor_name, actor_key, ip, coalesce(request_id, '')

@@ -69,10 +69,7 @@ func (r *Refs) Hold(ctx context.Context, tx *pg.Tx, id int64, pointer string) er
 
 // learn asks the owner about an item that was not heard of.
 func (r *Refs) learn(ctx context.Context, id int64, pointer string) error {
-	ctx, cancel := context.WithTimeout(ctx, askTime)
-	defer cancel()
-	var found item
-	err := r.Peers.Ask(ctx, r.Owner, refPath(r.Type)+"/"+strconv.FormatInt(id, 10), &found)
+	found, err := r.ask(ctx, id)
 	if errors.Is(err, mesh.ErrAway) {
 		return problem.New(problem.Unavailable, "Whether %s %d exists cannot be found out right now.", r.Type, id).Because(err)
 	}
@@ -86,6 +83,12 @@ func (r *Refs) learn(ctx context.Context, id int64, pointer string) error {
 		tx.Unrecorded("it is recorded where it was changed")
 		return r.keep(ctx, tx, pg.Target{ID: id, Name: found.Name, Version: found.Version}, false)
 	})
+}
+
+func (r *Refs) ask(ctx context.Context, id int64) (found item, err error) {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	return found, r.Peers.Ask(ctx, r.Owner, refPath(r.Type)+"/"+strconv.FormatInt(id, 10), &found)
 }
 
 // askTime is how long the owner may take.
@@ -103,7 +106,7 @@ func (r *Refs) keep(ctx context.Context, tx *pg.Tx, of pg.Target, gone bool) err
 
 // Consumer follows the owner's changes.
 func (r *Refs) Consumer() *Consumer {
-	return &Consumer{Source: r.Owner, Kind: strings.ReplaceAll(r.Type, "/", "."), Apply: func(ctx context.Context, tx *pg.Tx, changes []Event) error {
+	return &Consumer{Source: r.Owner, TakenUp: r.askAgain, Kind: strings.ReplaceAll(r.Type, "/", "."), Apply: func(ctx context.Context, tx *pg.Tx, changes []Event) error {
 		for _, e := range changes {
 			for _, target := range e.Targets {
 				if err := r.follow(ctx, tx, e.Action, target); err != nil {
@@ -113,6 +116,38 @@ func (r *Refs) Consumer() *Consumer {
 		}
 		return nil
 	}}
+}
+
+// askAgain asks the owner about all that is known of its items: it was restored from a backup.
+func (r *Refs) askAgain(ctx context.Context, tx *pg.Tx, _ TakenUp) error {
+	rows, err := tx.Query(ctx, "SELECT id, name, gone FROM ref WHERE type = $1 ORDER BY id FOR UPDATE", r.Type)
+	if err != nil {
+		return fmt.Errorf("hold %s: %w", r.Type, err)
+	}
+	known, err := pgx.CollectRows(rows, pgx.RowToStructByPos[struct {
+		ID   int64
+		Name string
+		Gone bool
+	}])
+	if err != nil {
+		return fmt.Errorf("hold %s: %w", r.Type, err)
+	}
+	for _, of := range known {
+		found, err := r.ask(ctx, of.ID)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, "UPDATE ref SET gone = NOT $3, name = CASE WHEN $3 THEN $4 ELSE name END, version = $5 WHERE type = $1 AND id = $2",
+			r.Type, of.ID, found.Exists, found.Name, found.Version); err != nil {
+			return fmt.Errorf("keep %s %d: %w", r.Type, of.ID, err)
+		}
+		if !found.Exists && !of.Gone {
+			if err := r.Cleared(ctx, tx, of.ID, of.Name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func (r *Refs) follow(ctx context.Context, tx *pg.Tx, action pg.Action, target pg.Target) error {

@@ -21,7 +21,8 @@ const (
 	pollInterval = time.Second
 )
 
-// Sequence numbers the changes that are committed, until ctx ends, and wakes the consumers.
+// Sequence numbers the changes that are committed, until ctx ends, and wakes the consumers. It fails with ErrRestored
+// where the schema is a restored one.
 func Sequence(ctx context.Context, service string, db *pg.DB, link *cache.Link) error {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
@@ -58,12 +59,16 @@ func number(ctx context.Context, db *pg.DB) (n int64, err error) {
 	err = db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("the number of a change is part of its record")
 		var last int64
-		err := tx.QueryRow(ctx, "SELECT last FROM sequencer FOR UPDATE SKIP LOCKED").Scan(&last)
+		var intact bool
+		err := tx.QueryRow(ctx, "SELECT last, relation = 'sequencer'::regclass FROM sequencer FOR UPDATE SKIP LOCKED").Scan(&last, &intact)
 		if errors.Is(err, pgx.ErrNoRows) { // another instance is at it
 			return nil
 		}
 		if err != nil {
 			return fmt.Errorf("become the sequencer: %w", err)
+		}
+		if !intact {
+			return ErrRestored
 		}
 		// A statement of its own: it sees all that was committed before the lock was free.
 		done, err := tx.Exec(ctx, `

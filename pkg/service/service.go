@@ -61,9 +61,13 @@ func (d Definition) Migrate(ctx context.Context, db *pg.DB) error {
 	return nil
 }
 
-// Migrated fails where the service's schema lacks a migration.
-func (d Definition) Migrated(ctx context.Context, db *pg.DB) error {
-	return schema.Migrated(ctx, db, d.migrations()...)
+// Ready fails where the service's schema lacks a migration, or was restored from a backup and not taken up since.
+func (d Definition) Ready(ctx context.Context, db *pg.DB) error {
+	err := schema.Migrated(ctx, db, d.migrations()...)
+	if err == nil {
+		err = events.Intact(ctx, db)
+	}
+	return err
 }
 
 // Command is something that a service does on demand. It is given a DB, a Box and Settings.
@@ -207,22 +211,24 @@ func (d Definition) Assemble(deps Deps) *Service {
 	if d.New != nil {
 		parts = d.New(deps)
 	}
+	gate := &gate{log: deps.Log}
 	readers := append([]string{Keeper}, parts.Readers...)
 	routes := append(parts.Routes, events.Feed(deps.DB, readers...))
 	jobs := slices.Concat(parts.Jobs, consuming(deps, parts.Consumers), []Job{
 		Every(sweepPause, "sweep kept answers", func(ctx context.Context) error { return rest.Sweep(ctx, deps.DB) }),
 		Every(sweepPause, "forget changes", func(ctx context.Context) error { return events.Keep(ctx, deps.DB, readers...) }),
 		{"number changes", func(ctx context.Context) error {
-			return events.Sequence(ctx, d.Name, deps.DB, cache.NewLink(deps.Redis, "events", deps.Log))
+			return gate.note(events.Sequence(ctx, d.Name, deps.DB, cache.NewLink(deps.Redis, "events", deps.Log)))
 		}},
 	})
 	failed := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "ironplane_job_failures_total", Help: "How often what is done besides answering failed and was begun again.",
 	}, []string{"job"})
+	gate.Handler = rest.NewHandler(d.Name, deps.DB, deps.Log, routes)
 	return &Service{
-		Handler: rest.NewHandler(d.Name, deps.DB, deps.Log, routes), Routes: routes,
+		Handler: gate, Routes: routes,
 		name: d.Name, jobs: jobs, failed: failed, log: deps.Log,
-		checks:  slices.Concat(parts.Checks, following(parts.Consumers), []process.Check{{Name: "postgres", Ask: deps.DB.Ping}}),
+		checks:  slices.Concat(parts.Checks, following(parts.Consumers), []process.Check{{Name: "postgres", Ask: deps.DB.Ping}, {Name: "history", Ask: gate.ask}}),
 		metrics: append(parts.Metrics, deps.DB, failed, events.Collector(parts.Consumers)),
 	}
 }

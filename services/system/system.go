@@ -59,7 +59,7 @@ func (s *Service) parts(settings service.Settings) service.Parts {
 		return s.log.Begin(ctx, s.db)
 	})}}
 	for _, source := range sources {
-		parts.Consumers = append(parts.Consumers, &events.Consumer{Source: source, Batched: true,
+		parts.Consumers = append(parts.Consumers, &events.Consumer{Source: source, Batched: true, TakenUp: s.log.TakenUp,
 			Apply: func(ctx context.Context, tx *pg.Tx, changes []events.Event) error {
 				return s.log.Write(ctx, tx, source, changes)
 			}})
@@ -93,6 +93,13 @@ func Verify(ctx context.Context, d service.Deps, screen io.Writer) error {
 	}
 	if found.Skipped > 0 {
 		fmt.Fprintf(screen, "%d changes were given up, each with an item that says so (type=event.skipped).\n", found.Skipped)
+	}
+	for _, r := range found.Restored {
+		if r.First > 0 {
+			fmt.Fprintf(screen, "%s was restored from a backup: its changes %d to %d are in the log, and lost to it (item %d).\n", r.Source, r.First, r.Last, r.Item)
+		} else {
+			fmt.Fprintf(screen, "%s was restored from a backup, and nothing that is in the log is lost to it (item %d).\n", r.Source, r.Item)
+		}
 	}
 	if earlier.ID > 0 && !found.Compared {
 		fmt.Fprintf(screen, "Item %d, with which to compare, has been cut off since.\n", earlier.ID)

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net/url"
 	"path/filepath"
 
 	"github.com/jackc/pgx/v5"
@@ -96,6 +97,18 @@ func rolePrefix(admin secret.String) string {
 		return ""
 	}
 	return config.Database + "_"
+}
+
+// OpenSchema opens a service's schema as the administrator.
+func OpenSchema(ctx context.Context, admin secret.String, service string) (*pg.DB, error) {
+	u, err := url.Parse(admin.Reveal())
+	if err != nil {
+		return nil, errors.New("DATABASE_URL is not a URL") // err would show the password
+	}
+	query := u.Query()
+	query.Set("search_path", service+",ext")
+	u.RawQuery = query.Encode()
+	return pg.Open(ctx, u.String(), 1)
 }
 
 // Migrate brings the services' schemas up to date.

@@ -57,8 +57,8 @@ type Product struct {
 
 // Open connects each service to its schema, migrates it, and puts the gateway in front. urls are by the service's
 // name; the master key and the client, which cache.Open made, are for all of them.
-func Open(ctx context.Context, urls map[string]secret.String, masterKey secret.String, settings service.Settings, client redis.UniversalClient, limits gateway.Config, log *slog.Logger) (p *Product, err error) {
-	p = &Product{Services: map[string]http.Handler{}, Routes: map[string][]rest.Route{}, Databases: map[string]*pg.DB{}}
+func Open(ctx context.Context, urls map[string]secret.String, masterKey secret.String, settings service.Settings, client redis.UniversalClient, limits gateway.Config, log *slog.Logger) (_ *Product, err error) {
+	p := &Product{Services: map[string]http.Handler{}, Routes: map[string][]rest.Route{}, Databases: map[string]*pg.DB{}}
 	working, stop := context.WithCancel(context.WithoutCancel(ctx))
 	p.stop = stop
 	defer func() {
@@ -82,6 +82,9 @@ func Open(ctx context.Context, urls map[string]secret.String, masterKey secret.S
 		p.Databases[d.Name] = db
 		if err := d.Migrate(ctx, db); err != nil {
 			return nil, err
+		}
+		if err := d.Ready(ctx, db); err != nil {
+			return nil, fmt.Errorf("start %s: %w", d.Name, err)
 		}
 		deps.DB = db
 		service := d.Assemble(deps)

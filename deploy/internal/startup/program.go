@@ -16,11 +16,12 @@ import (
 
 // Config is what the environment says.
 type Config struct {
-	Listen       string `env:"IRONPLANE_LISTEN" default:"127.0.0.1:8080" doc:"the address to serve on"`
-	AdminKeyFile string `env:"IRONPLANE_ADMIN_KEY_FILE" doc:"where the first admin's key goes (mode 0600), instead of to the screen"`
-	Backings     backings.Config
-	LogLevel     slog.Level      `env:"IRONPLANE_LOG_LEVEL" default:"WARN" doc:"DEBUG, INFO (a line for each request), WARN or ERROR"`
-	Skip         events.Position `env:"IRONPLANE_SKIP_CHANGE" required:"skip-change" doc:"the change of a service that others cannot apply: pxe:17"`
+	Listen        string `env:"IRONPLANE_LISTEN" default:"127.0.0.1:8080" doc:"the address to serve on"`
+	AdminKeyFile  string `env:"IRONPLANE_ADMIN_KEY_FILE" doc:"where the first admin's key goes (mode 0600), instead of to the screen"`
+	Backings      backings.Config
+	LogLevel      slog.Level      `env:"IRONPLANE_LOG_LEVEL" default:"WARN" doc:"DEBUG, INFO (a line for each request), WARN or ERROR"`
+	Skip          events.Position `env:"IRONPLANE_SKIP_CHANGE" required:"skip-change" doc:"the change of a service that others cannot apply: pxe:17"`
+	RestoredWhole bool            `env:"IRONPLANE_RESTORED_WHOLE" default:"false" doc:"for restored: whether the whole database was put back otherwise than from a dump, as to a point in time"`
 	service.Settings
 	process.OperationsConfig
 	Gateway gateway.Config
@@ -37,6 +38,9 @@ func Main(name string, run func(context.Context, Config) error) {
 		}},
 		{Name: "skip-change", Summary: "let services go on behind a change of another that they cannot apply; also while the installation runs", Run: func(ctx context.Context) error {
 			return skipChange(ctx, c)
+		}},
+		{Name: "restored", Summary: "take up what was restored from a backup, before it serves again", Run: func(ctx context.Context) error {
+			return takeUp(ctx, c, os.Stdout)
 		}},
 		{Name: "verify", Summary: "tell whether the log is as it was written; also while the installation runs", Run: func(ctx context.Context) error {
 			return verifyLog(ctx, c, os.Stdout)

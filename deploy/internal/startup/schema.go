@@ -3,15 +3,35 @@ package startup
 import (
 	"context"
 	"errors"
-	"net/url"
+	"io"
 
 	"github.com/ironplane/ironplane/deploy/internal/backings"
+	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/service"
 )
 
 // inSchemas does something in the schemas of services, one after the other, also while the installation runs.
-func inSchemas(ctx context.Context, c Config, services []service.Definition, do func(context.Context, service.Definition, *pg.DB) error) (err error) {
+func inSchemas(ctx context.Context, c Config, services []service.Definition, do func(context.Context, service.Definition, *pg.DB) error) error {
+	return asAdministrator(ctx, c, func(ctx context.Context, admin secret.String) error {
+		for _, d := range services {
+			db, err := product.OpenSchema(ctx, admin, d.Name)
+			if err != nil {
+				return err
+			}
+			err = do(ctx, d, db)
+			db.Close()
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// asAdministrator does something in the database of an installation.
+func asAdministrator(ctx context.Context, c Config, do func(ctx context.Context, admin secret.String) error) (err error) {
 	parts := &backings.Backings{}
 	defer func() { err = errors.Join(err, parts.Stop(ctx)) }()
 	starting, cancel := context.WithTimeout(ctx, backings.StartTime)
@@ -20,26 +40,17 @@ func inSchemas(ctx context.Context, c Config, services []service.Definition, do 
 	if err != nil {
 		return err
 	}
-	u, err := url.Parse(admin.Reveal())
-	if err != nil {
-		return errors.New("DATABASE_URL is not a URL") // err would show the password
-	}
-	for _, d := range services {
-		query := u.Query()
-		query.Set("search_path", d.Name)
-		u.RawQuery = query.Encode()
-		if err := inSchema(ctx, u.String(), func(ctx context.Context, db *pg.DB) error { return do(ctx, d, db) }); err != nil {
-			return err
-		}
-	}
-	return nil
+	return do(ctx, admin)
 }
 
-func inSchema(ctx context.Context, url string, do func(context.Context, *pg.DB) error) error {
-	db, err := pg.Open(ctx, url, 1)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	return do(ctx, db)
+// takeUp takes up what was restored while the installation does not run.
+func takeUp(ctx context.Context, c Config, screen io.Writer) error {
+	return asAdministrator(ctx, c, func(ctx context.Context, admin secret.String) error {
+		claim, err := product.Claim(ctx, admin)
+		if err != nil {
+			return err
+		}
+		defer claim.Close(context.WithoutCancel(ctx))
+		return product.TakeUp(ctx, admin, c.RestoredWhole, screen)
+	})
 }

@@ -10,8 +10,11 @@ import (
 	"github.com/ironplane/ironplane/pkg/pg"
 )
 
-// skipKind is the type of an item that stands for changes that are not logged. It has the last one's number.
-const skipKind = "event.skipped"
+// The types of items that stand for changes that are not logged. They have the last one's number.
+const (
+	skipKind     = "event.skipped"
+	restoredKind = "event.restored" // of a service that was restored from a backup, between its old and its new numbers
+)
 
 // span are the numbers of changes of a service that follow each other.
 type span struct {
@@ -36,22 +39,59 @@ func (l *Log) Skip(ctx context.Context, tx *pg.Tx, at events.Position) error {
 	return w.flush(ctx, tx)
 }
 
-// skip appends an item that accounts for changes that are not logged.
-func (w *writer) skip(source string, skipped span) error {
-	text, err := json.Marshal(skipped)
+// TakenUp accounts for a service that was restored from a backup and taken up again: which changes it has lost, that are
+// logged, and from which number on it goes on.
+func (l *Log) TakenUp(ctx context.Context, tx *pg.Tx, t events.TakenUp) error {
+	h, err := l.lockHead(ctx, tx)
 	if err != nil {
-		return fmt.Errorf("encode what is skipped: %w", err)
+		return err
 	}
-	at := events.Position{Source: source, Seq: skipped.Last}
-	return w.append(source, &events.Event{Seq: skipped.Last, At: time.Now(), Type: skipKind, Kind: "event", Action: "skipped", Targets: []pg.Target{at.Target()}, After: text})
+	logged := h.seqs[t.Source]
+	if logged != t.Applied {
+		return fmt.Errorf("the log has the changes of %s up to %d, and its cursor stands at %d: set its seq in change_cursor to that, if it was moved", t.Source, logged, t.Applied)
+	}
+	w := writer{signer: l.signer(), head: &h}
+	restored := restored{span: span{logged + 1, t.Began}}
+	if t.Applied > t.After {
+		restored.Lost = &span{t.After + 1, t.Applied}
+	}
+	if err := w.stand(t.Source, t.Began, restoredKind, "restored", restored); err != nil {
+		return err
+	}
+	return w.flush(ctx, tx)
 }
 
-// skipped are the changes that an item accounts for, if it does.
-func (i *item) skipped() (skipped span, ok bool) {
-	var members struct{ First, Last struct{ After int64 } }
-	if i.kind != skipKind || json.Unmarshal([]byte(i.changes), &members) != nil {
-		return span{}, false
+// restored are the numbers that no change has, and those of the changes that are lost.
+type restored struct {
+	span
+	Lost *span `json:"lost,omitempty"`
+}
+
+// skip appends an item that accounts for changes that are not logged.
+func (w *writer) skip(source string, skipped span) error {
+	return w.stand(source, skipped.Last, skipKind, "skipped", skipped)
+}
+
+// stand appends an item that stands for changes up to this number.
+func (w *writer) stand(source string, seq int64, kind string, action pg.Action, after any) error {
+	text, err := json.Marshal(after)
+	if err != nil {
+		return fmt.Errorf("encode what is not logged: %w", err)
 	}
-	skipped = span{members.First.After, members.Last.After}
-	return skipped, skipped.First > 0 && skipped.First <= skipped.Last && skipped.Last == i.seq
+	at := events.Position{Source: source, Seq: seq}
+	return w.append(source, &events.Event{Seq: seq, At: time.Now(), Type: kind, Kind: "event", Action: action, Targets: []pg.Target{at.Target()}, After: text})
+}
+
+// standsFor are the changes that an item accounts for, if it does, and those of them that the service has lost.
+func (i *item) standsFor() (all, lost span, ok bool) {
+	var members struct {
+		First, Last struct{ After int64 }
+		LostFirst   struct{ After int64 } `json:"lost.first"`
+		LostLast    struct{ After int64 } `json:"lost.last"`
+	}
+	if i.kind != skipKind && i.kind != restoredKind || json.Unmarshal([]byte(i.changes), &members) != nil {
+		return span{}, span{}, false
+	}
+	all, lost = span{members.First.After, members.Last.After}, span{members.LostFirst.After, members.LostLast.After}
+	return all, lost, all.First > 0 && all.First <= all.Last && all.Last == i.seq
 }

@@ -48,6 +48,15 @@ type Verified struct {
 	// Changes are by service: the number of the last one. All up to there are in the log, or were when it was cut.
 	Changes map[string]int64
 	Skipped int64 // how many of them were given up, with an item that says so
+	// Restored are the services that were restored from a backup since the first item.
+	Restored []Restored
+}
+
+// Restored is a service that was restored from a backup, as an item says.
+type Restored struct {
+	Item        int64
+	Source      string
+	First, Last int64 // the changes that are in the log, and lost to the service; 0, 0: none
 }
 
 // Verify reads the whole log and tells, as a *Bad, the first thing in it that is not as it was written. earlier is an
@@ -74,7 +83,7 @@ func (l *Log) Verify(ctx context.Context, db *pg.DB, earlier Anchor) (found Veri
 		if err := w.verify(ctx, &h); err != nil {
 			return err
 		}
-		found = Verified{First: w.first, Last: w.id, Anchor: Anchor{w.id, w.mac}, Compared: w.compared, Changes: w.seqs, Skipped: w.skipped}
+		found = Verified{First: w.first, Last: w.id, Anchor: Anchor{w.id, w.mac}, Compared: w.compared, Changes: w.seqs, Skipped: w.skipped, Restored: w.restored}
 		return nil
 	})
 	return found, err

@@ -38,7 +38,8 @@ type walk struct {
 	age      int              // of the master key that signed it
 	seqs     map[string]int64 // by service: the number of its last change up to here
 	missing  map[gap]int64    // the changes that no item accounts for yet, and the item where that was seen
-	skipped  int64            // how many changes the items account for that were not logged
+	skipped  int64            // how many changes the items account for that were given up
+	restored []Restored
 	// before is what seqs were before the first item, where only the items can tell: as the walk finds them. Else it is nil.
 	before map[string]int64
 }
@@ -155,9 +156,12 @@ func (w *walk) number(i *item) error {
 		last = i.seq - 1
 		w.before[i.source] = last
 	}
-	skipped, skips := i.skipped()
-	if skips {
+	skipped, lost, skips := i.standsFor()
+	switch {
+	case skips && i.kind == skipKind:
 		w.skipped += skipped.Last - skipped.First + 1
+	case skips:
+		w.restored = append(w.restored, Restored{i.id, i.source, lost.First, lost.Last})
 	}
 	switch {
 	case i.seq <= last && skips: // what an earlier version left out, perhaps before the log was cut

@@ -40,7 +40,7 @@ func open(t testing.TB, client redis.UniversalClient) *product.Product {
 	for i, s := range product.Services {
 		services[i] = testkit.Service{Name: s.Name, Migrations: s.Migrations}
 	}
-	p, err := product.Open(t.Context(), testkit.Databases(t, services...), seal.NewMasterKey(), service.Settings{KeysPerOwner: KeysPerOwner}, client, Unlimited, log(t))
+	p, err := product.Open(t.Context(), testkit.Databases(t, services...), seal.NewMasterKey(), service.Settings{KeysPerOwner: KeysPerOwner}, client, Unlimited, Log(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,8 @@ func open(t testing.TB, client redis.UniversalClient) *product.Product {
 	return p
 }
 
-func log(t testing.TB) *slog.Logger {
+// Log writes warnings to the test's output.
+func Log(t testing.TB) *slog.Logger {
 	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 

@@ -35,7 +35,7 @@ func Split(t testing.TB) (*product.Product, *testkit.Client) {
 	client := testkit.Redis(t)
 	p := open(t, client)
 	p.Gateway.Close()
-	p.Gateway = NewMesh(t, p, p.Services, log(t)).Gateway(Unlimited, client)
+	p.Gateway = NewMesh(t, p, p.Services, Log(t)).Gateway(Unlimited, client)
 	return p, firstAdmin(t, p)
 }
 

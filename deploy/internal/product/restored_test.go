@@ -1,0 +1,280 @@
+package product_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/pkg/events"
+	"github.com/ironplane/ironplane/pkg/seal"
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/network"
+	"github.com/ironplane/ironplane/services/pxe"
+	"github.com/ironplane/ironplane/services/system"
+	"github.com/ironplane/ironplane/testkit"
+)
+
+// installation is a product that is stopped and started again on its database.
+type installation struct {
+	testing.TB
+	urls      map[string]secret.String
+	masterKey secret.String
+	product   *product.Product
+	admin     *testkit.Client
+	key       string
+}
+
+func newInstallation(t testing.TB) *installation {
+	services := make([]testkit.Service, len(product.Services))
+	for n, s := range product.Services {
+		services[n] = testkit.Service{Name: s.Name, Migrations: s.Migrations}
+	}
+	i := &installation{TB: t, urls: testkit.Databases(t, services...), masterKey: seal.NewMasterKey()}
+	t.Cleanup(func() { i.stop() })
+	if err := i.start(); err != nil {
+		t.Fatal(err)
+	}
+	key, _, err := identity.FirstAdmin(t.Context(), i.product.Databases[identity.Name])
+	if err != nil {
+		t.Fatal(err)
+	}
+	i.key = key.Reveal()
+	i.admin = testkit.NewClient(t, i.product.Gateway).With(i.key)
+	return i
+}
+
+func (i *installation) start() (err error) {
+	i.product, err = product.Open(i.Context(), i.urls, i.masterKey, service.Settings{}, testkit.Redis(i), producttest.Unlimited, producttest.Log(i))
+	if err == nil {
+		i.admin = testkit.NewClient(i, i.product.Gateway).With(i.key)
+	}
+	return err
+}
+
+func (i *installation) stop() {
+	if i.product != nil {
+		i.product.Close()
+	}
+	i.product = nil
+}
+
+func (i *installation) restart() {
+	i.Helper()
+	i.stop()
+	if err := i.start(); err != nil {
+		i.Fatal(err)
+	}
+}
+
+// run runs a program that comes with Postgres on the installation's database.
+func (i *installation) run(input []byte, name string, args ...string) []byte {
+	i.Helper()
+	if _, err := exec.LookPath(name); err != nil {
+		found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/" + name)
+		if len(found) == 0 {
+			i.Skipf("%s is not installed", name)
+		}
+		name = found[len(found)-1]
+	}
+	database, err := pgx.ParseConfig(testkit.Administrator(i, i.urls[network.Name]).Reveal())
+	if err != nil {
+		i.Fatal(err)
+	}
+	cmd := exec.CommandContext(i.Context(), name, args...)
+	cmd.Env = append(os.Environ(), "PGHOST="+database.Host, fmt.Sprint("PGPORT=", database.Port), "PGDATABASE="+database.Database,
+		"PGUSER="+database.User, "PGPASSWORD="+database.Password)
+	cmd.Stdin = bytes.NewReader(input)
+	var complaints bytes.Buffer
+	cmd.Stderr = &complaints
+	out, err := cmd.Output()
+	if err != nil {
+		i.Fatalf("%s: %v\n%s", filepath.Base(name), err, &complaints)
+	}
+	return out
+}
+
+func (i *installation) dump(schema string) []byte {
+	i.Helper()
+	return i.run(nil, "pg_dump", "--schema", schema)
+}
+
+func (i *installation) restore(schema string, dump []byte) {
+	i.Helper()
+	i.run(append([]byte("DROP SCHEMA "+schema+" CASCADE;\n"), dump...), "psql", "-q", "-1", "-v", "ON_ERROR_STOP=1")
+}
+
+func (i *installation) takeUp() string {
+	i.Helper()
+	var screen strings.Builder
+	if err := product.TakeUp(i.Context(), testkit.Administrator(i, i.urls[network.Name]), false, &screen); err != nil {
+		i.Fatal(err)
+	}
+	return screen.String()
+}
+
+func (i *installation) verify() string {
+	i.Helper()
+	box, err := system.Definition.NewBox(i.masterKey)
+	if err != nil {
+		i.Fatal(err)
+	}
+	var screen strings.Builder
+	if err := system.Verify(i.Context(), service.Deps{DB: i.product.Databases[system.Name], Box: box}, &screen); err != nil {
+		i.Error(err)
+	}
+	return screen.String()
+}
+
+func (i *installation) makeGroup(name string, dhcp int64) int64 {
+	i.Helper()
+	body := map[string]any{"name": name}
+	if dhcp > 0 {
+		body["pxe_dhcp_server"] = dhcp
+	}
+	return i.admin.Do(http.MethodPost, "/group", testkit.JSON(body)).Want(http.StatusOK).ID()
+}
+
+// A schema that is restored alone serves nothing until it is taken up. Then no id and no number is given again, the log
+// goes on, says what is lost, and verifies.
+func TestRestoredSchema(t *testing.T) {
+	t.Parallel()
+	i := newInstallation(t)
+	i.makeGroup("before", 0)
+	producttest.Drain(t, i.product)
+	dump := i.dump(network.Name)
+	last := int64(0)
+	for n := range 5 {
+		last = i.makeGroup(fmt.Sprintf("lost %d", n), 0)
+	}
+	producttest.Drain(t, i.product)
+	i.stop()
+	i.restore(network.Name, dump)
+	if err := i.start(); !errors.Is(err, events.ErrRestored) {
+		t.Fatalf("it starts: %v", err)
+	}
+	said := i.takeUp()
+	for _, want := range []string{"network is taken up: it has its changes up to 1,", "5 of its changes are in the log, and lost to it:", "IP group lost 4 created."} {
+		if !strings.Contains(said, want) {
+			t.Errorf("it does not say %q: %s", want, said)
+		}
+	}
+	i.restart()
+	if made := i.makeGroup("after", 0); made <= last+1 {
+		t.Errorf("the id %d was given before, or may have been", made)
+	}
+	producttest.Drain(t, i.product)
+	if said := i.verify(); !strings.Contains(said, "network was restored from a backup: its changes 2 to 6 are in the log, and lost to it") {
+		t.Errorf("verify does not say so: %s", said)
+	}
+	if n := i.count(network.Name, "ip_group WHERE name IN ('before', 'after')"); n != 2 || i.count(network.Name, "ip_group") != 2 {
+		t.Error("the groups are not those of the backup and the new one")
+	}
+	if n := i.count(system.Name, "log WHERE description = 'IP group after created.'"); n != 1 {
+		t.Errorf("what is changed afterwards is logged %d times", n)
+	}
+	if err := product.TakeUp(t.Context(), testkit.Administrator(t, i.urls[network.Name]), false, &strings.Builder{}); err == nil {
+		t.Error("what is taken up is taken up again")
+	}
+}
+
+// References follow an owner that was restored: names as they are there, none to what is not there any more, and what was
+// gone and is back can be referred to.
+func TestReferencesToRestored(t *testing.T) {
+	t.Parallel()
+	i := newInstallation(t)
+	server := func(name string) int64 {
+		return i.admin.Do(http.MethodPost, "/pxe/dhcp", testkit.JSON(map[string]any{"name": name, "http": map[string]any{"host": "192.0.2.1", "port": 8080, "api_key": "of-the-agent"}})).Want(http.StatusOK).ID()
+	}
+	renamed, deleted := server("first name"), server("deleted after the backup")
+	group := i.makeGroup("of renamed", renamed)
+	producttest.Drain(t, i.product)
+	dump := i.dump(pxe.Name)
+	i.admin.Do(http.MethodPatch, fmt.Sprintf("/pxe/dhcp/%d", renamed), `{"name": "second name"}`).Want(http.StatusOK)
+	i.admin.Do(http.MethodDelete, fmt.Sprintf("/pxe/dhcp/%d", deleted), nil).Want(http.StatusOK)
+	lost := server("made after the backup")
+	other := i.makeGroup("of lost", lost)
+	producttest.Drain(t, i.product)
+	i.stop()
+	i.restore(pxe.Name, dump)
+	i.takeUp()
+	i.restart()
+	refers := func(group int64) string {
+		got := testkit.Decode[network.IPGroup](i.admin.Do(http.MethodGet, fmt.Sprintf("/group/%d", group), nil).Want(http.StatusOK))
+		if got.DHCPServer == nil {
+			return ""
+		}
+		return fmt.Sprintf("%d %s", got.DHCPServer.ID, got.DHCPServer.Name)
+	}
+	for deadline := time.Now().Add(20 * time.Second); refers(other) != ""; time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("a group names what is lost")
+		}
+	}
+	if got, want := refers(group), fmt.Sprintf("%d first name", renamed); got != want {
+		t.Errorf("a group names %q, not %q", got, want)
+	}
+	i.makeGroup("of one that is back", deleted)
+	if made := server("new"); made <= lost {
+		t.Errorf("the id %d was given before", made)
+	}
+	producttest.Drain(t, i.product)
+	i.verify()
+}
+
+// The log that is restored gets again what the services have still, and goes on.
+func TestRestoredLog(t *testing.T) {
+	t.Parallel()
+	i := newInstallation(t)
+	i.makeGroup("before", 0)
+	producttest.Drain(t, i.product)
+	dump := i.dump(system.Name)
+	i.makeGroup("after", 0)
+	producttest.Drain(t, i.product)
+	i.stop()
+	i.restore(system.Name, dump)
+	i.takeUp()
+	i.restart()
+	producttest.Drain(t, i.product)
+	i.verify()
+	if n := i.count(system.Name, "log WHERE description = 'IP group after created.'"); n != 1 {
+		t.Errorf("what was logged after the backup is there %d times", n)
+	}
+}
+
+func (i *installation) count(schema, from string) (n int) {
+	i.Helper()
+	if err := i.product.Databases[schema].QueryRow(i.Context(), "SELECT count(*) FROM "+from).Scan(&n); err != nil {
+		i.Fatal(err)
+	}
+	return n
+}
+
+// A schema that is restored while its service runs: the service answers nothing more.
+func TestRestoredBelowARunningService(t *testing.T) {
+	t.Parallel()
+	i := newInstallation(t)
+	i.makeGroup("before", 0)
+	producttest.Drain(t, i.product)
+	i.restore(network.Name, i.dump(network.Name))
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		if i.admin.Do(http.MethodGet, "/group", nil).Status == http.StatusServiceUnavailable {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("it serves")
+		}
+	}
+}

@@ -1,0 +1,44 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+
+	"github.com/ironplane/ironplane/pkg/events"
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/problemhttp"
+)
+
+// gate lets no request through once the schema was restored from a backup below the running service, for good: what the
+// service knows is of another history.
+type gate struct {
+	http.Handler
+	log      *slog.Logger
+	restored atomic.Bool
+}
+
+func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if err := g.ask(r.Context()); err != nil {
+		problemhttp.Write(w, r, g.log, problem.New(problem.Unavailable, "The service was restored from a backup and is not taken up yet.").Because(err))
+		return
+	}
+	g.Handler.ServeHTTP(w, r)
+}
+
+// note closes the gate where an error says so.
+func (g *gate) note(err error) error {
+	if errors.Is(err, events.ErrRestored) {
+		g.restored.Store(true)
+	}
+	return err
+}
+
+func (g *gate) ask(context.Context) error {
+	if g.restored.Load() {
+		return events.ErrRestored
+	}
+	return nil
+}
