@@ -59,9 +59,14 @@ func (v *View[V]) one(ctx context.Context, q Querier, sql string, args ...any) (
 	return value, err
 }
 
-// Some reads the rows of these ids, in the ids' order. What is not there is left out.
-func (v *View[V]) Some(ctx context.Context, q Querier, ids []int64) ([]V, error) {
-	rows, err := q.Query(ctx, v.from+" WHERE id = ANY ($1)", ids)
+// Some reads the rows of these ids of which all conditions are true, in the ids' order. What is not there is left out.
+func (v *View[V]) Some(ctx context.Context, q Querier, ids []int64, where ...Condition) ([]V, error) {
+	args := arguments{ids}
+	sql := v.from + " WHERE id = ANY ($1)"
+	for _, c := range where {
+		sql += " AND " + args.condition(c)
+	}
+	rows, err := q.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +108,7 @@ func NewTable[B any](table, view string, box *seal.Box) *Table[B] {
 		name:    name,
 		box:     box,
 		columns: c,
-		hold:    "SELECT version FROM " + table + " WHERE id = $1 FOR UPDATE",
+		hold:    "SELECT FROM " + table + " WHERE id = ANY ($1) ORDER BY id FOR UPDATE",
 		load:    "SELECT " + c.list() + " FROM " + view + " WHERE id = $1",
 		insert:  "INSERT INTO " + table + " (" + c.list() + ") VALUES (" + strings.Join(places, ", ") + ") RETURNING id",
 		edit:    "UPDATE " + table + " SET version = version + 1, " + strings.Join(sets, ", ") + " WHERE id = $1",
@@ -111,11 +116,11 @@ func NewTable[B any](table, view string, box *seal.Box) *Table[B] {
 	}
 }
 
-// Hold keeps other writers off the row of this id until the unit of work ends, and answers its version. What is
-// read afterwards, in statements of its own, is what they left.
-func (t *Table[B]) Hold(ctx context.Context, tx *Tx, id int64) (version int64, err error) {
-	err = tx.QueryRow(ctx, t.hold, id).Scan(&version)
-	return version, err
+// Hold keeps other writers off the rows of these ids until the unit of work ends. What is read afterwards, in statements
+// of its own, is what they left.
+func (t *Table[B]) Hold(ctx context.Context, tx *Tx, ids ...int64) error {
+	_, err := tx.Exec(ctx, t.hold, ids)
+	return err
 }
 
 // Load reads the row of this id.

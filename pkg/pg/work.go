@@ -17,6 +17,8 @@ type Tx struct {
 	records     []Record
 	unrecorded  string
 	afterCommit []func(context.Context) error
+
+	Caller any // what a service found out of who calls, to be known once the caller's own key is gone
 }
 
 // AfterCommit runs fn after the commit and before the answer, to tell others of the change. An error does not undo

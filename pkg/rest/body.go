@@ -71,7 +71,9 @@ func (b *Body[B]) New() (*B, error) {
 
 // Over is the complete value that the body makes of current, which answers show as shown: what was sent, and of the rest
 // what is there. Or it is all that is wrong with it.
-func (b *Body[B]) Over(current *B, shown any) (*B, error) {
+func (b *Body[B]) Over(current *B, shown any) (*B, error) { return b.over(current, shown, shape.Edit) }
+
+func (b *Body[B]) over(current *B, shown any, on shape.Occasion) (*B, error) {
 	plan, value := planOf[B](), b.value
 	from, to := reflect.ValueOf(current).Elem(), reflect.ValueOf(&value).Elem()
 	for _, m := range plan.stored {
@@ -93,7 +95,7 @@ func (b *Body[B]) Over(current *B, shown any) (*B, error) {
 	}))
 	for i, f := range plan.fields {
 		unset := f.Optional && from.FieldByIndex(f.Index).IsNil() // which is left out of what was read, and may be here
-		if f.Required&shape.Edit != 0 && !unset && !sends(b.said, i) {
+		if f.Required&on != 0 && !unset && !sends(b.said, i) {
 			wrong.Add(f.Pointer, "required", "is required")
 		}
 	}
@@ -112,7 +114,7 @@ func sends(said []spelling, field int) bool {
 
 // put sets what is said, and tells what is wrong with it.
 func (b *Body[B]) put(value *B, said []spelling) (wrong problem.Fields) {
-	clear(b.by)
+	b.by = make([]string, len(planOf[B]().fields))
 	for _, s := range said {
 		wrong = append(wrong, s.wrong...)
 		for _, p := range s.parts {
@@ -165,7 +167,7 @@ func (b *Body[B]) blame(err error) error {
 	if !ok || len(explained.Fields) == 0 {
 		return err
 	}
-	return b.named(explained.Fields).Err()
+	return problem.From(b.named(explained.Fields).Err()).Because(err)
 }
 
 // changes tells whether value, which the body made of current, is another one, as far as it is stored. A secret that was
@@ -211,7 +213,7 @@ func secretsOf[B any](value *B) (names []string) {
 // decode fills the body from what was sent. What is wrong is kept for New or Over to tell, with the rest.
 func (b *Body[B]) decode(sent object) {
 	plan := planOf[B]()
-	b.said, b.by = plan.read(plan.root, sent), make([]string, len(plan.fields))
+	b.said = plan.read(plan.root, sent)
 	slices.SortStableFunc(b.said, func(a, other spelling) int { return len(a.wrong) - len(other.wrong) }) // what cannot be read decides nothing
 	b.put(&b.value, b.said)
 }

@@ -16,6 +16,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-kit/kit/endpoint"
@@ -55,8 +56,10 @@ func serveBodies(o *operation, body *alternative, db *pg.DB, log *slog.Logger) h
 		access = permission.Read
 	}
 	decode := func(ctx context.Context, r *http.Request) (any, error) {
-		if err := o.Guard.Check(principal.From(ctx), access, guardedID(o, r)); err != nil {
-			return nil, err
+		for _, id := range guardedIDs(o, r) {
+			if err := o.Guard.Check(principal.From(ctx), access, id); err != nil {
+				return nil, err
+			}
 		}
 		return body.decode(r)
 	}
@@ -111,13 +114,17 @@ func explained(next endpoint.Endpoint) endpoint.Endpoint {
 	}
 }
 
-// guardedID is the number of the item that the path's first parameter names, 0 where it names none.
-func guardedID(o *operation, r *http.Request) int64 {
+// guardedIDs are the numbers of the items that the path's first parameter names, 0 where it names none.
+func guardedIDs(o *operation, r *http.Request) []int64 {
 	if len(o.parameters) == 0 {
-		return 0
+		return []int64{0}
 	}
-	id, _ := strconv.ParseInt(mux.Vars(r)[o.parameters[0]], 10, 64)
-	return id
+	named := strings.SplitN(mux.Vars(r)[o.parameters[0]], ",", maxItems+1)
+	ids := make([]int64, len(named))
+	for i, text := range named {
+		ids[i], _ = strconv.ParseInt(text, 10, 64)
+	}
+	return ids
 }
 
 var contentJSON = []string{accept.JSON}

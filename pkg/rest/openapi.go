@@ -108,7 +108,7 @@ func (o *operation) refusals() []int {
 	if len(o.parameters) > 0 {
 		statuses = append(statuses, 404)
 	}
-	if o.list || len(o.request.query) > 0 || o.request.body != nil {
+	if o.list || len(o.request.query) > 0 || o.request.body != nil || o.Several {
 		statuses = append(statuses, 400)
 	}
 	if o.raw != nil && len(o.raw.takes) > 0 {
@@ -196,6 +196,9 @@ func (d *document) success(o *operation) schema {
 	if o.csv != nil {
 		answer = schema{"oneOf": []schema{answer, d.response(reflect.TypeFor[Bulk]())}}
 	}
+	if o.Several && o.responseType != reflect.TypeFor[Message]() {
+		answer = schema{"oneOf": []schema{answer, {"type": "array", "items": answer}}}
+	}
 	content["application/json"] = schema{"schema": answer}
 	success := schema{"description": "Done.", "content": content}
 	if len(headers) > 0 {
@@ -235,13 +238,18 @@ func describeParameters(o *operation) []schema {
 	}
 	text, number := schema{"type": "string"}, schema{"type": "integer"}
 	for _, name := range o.parameters {
-		of := text
+		of, description := text, ""
 		for _, p := range o.request.path {
-			if p.name == name && p.Type.Kind() == reflect.Int64 {
+			switch {
+			case p.name != name:
+			case p.Type == reflect.TypeFor[itemIDs]():
+				of = schema{"type": "array", "items": number, "minItems": 1, "maxItems": maxItems, "uniqueItems": true}
+				description = "An id, or several with commas between: all of them are changed, or none."
+			case p.Type.Kind() == reflect.Int64:
 				of = number
 			}
 		}
-		add("path", name, "", of, true)
+		add("path", name, description, of, true)
 	}
 	for _, p := range o.request.query {
 		of := text

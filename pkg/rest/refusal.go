@@ -29,9 +29,10 @@ func recordRefusal(ctx context.Context, db *pg.DB, log *slog.Logger, o *operatio
 		return
 	}
 	change := pg.Record{Kind: "request", Action: "refused", After: refusal{o.Method, o.Path, problem.From(err).Detail}}
-	if id := guardedID(o, r); id > 0 {
-		collection, _, _ := strings.Cut(o.Path[1:], "/{")
-		change.Targets = []pg.Target{{Type: collection, ID: id, Name: fmt.Sprintf("%s %d", collection, id)}}
+	for _, id := range guardedIDs(o, r) {
+		if collection, _, _ := strings.Cut(o.Path[1:], "/{"); id > 0 {
+			change.Targets = append(change.Targets, pg.Target{Type: collection, ID: id, Name: fmt.Sprintf("%s %d", collection, id)})
+		}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refusalTime)
 	defer cancel()

@@ -81,7 +81,13 @@ func parentParameter(path string, parameters []string) string {
 func (p *requestPlan) fill(v reflect.Value, r *http.Request) error {
 	vars := mux.Vars(r)
 	for _, param := range p.path {
-		if !setParameter(v.FieldByIndex(param.Index), vars[param.name]) {
+		if to := v.FieldByIndex(param.Index); param.Type == reflect.TypeFor[itemIDs]() {
+			ids, err := parseItemIDs(vars[param.name])
+			if err != nil {
+				return err
+			}
+			to.Set(reflect.ValueOf(ids))
+		} else if !setParameter(to, vars[param.name]) {
 			return errNoItem()
 		}
 	}

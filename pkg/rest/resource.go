@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/ironplane/ironplane/pkg/guard"
 	"github.com/ironplane/ironplane/pkg/permission"
 	"github.com/ironplane/ironplane/pkg/pg"
@@ -57,8 +59,9 @@ type Resource[V, B any] struct {
 	Prepare func(context.Context, *B) error
 	// Allow says whether this caller may create this: see Mutation. What is sent may be wrong in other ways.
 	Allow func(context.Context, *pg.Tx, *B) error
-	// Lock takes, before anything else, the locks that a change takes. rows are those that are to be inserted; there
-	// are none where an item is edited or deleted.
+	// Lock takes, before anything else, the locks that a change takes. rows are those that are to be inserted. Where
+	// items are edited or deleted, it is called without any, and before they are written over once more with what they
+	// are to be.
 	Lock func(ctx context.Context, tx *pg.Tx, rows ...*B) error
 	// Check finds what is wrong with a body that takes the database to know. before is nil, and id 0, of a new item.
 	Check func(ctx context.Context, tx *pg.Tx, id int64, before, body *B) error
@@ -92,10 +95,9 @@ type Item struct {
 
 // EditItem is the request of an operation that edits an item.
 type EditItem[B any] struct {
-	Parent int64 `path:"parent"`
-	ID     int64 `path:"*"`
-	Match  IfMatch
-	Body   Body[B]
+	ID    int64 `path:"*"`
+	Match IfMatch
+	Body  Body[B]
 }
 
 type (
@@ -115,9 +117,15 @@ type (
 		ID      int64  `path:"*"`
 		Include string `query:"include" doc:"what is shown besides, with commas between"`
 	}
-	deleteItem struct {
-		Parent int64 `path:"parent"`
-		ID     int64 `path:"*"`
+	editItems[B any] struct {
+		Parent int64   `path:"parent"`
+		IDs    itemIDs `path:"*"`
+		Match  IfMatch
+		Body   Body[B]
+	}
+	deleteItems struct {
+		Parent int64   `path:"parent"`
+		IDs    itemIDs `path:"*"`
 		Match  IfMatch
 	}
 )
@@ -158,11 +166,11 @@ func (r Resource[V, B]) Routes() []Route {
 			DB: r.DB, View: all.view, By: r.By, Where: all.listed, scoped: scoped},
 		Creating: create,
 		Viewing:  view,
-		Editing: Mutation[EditItem[B], V]{Method: http.MethodPatch, Path: item, Guard: guard(r.OwnGuard), Summary: "Edit " + noun, Extension: added(Editing),
+		Editing: itemsRoute[editItems[B], V]{Mutation[editItems[B], any]{Method: http.MethodPatch, Path: item, Guard: guard(r.OwnGuard), Summary: "Edit " + noun, Extension: added(Editing),
 			Effect: effect(AgainSame, item), Example: r.Edited,
-			Prepare: func(ctx context.Context, req *EditItem[B]) error { return all.prepare(ctx, &req.Body) }, Do: all.edit, scoped: scoped},
-		Deleting: Mutation[deleteItem, Message]{Method: http.MethodDelete, Path: item, Guard: r.Guard, Summary: "Delete " + noun, Extension: added(Deleting),
-			Effect: effect(AgainRefused, ""), Do: all.remove, scoped: scoped},
+			Prepare: func(ctx context.Context, req *editItems[B]) error { return all.prepare(ctx, &req.Body) }, Do: all.edit, scoped: scoped}},
+		Deleting: itemsRoute[deleteItems, Message]{Mutation[deleteItems, any]{Method: http.MethodDelete, Path: item, Guard: r.Guard, Summary: "Delete " + noun, Extension: added(Deleting),
+			Effect: effect(AgainRefused, ""), Do: all.remove, scoped: scoped}},
 	}
 	if r.Prepare == nil && r.Reveal == nil { // which may take long for each row, and for which there is no place
 		routes[Creating] = createRoute[V, B]{create, all}
@@ -311,10 +319,13 @@ func (r *resource[V, B]) create(ctx context.Context, tx *pg.Tx, req newItem[B]) 
 	if err != nil {
 		return *new(V), req.Body.blame(err)
 	}
-	after, err := r.after(ctx, tx, id)
-	r.record(tx, pg.Created, &after, nil, secret.Marked(after, secretsOf(body)...))
-	r.Reveal(&after, body)
-	return after, err
+	after, err := r.after(ctx, tx, itemIDs{id})
+	if err != nil {
+		return *new(V), err
+	}
+	r.record(tx, pg.Created, &after[0], nil, secret.Marked(after[0], secretsOf(body)...))
+	r.Reveal(&after[0], body)
+	return after[0], nil
 }
 
 func (r *resource[V, B]) insert(ctx context.Context, tx *pg.Tx, body *B) (int64, error) {
@@ -328,72 +339,125 @@ func (r *resource[V, B]) insert(ctx context.Context, tx *pg.Tx, body *B) (int64,
 	return id, nil
 }
 
-func (r *resource[V, B]) edit(ctx context.Context, tx *pg.Tx, req EditItem[B]) (V, error) {
-	before, err := r.hold(ctx, tx, req.Parent, req.ID, req.Match)
-	if err != nil {
-		return before, err
-	}
-	current, err := r.table.Load(ctx, tx, req.ID)
-	if err != nil {
-		return before, err
-	}
-	body, err := req.Body.Over(current, before)
-	if err != nil {
-		return before, err
-	}
-	if !req.Body.changes(body, current) {
-		tx.Unrecorded("the item is as it was")
-		return before, nil
-	}
-	r.place(body, req.Parent)
-	if err := r.Check(ctx, tx, req.ID, current, body); err != nil {
-		return before, req.Body.blame(err)
-	}
-	if err := r.Update(ctx, tx, req.ID, body); err != nil {
-		return before, req.Body.blame(fmt.Errorf("edit %s %d: %w", r.Noun, req.ID, err))
-	}
-	was, is := req.Body.secrets(body, current)
-	after, err := r.after(ctx, tx, req.ID)
-	r.record(tx, pg.Edited, &after, secret.Marked(before, was...), secret.Marked(after, is...))
-	r.Reveal(&after, body)
-	return after, err
+// edited is an item that is edited.
+type edited[B any] struct {
+	Body[B]
+	was, is *B
 }
 
-func (r *resource[V, B]) remove(ctx context.Context, tx *pg.Tx, req deleteItem) (Message, error) {
-	before, err := r.hold(ctx, tx, req.Parent, req.ID, req.Match)
+func (r *resource[V, B]) edit(ctx context.Context, tx *pg.Tx, req editItems[B]) (any, error) {
+	before, err := r.hold(ctx, tx, req.Parent, req.IDs, req.Match)
 	if err != nil {
-		return Message{}, err
+		return nil, err
 	}
-	if err := r.Delete(ctx, tx, &before); err != nil {
-		return Message{}, r.inUse(req.ID, err)
+	ids := req.IDs.ascending()
+	items := make([]edited[B], len(ids))
+	var changed []*B
+	err = ids.each(func(i int) (err error) {
+		item := &items[i]
+		item.Body = req.Body
+		if item.was, err = r.table.Load(ctx, tx, ids[i]); err != nil {
+			return err
+		}
+		if item.is, err = item.over(item.was, before[i], ids.occasion()); err != nil {
+			return err
+		}
+		r.place(item.is, req.Parent)
+		if item.changes(item.is, item.was) {
+			changed = append(changed, item.is)
+		} else {
+			item.is = nil
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
-	r.record(tx, pg.Deleted, &before, before, nil)
-	return Message{fmt.Sprintf("%s %d deleted.", capital(r.Noun), req.ID)}, nil
+	if len(changed) == 0 {
+		tx.Unrecorded("all is as it was")
+		return shown(req.IDs, before), nil
+	}
+	if err := r.Lock(ctx, tx, changed...); err != nil {
+		return nil, err
+	}
+	err = ids.each(func(i int) error {
+		item := &items[i]
+		if item.is == nil {
+			return nil
+		}
+		if err := r.Check(ctx, tx, ids[i], item.was, item.is); err != nil {
+			return item.blame(err)
+		}
+		if err := r.Update(ctx, tx, ids[i], item.is); err != nil {
+			return item.blame(fmt.Errorf("edit %s %d: %w", r.Noun, ids[i], err))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	after, err := r.after(ctx, tx, ids)
+	if err != nil {
+		return nil, err
+	}
+	for i, item := range items {
+		if item.is != nil {
+			was, is := item.secrets(item.is, item.was)
+			r.record(tx, pg.Edited, &after[i], secret.Marked(before[i], was...), secret.Marked(after[i], is...))
+			r.Reveal(&after[i], item.is)
+		}
+	}
+	return shown(req.IDs, after), nil
 }
 
-// hold reads an item that is there for the caller, who has seen it as it is, and keeps other writers off it.
-func (r *resource[V, B]) hold(ctx context.Context, tx *pg.Tx, parent, id int64, match IfMatch) (item V, err error) {
+func (r *resource[V, B]) remove(ctx context.Context, tx *pg.Tx, req deleteItems) (any, error) {
+	before, err := r.hold(ctx, tx, req.Parent, req.IDs, req.Match)
+	if err != nil {
+		return nil, err
+	}
+	for i := range before {
+		if err := r.Delete(ctx, tx, &before[i]); err != nil {
+			return nil, r.inUse(idOf(&before[i]), err)
+		}
+		r.record(tx, pg.Deleted, &before[i], before[i], nil)
+	}
+	return Message{capital(req.IDs.named(r.Noun)) + " deleted."}, nil
+}
+
+// hold reads items that are there for the caller, who has seen a single one as it is, and keeps other writers off them.
+// They come in ascending order.
+func (r *resource[V, B]) hold(ctx context.Context, tx *pg.Tx, parent int64, named itemIDs, match IfMatch) ([]V, error) {
+	if err := named.checkMatch(match); err != nil {
+		return nil, err
+	}
 	if err := r.below(ctx, tx, parent, permission.Write); err != nil {
-		return item, err
+		return nil, err
 	}
 	if err := r.Lock(ctx, tx); err != nil {
-		return item, err
+		return nil, err
 	}
-	version, err := r.table.Hold(ctx, tx, id)
+	ids := named.ascending()
+	if err := r.table.Hold(ctx, tx, ids...); err != nil {
+		return nil, err
+	}
+	items, err := r.view.Some(ctx, tx, ids, r.visible(ctx, parent)...)
 	if err != nil {
-		return item, err
+		return nil, err
 	}
-	if item, err = r.view.Get(ctx, tx, id, r.visible(ctx, parent)...); err != nil {
-		return item, err
+	if len(items) < len(ids) {
+		return nil, pgx.ErrNoRows
 	}
-	return item, match.Check(version)
+	return items, match.Check(versionOf(&items[0]))
 }
 
 // after reads what came of a change. It is there, whether or not the caller may still know of it.
-func (r *resource[V, B]) after(ctx context.Context, tx *pg.Tx, id int64) (V, error) {
-	after, err := r.view.Get(ctx, tx, id)
+func (r *resource[V, B]) after(ctx context.Context, tx *pg.Tx, ids itemIDs) ([]V, error) {
+	after, err := r.view.Some(ctx, tx, ids)
+	if err == nil && len(after) < len(ids) {
+		err = pgx.ErrNoRows
+	}
 	if err != nil {
-		return after, fmt.Errorf("read %s %d after it was changed: %w", r.Noun, id, err)
+		return nil, fmt.Errorf("read %s after the change: %w", ids.named(r.Noun), err)
 	}
 	return after, nil
 }
@@ -408,7 +472,7 @@ func (r *resource[V, B]) record(tx *pg.Tx, action pg.Action, item *V, before, af
 
 func (r *resource[V, B]) target(item *V) pg.Target {
 	v := reflect.ValueOf(item).Elem()
-	t := pg.Target{Type: r.Path[1:], Noun: r.Noun, ID: idOf(item), Name: v.FieldByName("Name").String(), Version: v.FieldByName("Version").Int()}
+	t := pg.Target{Type: r.Path[1:], Noun: r.Noun, ID: idOf(item), Name: v.FieldByName("Name").String(), Version: versionOf(item)}
 	if r.parent != nil {
 		parent := v.FieldByIndex(shape.Of(v.Type()).ByColumn(r.parent.Column).Index).Int()
 		t.Type = pathParameter.ReplaceAllString(t.Type, fmt.Sprint(parent))
@@ -417,6 +481,9 @@ func (r *resource[V, B]) target(item *V) pg.Target {
 }
 
 func idOf[V any](item *V) int64 { return reflect.ValueOf(item).Elem().FieldByName("ID").Int() }
+func versionOf[V any](item *V) int64 {
+	return reflect.ValueOf(item).Elem().FieldByName("Version").Int()
+}
 
 func (r *resource[V, B]) inUse(id int64, err error) error {
 	if user, ok := pg.StillUsed(err); ok {

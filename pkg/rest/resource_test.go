@@ -318,3 +318,40 @@ func TestFoundAtStart(t *testing.T) {
 		})
 	}
 }
+
+// Several items are edited as each by itself: below the parent that the path names, none that the caller may not know of,
+// all or nothing; nothing is required, and each is one record.
+func TestSeveral(t *testing.T) {
+	t.Parallel()
+	anna, ben, db := inLibrary(t)
+	for _, name := range []string{"novels", "plays", "poems"} {
+		anna.Do("POST", "/shelf", `{"name": "`+name+`"}`).Want(200)
+	}
+	ben.Do("POST", "/shelf", `{"name": "his"}`).Want(200)
+	anna.Do("POST", "/shelf/1/book", "name\nEmma\nPersuasion\n", "Content-Type", "text/csv").Want(200)
+	anna.Do("POST", "/shelf/2/book", `{"name": "Hamlet"}`).Want(200)
+
+	if got := anna.Do("PATCH", "/shelf/3,1", `{"name": "essays"}`).Want(200); got.Text != `[{"id":3,"name":"essays","owner_id":1},{"id":1,"name":"essays","owner_id":1}]`+"\n" || got.Header.Get("ETag") != "" {
+		t.Errorf("answered %s with the ETag %s", got.Text, got.Header.Get("ETag"))
+	}
+	anna.Do("PATCH", "/shelf/1,4", `{"name": "x"}`).WantDetail(problem.NotFound, "There is no such item.") // one of ben's
+	anna.Do("DELETE", "/shelf/1,4", nil).Want(404)
+	anna.Do("PATCH", "/shelf/1/book/1,3", `{"name": "x"}`).Want(404) // one of another shelf
+	anna.Do("PATCH", "/shelf/2,1", `{"name": ["x"]}`).WantErrors("/1/name", "type", "/2/name", "type")
+	anna.Do("PATCH", "/shelf/2,1", `{"name": null}`).WantErrors("/1/name", "required", "/2/name", "required")
+	anna.Do("PATCH", "/shelf/1/book/1,2", `{"name": "Ivanhoe"}`).WantErrors("/2/name", "taken")
+	anna.Do("POST", "/shelf/1/book", `{"name": "Rob Roy"}`).Want(200)
+	anna.Do("PATCH", "/shelf/1/book/1,2", `{"name": "Rob Roy"}`).WantErrors("/1/name", "taken") // which is the end of it
+	anna.Do("PATCH", "/shelf/1,2", `{}`).Want(200)
+	anna.Do("PATCH", "/shelf/1,2", `{"name": "x"}`, "If-Match", `"1"`).WantDetail(problem.BadRequest, "If-Match is about one item, and the path names 2.")
+	anna.Do("GET", "/shelf/1,2", nil).Want(404)
+	if got := anna.Do("DELETE", "/shelf/3,2", nil).Want(200).Text; got != `{"message":"Shelfs 3, 2 deleted."}`+"\n" {
+		t.Errorf("answered %s", got)
+	}
+	if got := anna.Do("GET", "/shelf/1/book", nil).Want(200).Text; got != `[{"id":1,"shelf_id":1,"name":"Emma"},{"id":2,"shelf_id":1,"name":"Persuasion"},{"id":4,"shelf_id":1,"name":"Rob Roy"}]`+"\n" {
+		t.Errorf("the first shelf has %s", got)
+	}
+	if got := strings.Join(records(t, db)[7:], " "); got != "shelf.edited shelf/1 shelf.edited shelf/3 shelf.book.created shelf/1/book/4 shelf.deleted shelf/2 shelf.deleted shelf/3" {
+		t.Errorf("recorded %s", got)
+	}
+}

@@ -90,6 +90,7 @@ type Operation struct {
 	Extension    bool
 	Effect       Effect          // of a change
 	Scoped       bool            // which items there are depends on who asks
+	Several      bool            // the path's last element can name several items, with commas between
 	Example      json.RawMessage // a body that is accepted; nil where there is none
 	Garbage      json.RawMessage // a body in which each member is of a wrong type
 	Secrets      []string        // members that the example sets and that nobody is shown, with dots

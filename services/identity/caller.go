@@ -43,8 +43,11 @@ func lockedCaller(ctx context.Context, tx *pg.Tx) (caller, error) {
 	return callerOf(ctx, tx)
 }
 
-// callerOf reads the calling key, under the lock that allow took.
+// callerOf reads the calling key, under the lock that allow took, once: a unit of work may take the key away.
 func callerOf(ctx context.Context, tx *pg.Tx) (caller, error) {
+	if c, known := tx.Caller.(caller); known {
+		return c, nil
+	}
 	found := principal.From(ctx).Principal
 	c := caller{owner: found.Owner, grants: found.Grants}
 	var permissions []string // of an admin; what others hold, this service does not keep
@@ -65,6 +68,7 @@ func callerOf(ctx context.Context, tx *pg.Tx) (caller, error) {
 	if c.bound = parseBound(limits); c.bound != nil {
 		c.grants &= *c.bound
 	}
+	tx.Caller = c
 	return c, nil
 }
 

@@ -166,9 +166,6 @@ func insertEntity(ctx context.Context, tx *pg.Tx, b *ipEntityBody) (id int64, er
 }
 
 func updateEntity(ctx context.Context, tx *pg.Tx, id int64, b *ipEntityBody) error {
-	if err := lockScopes(ctx, tx, b); err != nil {
-		return err
-	}
 	err := b.place(ctx, tx, id, func() error {
 		_, err := tx.Exec(ctx, updateEntitySQL, append([]any{id}, b.columns()...)...)
 		return err

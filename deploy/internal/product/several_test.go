@@ -1,0 +1,243 @@
+package product_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/pkg/apikey"
+	"github.com/ironplane/ironplane/pkg/guard"
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/system"
+	"github.com/ironplane/ironplane/testkit"
+)
+
+// TestEverySeveral edits and deletes several items at once, of each resource that there is.
+func TestEverySeveral(t *testing.T) { producttest.Both(t, testEverySeveral) }
+
+func testEverySeveral(t *testing.T, p *product.Product, c *testkit.Client) {
+	w := newWalk(t, p, c)
+	w.createOneOfEach()
+	_, nobody := newAdmin(t, c, "nobody", `{}`)
+	examples := map[string]rest.Operation{}
+	for _, o := range w.operations {
+		if makes(o) {
+			examples[o.Effect.Shows] = o
+		}
+	}
+	tried, made := 0, 1
+	for _, o := range w.operations {
+		if !o.Several {
+			continue
+		}
+		tried++
+		t.Run(o.Method+" "+o.Path, func(t *testing.T) {
+			w := &several{walk: &walk{t: t, c: c.For(t), ids: w.ids}, path: w.item(o.Path[:strings.LastIndex(o.Path, "/")]), create: examples[o.Path], made: &made}
+			w.refusals(o, nobody.For(t))
+			if o.Method == http.MethodPatch {
+				w.edits(p, o)
+			} else {
+				w.deletions(p)
+			}
+		})
+	}
+	if tried < 15 {
+		t.Errorf("%d operations tried", tried)
+	}
+}
+
+type several struct {
+	*walk
+	path   string // of the collection
+	create rest.Operation
+	made   *int // so far, of whatever kind
+}
+
+// another makes an item like the example, of which what is unique differs.
+func (w *several) another() int64 {
+	w.t.Helper()
+	*w.made++
+	var body map[string]any
+	if err := json.Unmarshal(w.create.Example, &body); err != nil {
+		w.t.Fatal(err)
+	}
+	w.vary(body)
+	return w.c.Do("POST", w.path, body).Want(200).ID()
+}
+
+func (w *several) vary(body map[string]any) {
+	for name, value := range body {
+		switch name {
+		case "name", "username", "slug", "billing_id", "nickname":
+			body[name] = fmt.Sprintf("%s-%d", value, *w.made)
+		case "email":
+			body[name] = fmt.Sprintf("%d-%s", *w.made, value)
+		case "target_id":
+			body[name] = *w.made
+		case "address":
+			body[name] = fmt.Sprintf("10.0.0.%d", *w.made)
+		case "v6", "range_end", "gateway", "subnet_mask", "owner":
+			delete(body, name)
+		default:
+			if inner, ok := value.(map[string]any); ok {
+				w.vary(inner)
+			}
+		}
+	}
+}
+
+// request is an id of a request.
+func (w *several) request() string { return fmt.Sprint("several-", *w.made) }
+
+func (w *several) at(ids ...int64) string {
+	return w.path + "/" + strings.ReplaceAll(strings.Trim(fmt.Sprint(ids), "[]"), " ", ",")
+}
+
+func (w *several) refusals(o rest.Operation, nobody *testkit.Client) {
+	w.t.Helper()
+	a, b := w.another(), w.another()
+	before := w.c.Do("GET", w.at(a), nil).Want(200).Text
+	try := func(ids string) *testkit.Answer { return w.c.Do(o.Method, w.path+"/"+ids, o.Example) }
+	try(fmt.Sprintf("%d,%d", a, a)).WantDetail(problem.BadRequest, fmt.Sprintf("The path names %d twice.", a))
+	many := make([]string, 101)
+	for i := range many {
+		many[i] = fmt.Sprint(a + int64(i))
+	}
+	try(strings.Join(many, ",")).WantDetail(problem.BadRequest, "The path names more than 100 items.")
+	w.c.Do(o.Method, w.at(a, b), o.Example, "If-Match", "*").Want(400)
+	for _, ids := range []string{"%d,999999999", "999999999,%d", "%d,", ",%d", "%d,%%20999999999", "%d,x", "0%d,999999999"} {
+		try(fmt.Sprintf(ids, a)).Want(404)
+	}
+	if o.Guard != guard.AnyKey || o.Scoped {
+		if answer := nobody.Do(o.Method, w.at(a, b), o.Example); answer.Status != 403 && answer.Status != 404 {
+			w.t.Errorf("who may nothing got %d: %s", answer.Status, answer.Text)
+		}
+	}
+	w.c.With(apikey.New().Reveal()).Do(o.Method, w.at(a, b), o.Example).Want(401)
+	if after := w.c.Do("GET", w.at(a), nil).Want(200).Text; after != before {
+		w.t.Errorf("was %s, is %s", before, after)
+	}
+}
+
+// edits asks for the items in no order. The example may be of a member that is unique.
+func (w *several) edits(p *product.Product, o rest.Operation) {
+	w.t.Helper()
+	a, b, third := w.another(), w.another(), w.another()
+	asked := []int64{third, a, b}
+	if answer := w.c.Do("PATCH", w.at(asked...), `{}`).Want(200); !slices.Equal(ids(answer), asked) {
+		w.t.Errorf("asked for %v, got %s", asked, answer.Text)
+	}
+	before := w.c.Do("GET", w.at(a), nil).Want(200)
+	request := w.request()
+	answer := w.c.Do("PATCH", w.at(asked...), o.Example, "X-Request-Id", request)
+	if answer.Status == 422 {
+		for _, e := range testkit.Decode[problem.Problem](answer).Errors {
+			if !slices.ContainsFunc(asked, func(id int64) bool { return strings.HasPrefix(e.Pointer, fmt.Sprintf("/%d/", id)) }) {
+				w.t.Errorf("wrong is %s", e.Pointer)
+			}
+		}
+		if after := w.c.Do("GET", w.at(a), nil).Want(200); after.Text != before.Text || after.Header.Get("ETag") != before.Header.Get("ETag") {
+			w.t.Errorf("%s was refused, but: %s", w.at(asked...), after.Text)
+		}
+		return
+	}
+	if answer.Want(200); !slices.Equal(ids(answer), asked) {
+		w.t.Errorf("asked for %v, got %s", asked, answer.Text)
+	}
+	shown := testkit.Decode[[]map[string]any](answer)
+	for i, id := range asked {
+		if got := testkit.Decode[map[string]any](w.c.Do("GET", w.at(id), nil).Want(200)); !reflect.DeepEqual(got, shown[i]) {
+			w.t.Errorf("answered %v, is %v", shown[i], got)
+		}
+	}
+	w.logged(p, request, len(asked))
+}
+
+func (w *several) deletions(p *product.Product) {
+	w.t.Helper()
+	a, b := w.another(), w.another()
+	request := w.request()
+	answer := w.c.Do("DELETE", w.at(b, a), nil, "X-Request-Id", request).Want(200)
+	if want := fmt.Sprintf("s %d, %d deleted.", b, a); !strings.HasSuffix(testkit.Decode[rest.Message](answer).Message, want) {
+		w.t.Errorf("answered %s", answer.Text)
+	}
+	for _, id := range []int64{a, b} {
+		if answer := w.c.Do("GET", w.at(id), nil); answer.Status != 404 {
+			w.t.Errorf("%s is there: %s", w.at(id), answer.Text)
+		}
+	}
+	w.logged(p, request, 2)
+}
+
+func (w *several) logged(p *product.Product, request string, want int) {
+	w.t.Helper()
+	producttest.Drain(w.t, p)
+	var got int
+	err := p.Databases[system.Name].QueryRow(w.t.Context(), "SELECT count(DISTINCT targets->0->>'id') FROM log WHERE request_id = $1", request).Scan(&got)
+	if err != nil || got != want {
+		w.t.Errorf("%d items in the log, want %d: %v", got, want, err)
+	}
+}
+
+// ids are those of the items in an answer.
+func ids(a *testkit.Answer) (all []int64) {
+	for _, item := range testkit.Decode[[]struct{ ID int64 }](a) {
+		all = append(all, item.ID)
+	}
+	return all
+}
+
+// Whoever clears up deletes the key that he does it with, whichever place it has among the others.
+func TestDeletesOwnKeys(t *testing.T) { producttest.Both(t, testDeletesOwnKeys) }
+
+func testDeletesOwnKeys(t *testing.T, _ *product.Product, c *testkit.Client) {
+	id, nobody := newAdmin(t, c, "nobody", `{}`)
+	newOne := func(c *testkit.Client) identity.APIKey {
+		return testkit.Decode[identity.APIKey](c.Do("POST", "/auth/key", `{"name": "one of many"}`).Want(200))
+	}
+	first, calling, last, foreign := newOne(nobody), newOne(nobody), newOne(nobody), newOne(c)
+	caller := nobody.With(calling.Key)
+	caller.Do("DELETE", path("/auth/key/%d,%d", calling.ID, foreign.ID), nil).Want(404)
+	caller.Do("DELETE", path("/auth/key/%d,%d,%d", last.ID, calling.ID, first.ID), nil).Want(200)
+	time.Sleep(100 * time.Millisecond)
+	for _, key := range []identity.APIKey{first, calling, last} {
+		c.With(key.Key).Do("GET", "/auth/key/current", nil).Want(401)
+	}
+
+	c.Do("PATCH", path("/admin/%d/permission", id), usersAdmins).Want(200)
+	calling, mine := newOne(nobody), newOne(nobody)
+	holder := nobody.With(calling.Key)
+	other, _ := newAdmin(t, c, "other", `{}`)
+	others := testkit.Decode[identity.APIKey](c.Do("POST", "/auth/key", map[string]any{"name": "x", "owner": map[string]any{"url": path("/admin/%d", other)}}).Want(200))
+	holder.Do("DELETE", path("/auth/key/%d,%d", calling.ID, foreign.ID), nil).Want(403) // of the first admin, who holds more
+	holder.Do("DELETE", path("/auth/key/%d,%d", calling.ID, others.ID), nil).Want(200)
+	nobody.With(mine.Key).Do("DELETE", path("/admin/%d,%d", id, other), nil).Want(200)
+	time.Sleep(100 * time.Millisecond)
+	nobody.With(mine.Key).Do("GET", "/auth/key/current", nil).Want(401)
+}
+
+// Each account that a path names is guarded by itself: that one is one's own opens no other.
+func TestSeveralAccountsAreGuarded(t *testing.T) { producttest.Both(t, testSeveralAccountsAreGuarded) }
+
+func testSeveralAccountsAreGuarded(t *testing.T, _ *product.Product, c *testkit.Client) {
+	id, nobody := newAdmin(t, c, "nobody", `{}`)
+	other, _ := newAdmin(t, c, "other", `{}`)
+	for _, both := range []string{path("/admin/%d,%d", id, other), path("/admin/%d,%d", other, id)} {
+		nobody.Do("PATCH", both, `{}`).WantDetail(problem.Forbidden, "The key lacks users.admins write.")
+		nobody.Do("DELETE", both, nil).Want(403)
+	}
+	if got := testkit.Decode[[]identity.Admin](c.Do("PATCH", path("/admin/%d,%d", other, id), `{"receive_copies": true}`).Want(200)); !got[0].ReceiveCopies || !got[1].ReceiveCopies {
+		t.Errorf("%+v", got)
+	}
+	c.Do("DELETE", path("/admin/1,%d", id), nil).Want(409) // the last one who holds users.admins write
+	c.Do("GET", path("/admin/%d", id), nil).Want(200)
+}
