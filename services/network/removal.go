@@ -9,8 +9,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/ironplane/ironplane/pkg/guard"
+	"github.com/ironplane/ironplane/pkg/permission"
 	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 )
@@ -54,7 +55,7 @@ type removalRequest struct {
 }
 
 var entityRemoval = rest.Mutation[removalRequest, Removed]{
-	Method: http.MethodPost, Path: "/group/{group_id}/entity/bulk-delete", Guard: principal.NetworkEntities,
+	Method: http.MethodPost, Path: "/group/{group_id}/entity/bulk-delete", Guard: guard.Has(permission.NetworkEntities),
 	Summary: "Delete many IP entities of an IP group", Extension: true,
 	Effect: rest.Effect{Logs: rest.LogsSummary, Again: rest.AgainRefused}, Example: `{"from": "198.51.100.8", "to": "198.51.100.15"}`, Do: remove,
 }
