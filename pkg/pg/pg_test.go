@@ -421,7 +421,7 @@ func TestSchemaOfAnotherVersion(t *testing.T) {
 	maps.Copy(newer, migrations)
 	wantLack := func(need fstest.MapFS, lacks string) {
 		t.Helper()
-		err := (service.Definition{Migrations: need}).Ready(ctx, db)
+		err := (service.Definition{Migrations: need}).Ready(ctx, db, nil)
 		if (lacks == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), " "+lacks+":") {
 			t.Errorf("lacks %q, but: %v", lacks, err)
 		}

@@ -126,7 +126,7 @@ func (d Definition) serve(ctx context.Context, c keyedConfig, operations *proces
 		return err
 	}
 	defer db.Close()
-	if err := d.Ready(ctx, db); err != nil {
+	if err := d.Ready(ctx, db, deps.Box); err != nil {
 		return err
 	}
 	listener, err := net.Listen("tcp", c.Listen)

@@ -61,11 +61,15 @@ func (d Definition) Migrate(ctx context.Context, db *pg.DB) error {
 	return nil
 }
 
-// Ready fails where the service's schema lacks a migration, or was restored from a backup and not taken up since.
-func (d Definition) Ready(ctx context.Context, db *pg.DB) error {
+// Ready fails where the service's schema lacks a migration, was restored from a backup and not taken up since, or holds
+// what was sealed with another key than the box's, which is nil of a service that does not seal.
+func (d Definition) Ready(ctx context.Context, db *pg.DB, box *seal.Box) error {
 	err := schema.Migrated(ctx, db, d.migrations()...)
 	if err == nil {
 		err = events.Intact(ctx, db)
+	}
+	if err == nil && box != nil {
+		err = checkKey(ctx, db, box)
 	}
 	return err
 }

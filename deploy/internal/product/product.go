@@ -83,7 +83,7 @@ func Open(ctx context.Context, urls map[string]secret.String, masterKey secret.S
 		if err := d.Migrate(ctx, db); err != nil {
 			return nil, err
 		}
-		if err := d.Ready(ctx, db); err != nil {
+		if err := d.Ready(ctx, db, deps.Box); err != nil {
 			return nil, fmt.Errorf("start %s: %w", d.Name, err)
 		}
 		deps.DB = db

@@ -278,3 +278,22 @@ func TestRestoredBelowARunningService(t *testing.T) {
 		}
 	}
 }
+
+// Another installation's master key ends the start, before anything is sealed with it.
+func TestAnotherMasterKey(t *testing.T) {
+	t.Parallel()
+	i := newInstallation(t)
+	i.stop()
+	right := i.masterKey
+	i.masterKey = seal.NewMasterKey()
+	if err := i.start(); err == nil || !strings.Contains(err.Error(), "the key is not the one that this installation's secrets are sealed with") {
+		t.Errorf("it starts: %v", err)
+	}
+	i.masterKey = secret.New(seal.NewMasterKey().Reveal() + "," + right.Reveal())
+	i.restart()
+	i.masterKey = right // what is sealed since is sealed with the new one
+	i.stop()
+	if err := i.start(); err == nil {
+		t.Error("it starts with the old key alone")
+	}
+}
