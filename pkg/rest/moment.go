@@ -10,8 +10,11 @@ import (
 	"github.com/ironplane/ironplane/pkg/shape"
 )
 
-const notMoment = `must be a date and time of ISO 8601 such as 2026-11-20T10:00:00Z or 2026-11-20, or seconds since 1970, ` +
-	`or an object with one of them or both, such as {"iso_8601": "2026-11-20T10:00:00Z", "unix": 1795168800}`
+// What a moment must be, in a text and in a body.
+const (
+	momentText   = "must be a date and time of ISO 8601 such as 2026-11-20T10:00:00Z or 2026-11-20, or seconds since 1970"
+	momentMember = momentText + `, or an object with them, such as {"iso_8601": "2026-11-20T10:00:00Z", "unix": 1795168800}`
+)
 
 // momentIn is the members of an object that say a moment, or null, or the object if it has others alone; anything else is
 // itself.
@@ -45,7 +48,7 @@ func setTimestamp(to reflect.Value, sent any, _ *shape.Member) (string, string) 
 	for _, m := range said {
 		at, ok := moment(m.value)
 		if !ok {
-			return "type", notMoment
+			return "type", momentMember
 		}
 		moments = append(moments, at)
 	}
@@ -80,7 +83,7 @@ func parseISO(text string) (at time.Time, ok bool) {
 	text = strings.ToUpper(text)
 	date, clock := text, ""
 	if i := strings.IndexAny(text, "T "); i >= 0 {
-		date, clock = text[:i], strings.TrimPrefix(text[i+1:], " ")
+		date, clock = text[:i], text[i+1:]
 	}
 	day, ok := parseLayouts(date, dates)
 	if !ok {

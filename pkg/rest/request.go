@@ -128,7 +128,7 @@ func (p *requestPlan) fillQuery(v reflect.Value, r *http.Request) error {
 				wrong.Add("?"+param.name, "required", "is required")
 			}
 		case !setParameter(v.FieldByIndex(param.Index), query.Get(param.name)):
-			wrong.Add("?"+param.name, "type", "is not of its type")
+			wrong.Add("?"+param.name, "type", "%s", mustBe(param.Type))
 		}
 	}
 	if len(wrong) > 0 {
@@ -153,6 +153,18 @@ func setParameter(to reflect.Value, text string) bool {
 		return err == nil && strconv.FormatInt(n, 10) == text
 	default:
 		panic("rest: no parameter can have the type " + to.Type().String())
+	}
+}
+
+// mustBe is what is said of a parameter that is not of its type.
+func mustBe(t reflect.Type) string {
+	switch {
+	case t == reflect.TypeFor[Timestamp]():
+		return momentText
+	case t.Kind() == reflect.Int64:
+		return "must be an integer"
+	default:
+		return "must be a text in UTF-8 without NUL"
 	}
 }
 

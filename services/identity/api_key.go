@@ -74,6 +74,9 @@ func (b *apiKeyBody) Resolve(wrong *problem.Fields) {
 	if url == "" && b.Owner.ID == nil {
 		return
 	}
+	if url == "" { // of the type that it is
+		url = "/" + string(b.OwnerType)
+	}
 	if id := b.Owner.ID; id != nil && strings.Count(url, "/") == 1 {
 		url = fmt.Sprintf("%s/%d", url, *id)
 	}
@@ -84,6 +87,7 @@ func (b *apiKeyBody) Resolve(wrong *problem.Fields) {
 		wrong.Add("/owner/id", "disagrees", "is not the id in the owner's url")
 	default:
 		b.OwnerType, b.OwnerID = owner.Type, owner.ID
+		b.Owner.ID, b.Owner.URL = nil, ""
 	}
 }
 
@@ -142,6 +146,7 @@ func mayCreateKey(ctx context.Context, tx *pg.Tx, b *apiKeyBody) error {
 func (b *apiKeyBody) belongTo(owner principal.Owner) {
 	if b.OwnerType == "" {
 		b.OwnerType, b.OwnerID = owner.Type, owner.ID
+		b.Owner.ID, b.Owner.URL = nil, ""
 	}
 }
 

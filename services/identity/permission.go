@@ -60,15 +60,19 @@ func (s *Service) editPermissions(ctx context.Context, tx *pg.Tx, req editPermis
 	if err != nil {
 		return none, err
 	}
-	if err := c.mayWrite(ctx, tx, principal.Owner{Type: principal.Admin, ID: req.ID}); err != nil {
-		return none, err
-	}
 	current := SetOf(before)
 	set, err := req.Body.Over(&current, current)
 	if err != nil {
 		return none, err
 	}
 	after := set.Grants()
+	if after == before {
+		tx.Unrecorded("the permissions are as they were")
+		return Permissions{rest.Versioned{Version: version}, *set}, nil
+	}
+	if err := c.mayWrite(ctx, tx, principal.Owner{Type: principal.Admin, ID: req.ID}); err != nil {
+		return none, err
+	}
 	if err := c.mayGive(after&^before, "The set grants"); err != nil {
 		return none, err
 	}

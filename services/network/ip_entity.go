@@ -36,7 +36,7 @@ type IPEntity struct {
 	V4            *V4      `json:"v4,omitempty" db:"v4_"`
 	V6            *V6      `json:"v6,omitempty" db:"v6_"`
 
-	Fields []ShownField `json:"fields,omitempty" doc:"with include=fields"`
+	Fields []ShownField `json:"fields,omitzero" doc:"with include=fields"`
 }
 
 // Owner is the client that an entity is assigned to, and the server that uses it.

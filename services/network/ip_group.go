@@ -26,7 +26,7 @@ type IPGroup struct {
 	Servers       Servers   `json:"servers" db:"servers_"`
 	DHCPServer    *rest.Ref `json:"pxe_dhcp_server,omitempty" db:"pxe_dhcp_server_" doc:"which answers this site's machines"`
 
-	Fields []ShownField `json:"fields,omitempty" doc:"with include=fields"`
+	Fields []ShownField `json:"fields,omitzero" doc:"with include=fields"`
 }
 
 // Entities counts a group's entities.
