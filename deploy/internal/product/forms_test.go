@@ -1,0 +1,151 @@
+package product_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/services/system"
+	"github.com/ironplane/ironplane/testkit"
+)
+
+// TestEveryForm makes and edits an item of each resource once with the examples as JSON has them, and once, in another
+// installation, as forms and PHP would send them. The same comes of it.
+func TestEveryForm(t *testing.T) {
+	t.Parallel()
+	asJSON, asForm := everyItem(t, func(o rest.Operation) any { return o.Example }), everyItem(t, formOf)
+	if len(asJSON) < 15 {
+		t.Errorf("%d operations tried", len(asJSON))
+	}
+	for operation, want := range asJSON {
+		if got := asForm[operation]; got != want {
+			t.Errorf("%s makes %s of a form, and of JSON %s", operation, got, want)
+		}
+	}
+}
+
+// everyItem is what comes of each operation that makes or edits an item.
+func everyItem(t *testing.T, body func(rest.Operation) any) map[string]string {
+	t.Helper()
+	p, c := producttest.Start(t)
+	w := newWalk(t, p, c)
+	for i := range w.operations {
+		if o := &w.operations[i]; makes(*o) {
+			o.Example, _ = json.Marshal(body(*o))
+		}
+	}
+	w.createOneOfEach()
+	items := map[string]string{}
+	for _, o := range w.operations {
+		switch {
+		case makes(o):
+			items["POST "+o.Path] = w.shown(o)
+		case o.Method == http.MethodPatch:
+			w.c.Do(o.Method, w.item(o.Path), body(o)).Want(200)
+			items["PATCH "+o.Path] = w.shown(o)
+		}
+	}
+	return items
+}
+
+// shown is an item with its version, without when it was made.
+func (w *walk) shown(o rest.Operation) string {
+	w.t.Helper()
+	answer := w.c.Do("GET", w.item(o.Effect.Shows), nil).Want(200)
+	item := testkit.Decode[map[string]any](answer)
+	delete(item, "created_at")
+	return testkit.JSON(item) + answer.Header.Get("ETag")
+}
+
+// formOf is an operation's example as a form would send it.
+func formOf(o rest.Operation) any {
+	var value map[string]any
+	d := json.NewDecoder(strings.NewReader(string(o.Example)))
+	d.UseNumber()
+	if err := d.Decode(&value); err != nil {
+		panic(err) // it was read before
+	}
+	form := asForm(value, "", o.Secrets).(map[string]any)
+	form["isWrapped"], form["_token"] = true, "x"
+	return form
+}
+
+func asForm(value any, name string, secrets []string) any {
+	switch value := value.(type) {
+	case map[string]any:
+		if moment, ok := value["iso_8601"]; ok {
+			return moment
+		}
+		form := map[string]any{}
+		for inner, v := range value {
+			form[inner] = asForm(v, strings.TrimPrefix(name+"."+inner, "."), secrets)
+		}
+		return form
+	case []any:
+		form := []any{""} // of the hidden input before a selection
+		for _, v := range value {
+			form = append(form, asForm(v, name, secrets))
+		}
+		return form
+	case json.Number:
+		return value.String()
+	case bool:
+		return map[bool]string{true: "1", false: "False"}[value]
+	case nil:
+		return ""
+	case string:
+		if strings.Trim(value, "0123456789") == "" {
+			return json.Number(value)
+		}
+		if slices.Contains(secrets, name) {
+			return value
+		}
+		return value + " \t"
+	default:
+		panic(fmt.Sprintf("%T", value))
+	}
+}
+
+// TestEverySameAgain sends each item back as it was read, whole: that changes neither its version nor the log.
+func TestEverySameAgain(t *testing.T) { producttest.Both(t, testEverySameAgain) }
+
+func testEverySameAgain(t *testing.T, p *product.Product, c *testkit.Client) {
+	w := newWalk(t, p, c)
+	w.createOneOfEach()
+	tried := 0
+	for _, o := range w.operations {
+		if o.Method != http.MethodPatch {
+			continue
+		}
+		tried++
+		path := w.item(o.Path)
+		read := c.Do("GET", path, nil).Want(200)
+		for _, body := range []any{read.Text, formOf(rest.Operation{Example: json.RawMessage(read.Text)})} {
+			back := c.Do("PATCH", path, body, "X-Request-Id", fmt.Sprint("same-", tried)).Want(200)
+			if back.Text != read.Text || back.Header.Get("ETag") != read.Header.Get("ETag") {
+				t.Errorf("PATCH %s of %s makes %s", path, read.Text, back.Text)
+			}
+		}
+		changed := c.Do("PATCH", path, o.Example).Want(200)
+		if changed.Header.Get("ETag") == read.Header.Get("ETag") {
+			t.Errorf("PATCH %s of %s leaves its version", path, o.Example)
+		}
+	}
+	if tried < 8 {
+		t.Errorf("%d operations tried", tried)
+	}
+	producttest.Drain(t, p)
+	var logged int
+	if err := p.Databases[system.Name].QueryRow(t.Context(), "SELECT count(*) FROM log WHERE request_id LIKE 'same-%'").Scan(&logged); err != nil {
+		t.Fatal(err)
+	}
+	if logged > 0 {
+		t.Errorf("%d edits that changed nothing are logged", logged)
+	}
+}
