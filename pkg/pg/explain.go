@@ -29,10 +29,12 @@ func Explain(err error) error {
 	if errors.Is(err, pgx.ErrNoRows) {
 		return problem.New(problem.NotFound, "There is no such item.").Because(err)
 	}
+	if _, unreachable := errors.AsType[*pgconn.ConnectError](err); unreachable { // also where it refused the password
+		return away("The database does not answer right now.", err)
+	}
 	refused, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok {
-		if _, unreachable := errors.AsType[*pgconn.ConnectError](err); unreachable || disconnected(err) ||
-			errors.Is(err, context.DeadlineExceeded) || pgconn.Timeout(err) {
+		if disconnected(err) || errors.Is(err, context.DeadlineExceeded) || pgconn.Timeout(err) {
 			return away("The database does not answer right now.", err)
 		}
 		return err
@@ -47,6 +49,9 @@ func Explain(err error) error {
 	if strings.HasPrefix(refused.Code, "08") || strings.HasPrefix(refused.Code, "53") ||
 		strings.HasPrefix(refused.Code, "57") || refused.Code == "55P03" || isSerializationFailure(err) {
 		return away("The database does not answer right now.", err)
+	}
+	if refused.Code == "25006" { // it is a standby, or was made read-only
+		return away("The database takes no changes right now.", err)
 	}
 	return err
 }

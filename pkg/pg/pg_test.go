@@ -181,6 +181,22 @@ func TestExplain(t *testing.T) {
 	if f := problem.From(do("INSERT INTO thing (name) VALUES (NULL)")); f.Kind != problem.Internal || strings.Contains(f.Detail, "null") {
 		t.Errorf("a mistake of ours: %v", f)
 	}
+	readOnly := pg.Explain(db.InTx(t.Context(), func(tx *pg.Tx) error {
+		tx.Unrecorded("a test")
+		if _, err := tx.Exec(t.Context(), "SET TRANSACTION READ ONLY"); err != nil {
+			return err
+		}
+		_, err := tx.Exec(t.Context(), "INSERT INTO thing (name) VALUES ('c')")
+		return err
+	}))
+	if f := problem.From(readOnly); f.Kind != problem.Unavailable || f.RetryAfter == 0 || f.Detail != "The database takes no changes right now." {
+		t.Errorf("a database that takes no changes: %v", f)
+	}
+	url := testkit.Databases(t, testkit.Service{Name: "things", Migrations: migrations})["things"].Reveal()
+	_, refused := pg.Open(t.Context(), strings.Replace(url, "for-tests-only", "another", 1), 1)
+	if f := problem.From(pg.Explain(refused)); f.Kind != problem.Unavailable || f.RetryAfter == 0 {
+		t.Errorf("a password that is refused: %v", f)
+	}
 	if f := problem.From(pg.Explain(context.DeadlineExceeded)); f.Kind != problem.Unavailable || f.RetryAfter == 0 {
 		t.Errorf("a deadline: %v", f)
 	}
