@@ -101,12 +101,17 @@ var (
 	noStore    = []string{"no-store"} // unless who answers says otherwise
 )
 
+// announce says what every answer says.
+func announce(answer http.Header, requestID string) {
+	answer["X-Request-Id"] = []string{requestID}
+	answer["Api-Version"] = apiVersion
+	answer["X-Content-Type-Options"] = noSniff
+	answer["Cache-Control"] = noStore
+}
+
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	call := &principal.Call{Peer: principal.Gateway, IP: g.callerOf(r), RequestID: requestID(r)}
-	w.Header()["X-Request-Id"] = []string{call.RequestID}
-	w.Header()["Api-Version"] = apiVersion
-	w.Header()["X-Content-Type-Options"] = noSniff
-	w.Header()["Cache-Control"] = noStore
+	announce(w.Header(), call.RequestID)
 	key := takeCredentials(r, g.config.KeyInQuery)
 	e := newRecorder(w, r, g.progress)
 	ctx, stop := context.WithCancelCause(principal.With(r.Context(), call))
@@ -126,7 +131,10 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case ctx.Err() == nil, problem.Is(err, problem.BadRequest): // who falls silent within a body ends the context, and is there
 		problemhttp.Write(e, r, g.log, err)
 	}
-	if e.status == 0 && ctx.Err() == nil {
+	if e.status == 0 {
+		if ctx.Err() != nil { // its caller has left, or has closed his half: nobody knows what was done
+			panic(http.ErrAbortHandler)
+		}
 		e.WriteHeader(http.StatusOK)
 	}
 	e.ended = true

@@ -132,6 +132,18 @@ func (d *door) want(status int, key, path string, headers ...string) *httptest.R
 	return w
 }
 
+// leaving asks as somebody who may leave before he is answered, and then is not.
+func (d *door) leaving(ctx context.Context, key string) {
+	defer func() {
+		if p := recover(); p != nil && (p != http.ErrAbortHandler || ctx.Err() == nil) { //nolint:errorlint // net/http compares it so
+			panic(p)
+		}
+	}()
+	r := httptest.NewRequestWithContext(ctx, "GET", "/port-speed", http.NoBody)
+	r.Header.Set("X-Api-Key", key)
+	d.gateway.ServeHTTP(httptest.NewRecorder(), r)
+}
+
 // echo is a service that notes what reaches it.
 type echo struct {
 	mu   sync.Mutex

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"strconv"
 	"strings"
 	"sync"
@@ -62,11 +61,7 @@ func TestLeaderLeaves(t *testing.T) {
 	}, nil)
 	ctx, leave := context.WithCancel(t.Context())
 	var leader, follower sync.WaitGroup
-	leader.Go(func() {
-		r := httptest.NewRequestWithContext(ctx, "GET", "/port-speed", http.NoBody)
-		r.Header.Set("X-Api-Key", key)
-		d.gateway.ServeHTTP(httptest.NewRecorder(), r)
-	})
+	leader.Go(func() { d.leaving(ctx, key) })
 	<-asked
 	follower.Go(func() { d.want(200, key, "/port-speed") })
 	leave()
@@ -366,9 +361,7 @@ func TestLeavingIsNotFree(t *testing.T) {
 	for range 3 * burst {
 		ctx, leave := context.WithCancel(t.Context())
 		d.identity.set(func(http.ResponseWriter) bool { leave(); return false }, nil)
-		r := httptest.NewRequestWithContext(ctx, "GET", "/port-speed", http.NoBody)
-		r.Header.Set("X-Api-Key", apikey.New().Reveal())
-		d.gateway.ServeHTTP(httptest.NewRecorder(), r)
+		d.leaving(ctx, apikey.New().Reveal())
 		leave()
 	}
 	if n := d.identity.questions("key"); n > burst+1 {

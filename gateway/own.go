@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -42,7 +43,12 @@ func (g *Gateway) ownRoutes() http.Handler {
 	router.HandleFunc(openapi.Path, g.document).Methods(http.MethodGet, http.MethodHead)
 	router.HandleFunc(docsPath, docs).Methods(http.MethodGet, http.MethodHead)
 	router.HandleFunc(docsPath+"/", docs).Methods(http.MethodGet, http.MethodHead)
-	router.PathPrefix(docsPath+"/").Handler(revalidated(http.StripPrefix(docsPath+"/", statigz.FileServer(swagger.FS)))).Methods(http.MethodGet, http.MethodHead)
+	assets := statigz.FileServer(swagger.FS)
+	isAsset := func(r *http.Request, _ *mux.RouteMatch) bool {
+		file, below := strings.CutPrefix(r.URL.Path, docsPath+"/")
+		return below && assets.Found(&http.Request{URL: &url.URL{Path: file}, Header: r.Header})
+	}
+	router.MatcherFunc(isAsset).Handler(revalidated(http.StripPrefix(docsPath+"/", assets))).Methods(http.MethodGet, http.MethodHead)
 	router.NotFoundHandler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		problemhttp.Write(w, r, g.log, problemhttp.NoSuchPath())
 	})

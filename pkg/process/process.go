@@ -38,7 +38,8 @@ func Main(run func(context.Context) error) {
 	}
 }
 
-// Serve answers on a listener until ctx ends, and then lets requests finish that are under way.
+// Serve answers on a listener until ctx ends, and then lets requests finish that are under way. What net/http refuses
+// before the handler sees it, a Refuser answers.
 func Serve(ctx context.Context, listener net.Listener, handler http.Handler, log *slog.Logger) error {
 	server := &http.Server{
 		Handler:           handler,
@@ -46,6 +47,9 @@ func Serve(ctx context.Context, listener net.Listener, handler http.Handler, log
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    32 << 10,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug), // what callers do wrong is no news
+	}
+	if refuser, ok := handler.(Refuser); ok {
+		listener = refusals(server, refuser, listener)
 	}
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()

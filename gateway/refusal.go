@@ -1,0 +1,54 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/problemhttp"
+)
+
+// Refuse answers what net/http refuses by itself: its caller's key, path and request id were not read.
+func (g *Gateway) Refuse(status int, said string) *http.Response {
+	w := &kept{header: http.Header{}}
+	id := rand.Text()
+	announce(w.header, id)
+	ctx := principal.With(context.Background(), &principal.Call{Peer: principal.Gateway, RequestID: id})
+	problemhttp.Write(w, (&http.Request{URL: &url.URL{}}).WithContext(ctx), g.log, problem.New(problem.Kind(status), "%s", refusalDetail(status, said)))
+	return &http.Response{
+		StatusCode: w.status, ProtoMajor: 1, ProtoMinor: 1, Header: w.header, Close: true,
+		ContentLength: int64(w.body.Len()), Body: io.NopCloser(&w.body),
+	}
+}
+
+func refusalDetail(status int, said string) string {
+	switch status {
+	case http.StatusRequestHeaderFieldsTooLarge:
+		return "The request line and headers are too large."
+	case http.StatusExpectationFailed:
+		return "Expect can be 100-continue alone."
+	case http.StatusNotImplemented:
+		return "Transfer-Encoding can be chunked alone."
+	}
+	if _, why, ok := strings.Cut(said, ": "); ok {
+		return "The request is not valid HTTP/1.1: " + why + "."
+	}
+	return "The request is not valid HTTP/1.1."
+}
+
+// kept is an answer in memory.
+type kept struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (k *kept) Header() http.Header         { return k.header }
+func (k *kept) WriteHeader(status int)      { k.status = status }
+func (k *kept) Write(p []byte) (int, error) { return k.body.Write(p) }

@@ -1,0 +1,96 @@
+package process
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"net/http"
+	"sync/atomic"
+)
+
+// Refuser is a handler that also answers what net/http refuses by itself: a malformed head, one that is too large, a
+// transfer coding or an expectation that nobody knows.
+type Refuser interface {
+	http.Handler
+	// Refuse is the answer in place of net/http's, which has this status and says this.
+	Refuse(status int, said string) *http.Response
+}
+
+// refusals has the server give the refuser's answers on the listener. A server writes past all handlers only while none
+// has seen the request: from its connection's beginning, or from the end of the last answer on it.
+func refusals(server *http.Server, refuser Refuser, listener net.Listener) net.Listener {
+	type key struct{}
+	server.DisableGeneralOptionsHandler = true
+	server.ConnContext = func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, key{}, c) }
+	server.ConnState = func(c net.Conn, state http.ConnState) {
+		if state == http.StateIdle {
+			c.(*refusing).handled.Store(false)
+		}
+	}
+	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Context().Value(key{}).(*refusing).handled.Store(true)
+		refuser.ServeHTTP(w, r)
+	})
+	return refusingListener{listener, refuser}
+}
+
+type refusingListener struct {
+	net.Listener
+	refuser Refuser
+}
+
+func (l refusingListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &refusing{Conn: c, refuser: l.refuser}, nil
+}
+
+// refusing is a connection on which a refuser answers in net/http's place.
+type refusing struct {
+	net.Conn
+	refuser Refuser
+	handled atomic.Bool // the handler has the request
+}
+
+func (c *refusing) Write(p []byte) (int, error) {
+	if c.handled.Load() {
+		return c.Conn.Write(p)
+	}
+	status, said, ok := parseRefusal(p)
+	if !ok {
+		return c.Conn.Write(p)
+	}
+	var answer bytes.Buffer
+	if err := c.refuser.Refuse(status, said).Write(&answer); err != nil {
+		return 0, err
+	}
+	_, err := c.Conn.Write(answer.Bytes())
+	return len(p), err
+}
+
+// CloseWrite lets net/http end a connection so that its answer is still read.
+func (c *refusing) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
+}
+
+// parseRefusal reads the first line of what net/http answers: HTTP/1.1 400 Bad Request: missing required Host header.
+func parseRefusal(answer []byte) (status int, said string, ok bool) {
+	line, _, _ := bytes.Cut(answer, []byte("\r\n"))
+	version, rest, _ := bytes.Cut(line, []byte(" "))
+	code, text, _ := bytes.Cut(rest, []byte(" "))
+	if !bytes.HasPrefix(version, []byte("HTTP/1.")) || len(code) != 3 {
+		return 0, "", false
+	}
+	for _, digit := range code {
+		if digit < '0' || digit > '9' {
+			return 0, "", false
+		}
+		status = 10*status + int(digit-'0')
+	}
+	return status, string(text), status >= http.StatusBadRequest
+}
