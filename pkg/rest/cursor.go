@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/url"
 	"reflect"
 	"strings"
@@ -25,7 +26,7 @@ type cursor struct {
 }
 
 func newCursor(q *listQuery, at pg.Position, backward bool) *cursor {
-	c := &cursor{Bound: bound(q.at.Query()), ID: at.ID, Backward: backward}
+	c := &cursor{Bound: bound(q.asked), ID: at.ID, Backward: backward}
 	if at.Value != nil {
 		if moment, ok := at.Value.(Timestamp); ok {
 			at.Value = moment.Time // whose text has all its digits
@@ -68,7 +69,8 @@ func parseCursor(query url.Values, sort string, typeOf func(string) reflect.Type
 }
 
 // bound is what a list's cursors have in common: a digest of the sort and the filters.
-func bound(query url.Values) string {
+func bound(asked url.Values) string {
+	query := maps.Clone(asked)
 	for _, name := range []string{"cursor", "page", "per_page", "count"} {
 		query.Del(name)
 	}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +20,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/guard"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/shape"
 )
 
 // List is an operation that answers an array: the rows of a view. Without paging parameters it is complete, and
@@ -26,9 +28,7 @@ import (
 type List[Req, V any] struct {
 	Path      string
 	Guard     guard.Guard
-	Name      string
 	Summary   string
-	Doc       string
 	Extension bool
 	DB        *pg.DB
 	View      *pg.View[V]
@@ -90,7 +90,8 @@ type listRequest[Req any] struct {
 
 // listQuery is what a caller wants of a list.
 type listQuery struct {
-	at      *url.URL
+	path    string
+	asked   url.Values
 	from    []pg.Source
 	where   []pg.Condition
 	search  bool
@@ -104,7 +105,7 @@ type listQuery struct {
 }
 
 func (l List[Req, V]) operation() *operation {
-	o := newOperation[Req, V](Operation{Method: http.MethodGet, Path: l.Path, Guard: l.Guard, Name: l.Name, Summary: l.Summary, Doc: l.Doc, Extension: l.Extension})
+	o := newOperation[Req, V](http.MethodGet, l.Path, l.Guard, l.Summary, l.Extension)
 	o.list, o.Scoped = true, l.scoped
 	o.by = &l.By
 	for _, column := range slices.AppendSeq(slices.Collect(maps.Values(l.By.Filters)), maps.Values(l.By.Sorts)) {
@@ -113,14 +114,23 @@ func (l List[Req, V]) operation() *operation {
 		}
 	}
 	csv := newTable(reflect.TypeFor[V]())
+	o.request.names = l.By.known(o.request.names)
 	o.decode = func(r *http.Request) (any, error) {
 		var req listRequest[Req]
-		if err := o.request.fill(reflect.ValueOf(&req.own).Elem(), r); err != nil {
+		own := reflect.ValueOf(&req.own).Elem()
+		if err := o.request.fillPath(own, r); err != nil {
 			return nil, err
 		}
-		var err error
-		req.query, err = parseListQuery(r, o.request.query, l.By, l.View.TypeOf)
-		return req, err
+		asked, wrong, err := o.request.fillQuery(own, r)
+		if err != nil {
+			return nil, err
+		}
+		req.query = readListQuery(asked, l.By, l.View.TypeOf, &wrong)
+		if len(wrong) > 0 {
+			return nil, wrongQuery(wrong)
+		}
+		req.query.path, req.query.csv = r.URL.EscapedPath(), accept.Prefers(r.Header.Get("Accept"), accept.CSV)
+		return req, nil
 	}
 	o.endpoint = func(*pg.DB) endpoint.Endpoint {
 		return func(ctx context.Context, request any) (any, error) {
@@ -214,13 +224,13 @@ func (l List[Req, V]) count(ctx context.Context, q *listQuery, listing pg.Listin
 func (l List[Req, V]) links(q *listQuery, page []V, more, backward bool) string {
 	var links []string
 	add := func(rel, name, value string) {
-		query := q.at.Query()
+		query := maps.Clone(q.asked)
 		query.Del("page")
 		query.Del("cursor")
 		if name != "" {
 			query.Set(name, value)
 		}
-		links = append(links, fmt.Sprintf(`<%s?%s>; rel="%s"`, q.at.Path, query.Encode(), rel))
+		links = append(links, fmt.Sprintf(`<%s?%s>; rel="%s"`, q.path, query.Encode(), rel))
 	}
 	if q.page > 0 {
 		add("first", "page", "1")
@@ -256,57 +266,48 @@ func anySeq[V any](found iter.Seq2[V, error]) iter.Seq2[any, error] {
 	}
 }
 
-// parseListQuery reads the parameters that lists have. What is unknown is refused: a filter that is misspelt would
-// otherwise answer all there is.
-func parseListQuery(r *http.Request, own []parameter, by By, typeOf func(string) reflect.Type) (*listQuery, error) {
-	q := &listQuery{at: r.URL, csv: accept.Prefers(r.Header.Get("Accept"), accept.CSV)}
+// readListQuery reads the parameters that lists have.
+func readListQuery(asked url.Values, by By, typeOf func(string) reflect.Type, wrong *problem.Fields) *listQuery {
+	q := &listQuery{asked: asked}
 	q.sort, q.desc = by.Sorts[strings.TrimPrefix(by.Default, "-")], strings.HasPrefix(by.Default, "-")
-	var wrong problem.Fields
-	query, err := url.ParseQuery(r.URL.RawQuery)
-	if err != nil {
-		return nil, problem.New(problem.BadRequest, "The query is not of the form name=value&name=value.").Because(err)
-	}
-	for _, name := range slices.Sorted(maps.Keys(query)) {
-		if len(wrong) == maxWrongParameters {
-			break
-		}
-		value := query.Get(name)
-		if len(query[name]) > 1 {
-			wrong.Add("?"+name, "disagrees", "is there more than once")
+	for _, name := range slices.Sorted(maps.Keys(asked)) {
+		value := asked.Get(name)
+		column, filter := by.Filters[name]
+		if value == "" {
+			if filter && accounts.MatchString(name) {
+				q.where = append(q.where, pg.Condition{SQL: "false"})
+			}
 			continue
 		}
-		switch column, filter := by.Filters[name]; {
+		switch {
 		case name == "q" && by.Search != nil:
 			if len(value) > maxString || !isText(value) {
 				wrong.Add("?q", "invalid", "must be a text of at most %d bytes", maxString)
 			}
-			q.search = value != ""
+			q.search = true
 		case name == "sort":
 			column, known := by.Sorts[strings.TrimPrefix(value, "-")]
 			if q.sort, q.desc = column, strings.HasPrefix(value, "-"); !known && strings.TrimPrefix(value, "-") != "id" {
 				wrong.Add("?sort", "unknown", "can be %s, each also with - before it", strings.Join(by.sorts(), ", "))
 			}
 		case name == "per_page":
-			q.perPage = parseCount(name, value, maxPerPage, &wrong)
+			q.perPage = readCount(name, value, maxPerPage, wrong)
 		case name == "page":
-			q.page = parseCount(name, value, maxDeep, &wrong)
+			q.page = readCount(name, value, maxDeep, wrong)
 		case name == "count":
-			if q.count = value == "true"; !q.count && value != "false" {
-				wrong.Add("?count", "type", "must be true or false")
+			if code, message := readValue(reflect.ValueOf(&q.count).Elem(), value, &shape.Member{}); code != "" {
+				wrong.Add("?count", code, "%s", message)
 			}
-		case name == "cursor":
 		case filter:
-			condition, ok := equals(column, value, typeOf(unfolded(column)))
-			if !ok {
-				wrong.Add("?"+name, "type", "is not of its type")
+			condition, code, message := equals(column, value, typeOf(unfolded(column)))
+			if code != "" {
+				wrong.Add("?"+name, code, "%s", message)
 			}
 			q.where = append(q.where, condition)
-		case !slices.ContainsFunc(own, func(p parameter) bool { return p.name == name }):
-			wrong.Add("?"+name, "unknown", "is unknown; there is %s", strings.Join(by.known(own), ", "))
 		}
 	}
-	if query.Has("cursor") {
-		q.cursor = parseCursor(query, q.sort, typeOf, &wrong)
+	if asked.Get("cursor") != "" {
+		q.cursor = parseCursor(asked, q.sort, typeOf, wrong)
 	}
 	if q.perPage == 0 && (q.page > 0 || q.cursor != nil) {
 		q.perPage = defaultPerPage
@@ -317,46 +318,39 @@ func parseListQuery(r *http.Request, own []parameter, by By, typeOf func(string)
 	if q.page*q.perPage > maxDeep {
 		wrong.Add("?page", "out_of_range", "reaches deeper than %d items; follow the Link headers without it", maxDeep)
 	}
-	if len(wrong) > 0 {
-		return nil, wrongQuery(wrong)
+	if by.Search != nil && len(*wrong) == 0 {
+		q.from = by.Search(asked)
 	}
-	if by.Search != nil {
-		q.from = by.Search(query)
-	}
-	return q, nil
+	return q
 }
+
+// accounts are the filters that name an account, or what a billing system knows of it. An empty one is of nobody: whoever
+// takes the first item of the list must not get a stranger's.
+var accounts = regexp.MustCompile(`^(billing_id|integration_id|email|username|(owner|client|user)(_.*)?)$`)
 
 // sorts are what a list can be sorted by.
 func (by By) sorts() []string {
 	return append([]string{"id"}, slices.Sorted(maps.Keys(by.Sorts))...)
 }
 
-func (by By) known(own []parameter) []string {
-	known := []string{"count", "cursor", "page", "per_page", "sort"}
+// known are the names of a list's parameters, of which some are the request's own.
+func (by By) known(own []string) []string {
+	known := append([]string{"count", "cursor", "page", "per_page", "sort"}, own...)
 	if by.Search != nil {
 		known = append(known, "q")
-	}
-	for _, p := range own {
-		known = append(known, p.name)
 	}
 	known = slices.AppendSeq(known, maps.Keys(by.Filters))
 	slices.Sort(known)
 	return known
 }
 
-func wrongQuery(wrong problem.Fields) error {
-	f := problem.New(problem.BadRequest, "The query is wrong: %s %s.", strings.TrimPrefix(wrong[0].Pointer, "?"), wrong[0].Message)
-	f.Fields = wrong
-	return f
-}
-
-func parseCount(name, value string, most int, wrong *problem.Fields) int {
-	n, err := strconv.Atoi(value)
-	if err != nil || n < 1 || n > most {
+func readCount(name, value string, most int, wrong *problem.Fields) int {
+	n, code, _ := integer(value)
+	if code != "" || n < 1 || n > int64(most) {
 		wrong.Add("?"+name, "out_of_range", "must be from 1 to %d", most)
 		return 1
 	}
-	return n
+	return int(n)
 }
 
 // unfolded is the column that a filter compares.
@@ -364,27 +358,22 @@ func unfolded(filter string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(filter, "lower("), ")")
 }
 
-// equals is the condition that a filter's column, whose values have this type, is the value.
-func equals(filter, value string, t reflect.Type) (pg.Condition, bool) {
-	if t.Kind() == reflect.Pointer {
+// equals is the condition that a filter's column, whose values have this type, is the value or has it.
+func equals(filter, text string, t reflect.Type) (condition pg.Condition, code, message string) {
+	has := t.Kind() == reflect.Slice
+	switch {
+	case has:
+		t = reflect.TypeFor[int64]()
+	case t.Kind() == reflect.Pointer:
 		t = t.Elem()
 	}
-	condition := pg.Condition{SQL: filter + " = $1", Args: []any{value}}
-	if filter != unfolded(filter) {
+	value := reflect.New(t).Elem()
+	code, message = readValue(value, text, &shape.Member{})
+	condition = pg.Condition{SQL: filter + " = $1", Args: []any{value.Interface()}}
+	if has {
+		condition = pg.Condition{SQL: filter + " @> $1", Args: []any{[]int64{value.Int()}}}
+	} else if filter != unfolded(filter) {
 		condition.SQL = filter + " = lower($1)"
 	}
-	switch t.Kind() {
-	case reflect.String:
-		return condition, isText(value)
-	case reflect.Bool:
-		condition.Args[0] = value == "true"
-		return condition, value == "true" || value == "false"
-	case reflect.Slice:
-		n, err := strconv.ParseInt(value, 10, 64)
-		return pg.Condition{SQL: filter + " @> $1", Args: []any{[]int64{n}}}, err == nil
-	default:
-		n, err := strconv.ParseInt(value, 10, t.Bits())
-		condition.Args[0] = n
-		return condition, err == nil
-	}
+	return condition, code, message
 }

@@ -2,14 +2,19 @@ package rest
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
+	"net/url"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/gorilla/mux"
@@ -27,8 +32,9 @@ const MaxBody = 1 << 20
 type requestPlan struct {
 	path  []parameter
 	query []parameter
-	match []int // index of the IfMatch, nil where the request has none
-	body  []int // index of the Body, nil where the request has none
+	names []string // of all parameters of the query that there are, in order
+	match []int    // index of the IfMatch, nil where the request has none
+	body  []int    // index of the Body, nil where the request has none
 }
 
 // parameter is a member of a request struct that a parameter fills.
@@ -42,7 +48,7 @@ func planRequest(t reflect.Type, path string, parameters []string) *requestPlan 
 	for _, m := range shape.Of(t).Members {
 		switch name := m.Path; {
 		case m.Query != "":
-			p.query = append(p.query, parameter{m, m.Query})
+			p.query, p.names = append(p.query, parameter{m, m.Query}), append(p.names, m.Query)
 		case name == "*":
 			p.path = append(p.path, parameter{m, parameters[len(parameters)-1]})
 		case name == "parent":
@@ -62,6 +68,7 @@ func planRequest(t reflect.Type, path string, parameters []string) *requestPlan 
 			panic(fmt.Sprintf("rest: nothing fills %s.%s", t, field.Name))
 		}
 	}
+	slices.Sort(p.names)
 	return p
 }
 
@@ -79,20 +86,15 @@ func parentParameter(path string, parameters []string) string {
 
 // fill reads the request into v, an addressable struct.
 func (p *requestPlan) fill(v reflect.Value, r *http.Request) error {
-	vars := mux.Vars(r)
-	for _, param := range p.path {
-		if to := v.FieldByIndex(param.Index); param.Type == reflect.TypeFor[itemIDs]() {
-			ids, err := parseItemIDs(vars[param.name])
-			if err != nil {
-				return err
-			}
-			to.Set(reflect.ValueOf(ids))
-		} else if !setParameter(to, vars[param.name]) {
-			return errNoItem()
-		}
-	}
-	if err := p.fillQuery(v, r); err != nil {
+	if err := p.fillPath(v, r); err != nil {
 		return err
+	}
+	_, wrong, err := p.fillQuery(v, r)
+	if err != nil {
+		return err
+	}
+	if len(wrong) > 0 {
+		return wrongQuery(wrong)
 	}
 	if p.match != nil {
 		v.FieldByIndex(p.match).Set(reflect.ValueOf(ifMatchOf(r)))
@@ -115,74 +117,103 @@ func (p *requestPlan) fill(v reflect.Value, r *http.Request) error {
 	return nil
 }
 
-func (p *requestPlan) fillQuery(v reflect.Value, r *http.Request) error {
-	if len(p.query) == 0 {
-		return nil
-	}
-	var wrong problem.Fields
-	query := r.URL.Query()
-	for _, param := range p.query {
-		switch {
-		case !query.Has(param.name):
-			if param.Required != 0 {
-				wrong.Add("?"+param.name, "required", "is required")
+func (p *requestPlan) fillPath(v reflect.Value, r *http.Request) error {
+	vars := mux.Vars(r)
+	for _, param := range p.path {
+		switch to := v.FieldByIndex(param.Index); {
+		case param.Type == reflect.TypeFor[itemIDs]():
+			ids, err := parseItemIDs(vars[param.name])
+			if err != nil {
+				return err
 			}
-		case !setParameter(v.FieldByIndex(param.Index), query.Get(param.name)):
-			wrong.Add("?"+param.name, "type", "%s", mustBe(param.Type))
+			to.Set(reflect.ValueOf(ids))
+		case to.Kind() == reflect.String:
+			if to.SetString(vars[param.name]); !isText(vars[param.name]) {
+				return errNoItem()
+			}
+		default:
+			id, ok := parseID(vars[param.name])
+			if to.SetInt(id); !ok {
+				return errNoItem()
+			}
 		}
-	}
-	if len(wrong) > 0 {
-		return wrongQuery(wrong)
 	}
 	return nil
 }
 
-func setParameter(to reflect.Value, text string) bool {
-	if to.Type() == reflect.TypeFor[Timestamp]() {
-		at, ok := moment(text)
-		to.Set(reflect.ValueOf(Timestamp{at}))
-		return ok
-	}
-	switch to.Kind() {
-	case reflect.String:
-		to.SetString(text)
-		return isText(text)
-	case reflect.Int64:
-		n, err := strconv.ParseInt(text, 10, 64)
-		to.SetInt(n)
-		return err == nil && strconv.FormatInt(n, 10) == text
-	default:
-		panic("rest: no parameter can have the type " + to.Type().String())
-	}
+// parseID reads an id, which a path spells in one way.
+func parseID(text string) (id int64, ok bool) {
+	id, err := strconv.ParseInt(text, 10, 64)
+	return id, err == nil && strconv.FormatInt(id, 10) == text
 }
 
-// mustBe is what is said of a parameter that is not of its type.
-func mustBe(t reflect.Type) string {
-	switch {
-	case t == reflect.TypeFor[Timestamp]():
-		return momentText
-	case t.Kind() == reflect.Int64:
-		return "must be an integer"
-	default:
-		return "must be a text in UTF-8 without NUL"
+// fillQuery reads the request's own parameters, and answers all of them.
+func (p *requestPlan) fillQuery(v reflect.Value, r *http.Request) (asked url.Values, wrong problem.Fields, err error) {
+	asked, wrong, err = p.readQuery(r)
+	for _, param := range p.query {
+		if value := asked.Get(param.name); value != "" {
+			if code, message := readValue(v.FieldByIndex(param.Index), value, param.Member); code != "" {
+				wrong.Add("?"+param.name, code, "%s", message)
+			}
+		} else if !asked.Has(param.name) && param.Required != 0 {
+			wrong.Add("?"+param.name, "required", "is required")
+		}
 	}
+	return asked, wrong, err
+}
+
+// readValue reads a parameter's value as that of a form's member.
+func readValue(to reflect.Value, text string, m *shape.Member) (code, message string) {
+	if !isText(text) {
+		return "type", "must be a text of UTF-8 without the character NUL"
+	}
+	return kindOf(to.Type()).set(to, text, m)
+}
+
+// include can be there more than once.
+const include = "include"
+
+var underscores = strings.NewReplacer(".", "_", "[", "_", "]", "")
+
+// readQuery is what a request asks for, by the names that the operation knows. Dots and brackets are spellings of an
+// underscore: owner.id, owner[id]. What is unknown is refused: a filter that is misspelt would otherwise answer all there is.
+func (p *requestPlan) readQuery(r *http.Request) (asked url.Values, wrong problem.Fields, err error) {
+	sent, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, nil, problem.New(problem.BadRequest, "The query is not of the form name=value&name=value.").Because(err)
+	}
+	asked = url.Values{}
+	for _, spelt := range slices.Sorted(maps.Keys(sent)) {
+		name := strings.TrimRight(underscores.Replace(spelt), "_")
+		switch {
+		case len(wrong) == maxWrongParameters:
+			return asked, wrong, nil
+		case !slices.Contains(p.names, name):
+			wrong.Add("?"+spelt, "unknown", "is unknown; there is %s", cmp.Or(strings.Join(p.names, ", "), "none"))
+		case name == include:
+			given := slices.DeleteFunc(append(asked[name], sent[spelt]...), func(one string) bool { return one == "" })
+			asked.Set(name, strings.Join(given, ","))
+		case asked.Has(name) || len(sent[spelt]) > 1:
+			wrong.Add("?"+name, "disagrees", "is there more than once")
+		case name == "q": // in which a blank is one
+			asked.Set(name, sent[spelt][0])
+		default:
+			asked.Set(name, strings.TrimRightFunc(sent[spelt][0], unicode.IsSpace))
+		}
+	}
+	return asked, wrong, nil
+}
+
+func wrongQuery(wrong problem.Fields) error {
+	f := problem.New(problem.BadRequest, "The query is wrong: %s %s.", strings.TrimPrefix(wrong[0].Pointer, "?"), wrong[0].Message)
+	f.Fields = wrong
+	return f
 }
 
 // isText tells whether the database can have a text.
 func isText(text string) bool { return utf8.ValidString(text) && !strings.ContainsRune(text, 0) }
 
 func errNoItem() error { return problem.New(problem.NotFound, "There is no such item.") }
-
-// checkCharset fails where a body says that it is in something else than UTF-8.
-func checkCharset(r *http.Request) error {
-	_, parameters, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	switch charset := strings.ToLower(parameters["charset"]); charset {
-	case "", "utf-8", "utf8":
-		return nil
-	default:
-		return problem.New(problem.UnsupportedMedia, "The body must be in UTF-8, not in %.50s.", charset)
-	}
-}
 
 // mediaType is the type of a request's body, without its parameters.
 func mediaType(r *http.Request) string {

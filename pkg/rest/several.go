@@ -24,9 +24,9 @@ type itemIDs []int64
 
 func parseItemIDs(text string) (ids itemIDs, err error) {
 	for part := range strings.SplitSeq(text, ",") {
-		var id int64
+		id, ok := parseID(part)
 		switch {
-		case !setParameter(reflect.ValueOf(&id).Elem(), part):
+		case !ok:
 			return nil, errNoItem()
 		case slices.Contains(ids, id):
 			return nil, problem.New(problem.BadRequest, "The path names %d twice.", id)

@@ -44,9 +44,10 @@ func New(d service.Deps) *Service {
 // Routes are what the service answers.
 func (s *Service) Routes() []rest.Route {
 	return slices.Concat(
-		rest.Section{Name: "Admins", Doc: "Those who run the installation, and what they may."}.Of(s.admins(), s.adminPermissions()),
-		rest.Section{Name: "API keys", Doc: "What callers prove with who they are. A key can do what its owner may."}.Of(s.apiKeys()),
-		rest.Section{Name: "Browser", Doc: "What a caller looks like from here."}.Of(s.browserDetails()),
+		s.admins(),
+		s.adminPermissions(),
+		s.apiKeys(),
+		s.browserDetails(),
 		s.entryRoutes(),
 	)
 }
@@ -57,7 +58,7 @@ type BrowserDetails struct {
 }
 
 func (s *Service) browserDetails() []rest.Route {
-	return []rest.Route{rest.Read[rest.None, BrowserDetails]{Name: "getBrowserDetails",
+	return []rest.Route{rest.Read[rest.None, BrowserDetails]{
 		Path: "/browser-details", Guard: guard.Public, Summary: "View the caller's own address",
 		Do: func(ctx context.Context, _ rest.None) (BrowserDetails, error) {
 			return BrowserDetails{principal.From(ctx).IP.String()}, nil

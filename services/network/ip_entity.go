@@ -139,7 +139,7 @@ func (s *Service) ipEntities() []rest.Route {
 			return err
 		}},
 		By: rest.By{Search: searchEntities, Sorts: map[string]string{"name": "name"}, Filters: map[string]string{
-			"billing_id": "billing_id", "group_id": "group_id", "owner": "owner_id", "server_id": "owner_server_id", "vlan": "vlan"}},
+			"billing_id": "billing_id", "group_id": "group_id", "owner": "owner_id", "owner_id": "owner_id", "server_id": "owner_server_id", "vlan": "vlan"}},
 		Lock: lockScopes, Insert: insertEntity, Update: updateEntity, Delete: deleteEntity,
 	}.Routes()
 }

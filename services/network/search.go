@@ -16,7 +16,7 @@ import (
 func searchEntities(asked url.Values) []pg.Source {
 	const ofOwner = "ip_entity_of_owner"
 	view, q := "", asked.Get("q")
-	if asked.Has("owner") {
+	if asked.Has("owner") || asked.Has("owner_id") {
 		view = ofOwner
 	}
 	if q == "" {

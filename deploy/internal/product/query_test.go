@@ -1,6 +1,7 @@
 package product_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -39,5 +40,67 @@ func testQueryIsText(t *testing.T, p *product.Product, c *testkit.Client) {
 	c.Do("GET", "/log?target_id=7&target_type=%00", nil).Want(400)
 	if tried < 100 {
 		t.Errorf("%d tries", tried)
+	}
+}
+
+// A parameter that an operation does not have is refused, whatever is done: who misspelt a filter must not get everything.
+func TestUnknownParameters(t *testing.T) { producttest.Both(t, testUnknownParameters) }
+
+func testUnknownParameters(t *testing.T, p *product.Product, c *testkit.Client) {
+	w := newWalk(t, p, c)
+	w.createOneOfEach()
+	for _, o := range w.operations {
+		answer := c.Do(o.Method, w.item(o.Path)+"?colour=red&colour=blue", o.Example)
+		wrong := testkit.Decode[problem.Problem](answer.Want(400)).Errors
+		if len(wrong) == 0 || wrong[0].Pointer != "?colour" || wrong[0].Code != "unknown" || !strings.HasPrefix(wrong[0].Message, "is unknown; there is ") {
+			t.Errorf("%s %s: %s", o.Method, o.Path, answer.Text)
+		}
+	}
+	c.Do("GET", "/group/1?include=all", nil).Want(400)
+	c.Do("GET", "/group?key=not-a-key", nil).Want(200) // which the gateway takes out
+}
+
+// What forms, PHP and billing systems make of a parameter is read.
+func TestSpellingsOfParameters(t *testing.T) { producttest.Both(t, testSpellingsOfParameters) }
+
+func testSpellingsOfParameters(t *testing.T, _ *product.Product, c *testkit.Client) {
+	c.Do("POST", "/group", `{"name": "Berlin", "reserved": true, "billing_id": "B"}`).Want(200)
+	c.Do("POST", "/group", `{"name": "Bern"}`).Want(200)
+	for _, entity := range []string{`{"group": 1, "address": "192.0.2.1", "billing_id": "7", "vlan": 5, "owner": {"id": 3}}`, `{"group": 2, "address": "192.0.2.2"}`} {
+		c.Do("POST", "/entity", entity).Want(200)
+	}
+	for query, want := range map[string][]int64{
+		"/entity?group_id=1": {1}, "/entity?group.id=1": {1}, "/entity?group[id]=001": {1}, "/entity?group%5Bid%5D=2": {2}, "/entity?owner.id=3": {1},
+		"/entity?owner[id]=3": {1}, "/entity?owner=3": {1}, "/entity?vlan=": {1, 2}, "/entity?group_id=&sort=&q=&per_page=&page=&count=&cursor=": {1, 2},
+		"/entity?billing_id=": {}, "/entity?billing_id=%20": {}, "/entity?billing.id=7%20": {1}, "/entity?owner=": {}, "/entity?owner.id=": {}, "/entity?billing_id=&group_id=1": {},
+		"/group?reserved=1": {1}, "/group?reserved=TRUE": {1}, "/group?reserved=False": {2}, "/group?reserved=0": {2}, "/group?reserved=": {1, 2},
+		"/group?billing_id=&count=1": {}, "/auth/key?owner=": {}, "/admin?email=": {}, "/admin?username=": {}, "/log?user=": {},
+	} {
+		if got := ids(c.Do("GET", query, nil).Want(200)); !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", query, got, want)
+		}
+	}
+	if got := c.Do("GET", "/group?count=1", nil).Want(200).Header.Get("X-Total-Count"); got != "2" {
+		t.Errorf("count=1 counts %q", got)
+	}
+	fields := c.Do("GET", "/group/1?include=fields", nil).Want(200).Text
+	for _, query := range []string{"include=fields&include=fields", "include[]=fields", "include=&include=fields", "include=fields,"} {
+		if got := c.Do("GET", "/group/1?"+query, nil).Want(200).Text; got != fields {
+			t.Errorf("%s: %s", query, got)
+		}
+	}
+	c.Do("GET", "/group/1?include=", nil).Want(200)
+	for query, want := range map[string]string{
+		"/entity?group_id=1&group.id=1": "?group_id disagrees", "/entity?owner.name=x": "?owner.name unknown", "/group?reserved=yes": "?reserved type",
+		"/log?target_id=x&target_type=group": "?target_id type", "/log?since=soon": "?since type", "/group/1?include=x&include=y": "?include unknown",
+		"/entity?vlan=1e2": "?vlan type", "/entity?vlan=+5": "?vlan type",
+	} {
+		if wrong := testkit.Decode[problem.Problem](c.Do("GET", query, nil).Want(400)).Errors; wrong[0].Pointer+" "+wrong[0].Code != want {
+			t.Errorf("%s: %v, want %s", query, wrong, want)
+		}
+	}
+	next := c.Do("GET", "/entity?group[id]=1&per_page=1&page=1&vlan=", nil).Want(200).Header.Get("Link")
+	if !strings.HasPrefix(next, "</entity?group_id=1&") {
+		t.Errorf("the first page is at %s", next)
 	}
 }
