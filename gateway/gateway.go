@@ -182,6 +182,9 @@ func (g *Gateway) serve(e *recorder, r *http.Request, stop context.CancelCauseFu
 	if !ok {
 		return problemhttp.NoSuchPath()
 	}
+	if err := inflate(r, e.Header()); err != nil {
+		return err
+	}
 	if err := forwardHead(r, e.service); err != nil {
 		return err
 	}

@@ -93,6 +93,9 @@ func replaceBody(r *http.Request, body io.ReadCloser, length int) {
 }
 
 func errHalfBody(cause error) error {
+	if problem.Is(cause, problem.BadRequest) {
+		return cause
+	}
 	return problem.New(problem.BadRequest, "The body could not be read to its end.").Because(cause)
 }
 

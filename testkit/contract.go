@@ -3,6 +3,7 @@ package testkit
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -19,7 +20,10 @@ import (
 )
 
 // contract is the API document of a server. Every answer in every test is held against it.
-type contract struct{ router routers.Router }
+type contract struct {
+	router  routers.Router
+	schemas openapi3.Schemas
+}
 
 func contractOf(t testing.TB, url string) *contract {
 	t.Helper()
@@ -37,6 +41,31 @@ func contractOf(t testing.TB, url string) *contract {
 		t.Fatalf("the API document: %v: %.200s", err, text)
 	}
 	return c
+}
+
+// checkBulk checks the answer to a CSV body, which is another one than that to a JSON body.
+func (c *contract) checkBulk(route *routers.Route, body []byte) error {
+	answer, _ := route.Operation.RequestBody.Value.Content["text/csv"].Extensions["x-answer"].(map[string]any)
+	name, _ := strings.CutPrefix(fmt.Sprint(answer["$ref"]), "#/components/schemas/")
+	var made any
+	if err := json.Unmarshal(body, &made); err != nil {
+		return err
+	}
+	return c.schemas[name].Value.VisitJSON(made)
+}
+
+// checkSeveral checks the answer to an operation on several items, which is an array of what it answers of one.
+func (c *contract) checkSeveral(r *http.Request, response *http.Response, body []byte) error {
+	var items []json.RawMessage
+	if err := json.Unmarshal(body, &items); err != nil {
+		return err
+	}
+	for _, item := range items {
+		if err := c.check(r, response, item); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // contracts are those that tests have come upon, by their text. To read one takes longer than many a test.
@@ -65,7 +94,7 @@ func contractIn(text []byte) (*contract, error) {
 	if err != nil {
 		return nil, err
 	}
-	contracts.byText[string(text)] = &contract{router}
+	contracts.byText[string(text)] = &contract{router, document.Components.Schemas}
 	return contracts.byText[string(text)], nil
 }
 
@@ -84,6 +113,12 @@ func (c *contract) check(r *http.Request, response *http.Response, body []byte) 
 	}
 	if strings.HasPrefix(response.Header.Get("Content-Type"), "text/csv") {
 		return nil // a text is all that the document says of it
+	}
+	if strings.HasPrefix(r.Header.Get("Content-Type"), "text/csv") && response.StatusCode == http.StatusOK {
+		return c.checkBulk(route, body)
+	}
+	if _, several := route.Operation.Extensions["x-several"]; several && bytes.HasPrefix(body, []byte("[")) {
+		return c.checkSeveral(r, response, body)
 	}
 	return openapi3filter.ValidateResponse(context.Background(), &openapi3filter.ResponseValidationInput{
 		RequestValidationInput: &openapi3filter.RequestValidationInput{Request: r, PathParams: parameters, Route: route},

@@ -21,7 +21,7 @@ type thing struct {
 // An answer that is not what the document says fails the test that gets it.
 func TestContract(t *testing.T) {
 	t.Parallel()
-	handler := rest.NewHandler("things", nil, nil, []rest.Route{rest.Read[rest.None, thing]{
+	handler := rest.NewHandler("things", nil, nil, []rest.Route{rest.Read[rest.None, thing]{Name: "getThing",
 		Path: "/thing", Guard: guard.Public, Summary: "View the thing",
 		Do: func(context.Context, rest.None) (thing, error) { return thing{Name: "x"}, nil },
 	}})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"io/fs"
 	"os"
@@ -21,12 +22,23 @@ import (
 	"github.com/ironplane/ironplane/testkit"
 )
 
+// requestLines are the lines of requests that a log in JSON has.
+func requestLines(screen string) (all []map[string]any) {
+	for line := range strings.Lines(screen) {
+		var members map[string]any
+		if begin := strings.IndexByte(line, '{'); begin >= 0 && json.Unmarshal([]byte(line[begin:]), &members) == nil && members["msg"] == "request" {
+			all = append(all, members)
+		}
+	}
+	return all
+}
+
 // What callers send and get as secrets, and the master key, is afterwards in no table, not in Redis, in no file but
 // its own, and in nothing that a process printed.
 func TestSecretsStayInside(t *testing.T) {
 	t.Parallel()
 	traces := newReceiver(t)
-	r := start(t, "IRONPLANE_LOG_LEVEL=DEBUG", "IRONPLANE_KEY_IN_QUERY=true", traces.variable())
+	r := start(t, "IRONPLANE_LOG_LEVEL=DEBUG", "IRONPLANE_LOG_FORMAT=json", "IRONPLANE_KEY_IN_QUERY=true", traces.variable())
 	master, err := os.ReadFile(filepath.Join(r.data, "master-key"))
 	if err != nil {
 		t.Fatal(err)
@@ -55,6 +67,11 @@ func TestSecretsStayInside(t *testing.T) {
 	}
 	if !strings.Contains(r.screen.String(), "/pxe/dhcp") {
 		t.Error("the processes print nothing of what they do")
+	}
+	if lines := requestLines(r.screen.String()); len(lines) == 0 {
+		t.Error("no line of a request is JSON")
+	} else if last := lines[len(lines)-1]; last["request_id"] == "" || last["service"] == "" || last["route"] == "" {
+		t.Errorf("a request's line is %v", last)
 	}
 	files := 0
 	err = filepath.WalkDir(r.data, func(path string, entry fs.DirEntry, err error) error {
@@ -107,7 +124,7 @@ func useSecrets(t *testing.T, c *testkit.Client) (secrets []string) {
 		c.Do("POST", agent.path, fmt.Sprintf(agent.body, fresh()), "Idempotency-Key", "4712").Want(200)
 		c.Do("PATCH", agent.path+"/1", map[string]any{"api_key": fresh()}).Want(200)
 		c.Do("POST", agent.path, fmt.Sprintf(agent.body, fresh())).Want(422)
-		c.Do("PATCH", agent.path+"/1", map[string]any{"api_key": fresh(), "name": 7}).Want(422)
+		c.Do("PATCH", agent.path+"/1", map[string]any{"api_key": fresh(), "name": []int{1}}).Want(422)
 		c.With(own).Do("POST", agent.path, fmt.Sprintf(agent.body, fresh())).Want(403)
 	}
 	return secrets

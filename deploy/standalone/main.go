@@ -21,7 +21,7 @@ import (
 func main() { startup.Main("standalone", run) }
 
 func run(ctx context.Context, c startup.Config) error {
-	operations, log := process.NewOperations("standalone"), process.Log(c.LogLevel)
+	operations, log := process.NewOperations("standalone"), c.Log()
 	return operations.While(ctx, c.OperationsConfig, log, func(ctx context.Context) error {
 		return startup.Run(ctx, c, os.Stdout, func(ctx context.Context, i *startup.Installation) error {
 			return serve(ctx, i, operations, log)

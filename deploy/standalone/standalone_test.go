@@ -433,7 +433,7 @@ func TestGivenBackings(t *testing.T) {
 	if err := wrong.exit(); err == nil || strings.Contains(wrong.screen.String(), "hunter2") || !strings.Contains(wrong.screen.String(), "connect to the database") {
 		t.Fatalf("%v\n%s", err, wrong.screen)
 	}
-	for _, bad := range []map[string]string{{"DATABASE_URL": "user=me password=hunter2"}, {"REDIS_URL": "hunter2", "DATABASE_URL": postgres.URL("postgres")}, {"IRONPLANE_LOG_LEVEL": "loud"}} {
+	for _, bad := range []map[string]string{{"DATABASE_URL": "user=me password=hunter2"}, {"REDIS_URL": "hunter2", "DATABASE_URL": postgres.URL("postgres")}, {"IRONPLANE_LOG_LEVEL": "loud"}, {"IRONPLANE_LOG_FORMAT": "xml"}} {
 		environment := map[string]string{"IRONPLANE_DATA": t.TempDir()}
 		maps.Copy(environment, bad)
 		r := launch(t, environment)

@@ -8,7 +8,7 @@ import (
 )
 
 // Forwarded are the headers of a caller that a service gets, and all that it reads.
-var Forwarded = []string{"Accept", "Content-Encoding", "Content-Type", "Idempotency-Key",
+var Forwarded = []string{"Accept", "Content-Type", "Idempotency-Key",
 	"If-Match", "If-Modified-Since", "If-None-Match", "If-Range", "If-Unmodified-Since", "Range"}
 
 // backwardable copies the headers of a service that a caller gets.

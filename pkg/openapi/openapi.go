@@ -2,8 +2,10 @@
 package openapi
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -15,19 +17,23 @@ type Schema = map[string]any
 
 // Document describes an API.
 type Document struct {
-	OpenAPI    string            `json:"openapi"`
-	Info       Schema            `json:"info"`
-	Security   []Schema          `json:"security"`
-	Paths      map[string]Schema `json:"paths"`
-	Components struct {
-		Schemas         map[string]Schema `json:"schemas"`
-		Responses       map[string]Schema `json:"responses"`
-		SecuritySchemes map[string]Schema `json:"securitySchemes"`
-	} `json:"components"`
+	OpenAPI    string                       `json:"openapi"`
+	Info       Schema                       `json:"info"`
+	Servers    []Schema                     `json:"servers"`
+	Security   []Schema                     `json:"security"`
+	Tags       []Tag                        `json:"tags"`
+	Paths      map[string]Schema            `json:"paths"`
+	Components map[string]map[string]Schema `json:"components"` // by kind and name: schemas, parameters, …
 }
 
-// Merge adds the paths and components of other. What else other says, a document without paths takes over, and any other
-// says already.
+// Tag is a part of the API.
+type Tag struct {
+	Name        string `json:"name"`
+	Description string `json:"description"`
+}
+
+// Merge adds the tags, paths and components of other. What else other says, a document without paths takes over, and any
+// other says already.
 func (d *Document) Merge(other *Document) error {
 	if d.Paths == nil {
 		*d = *other
@@ -39,19 +45,34 @@ func (d *Document) Merge(other *Document) error {
 		}
 		d.Paths[path] = item
 	}
-	for name, s := range other.Components.Schemas {
-		if mine, ok := d.Components.Schemas[name]; ok && !sameJSON(mine, s) {
-			return fmt.Errorf("two services describe %s, differently", name)
+	for kind, all := range other.Components {
+		for name, s := range all {
+			if !d.Define(kind, name, s) {
+				return fmt.Errorf("two services describe %s, differently", name)
+			}
 		}
-		d.Components.Schemas[name] = s
 	}
+	d.Tags = append(d.Tags, other.Tags...)
+	slices.SortFunc(d.Tags, func(a, b Tag) int { return strings.Compare(a.Name, b.Name) })
 	return nil
+}
+
+// Define adds a component, and tells whether there is no other one of its name.
+func (d *Document) Define(kind, name string, s Schema) bool {
+	if d.Components[kind] == nil {
+		d.Components[kind] = map[string]Schema{}
+	}
+	if mine, ok := d.Components[kind][name]; ok {
+		return sameJSON(mine, s)
+	}
+	d.Components[kind][name] = s
+	return true
 }
 
 func sameJSON(a, b any) bool {
 	one, _ := json.Marshal(a)
 	two, _ := json.Marshal(b)
-	return string(one) == string(two)
+	return bytes.Equal(one, two)
 }
 
 // FirstElement is what stands between the first two slashes of a path: of /port-speed/3, port-speed.

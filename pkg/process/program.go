@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -69,7 +70,28 @@ func (p Program) usage() string {
 	return b.String()
 }
 
-// Log is a program's log, on stderr.
-func Log(level slog.Level) *slog.Logger {
-	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+// LogConfig is how a program logs.
+type LogConfig struct {
+	Level  slog.Level `env:"IRONPLANE_LOG_LEVEL" default:"WARN" doc:"DEBUG, INFO (a line for each request), WARN or ERROR"`
+	Format LogFormat  `env:"IRONPLANE_LOG_FORMAT" default:"text" doc:"text (key=value) or json, a line each"`
+}
+
+// LogFormat is how a line of a log is written.
+type LogFormat string
+
+// UnmarshalText reads text or json.
+func (f *LogFormat) UnmarshalText(text []byte) error {
+	if *f = LogFormat(text); *f != "text" && *f != "json" {
+		return errors.New("it is neither text nor json")
+	}
+	return nil
+}
+
+// Log is the program's log, on stderr.
+func (c LogConfig) Log() *slog.Logger {
+	options := &slog.HandlerOptions{Level: c.Level}
+	if c.Format == "json" {
+		return slog.New(slog.NewJSONHandler(os.Stderr, options))
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, options))
 }

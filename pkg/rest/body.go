@@ -235,6 +235,7 @@ type bodyPlan struct {
 
 // node is an object in a body: its members by name, in the order of the type's fields.
 type node struct {
+	of      reflect.Type
 	pointer string
 	names   []string
 	members map[string]nodeMember
@@ -363,7 +364,7 @@ func (s *spelling) read(f *field, sent any) reflect.Value {
 }
 
 func makePlan(t reflect.Type) *bodyPlan {
-	p := &bodyPlan{root: &node{members: map[string]nodeMember{}}}
+	p := &bodyPlan{root: &node{of: t, members: map[string]nodeMember{}}}
 	p.add(p.root, shape.Of(t))
 	for _, m := range shape.Of(t).Values() {
 		if m.JSON != "" || m.Column != "" {
@@ -381,7 +382,7 @@ func (p *bodyPlan) add(to *node, s *shape.Struct) {
 		}
 		to.names = append(to.names, m.JSON)
 		if m.Inner != nil {
-			nested := &node{pointer: m.Pointer, members: map[string]nodeMember{}}
+			nested := &node{of: m.Type, pointer: m.Pointer, members: map[string]nodeMember{}}
 			to.members[m.JSON] = nodeMember{nested: nested}
 			p.add(nested, m.Inner)
 			continue

@@ -33,7 +33,7 @@ type sentRows[B any] struct {
 
 func (c createRoute[V, B]) operation() *operation {
 	o := c.Mutation.operation()
-	in := newOperation[inCollection, Bulk](o.Method, o.Path, o.Guard, o.Summary, o.Extension)
+	in := newOperation[inCollection, Bulk](o.Operation)
 	o.csv = &alternative{
 		decode: func(r *http.Request) (any, error) {
 			decoded, err := in.decode(r)

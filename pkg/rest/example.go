@@ -50,7 +50,7 @@ func (p *bodyPlan) example(n *node) map[string]any {
 				object[name] = inner
 			}
 		} else if f := p.fields[m.field]; f.Example != nil && !m.alias {
-			object[name] = valueOf(*f.Example, f.kind.text)
+			object[name] = f.example()
 		}
 	}
 	return object

@@ -61,6 +61,9 @@ func serveBodies(o *operation, body *alternative, db *pg.DB, log *slog.Logger) h
 				return nil, err
 			}
 		}
+		if err := checkCharset(r); err != nil {
+			return nil, err
+		}
 		return body.decode(r)
 	}
 	refuse := func(ctx context.Context, err error, w http.ResponseWriter) {

@@ -33,7 +33,7 @@ func serve(t *testing.T, do func(context.Context, byToken) (answer, error)) (sta
 	t.Helper()
 	var logged bytes.Buffer
 	handler := rest.NewHandler("things", nil, slog.New(slog.NewTextHandler(&logged, nil)), []rest.Route{
-		rest.Read[byToken, answer]{Path: "/thing/{token}", Guard: guard.Public, Do: do}})
+		rest.Read[byToken, answer]{Path: "/thing/{token}", Guard: guard.Public, Name: "getThing", Do: do}})
 	r := httptest.NewRequest(http.MethodGet, "/thing/"+theToken+"?q="+theToken, nil)
 	ctx, cancel := context.WithCancel(principal.With(r.Context(), &principal.Call{Peer: principal.Gateway, RequestID: "the-id"}))
 	defer cancel()

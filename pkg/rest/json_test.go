@@ -48,6 +48,22 @@ func FuzzParseObject(f *testing.F) {
 	})
 }
 
+// Half of a surrogate pair is no character, and would be replaced.
+func TestLoneSurrogates(t *testing.T) {
+	t.Parallel()
+	for text, at := range map[string]int{
+		`{}`: -1, `{"a": "\ud83d\ude00"}`: -1, `{"a": "\\ud800"}`: -1, `{"a": "\u00e4\n"}`: -1, `{"a": "\uD83D\uDE00\uD83D\uDE00"}`: -1,
+		`{"a": "\ud800"}`: 7, `{"a": "\ude00"}`: 7, `{"\ud83d": 1}`: 2, `{"a": "\ude00\ud83d"}`: 7, `{"a": "\ud83d\ud83d\ude00"}`: 7, `{"a": "\ud83dx"}`: 7, `{"a": "\\\udfff"}`: 9, `{"a": "\ud83d\n"}`: 7,
+	} {
+		if got := loneSurrogate([]byte(text)); got != at {
+			t.Errorf("%s: at %d, want %d", text, got, at)
+		}
+		if _, err := parseObject([]byte(text)); (err != nil) != (at >= 0) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
 // A body costs what it is long, whatever its members are called.
 func TestParseObjectAllocates(t *testing.T) {
 	t.Parallel()

@@ -53,17 +53,13 @@ func kindOf(t reflect.Type) *kind {
 }
 
 var (
-	stringKind    = &kind{text: true, schema: schema{"type": "string"}, set: setString}
-	integerKind   = &kind{schema: schema{"type": "integer"}, set: setInteger}
+	stringKind    = &kind{text: true, set: setString}
+	integerKind   = &kind{set: setInteger}
 	boolKind      = &kind{schema: schema{"type": "boolean"}, set: setBool}
-	refKind       = &kind{schema: refSchema, set: setRef}
-	refsKind      = &kind{schema: schema{"type": "array", "items": refSchema, "maxItems": maxRefs}, set: setRefs}
-	timestampKind = &kind{schema: schema{"$ref": "#/components/schemas/Timestamp"}, set: setTimestamp}
-	secretKind    = &kind{text: true, schema: schema{"type": "string", "writeOnly": true}, set: setSecret}
-	refSchema     = schema{"oneOf": []schema{
-		{"type": "integer"},
-		{"type": "object", "properties": schema{"id": schema{"type": "integer"}}, "required": []string{"id"}},
-	}}
+	refKind       = &kind{set: setRef}
+	refsKind      = &kind{schema: schema{"type": "array", "maxItems": maxRefs}, set: setRefs}
+	timestampKind = &kind{set: setTimestamp}
+	secretKind    = &kind{text: true, schema: schema{"writeOnly": true}, set: setSecret}
 )
 
 // form answers what JSON has for what was sent: browsers' forms, PHP and CSV send texts and numbers for anything, and "" for
@@ -139,6 +135,12 @@ func setString(to reflect.Value, sent any, m *shape.Member) (string, string) {
 		return "required", "is required and cannot be empty"
 	case text != "" && !strings.ContainsFunc(text, visible):
 		return "invalid", "has no character that can be seen"
+	}
+	if m.Enum != nil && text != "" && !slices.Contains(m.Enum, text) {
+		return "invalid", "must be one of " + strings.Join(m.Enum, ", ")
+	}
+	if m.Pattern != nil && text != "" && !m.Pattern.MatchString(text) {
+		return "invalid", "must match " + m.Pattern.String()
 	}
 	to.SetString(text)
 	return "", ""

@@ -28,7 +28,9 @@ import (
 type List[Req, V any] struct {
 	Path      string
 	Guard     guard.Guard
+	Name      string
 	Summary   string
+	Doc       string
 	Extension bool
 	DB        *pg.DB
 	View      *pg.View[V]
@@ -105,7 +107,7 @@ type listQuery struct {
 }
 
 func (l List[Req, V]) operation() *operation {
-	o := newOperation[Req, V](http.MethodGet, l.Path, l.Guard, l.Summary, l.Extension)
+	o := newOperation[Req, V](Operation{Method: http.MethodGet, Path: l.Path, Guard: l.Guard, Name: l.Name, Summary: l.Summary, Doc: l.Doc, Extension: l.Extension})
 	o.list, o.Scoped = true, l.scoped
 	o.by = &l.By
 	for _, column := range slices.AppendSeq(slices.Collect(maps.Values(l.By.Filters)), maps.Values(l.By.Sorts)) {

@@ -2,8 +2,6 @@ package rest
 
 import (
 	"reflect"
-	"regexp"
-	"strconv"
 	"strings"
 	"time"
 
@@ -70,12 +68,12 @@ func moment(sent any) (at time.Time, ok bool) {
 	return at, ok && at.Year() >= 1 && at.Year() <= 9999
 }
 
-// dates, clocks and zones are the forms of ISO 8601 in the layouts of package time, which reads a fraction after seconds, too.
+// dates, clocks and zones are the forms of ISO 8601 as package time lays them out, which has no weeks. It reads a fraction
+// after seconds, too.
 var (
 	dates  = []string{"2006-01-02", "20060102", "2006-002", "2006002", "2006-01", "2006"}
 	clocks = []string{"15:04:05", "150405", "15:04", "1504", "15"}
 	zones  = []string{"", "Z07:00", "Z0700", "Z07"}
-	weeks  = regexp.MustCompile(`^([0-9]{4})-?W([0-9]{2})(?:-?([1-7]))?$`)
 )
 
 // parseISO reads a date, which is its beginning, or a date and a time of day; in UTC where it names no zone.
@@ -85,46 +83,22 @@ func parseISO(text string) (at time.Time, ok bool) {
 	if i := strings.IndexAny(text, "T "); i >= 0 {
 		date, clock = text[:i], text[i+1:]
 	}
-	day, ok := parseLayouts(date, dates)
-	if !ok {
-		day, ok = parseWeek(date)
-	}
+	day, ok := parseLayouts(date, dates, "")
 	if !ok || date == text {
 		return day, ok
 	}
-	for _, zone := range zones {
-		layouts := make([]string, len(clocks))
-		for i, c := range clocks {
-			layouts[i] = c + zone
-		}
-		if t, ok := parseLayouts(clock, layouts); ok {
-			year, month, d := day.Date()
-			return time.Date(year, month, d, t.Hour(), t.Minute(), t.Second(), 0, t.Location()).UTC(), true
-		}
-	}
-	return at, false
+	t, ok := parseLayouts(clock, clocks, zones...)
+	year, month, d := day.Date()
+	return time.Date(year, month, d, t.Hour(), t.Minute(), t.Second(), 0, t.Location()).UTC(), ok
 }
 
-func parseLayouts(text string, layouts []string) (at time.Time, ok bool) {
+func parseLayouts(text string, layouts []string, ends ...string) (at time.Time, ok bool) {
 	for _, layout := range layouts {
-		if at, err := time.Parse(layout, text); err == nil {
-			return at, true
+		for _, end := range ends {
+			if at, err := time.Parse(layout+end, text); err == nil {
+				return at, true
+			}
 		}
 	}
 	return at, false
-}
-
-// parseWeek reads a date such as 2026-W47-5, or a week, which is its Monday.
-func parseWeek(text string) (day time.Time, ok bool) {
-	parts := weeks.FindStringSubmatch(text)
-	if parts == nil {
-		return day, false
-	}
-	year, _ := strconv.Atoi(parts[1]) // of digits alone, as the others
-	week, _ := strconv.Atoi(parts[2])
-	weekday, _ := strconv.Atoi(parts[3])
-	fourth := time.Date(year, time.January, 4, 0, 0, 0, 0, time.UTC) // which is in the first week
-	monday := fourth.AddDate(0, 0, -(int(fourth.Weekday())+6)%7+7*(week-1))
-	isoYear, isoWeek := monday.ISOWeek()
-	return monday.AddDate(0, 0, max(weekday, 1)-1), isoYear == year && isoWeek == week
 }

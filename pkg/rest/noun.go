@@ -11,7 +11,7 @@ func withArticle(noun string) string {
 }
 
 func plural(noun string) string {
-	if stem, ok := strings.CutSuffix(noun, "y"); ok && !strings.HasSuffix(noun, "ey") {
+	if stem, ok := strings.CutSuffix(noun, "y"); ok && !strings.ContainsAny(stem[len(stem)-1:], "aeiou") {
 		return stem + "ies"
 	}
 	return noun + "s"
@@ -19,3 +19,12 @@ func plural(noun string) string {
 
 // capital is a noun as it starts a sentence.
 func capital(noun string) string { return strings.ToUpper(noun[:1]) + noun[1:] }
+
+// camel is a noun in the names of methods and types: IPEntity.
+func camel(noun string) string {
+	words := strings.Fields(noun)
+	for i, word := range words {
+		words[i] = capital(word)
+	}
+	return strings.Join(words, "")
+}

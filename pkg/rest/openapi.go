@@ -2,7 +2,7 @@ package rest
 
 import (
 	"encoding/json"
-	"maps"
+	"fmt"
 	"net/http"
 	"reflect"
 	"slices"
@@ -13,7 +13,6 @@ import (
 	"github.com/ironplane/ironplane/pkg/guard"
 	"github.com/ironplane/ironplane/pkg/openapi"
 	"github.com/ironplane/ironplane/pkg/problem"
-	"github.com/ironplane/ironplane/pkg/shape"
 )
 
 // schema is a piece of an OpenAPI document.
@@ -26,46 +25,59 @@ type document struct {
 }
 
 // Document describes a service's routes. What it says of bodies comes from the plans that decode them, so it says
-// the same as the code does. Internal routes are not in it.
+// the same as the code does. Internal routes are not in it. It panics where two operations have one name.
 func Document(service string, routes []Route) *openapi.Document {
 	d := newDocument()
+	names := map[string]bool{}
 	for _, o := range operations(routes) {
 		if !o.Public() {
 			continue
 		}
+		if name := strings.ToLower(o.Name); names[name] {
+			panic(fmt.Sprintf("rest: two operations have the name %s", o.Name))
+		} else {
+			names[name] = true
+		}
+		if o.section.Name == "" {
+			o.section.Name = service
+		}
+		if tag := openapi.Tag(o.section.tag()); !slices.Contains(d.Tags, tag) {
+			d.Tags = append(d.Tags, tag)
+		}
 		if d.Paths[o.Path] == nil {
 			d.Paths[o.Path] = schema{}
 		}
-		d.Paths[o.Path][strings.ToLower(o.Method)] = d.operation(service, o)
+		d.Paths[o.Path][strings.ToLower(o.Method)] = d.operation(o)
 	}
 	return d.Document
 }
 
+func (s Section) tag() openapi.Tag { return openapi.Tag{Name: s.Name, Description: s.Doc} }
+
+const aboutAPI = `The control plane of a company that rents out bare-metal servers.
+
+Every error is a Problem (RFC 9457), whose ` + "`errors`" + ` name all members that are wrong. Members of a body that are not in this
+document mean nothing. In a PATCH, what is not sent stays as it is, and null clears. Answers leave out what is not set.`
+
 // newDocument is a document without paths.
 func newDocument() *document {
-	d := &document{&openapi.Document{OpenAPI: "3.1.0", Paths: map[string]schema{}}, map[string]reflect.Type{}}
-	d.Info = schema{"title": "Ironplane", "version": "1", "license": schema{"name": "Apache-2.0", "identifier": "Apache-2.0"},
-		"description": "The control plane of a bare-metal hosting company."}
+	d := &document{&openapi.Document{OpenAPI: "3.1.0", Paths: map[string]schema{}, Components: map[string]map[string]schema{}}, map[string]reflect.Type{}}
+	d.Info = schema{"title": "Ironplane", "version": "1", "description": aboutAPI,
+		"contact": schema{"name": "Ironplane", "url": "https://github.com/ironplane/ironplane"},
+		"license": schema{"name": "Apache-2.0", "identifier": "Apache-2.0"}}
+	d.Servers = []schema{{"url": "/", "description": "The installation that this document comes from."}}
 	d.Security = []schema{{"bearer": []string{}}, {"apiKey": []string{}}}
-	d.Components.SecuritySchemes = map[string]schema{
-		"bearer": {"type": "http", "scheme": "bearer"},
-		"apiKey": {"type": "apiKey", "in": "header", "name": "X-Api-Key"},
-	}
-	d.Components.Schemas = map[string]schema{
-		"Timestamp": {"type": "object", "required": []string{"iso_8601", "unix"}, "properties": schema{
-			"iso_8601": schema{"type": "string", "format": "date-time", "examples": []any{"2026-11-20T10:00:00Z"}}, "unix": schema{"type": "integer", "format": "int64", "examples": []any{1795168800}}}},
-	}
-	d.response(reflect.TypeFor[problem.Problem]())
-	content := schema{accept.JSON: schema{"schema": component("Problem")}, accept.Problem: schema{"schema": component("Problem")}}
-	d.Components.Responses = map[string]schema{}
-	for status, description := range refusals {
-		response := schema{"description": description, "content": content}
-		if headers := refusalHeaders[status]; headers != nil {
-			response["headers"] = headers
-		}
-		d.Components.Responses[strconv.Itoa(status)] = response
-	}
+	d.Define("securitySchemes", "bearer", schema{"type": "http", "scheme": "bearer", "description": "An API key."})
+	d.Define("securitySchemes", "apiKey", schema{"type": "apiKey", "in": "header", "name": "X-Api-Key", "description": "An API key."})
 	return d
+}
+
+// define adds a component and answers a reference to it.
+func (d *document) define(kind, name string, s schema) schema {
+	if !d.Define(kind, name, s) {
+		panic(fmt.Sprintf("rest: two %s have the name %s in the API document", kind, name))
+	}
+	return schema{"$ref": "#/components/" + kind + "/" + name}
 }
 
 // refusals are the statuses of errors, and when they come.
@@ -74,7 +86,6 @@ var refusals = map[int]string{
 	401: "No key, or one that is unknown, expired or revoked.",
 	403: "The key lacks a permission, which detail names.",
 	404: "No such path or item, or one that this key may not know of.",
-	405: "The path has other methods.",
 	409: "Still in use; or the Idempotency-Key was used for another request.",
 	412: "If-Match names another version.",
 	413: "The body is too large.",
@@ -92,18 +103,24 @@ func textHeader(description string) schema {
 
 var refusalHeaders = map[int]schema{
 	401: {"WWW-Authenticate": textHeader("Bearer")},
-	405: {"Allow": textHeader("The methods that the path has.")},
 	429: {"Retry-After": textHeader("Seconds.")},
 	503: {"Retry-After": textHeader("Seconds.")},
 }
 
+func (d *document) refusal(status int) schema {
+	body := schema{"schema": d.answer(reflect.TypeFor[problem.Problem]())}
+	response := schema{"description": refusals[status], "content": schema{accept.JSON: body, accept.Problem: body}}
+	if headers := refusalHeaders[status]; headers != nil {
+		response["headers"] = headers
+	}
+	return d.define("responses", strings.ReplaceAll(http.StatusText(status), " ", ""), response)
+}
+
 // refusals are the statuses that an operation may refuse with.
 func (o *operation) refusals() []int {
-	statuses := []int{400, 429, 500, 503}
+	statuses := []int{400, 401, 429, 500, 503} // a key that is sent must be valid, also where none is needed
 	if o.Guard != guard.Public {
-		statuses = append(statuses, 401, 403)
-	} else {
-		statuses = append(statuses, 401) // a key that is sent must be valid, here too
+		statuses = append(statuses, 403)
 	}
 	if len(o.parameters) > 0 {
 		statuses = append(statuses, 404)
@@ -126,33 +143,36 @@ func (o *operation) refusals() []int {
 	return statuses
 }
 
-func component(name string) schema { return schema{"$ref": "#/components/schemas/" + name} }
-
-func (d *document) operation(service string, o *operation) schema {
+func (d *document) operation(o *operation) schema {
 	responses := schema{"200": d.success(o)}
 	if o.raw != nil && o.raw.ranges {
 		responses["206"] = schema{"description": "A part of it.", "content": rawContent(o.raw.gives)}
 	}
 	for _, status := range o.refusals() {
-		responses[strconv.Itoa(status)] = schema{"$ref": "#/components/responses/" + strconv.Itoa(status)}
+		responses[strconv.Itoa(status)] = d.refusal(status)
 	}
-	described := schema{"summary": o.Summary, "operationId": operationID(o), "tags": []string{service},
-		"responses": responses, "x-guard": guardText(o)}
+	described := schema{"summary": o.Summary, "description": o.description(), "operationId": o.Name, "tags": []string{o.section.Name},
+		"responses": responses, "x-guard": o.guard()}
 	if o.Extension {
 		described["x-extension"] = true
+	}
+	if o.Several {
+		described["x-several"] = maxItems
 	}
 	if o.Guard == guard.Public {
 		described["security"] = []schema{}
 	}
-	if parameters := describeParameters(o); len(parameters) > 0 {
+	if parameters := d.parameters(o); len(parameters) > 0 {
 		described["parameters"] = parameters
 	}
-	if body := o.plan(); body != nil {
-		d.exemplify(d.response(o.responseType), body, body.root)
-		content := schema{accept.JSON: schema{"schema": body.schema(body.root, o.occasion()), "example": o.Example}}
+	if p := o.plan(); p != nil {
+		body := d.body(p, p.root, o.occasion(), capital(o.Name)+"Body")
+		d.exemplify(d.answer(o.responseType), p, p.root)
+		content := schema{accept.JSON: schema{"schema": body, "example": o.Example}}
 		if o.csv != nil {
 			content[accept.CSV] = schema{"schema": schema{"type": "string",
-				"description": "The first line names the members, the others make an item each, all of them or none."}}
+				"description": "The first line names the members, the others make an item each, all of them or none."},
+				"x-answer": d.answer(reflect.TypeFor[Bulk]())}
 		}
 		described["requestBody"] = schema{"required": true, "content": content}
 	}
@@ -163,6 +183,54 @@ func (d *document) operation(service string, o *operation) schema {
 		described["x-logs"], described["x-again"] = o.Effect.Logs, o.Effect.Again
 	}
 	return described
+}
+
+// description is what the operation says of itself, and then what it declares, in sentences.
+func (o *operation) description() string {
+	var said []string
+	say := func(when bool, sentence string) {
+		if when {
+			said = append(said, sentence)
+		}
+	}
+	say(o.Doc != "", o.Doc)
+	say(o.list, "Answers all items, or pages of them with per_page.")
+	say(o.Scoped, "There are those items that the caller may know of.")
+	say(o.csv != nil, "A body of text/csv makes many items and answers a Bulk: how many, and the first and last id.")
+	say(o.Several, fmt.Sprintf("The path takes up to %d ids with commas between, too: all of the items are changed, or none.", maxItems))
+	say(o.Several && o.responseType != reflect.TypeFor[Message](), "The answer is then an array of what is answered of one.")
+	needs, permission := o.guard(), strings.Contains(o.guard(), ".")
+	say(o.Guard == guard.Public, "Needs no key.")
+	say(permission, "Needs the permission "+needs+".")
+	say(o.Guard != guard.Public && !permission, "Needs "+needs+".")
+	say(o.Effect.Logs == LogsItem, "The log gets one item.")
+	say(o.Effect.Logs == LogsEach, "The log gets an item for each that changes.")
+	say(o.Effect.Logs == LogsSummary, "The log gets one item that says how many changed.")
+	again := "Sent again, "
+	if o.Method == http.MethodPost && o.Effect.Again != AgainSame {
+		again = "Sent again without an Idempotency-Key, "
+	}
+	say(o.Effect.Again == AgainSame, again+"it leaves things as they are.")
+	say(o.Effect.Again == AgainAnother, again+"it is done once more.")
+	say(o.Effect.Again == AgainRefused, again+"it is refused.")
+	return strings.Join(said, " ")
+}
+
+// guard is what a caller needs: network.groups write.
+func (o *operation) guard() string {
+	access := " write"
+	if o.Method == http.MethodGet {
+		access = " read"
+	}
+	permission, self := strings.CutSuffix(o.Guard.String(), " or self")
+	switch {
+	case self:
+		return permission + access + " or self"
+	case strings.Contains(permission, "."):
+		return permission + access
+	default:
+		return permission
+	}
 }
 
 // rawContent describes bodies of which no more is known than their media type.
@@ -179,7 +247,7 @@ func (d *document) success(o *operation) schema {
 	if o.raw != nil {
 		return schema{"description": "Done.", "content": rawContent(o.raw.gives)}
 	}
-	answer := d.response(o.responseType)
+	answer := d.answer(o.responseType)
 	headers := schema{}
 	content := schema{}
 	if o.list {
@@ -190,169 +258,12 @@ func (d *document) success(o *operation) schema {
 	} else if o.responseType.Implements(reflect.TypeFor[tagged]()) {
 		headers["ETag"] = textHeader("The item's version, for If-Match.")
 	}
-	if o.csv != nil {
-		answer = schema{"oneOf": []schema{answer, d.response(reflect.TypeFor[Bulk]())}}
-	}
-	if o.Several && o.responseType != reflect.TypeFor[Message]() {
-		answer = schema{"oneOf": []schema{answer, {"type": "array", "items": answer}}}
-	}
-	content["application/json"] = schema{"schema": answer}
+	content[accept.JSON] = schema{"schema": answer}
 	success := schema{"description": "Done.", "content": content}
 	if len(headers) > 0 {
 		success["headers"] = headers
 	}
 	return success
-}
-
-func guardText(o *operation) string {
-	if has, ok := o.Guard.(guard.Has); ok {
-		if o.Method == http.MethodGet {
-			return has.String() + " read"
-		}
-		return has.String() + " write"
-	}
-	return o.Guard.String()
-}
-
-// operationID is the method and the path in one word: getPortSpeedPortSpeedId.
-func operationID(o *operation) string {
-	words := strings.FieldsFunc(o.Path, func(r rune) bool { return strings.ContainsRune("/-_{}", r) })
-	id := strings.ToLower(o.Method)
-	for _, w := range words {
-		id += strings.ToUpper(w[:1]) + w[1:]
-	}
-	return id
-}
-
-func describeParameters(o *operation) []schema {
-	var all []schema
-	add := func(in, name, description string, of schema, required bool) {
-		described := schema{"name": name, "in": in, "required": required, "schema": of}
-		if description != "" {
-			described["description"] = description
-		}
-		all = append(all, described)
-	}
-	text, number := schema{"type": "string"}, schema{"type": "integer"}
-	for _, name := range o.parameters {
-		of, description := text, ""
-		for _, p := range o.request.path {
-			switch {
-			case p.name != name:
-			case p.Type == reflect.TypeFor[itemIDs]():
-				of = schema{"type": "array", "items": number, "minItems": 1, "maxItems": maxItems, "uniqueItems": true}
-				description = "An id, or several with commas between: all of them are changed, or none."
-			case p.Type.Kind() == reflect.Int64:
-				of = number
-			}
-		}
-		add("path", name, description, of, true)
-	}
-	for _, p := range o.request.query {
-		of := text
-		switch t := p.Type; {
-		case t.Kind() == reflect.Int64:
-			of = number
-		case t == reflect.TypeFor[Timestamp]():
-			of = schema{"type": "string", "format": "date-time"}
-		}
-		add("query", p.name, p.Doc, of, p.Required != 0)
-	}
-	if o.list {
-		if o.by.Search != nil {
-			add("query", "q", "A part of a human-readable member, in either case.", text, false)
-		}
-		var both []string
-		for _, sort := range o.by.sorts() {
-			both = append(both, sort, "-"+sort)
-		}
-		sorts := schema{"type": "string", "enum": both, "default": "id"}
-		if o.by.Default != "" {
-			sorts["default"] = o.by.Default
-		}
-		add("query", "sort", "A member, with - before it from the last to the first.", sorts, false)
-		add("query", "per_page", "Answers a page of so many items.", schema{"type": "integer", "minimum": 1, "maximum": maxPerPage}, false)
-		add("query", "page", "The page's number, for the first 10,000 items. Without it, follow the Link headers.", schema{"type": "integer", "minimum": 1}, false)
-		add("query", "cursor", "From a Link header.", text, false)
-		add("query", "count", "Whether to count the items in X-Total-Count.", schema{"type": "boolean"}, false)
-		for _, name := range slices.Sorted(maps.Keys(o.by.Filters)) {
-			add("query", name, "Only items with this value.", text, false)
-		}
-	}
-	if o.request.match != nil {
-		add("header", "If-Match", "ETags that the caller has seen; another one is refused.", text, false)
-	}
-	if o.Method == http.MethodPost {
-		add("header", idempotencyHeader, "For 24 hours the same value and body get the first answer again.", schema{"type": "string", "maxLength": maxString}, false)
-	}
-	return all
-}
-
-// schema describes a request's body.
-func (p *bodyPlan) schema(n *node, on shape.Occasion) schema {
-	properties, required := schema{}, []string{}
-	for _, name := range n.names {
-		m := n.members[name]
-		if m.nested != nil {
-			properties[name] = p.schema(m.nested, on)
-			continue
-		}
-		f := p.fields[m.field]
-		described := maps.Clone(f.kind.schema)
-		f.describe(described, on)
-		if m.alias {
-			described["description"] = "Another spelling of " + f.Pointer + "."
-		} else if f.Required&on != 0 {
-			required = append(required, name)
-		}
-		properties[name] = described
-	}
-	object := schema{"type": "object", "properties": properties}
-	if len(required) > 0 {
-		object["required"] = required
-	}
-	return object
-}
-
-func (f *field) describe(s schema, on shape.Occasion) {
-	if f.Doc != "" {
-		s["description"] = f.Doc
-	}
-	if f.Extension {
-		s["x-extension"] = true
-	}
-	if f.Example != nil {
-		s["examples"] = []any{valueOf(*f.Example, f.kind.text)}
-	}
-	switch {
-	case f.kind == stringKind:
-		s["maxLength"] = int64(maxString)
-		if f.Max != nil {
-			s["maxLength"] = *f.Max
-		}
-		if f.Required&on != 0 {
-			s["minLength"] = 1
-		}
-	case f.kind == integerKind:
-		if f.Min != nil {
-			s["minimum"] = *f.Min
-		}
-		if f.Max != nil {
-			s["maximum"] = *f.Max
-		}
-	}
-	if kind, ok := s["type"].(string); ok && f.Optional {
-		s["type"] = []string{kind, "null"}
-	}
-}
-
-// valueOf is the value that an example's tag stands for.
-func valueOf(example string, text bool) any {
-	var value any
-	if text || json.Unmarshal([]byte(example), &value) != nil {
-		return example
-	}
-	return value
 }
 
 func documentHandler(d *openapi.Document) http.Handler {

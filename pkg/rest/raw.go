@@ -22,7 +22,9 @@ type Raw[Req any] struct {
 	Method    string
 	Path      string
 	Guard     guard.Guard
+	Name      string
 	Summary   string
+	Doc       string
 	Extension bool
 	Effect    Effect   // of one that changes something
 	Takes     []string // the media types of the bodies that it reads; none: it reads no body
@@ -56,7 +58,7 @@ type rawBodies struct {
 type rawAnswered struct{}
 
 func (r Raw[Req]) operation() *operation {
-	o := newOperation[Req, rawAnswered](r.Method, r.Path, r.Guard, r.Summary, r.Extension)
+	o := newOperation[Req, rawAnswered](Operation{Method: r.Method, Path: r.Path, Guard: r.Guard, Name: r.Name, Summary: r.Summary, Doc: r.Doc, Extension: r.Extension})
 	o.raw = &rawBodies{r.Takes, r.Gives, r.Ranges}
 	if o.changes = r.Effect != (Effect{}); o.changes {
 		o.Effect = r.Effect

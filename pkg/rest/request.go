@@ -215,6 +215,17 @@ func isText(text string) bool { return utf8.ValidString(text) && !strings.Contai
 
 func errNoItem() error { return problem.New(problem.NotFound, "There is no such item.") }
 
+// checkCharset fails where a body says that it is in something else than UTF-8.
+func checkCharset(r *http.Request) error {
+	_, parameters, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	switch charset := strings.ToLower(parameters["charset"]); charset {
+	case "", "utf-8", "utf8":
+		return nil
+	default:
+		return problem.New(problem.UnsupportedMedia, "The body must be in UTF-8, not in %.50s.", charset)
+	}
+}
+
 // mediaType is the type of a request's body, without its parameters.
 func mediaType(r *http.Request) string {
 	kind := r.Header.Get("Content-Type")

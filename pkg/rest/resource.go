@@ -154,22 +154,22 @@ func (r Resource[V, B]) Routes() []Route {
 	added := func(o Verbs) bool { return r.Additions&o != 0 }
 	effect := func(again Again, shows string) Effect { return Effect{LogsItem, again, shows} }
 	noun, scoped := withArticle(r.Noun), r.Scope != nil
-	create := Mutation[newItem[B], V]{Method: http.MethodPost, Path: r.Path, Guard: r.Guard, Summary: "Create " + noun, Extension: added(Creating),
+	create := Mutation[newItem[B], V]{Method: http.MethodPost, Path: r.Path, Guard: r.Guard, Name: "create" + camel(r.Noun), Summary: "Create " + noun, Extension: added(Creating),
 		Effect: effect(r.Again, item), Example: r.Example, Prepare: func(ctx context.Context, req *newItem[B]) error { return all.prepare(ctx, &req.Body) },
 		Allow: all.allow, Do: all.create, scoped: scoped}
-	view := Route(Read[viewItem, V]{Path: item, Guard: guard(r.ReadGuard, r.OwnGuard), Summary: "View " + noun, Extension: added(Viewing), Do: all.viewOne, scoped: scoped})
+	view := Route(Read[viewItem, V]{Path: item, Guard: guard(r.ReadGuard, r.OwnGuard), Name: "get" + camel(r.Noun), Summary: "View " + noun, Extension: added(Viewing), Do: all.viewOne, scoped: scoped})
 	if r.Includes != nil {
-		view = Read[viewItemAndMore, V]{Path: item, Guard: guard(r.ReadGuard, r.OwnGuard), Summary: "View " + noun, Extension: added(Viewing), Do: all.viewWith, scoped: scoped}
+		view = Read[viewItemAndMore, V]{Path: item, Guard: guard(r.ReadGuard, r.OwnGuard), Name: "get" + camel(r.Noun), Summary: "View " + noun, Extension: added(Viewing), Do: all.viewWith, scoped: scoped}
 	}
 	routes := map[Verbs]Route{
-		Listing: List[inCollection, V]{Path: r.Path, Guard: guard(r.ReadGuard), Summary: "List " + plural(r.Noun), Extension: added(Listing),
+		Listing: List[inCollection, V]{Path: r.Path, Guard: guard(r.ReadGuard), Name: "list" + camel(plural(r.Noun)), Summary: "List " + plural(r.Noun), Extension: added(Listing),
 			DB: r.DB, View: all.view, By: r.By, Where: all.listed, scoped: scoped},
 		Creating: create,
 		Viewing:  view,
-		Editing: itemsRoute[editItems[B], V]{Mutation[editItems[B], any]{Method: http.MethodPatch, Path: item, Guard: guard(r.OwnGuard), Summary: "Edit " + noun, Extension: added(Editing),
+		Editing: itemsRoute[editItems[B], V]{Mutation[editItems[B], any]{Method: http.MethodPatch, Path: item, Guard: guard(r.OwnGuard), Name: "update" + camel(r.Noun), Summary: "Edit " + noun, Extension: added(Editing),
 			Effect: effect(AgainSame, item), Example: r.Edited,
 			Prepare: func(ctx context.Context, req *editItems[B]) error { return all.prepare(ctx, &req.Body) }, Do: all.edit, scoped: scoped}},
-		Deleting: itemsRoute[deleteItems, Message]{Mutation[deleteItems, any]{Method: http.MethodDelete, Path: item, Guard: r.Guard, Summary: "Delete " + noun, Extension: added(Deleting),
+		Deleting: itemsRoute[deleteItems, Message]{Mutation[deleteItems, any]{Method: http.MethodDelete, Path: item, Guard: r.Guard, Name: "delete" + camel(r.Noun), Summary: "Delete " + noun, Extension: added(Deleting),
 			Effect: effect(AgainRefused, ""), Do: all.remove, scoped: scoped}},
 	}
 	if r.Prepare == nil && r.Reveal == nil { // which may take long for each row, and for which there is no place

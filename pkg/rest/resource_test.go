@@ -86,7 +86,7 @@ func libraryRoutes(db *pg.DB) []rest.Route {
 		Book int64 `path:"book_id"`
 	}
 	return append(routes,
-		rest.Raw[scanOf]{Method: http.MethodPost, Path: "/scan/{book_id}", Guard: guard.Has(permission.NetworkGroups), Summary: "Upload a scan",
+		rest.Raw[scanOf]{Method: http.MethodPost, Path: "/scan/{book_id}", Guard: guard.Has(permission.NetworkGroups), Name: "uploadScan", Summary: "Upload a scan",
 			Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainRefused}, Takes: []string{"application/pdf"}, MaxBody: 1000, Gives: []string{"text/plain"},
 			Do: func(ctx context.Context, c *rest.RawCall, req scanOf) error {
 				content, err := io.ReadAll(c.Request.Body)
@@ -104,7 +104,7 @@ func libraryRoutes(db *pg.DB) []rest.Route {
 				_, err = fmt.Fprint(c.Writer, len(content))
 				return err
 			}},
-		rest.Raw[scanOf]{Method: http.MethodGet, Path: "/scan/{book_id}", Guard: guard.Has(permission.NetworkGroups), Summary: "Download a scan", Gives: []string{"application/pdf"}, Ranges: true,
+		rest.Raw[scanOf]{Method: http.MethodGet, Path: "/scan/{book_id}", Guard: guard.Has(permission.NetworkGroups), Name: "downloadScan", Summary: "Download a scan", Gives: []string{"application/pdf"}, Ranges: true,
 			Do: func(ctx context.Context, c *rest.RawCall, req scanOf) error {
 				var content []byte
 				if err := db.QueryRow(ctx, "SELECT content FROM scan WHERE book_id = $1", req.Book).Scan(&content); err != nil {
@@ -251,7 +251,7 @@ func TestRaw(t *testing.T) {
 func TestRawThatPanics(t *testing.T) {
 	t.Parallel()
 	handler := rest.NewHandler("library", nil, slog.New(slog.DiscardHandler), []rest.Route{
-		rest.Raw[rest.None]{Method: http.MethodGet, Path: "/broken", Guard: guard.AnyKey, Summary: "Break off", Gives: []string{"text/plain"},
+		rest.Raw[rest.None]{Method: http.MethodGet, Path: "/broken", Guard: guard.AnyKey, Name: "breakOff", Summary: "Break off", Gives: []string{"text/plain"},
 			Do: func(_ context.Context, c *rest.RawCall, _ rest.None) error {
 				_, _ = c.Writer.Write([]byte(strings.Repeat("half", 10_000)))
 				panic("the inside")
@@ -283,13 +283,13 @@ func TestFoundAtStart(t *testing.T) {
 	for name, routes := range map[string]func() []rest.Route{
 		"no guard": func() []rest.Route { return []rest.Route{rest.Read[rest.None, shelf]{Path: "/x"}} },
 		"no effect": func() []rest.Route {
-			return []rest.Route{rest.Mutation[request, shelf]{Method: "POST", Path: "/x", Guard: guard.AnyKey, Do: do}}
+			return []rest.Route{rest.Mutation[request, shelf]{Method: "POST", Path: "/x", Guard: guard.AnyKey, Name: "doIt", Do: do}}
 		},
 		"an example that is no JSON": func() []rest.Route {
-			return []rest.Route{rest.Mutation[request, shelf]{Method: "POST", Path: "/x", Guard: guard.AnyKey, Effect: effect, Example: "{", Do: do}}
+			return []rest.Route{rest.Mutation[request, shelf]{Method: "POST", Path: "/x", Guard: guard.AnyKey, Name: "doIt", Effect: effect, Example: "{", Do: do}}
 		},
 		"nothing that shows it": func() []rest.Route {
-			return []rest.Route{rest.Mutation[request, shelf]{Method: "POST", Path: "/x", Guard: guard.AnyKey, Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: "/y"}, Do: do}}
+			return []rest.Route{rest.Mutation[request, shelf]{Method: "POST", Path: "/x", Guard: guard.AnyKey, Name: "doIt", Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: "/y"}, Do: do}}
 		},
 		"a view without a name": func() []rest.Route {
 			return rest.Resource[nameless, shelfBody]{Path: "/x", ID: "x_id", Noun: "x", Guard: guard.AnyKey, Table: "x", Again: rest.AgainSame}.Routes()

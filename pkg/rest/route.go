@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"reflect"
 	"regexp"
+	"slices"
 
 	"github.com/go-kit/kit/endpoint"
 
@@ -23,8 +24,10 @@ type Route interface{ operation() *operation }
 type Read[Req, Resp any] struct {
 	Path      string // /port-speed/{port_speed_id}
 	Guard     guard.Guard
+	Name      string // of the method in generated clients: getPortSpeed; internal operations have none
 	Summary   string
-	Extension bool // not in the documented API
+	Doc       string // what else callers have to know
+	Extension bool   // not in the documented API
 	Do        func(context.Context, Req) (Resp, error)
 
 	scoped bool
@@ -36,7 +39,9 @@ type Mutation[Req, Resp any] struct {
 	Method    string
 	Path      string
 	Guard     guard.Guard
+	Name      string
 	Summary   string
+	Doc       string
 	Extension bool
 	Effect    Effect
 	// Example is a body that is accepted, as JSON; where it is empty, it is made of the examples of the members.
@@ -86,7 +91,8 @@ type None struct{}
 type Operation struct {
 	Method, Path string
 	Guard        guard.Guard
-	Summary      string
+	Name         string // of the method in generated clients
+	Summary, Doc string
 	Extension    bool
 	Effect       Effect          // of a change
 	Scoped       bool            // which items there are depends on who asks
@@ -108,9 +114,33 @@ func Operations(routes []Route) []Operation {
 	return all
 }
 
+// Section is a part of the API document, in which operations stand together.
+type Section struct{ Name, Doc string }
+
+// Of puts routes into the section.
+func (s Section) Of(routes ...[]Route) []Route {
+	all := slices.Concat(routes...)
+	for i, r := range all {
+		all[i] = sectioned{r, s}
+	}
+	return all
+}
+
+type sectioned struct {
+	Route
+	section Section
+}
+
+func (s sectioned) operation() *operation {
+	o := s.Route.operation()
+	o.section = s.section
+	return o
+}
+
 // operation is a route without its types.
 type operation struct {
 	Operation
+	section       Section
 	parameters    []string // names in the path, in order
 	request       *requestPlan
 	requestType   reflect.Type
@@ -143,7 +173,7 @@ type items struct {
 }
 
 func (r Read[Req, Resp]) operation() *operation {
-	o := newOperation[Req, Resp](http.MethodGet, r.Path, r.Guard, r.Summary, r.Extension)
+	o := newOperation[Req, Resp](Operation{Method: http.MethodGet, Path: r.Path, Guard: r.Guard, Name: r.Name, Summary: r.Summary, Doc: r.Doc, Extension: r.Extension})
 	o.Scoped = r.scoped
 	o.endpoint = func(*pg.DB) endpoint.Endpoint {
 		return func(ctx context.Context, request any) (any, error) {
@@ -158,7 +188,7 @@ func (r Read[Req, Resp]) operation() *operation {
 }
 
 func (m Mutation[Req, Resp]) operation() *operation {
-	o := newOperation[Req, Resp](m.Method, m.Path, m.Guard, m.Summary, m.Extension)
+	o := newOperation[Req, Resp](Operation{Method: m.Method, Path: m.Path, Guard: m.Guard, Name: m.Name, Summary: m.Summary, Doc: m.Doc, Extension: m.Extension})
 	o.changes, o.Effect, o.Scoped = true, m.Effect, m.scoped
 	o.exemplify(m.Example)
 	o.checkEffect()
@@ -212,18 +242,23 @@ func changing(db *pg.DB, allow func(context.Context, *pg.Tx, any) error, do func
 	}
 }
 
-var pathParameter = regexp.MustCompile(`{([a-z_]+)}`)
+var (
+	pathParameter = regexp.MustCompile(`{([a-z_]+)}`)
+	methodName    = regexp.MustCompile(`^[a-z]+[A-Z][A-Za-z0-9]*$`)
+)
 
-func newOperation[Req, Resp any](method, path string, guard guard.Guard, summary string, extension bool) *operation {
-	if guard == nil {
-		panic(fmt.Sprintf("rest: %s %s has no guard; what is public says so", method, path))
+func newOperation[Req, Resp any](declared Operation) *operation {
+	if declared.Guard == nil {
+		panic(fmt.Sprintf("rest: %s %s has no guard; what is public says so", declared.Method, declared.Path))
 	}
-	o := &operation{Operation: Operation{Method: method, Path: path, Guard: guard, Summary: summary, Extension: extension},
-		requestType: reflect.TypeFor[Req](), responseType: reflect.TypeFor[Resp]()}
-	for _, found := range pathParameter.FindAllStringSubmatch(path, -1) {
+	if declared.Public() && !methodName.MatchString(declared.Name) {
+		panic(fmt.Sprintf("rest: %s %s has no Name, such as listPortSpeeds, for the method in generated clients", declared.Method, declared.Path))
+	}
+	o := &operation{Operation: declared, requestType: reflect.TypeFor[Req](), responseType: reflect.TypeFor[Resp]()}
+	for _, found := range pathParameter.FindAllStringSubmatch(o.Path, -1) {
 		o.parameters = append(o.parameters, found[1])
 	}
-	o.request = planRequest(o.requestType, path, o.parameters)
+	o.request = planRequest(o.requestType, o.Path, o.parameters)
 	o.decode = func(r *http.Request) (any, error) {
 		var req Req
 		err := o.request.fill(reflect.ValueOf(&req).Elem(), r)

@@ -24,9 +24,9 @@ type serviceConfig struct {
 	Database    secret.String   `env:"DATABASE_URL" required:"serve,migrate,skip-change,verify" doc:"the service's schema, as the role that owns it: postgres://…?search_path=<service>,ext"`
 	Connections int             `env:"IRONPLANE_CONNECTIONS" default:"8" doc:"how many connections to the database there may be"`
 	Redis       secret.String   `env:"REDIS_URL" required:"serve" doc:"the Redis of all gateways and services: redis://…"`
-	LogLevel    slog.Level      `env:"IRONPLANE_LOG_LEVEL" default:"WARN" doc:"DEBUG, INFO, WARN or ERROR"`
 	Skip        events.Position `env:"IRONPLANE_SKIP_CHANGE" required:"skip-change" doc:"the change of another service to skip: pxe:17"`
 	Settings
+	process.LogConfig
 	process.OperationsConfig
 	process.MeshConfig
 }
@@ -61,7 +61,7 @@ func (d Definition) Main() {
 	}
 	commands := []process.Command{
 		{Name: "serve", Summary: "serve the gateway until SIGINT or SIGTERM", Run: func(ctx context.Context) error {
-			operations, log := process.NewOperations(d.Name), process.Log(c.LogLevel)
+			operations, log := process.NewOperations(d.Name), c.Log()
 			return d.named(operations.While(ctx, c.OperationsConfig, log, func(ctx context.Context) error { return d.serve(ctx, c, operations, log) }))
 		}},
 		{Name: "migrate", Summary: "bring the schema up to date, which serve expects", Run: func(ctx context.Context) error { return d.named(d.migrate(ctx, c)) }},

@@ -6,7 +6,9 @@
 //	path:"field_id", query:"since"               the parameter that fills it; path:"*" is the path's last one
 //	required:"create" | "edit" | "create,edit"   when a body must have it
 //	min:"1" max:"255"                            bounds of a number; max is the most characters of a string
-//	also:"apikey,port limit"                     other spellings, at the top of a body
+//	enum:"date,text", pattern:"^[a-z]+$"         what a string may be, where it is not empty
+//	format:"email"                               what a string is, in the terms of JSON Schema
+//	also:"apikey,port limit"                     other spellings, at the top of a body, which the API document leaves out
 //	doc, example                                 what the API document says
 //	ext:"true"                                   it is not in the documented API, but an addition to it
 //	future:"true"                                of a moment: it is yet to come when it is sent
@@ -18,6 +20,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -47,6 +50,9 @@ type Member struct {
 	Path, Query string // parameters
 	Required    Occasion
 	Min, Max    *int64
+	Enum        []string
+	Pattern     *regexp.Regexp
+	Format      string
 	Also        []string
 	Doc         string
 	Example     *string
@@ -63,6 +69,13 @@ const (
 	Create Occasion = 1 << iota
 	Edit
 )
+
+func (o Occasion) String() string {
+	if o == Edit {
+		return "Update"
+	}
+	return "Create"
+}
 
 var known sync.Map // reflect.Type → *Struct
 
@@ -133,6 +146,13 @@ func (around *Member) member(field reflect.StructField, i int) *Member {
 	if also := tag("also"); also != "" {
 		m.Also = strings.Split(also, ",")
 	}
+	if enum := tag("enum"); enum != "" {
+		m.Enum = strings.Split(enum, ",")
+	}
+	if pattern := tag("pattern"); pattern != "" {
+		m.Pattern = regexp.MustCompile(pattern)
+	}
+	m.Format = tag("format")
 	m.Extension, m.Passing, m.Future = tag("ext") == "true", tag("kept") == "false", tag("future") == "true"
 	m.Required = occasions(field)
 	m.Min, m.Max = bound(field, "min"), bound(field, "max")

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/mail"
-	"regexp"
 	"strings"
+	"unicode"
 
 	"github.com/jackc/pgx/v5"
 
@@ -33,8 +33,8 @@ type Admin struct {
 }
 
 type adminBody struct {
-	Username        string        `json:"username" db:"username" max:"64" example:"anna" doc:"on create, the part of email before the @ where it is not sent"`
-	Email           string        `json:"email" db:"email" required:"create" example:"anna@example.com" doc:"nobody else has it, in either case"`
+	Username        string        `json:"username" db:"username" max:"64" pattern:"^[\\p{L}\\p{N}._@+-]+$" example:"anna" doc:"on create, the part of email before the @ where it is not sent"`
+	Email           string        `json:"email" db:"email" required:"create" format:"email" example:"anna@example.com" doc:"nobody else has it, in either case"`
 	Password        secret.String `json:"password" required:"create" max:"1024" example:"a long walk in the rain" doc:"at least 12 characters, hard to guess; empty: no login by password, and on edit: unchanged"`
 	CurrentPassword secret.String `json:"current_password" max:"1024" ext:"true" kept:"false" example:"a long walk in the rain" doc:"on edit of one's own password without users.admins write"`
 	ReceiveCopies   bool          `json:"receive_copies" db:"receive_copies" example:"true" doc:"blind copies of what is mailed to clients"`
@@ -43,13 +43,8 @@ type adminBody struct {
 	confirmed *string // the hash of the caller's password, where it is CurrentPassword
 }
 
-var usernameForm = regexp.MustCompile(`^[\p{L}\p{N}._@+-]+$`)
-
 // Resolve checks what the tags cannot say.
 func (b *adminBody) Resolve(wrong *problem.Fields) {
-	if b.Username != "" && !usernameForm.MatchString(b.Username) {
-		wrong.Add("/username", "invalid", "can have letters, digits and . _ @ + - alone")
-	}
 	if b.Email != "" {
 		if address, err := mail.ParseAddress(b.Email); err != nil || address.Address != b.Email {
 			wrong.Add("/email", "invalid", "must be an email address such as anna@example.com")
@@ -150,7 +145,7 @@ const longestBase = 54
 func freeUsername(ctx context.Context, tx *pg.Tx, email string) (username string, err error) {
 	base, _, _ := strings.Cut(email, "@")
 	base = strings.Map(func(r rune) rune {
-		if usernameForm.MatchString(string(r)) {
+		if unicode.In(r, unicode.L, unicode.N) || strings.ContainsRune("._@+-", r) {
 			return r
 		}
 		return '-'

@@ -94,7 +94,7 @@ func (b *apiKeyBody) Resolve(wrong *problem.Fields) {
 var keyTable = pg.NewTable[apiKeyBody]("api_key", "api_key_view", nil)
 
 func (s *Service) apiKeys() []rest.Route {
-	current := rest.Read[rest.None, APIKey]{Path: "/auth/key/current", Guard: guard.AnyKey, Summary: "View the key of this request", Extension: true, Do: s.currentKey}
+	current := rest.Read[rest.None, APIKey]{Path: "/auth/key/current", Guard: guard.AnyKey, Name: "getCurrentAPIKey", Summary: "View the key of this request", Extension: true, Do: s.currentKey}
 	return append([]rest.Route{current}, rest.Resource[APIKey, apiKeyBody]{
 		DB: s.db, Path: "/auth/key", ID: "key_id", Noun: "API key", Guard: guard.AnyKey, Scope: readableKeys,
 		Table: "api_key", View: "api_key_view",

@@ -44,10 +44,9 @@ func New(d service.Deps) *Service {
 // Routes are what the service answers.
 func (s *Service) Routes() []rest.Route {
 	return slices.Concat(
-		s.admins(),
-		s.adminPermissions(),
-		s.apiKeys(),
-		s.browserDetails(),
+		rest.Section{Name: "Admins", Doc: "Those who run the installation, and what they may."}.Of(s.admins(), s.adminPermissions()),
+		rest.Section{Name: "API keys", Doc: "What callers prove with who they are. A key can do what its owner may."}.Of(s.apiKeys()),
+		rest.Section{Name: "Browser", Doc: "What a caller looks like from here."}.Of(s.browserDetails()),
 		s.entryRoutes(),
 	)
 }
@@ -58,7 +57,7 @@ type BrowserDetails struct {
 }
 
 func (s *Service) browserDetails() []rest.Route {
-	return []rest.Route{rest.Read[rest.None, BrowserDetails]{
+	return []rest.Route{rest.Read[rest.None, BrowserDetails]{Name: "getBrowserDetails",
 		Path: "/browser-details", Guard: guard.Public, Summary: "View the caller's own address",
 		Do: func(ctx context.Context, _ rest.None) (BrowserDetails, error) {
 			return BrowserDetails{principal.From(ctx).IP.String()}, nil

@@ -25,7 +25,7 @@ func (s *Service) adminPermissions() []rest.Route {
 	const path = "/admin/{admin_id}/permission"
 	return []rest.Route{
 		rest.Read[rest.Item, Permissions]{
-			Path: path, Guard: guard.HasOrSelf(permission.UsersAdmins, principal.Admin), Summary: "View an admin's permissions",
+			Path: path, Guard: guard.HasOrSelf(permission.UsersAdmins, principal.Admin), Name: "getAdminPermissions", Summary: "View an admin's permissions",
 			Do: func(ctx context.Context, req rest.Item) (answer Permissions, err error) {
 				var names []string
 				err = s.db.QueryRow(ctx, "SELECT version, permissions FROM admin WHERE id = $1", req.ID).Scan(&answer.Version, &names)
@@ -33,7 +33,7 @@ func (s *Service) adminPermissions() []rest.Route {
 				return answer, err
 			}},
 		rest.Mutation[editPermissions, Permissions]{
-			Method: http.MethodPatch, Path: path, Guard: guard.Has(permission.UsersAdmins), Summary: "Edit an admin's permissions",
+			Method: http.MethodPatch, Path: path, Guard: guard.Has(permission.UsersAdmins), Name: "updateAdminPermissions", Summary: "Edit an admin's permissions",
 			Effect:  rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: path},
 			Example: `{"network": {"groups": {"read": true}}}`,
 			Allow:   allowed[editPermissions], Do: s.editPermissions},

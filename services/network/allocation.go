@@ -25,7 +25,7 @@ const mostAllocated = 1024
 type allocation struct {
 	Count  *int32  `json:"count" min:"1" max:"1024" example:"2" doc:"how many entities; 1 where it is not sent"`
 	Prefix *int32  `json:"prefix" min:"1" max:"128" doc:"instead of count: the length of a prefix of which all addresses are wanted" example:"29"`
-	Family *string `json:"family" example:"v4" doc:"v4 or v6; v4 where it is not sent"`
+	Family *string `json:"family" enum:"v4,v6" example:"v4" doc:"v4 where it is not sent"`
 	Owner  struct {
 		ID     int64   `json:"id" required:"create" min:"1" doc:"a client's id" example:"17"`
 		Name   *string `json:"name" example:"Acme"`
@@ -47,8 +47,6 @@ func (a *allocation) Resolve(wrong *problem.Fields) {
 	}
 	if a.Family != nil && *a.Family == v6.short {
 		a.family = v6
-	} else if a.Family != nil && *a.Family != v4.short {
-		wrong.Add("/family", "invalid", "must be v4 or v6")
 	}
 	if s := a.Owner.Server; s.ID == nil && s.Name != nil {
 		wrong.Add("/owner/server/id", "required", "is required where another member of server is set")
@@ -75,10 +73,10 @@ type releaseRequest struct {
 func (s *Service) allocations() []rest.Route {
 	return []rest.Route{
 		rest.Mutation[allocateRequest, []IPEntity]{Method: http.MethodPost, Path: "/group/{group_id}/allocate", Guard: guard.Has(permission.NetworkEntities),
-			Summary: "Assign free IP entities of an IP group to a client", Extension: true,
+			Name: "allocateIPEntities", Summary: "Assign free IP entities of an IP group to a client", Extension: true,
 			Effect: rest.Effect{Logs: rest.LogsEach, Again: rest.AgainAnother}, Example: `{"count": 1, "owner": {"id": 17, "name": "Acme"}}`, Do: allocate},
 		rest.Mutation[releaseRequest, IPEntity]{Method: http.MethodPost, Path: "/entity/{entity_id}/release", Guard: guard.Has(permission.NetworkEntities),
-			Summary: "Take an IP entity back from its client", Extension: true,
+			Name: "releaseIPEntity", Summary: "Take an IP entity back from its client", Extension: true,
 			Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: "/entity/{entity_id}"}, Do: release},
 	}
 }

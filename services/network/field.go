@@ -3,8 +3,6 @@ package network
 import (
 	"context"
 	"fmt"
-	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,19 +26,19 @@ type CustomField struct {
 	Desc        *string `json:"desc,omitempty" db:"description"`
 	Placeholder *string `json:"placeholder,omitempty" db:"placeholder"`
 	Default     *string `json:"default,omitempty" db:"default_value"`
-	TargetType  string  `json:"target_type" db:"target_type"`
-	Type        string  `json:"type" db:"type" doc:"what its values are: text, integer, checkbox, date or select"`
+	TargetType  string  `json:"target_type" db:"target_type" enum:"client,entity,group,server"`
+	Type        string  `json:"type" db:"type" enum:"checkbox,date,integer,select,text" doc:"what its values are"`
 	Options     *string `json:"options,omitempty" db:"options" doc:"of a select: the values, with | between them"`
 }
 
 type fieldBody struct {
 	Name        string  `json:"name" db:"name" required:"create" example:"Contract until"`
-	Slug        string  `json:"slug" db:"slug" required:"create" max:"64" example:"contract-until" doc:"lower case letters, digits, - and _; another for each field of a target_type"`
+	Slug        string  `json:"slug" db:"slug" required:"create" max:"64" pattern:"^[a-z0-9][a-z0-9_-]*$" example:"contract-until" doc:"lower case letters, digits, - and _; another for each field of a target_type"`
 	Desc        *string `json:"desc" db:"description" max:"1000" example:"When it may be cancelled"`
 	Placeholder *string `json:"placeholder" db:"placeholder" example:"2027-12-31"`
 	Default     *string `json:"default" db:"default_value" max:"1000" example:"2026-12-31"`
-	TargetType  string  `json:"target_type" db:"target_type" required:"create" example:"client" doc:"client, entity, group or server"`
-	Type        string  `json:"type" db:"type" ext:"true" example:"date" doc:"what its values are: text (where it is not sent), integer, checkbox, date or select"`
+	TargetType  string  `json:"target_type" db:"target_type" required:"create" example:"client" enum:"client,entity,group,server"`
+	Type        string  `json:"type" db:"type" ext:"true" enum:"checkbox,date,integer,select,text" example:"date" doc:"what its values are; text where it is not sent"`
 	Options     *string `json:"options" db:"options" ext:"true" max:"10000" doc:"of a select: the values, with | between them"`
 }
 
@@ -54,9 +52,6 @@ var fieldTargets = map[string]fieldTarget{
 	"client": {permission.UsersClients, "client"}, "entity": {permission.NetworkEntities, "IP entity"},
 	"group": {permission.NetworkGroups, "IP group"}, "server": {permission.ServerSettings, "server"},
 }
-
-// fieldTypes are what the values of a field can be.
-var fieldTypes = []string{"checkbox", "date", "integer", "select", "text"}
 
 // valueCheck says what is wrong with a value of a field of this type, or nothing.
 func valueCheck(fieldType string, options *string) func(value string) (why string) {
@@ -99,22 +94,10 @@ func valueCheck(fieldType string, options *string) func(value string) (why strin
 	}
 }
 
-var slugForm = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]*$`)
-
 // Resolve checks the members, and that a default is one of the field's values.
 func (b *fieldBody) Resolve(wrong *problem.Fields) {
 	if b.Type == "" {
 		b.Type = "text"
-	}
-	if b.Slug != "" && !slugForm.MatchString(b.Slug) {
-		wrong.Add("/slug", "invalid", "can have lower case letters, digits, - and _, and begins with a letter or a digit")
-	}
-	if _, known := fieldTargets[b.TargetType]; !known && b.TargetType != "" {
-		wrong.Add("/target_type", "invalid", "must be one of %s", strings.Join(slices.Sorted(maps.Keys(fieldTargets)), ", "))
-	}
-	if !slices.Contains(fieldTypes, b.Type) {
-		wrong.Add("/type", "invalid", "must be one of %s", strings.Join(fieldTypes, ", "))
-		return
 	}
 	switch {
 	case b.Type != "select" && b.Options != nil:
@@ -136,7 +119,7 @@ func (s *Service) fields() []rest.Route {
 	return rest.Resource[CustomField, fieldBody]{
 		DB: s.db, Path: "/field", ID: "field_id", Noun: "field", Guard: guard.Has(permission.SystemSettings), ReadGuard: guard.EveryKey, Table: "field",
 		Additions: rest.Creating | rest.Editing | rest.Deleting,
-		Again:     rest.AgainRefused, Edited: `{"name": "Contract ends", "desc": null}`,
+		Again:     rest.AgainRefused, Example: `{"name": "Contract until", "slug": "contract-until", "target_type": "client", "type": "date"}`, Edited: `{"name": "Contract ends", "desc": null}`,
 		By: rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name", "slug": "slug"},
 			Filters: map[string]string{"target_type": "target_type", "slug": "slug", "type": "type"}},
 		Check: checkField,

@@ -118,7 +118,7 @@ func TestFieldValues(t *testing.T) {
 	c.Do("DELETE", tier, nil, "If-Match", `"7"`).Want(412)
 	c.Do("DELETE", tier, nil).Want(200)
 	c.Do("DELETE", "/field/3", nil).Want(200)
-	if got := shown("/group/1?include=fields"); got != "null" {
+	if got := shown("/group/1?include=fields"); got != "[]" {
 		t.Error(got)
 	}
 }

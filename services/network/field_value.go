@@ -41,7 +41,7 @@ func (s *Service) fieldValues() []rest.Route {
 		About: func(v *FieldValue) []pg.Target {
 			return []pg.Target{{Type: v.TargetType, Noun: fieldTargets[v.TargetType].noun, ID: v.TargetID}}
 		},
-	}.Routes(), rest.Read[ofTarget, FieldValue]{Path: "/field/{field_id}/value", Guard: guard.PermissionOfTarget,
+	}.Routes(), rest.Read[ofTarget, FieldValue]{Path: "/field/{field_id}/value", Guard: guard.PermissionOfTarget, Name: "getFieldValueOfTarget",
 		Summary: "View the value of a field that a target has, or its default", Do: s.valueOfTarget})
 }
 

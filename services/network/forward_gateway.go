@@ -2,8 +2,8 @@ package network
 
 import (
 	"context"
-	"regexp"
 	"strconv"
+	"strings"
 
 	"github.com/ironplane/ironplane/pkg/agent"
 	"github.com/ironplane/ironplane/pkg/guard"
@@ -28,11 +28,9 @@ type forwardGatewayBody struct {
 	Name      string         `json:"name" db:"name" required:"create" example:"fra1-nat1"`
 	Hostname  string         `json:"hostname" db:"hostname" required:"create" example:"nat1.fra1.example.net" doc:"a name or an address"`
 	APIKey    *secret.String `json:"api_key" db:"api_key" also:"apikey" required:"create" example:"what the gateway asks of its callers" doc:"kept sealed and never shown; on edit, empty: unchanged"`
-	PortLimit string         `json:"port_limit" db:"port_limit" also:"port limit" required:"create" example:"20000-29999" doc:"how many ports it forwards (100), or which (20000-29999)"`
+	PortLimit string         `json:"port_limit" db:"port_limit" also:"port limit" required:"create" pattern:"^[1-9][0-9]{0,4}(-[1-9][0-9]{0,4})?$" example:"20000-29999" doc:"how many ports it forwards (100), or which (20000-29999)"`
 	Groups    []rest.RefID   `json:"groups" db:"group_ids"`
 }
-
-var portLimitForm = regexp.MustCompile(`^([1-9][0-9]{0,4})(?:-([1-9][0-9]{0,4}))?$`)
 
 // Resolve checks what the tags cannot say.
 func (b *forwardGatewayBody) Resolve(wrong *problem.Fields) {
@@ -47,17 +45,12 @@ func (b *forwardGatewayBody) Resolve(wrong *problem.Fields) {
 	}
 }
 
+// isPortLimit tells whether a text of a port limit's form is one.
 func isPortLimit(text string) bool {
-	parts := portLimitForm.FindStringSubmatch(text)
-	if parts == nil {
-		return false
-	}
-	first, _ := strconv.Atoi(parts[1]) // of at most five digits
-	last := first
-	if parts[2] != "" {
-		last, _ = strconv.Atoi(parts[2])
-	}
-	return first <= last && last <= 65535
+	from, to, isRange := strings.Cut(text, "-")
+	first, _ := strconv.Atoi(from) // of at most five digits
+	last, _ := strconv.Atoi(to)
+	return isRange && first <= last && last <= 65535 || !isRange && first <= 65535
 }
 
 func (s *Service) forwardGateways() []rest.Route {

@@ -41,16 +41,14 @@ func New(db *pg.DB, box *seal.Box, peers *mesh.Peers) *Service {
 // Routes are what the service answers.
 func (s *Service) Routes() []rest.Route {
 	return slices.Concat(
-		s.ipGroups(),
-		[]rest.Route{s.utilization()},
-		s.ipEntities(),
-		s.allocations(),
-		[]rest.Route{entitySeries, entityRemoval},
-		s.forwardGateways(),
-		s.forwardTypes(),
-		s.fields(),
-		s.fieldValues(),
-		s.portSpeeds(),
+		rest.Section{Name: "IP groups", Doc: "An IP group is a site's address space."}.Of(s.ipGroups(), []rest.Route{s.utilization()}),
+		rest.Section{Name: "IP entities", Doc: "An IP entity is an address, a range or a prefix, of IPv4, of IPv6 or of both. No two overlap."}.Of(
+			s.ipEntities(), s.allocations(), []rest.Route{entitySeries, entityRemoval}),
+		rest.Section{Name: "Forwarding", Doc: "Machines that forward ports or addresses to servers, and the ways in which they do."}.Of(
+			s.forwardGateways(), s.forwardTypes()),
+		rest.Section{Name: "Custom fields", Doc: "Fields of clients, IP entities, IP groups and servers beside those that the API has, and what they hold."}.Of(
+			s.fields(), s.fieldValues()),
+		rest.Section{Name: "Port speeds", Doc: "The speeds that switch ports are sold at."}.Of(s.portSpeeds()),
 	)
 }
 

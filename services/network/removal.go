@@ -56,7 +56,7 @@ type removalRequest struct {
 
 var entityRemoval = rest.Mutation[removalRequest, Removed]{
 	Method: http.MethodPost, Path: "/group/{group_id}/entity/bulk-delete", Guard: guard.Has(permission.NetworkEntities),
-	Summary: "Delete many IP entities of an IP group", Extension: true,
+	Name: "deleteIPEntities", Summary: "Delete many IP entities of an IP group", Extension: true,
 	Effect: rest.Effect{Logs: rest.LogsSummary, Again: rest.AgainRefused}, Example: `{"from": "198.51.100.8", "to": "198.51.100.15"}`, Do: remove,
 }
 

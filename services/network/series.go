@@ -209,7 +209,7 @@ type seriesRequest struct {
 
 var entitySeries = rest.Mutation[seriesRequest, rest.Bulk]{
 	Method: http.MethodPost, Path: "/group/{group_id}/entity/bulk", Guard: guard.Has(permission.NetworkEntities),
-	Summary: "Create many IP entities side by side", Extension: true,
+	Name: "createIPEntities", Summary: "Create many IP entities side by side", Extension: true,
 	Effect: rest.Effect{Logs: rest.LogsSummary, Again: rest.AgainRefused}, Example: `{"prefix": "198.51.100.0/28", "vlan": 7}`, Do: createSeries,
 }
 

@@ -23,7 +23,7 @@ type LargestFree struct {
 }
 
 func (s *Service) utilization() rest.Route {
-	return rest.Read[rest.Item, Utilization]{Path: "/group/{group_id}/utilization", Guard: guard.Has(permission.NetworkGroups),
+	return rest.Read[rest.Item, Utilization]{Path: "/group/{group_id}/utilization", Guard: guard.Has(permission.NetworkGroups), Name: "getIPGroupUtilization",
 		Summary: "View how full an IP group is", Extension: true, Do: s.utilizationOf}
 }
 

@@ -46,7 +46,7 @@ type LogData struct {
 // logQuery is what a list of items may be narrowed down by, besides equality.
 type logQuery struct {
 	TargetType string         `query:"target_type" doc:"With target_id: only items about this thing. Its collection's path without the first slash, such as group."`
-	TargetID   int64          `query:"target_id"`
+	TargetID   int64          `query:"target_id" doc:"With target_type: the thing's id."`
 	Since      rest.Timestamp `query:"since" doc:"Only items from this moment on."`
 	Until      rest.Timestamp `query:"until" doc:"Only items before this moment."`
 }
@@ -54,10 +54,10 @@ type logQuery struct {
 func (s *Service) logItems() []rest.Route {
 	view := pg.NewView[ViewedLogItem]("log_item_view")
 	return []rest.Route{
-		rest.List[logQuery, LogItem]{Path: "/log", Guard: guard.Has(permission.SystemLogs), Summary: "List log items",
+		rest.List[logQuery, LogItem]{Path: "/log", Guard: guard.Has(permission.SystemLogs), Name: "listLogItems", Summary: "List log items",
 			DB: s.db, View: pg.NewView[LogItem]("log_view"), Where: narrowed,
 			By: rest.By{Search: searchLog, Default: "-created_at", Sorts: map[string]string{"created_at": "created_at"}, Filters: map[string]string{"user": "user_url", "type": "type"}}},
-		rest.Read[rest.Item, ViewedLogItem]{Path: "/log/{log_id}", Guard: guard.Has(permission.SystemLogs), Summary: "View a log item",
+		rest.Read[rest.Item, ViewedLogItem]{Path: "/log/{log_id}", Guard: guard.Has(permission.SystemLogs), Name: "getLogItem", Summary: "View a log item",
 			Do: func(ctx context.Context, req rest.Item) (ViewedLogItem, error) {
 				item, err := view.Get(ctx, s.db, req.ID)
 				user := ""

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -139,6 +140,8 @@ func TestLogFilters(t *testing.T) {
 		{group("9"), func(int, bool) bool { return false }},
 		{url.Values{"target_type": {"admin"}, "target_id": {"1"}}, func(_ int, late bool) bool { return late }},
 		{url.Values{"since": at(10)}, func(i int, late bool) bool { return i >= 10 && !late }},
+		{url.Values{"since": {strconv.FormatInt(begin.Add(10*time.Minute).Unix(), 10)}}, func(i int, late bool) bool { return i >= 10 && !late }},
+		{url.Values{"since": {begin.Add(10 * time.Minute).UTC().Format("20060102T1504")}}, func(i int, late bool) bool { return i >= 10 && !late }},
 		{url.Values{"until": at(10)}, func(i int, late bool) bool { return i < 10 || late }},
 		{url.Values{"since": at(10), "until": at(20)}, func(i int, late bool) bool { return i >= 10 && i < 20 && !late }},
 		{url.Values{"user": {"/admin/2"}, "type": {"group.deleted"}}, func(int, bool) bool { return false }},
@@ -172,7 +175,8 @@ func TestLogFilters(t *testing.T) {
 		}
 	}
 	s.Do("GET", "/log?target_type=group", nil).WantDetail(problem.BadRequest, "The query is wrong: target_type and target_id go together.")
-	s.Do("GET", "/log?since=yesterday", nil).Want(400)
+	s.Do("GET", "/log?since=yesterday", nil).WantDetail(problem.BadRequest,
+		"The query is wrong: since must be a date and time of ISO 8601 such as 2026-11-20T10:00:00Z or 2026-11-20, or seconds since 1970.")
 	s.Do("GET", "/log?colour=red", nil).Want(400)
 }
 

@@ -49,7 +49,9 @@ type Service struct {
 func New(db *pg.DB, log *audit.Log) *Service { return &Service{db, log} }
 
 // Routes are what the service answers.
-func (s *Service) Routes() []rest.Route { return s.logItems() }
+func (s *Service) Routes() []rest.Route {
+	return rest.Section{Name: "Log", Doc: "Who changed what, and who was refused to."}.Of(s.logItems())
+}
 
 // lookPause is how long an item may stay longer than it is to be kept, and how long at most nobody looks at the head.
 const lookPause = time.Hour

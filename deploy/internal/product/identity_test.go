@@ -103,7 +103,10 @@ func testOwnPassword(t *testing.T, _ *product.Product, c *testkit.Client) {
 	c.Do("PATCH", path("/admin/%d", id), `{"password": "a long walk home"}`).Want(200)
 	self := path("/admin/%d", id)
 
-	own.Do("GET", self, nil).Want(200)
+	read := own.Do("GET", self, nil).Want(200)
+	if back := own.Do("PATCH", self, read.Text).Want(200); back.Text != read.Text || back.Header.Get("ETag") != read.Header.Get("ETag") {
+		t.Errorf("what was read and sent back makes %s", back.Text)
+	}
 	own.Do("GET", self+"/permission", nil).Want(200)
 	own.Do("GET", "/admin/1", nil).WantDetail(problem.Forbidden, "The key lacks users.admins read.")
 	own.Do("PATCH", "/admin/1", `{"password": "x"}`).WantDetail(problem.Forbidden, "The key lacks users.admins write.")

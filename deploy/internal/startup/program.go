@@ -4,7 +4,6 @@ package startup
 
 import (
 	"context"
-	"log/slog"
 	"os"
 
 	"github.com/ironplane/ironplane/deploy/internal/backings"
@@ -19,10 +18,10 @@ type Config struct {
 	Listen        string `env:"IRONPLANE_LISTEN" default:"127.0.0.1:8080" doc:"the address to serve on"`
 	AdminKeyFile  string `env:"IRONPLANE_ADMIN_KEY_FILE" doc:"where the first admin's key goes (mode 0600), instead of to the screen"`
 	Backings      backings.Config
-	LogLevel      slog.Level      `env:"IRONPLANE_LOG_LEVEL" default:"WARN" doc:"DEBUG, INFO (a line for each request), WARN or ERROR"`
 	Skip          events.Position `env:"IRONPLANE_SKIP_CHANGE" required:"skip-change" doc:"the change of a service that others cannot apply: pxe:17"`
 	RestoredWhole bool            `env:"IRONPLANE_RESTORED_WHOLE" default:"false" doc:"for restored: whether the whole database was put back otherwise than from a dump, as to a point in time"`
 	service.Settings
+	process.LogConfig
 	process.OperationsConfig
 	Gateway gateway.Config
 }

@@ -19,10 +19,10 @@ import (
 )
 
 type config struct {
-	Listen   string        `env:"IRONPLANE_LISTEN" default:"127.0.0.1:8080" doc:"the address to serve on"`
-	Redis    secret.String `env:"REDIS_URL" required:"serve" doc:"the Redis of all gateways and services: redis://…"`
-	Key      secret.String `env:"IRONPLANE_PROCESS_KEY" required:"serve" doc:"what the gateway knows by what is true in Redis, which setup process-key derives from the master key: ironplane-key-1:…"`
-	LogLevel slog.Level    `env:"IRONPLANE_LOG_LEVEL" default:"WARN" doc:"DEBUG, INFO (a line for each request), WARN or ERROR"`
+	Listen string        `env:"IRONPLANE_LISTEN" default:"127.0.0.1:8080" doc:"the address to serve on"`
+	Redis  secret.String `env:"REDIS_URL" required:"serve" doc:"the Redis of all gateways and services: redis://…"`
+	Key    secret.String `env:"IRONPLANE_PROCESS_KEY" required:"serve" doc:"what the gateway knows by what is true in Redis, which setup process-key derives from the master key: ironplane-key-1:…"`
+	process.LogConfig
 	process.OperationsConfig
 	process.MeshConfig
 	gateway.Config
@@ -32,7 +32,7 @@ func main() {
 	var c config
 	process.Program{Name: "gateway", Config: &c, Commands: []process.Command{
 		{Name: "serve", Summary: "serve the public API until SIGINT or SIGTERM", Run: func(ctx context.Context) error {
-			operations, log := process.NewOperations(principal.Gateway), process.Log(c.LogLevel).With("service", principal.Gateway)
+			operations, log := process.NewOperations(principal.Gateway), c.Log().With("service", principal.Gateway)
 			err := operations.While(ctx, c.OperationsConfig, log, func(ctx context.Context) error { return serve(ctx, c, operations, log) })
 			if err != nil {
 				return fmt.Errorf("gateway: %w", err)

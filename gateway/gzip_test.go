@@ -1,0 +1,71 @@
+package gateway
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+)
+
+func compress(t *testing.T, text []byte) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	to := gzip.NewWriter(&b)
+	_, _ = to.Write(text)
+	if err := to.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// What is longer than the gateway keeps arrives inflated, too, and no service hears that it was compressed.
+func TestCompressedUploads(t *testing.T) {
+	onBoth(t, func(w http.ResponseWriter, r *http.Request) {
+		sum := sha256.New()
+		n, err := io.Copy(sum, r.Body)
+		fmt.Fprintf(w, "%d %x %v %q", n, sum.Sum(nil), err, r.Header["Content-Encoding"])
+	}, func(t *testing.T, d *door, _ *busy, ask func(string) (net.Conn, *bufio.Reader)) {
+		key := d.identity.issue(1)
+		for _, size := range []int{1, largestKept, largestKept + 1, 3 << 20} {
+			sent := make([]byte, size)
+			_, _ = rand.NewChaCha8([32]byte{}).Read(sent)
+			body := compress(t, sent)
+			_, in := ask(fmt.Sprintf("POST /port-speed HTTP/1.1\r\nHost: x\r\nX-Api-Key: %s\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n%s", key, len(body), body))
+			if _, got := answer(t, in, "POST"); got != fmt.Sprintf("%d %x <nil> []", size, sha256.Sum256(sent)) {
+				t.Errorf("%d bytes arrive as %s", size, got)
+			}
+		}
+	})
+}
+
+// Of a body that says far more than may be, no more is inflated than it takes to see that.
+func TestBombsEndEarly(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t, unlimited)
+	d.gateway.upstreams["network"] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if n, _ := io.Copy(io.Discard, io.LimitReader(r.Body, largestKept+1)); n > largestKept {
+			w.WriteHeader(http.StatusRequestEntityTooLarge)
+		}
+	})
+	bomb := compress(t, make([]byte, 64<<20))
+	for _, key := range []string{d.identity.issue(1), ""} {
+		left := bytes.NewReader(bomb)
+		r := httptest.NewRequestWithContext(t.Context(), "POST", "/port-speed", io.MultiReader(left))
+		r.Header.Set("Content-Encoding", "gzip")
+		if key != "" {
+			r.Header.Set("X-Api-Key", key)
+		}
+		w := httptest.NewRecorder()
+		d.gateway.ServeHTTP(w, r)
+		if read := len(bomb) - left.Len(); w.Code != http.StatusRequestEntityTooLarge || read > len(bomb)/4 {
+			t.Errorf("answered %d after %d of %d bytes", w.Code, read, len(bomb))
+		}
+	}
+}
