@@ -1,5 +1,5 @@
 # Every target works from a fresh clone. `make help` lists them.
-MODULES := backing pkg testkit gateway services/clients services/identity services/network services/pxe services/system deploy
+MODULES := backing pkg process testkit gateway services/clients services/identity services/network services/pxe services/system deploy
 PACKAGES := $(addsuffix /...,$(addprefix ./,$(MODULES)))
 PROGRAMS := ./deploy/standalone ./deploy/split ./deploy/import ./gateway/cmd/gateway $(wildcard ./services/*/cmd/*)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
@@ -25,7 +25,7 @@ build: ## build the programs into bin/
 	@mkdir -p bin
 	CGO_ENABLED=0 go build -trimpath -ldflags "-X $(VERSIONED)=$$(git describe --tags --always --dirty 2>/dev/null)" -o bin/ $(PROGRAMS)
 
-VERSIONED := github.com/ironplane/ironplane/pkg/process.version
+VERSIONED := github.com/ironplane/ironplane/process.version
 
 .PHONY: test
 test: ## run all tests, with the race detector where there is a C compiler

@@ -6,6 +6,7 @@ replace (
 	github.com/ironplane/ironplane/backing => ../backing
 	github.com/ironplane/ironplane/gateway => ../gateway
 	github.com/ironplane/ironplane/pkg => ../pkg
+	github.com/ironplane/ironplane/process => ../process
 	github.com/ironplane/ironplane/services/clients => ../services/clients
 	github.com/ironplane/ironplane/services/identity => ../services/identity
 	github.com/ironplane/ironplane/services/network => ../services/network
@@ -23,6 +24,7 @@ require (
 	github.com/ironplane/ironplane/backing v0.0.0
 	github.com/ironplane/ironplane/gateway v0.0.0
 	github.com/ironplane/ironplane/pkg v0.0.0
+	github.com/ironplane/ironplane/process v0.0.0
 	github.com/ironplane/ironplane/services/clients v0.0.0
 	github.com/ironplane/ironplane/services/identity v0.0.0
 	github.com/ironplane/ironplane/services/network v0.0.0

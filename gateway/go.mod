@@ -5,6 +5,7 @@ go 1.26.0
 replace (
 	github.com/ironplane/ironplane/backing => ../backing
 	github.com/ironplane/ironplane/pkg => ../pkg
+	github.com/ironplane/ironplane/process => ../process
 	github.com/ironplane/ironplane/testkit => ../testkit
 )
 
@@ -13,6 +14,7 @@ require (
 	github.com/gorilla/mux v1.8.1
 	github.com/ironplane/ironplane/backing v0.0.0
 	github.com/ironplane/ironplane/pkg v0.0.0
+	github.com/ironplane/ironplane/process v0.0.0
 	github.com/ironplane/ironplane/testkit v0.0.0
 	github.com/maypok86/otter/v2 v2.4.0
 	github.com/prometheus/client_golang v1.25.0

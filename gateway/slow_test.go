@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/process"
+	"github.com/ironplane/ironplane/process"
 )
 
 // reader is a service that reads what it gets.

@@ -17,7 +17,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/permission"
 	"github.com/ironplane/ironplane/pkg/principal"
-	"github.com/ironplane/ironplane/pkg/process"
+	"github.com/ironplane/ironplane/process"
 
 	"github.com/ironplane/ironplane/gateway/proxy"
 )

@@ -25,8 +25,8 @@ import (
 
 	"github.com/ironplane/ironplane/gateway/proxy"
 	"github.com/ironplane/ironplane/pkg/mesh"
-	"github.com/ironplane/ironplane/pkg/mesh/consul"
 	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/process/consul"
 	"github.com/ironplane/ironplane/testkit"
 )
 

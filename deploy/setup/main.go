@@ -7,8 +7,8 @@ import (
 	"os"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
-	"github.com/ironplane/ironplane/pkg/process"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/process"
 )
 
 type config struct {

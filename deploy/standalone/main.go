@@ -14,8 +14,8 @@ import (
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/startup"
 	"github.com/ironplane/ironplane/pkg/cache"
-	"github.com/ironplane/ironplane/pkg/process"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/process"
 )
 
 func main() { startup.Main("standalone", run) }

@@ -19,10 +19,10 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/events"
+	"github.com/ironplane/ironplane/pkg/health"
 	"github.com/ironplane/ironplane/pkg/keycache"
 	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/process"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/schema"
 	"github.com/ironplane/ironplane/pkg/seal"
@@ -162,7 +162,7 @@ type Parts struct {
 	Jobs      []Job
 	Readers   []string // the services that may read its changes, besides the one that keeps the log
 	Consumers []*events.Consumer
-	Checks    []process.Check        // of what it depends on besides its database
+	Checks    []health.Check         // of what it depends on besides its database
 	Metrics   []prometheus.Collector // which get the service's name as a label
 }
 
@@ -197,7 +197,7 @@ type Service struct {
 	name    string
 	jobs    []Job
 	failed  *prometheus.CounterVec // jobs
-	checks  []process.Check
+	checks  []health.Check
 	metrics []prometheus.Collector
 	log     *slog.Logger
 }
@@ -232,13 +232,19 @@ func (d Definition) Assemble(deps Deps) *Service {
 	return &Service{
 		Handler: gate, Routes: routes,
 		name: d.Name, jobs: jobs, failed: failed, log: deps.Log,
-		checks:  slices.Concat(parts.Checks, following(parts.Consumers), []process.Check{{Name: "postgres", Ask: deps.DB.Ping}, {Name: "history", Ask: gate.ask}}),
+		checks:  slices.Concat(parts.Checks, following(parts.Consumers), []health.Check{{Name: "postgres", Ask: deps.DB.Ping}, {Name: "history", Ask: gate.ask}}),
 		metrics: append(parts.Metrics, deps.DB, failed, events.Collector(parts.Consumers)),
 	}
 }
 
+// Operations is what operators see of a process.
+type Operations interface {
+	prometheus.Registerer
+	Check(...health.Check)
+}
+
 // Show lets operators see the service.
-func (s *Service) Show(o *process.Operations) {
+func (s *Service) Show(o Operations) {
 	for _, check := range s.checks {
 		check.Name = s.name + " " + check.Name
 		o.Check(check)
@@ -263,9 +269,9 @@ func consuming(deps Deps, consumers []*events.Consumer) (jobs []Job) {
 }
 
 // following are the checks that consumers get on. One that has stopped takes nothing away from who asks this service.
-func following(consumers []*events.Consumer) (checks []process.Check) {
+func following(consumers []*events.Consumer) (checks []health.Check) {
 	for _, c := range consumers {
-		checks = append(checks, process.Check{Name: "changes of " + c.Source, Optional: true, Ask: func(context.Context) error { return c.Status().Reason }})
+		checks = append(checks, health.Check{Name: "changes of " + c.Source, Optional: true, Ask: func(context.Context) error { return c.Status().Reason }})
 	}
 	return checks
 }

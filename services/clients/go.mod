@@ -5,10 +5,14 @@ go 1.26.0
 replace (
 	github.com/ironplane/ironplane/backing => ../../backing
 	github.com/ironplane/ironplane/pkg => ../../pkg
+	github.com/ironplane/ironplane/process => ../../process
 	github.com/ironplane/ironplane/testkit => ../../testkit
 )
 
-require github.com/ironplane/ironplane/pkg v0.0.0
+require (
+	github.com/ironplane/ironplane/pkg v0.0.0
+	github.com/ironplane/ironplane/process v0.0.0
+)
 
 require (
 	github.com/armon/go-metrics v0.4.1 // indirect

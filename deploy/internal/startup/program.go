@@ -9,8 +9,8 @@ import (
 	"github.com/ironplane/ironplane/deploy/internal/backings"
 	"github.com/ironplane/ironplane/gateway"
 	"github.com/ironplane/ironplane/pkg/events"
-	"github.com/ironplane/ironplane/pkg/process"
 	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/process"
 )
 
 // Config is what the environment says.

@@ -17,7 +17,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/process"
+	"github.com/ironplane/ironplane/process"
 )
 
 // settings are the flags.

@@ -20,11 +20,11 @@ import (
 	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
-	"github.com/ironplane/ironplane/pkg/process"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/process"
 	"github.com/ironplane/ironplane/services/identity"
 	"github.com/ironplane/ironplane/services/network"
 )

@@ -16,8 +16,8 @@ import (
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/measure/seed/rows"
 	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/process"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/process"
 	"github.com/ironplane/ironplane/services/identity"
 )
 

@@ -1,6 +1,9 @@
 // The clients service as a process of its own.
 package main
 
-import "github.com/ironplane/ironplane/services/clients"
+import (
+	"github.com/ironplane/ironplane/process/server"
+	"github.com/ironplane/ironplane/services/clients"
+)
 
-func main() { clients.Definition.Main() }
+func main() { server.Main(clients.Definition) }

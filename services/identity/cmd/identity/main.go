@@ -1,6 +1,9 @@
 // The identity service as a process of its own.
 package main
 
-import "github.com/ironplane/ironplane/services/identity"
+import (
+	"github.com/ironplane/ironplane/process/server"
+	"github.com/ironplane/ironplane/services/identity"
+)
 
-func main() { identity.Definition.Main() }
+func main() { server.Main(identity.Definition) }

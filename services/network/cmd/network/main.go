@@ -1,6 +1,9 @@
 // The network service as a process of its own.
 package main
 
-import "github.com/ironplane/ironplane/services/network"
+import (
+	"github.com/ironplane/ironplane/process/server"
+	"github.com/ironplane/ironplane/services/network"
+)
 
-func main() { network.Definition.Main() }
+func main() { server.Main(network.Definition) }

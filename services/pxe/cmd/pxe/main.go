@@ -1,6 +1,9 @@
 // The pxe service as a process of its own.
 package main
 
-import "github.com/ironplane/ironplane/services/pxe"
+import (
+	"github.com/ironplane/ironplane/process/server"
+	"github.com/ironplane/ironplane/services/pxe"
+)
 
-func main() { pxe.Definition.Main() }
+func main() { server.Main(pxe.Definition) }

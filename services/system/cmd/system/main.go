@@ -1,6 +1,9 @@
 // The system service as a process of its own.
 package main
 
-import "github.com/ironplane/ironplane/services/system"
+import (
+	"github.com/ironplane/ironplane/process/server"
+	"github.com/ironplane/ironplane/services/system"
+)
 
-func main() { system.Definition.Main() }
+func main() { server.Main(system.Definition) }

@@ -1,4 +1,5 @@
-package service
+// Package server is the program of a service that runs in a process of its own, behind the gateway's.
+package server
 
 import (
 	"context"
@@ -14,10 +15,14 @@ import (
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/process"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/process"
 )
+
+// definition is the service with what only its program does.
+type definition struct{ service.Definition }
 
 type serviceConfig struct {
 	Listen      string          `env:"IRONPLANE_LISTEN" default:"127.0.0.1:8443" doc:"the address to serve the gateway on"`
@@ -25,7 +30,7 @@ type serviceConfig struct {
 	Connections int             `env:"IRONPLANE_CONNECTIONS" default:"8" doc:"how many connections to the database there may be"`
 	Redis       secret.String   `env:"REDIS_URL" required:"serve" doc:"the Redis of all gateways and services: redis://…"`
 	Skip        events.Position `env:"IRONPLANE_SKIP_CHANGE" required:"skip-change" doc:"the change of another service to skip: pxe:17"`
-	Settings
+	service.Settings
 	process.LogConfig
 	process.OperationsConfig
 	process.MeshConfig
@@ -38,7 +43,7 @@ type keyedConfig struct {
 }
 
 // unlock gives the service what it does with the configured key.
-func (d Definition) unlock(deps *Deps, c keyedConfig) error {
+func (d definition) unlock(deps *service.Deps, c keyedConfig) error {
 	if len(d.Purposes()) == 0 {
 		return nil
 	}
@@ -52,8 +57,9 @@ func (d Definition) unlock(deps *Deps, c keyedConfig) error {
 	return nil
 }
 
-// Main is the main of the service as a program of its own, behind the gateway's.
-func (d Definition) Main() {
+// Main is the main of that program.
+func Main(of service.Definition) {
+	d := definition{of}
 	var c keyedConfig
 	config := any(&c)
 	if len(d.Purposes()) == 0 {
@@ -67,7 +73,9 @@ func (d Definition) Main() {
 		{Name: "migrate", Summary: "bring the schema up to date, which serve expects", Run: func(ctx context.Context) error { return d.named(d.migrate(ctx, c)) }},
 		c.Ready(),
 		{Name: "skip-change", Summary: "let it go on behind a change of another service that it cannot apply; also while it serves", Run: func(ctx context.Context) error {
-			return d.named(d.do(ctx, c, Command{Run: func(ctx context.Context, deps Deps, _ io.Writer) error { return d.SkipChange(ctx, deps, c.Skip) }}))
+			return d.named(d.do(ctx, c, service.Command{Run: func(ctx context.Context, deps service.Deps, _ io.Writer) error {
+				return d.SkipChange(ctx, deps, c.Skip)
+			}}))
 		}},
 	}
 	for _, own := range d.Commands {
@@ -76,8 +84,8 @@ func (d Definition) Main() {
 	process.Program{Name: d.Name, Config: config, Commands: commands}.Main()
 }
 
-func (d Definition) do(ctx context.Context, c keyedConfig, own Command) error {
-	deps := Deps{Settings: c.Settings}
+func (d definition) do(ctx context.Context, c keyedConfig, own service.Command) error {
+	deps := service.Deps{Settings: c.Settings}
 	if err := d.unlock(&deps, c); err != nil {
 		return err
 	}
@@ -90,14 +98,14 @@ func (d Definition) do(ctx context.Context, c keyedConfig, own Command) error {
 	return own.Run(ctx, deps, os.Stdout)
 }
 
-func (d Definition) named(err error) error {
+func (d definition) named(err error) error {
 	if err == nil {
 		return nil
 	}
 	return fmt.Errorf("%s: %w", d.Name, err)
 }
 
-func (d Definition) migrate(ctx context.Context, c keyedConfig) error {
+func (d definition) migrate(ctx context.Context, c keyedConfig) error {
 	db, err := pg.Open(ctx, c.Database.Reveal(), 1)
 	if err != nil {
 		return err
@@ -106,13 +114,13 @@ func (d Definition) migrate(ctx context.Context, c keyedConfig) error {
 	return d.Migrate(ctx, db)
 }
 
-func (d Definition) serve(ctx context.Context, c keyedConfig, operations *process.Operations, log *slog.Logger) error {
+func (d definition) serve(ctx context.Context, c keyedConfig, operations *process.Operations, log *slog.Logger) error {
 	client, err := cache.Open(c.Redis)
 	if err != nil {
 		return fmt.Errorf("REDIS_URL: %w", err)
 	}
 	defer client.Close()
-	deps := Deps{Redis: client, Settings: c.Settings, Log: log}
+	deps := service.Deps{Redis: client, Settings: c.Settings, Log: log}
 	if err := d.unlock(&deps, c); err != nil {
 		return err
 	}
@@ -138,14 +146,14 @@ func (d Definition) serve(ctx context.Context, c keyedConfig, operations *proces
 	if err := m.Find(ctx, deps.Peers.Move); err != nil {
 		return err
 	}
-	service := d.Assemble(deps)
-	own[d.Name] = service
+	assembled := d.Assemble(deps)
+	own[d.Name] = assembled
 	operations.Check(process.Redis(client))
-	service.Show(operations)
+	assembled.Show(operations)
 	working, stop := context.WithCancel(ctx)
 	var jobs sync.WaitGroup
-	jobs.Go(func() { service.Work(working) })
+	jobs.Go(func() { assembled.Work(working) })
 	defer jobs.Wait()
 	defer stop()
-	return m.Serve(ctx, m.Identity.Listener(listener), mesh.Receive(service, log))
+	return m.Serve(ctx, m.Identity.Listener(listener), mesh.Receive(assembled, log))
 }

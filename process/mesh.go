@@ -10,8 +10,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ironplane/ironplane/pkg/health"
 	"github.com/ironplane/ironplane/pkg/mesh"
-	"github.com/ironplane/ironplane/pkg/mesh/consul"
+	"github.com/ironplane/ironplane/process/consul"
 )
 
 // MeshConfig is how a process and the others know and find each other.
@@ -54,7 +55,7 @@ func (m *Mesh) join(ctx context.Context, c MeshConfig) (err error) {
 		if m.operations.address == nil {
 			return errors.New("IRONPLANE_OPERATIONS_LISTEN is not set: there Consul asks whether this process is ready")
 		}
-		m.operations.Check(Check{Name: "consul", Ask: m.agent.Check, Optional: true})
+		m.operations.Check(health.Check{Name: "consul", Ask: m.agent.Check, Optional: true})
 	}
 	return m.identify(ctx, c.Files)
 }

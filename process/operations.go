@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/ironplane/ironplane/pkg/health"
 	"github.com/ironplane/ironplane/pkg/tracing"
 )
 
@@ -25,14 +26,6 @@ import (
 type OperationsConfig struct {
 	Operations string `env:"IRONPLANE_OPERATIONS_LISTEN" required:"ready" doc:"an address to serve /healthz, /readyz and /metrics on, which should not be public"`
 	Traces     string `env:"OTEL_EXPORTER_OTLP_ENDPOINT" doc:"where traces of requests go, by OTLP over HTTP: http://collector:4318; OTEL_TRACES_SAMPLER and OTEL_RESOURCE_ATTRIBUTES hold, too"`
-}
-
-// Check asks for something that the process depends on.
-type Check struct {
-	Name string
-	Ask  func(context.Context) error
-	// Optional: without it the process is worse, and serves nevertheless.
-	Optional bool
 }
 
 const (
@@ -50,7 +43,7 @@ type Operations struct {
 	phase   atomic.Int32 // starting, then serving, then leaving
 
 	mu      sync.Mutex
-	checks  []Check
+	checks  []health.Check
 	outcome *readiness // of the last look
 	looked  time.Time
 }
@@ -77,7 +70,7 @@ func NewOperations(name string) *Operations {
 }
 
 // Check adds checks.
-func (o *Operations) Check(checks ...Check) {
+func (o *Operations) Check(checks ...health.Check) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.checks = append(o.checks, checks...)
@@ -175,8 +168,8 @@ func (o *Operations) readyz(w http.ResponseWriter, r *http.Request) {
 }
 
 // Redis is the check of the Redis that gateways and services share: nothing is kept there alone.
-func Redis(client redis.UniversalClient) Check {
-	return Check{Name: "redis", Optional: true, Ask: func(ctx context.Context) error { return client.Ping(ctx).Err() }}
+func Redis(client redis.UniversalClient) health.Check {
+	return health.Check{Name: "redis", Optional: true, Ask: func(ctx context.Context) error { return client.Ping(ctx).Err() }}
 }
 
 // look asks all at once, or answers what it found out a moment ago.

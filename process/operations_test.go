@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"net/http/httptest"
+
+	"github.com/ironplane/ironplane/pkg/health"
 )
 
 func readyOf(t *testing.T, o *Operations) (int, readiness) {
@@ -34,8 +36,8 @@ func TestReadiness(t *testing.T) {
 		var asked atomic.Int32
 		var database, cache error
 		o := NewOperations("test")
-		o.Check(Check{Name: "database", Ask: func(context.Context) error { asked.Add(1); return database }},
-			Check{Name: "cache", Ask: func(context.Context) error { return cache }, Optional: true})
+		o.Check(health.Check{Name: "database", Ask: func(context.Context) error { asked.Add(1); return database }},
+			health.Check{Name: "cache", Ask: func(context.Context) error { return cache }, Optional: true})
 		want := func(code int, status, wrong string) {
 			t.Helper()
 			time.Sleep(checkLife)
@@ -60,7 +62,7 @@ func TestReadiness(t *testing.T) {
 		if now := asked.Load(); now != before {
 			t.Errorf("the database was asked %d times more within a moment", now-before)
 		}
-		o.Check(Check{Name: "hung", Ask: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }})
+		o.Check(health.Check{Name: "hung", Ask: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }})
 		if code, is := readyOf(t, o); code != 503 || is.Checks["hung"] == "ok" {
 			t.Errorf("with something that hangs: %d %+v", code, is)
 		}

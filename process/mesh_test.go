@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/ironplane/ironplane/pkg/mesh"
-	"github.com/ironplane/ironplane/pkg/mesh/consul"
+	"github.com/ironplane/ironplane/process/consul"
 )
 
 // A configuration by which a process could not be found, or find others, says what it lacks.
