@@ -148,9 +148,9 @@ func (s *v4Space) check(wrong *problem.Fields) {
 }
 
 // parseV6 reads the members of a body's v6.
-func parseV6(address, gateway *string, wrong *problem.Fields) v6Space {
+func parseV6(address, rangeEnd, gateway *string, wrong *problem.Fields) v6Space {
 	if address == nil {
-		if gateway != nil {
+		if rangeEnd != nil || gateway != nil {
 			wrong.Add("/v6/address", "required", "is required where another member of v6 is set")
 		}
 		return v6Space{}
@@ -158,6 +158,11 @@ func parseV6(address, gateway *string, wrong *problem.Fields) v6Space {
 	before := len(*wrong)
 	first, last, length := v6.parseSpace("/v6/address", *address, wrong)
 	s := v6Space{First: &first, Last: &last, Bits: length}
+	if rangeEnd != nil {
+		if end, ok := v6.parseAddress("/v6/range_end", *rangeEnd, wrong); ok && (length != nil || end != first) {
+			wrong.Add("/v6/range_end", "conflict", "can only be the address itself: IPv6 has no ranges, but prefixes such as %s", v6.prefix)
+		}
+	}
 	if gateway != nil {
 		if a, ok := v6.parseAddress("/v6/gateway", *gateway, wrong); ok {
 			s.Gateway = &a
@@ -186,7 +191,7 @@ func (f *family) parseSpace(pointer, text string, wrong *problem.Fields) (first,
 		return first, first, nil
 	}
 	p, err := netip.ParsePrefix(text)
-	if err != nil || !f.is(p.Addr()) {
+	if err != nil || !f.is(p.Addr()) || f.mixed(text) {
 		wrong.Add(pointer, "invalid", "must be an %s address such as %s or a prefix such as %s", f.name, f.example, f.prefix)
 		return first, last, nil
 	}
@@ -203,11 +208,41 @@ func (f *family) parseSpace(pointer, text string, wrong *problem.Fields) (first,
 
 func (f *family) parseAddress(pointer, text string, wrong *problem.Fields) (netip.Addr, bool) {
 	a, err := netip.ParseAddr(text)
-	if err != nil || !f.is(a) || a.Zone() != "" {
+	if err != nil || !f.is(a) || a.Zone() != "" || f.mixed(text) {
 		wrong.Add(pointer, "invalid", "must be an %s address such as %s", f.name, f.example)
 		return netip.Addr{}, false
 	}
 	return a, true
+}
+
+// mixed tells whether a text has a part of an IPv6 address as IPv4 writes it.
+func (f *family) mixed(text string) bool { return f == v6 && strings.Contains(text, ".") }
+
+// spaceTexts are a space's address or prefix, and the last address of a range.
+func spaceTexts(first, last *netip.Addr, bits *int) (address, rangeEnd *string) {
+	switch {
+	case first == nil:
+		return nil, nil
+	case bits != nil:
+		return new(netip.PrefixFrom(*first, *bits).String()), nil
+	case *first != *last:
+		rangeEnd = addressText(last)
+	}
+	return addressText(first), rangeEnd
+}
+
+func addressText(a *netip.Addr) *string {
+	if a == nil {
+		return nil
+	}
+	return new(a.String())
+}
+
+func maskText(length *int) *string {
+	if length == nil {
+		return nil
+	}
+	return new(netip.PrefixFrom(netip.AddrFrom4([4]byte{255, 255, 255, 255}), *length).Masked().Addr().String())
 }
 
 // checkSpace refuses what no server can have, and what is partly private and partly public: that would be unique

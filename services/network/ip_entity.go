@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -73,7 +74,7 @@ type V4 struct {
 	Address    *string `json:"address,omitempty" db:"address"`
 	Full       *string `json:"full,omitempty" db:"full"`
 	Gateway    *string `json:"gateway,omitempty" db:"gateway"`
-	RangeEnd   *string `json:"range_end,omitempty" db:"range_end"`
+	RangeEnd   *string `json:"range_end,omitempty" db:"range_end" doc:"of a single address that address"`
 	SubnetMask *string `json:"subnet_mask,omitempty" db:"subnet_mask"`
 }
 
@@ -88,6 +89,7 @@ type ipEntityBody struct {
 	Nickname  *string    `json:"nickname" db:"nickname" also:"name" example:"rack 12"`
 	BillingID *string    `json:"billing_id" db:"billing_id" example:"IP-1042"`
 	VLAN      *int32     `json:"vlan" db:"vlan" min:"1" max:"4094" example:"100"`
+	FullIP    *fullIP    `json:"full_ip" doc:"address and range_end in one, or v6_address: 192.0.2.10, 192.0.2.10-192.0.2.20, 192.0.2.0/29 or 2001:db8::/64"`
 	Owner     struct {
 		ID     *int64  `json:"id" db:"id" min:"1" doc:"a client's id" example:"17"`
 		Name   *string `json:"name" db:"name" example:"Acme"`
@@ -98,23 +100,61 @@ type ipEntityBody struct {
 	} `json:"owner" db:"owner_"`
 	V4 struct {
 		Address    *string `json:"address" db:"address" also:"address" example:"192.0.2.10" doc:"an address, the first of a range, or a prefix"`
-		RangeEnd   *string `json:"range_end" db:"range_end" doc:"the last address of a range" example:"192.0.2.20"`
+		Full       *fullV4 `json:"full" doc:"address and range_end in one: 192.0.2.10, 192.0.2.10-192.0.2.20 or 192.0.2.0/29"`
+		RangeEnd   *string `json:"range_end" db:"given_range_end" also:"range_end" doc:"the last address of a range" example:"192.0.2.20"`
 		Gateway    *string `json:"gateway" db:"gateway" also:"gateway" example:"192.0.2.1"`
 		SubnetMask *string `json:"subnet_mask" db:"given_mask" also:"subnet_mask" example:"255.255.255.0"`
 	} `json:"v4" db:"v4_"`
 	V6 struct {
-		Address *string `json:"address" db:"address" also:"v6_address" doc:"an address or a prefix" example:"2001:db8:1::/64"`
-		Gateway *string `json:"gateway" db:"gateway" also:"v6_gateway" example:"2001:db8:1::1"`
+		Address  *string `json:"address" db:"address" also:"v6_address" doc:"an address or a prefix" example:"2001:db8:1::/64"`
+		RangeEnd *string `json:"range_end" doc:"of a single address that address: IPv6 has no ranges, but prefixes"`
+		Gateway  *string `json:"gateway" db:"gateway" also:"v6_gateway" example:"2001:db8:1::1"`
 	} `json:"v6" db:"v6_"`
 
 	v4 v4Space
 	v6 v6Space
 }
 
-// Resolve checks what the tags cannot say and works out v4 and v6.
+// fullV4 says the address and the last one of an entity's v4.
+type fullV4 string
+
+// Parts implements rest.Composite.
+func (f fullV4) Parts() map[string]string {
+	first, last, isRange := strings.Cut(string(f), "-")
+	switch {
+	case isRange && last == "": // which is no address
+		first = string(f)
+	case !isRange && !strings.Contains(first, "/"):
+		last = first
+	}
+	return map[string]string{"/v4/address": first, "/v4/range_end": last}
+}
+
+// fullIP is a fullV4, or the address of an entity's v6. None is neither.
+type fullIP string
+
+// Parts implements rest.Composite.
+func (f fullIP) Parts() map[string]string {
+	if familyOf(string(f)) == v6 {
+		return map[string]string{"/v6/address": string(f)}
+	}
+	parts := fullV4(f).Parts()
+	if f == "" {
+		parts["/v6/address"] = ""
+	}
+	return parts
+}
+
+// Resolve checks what the tags cannot say, works out v4 and v6, and writes their members as they are shown.
 func (b *ipEntityBody) Resolve(wrong *problem.Fields) {
 	b.v4 = parseV4(b.V4.Address, b.V4.RangeEnd, b.V4.Gateway, b.V4.SubnetMask, wrong)
-	b.v6 = parseV6(b.V6.Address, b.V6.Gateway, wrong)
+	b.v6 = parseV6(b.V6.Address, b.V6.RangeEnd, b.V6.Gateway, wrong)
+	if len(*wrong) == 0 {
+		b.V4.Address, b.V4.RangeEnd = spaceTexts(b.v4.First, b.v4.Last, b.v4.Bits)
+		b.V4.Gateway, b.V4.SubnetMask = addressText(b.v4.Gateway), maskText(b.v4.Mask)
+		b.V6.Address, b.V6.RangeEnd = spaceTexts(b.v6.First, b.v6.Last, b.v6.Bits)
+		b.V6.Gateway = addressText(b.v6.Gateway)
+	}
 	if b.V4.Address == nil && b.V6.Address == nil {
 		wrong.Add("/v4/address", "required", "is required, or v6/address is")
 	} else if b.Nickname != nil && *b.Nickname == b.fullIP() {
@@ -193,17 +233,13 @@ func (b *ipEntityBody) columns() []any {
 
 // fullIP is what the name would be without a nickname.
 func (b *ipEntityBody) fullIP() string {
-	switch s := b.v4; {
-	case s.First == nil && b.v6.Bits != nil:
-		return fmt.Sprintf("%s/%d", b.v6.First, *b.v6.Bits)
-	case s.First == nil:
-		return b.v6.First.String()
-	case s.Bits != nil:
-		return fmt.Sprintf("%s/%d", s.First, *s.Bits)
-	case *s.First != *s.Last:
-		return fmt.Sprintf("%s-%s", s.First, s.Last)
+	switch {
+	case b.V4.Address == nil:
+		return *b.V6.Address
+	case b.V4.RangeEnd != nil:
+		return *b.V4.Address + "-" + *b.V4.RangeEnd
 	default:
-		return s.First.String()
+		return *b.V4.Address
 	}
 }
 
