@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/rs/cors"
 
 	"github.com/ironplane/ironplane/pkg/apikey"
 	"github.com/ironplane/ironplane/pkg/cache"
@@ -32,6 +33,7 @@ type Config struct {
 	OwnerConcurrency   int            `env:"IRONPLANE_OWNER_CONCURRENCY" default:"200" doc:"requests of an owner that a gateway works on at the same time, half of them with one key"`
 	AddressConcurrency int            `env:"IRONPLANE_ADDRESS_CONCURRENCY" default:"50" doc:"the same of an address without a valid key"`
 	TrustedProxies     []netip.Prefix `env:"IRONPLANE_TRUSTED_PROXIES" doc:"whose X-Forwarded-For and Forwarded count: addresses and CIDRs, with commas"`
+	CORSOrigins        Origins        `env:"IRONPLANE_CORS_ORIGINS" doc:"web pages of these origins may call from browsers: https://panel.example.com, with commas"`
 	KeyInQuery         bool           `env:"IRONPLANE_KEY_IN_QUERY" default:"false" doc:"whether ?key= is looked at, which puts keys into the logs of others"`
 }
 
@@ -61,6 +63,7 @@ type Gateway struct {
 	perCaller *limit[netip.Prefix]
 	metrics   *metrics
 	own       http.Handler
+	cors      *cors.Cors // nil: no other origin may call
 	watch     *watch
 	bodies    *room
 	progress  time.Duration
@@ -88,6 +91,7 @@ func New(config Config, upstreams map[string]http.Handler, peers *mesh.Peers, en
 	g.addresses = newConcurrency[netip.Prefix]("address", config.AddressConcurrency, g.metrics)
 	g.perCaller = newLimit("address", config.AddressRate, config.AddressBurst, netip.Prefix.String, link, g.metrics)
 	g.own = g.ownRoutes()
+	g.cors = newCORS(config.CORSOrigins)
 	g.watch = newWatch(g.keys)
 	return g, nil
 }
@@ -112,6 +116,9 @@ func announce(answer http.Header, requestID string) {
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	call := &principal.Call{Peer: principal.Gateway, IP: g.callerOf(r), RequestID: requestID(r)}
 	announce(w.Header(), call.RequestID)
+	if g.cors != nil && !g.isPreflight(r) {
+		g.cors.HandlerFunc(w, r)
+	}
 	key := takeCredentials(r, g.config.KeyInQuery)
 	e := newRecorder(w, r, g.progress)
 	ctx, stop := context.WithCancelCause(principal.With(r.Context(), call))
@@ -142,9 +149,17 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // serve lets the request in and passes it on, or says why not.
 func (g *Gateway) serve(e *recorder, r *http.Request, stop context.CancelCauseFunc, call *principal.Call, key string) error {
+	preflight := g.isPreflight(r)
+	if preflight {
+		key = ""
+	}
 	found, err := g.letIn(r.Context(), e, call.IP, key)
 	if err != nil {
 		return err
+	}
+	if preflight {
+		g.cors.HandlerFunc(e, r)
+		return nil
 	}
 	var underWay *watched
 	if key != "" {

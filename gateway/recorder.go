@@ -72,7 +72,10 @@ func (e *recorder) resume() {
 }
 
 // ours are the headers of an answer that the gateway says before the service says anything.
-var ours = map[string]bool{"X-Content-Type-Options": true, "Cache-Control": true, "X-Request-Id": true, "Api-Version": true, "Ratelimit": true, "Ratelimit-Policy": true, problemhttp.RouteHeader: true}
+var ours = map[string]bool{
+	"X-Content-Type-Options": true, "Cache-Control": true, "X-Request-Id": true, "Api-Version": true, "Ratelimit": true, "Ratelimit-Policy": true,
+	"Vary": true, "Access-Control-Allow-Origin": true, "Access-Control-Expose-Headers": true, problemhttp.RouteHeader: true,
+}
 
 func (e *recorder) WriteHeader(status int) {
 	if e.stopped.Load() {

@@ -1,0 +1,148 @@
+package gateway
+
+import (
+	"bufio"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/ironplane/ironplane/pkg/apikey"
+	"github.com/ironplane/ironplane/pkg/keycache"
+)
+
+const panel = "https://panel.example.com"
+
+// allows fails the test where an answer does not let a page of the panel read it, or lets any use cookies.
+func allows(t *testing.T, what string, h http.Header) {
+	t.Helper()
+	if h.Get("Access-Control-Allow-Origin") != panel || !strings.Contains(strings.Join(h["Vary"], ", "), "Origin") || h["Access-Control-Allow-Credentials"] != nil {
+		t.Errorf("%s has %v", what, h)
+	}
+}
+
+func TestPreflight(t *testing.T) {
+	onBoth(t, answers, func(t *testing.T, d *door, network *busy, ask func(string) (net.Conn, *bufio.Reader)) {
+		preflight := func(origin, method, headers string) *http.Response {
+			t.Helper()
+			_, in := ask("OPTIONS /port-speed/7 HTTP/1.1\r\nHost: x\r\nOrigin: " + origin + "\r\nAccess-Control-Request-Method: " + method + "\r\nAccess-Control-Request-Headers: " + headers + "\r\n\r\n")
+			got, _ := answer(t, in, "OPTIONS")
+			return got
+		}
+		if got := preflight(panel, "GET", "x-api-key"); got.StatusCode != 405 && got.StatusCode != 200 || got.Header.Get("Access-Control-Allow-Origin") != "" || got.Header.Get("Vary") != "" {
+			t.Errorf("where no origin is configured: %d %v", got.StatusCode, got.Header)
+		}
+		seen := len(network.began)
+		d.gateway.cors = newCORS(Origins{"http://localhost:3000", panel})
+		for _, method := range []string{"GET", "HEAD", "POST", "PATCH", "DELETE"} {
+			got := preflight(panel, method, "authorization,content-encoding,content-type,idempotency-key,if-match,if-none-match,range,x-api-key,x-request-id")
+			if got.StatusCode != 204 || got.Header.Get("Access-Control-Allow-Methods") != method || got.Header.Get("Access-Control-Allow-Headers") == "" || got.Header.Get("Access-Control-Max-Age") != "7200" {
+				t.Errorf("%s: %d %v", method, got.StatusCode, got.Header)
+			}
+			if !strings.HasPrefix(got.Header.Get("RateLimit"), `"address"`) {
+				t.Errorf("it does not count for its address: %v", got.Header)
+			}
+			allows(t, method, got.Header)
+		}
+		for _, c := range [][3]string{{"https://evil.example.com", "GET", "x-api-key"}, {"https://panel.example.com.evil.org", "GET", ""}, {"http://panel.example.com", "GET", ""}, {"null", "GET", ""},
+			{"https://panel.example.com:8443", "GET", ""}, {panel, "PUT", ""}, {panel, "GET", "cookie"}, {panel, "GET", "x-forwarded-for"}} {
+			if got := preflight(c[0], c[1], c[2]); got.StatusCode != 204 || got.Header.Get("Access-Control-Allow-Origin") != "" || got.Header.Get("Access-Control-Allow-Headers") != "" {
+				t.Errorf("%v: %d %v", c, got.StatusCode, got.Header)
+			}
+		}
+		if len(network.began) != seen {
+			t.Error("a preflight reaches the service")
+		}
+	})
+}
+
+// Preflights are let through as often as other requests without a key.
+func TestPreflightsAreLimited(t *testing.T) {
+	t.Parallel()
+	config := narrow
+	config.CORSOrigins = Origins{panel}
+	d := newDoor(t, config)
+	refused := 0
+	for range 3 * config.AddressBurst {
+		r := httptest.NewRequestWithContext(t.Context(), "OPTIONS", "/port-speed", http.NoBody)
+		r.Header.Set("Origin", panel)
+		r.Header.Set("Access-Control-Request-Method", "GET")
+		r.Header.Set("X-Api-Key", apikey.New().Reveal()) // as no browser does
+		w := httptest.NewRecorder()
+		d.gateway.ServeHTTP(w, r)
+		if w.Code == http.StatusTooManyRequests {
+			refused++
+		}
+	}
+	if refused < config.AddressBurst || d.network.seen > 0 || d.identity.questions("key") > 0 {
+		t.Errorf("%d are refused, %d reach a service, %d ask for a key", refused, d.network.seen, d.identity.questions("key"))
+	}
+}
+
+// A script of the panel can read every answer, whatever came of its request.
+func TestPagesReadAnswers(t *testing.T) {
+	onBoth(t, nil, func(t *testing.T, d *door, network *busy, ask func(string) (net.Conn, *bufio.Reader)) {
+		network.serve = answers
+		d.gateway.cors = newCORS(Origins{panel})
+		key := d.identity.issue(1)
+		get := func(origin, path, key string) *http.Response {
+			t.Helper()
+			_, in := ask("GET " + path + " HTTP/1.1\r\nHost: x\r\nOrigin: " + origin + "\r\nX-Api-Key: " + key + "\r\n\r\n")
+			got, _ := answer(t, in, "GET")
+			return got
+		}
+		want := func(status int, path, key string) {
+			t.Helper()
+			got := get(panel, path, key)
+			if got.StatusCode != status || !strings.Contains(got.Header.Get("Access-Control-Expose-Headers"), http.CanonicalHeaderKey("ETag")) {
+				t.Errorf("%s: %d %v", path, got.StatusCode, got.Header)
+			}
+			allows(t, path, got.Header)
+		}
+		want(200, "/port-speed", key)
+		want(200, healthPath, key)
+		want(200, docsPath+"/swagger-ui.css", key)
+		want(401, "/port-speed", "wrong")
+		want(404, "/nothing", key)
+		d.gateway.owners.most = 0
+		want(429, "/port-speed", key)
+		d.gateway.owners.most = 100
+		d.identity.set(func(w http.ResponseWriter) bool { w.WriteHeader(503); return true }, nil)
+		want(503, "/port-speed", d.identity.issue(2))
+		d.identity.set(func(http.ResponseWriter) bool { return false }, nil)
+		if got := get("https://evil.example.com", "/port-speed", key); got.StatusCode != 200 || got.Header.Get("Access-Control-Allow-Origin") != "" || got.Header.Get("Vary") != "Origin" {
+			t.Errorf("another origin: %d %v", got.StatusCode, got.Header)
+		}
+
+		network.serve = nil
+		for len(network.began) > 0 {
+			<-network.began
+		}
+		_, in := ask("GET /port-speed HTTP/1.1\r\nHost: x\r\nOrigin: " + panel + "\r\nX-Api-Key: " + key + "\r\n\r\n")
+		receive(t, "the request", network.began)
+		d.setAdmin(keycache.Owner{})
+		got, _ := answer(t, in, "GET")
+		if got.StatusCode != 401 {
+			t.Errorf("revoked: %d", got.StatusCode)
+		}
+		allows(t, "revoked", got.Header)
+	})
+}
+
+func TestOrigins(t *testing.T) {
+	t.Parallel()
+	var o Origins
+	if err := o.UnmarshalText([]byte(" https://panel.example.com, http://localhost:3000,https://a.b:8443,http://127.0.0.1,http://[::1]:8080,http://x.localhost,")); err != nil || len(o) != 6 {
+		t.Errorf("%v, %v", o, err)
+	}
+	if err := o.UnmarshalText(nil); err != nil || o != nil {
+		t.Errorf("%v, %v", o, err)
+	}
+	for _, wrong := range []string{"*", "https://*", "https://*.example.com", "null", "panel.example.com", "http://panel.example.com", "https://panel.example.com/", "https://panel.example.com/x", "https://u@panel.example.com",
+		"https://panel.example.com?x", "https://panel.example.com#x", "https://Panel.example.com", "HTTPS://panel.example.com", "https://panel.example.com:443", "http://localhost:80", "https://", "https://x:", "https://x:08443", "ftp://localhost", "https://bücher.example", "https://a b"} {
+		if err := o.UnmarshalText([]byte("https://good.example.com," + wrong)); err == nil || !strings.Contains(err.Error(), wrong) {
+			t.Errorf("%s: %v", wrong, err)
+		}
+	}
+}
