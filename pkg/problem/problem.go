@@ -49,6 +49,7 @@ type Field struct {
 	Pointer string `json:"pointer" example:"/speed" doc:"a JSON pointer into the body, or ?name for a query parameter"`
 	Code    string `json:"code" example:"required" doc:"stable, for programs"`
 	Message string `json:"message" example:"is required" doc:"for people"`
+	Item    int64  `json:"-"` // the id of the item that the message names, if it does
 }
 
 func (e *Error) Error() string {
@@ -95,7 +96,7 @@ func Is(err error, kind Kind) bool {
 
 // Member is the Invalid fault of a body of which the member at pointer alone is wrong.
 func Member(pointer, code, format string, args ...any) error {
-	return Fields{{pointer, code, fmt.Sprintf(format, args...)}}.Err()
+	return Fields{{Pointer: pointer, Code: code, Message: fmt.Sprintf(format, args...)}}.Err()
 }
 
 // Fields collects what is wrong with a body, so that all of it is answered at once.
@@ -105,7 +106,7 @@ type Fields []Field
 // the one that the others follow from.
 func (f *Fields) Add(pointer, code, format string, args ...any) {
 	if !f.has(pointer) {
-		*f = append(*f, Field{pointer, code, fmt.Sprintf(format, args...)})
+		*f = append(*f, Field{Pointer: pointer, Code: code, Message: fmt.Sprintf(format, args...)})
 	}
 }
 

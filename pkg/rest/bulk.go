@@ -2,7 +2,9 @@ package rest
 
 import (
 	"context"
+	"fmt"
 	"net/http"
+	"slices"
 
 	"github.com/go-kit/kit/endpoint"
 
@@ -79,6 +81,11 @@ func (r *resource[V, B]) createMany(ctx context.Context, tx *pg.Tx, sent sentRow
 		var err error
 		if ids[i], err = r.insert(ctx, tx, body); err != nil {
 			if f := problem.From(pg.Explain(err)); f.Kind == problem.Invalid {
+				for n := range f.Fields { // what the body itself made is gone, and named by its line
+					if other := slices.Index(ids[:i], f.Fields[n].Item); other >= 0 {
+						f.Fields[n].Message = fmt.Sprintf("is in conflict with line %d", sent.lines[other])
+					}
+				}
 				return Bulk{}, atLine(f, sent.lines[i], nil).Err()
 			}
 			return Bulk{}, err

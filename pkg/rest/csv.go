@@ -52,10 +52,20 @@ func (c *csvTable) row(item reflect.Value) []string {
 		case reflect.TypeFor[[]Ref]():
 			cells[i] = refsCell(value.Interface().([]Ref))
 		default:
-			cells[i] = fmt.Sprint(value.Interface())
+			if cells[i] = fmt.Sprint(value.Interface()); value.Kind() == reflect.String {
+				cells[i] = quoted(cells[i])
+			}
 		}
 	}
 	return cells
+}
+
+// quoted is a text as a cell: spreadsheets take for a formula what begins like one, unless ' stands before it.
+func quoted(text string) string {
+	if text != "" && strings.ContainsRune("=+-@'\t\r", rune(text[0])) {
+		return "'" + text
+	}
+	return text
 }
 
 // refsCell is references in one cell: their ids.
@@ -203,7 +213,7 @@ func rowObject(columns []csvColumn, cells []string) object {
 	var o object
 	for _, c := range columns {
 		if cell := cells[c.number]; cell != "" {
-			o = o.with(c.path, cell)
+			o = o.with(c.path, strings.TrimPrefix(cell, "'"))
 		}
 	}
 	return o
@@ -231,7 +241,7 @@ func atLine(err error, line int, columns []csvColumn) problem.Fields {
 		if i := slices.IndexFunc(columns, func(c csvColumn) bool { return c.name == name }); i >= 0 {
 			where += fmt.Sprintf(", column %d", columns[i].number+1)
 		}
-		fields.Add(fmt.Sprintf("/%d%s", line, f.Pointer), f.Code, "%s (%s): %s", name, where, f.Message)
+		fields.Add(fmt.Sprintf("/%d%s", line, f.Pointer), f.Code, "%s (%s)", f.Message, where)
 	}
 	return fields
 }

@@ -1,0 +1,64 @@
+package network_test
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/testkit"
+)
+
+// A list that was read as CSV makes the same list again.
+func TestCSVComesBack(t *testing.T) {
+	t.Parallel()
+	c := newClient(t)
+	list := func() (all []map[string]any) {
+		all = testkit.Decode[[]map[string]any](c.Do("GET", "/field", nil).Want(200))
+		for _, item := range all {
+			delete(item, "id")
+		}
+		return all
+	}
+	rapid.Check(t, func(r *rapid.T) {
+		text := rapid.StringMatching(`[=+@'a;",é0\n\t-]{0,6}x`)
+		for _, slug := range rapid.SliceOfNDistinct(rapid.StringMatching(`[a-z][a-z0-9_-]{0,8}`), 1, 4, rapid.ID).Draw(r, "slugs") {
+			field := map[string]any{"name": text.Draw(r, "name"), "slug": slug, "target_type": "entity"}
+			for _, optional := range []string{"desc", "placeholder", "default"} {
+				if rapid.Bool().Draw(r, "has "+optional) {
+					field[optional] = text.Draw(r, optional)
+				}
+			}
+			c.Do("POST", "/field", field).Want(200)
+		}
+		before, sheet := list(), c.Do("GET", "/field", nil, "Accept", "text/csv").Want(200).Text
+		empty := func() {
+			ids := []string{}
+			for _, line := range testkit.Decode[[]struct{ ID int64 }](c.Do("GET", "/field", nil).Want(200)) {
+				ids = append(ids, testkit.JSON(line.ID))
+			}
+			c.Do("DELETE", "/field/"+strings.Join(ids, ","), nil).Want(200)
+		}
+		empty()
+		c.Do("POST", "/field", sheet, "Content-Type", "text/csv").Want(200)
+		if after := list(); !reflect.DeepEqual(after, before) {
+			r.Errorf("%q made %v of %v", sheet, after, before)
+		}
+		empty()
+	})
+}
+
+// An error names no row that is gone with the request: of two twins in a body the one names the other one's line.
+func TestCSVTwins(t *testing.T) {
+	t.Parallel()
+	c := newClient(t)
+	c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200)
+	c.Do("POST", "/entity", `{"group": 1, "address": "192.0.2.9"}`).Want(200)
+	post := func(rows string) *testkit.Answer {
+		return c.Do("POST", "/entity", "group.id,address\n"+rows, "Content-Type", "text/csv")
+	}
+	post("1,192.0.2.1\n1,192.0.2.2\n1,192.0.2.0/29\n").WantDetail(problem.Invalid, "4/v4/address is in conflict with line 2 (line 4).")
+	post("1,192.0.2.1\n1,192.0.2.9\n").WantDetail(problem.Invalid, "3/v4/address overlaps with IP entity 1 (192.0.2.9) in IP group 1 (Berlin) (line 3).")
+}
