@@ -100,9 +100,3 @@ func StillUsed(err error) (table string, ok bool) {
 	}
 	return refused.TableName, true
 }
-
-// Overlaps tells whether err is an exclusion constraint's refusal.
-func Overlaps(err error) bool {
-	refused, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && refused.Code == "23P01"
-}

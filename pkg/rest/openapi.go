@@ -30,7 +30,7 @@ func Document(service string, routes []Route) *openapi.Document {
 	d := newDocument()
 	names := map[string]bool{}
 	for _, o := range operations(routes) {
-		if !o.Public() {
+		if guard.Internal(o.Guard) {
 			continue
 		}
 		if name := strings.ToLower(o.Name); names[name] {

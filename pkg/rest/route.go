@@ -102,9 +102,6 @@ type Operation struct {
 	Secrets      []string        // members that the example sets and that nobody is shown, with dots
 }
 
-// Public tells whether callers from outside can reach the operation.
-func (o Operation) Public() bool { return !guard.Internal(o.Guard) }
-
 // Operations are those of the routes, the internal ones among them.
 func Operations(routes []Route) []Operation {
 	all := make([]Operation, len(routes))
@@ -251,7 +248,7 @@ func newOperation[Req, Resp any](declared Operation) *operation {
 	if declared.Guard == nil {
 		panic(fmt.Sprintf("rest: %s %s has no guard; what is public says so", declared.Method, declared.Path))
 	}
-	if declared.Public() && !methodName.MatchString(declared.Name) {
+	if !guard.Internal(declared.Guard) && !methodName.MatchString(declared.Name) {
 		panic(fmt.Sprintf("rest: %s %s has no Name, such as listPortSpeeds, for the method in generated clients", declared.Method, declared.Path))
 	}
 	o := &operation{Operation: declared, requestType: reflect.TypeFor[Req](), responseType: reflect.TypeFor[Resp]()}

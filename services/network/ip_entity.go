@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/ironplane/ironplane/pkg/guard"
 	"github.com/ironplane/ironplane/pkg/permission"
@@ -264,7 +265,7 @@ func (b *ipEntityBody) assign(ctx context.Context, tx *pg.Tx, id int64) error {
 // decided by the exclusion constraints.
 func (b *ipEntityBody) place(ctx context.Context, tx *pg.Tx, id int64, write func() error) error {
 	refused := tx.Savepoint(ctx, write)
-	if !pg.Overlaps(refused) {
+	if !isOverlap(refused) {
 		return refused
 	}
 	inTheWay, err := b.inTheWay(ctx, tx, id)
@@ -321,4 +322,10 @@ func (f *family) inTheWay(ctx context.Context, tx *pg.Tx, pointer string, first,
 	wrong.Add(pointer, "overlaps", "overlaps with IP entity %d (%s) in IP group %d (%s)", found.ID, found.FullIP, found.Group.ID, found.Group.Name)
 	(*wrong)[len(*wrong)-1].Item = found.ID
 	return nil
+}
+
+// isOverlap tells whether err is an exclusion constraint's refusal.
+func isOverlap(err error) bool {
+	refused, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && refused.Code == "23P01"
 }
