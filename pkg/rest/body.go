@@ -38,7 +38,7 @@ type Resolver interface{ Resolve(*problem.Fields) }
 // Composite is a string type of members that say what other members say: v4.full is v4.address with v4.range_end. A member
 // of such a type has no column, and stays empty.
 type Composite interface {
-	// Parts are the other members by their pointers, the same ones whatever the text is. An empty one clears its member.
+	// Parts are the other members, by their pointers. An empty one clears its member.
 	Parts() map[string]string
 }
 
@@ -369,6 +369,15 @@ func makePlan(t reflect.Type) *bodyPlan {
 	for _, m := range shape.Of(t).Values() {
 		if m.JSON != "" || m.Column != "" {
 			p.stored = append(p.stored, m)
+		}
+	}
+	for _, f := range p.fields {
+		if c, ok := reflect.Zero(f.Type).Interface().(Composite); ok {
+			for pointer := range c.Parts() {
+				if p.at(pointer) < 0 {
+					panic(fmt.Sprintf("rest: a part of %s is %s, which %s does not have", f.Pointer, pointer, t))
+				}
+			}
 		}
 	}
 	p.checkResolver(t)

@@ -272,6 +272,16 @@ type (
 	}
 )
 
+type (
+	whole   string
+	partial struct {
+		Name  string `json:"name" db:"name"`
+		Whole whole  `json:"whole"`
+	}
+)
+
+func (whole) Parts() map[string]string { return map[string]string{"/nmae": ""} }
+
 func (blaming) Resolve(wrong *problem.Fields) { wrong.Add("/nmae", "typo", "is misspelt") }
 
 // What does not fit together is found when the program starts, and not by a caller.
@@ -303,6 +313,9 @@ func TestFoundAtStart(t *testing.T) {
 		},
 		"a mistyped pointer": func() []rest.Route {
 			return rest.Resource[shelf, blaming]{Path: "/x", ID: "x_id", Noun: "x", Guard: guard.AnyKey, Table: "x", Again: rest.AgainSame}.Routes()
+		},
+		"a part that is no member": func() []rest.Route {
+			return rest.Resource[shelf, partial]{Path: "/x", ID: "x_id", Noun: "x", Guard: guard.AnyKey, Table: "x", Again: rest.AgainSame}.Routes()
 		},
 		"a sort that is no column": func() []rest.Route {
 			return rest.Resource[shelf, shelfBody]{Path: "/x", ID: "x_id", Noun: "x", Guard: guard.AnyKey, Table: "x", Again: rest.AgainSame, By: rest.By{Sorts: map[string]string{"size": "size"}}}.Routes()

@@ -25,6 +25,14 @@ func TestIPGroup(t *testing.T) {
 	c.Do("PATCH", "/group/1", `{"name": null, "reserved": "no"}`).WantErrors("/name", "required", "/reserved", "type")
 	c.Do("PATCH", "/group/1", `{"name": "Bonn"}`).WantErrors("/name", "taken")
 
+	c.Do("POST", "/group", "name,reserved\nBari ,1\nBasel,FALSE\nBath,\n1000,True\n", "Content-Type", "text/csv").Want(200)
+	for name, reserved := range map[string]bool{"Bari": true, "Basel": false, "Bath": false, "1000": true} {
+		if found := testkit.Decode[[]network.IPGroup](c.Do("GET", "/group?q="+name, nil).Want(200)); len(found) != 1 || found[0].Reserved != reserved {
+			t.Errorf("%s: %+v", name, found)
+		}
+	}
+	c.Do("POST", "/group", "name,reserved\nBaden,yes\n", "Content-Type", "text/csv").WantErrors("/2/reserved", "type")
+
 	edited := testkit.Decode[network.IPGroup](c.Do("PATCH", "/group/1", `{"reserved": false}`).Want(200))
 	if edited.Name != "Berlin" || *edited.BillingID != "BER" || edited.Reserved {
 		t.Fatalf("edited %+v", edited)
