@@ -43,8 +43,9 @@ type apiKeyBody struct {
 	Key       secret.String   `json:"key" doc:"the value of a key made elsewhere, at least 32 characters; none: a new one is made" example:"this-is-no-key-but-the-form-of-one"`
 	ExpiresAt *rest.Timestamp `json:"expires_at" db:"expires_at" future:"true" doc:"none: never, or when the calling key expires" example:"{\"iso_8601\":\"2099-12-31T00:00:00Z\",\"unix\":4102358400}"`
 	Owner     struct {
-		ID  *int64 `json:"id" min:"1" doc:"where url has none" example:"1"`
-		URL string `json:"url" doc:"/admin/3, or /admin with an id; none: the caller" example:"/admin/1"`
+		ID   *int64  `json:"id" also:"owner_id" min:"1" doc:"where url has none" example:"1"`
+		Type *string `json:"type" also:"owner_type,type" ext:"true" doc:"admin, client or integration, where url has none" example:"admin"`
+		URL  string  `json:"url" doc:"/admin/3, or /admin with an id; none: the caller" example:"/admin/1"`
 	} `json:"owner"`
 
 	OwnerType principal.OwnerType `db:"owner_type"`
@@ -70,24 +71,33 @@ func (b *apiKeyBody) Resolve(wrong *problem.Fields) {
 			wrong.Add("/key", "checksum", "starts like a key of this installation, and its checksum is wrong")
 		}
 	}
-	url := b.Owner.URL
-	if url == "" && b.Owner.ID == nil {
+	url, where := b.Owner.URL, "/owner/url"
+	switch {
+	case url != "":
+	case b.Owner.Type != nil:
+		url, where = "/"+*b.Owner.Type, "/owner/type"
+	case b.Owner.ID != nil: // of the type that it is
+		url = "/" + string(b.OwnerType)
+	default:
 		return
 	}
-	if url == "" { // of the type that it is
-		url = "/" + string(b.OwnerType)
+	id := b.Owner.ID
+	if id == nil && b.OwnerID > 0 { // the one that it is
+		id = &b.OwnerID
 	}
-	if id := b.Owner.ID; id != nil && strings.Count(url, "/") == 1 {
+	if id != nil && strings.Count(url, "/") == 1 {
 		url = fmt.Sprintf("%s/%d", url, *id)
 	}
 	switch owner, ok := principal.ParseOwner(url); {
 	case !ok:
-		wrong.Add("/owner/url", "invalid", "must be an owner's path, such as /admin/3")
+		wrong.Add(where, "invalid", "must be an owner's path, such as /admin/3, or the type of one with an id")
 	case b.Owner.ID != nil && *b.Owner.ID != owner.ID:
 		wrong.Add("/owner/id", "disagrees", "is not the id in the owner's url")
+	case b.Owner.Type != nil && *b.Owner.Type != string(owner.Type):
+		wrong.Add("/owner/type", "disagrees", "is not the type in the owner's url")
 	default:
 		b.OwnerType, b.OwnerID = owner.Type, owner.ID
-		b.Owner.ID, b.Owner.URL = nil, ""
+		b.Owner.ID, b.Owner.Type, b.Owner.URL = nil, nil, ""
 	}
 }
 

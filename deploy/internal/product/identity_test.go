@@ -260,6 +260,23 @@ func testAPIKey(t *testing.T, p *product.Product, c *testkit.Client) {
 	c.Do("POST", "/auth/key", `{"name": "x", "expires_at": {"unix": "soon"}}`).WantErrors("/expires_at", "type")
 	c.Do("POST", "/auth/key", `{"name": "x", "owner": {"url": "/admin/99"}}`).WantErrors("/owner/url", "not_found")
 	c.Do("POST", "/auth/key", `{"name": "x", "owner": {"url": "/admin/3", "id": 4}}`).WantErrors("/owner/id", "disagrees")
+	for owner, wrong := range map[string][]string{`"owner": {"type": "admin", "id": 1}`: nil, `"owner_type": "admin", "owner_id": "1"`: nil, `"type": "admin", "owner_id": 1, "owner": {"url": "/admin/1"}`: nil,
+		`"owner_type": "server", "owner_id": 1`:          {"/owner_type", "invalid"},
+		`"type": "client", "owner": {"url": "/admin/1"}`: {"/type", "disagrees"},
+		`"owner_id": 1`: {"/owner/url", "invalid"}} {
+		answer := c.Do("POST", "/auth/key", `{"name": "x", `+owner+`}`)
+		if wrong != nil {
+			answer.WantErrors(wrong...)
+		} else if key := testkit.Decode[identity.APIKey](answer.Want(200)); key.Owner.URL != "/admin/1" {
+			t.Errorf("%s: %+v", owner, key)
+		}
+	}
+	whole := c.Do("GET", path("/auth/key/%d", made.ID), nil).Want(200)
+	for _, same := range []string{`"owner_type": "admin", "owner_id": 1`, `"owner_id": 1`, `"owner": {"url": "/admin", "id": 1}`} {
+		if back := c.Do("PATCH", path("/auth/key/%d", made.ID), `{"name": "renamed", `+same+`}`).Want(200); back.Header.Get("ETag") != whole.Header.Get("ETag") {
+			t.Errorf("%s changes the key's version", same)
+		}
+	}
 	c.Do("POST", "/auth/key", map[string]any{"name": "x", "key": made.Key[:len(made.Key)-1] + "!"}).WantErrors("/key", "checksum")
 	c.Do("POST", "/auth/key", map[string]any{"name": "x", "key": made.Key}).WantErrors("/key", "taken")
 
