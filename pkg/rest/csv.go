@@ -115,7 +115,7 @@ func parseCSV[B any](ctx context.Context, text []byte) (made []*B, lines []int, 
 	if !utf8.Valid(text) {
 		return nil, nil, problem.New(problem.BadRequest, "The body is not valid UTF-8.")
 	}
-	r := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(text, []byte("\ufeff"))))
+	r := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(keepReturns(text), []byte("\ufeff"))))
 	r.ReuseRecord = true
 	header, err := r.Read()
 	if err != nil {
@@ -150,6 +150,15 @@ func parseCSV[B any](ctx context.Context, text []byte) (made []*B, lines []int, 
 		made, lines = append(made, value), append(lines, line)
 	}
 	return nil, nil, wrong.Err()
+}
+
+// keepReturns doubles the carriage return at the end of a line within quotes, of which package csv takes one away.
+func keepReturns(text []byte) []byte {
+	parts := bytes.Split(text, []byte{'"'})
+	for i := 1; i < len(parts); i += 2 {
+		parts[i] = bytes.ReplaceAll(parts[i], []byte("\r\n"), []byte("\r\r\n"))
+	}
+	return bytes.Join(parts, []byte{'"'})
 }
 
 func notCSV(err error) error {
