@@ -108,7 +108,7 @@ func (s *Service) apiKeys() []rest.Route {
 	return append([]rest.Route{current}, rest.Resource[APIKey, apiKeyBody]{
 		DB: s.db, Path: "/auth/key", ID: "key_id", Noun: "API key", Guard: guard.AnyKey, Scope: readableKeys,
 		Table: "api_key", View: "api_key_view",
-		By:    rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name"}, Filters: map[string]string{"owner": "owner_url"}},
+		By:    rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name"}, Filters: map[string]string{"name": "name", "owner": "owner_url", "owner_type": "owner_type", "owner_id": "owner_id"}},
 		Again: rest.AgainAnother, Example: `{"name": "billing"}`, Edited: `{"name": "shop"}`,
 		Allow: mayCreateKey,
 		Lock:  func(ctx context.Context, tx *pg.Tx, _ ...*apiKeyBody) error { return allow(ctx, tx) },

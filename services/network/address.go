@@ -34,6 +34,11 @@ type family struct {
 	name  string
 	short string // of its columns and of its member in a body
 	bits  int
+	first string // by which entities are found and sorted
+
+	// How addresses are written: in parts of so many bits and so many digits at most.
+	separator              string
+	partBits, digits, base int
 
 	is      func(netip.Addr) bool
 	private []netip.Prefix
@@ -44,7 +49,7 @@ type family struct {
 
 // in writes a statement out for the family, whose columns it names by {v}.
 func (f *family) in(sql string, more ...string) string {
-	return strings.NewReplacer(append(more, "{v}", f.short, "{bits}", strconv.Itoa(f.bits))...).Replace(sql)
+	return strings.NewReplacer(append(more, "{v}", f.short, "{first}", f.first, "{bits}", strconv.Itoa(f.bits))...).Replace(sql)
 }
 
 type refusedSpace struct {
@@ -53,7 +58,7 @@ type refusedSpace struct {
 }
 
 var v4 = &family{
-	name: "IPv4", short: "v4", bits: 32, is: netip.Addr.Is4, example: "192.0.2.10", prefix: "192.0.2.0/29",
+	name: "IPv4", short: "v4", bits: 32, first: "coalesce(v4_first, v6_first)", separator: ".", partBits: 8, digits: 3, base: 10, is: netip.Addr.Is4, example: "192.0.2.10", prefix: "192.0.2.0/29",
 	private: prefixes("10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16"),
 	refused: []refusedSpace{
 		{netip.MustParsePrefix("0.0.0.0/8"), "“this network”"},
@@ -65,7 +70,7 @@ var v4 = &family{
 }
 
 var v6 = &family{
-	name: "IPv6", short: "v6", bits: 128, is: func(a netip.Addr) bool { return a.Is6() && !a.Is4In6() },
+	name: "IPv6", short: "v6", bits: 128, first: "v6_first", separator: ":", partBits: 16, digits: 4, base: 16, is: func(a netip.Addr) bool { return a.Is6() && !a.Is4In6() },
 	example: "2001:db8::10", prefix: "2001:db8::/64",
 	private: prefixes("fc00::/7"),
 	refused: []refusedSpace{

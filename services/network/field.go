@@ -121,7 +121,7 @@ func (s *Service) fields() []rest.Route {
 		Additions: rest.Creating | rest.Editing | rest.Deleting,
 		Again:     rest.AgainRefused, Example: `{"name": "Contract until", "slug": "contract-until", "target_type": "client", "type": "date"}`, Edited: `{"name": "Contract ends", "desc": null}`,
 		By: rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name", "slug": "slug"},
-			Filters: map[string]string{"target_type": "target_type", "slug": "slug", "type": "type"}},
+			Filters: map[string]string{"target_type": "target_type", "name": "name", "slug": "slug", "type": "type"}},
 		Check: checkField,
 	}.Routes()
 }

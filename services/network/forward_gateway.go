@@ -22,6 +22,7 @@ type ForwardGateway struct {
 	Hostname  string     `json:"hostname" db:"hostname"`
 	PortLimit string     `json:"port_limit" db:"port_limit" doc:"how many ports it forwards (100), or which (20000-29999)"`
 	Groups    []rest.Ref `json:"groups" db:"groups"`
+	GroupIDs  []int64    `json:"-" db:"group_ids"`
 }
 
 type forwardGatewayBody struct {
@@ -61,6 +62,7 @@ func (s *Service) forwardGateways() []rest.Route {
 		Check: func(_ context.Context, _ *pg.Tx, _ int64, before, body *forwardGatewayBody) error {
 			return agent.KeyAgain(before != nil && body.Hostname != before.Hostname, body.APIKey, "/api_key")
 		},
-		By: rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name"}, Filters: map[string]string{"name": "name", "hostname": "hostname"}},
+		By: rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name", "hostname": "hostname"},
+			Filters: map[string]string{"name": "name", "hostname": "hostname", "group_id": "group_ids"}},
 	}.Routes()
 }

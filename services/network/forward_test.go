@@ -2,6 +2,7 @@ package network_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -59,6 +60,11 @@ func TestForwardGateway(t *testing.T) {
 		t.Error("the key cannot be opened", err)
 	}
 
+	for query, want := range map[string][]string{"group_id=2": {"nat1"}, "group_id=1": {}, "group_id=2&name=nat2": {}, "sort=-hostname": {"nat1", "nat2"}} {
+		if got := names(c.Do("GET", "/forward/gateway?"+query, nil)); !slices.Equal(got, want) {
+			t.Errorf("%s: %v", query, got)
+		}
+	}
 	list := c.Do("GET", "/forward/gateway", nil, "Accept", "text/csv").Want(200).Text
 	if want := fmt.Sprintf("id,name,hostname,port_limit,groups\n1,nat1,nat1.example.net,65535,2\n%d,nat2,2001:db8::1,100,\n", second.ID()); list != want {
 		t.Errorf("%s", list)

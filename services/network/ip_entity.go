@@ -39,6 +39,9 @@ type IPEntity struct {
 	V6            *V6      `json:"v6,omitempty" db:"v6_"`
 
 	Fields []ShownField `json:"fields,omitzero" doc:"with include=fields"`
+
+	First    netip.Addr `json:"-" db:"first_address"` // which it is sorted by
+	Assigned bool       `json:"-" db:"assigned"`
 }
 
 // Owner is the client that an entity is assigned to, and the server that uses it.
@@ -179,8 +182,8 @@ func (s *Service) ipEntities() []rest.Route {
 			item.Fields, err = shownFields(ctx, q, "entity", item.ID)
 			return err
 		}},
-		By: rest.By{Search: searchEntities, Sorts: map[string]string{"name": "name"}, Filters: map[string]string{
-			"billing_id": "billing_id", "group_id": "group_id", "owner": "owner_id", "owner_id": "owner_id", "server_id": "owner_server_id", "vlan": "vlan"}},
+		By: rest.By{Search: searchEntities, Sorts: map[string]string{"name": "name", "address": "first_address"}, Filters: map[string]string{
+			"assigned": "assigned", "billing_id": "billing_id", "group_id": "group_id", "name": "name", "owner": "owner_id", "owner_id": "owner_id", "server_id": "owner_server_id", "vlan": "vlan"}},
 		Lock: lockScopes, Insert: insertEntity, Update: updateEntity, Delete: deleteEntity,
 	}.Routes()
 }

@@ -55,7 +55,7 @@ func (s *Service) ipGroups() []rest.Route {
 			item.Fields, err = shownFields(ctx, q, "group", item.ID)
 			return err
 		}},
-		By:     rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name"}, Filters: map[string]string{"billing_id": "billing_id", "reserved": "reserved"}},
+		By:     rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name"}, Filters: map[string]string{"billing_id": "billing_id", "name": "name", "pxe_dhcp_server_id": "pxe_dhcp_server_id", "reserved": "reserved"}},
 		Check:  s.checkDHCPServer,
 		Delete: deleteIPGroup,
 	}.Routes()

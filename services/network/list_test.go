@@ -139,7 +139,7 @@ func TestListRefuses(t *testing.T) {
 		}
 	}
 	known := testkit.Decode[problem.Problem](c.Do("GET", "/port-speed?colour=red", nil).Want(400)).Errors[0].Message
-	if known != "is unknown; there is billing_id, count, cursor, page, per_page, q, sort, speed" {
+	if known != "is unknown; there is billing_id, count, cursor, name, page, per_page, q, sort, speed" {
 		t.Error(known)
 	}
 	c.Do("GET", "/port-speed?%zz", nil).Want(400)
@@ -210,7 +210,7 @@ func TestEntityFilters(t *testing.T) {
 		"server_id=9": {"192.0.2.32-192.0.2.40"}, "billing_id=B": {"198.51.100.1"}, "owner=5&group_id=2": {"198.51.100.1"},
 		"q=192.0.2.5": {"Rack"}, "q=192.0.2.35": {"192.0.2.32-192.0.2.40"}, "q=192.0.2.16": {}, "q=192.0.2.0/24": {"Rack", "192.0.2.32-192.0.2.40"},
 		"q=192.0.2.32/29": {}, "q=2001:db8::7": {"198.51.100.1"}, "q=2001:DB8::/32": {"198.51.100.1"}, "q=rac": {"Rack", "192.0.2.32-192.0.2.40"}, "q=RACKS": {"192.0.2.32-192.0.2.40"}, "q=fra1-s4": {"192.0.2.32-192.0.2.40"}, "q=fr": {"192.0.2.32-192.0.2.40"}, "q=ra&vlan=7": {"Rack"},
-		"sort=-name&q=rack": {"Rack", "192.0.2.32-192.0.2.40"}, "q=rack&per_page=1&page=2": {"192.0.2.32-192.0.2.40"}, "q=192.0.2": {},
+		"sort=-name&q=rack": {"Rack", "192.0.2.32-192.0.2.40"}, "q=rack&per_page=1&page=2": {"192.0.2.32-192.0.2.40"}, "q=192.0.2.32-192.0.2.63": {"192.0.2.32-192.0.2.40"},
 		"sort=name": {"192.0.2.32-192.0.2.40", "198.51.100.1", "Rack"}, "sort=-name&q=192.0.0.0/8": {"Rack", "192.0.2.32-192.0.2.40"},
 	} {
 		if got := names(c.Do("GET", "/entity?"+query, nil)); !slices.Equal(got, want) {
@@ -227,6 +227,122 @@ func TestEntityFilters(t *testing.T) {
 	if got := names(c.Do("GET", "/group?reserved=true", nil)); !slices.Equal(got, []string{"Bern"}) {
 		t.Error(got)
 	}
+}
+
+// An entity is found by the beginning of its address, and by that of an address that it holds.
+func TestBeginningOfAnAddress(t *testing.T) {
+	t.Parallel()
+	c := newClient(t)
+	c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200)
+	for _, e := range []string{
+		`{"group": 1, "address": "192.0.2.7", "owner": {"id": 5, "name": "Acme 198.51"}}`,
+		`{"group": 1, "address": "192.0.20.0/24", "nickname": "twenty"}`,
+		`{"group": 1, "address": "192.0.250.1", "v6_address": "2001:db8:1d::1", "vlan": 7}`,
+		`{"group": 1, "address": "198.51.0.0/16", "nickname": "sixteen", "vlan": 7}`,
+		`{"group": 1, "v6_address": "2001:db8:1::/48", "nickname": "six"}`,
+		`{"group": 1, "address": "203.0.113.9", "nickname": "release 192.0.2"}`,
+	} {
+		c.Do("POST", "/entity", e).Want(200)
+	}
+	const seven, twenty, both, sixteen, six, text = "192.0.2.7", "twenty", "192.0.250.1", "sixteen", "six", "release 192.0.2"
+	for query, want := range map[string][]string{
+		"192.":       {seven, twenty, both, text},
+		"192.0.2":    {seven, twenty, both, text}, // which all are written so
+		"192.0.2.":   {seven},
+		"192.0.20":   {twenty},
+		"192.0.20.":  {twenty},
+		"192.0.3":    {},
+		"192.0.02":   {},
+		"192.0.300":  {},
+		"198.51":     {seven, sixteen}, // an owner's name
+		"198.51.100": {sixteen},        // which holds them
+		"198.52":     {},
+		"2001:":      {both, six}, "2001:db8": {both, six}, "2001:0DB8": {both, six}, "2001:db8:": {both, six}, "2001:db8::": {both, six},
+		"2001:db8:1": {both, six}, "2001:db8:1:": {six}, "2001:db8:0001": {six}, "2001:db8:1d": {both}, "2001:db8:001": {both},
+		"2001:db8:2": {}, "2001:db9": {}, "2001:db80": {}, "2001:db8:1:7": {six}, "2001:db8:1::7": {six}, "2001:dbg": {},
+		"192.0.2&vlan=7": {both}, "192.0.2&owner=5": {seven}, "2001:db8&sort=-name": {six, both}, "192.0.2&assigned=false&sort=-address": {text, both, twenty},
+	} {
+		answer := c.Do("GET", "/entity?count=true&q="+query, nil)
+		if got := names(answer); !slices.Equal(got, want) || answer.Header.Get("X-Total-Count") != fmt.Sprint(len(want)) {
+			t.Errorf("%s found %q, want %q", query, got, want)
+		}
+	}
+	if got := paged(t, c, "/entity?per_page=1&q=192.0.2&sort=-address"); !slices.Equal(got, []string{text, both, twenty, seven}) {
+		t.Error(got)
+	}
+}
+
+// paged follows the links to the next page.
+func paged(t *testing.T, c *testkit.Client, path string) (all []string) {
+	t.Helper()
+	for path != "" {
+		page := c.Do("GET", path, nil)
+		all = append(all, names(page)...)
+		path = links(page)["next"]
+	}
+	return all
+}
+
+// Entities stand in the order of their addresses' numbers, v4 before v6, and the free ones by themselves.
+func TestEntitiesByAddressAndAssignment(t *testing.T) {
+	t.Parallel()
+	c := newClient(t)
+	c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200)
+	c.Do("POST", "/group", `{"name": "Bern"}`).Want(200)
+	for _, e := range []string{
+		`{"group": 1, "v6_address": "2001:db8::10", "nickname": "ten of six"}`,
+		`{"group": 1, "address": "10.0.0.10", "nickname": "ten"}`,
+		`{"group": 1, "address": "10.0.0.9", "nickname": "nine", "owner": {"id": 5}, "vlan": 7}`,
+		`{"group": 2, "address": "10.0.0.9", "nickname": "nine of Bern", "v6_address": "2001:db8::1"}`,
+		`{"group": 1, "v6_address": "2001:db8::9", "nickname": "nine of six", "owner": {"id": 5}}`,
+		`{"group": 2, "address": "9.255.255.0/24", "nickname": "prefix", "owner": {"id": 6}}`,
+	} {
+		c.Do("POST", "/entity", e).Want(200)
+	}
+	made := []string{"ten of six", "ten", "nine", "nine of Bern", "nine of six", "prefix"}
+	all := []string{"prefix", "nine", "nine of Bern", "ten", "nine of six", "ten of six"}
+	for query, want := range map[string][]string{
+		"":                             all,
+		"&group_id=1":                  {"nine", "ten", "nine of six", "ten of six"},
+		"&assigned=true":               {"prefix", "nine", "nine of six"},
+		"&assigned=false":              {"nine of Bern", "ten", "ten of six"},
+		"&assigned=false&group_id=1":   {"ten", "ten of six"},
+		"&assigned=true&group_id=1":    {"nine", "nine of six"},
+		"&owner=5":                     {"nine", "nine of six"},
+		"&owner_id=5&vlan=7":           {"nine"},
+		"&owner=5&assigned=false":      {},
+		"&owner=5&assigned=true":       {"nine", "nine of six"},
+		"&q=nine":                      {"nine", "nine of Bern", "nine of six"},
+		"&q=nine&assigned=false":       {"nine of Bern"},
+		"&q=10.0.0.0/8&assigned=false": {"nine of Bern", "ten"},
+		"&name=ten":                    {"ten"},
+	} {
+		for _, sort := range []string{"address", "-address", "name", "-id"} {
+			want := slices.Clone(want)
+			switch sort {
+			case "-address":
+				slices.Reverse(want)
+			case "name":
+				slices.Sort(want)
+			case "-id":
+				slices.SortFunc(want, func(a, b string) int { return slices.Index(made, b) - slices.Index(made, a) })
+			}
+			path := "/entity?count=true&sort=" + sort + query
+			answer := c.Do("GET", path, nil)
+			if got := names(answer); !slices.Equal(got, want) || answer.Header.Get("X-Total-Count") != fmt.Sprint(len(want)) {
+				t.Errorf("%s: %q, want %q", path, got, want)
+			}
+			if got := paged(t, c, path+"&per_page=1"); !slices.Equal(got, want) {
+				t.Errorf("%s in pages: %q, want %q", path, got, want)
+			}
+		}
+	}
+	c.Do("POST", "/entity/3/release", nil).Want(200)
+	if got := names(c.Do("GET", "/entity?assigned=false&group_id=1&sort=address", nil)); !slices.Equal(got, []string{"nine", "ten", "ten of six"}) {
+		t.Error(got)
+	}
+	c.Do("GET", "/entity?assigned=perhaps", nil).Want(400)
+	c.Do("GET", "/entity?per_page=1&sort=address&cursor=eyJxIjoiIiwidiI6IngiLCJpIjoxfQ", nil).Want(400)
 }
 
 func TestCSV(t *testing.T) {

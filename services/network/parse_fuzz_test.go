@@ -1,7 +1,9 @@
 package network
 
 import (
+	"encoding/binary"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -145,19 +147,48 @@ func FuzzSeries(f *testing.F) {
 	})
 }
 
-// FuzzSearch says that whatever is searched for makes a condition, with spaces for the database that are in order.
+// FuzzSearch says that whatever is searched for has spaces for the database that are in order.
 func FuzzSearch(f *testing.F) {
-	for _, text := range nasty {
+	for _, text := range append(nasty, "192.0.2", "2001:db8", "2001:db8::", "10.0.0.1-10.0.0.9", "::1-::2", "1.256", "1.2.3.4.5") {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, q string) {
-		c, ok := searchAddresses(q)
-		if !ok {
+		for _, source := range append(searchAddresses(q), searchBeginning(q)...) {
+			args := source.Where[0].Args
+			first, last := args[0].(netip.Addr), args[len(args)-1].(netip.Addr)
+			if !first.IsValid() || last.Less(first) || first.Zone() != "" || first.Is4In6() || first.Is4() != last.Is4() {
+				t.Fatalf("%q searches from %s to %s", q, first, last)
+			}
+		}
+	})
+}
+
+// FuzzBeginning says that an address is found by each beginning of it from its first separator on, in either spelling, and
+// that an IPv4 address which is found begins so.
+func FuzzBeginning(f *testing.F) {
+	f.Add(uint64(0xc0000207), uint64(0), 6)
+	f.Add(uint64(0x20010db8000d0000), uint64(1), 9)
+	f.Add(uint64(0x20010db80d000001), uint64(0x1234123412341234), 12)
+	f.Fuzz(func(t *testing.T, upper, lower uint64, cut int) {
+		four := netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, uint32(upper))))
+		six := netip.AddrFrom16([16]byte(binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, upper), lower)))
+		if six.Is4In6() {
 			return
 		}
-		first, last := c.Args[0].(netip.Addr), c.Args[1].(netip.Addr)
-		if last.Less(first) || first.Zone() != "" || first.Is4In6() || first.Is4() != strings.HasPrefix(c.SQL, "v4") {
-			t.Fatalf("%q searches %s from %s to %s", q, c.SQL, first, last)
+		for text, a := range map[string]netip.Addr{four.String(): four, six.String(): six, six.StringExpanded(): six} {
+			q := text[:max(0, min(cut, len(text)))]
+			if _, err := netip.ParseAddr(q); err == nil || !strings.ContainsAny(q, ".:") || strings.HasPrefix(q, ":") || strings.Contains(q[:len(q)-1], "::") {
+				continue
+			}
+			_, spans := beginning(q)
+			if !slices.ContainsFunc(spans, func(r netipx.IPRange) bool { return r.Contains(a) }) {
+				t.Fatalf("%q does not find %s in %v", q, a, spans)
+			}
+			for _, r := range spans {
+				if a.Is4() && (!strings.HasPrefix(r.From().String(), q) || !strings.HasPrefix(r.To().String(), q)) {
+					t.Fatalf("%q finds %v", q, spans)
+				}
+			}
 		}
 	})
 }

@@ -29,6 +29,6 @@ func (s *Service) portSpeeds() []rest.Route {
 		DB: s.db, Path: "/port-speed", ID: "port_speed_id", Noun: "port speed",
 		Guard: guard.Has(permission.NetworkSwitches), Table: "port_speed", Again: rest.AgainAnother,
 		Edited: `{"name": "2.5 Gbit/s", "billing_id": "GE", "speed": 2500}`,
-		By:     rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name", "speed": "speed"}, Filters: map[string]string{"billing_id": "billing_id", "speed": "speed"}},
+		By:     rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name", "speed": "speed"}, Filters: map[string]string{"billing_id": "billing_id", "name": "name", "speed": "speed"}},
 	}.Routes()
 }

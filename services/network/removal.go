@@ -124,7 +124,7 @@ func (r *removal) hold(ctx context.Context, tx *pg.Tx, group rest.Ref) ([]int64,
 	if err := r.refuseCut(ctx, tx, group); err != nil {
 		return nil, err
 	}
-	within := r.family.in("{v}_first BETWEEN $2 AND $3 AND {v}_last <= $3")
+	within := r.family.in("{first} BETWEEN $2 AND $3 AND {v}_last <= $3")
 	ids, err := heldIDs(ctx, tx, fmt.Sprintf(held, within, longestSeries+1), group.ID, r.first, r.last)
 	switch {
 	case err != nil:

@@ -1,8 +1,11 @@
 package network
 
 import (
+	"bytes"
 	"net/netip"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 
 	"go4.org/netipx"
@@ -11,45 +14,155 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest"
 )
 
-// searchEntities finds what an operator types: an address in the entity that holds it, a prefix' addresses, or a
-// part of a nickname, a billing id, or the owner's or the server's name. What an owner has is found by assignments.
+// searchEntities finds what an operator types: an address in the entity that holds it, the addresses of a prefix or a
+// range, the beginning of an address, or a part of a nickname, a billing id, or the owner's or the server's name.
 func searchEntities(asked url.Values) []pg.Source {
-	const ofOwner = "ip_entity_of_owner"
-	view, q := "", asked.Get("q")
-	if asked.Has("owner") || asked.Has("owner_id") {
-		view = ofOwner
+	q, view := asked.Get("q"), viewFor(asked)
+	found := searchAddresses(q)
+	switch {
+	case found == nil && q != "":
+		found = searchTexts(asked)
+		if searchedAlone(asked) {
+			found[1].View = ofOwner
+		}
+		found = append(found, searchBeginning(q)...)
+	case found == nil && view != "":
+		found = []pg.Source{{}}
 	}
-	if q == "" {
-		return []pg.Source{{View: view}}
-	}
-	if condition, ok := searchAddresses(q); ok {
-		return []pg.Source{{View: view, Where: []pg.Condition{condition}}}
-	}
-	found := searchTexts(asked)
 	for i := range found {
-		found[i].View = view
+		if found[i].View == "" {
+			found[i].View = view
+		}
 	}
 	return found
 }
 
-// searchAddresses is the condition that an entity holds an address, or lies in a prefix.
-func searchAddresses(q string) (condition pg.Condition, ok bool) {
-	p, err := netip.ParsePrefix(q)
-	if a, addressErr := netip.ParseAddr(q); addressErr == nil && a.Zone() == "" {
-		p, err = netip.PrefixFrom(a, a.BitLen()), nil
+const (
+	ofOwner = "ip_entity_of_owner"
+	free    = "ip_entity_free"
+)
+
+// viewFor is the view whose indexes find what is asked for; empty: that of all entities.
+func viewFor(asked url.Values) string {
+	sort := strings.TrimPrefix(asked.Get("sort"), "-")
+	switch {
+	case asked.Get("assigned") == "false" && sort != "name" && (sort != "address" || asked.Has("group_id")):
+		return free
+	case (asked.Has("owner") || asked.Has("owner_id")) && sort != "address":
+		return ofOwner
+	default:
+		return ""
 	}
-	if err != nil || p.Addr().Is4In6() {
-		return condition, false
+}
+
+// searchedAlone tells whether q is the only thing that is asked for.
+func searchedAlone(asked url.Values) bool {
+	for name := range asked {
+		if !slices.Contains([]string{"q", "count", "cursor", "page", "per_page"}, name) {
+			return false
+		}
 	}
+	return true
+}
+
+// searchAddresses finds the entity that holds an address, or those in a prefix or a range.
+func searchAddresses(q string) []pg.Source {
+	if a, err := netip.ParseAddr(q); err == nil && a.Zone() == "" && !a.Is4In6() && !strings.HasSuffix(q, "::") {
+		return []pg.Source{holding(a)}
+	}
+	r, err := netipx.ParseIPRange(q)
+	if p, prefixErr := netip.ParsePrefix(q); prefixErr == nil {
+		r, err = netipx.RangeOfPrefix(p), nil
+	}
+	if err != nil || r.From().Is4In6() || r.From().Zone() != "" {
+		return nil
+	}
+	f := familyOf(q)
+	return []pg.Source{{Where: []pg.Condition{f.from(r), {SQL: f.in("{v}_last <= $1"), Args: []any{r.To()}}}}}
+}
+
+// searchBeginning finds what is written with q at its beginning, from its first dot or colon on, and what holds the lowest
+// such address.
+func searchBeginning(q string) (found []pg.Source) {
+	f, spans := beginning(q)
+	for i, r := range spans {
+		if i == 0 {
+			found = append(found, holding(r.From()))
+		}
+		found = append(found, pg.Source{Where: []pg.Condition{f.from(r)}})
+	}
+	return found
+}
+
+// beginning is which addresses are written with q at their beginning. Of its last part there may be more digits, unless a
+// separator ends it.
+func beginning(q string) (f *family, spans []netipx.IPRange) {
+	f = familyOf(q)
+	if strings.HasSuffix(q, "::") { // one ends a part as well
+		q = q[:len(q)-1]
+	}
+	parts := strings.Split(q, f.separator)
+	last := len(parts) - 1
+	if last == 0 || last >= f.bits/f.partBits {
+		return f, nil
+	}
+	var begin []byte
+	for _, part := range parts[:last] {
+		n, ok := f.part(part)
+		if !ok {
+			return f, nil
+		}
+		begin = f.appendPart(begin, n)
+	}
+	if parts[last] == "" {
+		return f, []netipx.IPRange{netipx.IPRangeFrom(f.filled(begin, 0), f.filled(begin, 0xff))}
+	}
+	n, ok := f.part(parts[last])
+	if !ok {
+		return f, nil
+	}
+	largest, most := uint64(1)<<f.partBits-1, f.digits-len(parts[last])
+	for more, size := 0, uint64(1); more <= most && n*size <= largest; more, size = more+1, size*uint64(f.base) {
+		if parts[last][0] == '0' && (f == v4 && more > 0 || f == v6 && more < most) { // what begins with 0 is 0, or is written with all its digits
+			continue
+		}
+		from, to := f.appendPart(slices.Clip(begin), n*size), f.appendPart(slices.Clip(begin), min(n*size+size-1, largest))
+		spans = append(spans, netipx.IPRangeFrom(f.filled(from, 0), f.filled(to, 0xff)))
+	}
+	return f, spans
+}
+
+// part reads what stands between two separators of an address.
+func (f *family) part(text string) (n uint64, ok bool) {
+	n, err := strconv.ParseUint(text, f.base, f.partBits)
+	return n, err == nil && len(text) <= f.digits && (f == v6 || text == "0" || text[0] != '0')
+}
+
+func (f *family) appendPart(begin []byte, n uint64) []byte {
+	if f == v6 {
+		begin = append(begin, byte(n>>8))
+	}
+	return append(begin, byte(n))
+}
+
+// filled is the address that begins with these bytes and goes on with this one.
+func (f *family) filled(begin []byte, with byte) netip.Addr {
+	a, _ := netip.AddrFromSlice(append(slices.Clip(begin), bytes.Repeat([]byte{with}, f.bits/8-len(begin))...))
+	return a
+}
+
+// from is the condition that an entity begins in a range.
+func (f *family) from(r netipx.IPRange) pg.Condition {
+	return pg.Condition{SQL: f.in("{first} BETWEEN $1 AND $2"), Args: []any{r.From(), r.To()}}
+}
+
+// holding finds what has an address, in any scope.
+func holding(a netip.Addr) pg.Source {
 	f := v4
-	if p.Addr().Is6() {
+	if a.Is6() {
 		f = v6
 	}
-	condition = pg.Condition{SQL: f.in("{v}_first BETWEEN $1 AND $2 AND {v}_last <= $2"), Args: []any{p.Masked().Addr(), netipx.PrefixLastIP(p)}}
-	if p.IsSingleIP() {
-		condition.SQL = f.overlapping("$1", "$2", "0", "4503599627370495") // of any scope
-	}
-	return condition, true
+	return pg.Source{Where: []pg.Condition{{SQL: f.overlapping("$1", "$1", "0", "4503599627370495"), Args: []any{a}}}}
 }
 
 // overlapping is the condition that an entity has addresses from first to last in one of the scopes, as the exclusion
@@ -65,7 +178,7 @@ func (f *family) overlapping(first, last, fromScope, toScope string) string {
 // piece is how long the pieces of a text are that the index of pieces has.
 const piece = 5
 
-// searchTexts finds q in the texts of entities and of their assignments, which have an index of pieces, too. A text that
+// searchTexts finds q in the texts of entities, and in those of their assignments. They have an index of pieces, too. A text that
 // is longer than one is made of some that hardly anything else has, however frequent its trigrams are.
 func searchTexts(asked url.Values) []pg.Source {
 	letters := []rune(strings.ReplaceAll(strings.ToLower(asked.Get("q")), "\n", " "))

@@ -66,6 +66,6 @@ func (s *Service) dhcpServers() []rest.Route {
 			}
 			return agent.KeyAgain(!body.HTTP.sameAddress(&before.HTTP), body.HTTP.APIKey, "/http/api_key")
 		},
-		By: rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name"}, Filters: map[string]string{"name": "name", "host": "http_host"}},
+		By: rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name", "host": "http_host"}, Filters: map[string]string{"name": "name", "host": "http_host"}},
 	}.Routes()
 }
