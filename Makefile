@@ -1,8 +1,9 @@
 # Every target works from a fresh clone. `make help` lists them.
-MODULES := backing pkg process testkit gateway services/clients services/identity services/network services/pxe services/system deploy
+MODULES := backing pkg process testkit clients/go gateway services/clients services/identity services/network services/pxe services/system deploy
 PACKAGES := $(addsuffix /...,$(addprefix ./,$(MODULES)))
 PROGRAMS := ./deploy/standalone ./deploy/split ./deploy/import ./gateway/cmd/gateway $(wildcard ./services/*/cmd/*)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
+OAPI_CODEGEN := github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen@v2.8.2
 
 .PHONY: help
 help: ## list the targets
@@ -70,7 +71,7 @@ lint: ## gofmt, vet, staticcheck, modules and generated files in step, each modu
 	go work sync
 	@for m in $(MODULES); do \
 		(cd $$m && GOWORK=off go mod tidy -diff && GOWORK=off CGO_ENABLED=0 go build ./...) || { echo "$$m is out of step: run 'make tidy'"; exit 1; }; done
-	@$(MAKE) --no-print-directory openapi && git diff --exit-code -- docs/reference || { echo "the routes changed the files above: commit them"; exit 1; }
+	@$(MAKE) --no-print-directory go-client && git diff --exit-code -- docs/reference clients/go || { echo "the routes changed the files above: commit them"; exit 1; }
 	@git diff --exit-code -- '*go.mod' '*go.sum' go.work go.work.sum || { echo "go work sync changed the files above: commit them"; exit 1; }
 
 .PHONY: tidy
@@ -81,6 +82,14 @@ tidy: ## bring the modules' requirements in step
 .PHONY: openapi
 openapi: ## write docs/reference/openapi.json and policy.md from the routes
 	go run ./deploy/document docs/reference
+
+.PHONY: go-client
+go-client: openapi ## write the Go client in clients/go from the routes
+	go run $(OAPI_CODEGEN) -config clients/go/oapi-codegen.yaml docs/reference/openapi.json
+
+.PHONY: clients
+clients: go-client ## write the Go client, and into bin/clients those in TypeScript and Python; lint the API document with Redocly and Spectral
+	@clients/check.sh
 
 .PHONY: bench
 bench: ## measure reading, allocating and creating beside pgbench and nginx; answers beside a smaller installation's; a list beside COPY

@@ -67,15 +67,14 @@ func (d *document) parameters(o *operation) (all []schema) {
 
 // ofParameter describes the values of a parameter that fills a member, or that one is compared with.
 func ofParameter(m *shape.Member) schema {
-	of := schema{"type": "string"}
 	switch {
 	case m == nil: // of a column that nobody is shown
+		return schema{"type": "string"}
 	case m.Type == reflect.TypeFor[Timestamp]():
-		of["format"] = "date-time"
+		return schema{"type": "string", "format": "date-time"}
 	case m.Type.Kind() == reflect.Slice: // which has the value among its own
-		of = schema{"type": "integer", "format": "int64"}
+		return schema{"type": "integer", "format": "int64"}
 	default:
-		of = scalar(m)
+		return scalar(m)
 	}
-	return of
 }

@@ -106,8 +106,7 @@ func (d *document) body(p *bodyPlan, n *node, on shape.Occasion, name string) sc
 				inner = on.String() + capital(strings.TrimSuffix(own, "Body")) + "Body"
 			}
 			s := d.body(p, m.nested, on, inner)
-			every := func(is func(*field) bool) bool { return !p.some(m.nested, func(f *field) bool { return !is(f) }) }
-			if every(func(f *field) bool { return f.clears(on) }) {
+			if !p.some(m.nested, func(f *field) bool { return !f.clears(on) }) {
 				s = orNull(s)
 			}
 			object.add(member, s, p.some(m.nested, func(f *field) bool { return f.Required&on != 0 }))
@@ -128,9 +127,7 @@ func (p *bodyPlan) some(n *node, is func(*field) bool) bool {
 }
 
 // clears tells whether null means something in this member: in an edit, to clear it.
-func (f *field) clears(on shape.Occasion) bool {
-	return on == shape.Edit && f.Optional
-}
+func (f *field) clears(on shape.Occasion) bool { return on == shape.Edit && f.Optional }
 
 func (f *field) describe(d *document, on shape.Occasion) schema {
 	s := schema{}
@@ -215,8 +212,14 @@ func orNull(s schema) schema {
 // example is a value of the member.
 func (f *field) example() any {
 	value := valueOf(*f.Example, f.kind.text)
-	if f.kind == refKind {
+	switch f.kind {
+	case refKind:
 		return schema{"id": value}
+	case refsKind:
+		refs := value.([]any)
+		for i, id := range refs {
+			refs[i] = schema{"id": id}
+		}
 	}
 	return value
 }

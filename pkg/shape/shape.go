@@ -6,7 +6,7 @@
 //	path:"field_id", query:"since"               the parameter that fills it; path:"*" is the path's last one
 //	required:"create" | "edit" | "create,edit"   when a body must have it
 //	min:"1" max:"255"                            bounds of a number; max is the most characters of a string
-//	enum:"date,text", pattern:"^[a-z]+$"         what a string may be, where it is not empty
+//	enum:"date,text", pattern:"^[a-z]+$"         what a string may be, where it is not empty; in JavaScript, too
 //	format:"email"                               what a string is, in the terms of JSON Schema
 //	also:"apikey,port limit"                     other spellings, at the top of a body, which the API document leaves out
 //	doc, example                                 what the API document says

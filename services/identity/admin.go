@@ -33,7 +33,7 @@ type Admin struct {
 }
 
 type adminBody struct {
-	Username        string        `json:"username" db:"username" max:"64" pattern:"^[\\p{L}\\p{N}._@+-]+$" example:"anna" doc:"on create, the part of email before the @ where it is not sent"`
+	Username        string        `json:"username" db:"username" max:"64" example:"anna" doc:"letters, digits and . _ @ + -; on create, the part of email before the @ where it is not sent"`
 	Email           string        `json:"email" db:"email" required:"create" format:"email" example:"anna@example.com" doc:"nobody else has it, in either case"`
 	Password        secret.String `json:"password" required:"create" max:"1024" example:"a long walk in the rain" doc:"at least 12 characters, hard to guess; empty: no login by password, and on edit: unchanged"`
 	CurrentPassword secret.String `json:"current_password" max:"1024" ext:"true" kept:"false" example:"a long walk in the rain" doc:"on edit of one's own password without users.admins write"`
@@ -43,8 +43,15 @@ type adminBody struct {
 	confirmed *string // the hash of the caller's password, where it is CurrentPassword
 }
 
+func inUsername(r rune) bool {
+	return unicode.In(r, unicode.L, unicode.N) || strings.ContainsRune("._@+-", r)
+}
+
 // Resolve checks what the tags cannot say.
 func (b *adminBody) Resolve(wrong *problem.Fields) {
+	if strings.ContainsFunc(b.Username, func(r rune) bool { return !inUsername(r) }) {
+		wrong.Add("/username", "invalid", "can have letters, digits and . _ @ + - alone")
+	}
 	if b.Email != "" {
 		if address, err := mail.ParseAddress(b.Email); err != nil || address.Address != b.Email {
 			wrong.Add("/email", "invalid", "must be an email address such as anna@example.com")
@@ -145,7 +152,7 @@ const longestBase = 54
 func freeUsername(ctx context.Context, tx *pg.Tx, email string) (username string, err error) {
 	base, _, _ := strings.Cut(email, "@")
 	base = strings.Map(func(r rune) rune {
-		if unicode.In(r, unicode.L, unicode.N) || strings.ContainsRune("._@+-", r) {
+		if inUsername(r) {
 			return r
 		}
 		return '-'

@@ -44,10 +44,11 @@ var arrows = []struct{ folder, may string }{
 	{"process/consul", "pkg/mesh pkg/secret"},
 	{"process/server", "process pkg"},
 	{"process", "process/consul pkg/health pkg/mesh pkg/secret pkg/tracing"},
+	{"clients/go", ""},
 	{"testkit", "backing pkg"},
 	{"gateway", "gateway pkg/apikey pkg/cache pkg/keycache pkg/mesh pkg/openapi pkg/principal pkg/problem pkg/problemhttp pkg/seal pkg/secret pkg/tracing process"},
 	{"services/*", "services/* pkg process/server"},
-	{"deploy", "backing deploy gateway pkg process services testkit"},
+	{"deploy", "backing clients/go deploy gateway pkg process services testkit"},
 }
 
 // withoutDatabase link no driver of Postgres, however far away.

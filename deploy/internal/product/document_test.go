@@ -1,6 +1,10 @@
 package product_test
 
 import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/getkin/kin-openapi/openapi3"
@@ -8,9 +12,104 @@ import (
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/pkg/guard"
+	"github.com/ironplane/ironplane/pkg/openapi"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/testkit"
 )
+
+// identifier is what a name comes to in a language that has no hyphens, blanks or cases of its own.
+func identifier(name string) string {
+	return strings.ToLower(strings.NewReplacer("-", "", "_", "", " ", "").Replace(name))
+}
+
+// TestDocumentNames says that all names stay apart when they become identifiers, and that everything is described.
+func TestDocumentNames(t *testing.T) {
+	t.Parallel()
+	merged, err := product.Document()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(merged)
+	if err != nil {
+		t.Fatal(err)
+	}
+	document, err := openapi3.NewLoader().LoadFromData(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	apart := func(where string, names ...string) {
+		t.Helper()
+		known := map[string]string{}
+		for _, name := range names {
+			if other, ok := known[identifier(name)]; ok {
+				t.Errorf("%s has both %s and %s", where, other, name)
+			}
+			known[identifier(name)] = name
+		}
+	}
+	apart("the document", slices.Collect(maps.Keys(document.Components.Schemas))...)
+	for name, s := range document.Components.Schemas {
+		apart(name, slices.Collect(maps.Keys(s.Value.Properties))...)
+	}
+	var operations []string
+	for path, item := range document.Paths.Map() {
+		for method, o := range item.Operations() {
+			operations = append(operations, o.OperationID)
+			var parameters []string
+			for _, p := range o.Parameters {
+				parameters = append(parameters, p.Value.Name)
+				if p.Value.Description == "" {
+					t.Errorf("%s of %s %s is not described", p.Value.Name, method, path)
+				}
+			}
+			apart(o.OperationID, parameters...)
+			if tag := document.Tags.Get(o.Tags[0]); tag == nil || tag.Description == "" {
+				t.Errorf("%s %s is in no section: see rest.Section", method, path)
+			}
+			if o.RequestBody != nil && o.RequestBody.Value.Content["application/json"].Schema.Ref == "" {
+				t.Errorf("the body of %s %s has no name", method, path)
+			}
+		}
+	}
+	apart("the document", operations...)
+	for _, wanted := range []string{"listIPEntities", "createIPGroup", "updatePortSpeed", "deleteAPIKey", "getDHCPServer", "listForwardingGateways"} {
+		if !slices.Contains(operations, wanted) {
+			t.Errorf("there is no %s", wanted)
+		}
+	}
+}
+
+// TestDocumentBounds says that the document has what the code has: null where it clears, enums, patterns, maxima, filters' types.
+func TestDocumentBounds(t *testing.T) {
+	t.Parallel()
+	document, err := product.Document()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at, want := range map[string]string{
+		"UpdateIPEntityBody/vlan":                `"format":"int32","maximum":4094,"minimum":1,"type":["integer","null"]`,
+		"CreateIPEntityBody/vlan":                `"format":"int32","maximum":4094,"minimum":1,"type":"integer"`,
+		"UpdateIPEntityBody/v4":                  `{"anyOf":[{"$ref":"#/components/schemas/UpdateIPEntityBodyV4"},{"type":"null"}]}`,
+		"CreateFieldBody/type":                   `"enum":["checkbox","date","integer","select","text"]`,
+		"CreateFieldBody/slug":                   `"maxLength":64,"minLength":1,"pattern":"^[a-z0-9][a-z0-9_-]*$"`,
+		"CreateForwardingGatewayBody/groups":     `"items":{"$ref":"#/components/schemas/RefBody"},"maxItems":1000`,
+		"CreateForwardingGatewayBody/port_limit": `also read as port limit`,
+		"CreateForwardingGatewayBody/port limit": `null`,
+		"CreateAPIKeyBody/expires_at":            `"$ref":"#/components/schemas/TimestampBody"`,
+	} {
+		name, member, _ := strings.Cut(at, "/")
+		properties := document.Components["schemas"][name]["properties"].(openapi.Schema)
+		if got := testkit.JSON(properties[member]); !strings.Contains(got, want) {
+			t.Errorf("%s is %s, want %s", at, got, want)
+		}
+	}
+	list := testkit.JSON(document.Paths["/entity"]["get"])
+	for _, filter := range []string{`"name":"vlan","required":false,"schema":{"format":"int32","type":"integer"}`, `"name":"billing_id","required":false,"schema":{"type":"string"}`} {
+		if !strings.Contains(list, filter) {
+			t.Errorf("the list of IP entities has no %s: %s", filter, list)
+		}
+	}
+}
 
 // The merged document is valid and has each public operation of each service.
 func TestDocument(t *testing.T) { producttest.Both(t, testDocument) }
