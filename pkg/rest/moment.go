@@ -37,16 +37,20 @@ func momentIn(sent any) any {
 	return said
 }
 
-func setTimestamp(to reflect.Value, sent any, _ *shape.Member) (string, string) {
+func setTimestamp(to reflect.Value, sent any, m *shape.Member) (string, string) {
+	must := momentText
+	if m.JSON != "" {
+		must = momentMember
+	}
 	said, ok := sent.(object)
 	if !ok {
 		said = object{{"", sent}}
 	}
 	var moments []time.Time
-	for _, m := range said {
-		at, ok := moment(m.value)
+	for _, part := range said {
+		at, ok := moment(part.value)
 		if !ok {
-			return "type", momentMember
+			return "type", must
 		}
 		moments = append(moments, at)
 	}

@@ -1,6 +1,7 @@
 package network_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/ironplane/ironplane/pkg/problem"
@@ -42,4 +43,15 @@ func TestPortSpeed(t *testing.T) {
 	if empty := c.Do("GET", "/port-speed", nil).Want(200).Text; empty != "[]\n" {
 		t.Fatalf("listed %s", empty)
 	}
+}
+
+func TestPortSpeedsAreUnique(t *testing.T) {
+	t.Parallel()
+	c := newClient(t)
+	c.Do("POST", "/port-speed", `{"name": "1 Gbit/s", "billing_id": "GE", "speed": 1000}`).Want(200)
+	c.Do("POST", "/port-speed", `{"name": "1 Gbit/s", "speed": 1000}`).WantErrors("/name", "taken")
+	c.Do("POST", "/port-speed", `{"name": "another", "billing_id": "GE", "speed": 1000}`).WantErrors("/billing_id", "taken")
+	c.Do("POST", "/port-speed", `{"name": "a", "speed": 1}`).Want(200)
+	b := c.Do("POST", "/port-speed", `{"name": "b", "speed": 1}`).Want(200).ID() // without a billing id, any number
+	c.Do("PATCH", fmt.Sprint("/port-speed/", b), `{"name": "a", "billing_id": null, "speed": 1}`).WantErrors("/name", "taken")
 }

@@ -201,7 +201,9 @@ type modelChange struct {
 }
 
 func (e *entityModel) changes() (all []modelChange) {
-	add := func(do func(*entityModel), to any, spellings ...string) { all = append(all, modelChange{spellings, to, do}) }
+	add := func(do func(*entityModel), to any, spellings ...string) {
+		all = append(all, modelChange{spellings, to, do})
+	}
 	add(func(e *entityModel) { e.vlan = 9 }, 9, "vlan")
 	add(func(e *entityModel) { e.billing = "IP-2" }, "IP-2", "billing_id")
 	add(func(e *entityModel) { e.nickname = "shelf" }, "shelf", "nickname", "name")

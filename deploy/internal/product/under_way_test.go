@@ -152,7 +152,7 @@ func awaitLocked(t *testing.T, db *pg.DB) {
 func TestRevokedWithinAList(t *testing.T) { producttest.Both(t, testRevokedWithinAList) }
 
 func testRevokedWithinAList(t *testing.T, p *product.Product, c *testkit.Client) {
-	execute(t, p.Databases[network.Name], "INSERT INTO port_speed (name, speed) SELECT repeat('x', 1000), n FROM generate_series(1, 20000) n")
+	execute(t, p.Databases[network.Name], "INSERT INTO port_speed (name, speed) SELECT repeat('x', 1000) || n, n FROM generate_series(1, 20000) n")
 	admin, client := newAdmin(t, c, "lister", `{"network": {"switches": {"read": true}}}`)
 	to, from := send(t, client, "GET /port-speed")
 	_, _ = io.WriteString(to, "\r\n")

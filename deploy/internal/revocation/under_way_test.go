@@ -30,7 +30,7 @@ func (s *stand) fillList() {
 	s.t.Helper()
 	err := s.product.Databases[network.Name].InTx(s.t.Context(), func(tx *pg.Tx) error {
 		tx.Unrecorded("a test")
-		_, err := tx.Exec(s.t.Context(), "INSERT INTO port_speed (name, speed) SELECT repeat('x', 1000), n FROM generate_series(1, 20000) n")
+		_, err := tx.Exec(s.t.Context(), "INSERT INTO port_speed (name, speed) SELECT repeat('x', 1000) || n, n FROM generate_series(1, 20000) n")
 		return err
 	})
 	if err != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"strconv"
@@ -22,7 +23,7 @@ const drainTime = 5 * time.Minute
 // a table that looks the same and that nobody logs.
 const createScript = `\set speed random(1, 1000000)
 BEGIN;
-INSERT INTO port_speed (name, billing_id, speed) VALUES ('bench', NULL, :speed);
+INSERT INTO port_speed (name, billing_id, speed) VALUES ('bench ' || gen_random_uuid(), NULL, :speed);
 INSERT INTO unlogged_change (type, targets, after, actor_url, actor_name, actor_key, ip, request_id)
 	VALUES ('port-speed.created', '[{"type": "port-speed", "id": 1, "name": "bench", "version": 1}]',
 	'{"id": 1, "name": "bench", "speed": 1000, "switchPortCount": false}', '/admin/1', 'admin', 1, '127.0.0.1', '2FKD7SL76CB2RT3OS2HZTOB23Q');
@@ -33,7 +34,8 @@ COMMIT;
 var createPortSpeed = question{
 	line: func(request []byte, _ int64) []byte { return append(request, "POST /port-speed"...) },
 	body: func(request []byte, speed int64) []byte {
-		return append(strconv.AppendInt(append(request, `{"name":"bench","speed":`...), speed, 10), '}')
+		request = append(append(append(request, `{"name":"bench `...), rand.Text()...), `","speed":`...)
+		return append(strconv.AppendInt(request, speed, 10), '}')
 	},
 	right: func(body []byte, speed int64) error {
 		if !bytes.Contains(body, []byte(`"speed":`+strconv.FormatInt(speed, 10)+`,`)) {
