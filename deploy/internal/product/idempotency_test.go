@@ -98,7 +98,7 @@ func testReplayAfterRevocation(t *testing.T, _ *product.Product, c *testkit.Clie
 	if again := eve.Do("POST", "/auth/key", body, idempotencyKey, "a").Want(200); again.Text != first.Text {
 		t.Errorf("%s, then %s", first.Text, again.Text)
 	}
-	c.Do("PATCH", path("/admin/%d/permission", id), `{"users": null}`).Want(200)
+	c.Do("PATCH", path("/admin/%d/permission", id), `{"users": {"admins": {"read": false, "write": false}}}`).Want(200)
 	eve.Do("POST", "/auth/key", body, idempotencyKey, "a").Want(403)
 }
 
