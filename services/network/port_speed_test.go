@@ -2,8 +2,12 @@ package network_test
 
 import (
 	"fmt"
+	"os"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/services/network"
 	"github.com/ironplane/ironplane/testkit"
@@ -54,4 +58,31 @@ func TestPortSpeedsAreUnique(t *testing.T) {
 	c.Do("POST", "/port-speed", `{"name": "a", "speed": 1}`).Want(200)
 	b := c.Do("POST", "/port-speed", `{"name": "b", "speed": 1}`).Want(200).ID() // without a billing id, any number
 	c.Do("PATCH", fmt.Sprint("/port-speed/", b), `{"name": "a", "billing_id": null, "speed": 1}`).WantErrors("/name", "taken")
+}
+
+// Port speeds of before that have one name or billing id are told apart by their ids.
+func TestPortSpeedsOfBefore(t *testing.T) {
+	t.Parallel()
+	migration, err := os.ReadFile("migrations/0016_unique_port_speeds.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := testkit.Database(t, network.Name, network.Definition.Migrations)
+	err = db.InTx(t.Context(), func(tx *pg.Tx) error {
+		tx.Unrecorded("a test")
+		_, err := tx.Exec(t.Context(), `ALTER TABLE port_speed DROP CONSTRAINT port_speed__name, DROP CONSTRAINT port_speed__billing_id;
+			INSERT INTO port_speed (name, billing_id, speed) VALUES ('a', 'A', 1), ('a', NULL, 2), ('a', 'A', 3), ('a (2)', NULL, 4), ('b', 'B', 5);
+			`+string(migration), pgx.QueryExecModeSimpleProtocol)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all string
+	if err := db.QueryRow(t.Context(), "SELECT string_agg(concat_ws('|', name, billing_id), ', ' ORDER BY id) FROM port_speed").Scan(&all); err != nil {
+		t.Fatal(err)
+	}
+	if want := "a|A, a (2), a (3)|A (3), a (2) (4), b|B"; all != want {
+		t.Errorf("there are %s, want %s", all, want)
+	}
 }
