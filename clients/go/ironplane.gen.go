@@ -3087,7 +3087,7 @@ type ClientInterface interface {
 
 	// CreatePortSpeedWithBody Create a port speed
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.switches write. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.switches write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3096,7 +3096,7 @@ type ClientInterface interface {
 
 	// CreatePortSpeed Create a port speed
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.switches write. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.switches write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -4406,7 +4406,7 @@ func (c *Client) ListPortSpeeds(ctx context.Context, params *ListPortSpeedsParam
 
 // CreatePortSpeedWithBody Create a port speed
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.switches write. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.switches write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4425,7 +4425,7 @@ func (c *Client) CreatePortSpeedWithBody(ctx context.Context, params *CreatePort
 
 // CreatePortSpeed Create a port speed
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.switches write. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.switches write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -9315,7 +9315,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreatePortSpeedWithBodyWithResponse Create a port speed
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.switches write. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.switches write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -9324,7 +9324,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreatePortSpeedWithResponse Create a port speed
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.switches write. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.switches write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -12663,7 +12663,7 @@ func (c *ClientWithResponses) ListPortSpeedsWithResponse(ctx context.Context, pa
 
 // CreatePortSpeedWithBodyWithResponse Create a port speed
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.switches write. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.switches write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -12678,7 +12678,7 @@ func (c *ClientWithResponses) CreatePortSpeedWithBodyWithResponse(ctx context.Co
 
 // CreatePortSpeedWithResponse Create a port speed
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.switches write. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.switches write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
