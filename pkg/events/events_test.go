@@ -303,7 +303,7 @@ func (s *stage) restore(changes int64) {
 }
 
 // An owner that was restored gives numbers again that were given. Its reader finds that out, however far it has come since,
-// moves nowhere, and goes on once the owner is as it was.
+// moves nowhere.
 func TestRestoredSource(t *testing.T) {
 	t.Parallel()
 	for name, way := range map[string]struct {

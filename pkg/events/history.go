@@ -56,7 +56,7 @@ func TakeUp(ctx context.Context, db *pg.DB, known Known) (lost Lost, err error) 
 		}{
 			{"UPDATE history SET ended = $1 WHERE ended IS NULL", []any{lost.After}},
 			// Histories that began after the backup.
-			{"INSERT INTO history (uuid, began, ended) SELECT unnest($1::uuid[]), $2, $2 ON CONFLICT DO NOTHING", []any{known.Histories, lost.After}},
+			{"INSERT INTO history (uuid, ended) SELECT unnest($1::uuid[]), $2 ON CONFLICT DO NOTHING", []any{known.Histories, lost.After}},
 			{"INSERT INTO history (began) VALUES ($1)", []any{lost.Began}},
 			{"UPDATE sequencer SET last = $1, relation = 'sequencer'::regclass", []any{lost.Began}},
 			{"SELECT setval(format('%I.%I', schemaname, sequencename)::regclass, greatest(coalesce(last_value, 0), $1) + $2) FROM pg_sequences WHERE schemaname = current_schema()", []any{known.ID, leap}},
@@ -104,7 +104,7 @@ type next struct {
 func succession(ctx context.Context, q pg.Querier, history string) (*next, error) {
 	var n next
 	err := q.QueryRow(ctx, `SELECT later.uuid::text, earlier.ended, later.began
-		FROM history earlier JOIN history later ON later.began > earlier.began
+		FROM history earlier JOIN history later ON later.began > coalesce(earlier.began, earlier.ended)
 		WHERE earlier.uuid::text = $1 AND earlier.ended IS NOT NULL ORDER BY later.began LIMIT 1`, history).Scan(&n.History, &n.Ended, &n.Began)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil

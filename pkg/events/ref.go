@@ -88,7 +88,8 @@ func (r *Refs) learn(ctx context.Context, id int64, pointer string) error {
 func (r *Refs) ask(ctx context.Context, id int64) (found item, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	return found, r.Peers.Ask(ctx, r.Owner, refPath(r.Type)+"/"+strconv.FormatInt(id, 10), &found)
+	err = r.Peers.Ask(ctx, r.Owner, refPath(r.Type)+"/"+strconv.FormatInt(id, 10), &found)
+	return found, err
 }
 
 // askTime is how long the owner may take.

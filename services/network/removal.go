@@ -151,10 +151,9 @@ func heldIDs(ctx context.Context, tx *pg.Tx, sql string, args ...any) ([]int64, 
 
 // refuseCut names the entities that lie only partly in the span: of each end, there is at most one.
 func (r *removal) refuseCut(ctx context.Context, tx *pg.Tx, group rest.Ref) error {
-	over := func(end string) string { return r.family.overlapping(end, end, "0", "4503599627370495") } // of any scope
 	rows, err := tx.Query(ctx, r.family.in(`
 		SELECT 'IP entity ' || id || ' (' || full_ip || ')' FROM ip_entity
-		WHERE group_id = $1 AND (`+over("$2")+` AND {v}_first < $2 OR `+over("$3")+` AND {v}_last > $3) ORDER BY id`), group.ID, r.first, r.last)
+		WHERE group_id = $1 AND (`+r.family.anywhere("$2")+` AND {v}_first < $2 OR `+r.family.anywhere("$3")+` AND {v}_last > $3) ORDER BY id`), group.ID, r.first, r.last)
 	if err != nil {
 		return fmt.Errorf("find IP entities across the ends: %w", err)
 	}

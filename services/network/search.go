@@ -162,7 +162,12 @@ func holding(a netip.Addr) pg.Source {
 	if a.Is6() {
 		f = v6
 	}
-	return pg.Source{Where: []pg.Condition{{SQL: f.overlapping("$1", "$1", "0", "4503599627370495"), Args: []any{a}}}}
+	return pg.Source{Where: []pg.Condition{{SQL: f.anywhere("$1"), Args: []any{a}}}}
+}
+
+// anywhere is the condition that an entity has an address, in whichever scope.
+func (f *family) anywhere(address string) string {
+	return f.overlapping(address, address, "0", "4503599627370495")
 }
 
 // overlapping is the condition that an entity has addresses from first to last in one of the scopes, as the exclusion

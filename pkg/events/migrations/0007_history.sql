@@ -7,8 +7,8 @@ ALTER TABLE change ALTER uuid SET DEFAULT gen_random_uuid();
 -- Which histories of the service there were: another one begins when it is taken up after it was restored.
 CREATE TABLE history (
 	uuid  uuid PRIMARY KEY DEFAULT gen_random_uuid(),
-	began bigint NOT NULL, -- its numbers are higher
-	ended bigint           -- the last of its numbers that was there when the next one began; NULL: it goes on
+	began bigint, -- its numbers are higher; NULL: it began after the backup, and there is nothing of it here
+	ended bigint  -- the last of its numbers that was there when the next one began; NULL: it goes on
 );
 
 CREATE UNIQUE INDEX history_now ON history ((true)) WHERE ended IS NULL;
