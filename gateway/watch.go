@@ -16,6 +16,8 @@ const (
 	// so none is older than both together and the look-up, which is to be less than memoryLife.
 	watchTick = 20 * time.Millisecond
 	watchAge  = 30 * time.Millisecond
+	// watchGrace is left to a refused request: one that revokes its own key is about to be answered.
+	watchGrace = 15 * time.Millisecond
 	// watchLookups bounds how many keys are looked up for it at the same time.
 	watchLookups = 64
 )
@@ -36,7 +38,8 @@ type watch struct {
 type watched struct {
 	decision
 	began   *principal.Principal
-	refused bool // when it was last decided
+	refusal error     // by the last decision
+	refused time.Time // when that was made
 	stop    func(cause error)
 }
 
@@ -84,16 +87,23 @@ func (w *watch) remove(r *watched) {
 func (w *watch) renew(r *watched, d decision) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	r.decision, r.began, r.refused = d, d.principal, false
+	r.decision, r.began, r.refusal = d, d.principal, nil
 }
 
-// lookThrough begins to look up the keys of requests whose decisions are old.
+// lookThrough stops the requests that were refused, and begins to look up the keys of those whose decisions are old.
 func (w *watch) lookThrough(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	old := map[[32]byte][]*watched{}
 	for r := range w.requests {
-		if _, asked := w.lookups[r.hash]; !asked && (r.refused || time.Since(r.since) >= watchAge) {
+		if r.refusal != nil {
+			if time.Since(r.refused) >= watchGrace {
+				delete(w.requests, r)
+				r.stop(r.refusal)
+			}
+			continue
+		}
+		if _, asked := w.lookups[r.hash]; !asked && time.Since(r.since) >= watchAge {
 			old[r.hash] = append(old[r.hash], r)
 		}
 	}
@@ -110,8 +120,7 @@ func (w *watch) lookThrough(ctx context.Context) {
 	}
 }
 
-// decide goes by what was found of a key. A request is stopped when it is refused twice in a row: one that revokes its
-// own key is about to be answered.
+// decide goes by what was found of a key.
 func (w *watch) decide(requests []*watched, now decision, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -120,16 +129,12 @@ func (w *watch) decide(requests []*watched, now decision, err error) {
 		return
 	}
 	for _, r := range requests {
-		if _, underWay := w.requests[r]; !underWay || now.since.Before(r.since) {
+		if now.since.Before(r.since) {
 			continue
 		}
-		refusal := now.refuse(r.began)
-		if refusal != nil && r.refused {
-			delete(w.requests, r)
-			r.stop(refusal)
-			continue
-		}
-		if r.refused = refusal != nil; !r.refused {
+		if r.refusal = now.refuse(r.began); r.refusal != nil {
+			r.refused = time.Now()
+		} else {
 			r.decision = now
 		}
 	}

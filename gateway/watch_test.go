@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -288,6 +289,33 @@ func TestNobodyCanTell(t *testing.T) {
 			}
 		}
 	})
+}
+
+// One answer that a key is gone is enough, however long the next would take.
+func TestOneAnswerEndsIt(t *testing.T) {
+	t.Parallel()
+	d, network := newDoor(t, unlimited), newBusy(nil)
+	d.gateway.upstreams["network"] = network
+	_ = d.server.Stop(t.Context()) // so that each look-up is a question
+	key, goOn := d.identity.issue(1), make(chan struct{})
+	var gone, answered atomic.Bool
+	d.identity.set(func(http.ResponseWriter) bool {
+		if gone.Load() && answered.Swap(true) {
+			<-goOn
+		}
+		return false
+	}, nil)
+	defer close(goOn)
+	ended := make(chan int, 1)
+	go func() { ended <- get(d.gateway, somebody, key, "/port-speed").Code }()
+	receive(t, "the request", network.began)
+	d.identity.mu.Lock()
+	delete(d.identity.keys, hashOf(key))
+	d.identity.mu.Unlock()
+	gone.Store(true)
+	if got := receive(t, "the request to end", ended); got != 401 {
+		t.Errorf("answered %d", got)
+	}
 }
 
 // However many requests are under way with a key, it is looked up once at a time, and not at all without any.

@@ -112,8 +112,8 @@ func testRevocation(t *testing.T, s *stand, revoke func(s *stand, admin int64, k
 	asked := time.Now()
 	answered, ended := revoke(s, admin, key)
 	decided := time.Second
-	if fault.fills { // a list is stopped by two look-ups in a row, each held up, behind one that was under way
-		decided = 4 * time.Second
+	if fault.fills { // a list is stopped by a look-up that is held up, behind one that was under way
+		decided = 3 * time.Second
 	}
 	time.Sleep(time.Until(ended.Add(decided)))
 	l.more(t, &l.refused, connections)
