@@ -88,7 +88,7 @@ go-client: openapi ## write the Go client in clients/go from the routes
 	go run $(OAPI_CODEGEN) -config clients/go/oapi-codegen.yaml docs/reference/openapi.json
 
 .PHONY: clients
-clients: go-client ## write the Go client, and into bin/clients one in TypeScript; lint the API document with Redocly and Spectral
+clients: go-client ## write the Go client, and into bin/clients one in TypeScript and one in Python; lint the API document with Redocly and Spectral
 	@clients/check.sh
 
 .PHONY: bench

@@ -3,6 +3,7 @@ package product_test
 import (
 	"encoding/json"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -17,10 +18,10 @@ import (
 	"github.com/ironplane/ironplane/testkit"
 )
 
-// identifier is what a name comes to in a language that has no hyphens, blanks or cases of its own.
-func identifier(name string) string {
-	return strings.ToLower(strings.NewReplacer("-", "", "_", "", " ", "").Replace(name))
-}
+// identifier is a name that every language can write: words, with a hyphen or an underscore between.
+var identifier = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9]*([_-][A-Za-z0-9]+)*$`)
+
+var wordsTogether = strings.NewReplacer("-", "", "_", "", " ", "")
 
 // TestDocumentNames says that all names stay apart when they become identifiers, and that everything is described.
 func TestDocumentNames(t *testing.T) {
@@ -41,17 +42,25 @@ func TestDocumentNames(t *testing.T) {
 		t.Helper()
 		known := map[string]string{}
 		for _, name := range names {
-			if other, ok := known[identifier(name)]; ok {
+			if !identifier.MatchString(name) {
+				t.Errorf("%s has %q, which is no identifier", where, name)
+			}
+			bare := strings.ToLower(wordsTogether.Replace(name))
+			if other, ok := known[bare]; ok {
 				t.Errorf("%s has both %s and %s", where, other, name)
 			}
-			known[identifier(name)] = name
+			known[bare] = name
 		}
 	}
 	apart("the document", slices.Collect(maps.Keys(document.Components.Schemas))...)
 	for name, s := range document.Components.Schemas {
 		apart(name, slices.Collect(maps.Keys(s.Value.Properties))...)
 	}
-	var operations []string
+	var operations, tags []string
+	for _, tag := range document.Tags {
+		tags = append(tags, strings.ReplaceAll(tag.Name, " ", "_"))
+	}
+	apart("the list of tags", tags...)
 	for path, item := range document.Paths.Map() {
 		for method, o := range item.Operations() {
 			operations = append(operations, o.OperationID)

@@ -1,0 +1,19 @@
+// Reads an API document of OpenAPI 3.1 and writes it as 3.0, which is what the generator of Python reads.
+const { readFileSync, writeFileSync } = require("node:fs");
+
+function older(node) {
+  if (Array.isArray(node)) return node.map(older);
+  if (node === null || typeof node !== "object") return node;
+  if (node.$ref) return { $ref: node.$ref }; // 3.0 allows nothing beside it
+  const { examples, identifier, anyOf, ...rest } = node;
+  const written = Object.fromEntries(Object.entries(rest).map(([name, value]) => [name, older(value)]));
+  if (Array.isArray(written.type)) Object.assign(written, nullable({ type: written.type.find((t) => t !== "null") }));
+  if (anyOf) Object.assign(written, nullable({ allOf: anyOf.filter((s) => s.type !== "null").map(older) }));
+  if (examples) written.example = examples[0];
+  return written;
+}
+
+const nullable = (schema) => ({ ...schema, nullable: true });
+
+const [, , from, to] = process.argv;
+writeFileSync(to, JSON.stringify({ ...older(JSON.parse(readFileSync(from))), openapi: "3.0.3" }));
