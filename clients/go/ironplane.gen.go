@@ -534,6 +534,11 @@ type APIKey struct {
 type Admin struct {
 	CreatedAt Timestamp `json:"created_at"`
 
+	// Disabled whether all keys are refused, as if they were revoked, until it is taken back
+	//
+	// Examples: false
+	Disabled bool `json:"disabled"`
+
 	// Email Examples: anna@example.com
 	Email *string `json:"email,omitempty"`
 
@@ -665,6 +670,11 @@ type CreateAdminBody struct {
 	//
 	// Examples: a long walk in the rain
 	CurrentPassword *string `json:"current_password,omitempty"`
+
+	// Disabled whether all keys are refused, as if they were revoked, until it is taken back
+	//
+	// Examples: false
+	Disabled *bool `json:"disabled,omitempty"`
 
 	// Email nobody else has it, in either case
 	//
@@ -1461,6 +1471,11 @@ type UpdateAdminBody struct {
 	// Examples: a long walk in the rain
 	CurrentPassword *string `json:"current_password,omitempty"`
 
+	// Disabled whether all keys are refused, as if they were revoked, until it is taken back
+	//
+	// Examples: false
+	Disabled *bool `json:"disabled,omitempty"`
+
 	// Email nobody else has it, in either case
 	//
 	// Examples: anna@example.com
@@ -1853,6 +1868,9 @@ type ListAdminsParams struct {
 
 	// Count Whether to count the items in X-Total-Count.
 	Count *Count `form:"count,omitempty" json:"count,omitempty"`
+
+	// Disabled Only items with this value.
+	Disabled *bool `form:"disabled,omitempty" json:"disabled,omitempty"`
 
 	// Email Only items with this value.
 	Email *string `form:"email,omitempty" json:"email,omitempty"`
@@ -4732,6 +4750,18 @@ func NewListAdminsRequest(server string, params *ListAdminsParams) (*http.Reques
 		if params.Count != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "count", *params.Count, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Disabled != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "disabled", *params.Disabled, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {

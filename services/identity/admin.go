@@ -29,6 +29,7 @@ type Admin struct {
 	Email         string         `json:"email,omitempty" db:"email"`
 	Name          string         `json:"name" db:"name" doc:"the username"`
 	ReceiveCopies bool           `json:"receive_copies" db:"receive_copies" doc:"blind copies of what is mailed to clients"`
+	Disabled      bool           `json:"disabled" db:"disabled" ext:"true" doc:"whether all keys are refused, as if they were revoked, until it is taken back"`
 	CreatedAt     rest.Timestamp `json:"created_at" db:"created_at"`
 }
 
@@ -38,6 +39,7 @@ type adminBody struct {
 	Password        secret.String `json:"password" required:"create" max:"1024" example:"a long walk in the rain" doc:"at least 12 characters, hard to guess; empty: no login by password, and on edit: unchanged"`
 	CurrentPassword secret.String `json:"current_password" max:"1024" ext:"true" kept:"false" example:"a long walk in the rain" doc:"on edit of one's own password without users.admins write"`
 	ReceiveCopies   bool          `json:"receive_copies" db:"receive_copies" example:"true" doc:"blind copies of what is mailed to clients"`
+	Disabled        bool          `json:"disabled" db:"disabled" ext:"true" example:"false" doc:"whether all keys are refused, as if they were revoked, until it is taken back"`
 
 	hash      *string // of Password, once it is prepared
 	confirmed *string // the hash of the caller's password, where it is CurrentPassword
@@ -69,7 +71,7 @@ func (s *Service) admins() []rest.Route {
 	return rest.Resource[Admin, adminBody]{
 		DB: s.db, Path: "/admin", ID: "admin_id", Noun: "admin", Again: rest.AgainRefused, Edited: `{"username": "anna.k", "receive_copies": false}`,
 		Guard: guard.Has(permission.UsersAdmins), OwnGuard: guard.HasOrSelf(permission.UsersAdmins, principal.Admin), Table: "admin", View: "admin_view",
-		By:      rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"username": "username", "created_at": "created_at"}, Filters: map[string]string{"email": "lower(email)", "username": "lower(username)"}},
+		By:      rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"username": "username", "created_at": "created_at"}, Filters: map[string]string{"disabled": "disabled", "email": "lower(email)", "username": "lower(username)"}},
 		Prepare: s.preparePasswords,
 		Allow:   func(ctx context.Context, tx *pg.Tx, _ *adminBody) error { return allow(ctx, tx) },
 		Lock:    func(ctx context.Context, tx *pg.Tx, _ ...*adminBody) error { return allow(ctx, tx) },
@@ -140,8 +142,8 @@ func (s *Service) insertAdmin(ctx context.Context, tx *pg.Tx, b *adminBody) (id 
 			return 0, err
 		}
 	}
-	err = tx.QueryRow(ctx, "INSERT INTO admin (username, email, password_hash, receive_copies) VALUES ($1, $2, $3, $4) RETURNING id",
-		b.Username, b.Email, b.hash, b.ReceiveCopies).Scan(&id)
+	err = tx.QueryRow(ctx, "INSERT INTO admin (username, email, password_hash, receive_copies, disabled) VALUES ($1, $2, $3, $4, $5) RETURNING id",
+		b.Username, b.Email, b.hash, b.ReceiveCopies, b.Disabled).Scan(&id)
 	return id, err
 }
 
@@ -185,10 +187,19 @@ func (s *Service) updateAdmin(ctx context.Context, tx *pg.Tx, id int64, b *admin
 	if err != nil {
 		return err
 	}
+	if b.Disabled {
+		last, err := lastAdmin(ctx, tx, id)
+		if err != nil {
+			return err
+		}
+		if last {
+			return problem.Member("/disabled", "last_admin", "cannot be said of the last admin who holds users.admins write")
+		}
+	}
 	_, err = tx.Exec(ctx, `
 		UPDATE admin SET version = version + 1, username = $2, email = nullif($3, ''), receive_copies = $4,
-			password_hash = coalesce($5, password_hash) WHERE id = $1`,
-		id, b.Username, b.Email, b.ReceiveCopies, b.hash)
+			password_hash = coalesce($5, password_hash), disabled = $6 WHERE id = $1`,
+		id, b.Username, b.Email, b.ReceiveCopies, b.hash, b.Disabled)
 	if err != nil {
 		return err
 	}
@@ -201,8 +212,8 @@ func (s *Service) updateAdmin(ctx context.Context, tx *pg.Tx, id int64, b *admin
 func onlyOwnPassword(ctx context.Context, tx *pg.Tx, b *adminBody, refusal error) error {
 	id := principal.From(ctx).Principal.Owner.ID
 	var same, confirmed bool
-	err := tx.QueryRow(ctx, "SELECT username = $2 AND coalesce(email, '') = $3 AND receive_copies = $4, coalesce(password_hash = $5, false) FROM admin WHERE id = $1",
-		id, b.Username, b.Email, b.ReceiveCopies, b.confirmed).Scan(&same, &confirmed)
+	err := tx.QueryRow(ctx, "SELECT username = $2 AND coalesce(email, '') = $3 AND receive_copies = $4 AND disabled = $6, coalesce(password_hash = $5, false) FROM admin WHERE id = $1",
+		id, b.Username, b.Email, b.ReceiveCopies, b.confirmed, b.Disabled).Scan(&same, &confirmed)
 	if err != nil {
 		return fmt.Errorf("read admin %d: %w", id, err)
 	}
@@ -243,10 +254,11 @@ func (s *Service) deleteAdmin(ctx context.Context, tx *pg.Tx, admin *Admin) erro
 	return err
 }
 
-// lastAdmin tells whether nobody would hold users.admins write without this admin. It is asked under lockAccounts.
+// lastAdmin tells whether nobody who is not disabled would hold users.admins write without this admin. It is asked under
+// lockAccounts.
 func lastAdmin(ctx context.Context, tx *pg.Tx, id int64) (last bool, err error) {
 	err = tx.QueryRow(ctx, `
-		SELECT permissions @> ARRAY[$2] AND NOT EXISTS (SELECT FROM admin o WHERE o.id <> $1 AND o.permissions @> ARRAY[$2])
+		SELECT permissions @> ARRAY[$2] AND NOT disabled AND NOT EXISTS (SELECT FROM admin o WHERE o.id <> $1 AND o.permissions @> ARRAY[$2] AND NOT o.disabled)
 		FROM admin WHERE id = $1`, id, principal.Grant(permission.UsersAdmins, permission.Write).Names()[0]).Scan(&last)
 	if err != nil {
 		return false, fmt.Errorf("look for other admins: %w", err)

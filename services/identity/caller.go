@@ -54,7 +54,8 @@ func callerOf(ctx context.Context, tx *pg.Tx) (caller, error) {
 	var limits *[]string
 	err := tx.QueryRow(ctx, `
 		SELECT k.expires_at, k.bound, a.permissions FROM api_key k LEFT JOIN admin a ON a.id = k.admin_id
-		WHERE k.id = $1 AND k.owner_type = $2 AND k.owner_id = $3 AND (k.expires_at IS NULL OR k.expires_at > clock_timestamp())`,
+		WHERE k.id = $1 AND k.owner_type = $2 AND k.owner_id = $3 AND (k.expires_at IS NULL OR k.expires_at > clock_timestamp())
+			AND a.disabled IS NOT TRUE`,
 		found.KeyID, found.Owner.Type, found.Owner.ID).Scan(&c.expires, &limits, &permissions)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return caller{}, apikey.Invalid()

@@ -63,9 +63,9 @@ func (s *Service) keyEntry(ctx context.Context, hash string) (keycache.Key, erro
 }
 
 func (s *Service) adminEntry(ctx context.Context, id int64) (keycache.Owner, error) {
-	owner := keycache.Owner{Active: true}
+	var owner keycache.Owner
 	var permissions []string
-	err := s.db.QueryRow(ctx, "SELECT username, permissions FROM admin WHERE id = $1", id).Scan(&owner.Name, &permissions)
+	err := s.db.QueryRow(ctx, "SELECT NOT disabled, username, permissions FROM admin WHERE id = $1", id).Scan(&owner.Active, &owner.Name, &permissions)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return keycache.Owner{}, nil
 	}

@@ -48,12 +48,12 @@ func FirstAdmin(ctx context.Context, db *pg.DB) (key secret.String, made bool, e
 	return key, made, nil
 }
 
-// AdminKey makes another key for the first of the admins who hold users.admins write, and answers it with the name.
+// AdminKey makes another key for the first of the admins who hold users.admins write and are not disabled, and answers it with the name.
 func AdminKey(ctx context.Context, db *pg.DB) (key secret.String, username string, err error) {
 	key = apikey.New()
 	err = db.InTx(ctx, func(tx *pg.Tx) error {
 		owner := principal.Owner{Type: principal.Admin}
-		err := tx.QueryRow(ctx, "SELECT id, username FROM admin WHERE permissions @> ARRAY[$1] ORDER BY id LIMIT 1 FOR SHARE",
+		err := tx.QueryRow(ctx, "SELECT id, username FROM admin WHERE permissions @> ARRAY[$1] AND NOT disabled ORDER BY id LIMIT 1 FOR SHARE",
 			principal.Grant(permission.UsersAdmins, permission.Write).Names()[0]).Scan(&owner.ID, &username)
 		if err != nil {
 			return err

@@ -61,6 +61,11 @@ var endings = []struct {
 		answered = time.Now()
 		return answered, answered
 	}},
+	{"owner disabled", func(s *stand, admin int64, _ identity.APIKey) (answered, ended time.Time) {
+		s.admin.Do("PATCH", fmt.Sprintf("/admin/%d", admin), `{"disabled": true}`).Want(200)
+		answered = time.Now()
+		return answered, answered
+	}},
 	{"permission lost", func(s *stand, admin int64, _ identity.APIKey) (answered, ended time.Time) {
 		s.admin.Do("PATCH", fmt.Sprintf("/admin/%d/permission", admin), `{"network": {"switches": {"read": false}}}`).Want(200)
 		answered = time.Now()

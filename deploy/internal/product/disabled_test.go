@@ -1,0 +1,122 @@
+package product_test
+
+import (
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/system"
+	"github.com/ironplane/ironplane/testkit"
+)
+
+const disable, enable = `{"disabled": true}`, `{"disabled": false}`
+
+// An admin who is disabled is refused like one who is gone, and nothing else becomes of him: once it is taken back, the
+// same keys work as before.
+func TestDisabled(t *testing.T) { producttest.Both(t, testDisabled) }
+
+func testDisabled(t *testing.T, p *product.Product, c *testkit.Client) {
+	id, own := newAdmin(t, c, "eve", `{"network": {"groups": {"read": true}}}`)
+	account := path("/admin/%d", id)
+	read := own.Do("GET", account, nil).Want(200)
+	if !strings.Contains(read.Text, `"disabled":false`) {
+		t.Errorf("an account that is not disabled reads %s", read.Text)
+	}
+	for range 2 {
+		own.Do("GET", "/group", nil).Want(200)
+		c.Do("PATCH", account, disable).Want(200)
+		time.Sleep(100 * time.Millisecond)
+		own.Do("GET", "/group", nil).Want(401)
+		if found := testkit.Decode[[]identity.Admin](c.Do("GET", "/admin?disabled=true", nil).Want(200)); len(found) != 1 || found[0].ID != id || !found[0].Disabled {
+			t.Errorf("disabled are %+v", found)
+		}
+		c.Do("PATCH", account, enable).Want(200)
+		time.Sleep(100 * time.Millisecond)
+		own.Do("GET", "/group", nil).Want(200)
+	}
+	if found := testkit.Decode[[]identity.Admin](c.Do("GET", "/admin?disabled=1", nil).Want(200)); len(found) != 0 {
+		t.Errorf("disabled are %+v", found)
+	}
+
+	// It can be said at once, and keys can be made that work later.
+	other := testkit.Decode[identity.Admin](c.Do("POST", "/admin", `{"email": "later@example.com", "password": "", "disabled": true}`).Want(200))
+	key := testkit.Decode[identity.APIKey](c.Do("POST", "/auth/key", map[string]any{"name": "later", "owner": map[string]any{"url": path("/admin/%d", other.ID)}}).Want(200))
+	c.With(key.Key).Do("GET", "/auth/key/current", nil).Want(401)
+	c.Do("PATCH", path("/admin/%d", other.ID), enable).Want(200)
+	time.Sleep(100 * time.Millisecond)
+	c.With(key.Key).Do("GET", "/auth/key/current", nil).Want(200)
+
+	for deadline := time.Now().Add(soon); ; time.Sleep(10 * time.Millisecond) {
+		items := testkit.Decode[[]system.LogItem](c.Do("GET", path("/log?type=admin.edited&target_type=admin&target_id=%d", id), nil).Want(200))
+		if len(items) == 4 {
+			item := testkit.Decode[system.ViewedLogItem](c.Do("GET", path("/log/%d", items[0].ID), nil).Want(200))
+			if change := item.Data.Changes["disabled"]; string(change.Before) != "true" || string(change.After) != "false" || len(item.Data.Changes) != 1 {
+				t.Errorf("it is logged as %+v", item.Data)
+			}
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the log has %+v", items)
+		}
+	}
+}
+
+// It is disabled by who may write the account, and by nobody else.
+func TestWhoDisables(t *testing.T) { producttest.Both(t, testWhoDisables) }
+
+func testWhoDisables(t *testing.T, _ *product.Product, c *testkit.Client) {
+	_, few := newAdmin(t, c, "few", usersAdmins)
+	more, own := newAdmin(t, c, "more", `{"network": {"groups": {"read": true}}}`)
+	account := path("/admin/%d", more)
+	few.Do("PATCH", account, disable).WantDetail(problem.Forbidden, "The account holds what the key lacks: network.groups read.")
+	own.Do("PATCH", account, disable).Want(403)
+	own.Do("PATCH", account, enable).Want(200) // which it is
+	own.Do("GET", "/group", nil).Want(200)
+}
+
+// Somebody always holds users.admins write who is not disabled.
+func TestLastAdminIsNotDisabled(t *testing.T) { producttest.Both(t, testLastAdminIsNotDisabled) }
+
+func testLastAdminIsNotDisabled(t *testing.T, p *product.Product, c *testkit.Client) {
+	c.Do("PATCH", "/admin/1", disable).WantErrors("/disabled", "last_admin")
+	id, _ := newAdmin(t, c, "holder", usersAdmins)
+	c.Do("PATCH", path("/admin/%d", id), disable).Want(200)
+	c.Do("PATCH", "/admin/1", disable).WantErrors("/disabled", "last_admin")
+	c.Do("PATCH", "/admin/1/permission", `{"users": {"admins": {"write": false}}}`).WantErrors("/users/admins/write", "last_admin")
+	c.Do("DELETE", "/admin/1", nil).Want(http.StatusConflict)
+	c.Do("PATCH", path("/admin/%d/permission", id), `{"users": {"admins": {"write": false}}}`).Want(200) // nobody counts on it
+	c.Do("PATCH", path("/admin/%d/permission", id), usersAdmins).Want(200)
+	c.Do("PATCH", path("/admin/%d", id), enable).Want(200)
+	c.Do("PATCH", "/admin/1", disable).Want(200)
+	if key, name, err := identity.AdminKey(t.Context(), p.Databases[identity.Name]); err != nil || name != "holder" {
+		t.Errorf("the command line makes a key of %s: %v", name, err)
+	} else {
+		c = c.With(key.Reveal())
+	}
+	// Several who disable each other at the same time: one stays.
+	keys := map[int64]*testkit.Client{id: c}
+	for _, name := range []string{"other", "third"} {
+		other, own := newAdmin(t, c, name, usersAdmins)
+		keys[other] = own
+	}
+	var all sync.WaitGroup
+	for of := range keys {
+		for by, own := range keys {
+			if by != of {
+				all.Go(func() { own.Do("PATCH", path("/admin/%d", of), disable) })
+			}
+		}
+	}
+	all.Wait()
+	var left int
+	err := p.Databases[identity.Name].QueryRow(t.Context(), "SELECT count(*) FROM admin WHERE permissions @> '{users.admins write}' AND NOT disabled").Scan(&left)
+	if err != nil || left == 0 {
+		t.Errorf("%d are left, %v", left, err)
+	}
+}
