@@ -20,6 +20,7 @@ import (
 	"github.com/ironplane/ironplane/backing"
 	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/pool"
 	"github.com/ironplane/ironplane/pkg/schema"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/service"
@@ -105,12 +106,12 @@ func Database(t testing.TB, service string, migrations fs.FS) *pg.DB {
 
 func open(t testing.TB, url secret.String) *pg.DB {
 	t.Helper()
-	db, err := pg.Open(t.Context(), url.Reveal(), connections)
+	opened, err := pool.Open(t.Context(), url.Reveal(), connections)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(db.Close)
-	return db
+	t.Cleanup(opened.Close)
+	return opened.DB
 }
 
 func postgres(t testing.TB) *backing.Postgres {
@@ -174,7 +175,7 @@ func makeTemplate(admin *backing.Postgres, name string, names []string, services
 		if err != nil {
 			return err
 		}
-		db, err := pg.Open(ctx, url.Reveal(), 2)
+		db, err := pool.Open(ctx, url.Reveal(), 2)
 		if err != nil {
 			return err
 		}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/pool"
 	"github.com/ironplane/ironplane/pkg/schema"
 	"github.com/ironplane/ironplane/services/identity"
 )
@@ -22,14 +22,14 @@ func printAdminKey(ctx context.Context, c config, screen io.Writer) error {
 	if err != nil {
 		return err
 	}
-	db, err := pg.Open(ctx, url.Reveal(), 1)
+	db, err := pool.Open(ctx, url.Reveal(), 1)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	key, made, err := identity.FirstAdmin(ctx, db)
+	key, made, err := identity.FirstAdmin(ctx, db.DB)
 	if err == nil && !made {
-		key, _, err = identity.AdminKey(ctx, db)
+		key, _, err = identity.AdminKey(ctx, db.DB)
 	}
 	if err != nil {
 		return err

@@ -25,7 +25,7 @@ func checkCrash(t *testing.T, f *fleet, c *testkit.Client, book *ledger) {
 	t.Helper()
 	databases := map[string]*pg.DB{}
 	for _, name := range product.Names() {
-		databases[name] = openDatabase(t, f, name)
+		databases[name] = openDatabase(t, f, name).DB
 	}
 	drain(t, databases)
 	log := readLog(t, databases[system.Name])

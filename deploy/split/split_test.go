@@ -20,7 +20,7 @@ import (
 	"github.com/ironplane/ironplane/backing/child"
 	"github.com/ironplane/ironplane/deploy/internal/backings"
 	"github.com/ironplane/ironplane/deploy/internal/product"
-	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/pool"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/services/identity"
 	"github.com/ironplane/ironplane/testkit"
@@ -357,12 +357,12 @@ func startFleet(t *testing.T, config backings.Config, environment ...string) (*f
 	if err := f.startGateway(t.Context(), public[identity.Name]); err != nil {
 		t.Fatal(err)
 	}
-	db, err := pg.Open(t.Context(), databases[identity.Name].Reveal(), 1)
+	db, err := pool.Open(t.Context(), databases[identity.Name].Reveal(), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	key, _, err := identity.FirstAdmin(t.Context(), db)
+	key, _, err := identity.FirstAdmin(t.Context(), db.DB)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -370,13 +370,13 @@ func startFleet(t *testing.T, config backings.Config, environment ...string) (*f
 }
 
 // openDatabase opens a service's schema.
-func openDatabase(t *testing.T, f *fleet, service string) *pg.DB {
+func openDatabase(t *testing.T, f *fleet, service string) *pool.Pool {
 	t.Helper()
 	url, err := os.ReadFile(f.file(service + ".database-url"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	db, err := pg.Open(t.Context(), string(url), 1)
+	db, err := pool.Open(t.Context(), string(url), 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,7 +33,7 @@ func TestAllocationStorm(t *testing.T) {
 	f, c := startFleet(t, backings.Config{Data: t.TempDir()}, "IRONPLANE_OWNER_RATE=1000000", "IRONPLANE_OWNER_BURST=1000000", "IRONPLANE_OWNER_CONCURRENCY=1000000")
 	s := &storm{t: t, c: c, holders: map[int64]int{}}
 	enough, scarce := s.group("Enough", "10.0.0.0", callers), s.group("Scarce", "10.1.0.0", callers/4)
-	db := openDatabase(t, f, network.Name)
+	db := openDatabase(t, f, network.Name).DB
 
 	raging, calm := context.WithCancel(t.Context())
 	defer calm()

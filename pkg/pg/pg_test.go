@@ -19,6 +19,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/pool"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/testkit"
@@ -193,7 +194,7 @@ func TestExplain(t *testing.T) {
 		t.Errorf("a database that takes no changes: %v", f)
 	}
 	url := testkit.Databases(t, testkit.Service{Name: "things", Migrations: migrations})["things"].Reveal()
-	_, refused := pg.Open(t.Context(), strings.Replace(url, "for-tests-only", "another", 1), 1)
+	_, refused := pool.Open(t.Context(), strings.Replace(url, "for-tests-only", "another", 1), 1)
 	if f := problem.From(pg.Explain(refused)); f.Kind != problem.Unavailable || f.RetryAfter == 0 {
 		t.Errorf("a password that is refused: %v", f)
 	}
@@ -207,7 +208,7 @@ func TestDatabaseStartsAgain(t *testing.T) {
 	t.Parallel()
 	const connections = 4
 	url := testkit.Databases(t, testkit.Service{Name: "things", Migrations: migrations})["things"].Reveal()
-	db, err := pg.Open(t.Context(), url, connections)
+	db, err := pool.Open(t.Context(), url, connections)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -388,7 +389,7 @@ func TestServicesAreApart(t *testing.T) {
 	}
 	guess, _ := url.Parse(urls["others"].Reveal())
 	guess.User = url.UserPassword(guess.User.Username(), "wrong")
-	if _, err := pg.Open(t.Context(), guess.String(), 1); err == nil || strings.Contains(err.Error(), "wrong") {
+	if _, err := pool.Open(t.Context(), guess.String(), 1); err == nil || strings.Contains(err.Error(), "wrong") {
 		t.Errorf("a wrong password: %v", err)
 	}
 }
@@ -415,7 +416,7 @@ func TestMigrateAtOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for range 6 {
 		all.Go(func() {
-			db, err := pg.Open(ctx, urls["late"].Reveal(), 2)
+			db, err := pool.Open(ctx, urls["late"].Reveal(), 2)
 			if err != nil {
 				t.Error(err)
 				return
@@ -432,29 +433,33 @@ func TestMigrateAtOnce(t *testing.T) {
 func TestSchemaOfAnotherVersion(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	db := testkit.Database(t, "aged", nil)
+	aged, err := pool.Open(ctx, testkit.Databases(t, testkit.Service{Name: "aged"})["aged"].Reveal(), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer aged.Close()
 	newer := fstest.MapFS{"migrations/0002_more.sql": {Data: []byte("-- +goose Up\nALTER TABLE thing ADD COLUMN more text;\n")}}
 	maps.Copy(newer, migrations)
 	wantLack := func(need fstest.MapFS, lacks string) {
 		t.Helper()
-		err := (service.Definition{Migrations: need}).Ready(ctx, db, nil)
+		err := (service.Definition{Migrations: need}).Ready(ctx, aged.DB, nil)
 		if (lacks == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), " "+lacks+":") {
 			t.Errorf("lacks %q, but: %v", lacks, err)
 		}
 	}
 	wantLack(migrations, "0001_things.sql")
 	wantLack(newer, "0001_things.sql, 0002_more.sql")
-	if err := (service.Definition{Migrations: migrations}).Migrate(ctx, db); err != nil {
+	if err := (service.Definition{Migrations: migrations}).Migrate(ctx, aged); err != nil {
 		t.Fatal(err)
 	}
 	wantLack(migrations, "")
 	wantLack(newer, "0002_more.sql")
-	if err := (service.Definition{Migrations: newer}).Migrate(ctx, db); err != nil {
+	if err := (service.Definition{Migrations: newer}).Migrate(ctx, aged); err != nil {
 		t.Fatal(err)
 	}
 	wantLack(newer, "")
 	wantLack(migrations, "")
-	if err := (service.Definition{Migrations: migrations}).Migrate(ctx, db); err != nil {
+	if err := (service.Definition{Migrations: migrations}).Migrate(ctx, aged); err != nil {
 		t.Error("an older program's migrate on a newer schema:", err)
 	}
 	wantLack(newer, "")

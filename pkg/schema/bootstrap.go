@@ -18,7 +18,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/pool"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
@@ -31,7 +31,7 @@ var extensions = []string{"pg_trgm", "btree_gist"}
 // service a role <rolePrefix><service> with its password, which owns the schema <service> and may use no other. It
 // may be run again at any time.
 func Bootstrap(ctx context.Context, adminURL, rolePrefix string, passwords map[string]secret.String) error {
-	conn, err := pg.Connect(ctx, adminURL)
+	conn, err := pool.Connect(ctx, adminURL)
 	if err != nil {
 		return fmt.Errorf("connect as the database's administrator: %w", err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/pressly/goose/v3"
 
 	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/pool"
 )
 
 // MigrationSet brings a schema up to date, in the order of their numbers, of which each is there once. They are in the
@@ -30,8 +31,8 @@ const migrateWait = 10 * time.Minute
 
 // Migrate brings the schema up to date, by all migrations of the first, then of the next. Any number of processes may
 // call it at once.
-func Migrate(ctx context.Context, db *pg.DB, all ...MigrationSet) error {
-	conn, err := db.Connect(ctx)
+func Migrate(ctx context.Context, to *pool.Pool, all ...MigrationSet) error {
+	conn, err := to.Connect(ctx)
 	if err != nil {
 		return err
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/keycache"
 	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/pool"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/schema"
 	"github.com/ironplane/ironplane/pkg/seal"
@@ -54,8 +55,8 @@ func (d Definition) migrations() []schema.MigrationSet {
 }
 
 // Migrate brings the service's schema up to date, while any number of processes does so.
-func (d Definition) Migrate(ctx context.Context, db *pg.DB) error {
-	if err := schema.Migrate(ctx, db, d.migrations()...); err != nil {
+func (d Definition) Migrate(ctx context.Context, to *pool.Pool) error {
+	if err := schema.Migrate(ctx, to, d.migrations()...); err != nil {
 		return fmt.Errorf("migrate %s: %w", d.Name, err)
 	}
 	return nil
@@ -89,7 +90,7 @@ type Settings struct {
 
 // Deps are what a service is given.
 type Deps struct {
-	DB      *pg.DB // its migrated schema
+	DB      *pg.DB // its migrated schema, which Assemble fills in
 	Peers   *mesh.Peers
 	Redis   redis.UniversalClient
 	Entries *keycache.Store // nil where the service does not fill any
@@ -208,8 +209,9 @@ const Keeper = "system"
 // sweepPause is how long may stay what need not be kept any more.
 const sweepPause = 10 * time.Minute
 
-// Assemble puts the service together. It answers from now on; its jobs wait for Work.
-func (d Definition) Assemble(deps Deps) *Service {
+// Assemble puts the service together on its migrated schema. It answers from now on; its jobs wait for Work.
+func (d Definition) Assemble(on *pool.Pool, deps Deps) *Service {
+	deps.DB = on.DB
 	deps.Log = deps.Log.With("service", d.Name)
 	var parts Parts
 	if d.New != nil {
@@ -232,8 +234,8 @@ func (d Definition) Assemble(deps Deps) *Service {
 	return &Service{
 		Handler: gate, Routes: routes,
 		name: d.Name, jobs: jobs, failed: failed, log: deps.Log,
-		checks:  slices.Concat(parts.Checks, following(parts.Consumers), []health.Check{{Name: "postgres", Ask: deps.DB.Ping}, {Name: "history", Ask: gate.ask}}),
-		metrics: append(parts.Metrics, deps.DB, failed, events.Collector(parts.Consumers)),
+		checks:  slices.Concat(parts.Checks, following(parts.Consumers), []health.Check{{Name: "postgres", Ask: on.Ping}, {Name: "history", Ask: gate.ask}}),
+		metrics: append(parts.Metrics, on, failed, events.Collector(parts.Consumers)),
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/mesh"
-	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/pool"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/service"
@@ -89,12 +89,12 @@ func (d definition) do(ctx context.Context, c keyedConfig, own service.Command) 
 	if err := d.unlock(&deps, c); err != nil {
 		return err
 	}
-	db, err := pg.Open(ctx, c.Database.Reveal(), 1)
+	db, err := pool.Open(ctx, c.Database.Reveal(), 1)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	deps.DB = db
+	deps.DB = db.DB
 	return own.Run(ctx, deps, os.Stdout)
 }
 
@@ -106,7 +106,7 @@ func (d definition) named(err error) error {
 }
 
 func (d definition) migrate(ctx context.Context, c keyedConfig) error {
-	db, err := pg.Open(ctx, c.Database.Reveal(), 1)
+	db, err := pool.Open(ctx, c.Database.Reveal(), 1)
 	if err != nil {
 		return err
 	}
@@ -129,12 +129,12 @@ func (d definition) serve(ctx context.Context, c keyedConfig, operations *proces
 		return err
 	}
 	defer m.Close()
-	db, err := pg.Open(ctx, c.Database.Reveal(), c.Connections)
+	on, err := pool.Open(ctx, c.Database.Reveal(), c.Connections)
 	if err != nil {
 		return err
 	}
-	defer db.Close()
-	if err := d.Ready(ctx, db, deps.Box); err != nil {
+	defer on.Close()
+	if err := d.Ready(ctx, on.DB, deps.Box); err != nil {
 		return err
 	}
 	listener, err := net.Listen("tcp", c.Listen)
@@ -142,11 +142,11 @@ func (d definition) serve(ctx context.Context, c keyedConfig, operations *proces
 		return err
 	}
 	own := map[string]http.Handler{} // it asks itself without a way between
-	deps.DB, deps.Peers = db, m.Identity.NewPeers(own)
+	deps.Peers = m.Identity.NewPeers(own)
 	if err := m.Find(ctx, deps.Peers.Move); err != nil {
 		return err
 	}
-	assembled := d.Assemble(deps)
+	assembled := d.Assemble(on, deps)
 	own[d.Name] = assembled
 	operations.Check(process.Redis(client))
 	assembled.Show(operations)

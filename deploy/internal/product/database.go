@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/ironplane/ironplane/backing"
-	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/pool"
 	"github.com/ironplane/ironplane/pkg/schema"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
@@ -52,7 +52,7 @@ func createDatabase(ctx context.Context, server string) error {
 // Claim sees to it that one process at a time bootstraps a database and uses it: a second one would change the
 // passwords of its roles. The claim lasts as long as the connection.
 func Claim(ctx context.Context, admin secret.String) (*pgx.Conn, error) {
-	conn, err := pg.Connect(ctx, admin.Reveal())
+	conn, err := pool.Connect(ctx, admin.Reveal())
 	if err != nil {
 		return nil, fmt.Errorf("connect to the database: %w", err)
 	}
@@ -100,7 +100,7 @@ func rolePrefix(admin secret.String) string {
 }
 
 // OpenSchema opens a service's schema as the administrator.
-func OpenSchema(ctx context.Context, admin secret.String, service string) (*pg.DB, error) {
+func OpenSchema(ctx context.Context, admin secret.String, service string) (*pool.Pool, error) {
 	u, err := url.Parse(admin.Reveal())
 	if err != nil {
 		return nil, errors.New("DATABASE_URL is not a URL") // err would show the password
@@ -108,13 +108,13 @@ func OpenSchema(ctx context.Context, admin secret.String, service string) (*pg.D
 	query := u.Query()
 	query.Set("search_path", service+",ext")
 	u.RawQuery = query.Encode()
-	return pg.Open(ctx, u.String(), 1)
+	return pool.Open(ctx, u.String(), 1)
 }
 
 // Migrate brings the services' schemas up to date.
 func Migrate(ctx context.Context, urls map[string]secret.String) error {
 	for _, s := range Services {
-		db, err := pg.Open(ctx, urls[s.Name].Reveal(), 1)
+		db, err := pool.Open(ctx, urls[s.Name].Reveal(), 1)
 		if err != nil {
 			return fmt.Errorf("migrate %s: %w", s.Name, err)
 		}

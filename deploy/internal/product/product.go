@@ -14,6 +14,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/keycache"
 	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/pool"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/seal"
@@ -51,6 +52,7 @@ type Product struct {
 
 	entries  *seal.Signer // of what the gateways read
 	services []*service.Service
+	pools    []*pool.Pool
 	working  sync.WaitGroup
 	stop     context.CancelFunc
 }
@@ -75,19 +77,18 @@ func Open(ctx context.Context, urls map[string]secret.String, masterKey secret.S
 		if err := d.Unlock(&deps, keys[d.Name]); err != nil {
 			return nil, fmt.Errorf("start %s: %w", d.Name, err)
 		}
-		db, err := pg.Open(ctx, urls[d.Name].Reveal(), connections)
+		on, err := pool.Open(ctx, urls[d.Name].Reveal(), connections)
 		if err != nil {
 			return nil, fmt.Errorf("start %s: %w", d.Name, err)
 		}
-		p.Databases[d.Name] = db
-		if err := d.Migrate(ctx, db); err != nil {
+		p.Databases[d.Name], p.pools = on.DB, append(p.pools, on)
+		if err := d.Migrate(ctx, on); err != nil {
 			return nil, err
 		}
-		if err := d.Ready(ctx, db, deps.Box); err != nil {
+		if err := d.Ready(ctx, on.DB, deps.Box); err != nil {
 			return nil, fmt.Errorf("start %s: %w", d.Name, err)
 		}
-		deps.DB = db
-		service := d.Assemble(deps)
+		service := d.Assemble(on, deps)
 		p.Services[d.Name], p.Routes[d.Name] = service, service.Routes
 		p.services = append(p.services, service)
 	}
@@ -123,7 +124,7 @@ func (p *Product) Close() {
 	if p.Gateway != nil {
 		p.Gateway.Close()
 	}
-	for _, db := range p.Databases {
-		db.Close()
+	for _, pool := range p.pools {
+		pool.Close()
 	}
 }

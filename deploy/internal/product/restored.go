@@ -26,7 +26,7 @@ func TakeUp(ctx context.Context, admin secret.String, whole bool, screen io.Writ
 			return err
 		}
 		defer db.Close()
-		schemas[name] = db
+		schemas[name] = db.DB
 	}
 	restored, err := restoredOf(ctx, schemas, whole)
 	if err != nil {

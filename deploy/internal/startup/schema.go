@@ -20,7 +20,7 @@ func inSchemas(ctx context.Context, c Config, services []service.Definition, do 
 			if err != nil {
 				return err
 			}
-			err = do(ctx, d, db)
+			err = do(ctx, d, db.DB)
 			db.Close()
 			if err != nil {
 				return err

@@ -6,7 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/pool"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/services/identity"
 )
@@ -14,7 +14,7 @@ import (
 // Welcome says at which address the installation is ready, and makes the first admin where there is none yet. The
 // admin's key goes to the file that the settings name, or else to the screen.
 func (i *Installation) Welcome(ctx context.Context, address string) error {
-	db, err := pg.Open(ctx, i.Databases[identity.Name].Reveal(), 1)
+	db, err := pool.Open(ctx, i.Databases[identity.Name].Reveal(), 1)
 	if err != nil {
 		return err
 	}
@@ -33,7 +33,7 @@ func (i *Installation) Welcome(ctx context.Context, address string) error {
 		defer os.Remove(file.Name())
 		defer file.Close()
 	}
-	key, made, err := identity.FirstAdmin(ctx, db)
+	key, made, err := identity.FirstAdmin(ctx, db.DB)
 	if err != nil || !made {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/ironplane/ironplane/backing"
 	"github.com/ironplane/ironplane/deploy/internal/product"
-	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/pool"
 	"github.com/ironplane/ironplane/pkg/schema"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/services/network"
@@ -103,7 +103,7 @@ func (db *database) assignSchemas(ctx context.Context) error {
 
 // seed makes port speeds with the ids from 1 on.
 func (db *database) seed(ctx context.Context, rows int) error {
-	pool, err := pg.Open(ctx, db.urls[network.Name], 2)
+	pool, err := pool.Open(ctx, db.urls[network.Name], 2)
 	if err != nil {
 		return err
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/gateway"
 	"github.com/ironplane/ironplane/pkg/cache"
-	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/pool"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/seal"
@@ -72,12 +72,12 @@ const poolSize = 8
 
 // serveService is the network service's handler and nothing before it: everybody is an admin.
 func serveService(ctx context.Context, o order, say announce) error {
-	db, err := pg.Open(ctx, o.Databases[network.Name], poolSize)
+	db, err := pool.Open(ctx, o.Databases[network.Name], poolSize)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	handler := rest.NewHandler(network.Name, db, log, network.New(db, nil, nil).Routes())
+	handler := rest.NewHandler(network.Name, db.DB, log, network.New(db.DB, nil, nil).Routes())
 	admin := &principal.Principal{KeyID: 1, Owner: principal.Owner{Type: principal.Admin, ID: 1}, Name: "bench", Grants: principal.All}
 	return listen(ctx, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		call := &principal.Call{Peer: principal.Gateway, Principal: admin, IP: netip.IPv6Loopback(), RequestID: "bench"}

@@ -18,7 +18,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/keycache"
 	"github.com/ironplane/ironplane/pkg/mesh"
-	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/pool"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/seal"
@@ -104,12 +104,12 @@ func (l *lineup) identify(authority *mesh.Authority, name string) (mesh.Files, e
 }
 
 func (db *database) newKey(ctx context.Context) (string, error) {
-	own, err := pg.Open(ctx, db.urls[identity.Name], 1)
+	own, err := pool.Open(ctx, db.urls[identity.Name], 1)
 	if err != nil {
 		return "", err
 	}
 	defer own.Close()
-	key, _, err := identity.AdminKey(ctx, own)
+	key, _, err := identity.AdminKey(ctx, own.DB)
 	return key.Reveal(), err
 }
 
@@ -124,18 +124,18 @@ func serveSplitService(ctx context.Context, o order, say announce) error {
 		return err
 	}
 	defer client.Close()
-	db, err := pg.Open(ctx, o.Databases[o.Member.Name], poolSize)
+	db, err := pool.Open(ctx, o.Databases[o.Member.Name], poolSize)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	routes := network.New(db, nil, nil).Routes()
+	routes := network.New(db.DB, nil, nil).Routes()
 	if o.Member.Name == identity.Name {
 		entries, err := o.Member.entries(client)
 		if err != nil {
 			return err
 		}
-		routes = identity.New(service.Deps{DB: db, Entries: entries, Redis: client, Log: log}).Routes()
+		routes = identity.New(service.Deps{DB: db.DB, Entries: entries, Redis: client, Log: log}).Routes()
 	}
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -144,7 +144,7 @@ func serveSplitService(ctx context.Context, o order, say announce) error {
 	if err := say(ready{Address: listener.Addr().String()}); err != nil {
 		return fmt.Errorf("say that it is ready: %w", err)
 	}
-	return process.Serve(ctx, id.Listener(listener), mesh.Receive(rest.NewHandler(o.Member.Name, db, log, routes), log), log)
+	return process.Serve(ctx, id.Listener(listener), mesh.Receive(rest.NewHandler(o.Member.Name, db.DB, log, routes), log), log)
 }
 
 func (m member) entries(client redis.UniversalClient) (*keycache.Store, error) {

@@ -18,7 +18,7 @@ import (
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/deploy/measure/seed/rows"
-	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/pool"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/services/identity"
@@ -126,10 +126,10 @@ func must(t testing.TB, err error) {
 
 func makeFirstAdmin(t testing.TB, url secret.String) {
 	t.Helper()
-	db, err := pg.Open(t.Context(), url.Reveal(), 1)
+	db, err := pool.Open(t.Context(), url.Reveal(), 1)
 	must(t, err)
 	defer db.Close()
-	_, _, err = identity.FirstAdmin(t.Context(), db)
+	_, _, err = identity.FirstAdmin(t.Context(), db.DB)
 	must(t, err)
 }
 

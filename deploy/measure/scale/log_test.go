@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/pool"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/services/system"
@@ -45,7 +45,7 @@ func startLog(t *testing.T, items int) *installation {
 	t.Helper()
 	i, _, urls := ground(t, "")
 	url := urls[system.Name]
-	db, err := pg.Open(t.Context(), url.Reveal(), 4)
+	db, err := pool.Open(t.Context(), url.Reveal(), 4)
 	must(t, err)
 	must(t, system.Definition.Migrate(t.Context(), db))
 	db.Close() // what is explained is for connections from now on
@@ -65,10 +65,10 @@ func startLog(t *testing.T, items int) *installation {
 	service, err := pgx.ParseConfig(url.Reveal())
 	must(t, err)
 	i.explain(t, service)
-	db, err = pg.Open(t.Context(), url.Reveal(), 4)
+	db, err = pool.Open(t.Context(), url.Reveal(), 4)
 	must(t, err)
 	t.Cleanup(db.Close)
-	handler := rest.NewHandler(system.Name, db, slog.New(slog.NewTextHandler(t.Output(), nil)), system.New(db, nil).Routes())
+	handler := rest.NewHandler(system.Name, db.DB, slog.New(slog.NewTextHandler(t.Output(), nil)), system.New(db.DB, nil).Routes())
 	i.client = testkit.NewClient(t, testkit.As(handler, testkit.Holder(principal.All)))
 	return i
 }

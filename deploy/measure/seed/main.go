@@ -15,7 +15,7 @@ import (
 	"github.com/ironplane/ironplane/backing"
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/measure/seed/rows"
-	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/pool"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/process"
 	"github.com/ironplane/ironplane/services/identity"
@@ -88,12 +88,12 @@ func fill(ctx context.Context, data string, admin secret.String, o rows.Options)
 
 // makeFirstAdmin comes before the admins that nobody has a key of.
 func makeFirstAdmin(ctx context.Context, url secret.String) error {
-	db, err := pg.Open(ctx, url.Reveal(), 1)
+	db, err := pool.Open(ctx, url.Reveal(), 1)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	key, made, err := identity.FirstAdmin(ctx, db)
+	key, made, err := identity.FirstAdmin(ctx, db.DB)
 	if made {
 		fmt.Printf("The first admin's key, which is shown this once:\n\n  %s\n\n", key.Reveal())
 	}

@@ -1,4 +1,4 @@
-package pg
+package pool
 
 import "github.com/prometheus/client_golang/prometheus"
 
@@ -8,16 +8,16 @@ var (
 	connectionWaits = prometheus.NewDesc("ironplane_database_connection_wait_seconds_total", "How long work waited for a connection to the database.", nil, nil)
 )
 
-// Describe and Collect make a DB a prometheus.Collector.
-func (db *DB) Describe(to chan<- *prometheus.Desc) {
+// Describe and Collect make a Pool a prometheus.Collector.
+func (p *Pool) Describe(to chan<- *prometheus.Desc) {
 	to <- connectionsNow
 	to <- connectionsMost
 	to <- connectionWaits
 }
 
 // Collect tells how the pool is.
-func (db *DB) Collect(to chan<- prometheus.Metric) {
-	s := db.pool.Stat()
+func (p *Pool) Collect(to chan<- prometheus.Metric) {
+	s := p.connections.Stat()
 	for state, n := range map[string]int32{"used": s.AcquiredConns(), "idle": s.IdleConns(), "connecting": s.ConstructingConns()} {
 		to <- prometheus.MustNewConstMetric(connectionsNow, prometheus.GaugeValue, float64(n), state)
 	}

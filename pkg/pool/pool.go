@@ -1,0 +1,99 @@
+// Package pool opens a service's connections to Postgres.
+package pool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/exaring/otelpgx"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/tracing"
+)
+
+// Pool is connections to a schema, and the schema as who serves from it uses it.
+type Pool struct {
+	*pg.DB
+	connections *pgxpool.Pool
+}
+
+// limits are what the server itself stops, should a deadline here fail to, in milliseconds, and what it leaves.
+var limits = map[string]string{
+	"statement_timeout": "60000",
+	"lock_timeout":      "10000",
+	// Who waits for the locks of a process that stands still gets them before he gives up.
+	"idle_in_transaction_session_timeout": "5000",
+	// Of a page deep inside a list the planner thinks that a merge join begins there. It begins at the first row.
+	"enable_mergejoin": "off",
+	// It knows little of what boxes hold. Where it takes a few rows for many, to start workers or to compile takes longer
+	// than all else.
+	"max_parallel_workers_per_gather": "0",
+	"jit":                             "off",
+}
+
+// Open connects to url (postgres://…?search_path=network,ext) with at most connections connections, and returns
+// once the first one stands, for which a database that is starting has a minute.
+func Open(ctx context.Context, url string, connections int) (*Pool, error) {
+	if err := checkURL(url); err != nil {
+		return nil, err
+	}
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, fmt.Errorf("read the database URL: %w", err)
+	}
+	config.MaxConns = int32(connections)
+	config.MaxConnIdleTime = 5 * time.Minute
+	config.ConnConfig.ConnectTimeout = 10 * time.Second
+	if provider := tracing.Provider(); provider != nil {
+		config.ConnConfig.Tracer = otelpgx.NewTracer(otelpgx.WithTracerProvider(provider))
+	}
+	for name, value := range limits {
+		config.ConnConfig.RuntimeParams[name] = value
+	}
+	connected, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("open the database pool: %w", err)
+	}
+	if err := awaitStarted(ctx, connected); err != nil {
+		connected.Close()
+		return nil, fmt.Errorf("connect to the database: %w", err)
+	}
+	return &Pool{pg.New(connected), connected}, nil
+}
+
+// awaitStarted waits for a database that says that it is starting, which takes longer after a crash.
+func awaitStarted(ctx context.Context, pool *pgxpool.Pool) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for {
+		err := pool.Ping(ctx)
+		if starting, ok := errors.AsType[*pgconn.PgError](err); !ok || starting.Code != "57P03" {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// Connect makes a connection besides the pool's, without the limits that are for requests.
+func (p *Pool) Connect(ctx context.Context) (*pgx.Conn, error) {
+	config := p.connections.Config().ConnConfig.Copy()
+	for name := range limits {
+		delete(config.RuntimeParams, name)
+	}
+	return pgx.ConnectConfig(ctx, config)
+}
+
+// Close waits for connections that are in use and closes all.
+func (p *Pool) Close() { p.connections.Close() }
+
+// Ping tells whether the database answers.
+func (p *Pool) Ping(ctx context.Context) error { return p.connections.Ping(ctx) }
