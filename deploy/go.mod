@@ -4,6 +4,7 @@ go 1.26.0
 
 replace (
 	github.com/ironplane/ironplane/backing => ../backing
+	github.com/ironplane/ironplane/clients/go => ../clients/go
 	github.com/ironplane/ironplane/gateway => ../gateway
 	github.com/ironplane/ironplane/pkg => ../pkg
 	github.com/ironplane/ironplane/process => ../process
@@ -22,6 +23,7 @@ require (
 	github.com/google/uuid v1.6.0
 	github.com/hashicorp/consul/api v1.34.4
 	github.com/ironplane/ironplane/backing v0.0.0
+	github.com/ironplane/ironplane/clients/go v0.0.0
 	github.com/ironplane/ironplane/gateway v0.0.0
 	github.com/ironplane/ironplane/pkg v0.0.0
 	github.com/ironplane/ironplane/process v0.0.0
@@ -50,6 +52,7 @@ require (
 	github.com/Azure/go-ansiterm v0.0.0-20250102033503-faa5f7b0171c // indirect
 	github.com/Microsoft/go-winio v0.6.2 // indirect
 	github.com/alicebob/miniredis/v2 v2.40.0 // indirect
+	github.com/apapsch/go-jsonmerge/v2 v2.0.0 // indirect
 	github.com/armon/go-metrics v0.4.1 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cenkalti/backoff/v4 v4.3.0 // indirect
@@ -106,6 +109,8 @@ require (
 	github.com/moby/sys/userns v0.1.0 // indirect
 	github.com/moby/term v0.5.2 // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
+	github.com/oapi-codegen/nullable v1.1.0 // indirect
+	github.com/oapi-codegen/runtime v1.8.0 // indirect
 	github.com/oasdiff/yaml v0.1.1 // indirect
 	github.com/oasdiff/yaml3 v0.0.14 // indirect
 	github.com/opencontainers/go-digest v1.0.0 // indirect

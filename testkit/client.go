@@ -106,7 +106,21 @@ func (c *Client) Try(method, path string, body any, headers ...string) (*Answer,
 	for i := 0; i+1 < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
 	}
-	response, err := http.DefaultClient.Do(r)
+	response, err := (&http.Client{Transport: c}).Do(r)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		return nil, err
+	}
+	return &Answer{response.StatusCode, response.Header, string(text), c.t}, nil
+}
+
+// RoundTrip holds the answer against the API document. With it, generated clients are held to that, too.
+func (c *Client) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := http.DefaultTransport.RoundTrip(r)
 	if err != nil {
 		return nil, err
 	}
@@ -116,9 +130,10 @@ func (c *Client) Try(method, path string, body any, headers ...string) (*Answer,
 		return nil, err
 	}
 	if err := c.contract.check(r, response, text); err != nil {
-		c.t.Errorf("%s %s: %v", method, path, err)
+		c.t.Errorf("%s %s: %v", r.Method, r.URL.RequestURI(), err)
 	}
-	return &Answer{response.StatusCode, response.Header, string(text), c.t}, nil
+	response.Body = io.NopCloser(bytes.NewReader(text))
+	return response, nil
 }
 
 // Want fails the test unless the answer has this status.

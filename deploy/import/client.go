@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	ironplane "github.com/ironplane/ironplane/clients/go"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
@@ -22,15 +22,16 @@ const (
 	maxProblem = 64 << 10
 )
 
-// client speaks the API's protocol: keys, put-offs, deadlines, problems. It knows no resource.
+// client gives the calls of the API's generated client deadlines, bounds and patience. It knows no resource.
 type client struct {
-	url     *url.URL
-	key     secret.String
-	http    *http.Client
+	api     ironplane.ClientInterface
 	silence time.Duration // how long the API may say nothing before it counts as gone
 	maxWait time.Duration // the longest time to be put off for
 	waits   int           // how often a request may be put off
 }
+
+// call sends one request.
+type call func(context.Context) (*http.Response, error)
 
 func newClient(base string, key secret.String) (*client, error) {
 	u, err := url.Parse(base)
@@ -42,29 +43,26 @@ func newClient(base string, key secret.String) (*client, error) {
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = workers
-	return &client{
-		url: u, key: key, silence: 40 * time.Second, maxWait: time.Minute, waits: 10,
-		http: &http.Client{
-			Transport: transport,
-			// A redirect would turn a POST into a GET, and could carry the key elsewhere.
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		},
-	}, nil
+	api, err := ironplane.New(base, key.Reveal(), ironplane.WithHTTPClient(&http.Client{
+		Transport: transport,
+		// A redirect would turn a POST into a GET, and could carry the key elsewhere.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}))
+	if err != nil {
+		return nil, fmt.Errorf("the API's client: %w", err)
+	}
+	return &client{api: api, silence: 40 * time.Second, maxWait: time.Minute, waits: 10}, nil
 }
 
-// create posts body and decodes the answer into made. The end of ctx ends waiting, not a request that was sent: only
-// its answer tells whether the thing was made.
+// create makes a call that creates something, and decodes the answer into made. The end of ctx ends waiting, not a
+// request that was sent: only its answer tells whether the thing was made.
 //
 // An error is a *problem, or errUnclear where the thing may or may not have been made.
-func (c *client) create(ctx context.Context, path, idempotencyKey string, body, made any) error {
-	encoded, err := json.Marshal(body)
-	if err != nil {
-		return fmt.Errorf("encode the body for %s: %w", path, err)
-	}
+func (c *client) create(ctx context.Context, post call, made any) error {
 	return c.patiently(ctx, func() error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.silence)
 		defer cancel()
-		res, err := c.send(ctx, http.MethodPost, path, encoded, idempotencyKey)
+		res, err := successOf(post(ctx))
 		if err != nil {
 			return doubtful(err)
 		}
@@ -74,7 +72,7 @@ func (c *client) create(ctx context.Context, path, idempotencyKey string, body, 
 			err = json.Unmarshal(answer, made)
 		}
 		if err != nil {
-			return doubtful(fmt.Errorf("read the answer of POST %s: %w", path, err))
+			return doubtful(fmt.Errorf("read the answer: %w", err))
 		}
 		return nil
 	})
@@ -93,16 +91,16 @@ func doubtful(err error) error {
 	return fmt.Errorf("%w: %w", errUnclear, err)
 }
 
-// list streams a complete list, item by item.
-func list[T any](ctx context.Context, c *client, path string, each func(T)) error {
+// list makes a call that answers a complete list, and streams it item by item.
+func list[T any](ctx context.Context, c *client, get call, each func(T)) error {
 	return c.patiently(ctx, func() error {
 		ctx, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
-		alarm := time.AfterFunc(c.silence, func() { cancel(fmt.Errorf("GET %s: nothing came for %s", path, c.silence)) })
+		alarm := time.AfterFunc(c.silence, func() { cancel(fmt.Errorf("nothing came for %s", c.silence)) })
 		defer alarm.Stop()
 
 		err := func() error {
-			res, err := c.send(ctx, http.MethodGet, path, nil, "")
+			res, err := successOf(get(ctx))
 			if err != nil {
 				return err
 			}
@@ -112,10 +110,7 @@ func list[T any](ctx context.Context, c *client, path string, each func(T)) erro
 		if err != nil && ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if err != nil {
-			return fmt.Errorf("list %s: %w", path, err)
-		}
-		return nil
+		return err
 	})
 }
 
@@ -151,19 +146,8 @@ func (m *moving) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// send sends one request. An answer other than a success is a *problem.
-func (c *client) send(ctx context.Context, method, path string, body []byte, idempotencyKey string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, c.url.JoinPath(path).String(), bytes.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set("Authorization", "Bearer "+c.key.Reveal())
-	req.Header.Set("Accept", "application/json")
-	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
-		req.Header.Set("Idempotency-Key", idempotencyKey)
-	}
-	res, err := c.http.Do(req)
+// successOf makes an answer other than a success a *problem.
+func successOf(res *http.Response, err error) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -198,15 +182,7 @@ func (c *client) patiently(ctx context.Context, attempt func() error) error {
 
 // problem is the API's answer to a request that it did not fulfil.
 type problem struct {
-	Status    int    `json:"-"`
-	Title     string `json:"title"`
-	Detail    string `json:"detail"`
-	RequestID string `json:"request_id"`
-	Errors    []struct {
-		Pointer string `json:"pointer"`
-		Code    string `json:"code"`
-		Message string `json:"message"`
-	} `json:"errors"`
+	ironplane.Problem
 	retryAfter time.Duration
 }
 
@@ -214,10 +190,10 @@ type problem struct {
 func problemOf(res *http.Response) *problem {
 	var p problem
 	body, err := io.ReadAll(io.LimitReader(res.Body, maxProblem))
-	if err != nil || json.Unmarshal(body, &p) != nil {
+	if err != nil || json.Unmarshal(body, &p.Problem) != nil {
 		p = problem{}
 	}
-	p.Status = res.StatusCode
+	p.Status = int64(res.StatusCode)
 	p.retryAfter = retryAfter(res.Header.Get("Retry-After"), time.Now())
 	return &p
 }
@@ -227,7 +203,7 @@ func (p *problem) putsOff() bool {
 }
 
 func (p *problem) Error() string {
-	text := fmt.Sprintf("%d %s", p.Status, http.StatusText(p.Status))
+	text := fmt.Sprintf("%d %s", p.Status, http.StatusText(int(p.Status)))
 	if reason := p.reason(); reason != "" {
 		text += ": " + reason
 	}
@@ -239,22 +215,31 @@ func (p *problem) Error() string {
 
 // reason is what the API says is wrong, in its words.
 func (p *problem) reason() string {
-	if len(p.Errors) == 0 {
+	members := value(p.Errors)
+	if len(members) == 0 {
 		return p.Detail
 	}
-	reasons := make([]string, len(p.Errors))
-	for i, e := range p.Errors {
-		reasons[i] = e.Pointer + " " + e.Message
+	reasons := make([]string, len(members))
+	for i, m := range members {
+		reasons[i] = m.Pointer + " " + m.Message
 	}
 	return strings.Join(reasons, "; ")
 }
 
-// code is the first field error's, or the title: one of few.
+// code is the first wrong member's, or the title: one of few.
 func (p *problem) code() string {
-	if len(p.Errors) > 0 {
-		return p.Errors[0].Code
+	if members := value(p.Errors); len(members) > 0 {
+		return members[0].Code
 	}
 	return p.Title
+}
+
+// value is what an optional member holds, or its type's zero.
+func value[T any](member *T) (zero T) {
+	if member == nil {
+		return zero
+	}
+	return *member
 }
 
 // retryAfter reads the header: seconds, a date, or neither.

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	ironplane "github.com/ironplane/ironplane/clients/go"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
@@ -29,6 +30,14 @@ func testClient(t *testing.T, answers ...http.HandlerFunc) (c *client, requests 
 		t.Fatal(err)
 	}
 	return c, requests
+}
+
+func (c *client) makeGroup(ctx context.Context) (*http.Response, error) {
+	return c.api.CreateIPGroup(ctx, &ironplane.CreateIPGroupParams{IdempotencyKey: new("once")}, ironplane.CreateIPGroupBody{Name: "A"})
+}
+
+func (c *client) listGroups(ctx context.Context) (*http.Response, error) {
+	return c.api.ListIPGroups(ctx, nil)
 }
 
 func answer(status int, retryAfter, body string) http.HandlerFunc {
@@ -55,8 +64,8 @@ func TestCreateRepeatsWhatIsPutOff(t *testing.T) {
 		note(answer(429, "0", `{"title":"Too Many Requests"}`)),
 		note(answer(503, time.Now().Add(-time.Minute).UTC().Format(http.TimeFormat), "<html>")),
 		note(answer(200, "", `{"id":7}`)))
-	var made reference
-	if err := c.create(t.Context(), "group", "once", reference{Name: "A"}, &made); err != nil || made.ID != 7 {
+	var made ironplane.IPGroup
+	if err := c.create(t.Context(), c.makeGroup, &made); err != nil || made.ID != 7 {
 		t.Fatalf("got %v, %v", made, err)
 	}
 	expect(t, "idempotency keys", keys, []string{"once", "once", "once"})
@@ -66,13 +75,13 @@ func TestCreateRepeatsWhatIsPutOff(t *testing.T) {
 func TestCreateIsPatientWithinBounds(t *testing.T) {
 	t.Parallel()
 	c, requests := testClient(t, answer(429, "0", ""))
-	err := c.create(t.Context(), "group", "once", nil, &reference{})
+	err := c.create(t.Context(), c.makeGroup, &ironplane.IPGroup{})
 	if err == nil || errors.Is(err, errUnclear) || requests.Load() != int32(c.waits)+1 {
 		t.Errorf("gave up after %d requests with %v", requests.Load(), err)
 	}
 
 	c, requests = testClient(t, answer(503, "3600", ""))
-	if err := c.create(t.Context(), "group", "once", nil, &reference{}); err == nil || requests.Load() != 1 {
+	if err := c.create(t.Context(), c.makeGroup, &ironplane.IPGroup{}); err == nil || requests.Load() != 1 {
 		t.Errorf("waited for an hour: %v", err)
 	}
 
@@ -81,7 +90,7 @@ func TestCreateIsPatientWithinBounds(t *testing.T) {
 		answer(503, "30", "")(w, r)
 		cancel()
 	})
-	if err := c.create(ctx, "group", "once", nil, &reference{}); !errors.Is(err, context.Canceled) {
+	if err := c.create(ctx, c.makeGroup, &ironplane.IPGroup{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("waited after the end: %v", err)
 	}
 }
@@ -112,7 +121,7 @@ func TestCreateTellsWhetherItIsClear(t *testing.T) {
 			t.Parallel()
 			c, requests := testClient(t, test.answer)
 			c.silence, c.waits = time.Second/2, 0
-			err := c.create(t.Context(), "entity", "once", reference{}, &reference{})
+			err := c.create(t.Context(), c.makeGroup, &ironplane.IPGroup{})
 			if err == nil || errors.Is(err, errUnclear) != test.unclear {
 				t.Errorf("got %v", err)
 			}
@@ -130,7 +139,7 @@ func TestCreateTellsWhetherItIsClear(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.create(t.Context(), "entity", "once", nil, &reference{}); err == nil || errors.Is(err, errUnclear) {
+		if err := c.create(t.Context(), c.makeGroup, &ironplane.IPGroup{}); err == nil || errors.Is(err, errUnclear) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -173,7 +182,7 @@ func TestListIsWholeOrAnError(t *testing.T) {
 			c, _ := testClient(t, test.answer)
 			c.silence = 500 * time.Millisecond
 			items := 0
-			err := list(t.Context(), c, "group", func(reference) { items++ })
+			err := list(t.Context(), c, c.listGroups, func(ironplane.IPGroup) { items++ })
 			if (err == nil) != (test.err == "") || (err != nil && !strings.Contains(err.Error(), test.err)) {
 				t.Errorf("got %v, want %q", err, test.err)
 			}
@@ -188,7 +197,7 @@ func TestListRepeatsWhatIsPutOff(t *testing.T) {
 	t.Parallel()
 	c, _ := testClient(t, answer(503, "0", ""), answer(200, "", `[{"id":1}]`))
 	items := 0
-	if err := list(t.Context(), c, "group", func(reference) { items++ }); err != nil || items != 1 {
+	if err := list(t.Context(), c, c.listGroups, func(ironplane.IPGroup) { items++ }); err != nil || items != 1 {
 		t.Errorf("got %d items, %v", items, err)
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	ironplane "github.com/ironplane/ironplane/clients/go"
 )
 
 const testKey = "ip_secret"
@@ -22,8 +24,8 @@ const testKey = "ip_secret"
 // the API accepts is tested against the API.
 type faultyAPI struct {
 	mu       sync.Mutex
-	groups   []reference
-	entities []entityAnswer
+	groups   []ironplane.IPGroup
+	entities []ironplane.IPEntity
 	answers  map[string]any // by Idempotency-Key
 	requests []string
 	fault    func(method, path, body string) fault
@@ -70,9 +72,9 @@ func (f *faultyAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (f *faultyAPI) answer(r *http.Request, body []byte) any {
 	switch r.Method + " " + r.URL.Path {
 	case "GET /group":
-		return append([]reference{}, f.groups...)
+		return append([]ironplane.IPGroup{}, f.groups...)
 	case "GET /entity":
-		return append([]entityAnswer{}, f.entities...)
+		return append([]ironplane.IPEntity{}, f.entities...)
 	}
 	key := r.Header.Get("Idempotency-Key")
 	if earlier, ok := f.answers[key]; ok {
@@ -87,20 +89,18 @@ func (f *faultyAPI) answer(r *http.Request, body []byte) any {
 
 func (f *faultyAPI) make(path string, body []byte) any {
 	if path == "/group" {
-		var g reference
-		json.Unmarshal(body, &g)
-		g.ID = int64(len(f.groups) + 1)
+		var b ironplane.CreateIPGroupBody
+		json.Unmarshal(body, &b)
+		g := ironplane.IPGroup{ID: int64(len(f.groups) + 1), Name: b.Name}
 		f.groups = append(f.groups, g)
 		return g
 	}
-	var b entityBody
+	var b ironplane.CreateIPEntityBody
 	json.Unmarshal(body, &b)
-	e := entityAnswer{Nickname: b.Nickname, VLAN: b.VLAN, Group: f.groups[b.Group.ID-1]}
+	group := f.groups[b.Group.ID-1]
+	e := ironplane.IPEntity{Nickname: b.Nickname, VLAN: b.VLAN, Group: ironplane.Ref{ID: group.ID, Name: group.Name}}
 	if b.V4 != nil {
-		e.FullIP, e.V4.Gateway, e.V4.SubnetMask = b.V4.Address, b.V4.Gateway, b.V4.SubnetMask
-		if b.V4.RangeEnd != "" {
-			e.FullIP += "-" + b.V4.RangeEnd
-		}
+		e.FullIP, e.Gateway, e.SubnetMask = *b.V4.Full, b.V4.Gateway, b.V4.SubnetMask
 	}
 	if b.V6 != nil {
 		e.V6Address, e.V6Gateway = b.V6.Address, b.V6.Gateway
@@ -196,14 +196,14 @@ func TestImportMakesWhatIsMissing(t *testing.T) {
 	bodies := api.posts("/entity")
 	slices.Sort(bodies)
 	expect(t, "entities", bodies, []string{
-		`{"group":{"id":1},"nickname":"pool","vlan":100,"v4":{"address":"10.0.0.10","range_end":"10.0.0.19","gateway":"10.0.0.1","subnet_mask":"255.255.255.0"}}`,
-		`{"group":{"id":1},"nickname":"two.example","vlan":100,"v4":{"address":"10.0.0.2","gateway":"10.0.0.1","subnet_mask":"255.255.255.0"}}`,
-		`{"group":{"id":1},"vlan":100,"v4":{"address":"10.0.0.1","subnet_mask":"255.255.255.0"}}`,
-		`{"group":{"id":1},"vlan":100,"v4":{"address":"10.0.0.3","gateway":"10.0.0.1","subnet_mask":"255.255.255.0"}}`,
+		`{"group":{"id":1},"nickname":"pool","v4":{"full":"10.0.0.10-10.0.0.19","gateway":"10.0.0.1","subnet_mask":"255.255.255.0"},"vlan":100}`,
+		`{"group":{"id":1},"nickname":"two.example","v4":{"full":"10.0.0.2","gateway":"10.0.0.1","subnet_mask":"255.255.255.0"},"vlan":100}`,
+		`{"group":{"id":1},"v4":{"full":"10.0.0.1","subnet_mask":"255.255.255.0"},"vlan":100}`,
+		`{"group":{"id":1},"v4":{"full":"10.0.0.3","gateway":"10.0.0.1","subnet_mask":"255.255.255.0"},"vlan":100}`,
 		`{"group":{"id":2},"v6":{"address":"2001:db8::/64"}}`,
-		`{"group":{"id":3},"v4":{"address":"10.0.0.0/24"}}`,
-		`{"group":{"id":4},"v4":{"address":"198.51.100.4"}}`,
-		`{"group":{"id":4},"v4":{"address":"198.51.100.5","subnet_mask":"255.255.255.0"}}`,
+		`{"group":{"id":3},"v4":{"full":"10.0.0.0/24"}}`,
+		`{"group":{"id":4},"v4":{"full":"198.51.100.4"}}`,
+		`{"group":{"id":4},"v4":{"full":"198.51.100.5","subnet_mask":"255.255.255.0"}}`,
 	})
 
 	importExport(t, t.Context(), api).expect(t, 0, "A (there already)", "4 groups, 8 entities 0 0 8 0 0 0")
@@ -214,14 +214,14 @@ func TestImportMakesWhatIsMissing(t *testing.T) {
 
 func TestImportLeavesWhatIsDifferent(t *testing.T) {
 	t.Parallel()
-	elsewhere := reference{ID: 1, Name: "elsewhere"}
+	elsewhere, a := ironplane.Ref{ID: 1, Name: "elsewhere"}, ironplane.Ref{ID: 2, Name: "A"}
 	api := &faultyAPI{
-		groups: []reference{elsewhere, {ID: 2, Name: "A"}},
-		entities: []entityAnswer{
-			{Group: elsewhere, FullIP: "198.51.100.4"},      // public: the same address
-			{Group: elsewhere, FullIP: "10.0.0.3", VLAN: 7}, // private: another one
-			{Group: reference{ID: 2, Name: "A"}, FullIP: "10.0.0.2", Nickname: "renamed"},
-			{Group: reference{ID: 2, Name: "A"}, Nickname: "not an address"},
+		groups: []ironplane.IPGroup{{ID: 1, Name: "elsewhere"}, {ID: 2, Name: "A"}},
+		entities: []ironplane.IPEntity{
+			{Group: elsewhere, FullIP: "198.51.100.4"},                  // public: the same address
+			{Group: elsewhere, FullIP: "10.0.0.3", VLAN: new(int32(7))}, // private: another one
+			{Group: a, FullIP: "10.0.0.2", Nickname: new("renamed")},
+			{Group: a, Nickname: new("not an address")},
 		},
 	}
 	importExport(t, t.Context(), api, "--verbose").expect(t, 0, "4 groups, 8 entities 0 6 0 2 0 0",
@@ -316,7 +316,7 @@ func TestImportEndsBetweenRequests(t *testing.T) {
 
 func TestImportNeedsAKeyThatIsKnown(t *testing.T) {
 	t.Parallel()
-	importExport(t, t.Context(), &faultyAPI{}, "--key", "ip_other").expect(t, 1, "list group: 401 Unauthorized")
+	importExport(t, t.Context(), &faultyAPI{}, "--key", "ip_other").expect(t, 1, "list IP groups: 401 Unauthorized")
 	keyFile := filepath.Join(t.TempDir(), "key")
 	if err := os.WriteFile(keyFile, []byte(testKey+"\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -54,7 +54,7 @@ type vrf struct {
 }
 
 type vlan struct {
-	VID  int    `json:"vid"`
+	VID  int32  `json:"vid"`
 	Name string `json:"name"`
 }
 

@@ -27,7 +27,7 @@ type Entity struct {
 	IsPrefix bool         // written as a prefix; else as an address, or as first and last
 	Subnet   netip.Prefix // that an address or range stands in, where known
 	Gateway  netip.Addr   // where known
-	VLAN     int          // 0: none
+	VLAN     int32        // 0: none
 	Nickname string
 }
 

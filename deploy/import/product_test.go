@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"testing"
 
+	ironplane "github.com/ironplane/ironplane/clients/go"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
-	"github.com/ironplane/ironplane/services/network"
 	"github.com/ironplane/ironplane/testkit"
 )
 
@@ -16,8 +16,21 @@ func TestMain(m *testing.M) { testkit.Main(m) }
 func TestImportIntoTheProduct(t *testing.T) {
 	t.Parallel()
 	_, c := producttest.Start(t)
-	c.Do("POST", "/group", `{"name": "elsewhere"}`).Want(200)
-	c.Do("POST", "/entity", `{"group": 1, "address": "198.51.100.0/29"}`).Want(200)
+	api := producttest.API(t, c)
+	if made, err := api.CreateIPGroupWithResponse(t.Context(), nil, ironplane.CreateIPGroupBody{Name: "elsewhere"}); err != nil || made.JSON200 == nil {
+		t.Fatal(made, err)
+	}
+	there := ironplane.CreateIPEntityBody{Group: ironplane.RefBody{ID: 1}, FullIP: new("198.51.100.0/29")}
+	if made, err := api.CreateIPEntityWithResponse(t.Context(), nil, there); err != nil || made.JSON200 == nil {
+		t.Fatal(made, err)
+	}
+	entities := func() []ironplane.IPEntity {
+		list, err := api.ListIPEntitiesWithResponse(t.Context(), nil)
+		if err != nil || list.JSON200 == nil {
+			t.Fatal(list, err)
+		}
+		return *list.JSON200
+	}
 	file := export(t)
 	into := func() outcome {
 		var stdout, stderr bytes.Buffer
@@ -26,14 +39,11 @@ func TestImportIntoTheProduct(t *testing.T) {
 	}
 
 	into().expect(t, 0, "4 groups, 8 entities 0 6 0 0 2 0",
-		"ipam.ipaddress 4, NetBox: no site: 198.51.100.4 (/v4/address overlaps with IP entity 1 (198.51.100.0/29) in IP group 1 (elsewhere))")
-	list := c.Do("GET", "/entity", nil).Want(200)
-	entities := testkit.Decode[[]network.IPEntity](list)
-	if len(entities) != 7 {
-		t.Fatalf("%d entities, want 7: %s", len(entities), list.Text)
+		"ipam.ipaddress 4, NetBox: no site: 198.51.100.4 (/v4/full overlaps with IP entity 1 (198.51.100.0/29) in IP group 1 (elsewhere))")
+	made := entities()
+	if len(made) != 7 {
+		t.Fatalf("%d entities, want 7: %s", len(made), testkit.JSON(made))
 	}
 	into().expect(t, 0, "4 groups, 8 entities 0 0 6 0 2 0")
-	if again := c.Do("GET", "/entity", nil).Want(200); again.Text != list.Text {
-		t.Errorf("the second run changed\n%s\nto\n%s", list.Text, again.Text)
-	}
+	expect(t, "entities after the second run", []string{testkit.JSON(entities())}, []string{testkit.JSON(made)})
 }

@@ -14,6 +14,8 @@ import (
 	"sync"
 
 	"go4.org/netipx"
+
+	ironplane "github.com/ironplane/ironplane/clients/go"
 )
 
 // workers is how many entities are sent at a time.
@@ -67,7 +69,7 @@ func (t *transfer) run(ctx context.Context) error {
 		return err
 	}
 	t.progress.begin("looking for what is there", 0)
-	err := t.findEntities(ctx, func(i int, found entityAnswer) {
+	err := t.findEntities(ctx, func(i int, found ironplane.IPEntity) {
 		t.entities[i] = t.plan.Entities[i].compare(found)
 	})
 	if err != nil {
@@ -76,22 +78,22 @@ func (t *transfer) run(ctx context.Context) error {
 	return t.makeEntities(ctx)
 }
 
-type reference struct {
-	ID   int64  `json:"id"`
-	Name string `json:"name,omitempty"`
-}
-
 func (t *transfer) findGroups(ctx context.Context) error {
 	planned := map[string]int{}
 	for i, name := range t.plan.Groups {
 		planned[name] = i
 	}
-	return list(ctx, t.api, "group", func(g reference) {
+	all := func(ctx context.Context) (*http.Response, error) { return t.api.api.ListIPGroups(ctx, nil) }
+	err := list(ctx, t.api, all, func(g ironplane.IPGroup) {
 		if i, ok := planned[g.Name]; ok {
 			t.groups[i].state = there
 			t.groupIDs[g.Name] = g.ID
 		}
 	})
+	if err != nil {
+		return fmt.Errorf("list IP groups: %w", err)
+	}
+	return nil
 }
 
 func (t *transfer) makeGroups(ctx context.Context) error {
@@ -104,8 +106,11 @@ func (t *transfer) makeGroups(ctx context.Context) error {
 		if t.groups[i].state == there {
 			continue
 		}
-		var g reference
-		err := t.api.create(ctx, "group", t.idempotencyKey("group", i), map[string]string{"name": name}, &g)
+		post := func(ctx context.Context) (*http.Response, error) {
+			return t.api.api.CreateIPGroup(ctx, &ironplane.CreateIPGroupParams{IdempotencyKey: t.idempotencyKey("group", i)}, ironplane.CreateIPGroupBody{Name: name})
+		}
+		var g ironplane.IPGroup
+		err := t.api.create(ctx, post, &g)
 		if t.groups[i], err = judge(err); err != nil {
 			return fmt.Errorf("make group %s: %w", name, err)
 		}
@@ -130,8 +135,8 @@ func judge(err error) (result, error) {
 	return result{}, err
 }
 
-func (t *transfer) idempotencyKey(kind string, i int) string {
-	return t.id + "-" + kind + "-" + strconv.Itoa(i)
+func (t *transfer) idempotencyKey(kind string, i int) *string {
+	return new(t.id + "-" + kind + "-" + strconv.Itoa(i))
 }
 
 // place is what tells entities apart: private space stands once in a group, all other once in the installation, for
@@ -148,29 +153,17 @@ func placeOf(group int64, span netipx.IPRange) place {
 	return place{group, span}
 }
 
-type entityAnswer struct {
-	Nickname  string    `json:"nickname"`
-	VLAN      int       `json:"vlan"`
-	Group     reference `json:"group"`
-	FullIP    string    `json:"full_ip"`
-	V6Address string    `json:"v6_address"`
-	V6Gateway string    `json:"v6_gateway"`
-	V4        struct {
-		Gateway    string `json:"gateway"`
-		SubnetMask string `json:"subnet_mask"`
-	} `json:"v4"`
-}
-
 // findEntities reports those of the plan's entities whose space the API holds as it is planned.
-func (t *transfer) findEntities(ctx context.Context, found func(i int, e entityAnswer)) error {
+func (t *transfer) findEntities(ctx context.Context, found func(i int, e ironplane.IPEntity)) error {
 	planned := map[place]int{}
 	for i, e := range t.plan.Entities {
 		if group, ok := t.groupIDs[e.Group]; ok {
 			planned[placeOf(group, e.Span)] = i
 		}
 	}
-	return list(ctx, t.api, "entity", func(e entityAnswer) {
-		for _, text := range []string{e.FullIP, e.V6Address} {
+	all := func(ctx context.Context) (*http.Response, error) { return t.api.api.ListIPEntities(ctx, nil) }
+	err := list(ctx, t.api, all, func(e ironplane.IPEntity) {
+		for _, text := range []string{e.FullIP, value(e.V6Address)} {
 			span, ok := parseSpan(text)
 			if !ok {
 				continue
@@ -180,11 +173,15 @@ func (t *transfer) findEntities(ctx context.Context, found func(i int, e entityA
 			}
 		}
 	})
+	if err != nil {
+		return fmt.Errorf("list IP entities: %w", err)
+	}
+	return nil
 }
 
 // compare says how the entity that is there differs from this one. A gateway or mask that NetBox says nothing of is
 // no difference.
-func (e Entity) compare(found entityAnswer) result {
+func (e Entity) compare(found ironplane.IPEntity) result {
 	var differences []string
 	note := func(member, is, planned string) {
 		if is != planned {
@@ -192,17 +189,17 @@ func (e Entity) compare(found entityAnswer) result {
 		}
 	}
 	note("group", found.Group.Name, e.Group)
-	note("nickname", found.Nickname, e.Nickname)
-	note("vlan", vlanText(found.VLAN), vlanText(e.VLAN))
-	gateway := found.V6Gateway
+	note("nickname", value(found.Nickname), e.Nickname)
+	note("vlan", vlanText(value(found.VLAN)), vlanText(e.VLAN))
+	gateway := value(found.V6Gateway)
 	if e.Span.From().Is4() {
-		gateway = found.V4.Gateway
+		gateway = value(found.Gateway)
 	}
 	if e.Gateway.IsValid() {
 		note("gateway", gateway, e.Gateway.String())
 	}
 	if mask := e.subnetMask(); mask != "" {
-		note("subnet_mask", found.V4.SubnetMask, mask)
+		note("subnet_mask", value(found.SubnetMask), mask)
 	}
 	if differences == nil {
 		return result{state: there}
@@ -210,11 +207,11 @@ func (e Entity) compare(found entityAnswer) result {
 	return result{state: different, detail: strings.Join(differences, ", ")}
 }
 
-func vlanText(vlan int) string {
+func vlanText(vlan int32) string {
 	if vlan == 0 {
 		return ""
 	}
-	return strconv.Itoa(vlan)
+	return strconv.Itoa(int(vlan))
 }
 
 // makeEntities makes those that are not there. After the first error it sends no more, and waits for what is under way.
@@ -264,7 +261,10 @@ func (t *transfer) makeEntity(ctx context.Context, i int) error {
 		t.entities[i] = result{state: refused, code: "group", detail: "its group " + e.Group + " was refused"}
 		return nil
 	}
-	err := t.api.create(ctx, "entity", t.idempotencyKey("entity", i), e.body(group), &reference{})
+	post := func(ctx context.Context) (*http.Response, error) {
+		return t.api.api.CreateIPEntity(ctx, &ironplane.CreateIPEntityParams{IdempotencyKey: t.idempotencyKey("entity", i)}, e.body(group))
+	}
+	err := t.api.create(ctx, post, &ironplane.IPEntity{})
 	if err != nil && err == context.Cause(ctx) {
 		return nil // it was not sent: another one's fault stopped the import, and says nothing of this one
 	}
@@ -280,51 +280,34 @@ func (t *transfer) lookAgain(ctx context.Context) error {
 	if ctx.Err() != nil || !slices.ContainsFunc(t.entities, isUnclear) {
 		return nil
 	}
-	return t.findEntities(ctx, func(i int, _ entityAnswer) {
+	return t.findEntities(ctx, func(i int, _ ironplane.IPEntity) {
 		if t.entities[i].state == unclear {
 			t.entities[i].state = made
 		}
 	})
 }
 
-type entityBody struct {
-	Group    reference `json:"group"`
-	Nickname string    `json:"nickname,omitempty"`
-	VLAN     int       `json:"vlan,omitempty"`
-	V4       *v4Body   `json:"v4,omitempty"`
-	V6       *v6Body   `json:"v6,omitempty"`
-}
-
-type v4Body struct {
-	Address    string `json:"address"`
-	RangeEnd   string `json:"range_end,omitempty"`
-	Gateway    string `json:"gateway,omitempty"`
-	SubnetMask string `json:"subnet_mask,omitempty"`
-}
-
-type v6Body struct {
-	Address string `json:"address"`
-	Gateway string `json:"gateway,omitempty"`
-}
-
-func (e Entity) body(group int64) entityBody {
-	body := entityBody{Group: reference{ID: group}, Nickname: e.Nickname, VLAN: e.VLAN}
-	gateway := ""
+func (e Entity) body(group int64) ironplane.CreateIPEntityBody {
+	body := ironplane.CreateIPEntityBody{Group: ironplane.RefBody{ID: group}, Nickname: unlessZero(e.Nickname), VLAN: unlessZero(e.VLAN)}
+	var gateway *string
 	if e.Gateway.IsValid() {
-		gateway = e.Gateway.String()
+		gateway = new(e.Gateway.String())
 	}
-	switch {
-	case e.Span.From().Is6():
-		body.V6 = &v6Body{Address: e.Address(), Gateway: gateway}
-	case e.IsPrefix || isSingle(e.Span):
-		body.V4 = &v4Body{Address: e.Address(), Gateway: gateway, SubnetMask: e.subnetMask()}
-	default:
-		body.V4 = &v4Body{
-			Address: e.Span.From().String(), RangeEnd: e.Span.To().String(),
-			Gateway: gateway, SubnetMask: e.subnetMask(),
-		}
+	if e.Span.From().Is6() {
+		body.V6 = &ironplane.CreateIPEntityBodyV6{Address: new(e.Address()), Gateway: gateway}
+	} else {
+		body.V4 = &ironplane.CreateIPEntityBodyV4{Full: new(e.Address()), Gateway: gateway, SubnetMask: unlessZero(e.subnetMask())}
 	}
 	return body
+}
+
+// unlessZero is an optional member that is not sent where there is nothing to say.
+func unlessZero[T comparable](member T) *T {
+	var zero T
+	if member == zero {
+		return nil
+	}
+	return &member
 }
 
 // subnetMask is empty for IPv6, whose entities have none, and where the subnet is not known.

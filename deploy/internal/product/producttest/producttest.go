@@ -3,10 +3,12 @@ package producttest
 
 import (
 	"log/slog"
+	"net/http"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
 
+	ironplane "github.com/ironplane/ironplane/clients/go"
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/gateway"
 	"github.com/ironplane/ironplane/pkg/seal"
@@ -61,4 +63,14 @@ func firstAdmin(t testing.TB, p *product.Product) *testkit.Client {
 		t.Fatal(made, err)
 	}
 	return testkit.NewClient(t, p.Gateway).With(key.Reveal())
+}
+
+// API is the generated client with a client's address and key.
+func API(t testing.TB, c *testkit.Client) *ironplane.ClientWithResponses {
+	t.Helper()
+	api, err := ironplane.New(c.URL, c.Key, ironplane.WithHTTPClient(&http.Client{Transport: c}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return api
 }
