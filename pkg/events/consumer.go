@@ -24,8 +24,8 @@ type Consumer struct {
 	// record what it led to.
 	Batched bool
 	Apply   func(ctx context.Context, tx *pg.Tx, changes []Event) error
-	// TakenUp makes good what was applied of changes that the source has lost, in the unit of work that goes on behind
-	// them.
+	// TakenUp makes good what was applied of changes that the source has lost, or, of a kind, what was missed of changes
+	// that it has forgotten, in the unit of work that goes on behind them.
 	TakenUp func(context.Context, *pg.Tx, TakenUp) error
 
 	mu     sync.Mutex
@@ -131,7 +131,7 @@ func (c *Consumer) step(ctx context.Context, db *pg.DB, peers *mesh.Peers) (more
 		return false, err
 	}
 	c.note(func(s *Status) {
-		s.Behind, s.Since, s.Foreign = p.Last-at.seq, asked, false
+		s.Behind, s.Since, s.Foreign = max(p.Last, p.Newest)-at.seq, asked, false
 		if len(p.Events) > 0 {
 			s.Since = p.Events[0].At
 		}
@@ -144,6 +144,10 @@ func (c *Consumer) step(ctx context.Context, db *pg.DB, peers *mesh.Peers) (more
 		err = c.takeUp(ctx, db, at, p.Next)
 	case p.Last == at.seq && p.History == at.history:
 		return false, nil
+	case p.Forgot && c.Kind != "" && c.TakenUp != nil: // it is this service that was restored
+		err = c.move(ctx, db, at, p.behind(), func(ctx context.Context, tx *pg.Tx) error {
+			return c.TakenUp(ctx, tx, TakenUp{Source: c.Source, After: at.seq, Applied: at.seq, Began: p.Last})
+		})
 	default:
 		err = c.page(ctx, db, at, p)
 	}
@@ -163,7 +167,7 @@ func (c *Consumer) recognize(at cursor, p *page) error {
 		return nil
 	case p.Last < at.seq:
 		return fmt.Errorf("%s has numbered its changes up to %d, and those up to %d are applied: it was restored, or the cursor was moved", c.Source, p.Last, at.seq)
-	case at.change != "" && at.change != p.After:
+	case at.change != "" && p.After != "" && at.change != p.After:
 		return fmt.Errorf("change %d of %s is not the one that was applied: it was restored", at.seq, c.Source)
 	}
 	return nil
@@ -185,7 +189,7 @@ func (c *Consumer) page(ctx context.Context, db *pg.DB, at cursor, p page) error
 	}
 	err := fmt.Errorf("the changes %d to %d of %s are not there any more", first, last, c.Source)
 	c.note(func(s *Status) { s.Stopped, s.Reason = last, err })
-	return errors.Join(err, c.stop(ctx, db, first-1, last))
+	return errors.Join(err, c.stop(ctx, db, first-1, last, p.Newest))
 }
 
 // lost are the first changes behind at that a page leaves out though it should have all of them; 0, 0: none.
@@ -216,7 +220,7 @@ func (c *Consumer) whole(ctx context.Context, db *pg.DB, at cursor, p page) erro
 		} else if err != nil {
 			err = fmt.Errorf("apply change %d of %s (%s): %w", e.Seq, c.Source, e.Type, err)
 			c.note(func(s *Status) { s.Stopped, s.Reason = e.Seq, err })
-			return errors.Join(err, c.stop(ctx, db, at.seq, e.Seq))
+			return errors.Join(err, c.stop(ctx, db, at.seq, e.Seq, p.Newest))
 		}
 		at = p.behindOne(&e)
 	}
@@ -290,10 +294,10 @@ func wrap(doing string, err error) error {
 }
 
 // stop notes which change could not be applied, for Skip.
-func (c *Consumer) stop(ctx context.Context, db *pg.DB, at, seq int64) error {
+func (c *Consumer) stop(ctx context.Context, db *pg.DB, at, seq, newest int64) error {
 	err := db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("nothing is applied")
-		_, err := tx.Exec(ctx, "UPDATE change_cursor SET stopped_at = $3 WHERE source = $1 AND seq = $2", c.Source, at, seq)
+		_, err := tx.Exec(ctx, "UPDATE change_cursor SET stopped_at = $3::bigint, newest = greatest($3::bigint, $4::bigint) WHERE source = $1 AND seq = $2", c.Source, at, seq, newest)
 		return err
 	})
 	return wrap("note where it stopped", err)

@@ -51,5 +51,7 @@ type page struct {
 	Events  []Event `json:"events"`
 	Last    int64   `json:"last"`           // there is nothing else up to this number
 	LastID  string  `json:"last_id"`        // the id of the change that has it
+	Newest  int64   `json:"newest"`         // the last number that was given
+	Forgot  bool    `json:"forgot"`         // what is behind After is not all there any more: it was read by all, or so it seemed
 	Next    *next   `json:"next,omitempty"` // what followed the history
 }

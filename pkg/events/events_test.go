@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/fstest"
@@ -220,11 +221,11 @@ func TestConsumerStopsAndIsToldToSkip(t *testing.T) {
 			if n := count(t, s.user, "applied"); n != 1 {
 				t.Errorf("%d changes were applied before the one that cannot be", n)
 			}
-			if err := events.Skip(t.Context(), s.user, events.Position{Source: "owner", Seq: 3}, events.RecordSkip); !errors.Is(err, events.ErrNotStopped) {
+			if err := events.Skip(t.Context(), s.user, events.Span{Source: "owner", First: 3, Last: 3}, events.RecordSkip); !errors.Is(err, events.ErrNotStopped) {
 				t.Error("skipped a change at which nothing has stopped")
 			}
 			s.eventually("it can be skipped", func() bool {
-				return events.Skip(t.Context(), s.user, events.Position{Source: "owner", Seq: 2}, events.RecordSkip) == nil
+				return events.Skip(t.Context(), s.user, events.Span{Source: "owner", First: 2, Last: 2}, events.RecordSkip) == nil
 			})
 			s.eventually("it goes on", func() bool { return count(t, s.user, "applied") == 2 && c.Status().Stopped == 0 })
 			if n := count(t, s.user, `change WHERE type = 'event.skipped' AND targets @> '[{"type": "event/owner", "id": 2}]'`); n != 1 {
@@ -265,7 +266,7 @@ func TestLostChangesStopAConsumer(t *testing.T) {
 				t.Errorf("%d are applied before them", n)
 			}
 			s.eventually("it can be skipped", func() bool {
-				return events.Skip(t.Context(), s.user, events.Position{Source: "owner", Seq: int64(lost.last)}, events.RecordSkip) == nil
+				return events.Skip(t.Context(), s.user, events.Span{Source: "owner", First: int64(lost.last), Last: int64(lost.last)}, events.RecordSkip) == nil
 			})
 			s.change(kept)
 			left := 7 - (lost.last - lost.first + 1)
@@ -392,6 +393,88 @@ func TestCursorOfAnOlderProgram(t *testing.T) {
 	s.eventually("it goes on", func() bool { return count(t, s.user, "applied WHERE seq = 3") == 2 && c.Status().Reason == nil })
 }
 
+// A span of changes is skipped at once, and no more than it names.
+func TestSpanIsSkipped(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	for range 6 {
+		s.change(kept)
+	}
+	s.sequence()
+	c := &events.Consumer{Source: "owner", Batched: true, Apply: func(ctx context.Context, tx *pg.Tx, changes []events.Event) error {
+		if slices.ContainsFunc(changes, func(e events.Event) bool { return e.Seq > 1 && e.Seq < 6 }) {
+			return errors.New("poison")
+		}
+		return note(ctx, tx, changes)
+	}}
+	s.consume(c)
+	s.eventually("it stops", func() bool { return count(t, s.user, "change_cursor WHERE stopped_at = 2") == 1 })
+	skip := func(text string) error {
+		t.Helper()
+		var skipped events.Span
+		if err := skipped.UnmarshalText([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		return events.Skip(t.Context(), s.user, skipped, events.RecordSkip)
+	}
+	for _, other := range []string{"owner:3-5", "owner:1", "other:2-5"} {
+		if err := skip(other); !errors.Is(err, events.ErrNotStopped) {
+			t.Errorf("%s: %v", other, err)
+		}
+	}
+	if err := skip("owner:2-7"); err == nil || !strings.Contains(err.Error(), "owner had changes up to 6") {
+		t.Errorf("what is not there yet is skipped: %v", err)
+	}
+	if err := skip("owner:2-5"); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually("it goes on", func() bool { return count(t, s.user, "applied WHERE seq = 6") == 1 })
+	if n := count(t, s.user, "applied"); n != 2 {
+		t.Errorf("%d changes are applied", n)
+	}
+	if n := count(t, s.user, `change WHERE targets @> '[{"name": "owner:2-5", "id": 5}]'`); n != 1 {
+		t.Errorf("there are %d records of the skip", n)
+	}
+}
+
+func TestSpanOfAText(t *testing.T) {
+	t.Parallel()
+	for _, wrong := range []string{"owner", "owner:", ":1", "owner:0", "owner:5-2", "owner:1-", "owner:1-2-3", "owner:-1"} {
+		if err := new(events.Span).UnmarshalText([]byte(wrong)); err == nil {
+			t.Errorf("%q is a span", wrong)
+		}
+	}
+}
+
+// A user that was restored from an old backup lacks changes that the owner has forgotten. It asks again for what it
+// refers to.
+func TestRestoredUserOfForgottenChanges(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.sequence()
+	refs := noting(s)
+	gone, left := s.change(kept), s.change(kept)
+	for _, thing := range []int64{gone, left} {
+		if err := s.noteOf(refs, thing); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.eventually("all is heard of", func() bool { return count(t, s.user, "change_cursor WHERE seq = 2 AND change IS NOT NULL") == 1 })
+	exec(t, s.user, "CREATE TABLE backup AS SELECT * FROM change_cursor; CREATE TABLE backup_ref AS SELECT * FROM ref; CREATE TABLE backup_note AS SELECT * FROM note")
+	s.remove(gone)
+	s.change(kept)
+	s.eventually("all is heard of", func() bool { return count(t, s.user, "change_cursor WHERE seq = 4") == 1 })
+	exec(t, s.owner, "DELETE FROM change WHERE seq < 4")
+	exec(t, s.user, "DELETE FROM note; DELETE FROM ref; INSERT INTO note OVERRIDING SYSTEM VALUE SELECT * FROM backup_note; INSERT INTO ref SELECT * FROM backup_ref")
+	exec(t, s.user, "UPDATE change_cursor c SET seq = b.seq, change = b.change, change_seq = b.change_seq FROM backup b")
+	s.eventually("it hears that a thing is gone", func() bool {
+		return count(t, s.user, "note WHERE thing = $1", gone) == 0 && count(t, s.user, "change_cursor WHERE seq = 4") == 1
+	})
+	if count(t, s.user, "note WHERE thing = $1", left) != 1 || count(t, s.user, "ref WHERE id = $1 AND NOT gone", left) != 1 {
+		t.Error("a reference to what is there is cleared")
+	}
+}
+
 // One that is told to skip the last change there is has not stopped any more.
 func TestNothingIsLeftToApply(t *testing.T) {
 	t.Parallel()
@@ -401,7 +484,7 @@ func TestNothingIsLeftToApply(t *testing.T) {
 	c := &events.Consumer{Source: "owner", Apply: func(context.Context, *pg.Tx, []events.Event) error { return errors.New("poison") }}
 	s.consume(c)
 	s.eventually("it can be skipped", func() bool {
-		return events.Skip(t.Context(), s.user, events.Position{Source: "owner", Seq: 1}, events.RecordSkip) == nil
+		return events.Skip(t.Context(), s.user, events.Span{Source: "owner", First: 1, Last: 1}, events.RecordSkip) == nil
 	})
 	s.eventually("it says that it goes on", func() bool { return c.Status().Stopped == 0 && c.Status().Reason == nil })
 }

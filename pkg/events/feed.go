@@ -74,11 +74,13 @@ func idOf(seq string) string {
 func read(ctx context.Context, db *pg.DB, req pull) (page, error) {
 	var p page
 	// Read before the changes, it is at most what can be seen of them.
-	err := db.QueryRow(ctx, "SELECT last, (SELECT uuid::text FROM history WHERE ended IS NULL), "+idOf("last")+", "+idOf("$1")+" FROM sequencer", req.After).
-		Scan(&p.Last, &p.History, &p.LastID, &p.After)
+	err := db.QueryRow(ctx, "SELECT last, (SELECT uuid::text FROM history WHERE ended IS NULL), "+idOf("last")+", "+idOf("$1")+
+		", last > $1 AND NOT EXISTS (SELECT FROM change WHERE seq = $1 + 1) FROM sequencer", req.After).
+		Scan(&p.Last, &p.History, &p.LastID, &p.After, &p.Forgot)
 	if err != nil {
 		return p, fmt.Errorf("read the last number: %w", err)
 	}
+	p.Newest = p.Last
 	if req.History != "" && req.History != p.History {
 		if p.Next, err = succession(ctx, db, req.History); err != nil {
 			return p, err

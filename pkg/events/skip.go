@@ -7,56 +7,77 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/ironplane/ironplane/pkg/pg"
 )
 
-// Position names a change of a service. As a text: pxe:17
-type Position struct {
-	Source string
-	Seq    int64
+// Span names changes of a service that follow each other. As a text: pxe:17 or pxe:17-20
+type Span struct {
+	Source      string
+	First, Last int64
 }
 
-// UnmarshalText reads the text; an empty one is the zero Position.
-func (p *Position) UnmarshalText(text []byte) error {
-	if *p = (Position{}); len(text) == 0 {
+// UnmarshalText reads the text; an empty one is the zero Span.
+func (s *Span) UnmarshalText(text []byte) error {
+	if *s = (Span{}); len(text) == 0 {
 		return nil
 	}
-	source, number, _ := strings.Cut(string(text), ":")
-	seq, err := strconv.ParseInt(number, 10, 64)
-	if source == "" || err != nil || seq < 1 {
-		return errors.New("it is not <service>:<number of the change>")
+	source, numbers, _ := strings.Cut(string(text), ":")
+	from, to, several := strings.Cut(numbers, "-")
+	if !several {
+		to = from
 	}
-	*p = Position{source, seq}
+	first, err := strconv.ParseInt(from, 10, 64)
+	last, wrong := strconv.ParseInt(to, 10, 64)
+	if source == "" || err != nil || wrong != nil || first < 1 || last < first {
+		return errors.New("it is neither <service>:<number of the change> nor <service>:<first number>-<last number>")
+	}
+	*s = Span{source, first, last}
 	return nil
 }
 
-func (p Position) String() string { return fmt.Sprintf("%s:%d", p.Source, p.Seq) }
+func (s Span) String() string {
+	if s.First == s.Last {
+		return fmt.Sprintf("%s:%d", s.Source, s.Last)
+	}
+	return fmt.Sprintf("%s:%d-%d", s.Source, s.First, s.Last)
+}
 
-// Target is the change as the log names it.
-func (p Position) Target() pg.Target {
-	return pg.Target{Type: "event/" + p.Source, Noun: p.Source, ID: p.Seq, Name: p.String()}
+// Target is the span as the log names it: by its last change.
+func (s Span) Target() pg.Target {
+	return pg.Target{Type: "event/" + s.Source, Noun: s.Source, ID: s.Last, Name: s.String()}
 }
 
 // ErrNotStopped says that the consumer has not stopped at a change that it is told to skip.
 var ErrNotStopped = errors.New("nothing has stopped there")
 
-// RecordSkip leaves a record of a change that is skipped.
-func RecordSkip(_ context.Context, tx *pg.Tx, at Position) error {
-	tx.Record(pg.Record{Kind: "event", Action: "skipped", Targets: []pg.Target{at.Target()}})
+// RecordSkip leaves a record of changes that are skipped.
+func RecordSkip(_ context.Context, tx *pg.Tx, skipped Span) error {
+	tx.Record(pg.Record{Kind: "event", Action: "skipped", Targets: []pg.Target{skipped.Target()}})
 	return nil
 }
 
-// Skip lets the consumer whose cursor is in db go on behind the change at which it stopped. record leaves a record of
-// that in the same unit of work.
-func Skip(ctx context.Context, db *pg.DB, at Position, record func(context.Context, *pg.Tx, Position) error) error {
-	return wrap("skip "+at.String(), db.InTx(ctx, func(tx *pg.Tx) error {
-		done, err := tx.Exec(ctx, "UPDATE change_cursor SET seq = stopped_at, stopped_at = NULL WHERE source = $1 AND stopped_at = $2", at.Source, at.Seq)
-		if err != nil {
+// Skip lets the consumer whose cursor is in db go on behind a span of changes, at one of which it stopped. record leaves
+// a record of that in the same unit of work.
+func Skip(ctx context.Context, db *pg.DB, skipped Span, record func(context.Context, *pg.Tx, Span) error) error {
+	return wrap("skip "+skipped.String(), db.InTx(ctx, func(tx *pg.Tx) error {
+		var at, stopped, newest int64
+		err := tx.QueryRow(ctx, "SELECT seq, stopped_at, coalesce(newest, stopped_at) FROM change_cursor WHERE source = $1 AND stopped_at IS NOT NULL FOR UPDATE", skipped.Source).
+			Scan(&at, &stopped, &newest)
+		switch {
+		case errors.Is(err, pgx.ErrNoRows):
+			return ErrNotStopped
+		case err != nil:
+			return err
+		case stopped != skipped.Last && (stopped < skipped.First || stopped > skipped.Last || skipped.First > at+1):
+			return ErrNotStopped
+		case skipped.Last > newest:
+			return fmt.Errorf("%s had changes up to %d when it was asked last", skipped.Source, newest)
+		}
+		if _, err := tx.Exec(ctx, "UPDATE change_cursor SET seq = $2, stopped_at = NULL WHERE source = $1", skipped.Source, skipped.Last); err != nil {
 			return err
 		}
-		if done.RowsAffected() == 0 {
-			return ErrNotStopped
-		}
-		return record(ctx, tx, at)
+		return record(ctx, tx, skipped)
 	}))
 }

@@ -39,8 +39,8 @@ type Definition struct {
 	Fills      bool             // whether it fills entries of keycache
 	New        func(Deps) Parts // nil: nothing yet
 	Commands   []Command        // of its program, besides those that all have
-	// RecordSkip records, in the unit of work that skips it, a change of another service; nil: events.RecordSkip does.
-	RecordSkip func(ctx context.Context, d Deps, tx *pg.Tx, at events.Position) error
+	// RecordSkip records, in the unit of work that skips them, changes of another service; nil: events.RecordSkip does.
+	RecordSkip func(ctx context.Context, d Deps, tx *pg.Tx, skipped events.Span) error
 }
 
 // shared are the migrations of what all services have. Their numbers are counted across the packages.
@@ -148,13 +148,15 @@ func (d Definition) Unlock(deps *Deps, key *seal.ProcessKey) error {
 	return nil
 }
 
-// SkipChange lets the service go on behind a change of another one that it cannot apply. It needs a DB and a Box.
-func (d Definition) SkipChange(ctx context.Context, deps Deps, at events.Position) error {
+// SkipChange lets the service go on behind changes of another one that it cannot apply. It needs a DB and a Box.
+func (d Definition) SkipChange(ctx context.Context, deps Deps, skipped events.Span) error {
 	record := events.RecordSkip
 	if d.RecordSkip != nil {
-		record = func(ctx context.Context, tx *pg.Tx, at events.Position) error { return d.RecordSkip(ctx, deps, tx, at) }
+		record = func(ctx context.Context, tx *pg.Tx, skipped events.Span) error {
+			return d.RecordSkip(ctx, deps, tx, skipped)
+		}
 	}
-	return events.Skip(ctx, deps.DB, at, record)
+	return events.Skip(ctx, deps.DB, skipped, record)
 }
 
 // Parts are what a service consists of.

@@ -25,11 +25,11 @@ import (
 type definition struct{ service.Definition }
 
 type serviceConfig struct {
-	Listen      string          `env:"IRONPLANE_LISTEN" default:"127.0.0.1:8443" doc:"the address to serve the gateway on"`
-	Database    secret.String   `env:"DATABASE_URL" required:"serve,migrate,skip-change,verify" doc:"the service's schema, as the role that owns it: postgres://…?search_path=<service>,ext"`
-	Connections int             `env:"IRONPLANE_CONNECTIONS" default:"8" doc:"how many connections to the database there may be"`
-	Redis       secret.String   `env:"REDIS_URL" required:"serve" doc:"the Redis of all gateways and services: redis://…"`
-	Skip        events.Position `env:"IRONPLANE_SKIP_CHANGE" required:"skip-change" doc:"the change of another service to skip: pxe:17"`
+	Listen      string        `env:"IRONPLANE_LISTEN" default:"127.0.0.1:8443" doc:"the address to serve the gateway on"`
+	Database    secret.String `env:"DATABASE_URL" required:"serve,migrate,skip-change,verify" doc:"the service's schema, as the role that owns it: postgres://…?search_path=<service>,ext"`
+	Connections int           `env:"IRONPLANE_CONNECTIONS" default:"8" doc:"how many connections to the database there may be"`
+	Redis       secret.String `env:"REDIS_URL" required:"serve" doc:"the Redis of all gateways and services: redis://…"`
+	Skip        events.Span   `env:"IRONPLANE_SKIP_CHANGE" required:"skip-change" doc:"the changes of another service to skip: pxe:17, or pxe:17-20"`
 	service.Settings
 	process.LogConfig
 	process.OperationsConfig

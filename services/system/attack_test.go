@@ -256,7 +256,7 @@ func (s *stand) stopAt(source string, seq int64) {
 }
 
 func (s *stand) skip(source string, seq int64) error {
-	return system.Definition.SkipChange(s.t.Context(), service.Deps{DB: s.db, Box: s.box}, events.Position{Source: source, Seq: seq})
+	return system.Definition.SkipChange(s.t.Context(), service.Deps{DB: s.db, Box: s.box}, events.Span{Source: source, First: seq, Last: seq})
 }
 
 // A change that is skipped leaves an item, which only the master key makes, and with which the numbers have no gap.

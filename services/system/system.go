@@ -30,9 +30,9 @@ var migrations embed.FS
 // Definition is the service.
 var Definition = service.Definition{Name: Name, Migrations: migrations, Seals: true, Signs: []string{"audit log"},
 	New: func(d service.Deps) service.Parts { return New(d.DB, audit.New(d.Box)).parts(d.Settings) },
-	RecordSkip: func(ctx context.Context, d service.Deps, tx *pg.Tx, at events.Position) error {
+	RecordSkip: func(ctx context.Context, d service.Deps, tx *pg.Tx, skipped events.Span) error {
 		tx.Unrecorded("the log has an item of its own for it")
-		return audit.New(d.Box).Skip(ctx, tx, at)
+		return audit.New(d.Box).Skip(ctx, tx, skipped)
 	},
 	Commands: []service.Command{
 		{Name: "verify", Summary: "tell whether the log is as it was written; also while it serves", Run: Verify},

@@ -18,8 +18,8 @@ type Config struct {
 	Listen        string `env:"IRONPLANE_LISTEN" default:"127.0.0.1:8080" doc:"the address to serve on"`
 	AdminKeyFile  string `env:"IRONPLANE_ADMIN_KEY_FILE" doc:"where the first admin's key goes (mode 0600), instead of to the screen"`
 	Backings      backings.Config
-	Skip          events.Position `env:"IRONPLANE_SKIP_CHANGE" required:"skip-change" doc:"the change of a service that others cannot apply: pxe:17"`
-	RestoredWhole bool            `env:"IRONPLANE_RESTORED_WHOLE" default:"false" doc:"for restored: whether the whole database was put back otherwise than from a dump, as to a point in time"`
+	Skip          events.Span `env:"IRONPLANE_SKIP_CHANGE" required:"skip-change" doc:"the changes of a service that others cannot apply: pxe:17, or pxe:17-20"`
+	RestoredWhole bool        `env:"IRONPLANE_RESTORED_WHOLE" default:"false" doc:"for restored: whether the whole database was put back otherwise than from a dump, as to a point in time"`
 	service.Settings
 	process.LogConfig
 	process.OperationsConfig

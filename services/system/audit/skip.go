@@ -22,18 +22,18 @@ type span struct {
 	Last  int64 `json:"last"`
 }
 
-// Skip accounts for a change that cannot be logged, and for all before it that are not.
-func (l *Log) Skip(ctx context.Context, tx *pg.Tx, at events.Position) error {
+// Skip accounts for changes that cannot be logged, and for all before them that are not.
+func (l *Log) Skip(ctx context.Context, tx *pg.Tx, skipped events.Span) error {
 	h, err := l.lockHead(ctx, tx)
 	if err != nil {
 		return err
 	}
-	logged := h.seqs[at.Source]
-	if at.Seq <= logged {
-		return fmt.Errorf("the log has the changes of %s up to %d: set its seq in change_cursor to that", at.Source, logged)
+	logged := h.seqs[skipped.Source]
+	if skipped.Last <= logged {
+		return fmt.Errorf("the log has the changes of %s up to %d: set its seq in change_cursor to that", skipped.Source, logged)
 	}
 	w := writer{signer: l.signer(), head: &h}
-	if err := w.skip(at.Source, span{logged + 1, at.Seq}); err != nil {
+	if err := w.skip(skipped.Source, span{logged + 1, skipped.Last}); err != nil {
 		return err
 	}
 	return w.flush(ctx, tx)
@@ -78,7 +78,7 @@ func (w *writer) stand(source string, seq int64, kind string, action pg.Action, 
 	if err != nil {
 		return fmt.Errorf("encode what is not logged: %w", err)
 	}
-	at := events.Position{Source: source, Seq: seq}
+	at := events.Span{Source: source, First: seq, Last: seq}
 	return w.append(source, &events.Event{Seq: seq, At: time.Now(), Type: kind, Kind: "event", Action: action, Targets: []pg.Target{at.Target()}, After: text})
 }
 
