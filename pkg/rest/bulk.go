@@ -2,16 +2,22 @@ package rest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
+	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/go-kit/kit/endpoint"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/ironplane/ironplane/pkg/permission"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/shape"
 )
 
 // Bulk is the answer to a request that made many items.
@@ -84,6 +90,8 @@ func (r *resource[V, B]) createMany(ctx context.Context, tx *pg.Tx, sent sentRow
 				for n := range f.Fields { // what the body itself made is gone, and named by its line
 					if other := slices.Index(ids[:i], f.Fields[n].Item); other >= 0 {
 						f.Fields[n].Message = fmt.Sprintf("is in conflict with line %d", sent.lines[other])
+					} else if other := twin(err, sent.rows[:i], body); other >= 0 {
+						f.Fields[n].Message += fmt.Sprintf(" by line %d", sent.lines[other])
 					}
 				}
 				return Bulk{}, atLine(f, sent.lines[i], nil).Err()
@@ -99,4 +107,30 @@ func (r *resource[V, B]) createMany(ctx context.Context, tx *pg.Tx, sent sentRow
 		r.record(tx, pg.Created, &made[i], nil, secret.Marked(made[i], secretsOf(sent.rows[i])...))
 	}
 	return Bulk{Count: len(ids), First: ids[0], Last: ids[len(ids)-1]}, nil
+}
+
+// keyColumns are the columns of a key, as Postgres names one that is there already.
+var keyColumns = regexp.MustCompile(`\(([a-z0-9_, ]+)\)=`)
+
+// twin is the row with the key that body has, too, where that is why it was refused; otherwise -1.
+func twin[B any](err error, rows []*B, body *B) int {
+	refused, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok || refused.Code != "23505" {
+		return -1
+	}
+	columns := keyColumns.FindStringSubmatch(refused.Detail)
+	if columns == nil {
+		return -1
+	}
+	key := func(row *B) (values []any) {
+		for column := range strings.SplitSeq(columns[1], ", ") {
+			if m := shape.Of(reflect.TypeFor[B]()).ByColumn(column); m != nil {
+				if value, err := reflect.ValueOf(row).Elem().FieldByIndexErr(m.Index); err == nil {
+					values = append(values, value.Interface())
+				}
+			}
+		}
+		return values
+	}
+	return slices.IndexFunc(rows, func(row *B) bool { return reflect.DeepEqual(key(row), key(body)) })
 }
