@@ -1,5 +1,4 @@
-// Package pg is how services use Postgres: the unit of work that records every change, a small mapper for plain tables,
-// and the translation of constraints into errors that a caller understands.
+// Package pg is how services use Postgres: the unit of work that records every change, and items of a view.
 package pg
 
 import (

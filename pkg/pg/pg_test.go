@@ -18,10 +18,13 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/ironplane/ironplane/pkg/listing"
 	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/pgerror"
 	"github.com/ironplane/ironplane/pkg/pool"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/pkg/table"
 	"github.com/ironplane/ironplane/testkit"
 )
 
@@ -161,7 +164,7 @@ func TestExplain(t *testing.T) {
 	t.Parallel()
 	db := testkit.Database(t, "things", migrations)
 	do := func(sql string, args ...any) error {
-		return pg.Explain(db.InTx(t.Context(), func(tx *pg.Tx) error {
+		return pgerror.Explain(db.InTx(t.Context(), func(tx *pg.Tx) error {
 			tx.Unrecorded("a test")
 			_, err := tx.Exec(t.Context(), sql, args...)
 			return err
@@ -182,7 +185,7 @@ func TestExplain(t *testing.T) {
 	if f := problem.From(do("INSERT INTO thing (name) VALUES (NULL)")); f.Kind != problem.Internal || strings.Contains(f.Detail, "null") {
 		t.Errorf("a mistake of ours: %v", f)
 	}
-	readOnly := pg.Explain(db.InTx(t.Context(), func(tx *pg.Tx) error {
+	readOnly := pgerror.Explain(db.InTx(t.Context(), func(tx *pg.Tx) error {
 		tx.Unrecorded("a test")
 		if _, err := tx.Exec(t.Context(), "SET TRANSACTION READ ONLY"); err != nil {
 			return err
@@ -195,10 +198,10 @@ func TestExplain(t *testing.T) {
 	}
 	url := testkit.Databases(t, testkit.Service{Name: "things", Migrations: migrations})["things"].Reveal()
 	_, refused := pool.Open(t.Context(), strings.Replace(url, "for-tests-only", "another", 1), 1)
-	if f := problem.From(pg.Explain(refused)); f.Kind != problem.Unavailable || f.RetryAfter == 0 {
+	if f := problem.From(pgerror.Explain(refused)); f.Kind != problem.Unavailable || f.RetryAfter == 0 {
 		t.Errorf("a password that is refused: %v", f)
 	}
-	if f := problem.From(pg.Explain(context.DeadlineExceeded)); f.Kind != problem.Unavailable || f.RetryAfter == 0 {
+	if f := problem.From(pgerror.Explain(context.DeadlineExceeded)); f.Kind != problem.Unavailable || f.RetryAfter == 0 {
 		t.Errorf("a deadline: %v", f)
 	}
 }
@@ -225,7 +228,7 @@ func TestDatabaseStartsAgain(t *testing.T) {
 		}
 	}
 	change := func(then func()) error {
-		return pg.Explain(db.InTx(t.Context(), func(tx *pg.Tx) error {
+		return pgerror.Explain(db.InTx(t.Context(), func(tx *pg.Tx) error {
 			tx.Unrecorded("a test")
 			err := insert(rand.Text())(tx)
 			then()
@@ -252,7 +255,7 @@ func TestDatabaseStartsAgain(t *testing.T) {
 	if f := problem.From(change(throwOut)); f.Kind != problem.Unavailable || f.RetryAfter == 0 || !strings.Contains(f.Detail, "may have been done, or not") {
 		t.Errorf("before the commit: %v", f)
 	}
-	twice := pg.Explain(db.InTx(t.Context(), func(tx *pg.Tx) error {
+	twice := pgerror.Explain(db.InTx(t.Context(), func(tx *pg.Tx) error {
 		throwOut()
 		return insert("lost")(tx)
 	}))
@@ -296,7 +299,7 @@ func TestCommitHangs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = pg.Explain(db.InTx(t.Context(), func(tx *pg.Tx) error {
+	err = pgerror.Explain(db.InTx(t.Context(), func(tx *pg.Tx) error {
 		tx.Unrecorded("a test")
 		return insert("late")(tx)
 	}))
@@ -308,7 +311,7 @@ func TestCommitHangs(t *testing.T) {
 func TestMapper(t *testing.T) {
 	t.Parallel()
 	db := testkit.Database(t, "things", migrations)
-	view, table := pg.NewView[thing]("thing_view"), pg.NewTable[thingBody]("thing", "thing_view", nil)
+	view, list, table := pg.NewView[thing]("thing_view"), listing.New[thing]("thing_view"), table.New[thingBody]("thing", "thing_view", nil)
 	const many = 1203 // more than two batches
 	var first int64
 	err := db.InTx(t.Context(), func(tx *pg.Tx) (err error) {
@@ -328,7 +331,7 @@ func TestMapper(t *testing.T) {
 	}
 	var last int64
 	count := 0
-	for v, err := range view.List(t.Context(), db, pg.Listing{Where: []pg.Condition{{SQL: "length(name) > $1", Args: []any{0}}}}) {
+	for v, err := range list.List(t.Context(), db, listing.Query{Where: []pg.Condition{{SQL: "length(name) > $1", Args: []any{0}}}}) {
 		if err != nil || v.ID <= last || (v.Part == nil) != (v.ID == first) {
 			t.Fatal(v, err)
 		}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/ironplane/ironplane/pkg/pgerror"
 )
 
 // Tx is a unit of work: a transaction, the records of what it changed, and what is called once it is committed.
@@ -56,7 +58,7 @@ func (db *DB) InTx(ctx context.Context, fn func(*Tx) error) error {
 			}
 			continue
 		}
-		if lost++; !isSerializationFailure(err) || lost == attempts {
+		if lost++; !pgerror.Aborted(err) || lost == attempts {
 			return err
 		}
 		pause := retryPause << (lost - 1)
@@ -66,11 +68,6 @@ func (db *DB) InTx(ctx context.Context, fn func(*Tx) error) error {
 		case <-time.After(pause + rand.N(pause)): // jitter, so that two do not collide again
 		}
 	}
-}
-
-func isSerializationFailure(err error) bool {
-	failed, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && (failed.Code == "40001" || failed.Code == "40P01")
 }
 
 func (db *DB) inTx(ctx context.Context, fn func(*Tx) error) error {
@@ -99,7 +96,7 @@ func (db *DB) inTx(ctx context.Context, fn func(*Tx) error) error {
 		failed = errors.Join(failed, fn(detached))
 	}
 	if maybeCommitted(committed) {
-		return away("The database did not answer. What was asked for may have been done, or not.", fmt.Errorf("commit: %w", committed))
+		return pgerror.Away("The database did not answer. What was asked for may have been done, or not.", fmt.Errorf("commit: %w", committed))
 	}
 	if committed != nil {
 		return fmt.Errorf("commit: %w", committed)
@@ -116,13 +113,13 @@ func (db *DB) inTx(ctx context.Context, fn func(*Tx) error) error {
 // maybeCommitted tells whether a commit that failed may have been done.
 func maybeCommitted(committed error) bool {
 	_, refused := errors.AsType[*pgconn.PgError](committed)
-	return committed != nil && (!refused || disconnected(committed))
+	return committed != nil && (!refused || pgerror.Disconnected(committed))
 }
 
 // begin takes another connection where the one it got had ended, and forgets the others, which are as old.
 func (db *DB) begin(ctx context.Context) (pgx.Tx, error) {
 	tx, err := db.pool.Begin(ctx)
-	if disconnected(err) {
+	if pgerror.Disconnected(err) {
 		db.pool.Reset()
 		tx, err = db.pool.Begin(ctx)
 	}

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/pgerror"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/shape"
@@ -163,7 +163,7 @@ func (b *Body[B]) named(wrong problem.Fields) (named problem.Fields) {
 
 // blame makes an error name the members as they were spelt.
 func (b *Body[B]) blame(err error) error {
-	explained, ok := errors.AsType[*problem.Error](pg.Explain(err))
+	explained, ok := errors.AsType[*problem.Error](pgerror.Explain(err))
 	if !ok || len(explained.Fields) == 0 {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/permission"
 	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/pgerror"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/shape"
@@ -86,7 +87,7 @@ func (r *resource[V, B]) createMany(ctx context.Context, tx *pg.Tx, sent sentRow
 	for i, body := range sent.rows {
 		var err error
 		if ids[i], err = r.insert(ctx, tx, body); err != nil {
-			if f := problem.From(pg.Explain(err)); f.Kind == problem.Invalid {
+			if f := problem.From(pgerror.Explain(err)); f.Kind == problem.Invalid {
 				for n := range f.Fields { // what the body itself made is gone, and named by its line
 					if other := slices.Index(ids[:i], f.Fields[n].Item); other >= 0 {
 						f.Fields[n].Message = fmt.Sprintf("is in conflict with line %d", sent.lines[other])

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/listing"
 	"github.com/ironplane/ironplane/pkg/problem"
 )
 
@@ -25,7 +25,7 @@ type cursor struct {
 	value any
 }
 
-func newCursor(q *listQuery, at pg.Position, backward bool) *cursor {
+func newCursor(q *listQuery, at listing.Position, backward bool) *cursor {
 	c := &cursor{Bound: bound(q.asked), ID: at.ID, Backward: backward}
 	if at.Value != nil {
 		if moment, ok := at.Value.(Timestamp); ok {

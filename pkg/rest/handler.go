@@ -26,6 +26,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/accept"
 	"github.com/ironplane/ironplane/pkg/permission"
 	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/pgerror"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/problemhttp"
@@ -113,7 +114,7 @@ func serving(ctx context.Context) *served { return ctx.Value(servedKey{}).(*serv
 func explained(next endpoint.Endpoint) endpoint.Endpoint {
 	return func(ctx context.Context, request any) (any, error) {
 		response, err := next(ctx, request)
-		return response, pg.Explain(err)
+		return response, pgerror.Explain(err)
 	}
 }
 
@@ -177,7 +178,7 @@ func writeItems(w http.ResponseWriter, e *served, found *items) error {
 	}
 	for item, err := range found.rows {
 		if err != nil && !begun {
-			return pg.Explain(err)
+			return pgerror.Explain(err)
 		}
 		begin()
 		if e.request.Method == http.MethodHead {

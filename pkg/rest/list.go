@@ -18,6 +18,7 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/accept"
 	"github.com/ironplane/ironplane/pkg/guard"
+	"github.com/ironplane/ironplane/pkg/listing"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/shape"
@@ -33,12 +34,13 @@ type List[Req, V any] struct {
 	Doc       string
 	Extension bool
 	DB        *pg.DB
-	View      *pg.View[V]
+	View      string // a SQL view, or a table, of which each row is a V
 	By        By
 	// Where says which rows are meant, and which of them this caller may know of; nil: all.
 	Where func(context.Context, Req) ([]pg.Condition, error)
 
 	scoped bool
+	view   *listing.View[V]
 }
 
 // By says how a list may be searched, sorted and filtered.
@@ -110,8 +112,9 @@ func (l List[Req, V]) operation() *operation {
 	o := newOperation[Req, V](Operation{Method: http.MethodGet, Path: l.Path, Guard: l.Guard, Name: l.Name, Summary: l.Summary, Doc: l.Doc, Extension: l.Extension})
 	o.list, o.Scoped = true, l.scoped
 	o.by = &l.By
+	l.view = listing.New[V](l.View)
 	for _, column := range slices.AppendSeq(slices.Collect(maps.Values(l.By.Filters)), maps.Values(l.By.Sorts)) {
-		if l.View.TypeOf(unfolded(column)) == nil {
+		if l.view.TypeOf(unfolded(column)) == nil {
 			panic(fmt.Sprintf("rest: %s has no column %s", l.Path, column))
 		}
 	}
@@ -127,7 +130,7 @@ func (l List[Req, V]) operation() *operation {
 		if err != nil {
 			return nil, err
 		}
-		req.query = readListQuery(asked, l.By, l.View.TypeOf, &wrong)
+		req.query = readListQuery(asked, l.By, l.view.TypeOf, &wrong)
 		if len(wrong) > 0 {
 			return nil, wrongQuery(wrong)
 		}
@@ -160,27 +163,27 @@ func (l List[Req, V]) operation() *operation {
 
 // rows are the items that were asked for. The headers say how many there are and where the other pages are.
 func (l List[Req, V]) rows(ctx context.Context, q *listQuery, header http.Header) (iter.Seq2[any, error], error) {
-	listing := pg.Listing{From: q.from, Where: q.where, Sort: q.sort, Desc: q.desc}
+	which := listing.Query{From: q.from, Where: q.where, Sort: q.sort, Desc: q.desc}
 	if q.count {
-		if err := l.count(ctx, q, listing, header); err != nil {
+		if err := l.count(ctx, q, which, header); err != nil {
 			return nil, err
 		}
 	}
 	if q.perPage == 0 {
-		return anySeq(l.View.List(ctx, l.DB, listing)), nil
+		return anySeq(l.view.List(ctx, l.DB, which)), nil
 	}
-	listing.Limit = q.perPage + 1 // one more tells whether there is a next page
+	which.Limit = q.perPage + 1 // one more tells whether there is a next page
 	if q.page > 0 {
-		listing.Skip = (q.page - 1) * q.perPage
+		which.Skip = (q.page - 1) * q.perPage
 	}
 	backward := false
 	if q.cursor != nil {
 		backward = q.cursor.Backward
-		listing.After = &pg.Position{Value: q.cursor.value, ID: q.cursor.ID}
-		listing.Desc = q.desc != backward
+		which.After = &listing.Position{Value: q.cursor.value, ID: q.cursor.ID}
+		which.Desc = q.desc != backward
 	}
 	var page []V
-	for item, err := range l.View.List(ctx, l.DB, listing) {
+	for item, err := range l.view.List(ctx, l.DB, which) {
 		if err != nil {
 			return nil, err
 		}
@@ -205,12 +208,12 @@ func (l List[Req, V]) rows(ctx context.Context, q *listQuery, header http.Header
 	}, nil
 }
 
-func (l List[Req, V]) count(ctx context.Context, q *listQuery, listing pg.Listing, header http.Header) error {
+func (l List[Req, V]) count(ctx context.Context, q *listQuery, which listing.Query, header http.Header) error {
 	limit := 0
 	if q.search {
 		limit = maxCounted + 1
 	}
-	n, err := l.View.Count(ctx, l.DB, listing, limit)
+	n, err := l.view.Count(ctx, l.DB, which, limit)
 	if err != nil {
 		return err
 	}
@@ -239,7 +242,7 @@ func (l List[Req, V]) links(q *listQuery, page []V, more, backward bool) string 
 		if more && (q.page+1)*q.perPage <= maxDeep {
 			add("next", "page", strconv.Itoa(q.page+1))
 		} else if more {
-			add("next", "cursor", newCursor(q, l.View.Position(&page[len(page)-1], q.sort), false).String())
+			add("next", "cursor", newCursor(q, l.view.Position(&page[len(page)-1], q.sort), false).String())
 		}
 		if q.page > 1 {
 			add("prev", "page", strconv.Itoa(q.page-1))
@@ -249,10 +252,10 @@ func (l List[Req, V]) links(q *listQuery, page []V, more, backward bool) string 
 	add("first", "", "")
 	if len(page) > 0 {
 		if more || backward {
-			add("next", "cursor", newCursor(q, l.View.Position(&page[len(page)-1], q.sort), false).String())
+			add("next", "cursor", newCursor(q, l.view.Position(&page[len(page)-1], q.sort), false).String())
 		}
 		if more && backward || q.cursor != nil && !backward {
-			add("prev", "cursor", newCursor(q, l.View.Position(&page[0], q.sort), true).String())
+			add("prev", "cursor", newCursor(q, l.view.Position(&page[0], q.sort), true).String())
 		}
 	}
 	return strings.Join(links, ", ")

@@ -14,10 +14,12 @@ import (
 	"github.com/ironplane/ironplane/pkg/guard"
 	"github.com/ironplane/ironplane/pkg/permission"
 	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/pgerror"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/shape"
+	"github.com/ironplane/ironplane/pkg/table"
 )
 
 // Resource is the five operations on a collection whose items of type V are read from a SQL view and written, as
@@ -134,7 +136,7 @@ type (
 type resource[V, B any] struct {
 	Resource[V, B]
 	view   *pg.View[V]
-	table  *pg.Table[B]
+	table  *table.Table[B]
 	parent *shape.Member // of B, that holds the parent's id; nil: the collection has no parent
 	kind   string
 }
@@ -163,7 +165,7 @@ func (r Resource[V, B]) Routes() []Route {
 	}
 	routes := map[Verbs]Route{
 		Listing: List[inCollection, V]{Path: r.Path, Guard: guard(r.ReadGuard), Name: "list" + camel(plural(r.Noun)), Summary: "List " + plural(r.Noun), Extension: added(Listing),
-			DB: r.DB, View: all.view, By: r.By, Where: all.listed, scoped: scoped},
+			DB: r.DB, View: all.View, By: r.By, Where: all.listed, scoped: scoped},
 		Creating: create,
 		Viewing:  view,
 		Editing: itemsRoute[editItems[B], V]{Mutation[editItems[B], any]{Method: http.MethodPatch, Path: item, Guard: guard(r.OwnGuard), Name: "update" + camel(r.Noun), Summary: "Edit " + noun, Extension: added(Editing),
@@ -189,7 +191,7 @@ func (r Resource[V, B]) assemble() *resource[V, B] {
 	if r.View == "" {
 		r.View = r.Table
 	}
-	all := &resource[V, B]{view: pg.NewView[V](r.View), table: pg.NewTable[B](r.Table, r.View, r.Box),
+	all := &resource[V, B]{view: pg.NewView[V](r.View), table: table.New[B](r.Table, r.View, r.Box),
 		kind: strings.ReplaceAll(strings.Trim(pathParameter.ReplaceAllString(r.Path, ""), "/"), "/", ".")}
 	all.kind = strings.ReplaceAll(all.kind, "..", ".")
 	for _, name := range []string{"ID", "Name", "Version"} {
@@ -486,7 +488,7 @@ func versionOf[V any](item *V) int64 {
 }
 
 func (r *resource[V, B]) inUse(id int64, err error) error {
-	if user, ok := pg.StillUsed(err); ok {
+	if user, ok := pgerror.StillUsed(err); ok {
 		return problem.New(problem.Conflict, "%s %d is in use by a row of %s.", capital(r.Noun), id, strings.ReplaceAll(user, "_", " ")).Because(err)
 	}
 	return fmt.Errorf("delete %s %d: %w", r.Noun, id, err)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/pgerror"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/shape"
 )
@@ -74,7 +74,7 @@ func (ids itemIDs) each(do func(i int) error) error {
 	var wrong problem.Fields
 	for i, id := range ids {
 		err := do(i)
-		explained := pg.Explain(err)
+		explained := pgerror.Explain(err)
 		if len(ids) == 1 || explained != nil && !problem.Is(explained, problem.Invalid) {
 			return err
 		}

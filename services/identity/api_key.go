@@ -101,8 +101,6 @@ func (b *apiKeyBody) Resolve(wrong *problem.Fields) {
 	}
 }
 
-var keyTable = pg.NewTable[apiKeyBody]("api_key", "api_key_view", nil)
-
 func (s *Service) apiKeys() []rest.Route {
 	current := rest.Read[rest.None, APIKey]{Path: "/auth/key/current", Guard: guard.AnyKey, Name: "getCurrentAPIKey", Summary: "View the key of this request", Extension: true, Do: s.currentKey}
 	return append([]rest.Route{current}, rest.Resource[APIKey, apiKeyBody]{
@@ -112,7 +110,7 @@ func (s *Service) apiKeys() []rest.Route {
 		Again: rest.AgainAnother, Example: `{"name": "billing"}`, Edited: `{"name": "shop"}`,
 		Allow: mayCreateKey,
 		Lock:  func(ctx context.Context, tx *pg.Tx, _ ...*apiKeyBody) error { return allow(ctx, tx) },
-		Check: s.checkKey, Update: s.updateKey, Delete: s.deleteKey,
+		Check: s.checkKey, Delete: s.deleteKey,
 		Reveal: func(key *APIKey, b *apiKeyBody) { key.Key = b.Key.Reveal() },
 	}.Routes()...)
 }
@@ -224,25 +222,13 @@ func (s *Service) checkEditedKey(ctx context.Context, tx *pg.Tx, c caller, befor
 		}
 	}
 	b.Bound = boundNames(c.boundOf(parseBound(before.Bound), b.owner(), gives))
+	// The gateways forget what they believe of it: by its value as it was, and as it is.
+	s.revoke(tx, append(announced(b.Key), keyName(before.Hash))...)
 	return c.mayImport(b)
 }
 
 func sameMoment(a, b *rest.Timestamp) bool {
 	return a == nil && b == nil || a != nil && b != nil && a.Equal(b.Time)
-}
-
-// updateKey writes over a key, of which the gateways forget what they believe: by its value as it was, and as it is.
-func (s *Service) updateKey(ctx context.Context, tx *pg.Tx, id int64, b *apiKeyBody) error {
-	var hash []byte
-	if err := tx.QueryRow(ctx, "SELECT hash FROM api_key WHERE id = $1", id).Scan(&hash); err != nil {
-		return err
-	}
-	stale := []string{keyName(hash)}
-	if !b.Key.IsZero() {
-		stale = append(stale, announced(b.Key)...)
-	}
-	s.revoke(tx, stale...)
-	return keyTable.Update(ctx, tx, id, b)
 }
 
 func (s *Service) deleteKey(ctx context.Context, tx *pg.Tx, key *APIKey) error {
@@ -261,8 +247,11 @@ func (s *Service) deleteKey(ctx context.Context, tx *pg.Tx, key *APIKey) error {
 	return nil
 }
 
-// announced are the entries of a value that was no key so far.
+// announced are the entries of a value that was no key so far, if it is one.
 func announced(value secret.String) []string {
+	if value.IsZero() {
+		return nil
+	}
 	hash := apikey.Hash(value.Reveal())
 	names := []string{keyName(hash[:])}
 	if apikey.FormatOf(value.Reveal()) == apikey.Imported {
@@ -301,7 +290,8 @@ func mayRead(ctx context.Context, owner principal.Owner) bool {
 // insertKey makes a key without a caller: on the command line.
 func insertKey(ctx context.Context, tx *pg.Tx, name string, value secret.String, owner principal.Owner) error {
 	hash := apikey.Hash(value.Reveal())
-	id, err := keyTable.Insert(ctx, tx, &apiKeyBody{Name: name, OwnerType: owner.Type, OwnerID: owner.ID, Hash: hash[:]})
+	var id int64
+	err := tx.QueryRow(ctx, "INSERT INTO api_key (name, owner_type, owner_id, hash) VALUES ($1, $2, $3, $4) RETURNING id", name, owner.Type, owner.ID, hash[:]).Scan(&id)
 	if err != nil {
 		return fmt.Errorf("create an API key: %w", err)
 	}

@@ -55,7 +55,7 @@ func (s *Service) logItems() []rest.Route {
 	view := pg.NewView[ViewedLogItem]("log_item_view")
 	return []rest.Route{
 		rest.List[logQuery, LogItem]{Path: "/log", Guard: guard.Has(permission.SystemLogs), Name: "listLogItems", Summary: "List log items",
-			DB: s.db, View: pg.NewView[LogItem]("log_view"), Where: narrowed,
+			DB: s.db, View: "log_view", Where: narrowed,
 			By: rest.By{Search: searchLog, Default: "-created_at", Sorts: map[string]string{"created_at": "created_at"}, Filters: map[string]string{"user": "user_url", "type": "type"}}},
 		rest.Read[rest.Item, ViewedLogItem]{Path: "/log/{log_id}", Guard: guard.Has(permission.SystemLogs), Name: "getLogItem", Summary: "View a log item",
 			Do: func(ctx context.Context, req rest.Item) (ViewedLogItem, error) {

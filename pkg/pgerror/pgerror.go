@@ -1,4 +1,5 @@
-package pg
+// Package pgerror says what the errors of Postgres mean: to a caller, and to who asks it again.
+package pgerror
 
 import (
 	"context"
@@ -30,12 +31,12 @@ func Explain(err error) error {
 		return problem.New(problem.NotFound, "There is no such item.").Because(err)
 	}
 	if _, unreachable := errors.AsType[*pgconn.ConnectError](err); unreachable { // also where it refused the password
-		return away("The database does not answer right now.", err)
+		return Away("The database does not answer right now.", err)
 	}
 	refused, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok {
-		if disconnected(err) || errors.Is(err, context.DeadlineExceeded) || pgconn.Timeout(err) {
-			return away("The database does not answer right now.", err)
+		if Disconnected(err) || errors.Is(err, context.DeadlineExceeded) || pgconn.Timeout(err) {
+			return Away("The database does not answer right now.", err)
 		}
 		return err
 	}
@@ -47,11 +48,11 @@ func Explain(err error) error {
 		}
 	}
 	if strings.HasPrefix(refused.Code, "08") || strings.HasPrefix(refused.Code, "53") ||
-		strings.HasPrefix(refused.Code, "57") || refused.Code == "55P03" || isSerializationFailure(err) {
-		return away("The database does not answer right now.", err)
+		strings.HasPrefix(refused.Code, "57") || refused.Code == "55P03" || Aborted(err) {
+		return Away("The database does not answer right now.", err)
 	}
 	if refused.Code == "25006" { // it is a standby, or was made read-only
-		return away("The database takes no changes right now.", err)
+		return Away("The database takes no changes right now.", err)
 	}
 	return err
 }
@@ -64,14 +65,15 @@ var violations = map[string]struct{ code, message string }{
 	"23P01": {"overlaps", "overlaps with what is there already"},
 }
 
-func away(detail string, cause error) error {
+// Away is the fault of a database that cannot be used now.
+func Away(detail string, cause error) error {
 	f := problem.New(problem.Unavailable, "%s", detail).Because(cause)
 	f.RetryAfter = time.Second
 	return f
 }
 
-// disconnected tells whether err is the end of a connection that stood, as when the database is started again.
-func disconnected(err error) bool {
+// Disconnected tells whether err is the end of a connection that stood, as when the database is started again.
+func Disconnected(err error) bool {
 	if _, never := errors.AsType[*pgconn.ConnectError](err); never {
 		return false
 	}
@@ -99,4 +101,10 @@ func StillUsed(err error) (table string, ok bool) {
 		return "", false
 	}
 	return refused.TableName, true
+}
+
+// Aborted tells whether err is the end of a transaction for the sake of another one (deadlock, serialization).
+func Aborted(err error) bool {
+	failed, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && (failed.Code == "40001" || failed.Code == "40P01")
 }
