@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/url"
 	"time"
 
@@ -19,20 +20,38 @@ const bootstrapTime = 2 * time.Minute
 func bootstrap(ctx context.Context, c config) error {
 	ctx, cancel := context.WithTimeout(ctx, bootstrapTime)
 	defer cancel()
-	password, err := c.kept("postgres-password")
-	if err != nil {
-		return err
-	}
-	passwords := map[string]secret.String{}
-	for _, name := range product.Names() {
-		if passwords[name], err = c.kept(name + "-password"); err != nil {
-			return err
-		}
-	}
-	if err := schema.Bootstrap(ctx, c.administrator(password), rolePrefix, passwords); err != nil {
+	if _, err := c.bootstrapPostgres(ctx); err != nil {
 		return err
 	}
 	return c.admitToConsul(ctx)
+}
+
+// bootstrapPostgres makes the services' roles and schemas, and answers the URL of each one's.
+func (c config) bootstrapPostgres(ctx context.Context) (map[string]secret.String, error) {
+	password, err := c.kept("postgres-password")
+	if err != nil {
+		return nil, err
+	}
+	admin := c.administrator(password)
+	passwords, urls := map[string]secret.String{}, map[string]secret.String{}
+	for _, name := range product.Names() {
+		if passwords[name], err = c.kept(name + "-password"); err != nil {
+			return nil, err
+		}
+		if urls[name], err = schema.ServiceURL(admin, rolePrefix, name, passwords[name]); err != nil {
+			return nil, err
+		}
+	}
+	return urls, schema.Bootstrap(ctx, admin, rolePrefix, passwords)
+}
+
+// takeUp takes up what was restored.
+func takeUp(ctx context.Context, c config, screen io.Writer) error {
+	urls, err := c.bootstrapPostgres(ctx)
+	if err != nil {
+		return err
+	}
+	return product.TakeUp(ctx, urls, c.Restored, screen)
 }
 
 // admitToConsul lets each process be itself, and know where others are.

@@ -17,7 +17,7 @@ type config struct {
 	Redis    string `env:"IRONPLANE_REDIS" default:"redis:6379" doc:"where Redis is"`
 	Consul   string `env:"CONSUL_URL" default:"http://consul:8500" doc:"where Consul is"`
 
-	RestoredWhole bool `env:"IRONPLANE_RESTORED_WHOLE" default:"false" doc:"for restored: whether the whole database was put back otherwise than from a dump, as to a point in time"`
+	Restored product.RestoredConfig
 
 	Process   string        `env:"IRONPLANE_PROCESS" required:"process-key" doc:"whose key to print: gateway, or a service's name"`
 	MasterKey secret.String `env:"IRONPLANE_MASTER_KEY" required:"process-key" doc:"what keys are derived from: 32 random bytes or more in base64; after a change of keys the old ones behind it, with commas"`
@@ -32,11 +32,7 @@ func main() {
 			return printAdminKey(ctx, c, os.Stdout)
 		}},
 		{Name: "restored", Summary: "take up what was restored from a backup, while no service runs", Run: func(ctx context.Context) error {
-			password, err := c.kept("postgres-password")
-			if err != nil {
-				return err
-			}
-			return product.TakeUp(ctx, secret.New(c.administrator(password)), c.RestoredWhole, os.Stdout)
+			return takeUp(ctx, c, os.Stdout)
 		}},
 		{Name: "process-key", Summary: "derive a process' key from the master key, and print it: for who makes secrets otherwise", Run: func(context.Context) error {
 			return printProcessKey(c, os.Stdout)

@@ -254,12 +254,15 @@ func (s *Service) deleteAdmin(ctx context.Context, tx *pg.Tx, admin *Admin) erro
 	return err
 }
 
+// administers is what an admin holds who can give and take what others hold.
+var administers = principal.Grant(permission.UsersAdmins, permission.Write)
+
 // lastAdmin tells whether nobody who is not disabled would hold users.admins write without this admin. It is asked under
 // lockAccounts.
 func lastAdmin(ctx context.Context, tx *pg.Tx, id int64) (last bool, err error) {
 	err = tx.QueryRow(ctx, `
 		SELECT permissions @> ARRAY[$2] AND NOT disabled AND NOT EXISTS (SELECT FROM admin o WHERE o.id <> $1 AND o.permissions @> ARRAY[$2] AND NOT o.disabled)
-		FROM admin WHERE id = $1`, id, principal.Grant(permission.UsersAdmins, permission.Write).Names()[0]).Scan(&last)
+		FROM admin WHERE id = $1`, id, administers.Names()[0]).Scan(&last)
 	if err != nil {
 		return false, fmt.Errorf("look for other admins: %w", err)
 	}

@@ -300,7 +300,7 @@ func insertKey(ctx context.Context, tx *pg.Tx, name string, value secret.String,
 		return fmt.Errorf("read API key %d after it was created: %w", id, err)
 	}
 	tx.Record(pg.Record{Kind: "auth.key", Action: pg.Created, After: secret.Marked(key, "key"),
-		Targets: []pg.Target{{Type: "auth/key", Noun: "API key", ID: id, Name: name, Version: key.Version}}})
+		Targets: []pg.Target{keyTarget(&key)}})
 	return nil
 }
 

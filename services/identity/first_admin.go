@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/ironplane/ironplane/pkg/apikey"
-	"github.com/ironplane/ironplane/pkg/permission"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/secret"
@@ -54,7 +53,7 @@ func AdminKey(ctx context.Context, db *pg.DB) (key secret.String, username strin
 	err = db.InTx(ctx, func(tx *pg.Tx) error {
 		owner := principal.Owner{Type: principal.Admin}
 		err := tx.QueryRow(ctx, "SELECT id, username FROM admin WHERE permissions @> ARRAY[$1] AND NOT disabled ORDER BY id LIMIT 1 FOR SHARE",
-			principal.Grant(permission.UsersAdmins, permission.Write).Names()[0]).Scan(&owner.ID, &username)
+			administers.Names()[0]).Scan(&owner.ID, &username)
 		if err != nil {
 			return err
 		}

@@ -76,7 +76,7 @@ func (s *Service) editPermissions(ctx context.Context, tx *pg.Tx, req editPermis
 	if err := c.mayGive(after&^before, "The set grants"); err != nil {
 		return none, err
 	}
-	if !after.Holds(principal.Grant(permission.UsersAdmins, permission.Write)) {
+	if !after.Holds(administers) {
 		last, err := lastAdmin(ctx, tx, req.ID)
 		if err != nil {
 			return none, err

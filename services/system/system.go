@@ -97,9 +97,12 @@ func Verify(ctx context.Context, d service.Deps, screen io.Writer) error {
 		fmt.Fprintf(screen, "%d changes were given up, each with an item that says so (type=event.skipped).\n", found.Skipped)
 	}
 	for _, r := range found.Restored {
-		if r.First > 0 {
+		switch {
+		case r.Kept > 0:
+			fmt.Fprintf(screen, "%s was restored from a backup: its changes %d to %d are in the log, and lost to it but for %d of them (item %d).\n", r.Source, r.First, r.Last, r.Kept, r.Item)
+		case r.First > 0:
 			fmt.Fprintf(screen, "%s was restored from a backup: its changes %d to %d are in the log, and lost to it (item %d).\n", r.Source, r.First, r.Last, r.Item)
-		} else {
+		default:
 			fmt.Fprintf(screen, "%s was restored from a backup, and nothing that is in the log is lost to it (item %d).\n", r.Source, r.Item)
 		}
 	}

@@ -35,6 +35,7 @@ type installation struct {
 	product   *product.Product
 	admin     *testkit.Client
 	key       string
+	takeBack  product.Answer
 }
 
 func newInstallation(t testing.TB) *installation {
@@ -119,7 +120,7 @@ func (i *installation) restore(schema string, dump []byte) {
 func (i *installation) takeUp() string {
 	i.Helper()
 	var screen strings.Builder
-	if err := product.TakeUp(i.Context(), testkit.Administrator(i, i.urls[network.Name]), false, &screen); err != nil {
+	if err := product.TakeUp(i.Context(), i.urls, product.RestoredConfig{TakeBack: i.takeBack}, &screen); err != nil {
 		i.Fatal(err)
 	}
 	return screen.String()
@@ -185,7 +186,7 @@ func TestRestoredSchema(t *testing.T) {
 	if n := i.count(system.Name, "log WHERE description = 'IP group after created.'"); n != 1 {
 		t.Errorf("what is changed afterwards is logged %d times", n)
 	}
-	if err := product.TakeUp(t.Context(), testkit.Administrator(t, i.urls[network.Name]), false, &strings.Builder{}); err == nil {
+	if err := product.TakeUp(t.Context(), i.urls, product.RestoredConfig{}, &strings.Builder{}); err == nil {
 		t.Error("what is taken up is taken up again")
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/ironplane/ironplane/deploy/internal/backings"
+	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/gateway"
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/service"
@@ -15,11 +16,11 @@ import (
 
 // Config is what the environment says.
 type Config struct {
-	Listen        string `env:"IRONPLANE_LISTEN" default:"127.0.0.1:8080" doc:"the address to serve on"`
-	AdminKeyFile  string `env:"IRONPLANE_ADMIN_KEY_FILE" doc:"where the first admin's key goes (mode 0600), instead of to the screen"`
-	Backings      backings.Config
-	Skip          events.Span `env:"IRONPLANE_SKIP_CHANGE" required:"skip-change" doc:"the changes of a service that others cannot apply: pxe:17, or pxe:17-20"`
-	RestoredWhole bool        `env:"IRONPLANE_RESTORED_WHOLE" default:"false" doc:"for restored: whether the whole database was put back otherwise than from a dump, as to a point in time"`
+	Listen       string `env:"IRONPLANE_LISTEN" default:"127.0.0.1:8080" doc:"the address to serve on"`
+	AdminKeyFile string `env:"IRONPLANE_ADMIN_KEY_FILE" doc:"where the first admin's key goes (mode 0600), instead of to the screen"`
+	Backings     backings.Config
+	Skip         events.Span `env:"IRONPLANE_SKIP_CHANGE" required:"skip-change" doc:"the changes of a service that others cannot apply: pxe:17, or pxe:17-20"`
+	Restored     product.RestoredConfig
 	service.Settings
 	process.LogConfig
 	process.OperationsConfig

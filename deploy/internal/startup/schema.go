@@ -51,6 +51,10 @@ func takeUp(ctx context.Context, c Config, screen io.Writer) error {
 			return err
 		}
 		defer claim.Close(context.WithoutCancel(ctx))
-		return product.TakeUp(ctx, admin, c.RestoredWhole, screen)
+		urls, err := product.Bootstrap(ctx, admin)
+		if err != nil {
+			return err
+		}
+		return product.TakeUp(ctx, urls, c.Restored, screen)
 	})
 }

@@ -53,7 +53,7 @@ func (l *Log) TakenUp(ctx context.Context, tx *pg.Tx, t events.TakenUp) error {
 	w := writer{signer: l.signer(), head: &h}
 	restored := restored{span: span{logged + 1, t.Began}}
 	if t.Applied > t.After {
-		restored.Lost = &span{t.After + 1, t.Applied}
+		restored.Lost, restored.Kept = &span{t.After + 1, t.Applied}, t.Kept
 	}
 	if err := w.stand(t.Source, t.Began, restoredKind, "restored", restored); err != nil {
 		return err
@@ -61,10 +61,11 @@ func (l *Log) TakenUp(ctx context.Context, tx *pg.Tx, t events.TakenUp) error {
 	return w.flush(ctx, tx)
 }
 
-// restored are the numbers that no change has, and those of the changes that are lost.
+// restored are the numbers that no change has, and those of the changes that are lost, but for some that are kept.
 type restored struct {
 	span
-	Lost *span `json:"lost,omitempty"`
+	Lost *span   `json:"lost,omitempty"`
+	Kept []int64 `json:"kept,omitempty"`
 }
 
 // skip appends an item that accounts for changes that are not logged.
@@ -82,16 +83,18 @@ func (w *writer) stand(source string, seq int64, kind string, action pg.Action, 
 	return w.append(source, &events.Event{Seq: seq, At: time.Now(), Type: kind, Kind: "event", Action: action, Targets: []pg.Target{at.Target()}, After: text})
 }
 
-// standsFor are the changes that an item accounts for, if it does, and those of them that the service has lost.
-func (i *item) standsFor() (all, lost span, ok bool) {
+// standsFor are the changes that an item accounts for, if it does, and, of a service that was restored, what it has lost.
+func (i *item) standsFor() (all span, lost restored, ok bool) {
 	var members struct {
 		First, Last struct{ After int64 }
 		LostFirst   struct{ After int64 } `json:"lost.first"`
 		LostLast    struct{ After int64 } `json:"lost.last"`
+		Kept        struct{ After []int64 }
 	}
 	if i.kind != skipKind && i.kind != restoredKind || json.Unmarshal([]byte(i.changes), &members) != nil {
-		return span{}, span{}, false
+		return span{}, restored{}, false
 	}
-	all, lost = span{members.First.After, members.Last.After}, span{members.LostFirst.After, members.LostLast.After}
+	all = span{members.First.After, members.Last.After}
+	lost = restored{all, &span{members.LostFirst.After, members.LostLast.After}, members.Kept.After}
 	return all, lost, all.First > 0 && all.First <= all.Last && all.Last == i.seq
 }

@@ -57,6 +57,7 @@ type Restored struct {
 	Item        int64
 	Source      string
 	First, Last int64 // the changes that are in the log, and lost to the service; 0, 0: none
+	Kept        int   // how many of them it has all the same
 }
 
 // Verify reads the whole log and tells, as a *Bad, the first thing in it that is not as it was written. earlier is an

@@ -161,7 +161,7 @@ func (w *walk) number(i *item) error {
 	case skips && i.kind == skipKind:
 		w.skipped += skipped.Last - skipped.First + 1
 	case skips:
-		w.restored = append(w.restored, Restored{i.id, i.source, lost.First, lost.Last})
+		w.restored = append(w.restored, Restored{i.id, i.source, lost.Lost.First, lost.Lost.Last, len(lost.Kept)})
 	}
 	switch {
 	case i.seq <= last && skips: // what an earlier version left out, perhaps before the log was cut

@@ -1,0 +1,162 @@
+package product_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/pkg/pool"
+	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/network"
+	"github.com/ironplane/ironplane/services/system"
+	"github.com/ironplane/ironplane/testkit"
+)
+
+// made is an account with a key.
+type made struct {
+	id, keyID int64
+	key       string
+}
+
+func (i *installation) makeAdmin(name string) (m made) {
+	i.Helper()
+	m.id = i.admin.Do(http.MethodPost, "/admin", map[string]any{"email": name + "@example.com", "password": "a long walk in the rain"}).Want(http.StatusOK).ID()
+	i.admin.Do(http.MethodPatch, fmt.Sprintf("/admin/%d/permission", m.id), `{"network": {"groups": {"read": true, "write": true}}}`).Want(http.StatusOK)
+	key := i.admin.Do(http.MethodPost, "/auth/key", map[string]any{"name": name, "owner": map[string]any{"id": m.id, "type": "admin"}}).Want(http.StatusOK)
+	m.keyID, m.key = key.ID(), testkit.Decode[identity.APIKey](key).Key
+	return m
+}
+
+// Keys, permissions and accounts that were taken away after the backup are listed, and taken away again where somebody
+// says so. Until then nothing is taken up.
+func TestWhatCameBack(t *testing.T) {
+	t.Parallel()
+	i := newInstallation(t)
+	accounts := map[string]made{}
+	for _, name := range []string{"revoked", "replaced", "expired", "moved", "deleted", "stripped", "disabled", "given", "spared"} {
+		accounts[name] = i.makeAdmin(name)
+	}
+	producttest.Drain(t, i.product)
+	dump := i.dump(identity.Name)
+
+	do := func(method, path string, body any) { i.admin.Do(method, path, body).Want(http.StatusOK) }
+	key, account := func(name string) string { return fmt.Sprintf("/auth/key/%d", accounts[name].keyID) }, func(name string) string { return fmt.Sprintf("/admin/%d", accounts[name].id) }
+	do(http.MethodDelete, key("revoked"), nil)
+	do(http.MethodPatch, key("replaced"), `{"name": "replaced", "key": "this-is-another-value-of-that-same-key"}`)
+	do(http.MethodPatch, key("expired"), `{"name": "expired", "expires_at": {"iso_8601": "2031-01-01T00:00:00Z"}}`)
+	do(http.MethodPatch, key("moved"), map[string]any{"name": "moved", "owner": map[string]any{"url": account("spared")}})
+	do(http.MethodDelete, account("deleted"), nil)
+	do(http.MethodPatch, account("stripped")+"/permission", `{"network": {"groups": {"write": false}}}`)
+	do(http.MethodPatch, account("disabled"), `{"disabled": true}`)
+	do(http.MethodPatch, account("disabled"), `{"password": "another walk in the long rain"}`)
+	do(http.MethodPatch, account("given")+"/permission", `{"network": {"groups": {"write": false}}}`)
+	do(http.MethodPatch, account("given")+"/permission", `{"network": {"groups": {"write": true}}}`)
+	i.makeAdmin("lost")
+	producttest.Drain(t, i.product)
+	i.stop()
+	i.restore(identity.Name, dump)
+
+	var screen strings.Builder
+	err := product.TakeUp(t.Context(), i.urls, product.RestoredConfig{}, &screen)
+	if err == nil || !strings.Contains(err.Error(), "IRONPLANE_TAKE_BACK=yes") {
+		t.Errorf("nobody has to decide: %v", err)
+	}
+	want := []string{"(revoked) was deleted", "(replaced) had got another value", "(expired) was to expire at 2031-01-01T00:00:00Z", "(moved) had been given to " + account("spared"),
+		"(deleted) was deleted", "(stripped) was stripped of network.groups write", "(disabled) was disabled", "(disabled) had got another password"}
+	for _, said := range want {
+		if !strings.Contains(screen.String(), said) {
+			t.Errorf("it does not say %q: %s", said, &screen)
+		}
+	}
+	if n := strings.Count(screen.String(), "and is back as it was."); n != len(want) {
+		t.Errorf("%d have come back, not %d: %s", n, len(want), &screen)
+	}
+	if err := i.start(); err == nil {
+		t.Fatal("it starts before anybody has decided")
+	}
+	i.takeBack = "yes"
+	if said := i.takeUp(); !strings.Contains(said, "8 of these are taken away again.") {
+		t.Errorf("they are not: %s", said)
+	}
+	i.restart()
+	as := func(name string) *testkit.Client { return i.admin.With(accounts[name].key) }
+	for _, name := range []string{"revoked", "replaced", "moved", "deleted", "disabled"} {
+		as(name).Do(http.MethodGet, "/auth/key/current", nil).Want(http.StatusUnauthorized)
+	}
+	as("stripped").Do(http.MethodPost, "/group", `{"name": "forbidden"}`).Want(http.StatusForbidden)
+	as("given").Do(http.MethodPost, "/group", `{"name": "allowed"}`).Want(http.StatusOK)
+	if got := testkit.Decode[identity.APIKey](as("expired").Do(http.MethodGet, "/auth/key/current", nil).Want(http.StatusOK)); got.ExpiresAt == nil || got.ExpiresAt.Year() != 2031 {
+		t.Errorf("it expires %v", got.ExpiresAt)
+	}
+	if n := i.count(identity.Name, "admin WHERE password_hash IS NULL AND username = 'disabled'"); n != 1 {
+		t.Error("a password is left that was replaced")
+	}
+	producttest.Drain(t, i.product)
+	i.verify()
+	if n := i.count(system.Name, "log WHERE request_id = 'restored' AND source = 'identity'"); n != 1+len(want) {
+		t.Errorf("%d items say what was taken away again", n)
+	}
+}
+
+// What would leave nobody who can give and take is not taken away.
+func TestLastAdminIsSpared(t *testing.T) {
+	t.Parallel()
+	i := newInstallation(t)
+	producttest.Drain(t, i.product)
+	dump := i.dump(identity.Name)
+	other := i.makeAdmin("other")
+	i.admin.Do(http.MethodPatch, fmt.Sprintf("/admin/%d/permission", other.id), `{"users": {"admins": {"write": true, "read": true}}}`).Want(http.StatusOK)
+	i.admin.Do(http.MethodPatch, fmt.Sprintf("/admin/%d/permission", other.id), i.admin.Do(http.MethodGet, "/admin/1/permission", nil).Want(http.StatusOK).Text).Want(http.StatusOK)
+	i.admin.With(other.key).Do(http.MethodDelete, "/admin/1", nil).Want(http.StatusOK)
+	producttest.Drain(t, i.product)
+	i.stop()
+	i.restore(identity.Name, dump)
+	i.takeBack = "yes"
+	if said := i.takeUp(); !strings.Contains(said, "admin 1 (admin) was deleted: it is left to the last admin who holds users.admins write.") {
+		t.Errorf("it does not say so: %s", said)
+	}
+	i.restart()
+	i.admin.Do(http.MethodGet, "/admin/1", nil).Want(http.StatusOK)
+}
+
+// A change that was committed and had no number yet when the backup was made, and was logged since, is logged once.
+func TestRestoredWithChangesInFlight(t *testing.T) {
+	t.Parallel()
+	i := newInstallation(t)
+	i.makeGroup("before", 0)
+	producttest.Drain(t, i.product)
+	sequencer, err := pool.Connect(t.Context(), i.urls[network.Name].Reveal())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sequencer.Close(t.Context())
+	if _, err := sequencer.Exec(t.Context(), "BEGIN; SELECT FROM sequencer FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	i.makeGroup("in flight", 0)
+	dump := i.dump(network.Name)
+	if _, err := sequencer.Exec(t.Context(), "COMMIT"); err != nil {
+		t.Fatal(err)
+	}
+	i.makeGroup("lost", 0)
+	producttest.Drain(t, i.product)
+	i.stop()
+	i.restore(network.Name, dump)
+	if said := i.takeUp(); !strings.Contains(said, "1 of its changes are in the log, and lost to it") || strings.Contains(said, "in flight") {
+		t.Errorf("more than that is lost: %s", said)
+	}
+	i.restart()
+	i.makeGroup("after", 0)
+	producttest.Drain(t, i.product)
+	for _, name := range []string{"before", "in flight", "lost", "after"} {
+		if n := i.count(system.Name, "log WHERE description = 'IP group "+name+" created.'"); n != 1 {
+			t.Errorf("%s is logged %d times", name, n)
+		}
+	}
+	if said := i.verify(); !strings.Contains(said, "its changes 2 to 3 are in the log, and lost to it but for 1 of them") {
+		t.Errorf("verify does not say so: %s", said)
+	}
+}

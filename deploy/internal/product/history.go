@@ -1,0 +1,132 @@
+package product
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/services/system"
+)
+
+// leap is by how much ids and numbers are raised above all that are known of: others may have been given, of which nobody
+// here knows any more.
+const leap = 1_000_000
+
+// history is where a restored schema's changes end, and go on.
+type history struct {
+	lostAfter int64           // the last number of a change that it has
+	began     int64           // the numbers of its changes from now on are higher
+	highestID int64           // of the items that any schema knows of
+	others    []string        // histories of its that others know, and that it may not
+	kept      map[int64]int64 // by their id: numbers of changes that it has, and that got them after the backup only
+}
+
+// historyOf finds out where the history of a restored schema is to go on.
+func historyOf(ctx context.Context, schemas map[string]*pg.DB, name string) (*history, error) {
+	var h history
+	if err := schemas[name].QueryRow(ctx, "SELECT last FROM sequencer").Scan(&h.lostAfter); err != nil {
+		return nil, fmt.Errorf("read the last number: %w", err)
+	}
+	highest := h.lostAfter
+	for reader, db := range schemas {
+		var of *string
+		var seq int64
+		err := db.QueryRow(ctx, "SELECT history::text, seq FROM change_cursor WHERE source = $1", name).Scan(&of, &seq)
+		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+			return nil, fmt.Errorf("read how far %s has read: %w", reader, err)
+		}
+		if highest = max(highest, seq); of != nil {
+			h.others = append(h.others, *of)
+		}
+		id, err := highestID(ctx, db, reader)
+		if err != nil {
+			return nil, err
+		}
+		h.highestID = max(h.highestID, id)
+	}
+	h.began = highest + leap
+	return &h, h.keep(ctx, schemas[name], schemas[system.Name], name)
+}
+
+// highestID is the highest one that a schema knows of an item of another.
+func highestID(ctx context.Context, db *pg.DB, schema string) (id int64, err error) {
+	query := "SELECT coalesce(max(id), 0) FROM ref"
+	if schema == system.Name {
+		query = "SELECT coalesce(max(target_id), 0) FROM log_target WHERE type NOT LIKE 'event/%'"
+	}
+	if err := db.QueryRow(ctx, query).Scan(&id); err != nil {
+		return 0, fmt.Errorf("look for the highest id in %s: %w", schema, err)
+	}
+	return id, nil
+}
+
+// mostUnnumbered bounds how many changes are looked for that had no number yet when the backup was made.
+const mostUnnumbered = 1_000_000
+
+// keep finds the numbers that changes got which had none when the backup was made: the log may have them already.
+func (h *history) keep(ctx context.Context, db, log *pg.DB, name string) error {
+	rows, err := db.Query(ctx, "SELECT id, at, type, targets FROM change WHERE seq IS NULL ORDER BY id LIMIT $1", mostUnnumbered)
+	if err != nil {
+		return fmt.Errorf("read changes without a number: %w", err)
+	}
+	type unnumbered struct {
+		ID      int64
+		At      time.Time
+		Type    string
+		Targets []byte
+	}
+	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[unnumbered])
+	if err != nil {
+		return fmt.Errorf("read changes without a number: %w", err)
+	}
+	h.kept = map[int64]int64{}
+	given := []int64{}
+	for _, c := range all {
+		var seq int64
+		err := log.QueryRow(ctx, "SELECT seq FROM log WHERE source = $1 AND seq > $2 AND at = $3 AND type = $4 AND targets::jsonb = $5 AND seq <> ALL ($6) ORDER BY seq LIMIT 1",
+			name, h.lostAfter, c.At, c.Type, c.Targets, given).Scan(&seq)
+		if errors.Is(err, pgx.ErrNoRows) { // nobody has heard of it: it will get a number
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("look for a change in the log: %w", err)
+		}
+		h.kept[c.ID], given = seq, append(given, seq)
+	}
+	return nil
+}
+
+// begin begins it in the restored schema, which gives no id and no number again that was given, and keeps no answer for
+// who sends a request again. Its readers go on by themselves.
+func (h *history) begin(ctx context.Context, tx *pg.Tx) error {
+	if _, err := tx.Exec(ctx, "SELECT FROM sequencer FOR UPDATE"); err != nil {
+		return fmt.Errorf("hold the numbers: %w", err)
+	}
+	for id, seq := range h.kept {
+		if _, err := tx.Exec(ctx, "UPDATE change SET seq = $2 WHERE id = $1", id, seq); err != nil {
+			return fmt.Errorf("give a change its number again: %w", err)
+		}
+	}
+	for _, step := range []struct {
+		sql  string
+		args []any
+	}{
+		{"UPDATE history SET ended = $1 WHERE ended IS NULL", []any{h.lostAfter}},
+		// Histories that began after the backup.
+		{"INSERT INTO history (uuid, ended) SELECT unnest($1::uuid[]), $2 ON CONFLICT DO NOTHING", []any{h.others, h.lostAfter}},
+		{"INSERT INTO history (began) VALUES ($1)", []any{h.began}},
+		{"UPDATE sequencer SET last = $1, relation = 'sequencer'::regclass", []any{h.began}},
+		{"SELECT setval(format('%I.%I', schemaname, sequencename)::regclass, greatest(coalesce(last_value, 0), $1) + $2) FROM pg_sequences WHERE schemaname = current_schema()", []any{h.highestID, leap}},
+		{"DELETE FROM idempotency", nil},
+	} {
+		if _, err := tx.Exec(ctx, step.sql, step.args...); err != nil {
+			return err
+		}
+	}
+	tx.Record(pg.Record{Kind: "history", Action: "restored", After: map[string]int64{"lost_after": h.lostAfter, "began": h.began}})
+	return nil
+}
