@@ -427,6 +427,30 @@ func (e ListIPGroupsParamsSort) Valid() bool {
 	}
 }
 
+// Defines values for ListIntegrationsParamsSort.
+const (
+	ListIntegrationsParamsSortID        ListIntegrationsParamsSort = "id"
+	ListIntegrationsParamsSortMinusID   ListIntegrationsParamsSort = "-id"
+	ListIntegrationsParamsSortMinusName ListIntegrationsParamsSort = "-name"
+	ListIntegrationsParamsSortName      ListIntegrationsParamsSort = "name"
+)
+
+// Valid indicates whether the value is a known member of the ListIntegrationsParamsSort enum.
+func (e ListIntegrationsParamsSort) Valid() bool {
+	switch e {
+	case ListIntegrationsParamsSortID:
+		return true
+	case ListIntegrationsParamsSortMinusID:
+		return true
+	case ListIntegrationsParamsSortMinusName:
+		return true
+	case ListIntegrationsParamsSortName:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ListLogItemsParamsSort.
 const (
 	ListLogItemsParamsSortCreatedAt      ListLogItemsParamsSort = "created_at"
@@ -952,6 +976,29 @@ type CreateIPGroupBody struct {
 	Reserved *bool `json:"reserved,omitempty"`
 }
 
+// CreateIntegrationBody defines model for CreateIntegrationBody.
+type CreateIntegrationBody struct {
+	// Body kept, and not shown
+	//
+	// Examples: It is ready.
+	Body *string `json:"body,omitempty"`
+
+	// Disabled whether all keys are refused, as if they were revoked, until it is taken back
+	//
+	// Examples: false
+	Disabled *bool `json:"disabled,omitempty"`
+
+	// Name no other one has it, in either case
+	//
+	// Examples: Shop
+	Name string `json:"name"`
+
+	// Subject kept, and not shown
+	//
+	// Examples: Your order
+	Subject *string `json:"subject,omitempty"`
+}
+
 // CreatePortSpeedBody defines model for CreatePortSpeedBody.
 type CreatePortSpeedBody struct {
 	// BillingID Examples: GE
@@ -1186,6 +1233,29 @@ type IPGroup struct {
 	// Reserved Examples: false
 	Reserved bool    `json:"reserved"`
 	Servers  Servers `json:"servers"`
+}
+
+// Integration defines model for Integration.
+type Integration struct {
+	// Clients how many it has
+	Clients int64 `json:"clients"`
+
+	// Disabled whether all keys are refused, as if they were revoked, until it is taken back
+	//
+	// Examples: false
+	Disabled bool `json:"disabled"`
+
+	// ID Examples: 1
+	ID int64 `json:"id"`
+
+	// Keys how many it has
+	Keys int64 `json:"keys"`
+
+	// Name Examples: Shop
+	Name string `json:"name"`
+
+	// Permissions how many it has, whether to read or to write
+	Permissions int64 `json:"permissions"`
 }
 
 // KeyOwner defines model for KeyOwner.
@@ -1746,6 +1816,74 @@ type UpdateIPGroupBody struct {
 	Reserved *bool `json:"reserved,omitempty"`
 }
 
+// UpdateIntegrationBody defines model for UpdateIntegrationBody.
+type UpdateIntegrationBody struct {
+	// Body kept, and not shown
+	//
+	// Examples: It is ready.
+	Body nullable.Nullable[string] `json:"body,omitempty"`
+
+	// Disabled whether all keys are refused, as if they were revoked, until it is taken back
+	//
+	// Examples: false
+	Disabled *bool `json:"disabled,omitempty"`
+
+	// Name no other one has it, in either case
+	//
+	// Examples: Shop
+	Name *string `json:"name,omitempty"`
+
+	// Subject kept, and not shown
+	//
+	// Examples: Your order
+	Subject nullable.Nullable[string] `json:"subject,omitempty"`
+}
+
+// UpdateIntegrationPermissionsBody defines model for UpdateIntegrationPermissionsBody.
+type UpdateIntegrationPermissionsBody struct {
+	Network *UpdateIntegrationPermissionsBodyNetwork `json:"network,omitempty"`
+	Pxe     *UpdateIntegrationPermissionsBodyPxe     `json:"pxe,omitempty"`
+	Server  *UpdateIntegrationPermissionsBodyServer  `json:"server,omitempty"`
+	System  *UpdateIntegrationPermissionsBodySystem  `json:"system,omitempty"`
+	Users   *UpdateIntegrationPermissionsBodyUsers   `json:"users,omitempty"`
+}
+
+// UpdateIntegrationPermissionsBodyNetwork defines model for UpdateIntegrationPermissionsBodyNetwork.
+type UpdateIntegrationPermissionsBodyNetwork struct {
+	Entities *UpdateReadWriteBody `json:"entities,omitempty"`
+	Forward  *UpdateReadWriteBody `json:"forward,omitempty"`
+	Groups   *UpdateReadWriteBody `json:"groups,omitempty"`
+	Switches *UpdateReadWriteBody `json:"switches,omitempty"`
+}
+
+// UpdateIntegrationPermissionsBodyPxe defines model for UpdateIntegrationPermissionsBodyPxe.
+type UpdateIntegrationPermissionsBodyPxe struct {
+	Installs *UpdateReadWriteBody `json:"installs,omitempty"`
+	Settings *UpdateReadWriteBody `json:"settings,omitempty"`
+}
+
+// UpdateIntegrationPermissionsBodyServer defines model for UpdateIntegrationPermissionsBodyServer.
+type UpdateIntegrationPermissionsBodyServer struct {
+	InInventory *UpdateReadWriteBody `json:"in_inventory,omitempty"`
+	InUse       *UpdateReadWriteBody `json:"in_use,omitempty"`
+	Settings    *UpdateReadWriteBody `json:"settings,omitempty"`
+}
+
+// UpdateIntegrationPermissionsBodySystem defines model for UpdateIntegrationPermissionsBodySystem.
+type UpdateIntegrationPermissionsBodySystem struct {
+	Emails       *UpdateReadWriteBody `json:"emails,omitempty"`
+	Integrations *UpdateReadWriteBody `json:"integrations,omitempty"`
+	Logs         *UpdateReadWriteBody `json:"logs,omitempty"`
+	Settings     *UpdateReadWriteBody `json:"settings,omitempty"`
+	Theme        *UpdateReadWriteBody `json:"theme,omitempty"`
+}
+
+// UpdateIntegrationPermissionsBodyUsers defines model for UpdateIntegrationPermissionsBodyUsers.
+type UpdateIntegrationPermissionsBodyUsers struct {
+	Admins  *UpdateReadWriteBody `json:"admins,omitempty"`
+	Clients *UpdateReadWriteBody `json:"clients,omitempty"`
+}
+
 // UpdatePortSpeedBody defines model for UpdatePortSpeedBody.
 type UpdatePortSpeedBody struct {
 	// BillingID Examples: GE
@@ -2281,6 +2419,60 @@ type DeleteIPEntitiesParams struct {
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
+// ListIntegrationsParams defines parameters for ListIntegrations.
+type ListIntegrationsParams struct {
+	// Q A part of a human-readable member, in either case.
+	Q *Q `form:"q,omitempty" json:"q,omitempty"`
+
+	// Sort A member, with - before it from the last to the first.
+	Sort *ListIntegrationsParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
+
+	// PerPage Answers a page of so many items.
+	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
+
+	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	Page *Page `form:"page,omitempty" json:"page,omitempty"`
+
+	// Cursor From a Link header.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Count Whether to count the items in X-Total-Count.
+	Count *Count `form:"count,omitempty" json:"count,omitempty"`
+
+	// Disabled Only items with this value.
+	Disabled *bool `form:"disabled,omitempty" json:"disabled,omitempty"`
+
+	// Name Only items with this value.
+	Name *string `form:"name,omitempty" json:"name,omitempty"`
+}
+
+// ListIntegrationsParamsSort defines parameters for ListIntegrations.
+type ListIntegrationsParamsSort string
+
+// CreateIntegrationParams defines parameters for CreateIntegration.
+type CreateIntegrationParams struct {
+	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
+// DeleteIntegrationParams defines parameters for DeleteIntegration.
+type DeleteIntegrationParams struct {
+	// IfMatch ETags that the caller has seen; another one is refused.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
+// UpdateIntegrationParams defines parameters for UpdateIntegration.
+type UpdateIntegrationParams struct {
+	// IfMatch ETags that the caller has seen; another one is refused.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
+// UpdateIntegrationPermissionsParams defines parameters for UpdateIntegrationPermissions.
+type UpdateIntegrationPermissionsParams struct {
+	// IfMatch ETags that the caller has seen; another one is refused.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
 // ListLogItemsParams defines parameters for ListLogItems.
 type ListLogItemsParams struct {
 	// TargetType With target_id: only items about this thing. Its collection's path without the first slash, such as group.
@@ -2475,6 +2667,15 @@ type CreateIPEntitiesJSONRequestBody = CreateIPEntitiesBody
 
 // DeleteIPEntitiesJSONRequestBody defines body for DeleteIPEntities for application/json ContentType.
 type DeleteIPEntitiesJSONRequestBody = DeleteIPEntitiesBody
+
+// CreateIntegrationJSONRequestBody defines body for CreateIntegration for application/json ContentType.
+type CreateIntegrationJSONRequestBody = CreateIntegrationBody
+
+// UpdateIntegrationJSONRequestBody defines body for UpdateIntegration for application/json ContentType.
+type UpdateIntegrationJSONRequestBody = UpdateIntegrationBody
+
+// UpdateIntegrationPermissionsJSONRequestBody defines body for UpdateIntegrationPermissions for application/json ContentType.
+type UpdateIntegrationPermissionsJSONRequestBody = UpdateIntegrationPermissionsBody
 
 // CreatePortSpeedJSONRequestBody defines body for CreatePortSpeed for application/json ContentType.
 type CreatePortSpeedJSONRequestBody = CreatePortSpeedBody
@@ -3081,6 +3282,88 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /group/{group_id}/utilization (the `GetIPGroupUtilization` operationId).
 	GetIPGroupUtilization(ctx context.Context, groupID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListIntegrations List integrations
+	//
+	// Answers all items, or pages of them with per_page. Needs the permission system.integrations read.
+	//
+	// Corresponds with GET /integration (the `ListIntegrations` operationId).
+	ListIntegrations(ctx context.Context, params *ListIntegrationsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateIntegrationWithBody Create an integration
+	//
+	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission system.integrations write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /integration (the `CreateIntegration` operationId).
+	CreateIntegrationWithBody(ctx context.Context, params *CreateIntegrationParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateIntegration Create an integration
+	//
+	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission system.integrations write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /integration (the `CreateIntegration` operationId).
+	CreateIntegration(ctx context.Context, params *CreateIntegrationParams, body CreateIntegrationJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteIntegration Delete an integration
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission system.integrations write. The log gets one item. Sent again, it is refused.
+	//
+	// Corresponds with DELETE /integration/{integration_id} (the `DeleteIntegration` operationId).
+	DeleteIntegration(ctx context.Context, integrationID int64, params *DeleteIntegrationParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetIntegration View an integration
+	//
+	// Needs the permission system.integrations read or self.
+	//
+	// Corresponds with GET /integration/{integration_id} (the `GetIntegration` operationId).
+	GetIntegration(ctx context.Context, integrationID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateIntegrationWithBody Edit an integration
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.integrations write or self. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PATCH /integration/{integration_id} (the `UpdateIntegration` operationId).
+	UpdateIntegrationWithBody(ctx context.Context, integrationID int64, params *UpdateIntegrationParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateIntegration Edit an integration
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.integrations write or self. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PATCH /integration/{integration_id} (the `UpdateIntegration` operationId).
+	UpdateIntegration(ctx context.Context, integrationID int64, params *UpdateIntegrationParams, body UpdateIntegrationJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetIntegrationPermissions View an integration's permissions
+	//
+	// The array has one item. Needs the permission system.integrations read or self.
+	//
+	// Corresponds with GET /integration/{integration_id}/permission (the `GetIntegrationPermissions` operationId).
+	GetIntegrationPermissions(ctx context.Context, integrationID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateIntegrationPermissionsWithBody Edit an integration's permissions
+	//
+	// Needs the permission system.integrations write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PATCH /integration/{integration_id}/permission (the `UpdateIntegrationPermissions` operationId).
+	UpdateIntegrationPermissionsWithBody(ctx context.Context, integrationID int64, params *UpdateIntegrationPermissionsParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateIntegrationPermissions Edit an integration's permissions
+	//
+	// Needs the permission system.integrations write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PATCH /integration/{integration_id}/permission (the `UpdateIntegrationPermissions` operationId).
+	UpdateIntegrationPermissions(ctx context.Context, integrationID int64, params *UpdateIntegrationPermissionsParams, body UpdateIntegrationPermissionsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListLogItems List log items
 	//
@@ -4361,6 +4644,188 @@ func (c *Client) DeleteIPEntities(ctx context.Context, groupID int64, params *De
 // Corresponds with GET /group/{group_id}/utilization (the `GetIPGroupUtilization` operationId).
 func (c *Client) GetIPGroupUtilization(ctx context.Context, groupID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetIPGroupUtilizationRequest(c.Server, groupID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListIntegrations List integrations
+//
+// Answers all items, or pages of them with per_page. Needs the permission system.integrations read.
+//
+// Corresponds with GET /integration (the `ListIntegrations` operationId).
+func (c *Client) ListIntegrations(ctx context.Context, params *ListIntegrationsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListIntegrationsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateIntegrationWithBody Create an integration
+//
+// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission system.integrations write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /integration (the `CreateIntegration` operationId).
+func (c *Client) CreateIntegrationWithBody(ctx context.Context, params *CreateIntegrationParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateIntegrationRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateIntegration Create an integration
+//
+// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission system.integrations write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /integration (the `CreateIntegration` operationId).
+func (c *Client) CreateIntegration(ctx context.Context, params *CreateIntegrationParams, body CreateIntegrationJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateIntegrationRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteIntegration Delete an integration
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission system.integrations write. The log gets one item. Sent again, it is refused.
+//
+// Corresponds with DELETE /integration/{integration_id} (the `DeleteIntegration` operationId).
+func (c *Client) DeleteIntegration(ctx context.Context, integrationID int64, params *DeleteIntegrationParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteIntegrationRequest(c.Server, integrationID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetIntegration View an integration
+//
+// Needs the permission system.integrations read or self.
+//
+// Corresponds with GET /integration/{integration_id} (the `GetIntegration` operationId).
+func (c *Client) GetIntegration(ctx context.Context, integrationID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetIntegrationRequest(c.Server, integrationID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateIntegrationWithBody Edit an integration
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.integrations write or self. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PATCH /integration/{integration_id} (the `UpdateIntegration` operationId).
+func (c *Client) UpdateIntegrationWithBody(ctx context.Context, integrationID int64, params *UpdateIntegrationParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateIntegrationRequestWithBody(c.Server, integrationID, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateIntegration Edit an integration
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.integrations write or self. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PATCH /integration/{integration_id} (the `UpdateIntegration` operationId).
+func (c *Client) UpdateIntegration(ctx context.Context, integrationID int64, params *UpdateIntegrationParams, body UpdateIntegrationJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateIntegrationRequest(c.Server, integrationID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetIntegrationPermissions View an integration's permissions
+//
+// The array has one item. Needs the permission system.integrations read or self.
+//
+// Corresponds with GET /integration/{integration_id}/permission (the `GetIntegrationPermissions` operationId).
+func (c *Client) GetIntegrationPermissions(ctx context.Context, integrationID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetIntegrationPermissionsRequest(c.Server, integrationID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateIntegrationPermissionsWithBody Edit an integration's permissions
+//
+// Needs the permission system.integrations write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PATCH /integration/{integration_id}/permission (the `UpdateIntegrationPermissions` operationId).
+func (c *Client) UpdateIntegrationPermissionsWithBody(ctx context.Context, integrationID int64, params *UpdateIntegrationPermissionsParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateIntegrationPermissionsRequestWithBody(c.Server, integrationID, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateIntegrationPermissions Edit an integration's permissions
+//
+// Needs the permission system.integrations write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PATCH /integration/{integration_id}/permission (the `UpdateIntegrationPermissions` operationId).
+func (c *Client) UpdateIntegrationPermissions(ctx context.Context, integrationID int64, params *UpdateIntegrationPermissionsParams, body UpdateIntegrationPermissionsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateIntegrationPermissionsRequest(c.Server, integrationID, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -7788,6 +8253,440 @@ func NewGetIPGroupUtilizationRequest(server string, groupID int64) (*http.Reques
 	return req, nil
 }
 
+// NewListIntegrationsRequest constructs an http.Request for the ListIntegrations method
+func NewListIntegrationsRequest(server string, params *ListIntegrationsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/integration")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Q != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "q", *params.Q, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Sort != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "sort", *params.Sort, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.PerPage != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "per_page", *params.PerPage, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Page != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "page", *params.Page, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Count != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "count", *params.Count, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Disabled != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "disabled", *params.Disabled, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Name != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "name", *params.Name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewCreateIntegrationRequest calls the generic CreateIntegration builder with application/json body
+func NewCreateIntegrationRequest(server string, params *CreateIntegrationParams, body CreateIntegrationJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCreateIntegrationRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewCreateIntegrationRequestWithBody constructs an http.Request for the CreateIntegration method, with any body, and a specified content type
+func NewCreateIntegrationRequestWithBody(server string, params *CreateIntegrationParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/integration")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewDeleteIntegrationRequest constructs an http.Request for the DeleteIntegration method
+func NewDeleteIntegrationRequest(server string, integrationID int64, params *DeleteIntegrationParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "integration_id", integrationID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/integration/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetIntegrationRequest constructs an http.Request for the GetIntegration method
+func NewGetIntegrationRequest(server string, integrationID int64) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "integration_id", integrationID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/integration/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewUpdateIntegrationRequest calls the generic UpdateIntegration builder with application/json body
+func NewUpdateIntegrationRequest(server string, integrationID int64, params *UpdateIntegrationParams, body UpdateIntegrationJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewUpdateIntegrationRequestWithBody(server, integrationID, params, "application/json", bodyReader)
+}
+
+// NewUpdateIntegrationRequestWithBody constructs an http.Request for the UpdateIntegration method, with any body, and a specified content type
+func NewUpdateIntegrationRequestWithBody(server string, integrationID int64, params *UpdateIntegrationParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "integration_id", integrationID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/integration/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetIntegrationPermissionsRequest constructs an http.Request for the GetIntegrationPermissions method
+func NewGetIntegrationPermissionsRequest(server string, integrationID int64) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "integration_id", integrationID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/integration/%s/permission", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewUpdateIntegrationPermissionsRequest calls the generic UpdateIntegrationPermissions builder with application/json body
+func NewUpdateIntegrationPermissionsRequest(server string, integrationID int64, params *UpdateIntegrationPermissionsParams, body UpdateIntegrationPermissionsJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewUpdateIntegrationPermissionsRequestWithBody(server, integrationID, params, "application/json", bodyReader)
+}
+
+// NewUpdateIntegrationPermissionsRequestWithBody constructs an http.Request for the UpdateIntegrationPermissions method, with any body, and a specified content type
+func NewUpdateIntegrationPermissionsRequestWithBody(server string, integrationID int64, params *UpdateIntegrationPermissionsParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "integration_id", integrationID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/integration/%s/permission", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
 // NewListLogItemsRequest constructs an http.Request for the ListLogItems method
 func NewListLogItemsRequest(server string, params *ListLogItemsParams) (*http.Request, error) {
 	var err error
@@ -9315,6 +10214,96 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /group/{group_id}/utilization (the `GetIPGroupUtilization` operationId).
 	GetIPGroupUtilizationWithResponse(ctx context.Context, groupID int64, reqEditors ...RequestEditorFn) (*GetIPGroupUtilizationResponse, error)
+
+	// ListIntegrationsWithResponse List integrations
+	//
+	// Answers all items, or pages of them with per_page. Needs the permission system.integrations read.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /integration (the `ListIntegrations` operationId).
+	ListIntegrationsWithResponse(ctx context.Context, params *ListIntegrationsParams, reqEditors ...RequestEditorFn) (*ListIntegrationsResponse, error)
+
+	// CreateIntegrationWithBodyWithResponse Create an integration
+	//
+	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission system.integrations write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /integration (the `CreateIntegration` operationId).
+	CreateIntegrationWithBodyWithResponse(ctx context.Context, params *CreateIntegrationParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateIntegrationResponse, error)
+
+	// CreateIntegrationWithResponse Create an integration
+	//
+	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission system.integrations write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /integration (the `CreateIntegration` operationId).
+	CreateIntegrationWithResponse(ctx context.Context, params *CreateIntegrationParams, body CreateIntegrationJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateIntegrationResponse, error)
+
+	// DeleteIntegrationWithResponse Delete an integration
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission system.integrations write. The log gets one item. Sent again, it is refused.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /integration/{integration_id} (the `DeleteIntegration` operationId).
+	DeleteIntegrationWithResponse(ctx context.Context, integrationID int64, params *DeleteIntegrationParams, reqEditors ...RequestEditorFn) (*DeleteIntegrationResponse, error)
+
+	// GetIntegrationWithResponse View an integration
+	//
+	// Needs the permission system.integrations read or self.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /integration/{integration_id} (the `GetIntegration` operationId).
+	GetIntegrationWithResponse(ctx context.Context, integrationID int64, reqEditors ...RequestEditorFn) (*GetIntegrationResponse, error)
+
+	// UpdateIntegrationWithBodyWithResponse Edit an integration
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.integrations write or self. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /integration/{integration_id} (the `UpdateIntegration` operationId).
+	UpdateIntegrationWithBodyWithResponse(ctx context.Context, integrationID int64, params *UpdateIntegrationParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateIntegrationResponse, error)
+
+	// UpdateIntegrationWithResponse Edit an integration
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.integrations write or self. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /integration/{integration_id} (the `UpdateIntegration` operationId).
+	UpdateIntegrationWithResponse(ctx context.Context, integrationID int64, params *UpdateIntegrationParams, body UpdateIntegrationJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateIntegrationResponse, error)
+
+	// GetIntegrationPermissionsWithResponse View an integration's permissions
+	//
+	// The array has one item. Needs the permission system.integrations read or self.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /integration/{integration_id}/permission (the `GetIntegrationPermissions` operationId).
+	GetIntegrationPermissionsWithResponse(ctx context.Context, integrationID int64, reqEditors ...RequestEditorFn) (*GetIntegrationPermissionsResponse, error)
+
+	// UpdateIntegrationPermissionsWithBodyWithResponse Edit an integration's permissions
+	//
+	// Needs the permission system.integrations write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /integration/{integration_id}/permission (the `UpdateIntegrationPermissions` operationId).
+	UpdateIntegrationPermissionsWithBodyWithResponse(ctx context.Context, integrationID int64, params *UpdateIntegrationPermissionsParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateIntegrationPermissionsResponse, error)
+
+	// UpdateIntegrationPermissionsWithResponse Edit an integration's permissions
+	//
+	// Needs the permission system.integrations write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /integration/{integration_id}/permission (the `UpdateIntegrationPermissions` operationId).
+	UpdateIntegrationPermissionsWithResponse(ctx context.Context, integrationID int64, params *UpdateIntegrationPermissionsParams, body UpdateIntegrationPermissionsJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateIntegrationPermissionsResponse, error)
 
 	// ListLogItemsWithResponse List log items
 	//
@@ -11224,6 +12213,280 @@ func (r GetIPGroupUtilizationResponse) ContentType() string {
 	return ""
 }
 
+// ListIntegrationsResponse200Headers the declared response headers of an HTTP 200 response for ListIntegrations
+type ListIntegrationsResponse200Headers struct {
+	Link        *string
+	XTotalCount *string
+}
+
+type ListIntegrationsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *[]Integration
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ListIntegrationsResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r ListIntegrationsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListIntegrationsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListIntegrationsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// CreateIntegrationResponse200Headers the declared response headers of an HTTP 200 response for CreateIntegration
+type CreateIntegrationResponse200Headers struct {
+	ETag *string
+}
+
+type CreateIntegrationResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Integration
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *CreateIntegrationResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r CreateIntegrationResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CreateIntegrationResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CreateIntegrationResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteIntegrationResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Message
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteIntegrationResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteIntegrationResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteIntegrationResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// GetIntegrationResponse200Headers the declared response headers of an HTTP 200 response for GetIntegration
+type GetIntegrationResponse200Headers struct {
+	ETag *string
+}
+
+type GetIntegrationResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Integration
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *GetIntegrationResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r GetIntegrationResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetIntegrationResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetIntegrationResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// UpdateIntegrationResponse200Headers the declared response headers of an HTTP 200 response for UpdateIntegration
+type UpdateIntegrationResponse200Headers struct {
+	ETag *string
+}
+
+type UpdateIntegrationResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Integration
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *UpdateIntegrationResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r UpdateIntegrationResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r UpdateIntegrationResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r UpdateIntegrationResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// GetIntegrationPermissionsResponse200Headers the declared response headers of an HTTP 200 response for GetIntegrationPermissions
+type GetIntegrationPermissionsResponse200Headers struct {
+	ETag *string
+}
+
+type GetIntegrationPermissionsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *[]Permissions
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *GetIntegrationPermissionsResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r GetIntegrationPermissionsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetIntegrationPermissionsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetIntegrationPermissionsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// UpdateIntegrationPermissionsResponse200Headers the declared response headers of an HTTP 200 response for UpdateIntegrationPermissions
+type UpdateIntegrationPermissionsResponse200Headers struct {
+	ETag *string
+}
+
+type UpdateIntegrationPermissionsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Permissions
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *UpdateIntegrationPermissionsResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r UpdateIntegrationPermissionsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r UpdateIntegrationPermissionsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r UpdateIntegrationPermissionsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 // ListLogItemsResponse200Headers the declared response headers of an HTTP 200 response for ListLogItems
 type ListLogItemsResponse200Headers struct {
 	Link        *string
@@ -12644,6 +13907,156 @@ func (c *ClientWithResponses) GetIPGroupUtilizationWithResponse(ctx context.Cont
 		return nil, err
 	}
 	return ParseGetIPGroupUtilizationResponse(rsp)
+}
+
+// ListIntegrationsWithResponse List integrations
+//
+// Answers all items, or pages of them with per_page. Needs the permission system.integrations read.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /integration (the `ListIntegrations` operationId).
+func (c *ClientWithResponses) ListIntegrationsWithResponse(ctx context.Context, params *ListIntegrationsParams, reqEditors ...RequestEditorFn) (*ListIntegrationsResponse, error) {
+	rsp, err := c.ListIntegrations(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListIntegrationsResponse(rsp)
+}
+
+// CreateIntegrationWithBodyWithResponse Create an integration
+//
+// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission system.integrations write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /integration (the `CreateIntegration` operationId).
+func (c *ClientWithResponses) CreateIntegrationWithBodyWithResponse(ctx context.Context, params *CreateIntegrationParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateIntegrationResponse, error) {
+	rsp, err := c.CreateIntegrationWithBody(ctx, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateIntegrationResponse(rsp)
+}
+
+// CreateIntegrationWithResponse Create an integration
+//
+// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission system.integrations write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /integration (the `CreateIntegration` operationId).
+func (c *ClientWithResponses) CreateIntegrationWithResponse(ctx context.Context, params *CreateIntegrationParams, body CreateIntegrationJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateIntegrationResponse, error) {
+	rsp, err := c.CreateIntegration(ctx, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateIntegrationResponse(rsp)
+}
+
+// DeleteIntegrationWithResponse Delete an integration
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission system.integrations write. The log gets one item. Sent again, it is refused.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /integration/{integration_id} (the `DeleteIntegration` operationId).
+func (c *ClientWithResponses) DeleteIntegrationWithResponse(ctx context.Context, integrationID int64, params *DeleteIntegrationParams, reqEditors ...RequestEditorFn) (*DeleteIntegrationResponse, error) {
+	rsp, err := c.DeleteIntegration(ctx, integrationID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteIntegrationResponse(rsp)
+}
+
+// GetIntegrationWithResponse View an integration
+//
+// Needs the permission system.integrations read or self.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /integration/{integration_id} (the `GetIntegration` operationId).
+func (c *ClientWithResponses) GetIntegrationWithResponse(ctx context.Context, integrationID int64, reqEditors ...RequestEditorFn) (*GetIntegrationResponse, error) {
+	rsp, err := c.GetIntegration(ctx, integrationID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetIntegrationResponse(rsp)
+}
+
+// UpdateIntegrationWithBodyWithResponse Edit an integration
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.integrations write or self. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /integration/{integration_id} (the `UpdateIntegration` operationId).
+func (c *ClientWithResponses) UpdateIntegrationWithBodyWithResponse(ctx context.Context, integrationID int64, params *UpdateIntegrationParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateIntegrationResponse, error) {
+	rsp, err := c.UpdateIntegrationWithBody(ctx, integrationID, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateIntegrationResponse(rsp)
+}
+
+// UpdateIntegrationWithResponse Edit an integration
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.integrations write or self. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /integration/{integration_id} (the `UpdateIntegration` operationId).
+func (c *ClientWithResponses) UpdateIntegrationWithResponse(ctx context.Context, integrationID int64, params *UpdateIntegrationParams, body UpdateIntegrationJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateIntegrationResponse, error) {
+	rsp, err := c.UpdateIntegration(ctx, integrationID, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateIntegrationResponse(rsp)
+}
+
+// GetIntegrationPermissionsWithResponse View an integration's permissions
+//
+// The array has one item. Needs the permission system.integrations read or self.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /integration/{integration_id}/permission (the `GetIntegrationPermissions` operationId).
+func (c *ClientWithResponses) GetIntegrationPermissionsWithResponse(ctx context.Context, integrationID int64, reqEditors ...RequestEditorFn) (*GetIntegrationPermissionsResponse, error) {
+	rsp, err := c.GetIntegrationPermissions(ctx, integrationID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetIntegrationPermissionsResponse(rsp)
+}
+
+// UpdateIntegrationPermissionsWithBodyWithResponse Edit an integration's permissions
+//
+// Needs the permission system.integrations write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /integration/{integration_id}/permission (the `UpdateIntegrationPermissions` operationId).
+func (c *ClientWithResponses) UpdateIntegrationPermissionsWithBodyWithResponse(ctx context.Context, integrationID int64, params *UpdateIntegrationPermissionsParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateIntegrationPermissionsResponse, error) {
+	rsp, err := c.UpdateIntegrationPermissionsWithBody(ctx, integrationID, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateIntegrationPermissionsResponse(rsp)
+}
+
+// UpdateIntegrationPermissionsWithResponse Edit an integration's permissions
+//
+// Needs the permission system.integrations write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /integration/{integration_id}/permission (the `UpdateIntegrationPermissions` operationId).
+func (c *ClientWithResponses) UpdateIntegrationPermissionsWithResponse(ctx context.Context, integrationID int64, params *UpdateIntegrationPermissionsParams, body UpdateIntegrationPermissionsJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateIntegrationPermissionsResponse, error) {
+	rsp, err := c.UpdateIntegrationPermissions(ctx, integrationID, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateIntegrationPermissionsResponse(rsp)
 }
 
 // ListLogItemsWithResponse List log items
@@ -14911,6 +16324,325 @@ func ParseGetIPGroupUtilizationResponse(rsp *http.Response) (*GetIPGroupUtilizat
 		}
 		response.JSONDefault = &dest
 
+	}
+
+	return response, nil
+}
+
+// ParseListIntegrationsResponse parses an HTTP response from a ListIntegrationsWithResponse call
+func ParseListIntegrationsResponse(rsp *http.Response) (*ListIntegrationsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListIntegrationsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest []Integration
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	case rsp.StatusCode == 200:
+		// Content-type (text/csv) unsupported
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers ListIntegrationsResponse200Headers
+		if values := rsp.Header.Values("Link"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Link", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Link = &value
+		}
+		if values := rsp.Header.Values("X-Total-Count"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Total-Count", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XTotalCount = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseCreateIntegrationResponse parses an HTTP response from a CreateIntegrationWithResponse call
+func ParseCreateIntegrationResponse(rsp *http.Response) (*CreateIntegrationResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CreateIntegrationResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Integration
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers CreateIntegrationResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseDeleteIntegrationResponse parses an HTTP response from a DeleteIntegrationWithResponse call
+func ParseDeleteIntegrationResponse(rsp *http.Response) (*DeleteIntegrationResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteIntegrationResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Message
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetIntegrationResponse parses an HTTP response from a GetIntegrationWithResponse call
+func ParseGetIntegrationResponse(rsp *http.Response) (*GetIntegrationResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetIntegrationResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Integration
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers GetIntegrationResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseUpdateIntegrationResponse parses an HTTP response from a UpdateIntegrationWithResponse call
+func ParseUpdateIntegrationResponse(rsp *http.Response) (*UpdateIntegrationResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &UpdateIntegrationResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Integration
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers UpdateIntegrationResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseGetIntegrationPermissionsResponse parses an HTTP response from a GetIntegrationPermissionsWithResponse call
+func ParseGetIntegrationPermissionsResponse(rsp *http.Response) (*GetIntegrationPermissionsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetIntegrationPermissionsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest []Permissions
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers GetIntegrationPermissionsResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseUpdateIntegrationPermissionsResponse parses an HTTP response from a UpdateIntegrationPermissionsWithResponse call
+func ParseUpdateIntegrationPermissionsResponse(rsp *http.Response) (*UpdateIntegrationPermissionsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &UpdateIntegrationPermissionsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Permissions
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers UpdateIntegrationPermissionsResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
 	}
 
 	return response, nil

@@ -57,7 +57,7 @@ func newStage(t testing.TB) *stage {
 		s.working.Wait()
 	})
 	s.jobs = jobs
-	owner := rest.NewHandler("owner", s.owner, log, []rest.Route{events.Feed(s.owner, "user"), events.RefRoute(s.owner, "thing", "thing", "user")})
+	owner := rest.NewHandler("owner", s.owner, log, []rest.Route{events.Feed(s.owner, "user"), events.RefRoute(s.owner, "thing", "thing", "NULL::jsonb", "user")})
 	s.peers = mesh.NewPeers("user", map[string]http.Handler{"owner": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
 		down := s.down

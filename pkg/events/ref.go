@@ -2,6 +2,7 @@ package events
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -31,18 +32,21 @@ type Refs struct {
 
 // item is what the owner answers of one.
 type item struct {
-	Exists  bool   `json:"exists"`
-	Name    string `json:"name"`
-	Version int64  `json:"version"`
+	Exists  bool            `json:"exists"`
+	Name    string          `json:"name"`
+	Version int64           `json:"version"`
+	Detail  json.RawMessage `json:"detail,omitempty"` // of this version
 }
 
 func refPath(kind string) string { return "/internal/ref/" + kind }
 
-// RefRoute answers other services, who refer to them, about the items of a table.
-func RefRoute(db *pg.DB, kind, table string, readers ...string) rest.Route {
+// RefRoute answers other services, who refer to them, about the items of a table. detail is SQL for what they are told
+// besides, as jsonb.
+func RefRoute(db *pg.DB, kind, table, detail string, readers ...string) rest.Route {
 	return rest.Read[rest.Item, item]{Path: refPath(kind) + "/{id}", Guard: guard.Peers(readers...), Do: func(ctx context.Context, req rest.Item) (item, error) {
 		found := item{Exists: true}
-		err := db.QueryRow(ctx, "SELECT name, version FROM "+pgx.Identifier{table}.Sanitize()+" WHERE id = $1", req.ID).Scan(&found.Name, &found.Version)
+		err := db.QueryRow(ctx, "SELECT name, version, "+detail+" FROM "+pgx.Identifier{table}.Sanitize()+" WHERE id = $1", req.ID).
+			Scan(&found.Name, &found.Version, &found.Detail)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return item{}, nil
 		}
@@ -53,9 +57,15 @@ func RefRoute(db *pg.DB, kind, table string, readers ...string) rest.Route {
 // Hold makes sure that the item of this id is there, and that it does not go before the unit of work has ended.
 // Where it is not, the member at pointer is wrong.
 func (r *Refs) Hold(ctx context.Context, tx *pg.Tx, id int64, pointer string) error {
+	return r.HoldDetail(ctx, tx, id, pointer, nil)
+}
+
+// HoldDetail is Hold that reads what else the owner tells of the item. That is as old as the last change that was heard of.
+func (r *Refs) HoldDetail(ctx context.Context, tx *pg.Tx, id int64, pointer string, detail any) error {
 	var gone bool
-	err := tx.QueryRow(ctx, "SELECT gone FROM ref WHERE type = $1 AND id = $2 FOR SHARE", r.Type, id).Scan(&gone)
-	if errors.Is(err, pgx.ErrNoRows) {
+	var text []byte
+	err := tx.QueryRow(ctx, "SELECT gone, detail FROM ref WHERE type = $1 AND id = $2 FOR SHARE", r.Type, id).Scan(&gone, &text)
+	if errors.Is(err, pgx.ErrNoRows) || err == nil && !gone && detail != nil && text == nil {
 		return pg.RestartAfter(func(ctx context.Context) error { return r.learn(ctx, id, pointer) })
 	}
 	if err != nil {
@@ -64,7 +74,10 @@ func (r *Refs) Hold(ctx context.Context, tx *pg.Tx, id int64, pointer string) er
 	if gone {
 		return notFound(pointer)
 	}
-	return nil
+	if detail == nil {
+		return nil
+	}
+	return wrap(fmt.Sprintf("read what is known of %s %d", r.Type, id), json.Unmarshal(text, detail))
 }
 
 // learn asks the owner about an item that was not heard of.
@@ -81,7 +94,7 @@ func (r *Refs) learn(ctx context.Context, id int64, pointer string) error {
 	}
 	return r.DB.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("it is recorded where it was changed")
-		return r.keep(ctx, tx, pg.Target{ID: id, Name: found.Name, Version: found.Version}, false)
+		return r.keep(ctx, tx, pg.Target{ID: id, Name: found.Name, Version: found.Version}, false, found.Detail)
 	})
 }
 
@@ -97,11 +110,12 @@ const askTime = 3 * time.Second
 
 // keep writes down what an item is. What is older than what is known changes nothing, and what is gone stays gone: its
 // deletion may have been heard of while the owner was asked.
-func (r *Refs) keep(ctx context.Context, tx *pg.Tx, of pg.Target, gone bool) error {
+func (r *Refs) keep(ctx context.Context, tx *pg.Tx, of pg.Target, gone bool, detail json.RawMessage) error {
 	_, err := tx.Exec(ctx, `
-		INSERT INTO ref (type, id, name, version, gone) VALUES ($1, $2, $3, $4, $5)
-		ON CONFLICT (type, id) DO UPDATE SET name = EXCLUDED.name, version = EXCLUDED.version, gone = EXCLUDED.gone
-		WHERE NOT ref.gone AND (EXCLUDED.gone OR ref.version < EXCLUDED.version)`, r.Type, of.ID, of.Name, of.Version, gone)
+		INSERT INTO ref (type, id, name, version, gone, detail) VALUES ($1, $2, $3, $4, $5, $6)
+		ON CONFLICT (type, id) DO UPDATE SET name = EXCLUDED.name, version = EXCLUDED.version, gone = EXCLUDED.gone, detail = EXCLUDED.detail
+		WHERE NOT ref.gone AND (EXCLUDED.gone OR ref.version < EXCLUDED.version OR ref.version = EXCLUDED.version AND ref.detail IS NULL)`,
+		r.Type, of.ID, of.Name, of.Version, gone, detail)
 	return wrap("keep "+r.Type, err)
 }
 
@@ -138,8 +152,8 @@ func (r *Refs) askAgain(ctx context.Context, tx *pg.Tx, _ TakenUp) error {
 		if err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, "UPDATE ref SET gone = NOT $3, name = CASE WHEN $3 THEN $4 ELSE name END, version = $5 WHERE type = $1 AND id = $2",
-			r.Type, of.ID, found.Exists, found.Name, found.Version); err != nil {
+		if _, err := tx.Exec(ctx, "UPDATE ref SET gone = NOT $3, name = CASE WHEN $3 THEN $4 ELSE name END, version = $5, detail = $6 WHERE type = $1 AND id = $2",
+			r.Type, of.ID, found.Exists, found.Name, found.Version, found.Detail); err != nil {
 			return fmt.Errorf("keep %s %d: %w", r.Type, of.ID, err)
 		}
 		if !found.Exists && !of.Gone {
@@ -156,7 +170,7 @@ func (r *Refs) follow(ctx context.Context, tx *pg.Tx, action pg.Action, target p
 		return nil
 	}
 	gone := action == pg.Deleted
-	if err := r.keep(ctx, tx, target, gone); err != nil || !gone {
+	if err := r.keep(ctx, tx, target, gone, nil); err != nil || !gone {
 		return err
 	}
 	return r.Cleared(ctx, tx, target.ID, target.Name)

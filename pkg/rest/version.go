@@ -17,6 +17,11 @@ func (v Versioned) etag() string { return `"` + strconv.FormatInt(v.Version, 10)
 
 type tagged interface{ etag() string }
 
+// Single is the array that an item is answered in where the API documents one.
+type Single[V tagged] []V
+
+func (s Single[V]) etag() string { return s[0].etag() }
+
 // IfMatch is the header of a request to edit or delete: which versions the caller has seen.
 type IfMatch struct{ header []string }
 

@@ -180,7 +180,7 @@ func (s *Service) updateAdmin(ctx context.Context, tx *pg.Tx, id int64, b *admin
 		return err
 	}
 	account := principal.Owner{Type: principal.Admin, ID: id}
-	err = c.mayWrite(ctx, tx, account)
+	err = s.mayWrite(ctx, tx, c, account)
 	if problem.Is(err, problem.Forbidden) && c.owner == account {
 		err = onlyOwnPassword(ctx, tx, b, err)
 	}
@@ -231,7 +231,7 @@ func (s *Service) deleteAdmin(ctx context.Context, tx *pg.Tx, admin *Admin) erro
 	if err != nil {
 		return err
 	}
-	if err := c.mayWrite(ctx, tx, principal.Owner{Type: principal.Admin, ID: admin.ID}); err != nil {
+	if err := s.mayWrite(ctx, tx, c, principal.Owner{Type: principal.Admin, ID: admin.ID}); err != nil {
 		return err
 	}
 	last, err := lastAdmin(ctx, tx, admin.ID)

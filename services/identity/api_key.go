@@ -108,7 +108,7 @@ func (s *Service) apiKeys() []rest.Route {
 		Table: "api_key", View: "api_key_view",
 		By:    rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name"}, Filters: map[string]string{"name": "name", "owner": "owner_url", "owner_type": "owner_type", "owner_id": "owner_id"}},
 		Again: rest.AgainAnother, Example: `{"name": "billing"}`, Edited: `{"name": "shop"}`,
-		Allow: mayCreateKey,
+		Allow: s.mayCreateKey,
 		Lock:  func(ctx context.Context, tx *pg.Tx, _ ...*apiKeyBody) error { return allow(ctx, tx) },
 		Check: s.checkKey, Delete: s.deleteKey,
 		Reveal: func(key *APIKey, b *apiKeyBody) { key.Key = b.Key.Reveal() },
@@ -138,13 +138,13 @@ func readableKeys(ctx context.Context) []pg.Condition {
 	}
 }
 
-func mayCreateKey(ctx context.Context, tx *pg.Tx, b *apiKeyBody) error {
+func (s *Service) mayCreateKey(ctx context.Context, tx *pg.Tx, b *apiKeyBody) error {
 	c, err := lockedCaller(ctx, tx)
 	if err != nil {
 		return err
 	}
 	b.belongTo(c.owner)
-	if err := c.mayOwn(ctx, tx, b.owner()); err != nil {
+	if err := s.mayOwn(ctx, tx, c, b.owner()); err != nil {
 		return err
 	}
 	return c.mayImport(b)
@@ -203,12 +203,12 @@ func (s *Service) checkNewKey(ctx context.Context, tx *pg.Tx, c caller, b *apiKe
 }
 
 func (s *Service) checkEditedKey(ctx context.Context, tx *pg.Tx, c caller, before, b *apiKeyBody) error {
-	if err := c.mayWriteKeys(ctx, tx, before.owner()); err != nil {
+	if err := s.mayWriteKeys(ctx, tx, c, before.owner()); err != nil {
 		return err
 	}
 	moved := b.owner() != before.owner()
 	if moved {
-		if err := c.mayOwn(ctx, tx, b.owner()); err != nil {
+		if err := s.mayOwn(ctx, tx, c, b.owner()); err != nil {
 			return err
 		}
 		if err := s.mayHaveAnother(ctx, tx, b.owner()); err != nil {
@@ -236,7 +236,7 @@ func (s *Service) deleteKey(ctx context.Context, tx *pg.Tx, key *APIKey) error {
 	if err != nil {
 		return err
 	}
-	if err := c.mayWriteKeys(ctx, tx, principal.Owner{Type: key.Owner.Type, ID: key.Owner.ID}); err != nil {
+	if err := s.mayWriteKeys(ctx, tx, c, principal.Owner{Type: key.Owner.Type, ID: key.Owner.ID}); err != nil {
 		return err
 	}
 	var hash []byte
@@ -260,25 +260,38 @@ func announced(value secret.String) []string {
 	return names
 }
 
-// mayOwn tells whether the caller may make a key for this owner. Accounts of clients and integrations are not there
-// yet, so nobody of that kind exists but the caller.
-func (c caller) mayOwn(ctx context.Context, tx *pg.Tx, owner principal.Owner) error {
+// ownerPointer is where a body names an owner.
+const ownerPointer = "/owner/url"
+
+// mayOwn tells whether the caller may make a key for this owner, and keeps the owner there until it is made.
+func (s *Service) mayOwn(ctx context.Context, tx *pg.Tx, c caller, owner principal.Owner) error {
 	if c.owner == owner {
 		return nil
 	}
-	exists := false
-	if owner.Type == principal.Admin {
+	if !mayRead(ctx, owner) {
+		return problem.New(problem.Forbidden, "The key lacks %s write.", permissionOver(owner.Type))
+	}
+	if err := s.holdOwner(ctx, tx, owner); err != nil {
+		return err
+	}
+	return s.mayWrite(ctx, tx, c, owner)
+}
+
+// holdOwner makes sure that there is such an owner, who does not go before the unit of work has ended.
+func (s *Service) holdOwner(ctx context.Context, tx *pg.Tx, owner principal.Owner) error {
+	switch owner.Type {
+	case principal.Admin:
+		exists := false
 		if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM admin WHERE id = $1)", owner.ID).Scan(&exists); err != nil {
 			return fmt.Errorf("look for %s: %w", owner.URL(), err)
 		}
-	}
-	if !exists {
-		if !mayRead(ctx, owner) {
-			return problem.New(problem.Forbidden, "The key lacks %s write.", permissionOver(owner.Type))
+		if exists {
+			return nil
 		}
-		return problem.Member("/owner/url", "not_found", "names something that does not exist")
+	case principal.Integration:
+		return s.integrations.Hold(ctx, tx, owner.ID, ownerPointer)
 	}
-	return c.mayWrite(ctx, tx, owner)
+	return problem.Member(ownerPointer, "not_found", "names something that does not exist")
 }
 
 // mayRead tells whether the caller may know of the keys of this owner.
@@ -310,4 +323,28 @@ func keyHashes(ctx context.Context, tx *pg.Tx, owner principal.Owner) ([][]byte,
 		return nil, fmt.Errorf("read the keys of %s: %w", owner.URL(), err)
 	}
 	return pgx.CollectRows(rows, pgx.RowTo[[]byte])
+}
+
+// deleteKeysOf deletes the keys of an account that is gone.
+func (s *Service) deleteKeysOf(ctx context.Context, tx *pg.Tx, owner principal.Owner) error {
+	rows, err := tx.Query(ctx, "DELETE FROM api_key WHERE owner_type = $1 AND owner_id = $2 RETURNING id, version, name, hash", owner.Type, owner.ID)
+	if err != nil {
+		return fmt.Errorf("delete the keys of %s: %w", owner.URL(), err)
+	}
+	deleted, err := pgx.CollectRows(rows, pgx.RowToStructByPos[struct {
+		ID, Version int64
+		Name        string
+		Hash        []byte
+	}])
+	if err != nil || len(deleted) == 0 {
+		return err
+	}
+	var names []string
+	for _, key := range deleted {
+		names = append(names, keyName(key.Hash))
+		tx.Record(pg.Record{Kind: "auth.key", Action: pg.Deleted, Targets: []pg.Target{{Type: "auth/key", Noun: "API key", ID: key.ID, Name: key.Name, Version: key.Version}},
+			Before: APIKey{ID: key.ID, Name: key.Name, Owner: KeyOwner{ID: owner.ID, URL: owner.URL()}}})
+	}
+	s.revoke(tx, names...)
+	return nil
 }

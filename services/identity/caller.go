@@ -87,27 +87,41 @@ func permissionOver(t principal.OwnerType) permission.Permission {
 
 // mayWrite tells whether the caller may write to an account. Nobody lifts himself: that takes the write of the
 // account's permission, and all that the account holds.
-func (c caller) mayWrite(ctx context.Context, tx *pg.Tx, account principal.Owner) error {
+func (s *Service) mayWrite(ctx context.Context, tx *pg.Tx, c caller, account principal.Owner) error {
 	needed := permissionOver(account.Type)
 	if !c.grants.Holds(principal.Grant(needed, permission.Write)) {
 		return problem.New(problem.Forbidden, "The key lacks %s write.", needed)
 	}
-	if account.Type != principal.Admin {
-		return nil
-	}
-	its, err := adminGrants(ctx, tx, account.ID)
+	its, err := s.grantsOf(ctx, tx, account)
 	if err != nil {
 		return err
 	}
 	return c.mayGive(its, "The account holds")
 }
 
+// grantsOf is what an account holds, of an integration as far as it was heard of: what is made for it in the meantime is
+// bound by what its maker holds.
+func (s *Service) grantsOf(ctx context.Context, tx *pg.Tx, account principal.Owner) (principal.Grants, error) {
+	switch account.Type {
+	case principal.Admin:
+		return adminGrants(ctx, tx, account.ID)
+	case principal.Integration:
+		var its struct {
+			Grants principal.Grants `json:"grants"`
+		}
+		err := s.integrations.HoldDetail(ctx, tx, account.ID, ownerPointer, &its)
+		return its.Grants, err
+	default:
+		return 0, nil
+	}
+}
+
 // mayWriteKeys tells whether the caller may write to the keys of an account: to those of the own one it always may.
-func (c caller) mayWriteKeys(ctx context.Context, tx *pg.Tx, account principal.Owner) error {
+func (s *Service) mayWriteKeys(ctx context.Context, tx *pg.Tx, c caller, account principal.Owner) error {
 	if c.owner == account {
 		return nil
 	}
-	return c.mayWrite(ctx, tx, account)
+	return s.mayWrite(ctx, tx, c, account)
 }
 
 // mayGive refuses what the caller does not hold, naming it.

@@ -7,6 +7,7 @@ import (
 	"embed"
 	"slices"
 
+	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/guard"
 	"github.com/ironplane/ironplane/pkg/keycache"
 	"github.com/ironplane/ironplane/pkg/pg"
@@ -24,7 +25,8 @@ var migrations embed.FS
 
 // Definition is the service.
 var Definition = service.Definition{Name: Name, Migrations: migrations, Fills: true, New: func(d service.Deps) service.Parts {
-	return service.Parts{Routes: New(d).Routes()}
+	s := New(d)
+	return service.Parts{Routes: s.Routes(), Consumers: []*events.Consumer{s.integrations.Consumer()}}
 }}
 
 // Service is the identity service.
@@ -34,11 +36,17 @@ type Service struct {
 	hasher       hasher
 	lockouts     *lockout.Lockouts
 	keysPerOwner int // 0: any number
+	integrations *events.Refs
 }
 
 // New makes the service on its migrated schema.
 func New(d service.Deps) *Service {
-	return &Service{db: d.DB, entries: d.Entries, hasher: newHasher(), lockouts: lockout.New(d.Redis, d.Log), keysPerOwner: d.KeysPerOwner}
+	s := &Service{db: d.DB, entries: d.Entries, hasher: newHasher(), lockouts: lockout.New(d.Redis, d.Log), keysPerOwner: d.KeysPerOwner}
+	s.integrations = &events.Refs{Owner: "system", Type: string(principal.Integration), DB: d.DB, Peers: d.Peers,
+		Cleared: func(ctx context.Context, tx *pg.Tx, id int64, _ string) error {
+			return s.deleteKeysOf(ctx, tx, principal.Owner{Type: principal.Integration, ID: id})
+		}}
+	return s
 }
 
 // Routes are what the service answers.

@@ -13,12 +13,12 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest"
 )
 
-type editPermissions = rest.EditItem[PermissionSet]
+type editPermissions = rest.EditItem[principal.PermissionSet]
 
-// Permissions is a PermissionSet, whose version is its admin's.
+// Permissions is a principal.PermissionSet, whose version is its admin's.
 type Permissions struct {
 	rest.Versioned
-	PermissionSet
+	principal.PermissionSet
 }
 
 func (s *Service) adminPermissions() []rest.Route {
@@ -29,7 +29,7 @@ func (s *Service) adminPermissions() []rest.Route {
 			Do: func(ctx context.Context, req rest.Item) (answer Permissions, err error) {
 				var names []string
 				err = s.db.QueryRow(ctx, "SELECT version, permissions FROM admin WHERE id = $1", req.ID).Scan(&answer.Version, &names)
-				answer.PermissionSet = SetOf(principal.ParseGrants(names))
+				answer.PermissionSet = principal.SetOf(principal.ParseGrants(names))
 				return answer, err
 			}},
 		rest.Mutation[editPermissions, Permissions]{
@@ -60,7 +60,7 @@ func (s *Service) editPermissions(ctx context.Context, tx *pg.Tx, req editPermis
 	if err != nil {
 		return none, err
 	}
-	current := SetOf(before)
+	current := principal.SetOf(before)
 	set, err := req.Body.Over(&current, current)
 	if err != nil {
 		return none, err
@@ -70,7 +70,7 @@ func (s *Service) editPermissions(ctx context.Context, tx *pg.Tx, req editPermis
 		tx.Unrecorded("the permissions are as they were")
 		return Permissions{rest.Versioned{Version: version}, *set}, nil
 	}
-	if err := c.mayWrite(ctx, tx, principal.Owner{Type: principal.Admin, ID: req.ID}); err != nil {
+	if err := s.mayWrite(ctx, tx, c, principal.Owner{Type: principal.Admin, ID: req.ID}); err != nil {
 		return none, err
 	}
 	if err := c.mayGive(after&^before, "The set grants"); err != nil {

@@ -35,5 +35,5 @@ func New(db *pg.DB, box *seal.Box) *Service { return &Service{db, box} }
 // Routes are what the service answers.
 func (s *Service) Routes() []rest.Route {
 	dhcpServers := rest.Section{Name: "DHCP servers", Doc: "The agents at the sites that answer machines which ask for an address and what to boot."}.Of(s.dhcpServers())
-	return append(dhcpServers, events.RefRoute(s.db, "pxe/dhcp", "dhcp_server", "network"))
+	return append(dhcpServers, events.RefRoute(s.db, "pxe/dhcp", "dhcp_server", "NULL::jsonb", "network"))
 }

@@ -1,5 +1,5 @@
-// Package system is the bounded context of the installation itself. There is the log; integrations, mail, settings,
-// license, packages, theme, todo items, certificates and computer parts are not built yet.
+// Package system is the bounded context of the installation itself. There are the log and integrations;
+// mail, settings, license, packages, theme, todo items, certificates and computer parts are not built yet.
 package system
 
 import (
@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ironplane/ironplane/pkg/events"
+	"github.com/ironplane/ironplane/pkg/keycache"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/service"
@@ -28,8 +29,8 @@ var sources = []string{"clients", "identity", "network", "pxe", Name}
 var migrations embed.FS
 
 // Definition is the service.
-var Definition = service.Definition{Name: Name, Migrations: migrations, Seals: true, Signs: []string{"audit log"},
-	New: func(d service.Deps) service.Parts { return New(d.DB, audit.New(d.Box)).parts(d.Settings) },
+var Definition = service.Definition{Name: Name, Migrations: migrations, Seals: true, Signs: []string{"audit log"}, Fills: true,
+	New: func(d service.Deps) service.Parts { return New(d.DB, audit.New(d.Box), d.Entries).parts(d.Settings) },
 	RecordSkip: func(ctx context.Context, d service.Deps, tx *pg.Tx, skipped events.Span) error {
 		tx.Unrecorded("the log has an item of its own for it")
 		return audit.New(d.Box).Skip(ctx, tx, skipped)
@@ -41,29 +42,40 @@ var Definition = service.Definition{Name: Name, Migrations: migrations, Seals: t
 
 // Service is the system service.
 type Service struct {
-	db  *pg.DB
-	log *audit.Log
+	db      *pg.DB
+	log     *audit.Log
+	entries *keycache.Store
 }
 
 // New makes the service on its migrated schema.
-func New(db *pg.DB, log *audit.Log) *Service { return &Service{db, log} }
+func New(db *pg.DB, log *audit.Log, entries *keycache.Store) *Service {
+	return &Service{db, log, entries}
+}
 
 // Routes are what the service answers.
 func (s *Service) Routes() []rest.Route {
-	return rest.Section{Name: "Log", Doc: "Who changed what, and who was refused to."}.Of(s.logItems())
+	return slices.Concat(
+		rest.Section{Name: "Log", Doc: "Who changed what, and who was refused to."}.Of(s.logItems()),
+		rest.Section{Name: "Integrations", Doc: "Other programs that work with this installation, such as a billing system, and what they may."}.Of(
+			s.integrations(), s.integrationPermissions()),
+		[]rest.Route{s.integrationEntry(), events.RefRoute(s.db, "integration", "integration", "jsonb_build_object('grants', permissions)", "identity")},
+	)
 }
 
 // lookPause is how long an item may stay longer than it is to be kept, and how long at most nobody looks at the head.
 const lookPause = time.Hour
 
 func (s *Service) parts(settings service.Settings) service.Parts {
-	parts := service.Parts{Routes: s.Routes(), Jobs: []service.Job{service.Every(lookPause, "sign the log's head", func(ctx context.Context) error {
+	parts := service.Parts{Routes: s.Routes(), Readers: []string{"identity"}, Jobs: []service.Job{service.Every(lookPause, "sign the log's head", func(ctx context.Context) error {
 		return s.log.Begin(ctx, s.db)
 	})}}
 	for _, source := range sources {
 		parts.Consumers = append(parts.Consumers, &events.Consumer{Source: source, Batched: true, TakenUp: s.log.TakenUp,
 			Apply: func(ctx context.Context, tx *pg.Tx, changes []events.Event) error {
-				return s.log.Write(ctx, tx, source, changes)
+				if err := s.log.Write(ctx, tx, source, changes); err != nil {
+					return err
+				}
+				return countIntegrations(ctx, tx, changes)
 			}})
 	}
 	if days := settings.LogDays; days > 0 {

@@ -63,8 +63,8 @@ var withoutDatabase = []string{"gateway", "pkg/problem", "pkg/problemhttp", "pkg
 var shared = []string{"guard", "permission", "pg", "problem", "rest", "secret"}
 
 const (
-	mostLines = 10_700 // of pkg without its tests; to become 10,000
-	mostNames = 160    // exported by shared, with the methods of exported types
+	mostLines = 10_800 // of pkg without its tests; to become 10,000
+	mostNames = 161    // exported by shared, with the methods of exported types
 )
 
 type pkg struct {

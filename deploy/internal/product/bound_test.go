@@ -35,7 +35,7 @@ func testKeyIsBoundByItsMaker(t *testing.T, p *product.Product, c *testkit.Clien
 	made := testkit.Decode[identity.APIKey](maker.Do("POST", "/auth/key", ownedBy(anna)).Want(200))
 	bounded := c.With(made.Key)
 	own := testkit.Decode[identity.APIKey](annas.Do("POST", "/auth/key", `{"name": "own"}`).Want(200))
-	c.Do("PATCH", path("/admin/%d/permission", anna), identity.SetOf(principal.All)).Want(200)
+	c.Do("PATCH", path("/admin/%d/permission", anna), principal.SetOf(principal.All)).Want(200)
 	time.Sleep(100 * time.Millisecond)
 
 	bounded.Do("GET", "/port-speed", nil).Want(200)

@@ -39,8 +39,8 @@ func testEveryRoute(t *testing.T, p *product.Product, c *testkit.Client) {
 	time.Sleep(100 * time.Millisecond)
 	others := map[principal.OwnerType]*principal.Principal{principal.Client: nil, principal.Integration: nil}
 	for kind := range others {
-		others[kind] = &principal.Principal{Owner: principal.Owner{Type: kind, ID: 1}}
-		err := p.Databases[identity.Name].QueryRow(t.Context(), "INSERT INTO api_key (name, hash, owner_type, owner_id) VALUES ('', sha256($1::text::bytea), $1, 1) RETURNING id", kind).Scan(&others[kind].KeyID)
+		others[kind] = &principal.Principal{Owner: principal.Owner{Type: kind, ID: 999}}
+		err := p.Databases[identity.Name].QueryRow(t.Context(), "INSERT INTO api_key (name, hash, owner_type, owner_id) VALUES ('', sha256($1::text::bytea), $1, 999) RETURNING id", kind).Scan(&others[kind].KeyID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -238,12 +238,12 @@ func testEveryLeaf(t *testing.T, p *product.Product, c *testkit.Client) {
 		}
 	}
 	for missing, operations := range guarded {
-		c.Do("PATCH", path("/admin/%d/permission", id), identity.SetOf(principal.All&^missing)).Want(200)
+		c.Do("PATCH", path("/admin/%d/permission", id), principal.SetOf(principal.All&^missing)).Want(200)
 		time.Sleep(100 * time.Millisecond)
 		for _, o := range operations {
 			partial.Do(o.Method, w.item(o.Path), o.Example).WantDetail(http.StatusForbidden, "The key lacks "+missing.Names()[0]+".")
 		}
-		c.Do("PATCH", path("/admin/%d/permission", id), identity.SetOf(missing)).Want(200)
+		c.Do("PATCH", path("/admin/%d/permission", id), principal.SetOf(missing)).Want(200)
 		time.Sleep(100 * time.Millisecond)
 		for _, o := range operations {
 			if answer := partial.Do(o.Method, w.withID(o.Path, "999999999"), o.Example); answer.Status == http.StatusForbidden {

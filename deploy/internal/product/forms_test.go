@@ -58,9 +58,16 @@ func everyItem(t *testing.T, body func(rest.Operation) any) map[string]string {
 func (w *walk) shown(o rest.Operation) string {
 	w.t.Helper()
 	answer := w.c.Do("GET", w.item(o.Effect.Shows), nil).Want(200)
-	item := testkit.Decode[map[string]any](answer)
+	item := single(answer)
 	delete(item, "created_at")
 	return testkit.JSON(item) + answer.Header.Get("ETag")
+}
+
+// single is the item that is answered, also as the only one of an array.
+func single(answer *testkit.Answer) map[string]any {
+	one := *answer
+	one.Text = strings.TrimSuffix(strings.TrimPrefix(strings.TrimSpace(answer.Text), "["), "]")
+	return testkit.Decode[map[string]any](&one)
 }
 
 // formOf is an operation's example as a form would send it.
@@ -126,9 +133,10 @@ func testEverySameAgain(t *testing.T, p *product.Product, c *testkit.Client) {
 		tried++
 		path := w.item(o.Path)
 		read := c.Do("GET", path, nil).Want(200)
-		for _, body := range []any{read.Text, formOf(rest.Operation{Example: json.RawMessage(read.Text)})} {
+		shown, tag := testkit.JSON(single(read)), read.Header.Get("ETag")
+		for _, body := range []any{shown, formOf(rest.Operation{Example: json.RawMessage(shown)})} {
 			back := c.Do("PATCH", path, body, "X-Request-Id", fmt.Sprint("same-", tried)).Want(200)
-			if back.Text != read.Text || back.Header.Get("ETag") != read.Header.Get("ETag") {
+			if testkit.JSON(single(back)) != shown || tag != "" && back.Header.Get("ETag") != tag {
 				t.Errorf("PATCH %s of %s makes %s", path, read.Text, back.Text)
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/pkg/apikey"
+	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/services/identity"
 	"github.com/ironplane/ironplane/testkit"
@@ -164,7 +165,7 @@ func testNobodyLiftsHimself(t *testing.T, _ *product.Product, c *testkit.Client)
 	fewKey.Do("PATCH", path("/admin/%d/permission", few), grant).WantDetail(problem.Forbidden, grants)
 	fewKey.Do("PATCH", path("/admin/%d/permission", less), grant).WantDetail(problem.Forbidden, grants)
 	fewKey.Do("PATCH", path("/admin/%d/permission", less), usersAdmins).Want(200)
-	set := testkit.Decode[identity.PermissionSet](fewKey.Do("GET", path("/admin/%d/permission", less), nil).Want(200))
+	set := testkit.Decode[principal.PermissionSet](fewKey.Do("GET", path("/admin/%d/permission", less), nil).Want(200))
 	if !set.Users.Admins.Write || !set.Network.Groups.Read || set.Network.Groups.Write {
 		t.Fatalf("%+v", set)
 	}

@@ -149,7 +149,7 @@ func (w *logWalk) viewed(path string) map[string]any {
 func (w *logWalk) view(path string) map[string]any {
 	w.t.Helper()
 	leaves := map[string]any{}
-	flatten(leaves, "", testkit.Decode[map[string]any](w.c.Do("GET", path, nil).Want(200)))
+	flatten(leaves, "", single(w.c.Do("GET", path, nil).Want(200)))
 	return leaves
 }
 

@@ -1,8 +1,7 @@
-package identity
+package principal
 
 import (
 	"github.com/ironplane/ironplane/pkg/permission"
-	"github.com/ironplane/ironplane/pkg/principal"
 )
 
 // PermissionSet is the documented form of grants.
@@ -55,25 +54,25 @@ func (s *PermissionSet) permissions() [permission.Count]*ReadWrite {
 }
 
 // Grants is what the set grants.
-func (s *PermissionSet) Grants() principal.Grants {
-	var g principal.Grants
+func (s *PermissionSet) Grants() Grants {
+	var g Grants
 	for p, member := range s.permissions() {
 		if member.Read {
-			g |= principal.Grant(permission.Permission(p), permission.Read)
+			g |= Grant(permission.Permission(p), permission.Read)
 		}
 		if member.Write {
-			g |= principal.Grant(permission.Permission(p), permission.Write)
+			g |= Grant(permission.Permission(p), permission.Write)
 		}
 	}
 	return g
 }
 
 // SetOf is the documented form of grants, with every permission in it.
-func SetOf(g principal.Grants) PermissionSet {
+func SetOf(g Grants) PermissionSet {
 	var s PermissionSet
 	for p, member := range s.permissions() {
-		member.Read = g.Holds(principal.Grant(permission.Permission(p), permission.Read))
-		member.Write = g.Holds(principal.Grant(permission.Permission(p), permission.Write))
+		member.Read = g.Holds(Grant(permission.Permission(p), permission.Read))
+		member.Write = g.Holds(Grant(permission.Permission(p), permission.Write))
 	}
 	return s
 }

@@ -1,0 +1,140 @@
+package product_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/system"
+	"github.com/ironplane/ironplane/testkit"
+)
+
+// newIntegration makes an integration that holds these leaves, and answers a client with its key.
+func newIntegration(t *testing.T, c *testkit.Client, name, permissions string) (id int64, client *testkit.Client) {
+	t.Helper()
+	id = c.Do("POST", "/integration", map[string]any{"name": name}).Want(200).ID()
+	c.Do("PATCH", path("/integration/%d/permission", id), permissions).Want(200)
+	return id, c.With(keyOf(t, c, path("/integration/%d", id)))
+}
+
+// keyOf is a new key of an account.
+func keyOf(t *testing.T, c *testkit.Client, account string) string {
+	t.Helper()
+	return testkit.Decode[identity.APIKey](c.Do("POST", "/auth/key", map[string]any{"name": "own", "owner": map[string]any{"url": account}}).Want(200)).Key
+}
+
+func TestIntegrations(t *testing.T) { producttest.Both(t, testIntegrations) }
+
+func testIntegrations(t *testing.T, p *product.Product, c *testkit.Client) {
+	id, shop := newIntegration(t, c, "Shop", `{"network": {"groups": {"read": true}, "entities": {"read": true, "write": true}}}`)
+	own := path("/integration/%d", id)
+	c.Do("POST", "/integration", `{"name": "SHOP"}`).WantErrors("/name", "taken")
+	shop.Do("GET", "/group", nil).Want(200)
+	shop.Do("POST", "/group", `{"name": "a"}`).WantDetail(http.StatusForbidden, "The key lacks network.groups write.")
+	if key := testkit.Decode[identity.APIKey](shop.Do("GET", "/auth/key/current", nil).Want(200)); key.Owner.URL != own || key.Owner.Name == nil || *key.Owner.Name != "Shop" {
+		t.Errorf("its key is %+v", key)
+	}
+
+	// It sees itself and what it may, and no other one.
+	other := c.Do("POST", "/integration", `{"name": "Monitoring"}`).Want(200).ID()
+	shop.Do("GET", own, nil).Want(200)
+	sets := testkit.Decode[[]principal.PermissionSet](shop.Do("GET", own+"/permission", nil).Want(200))
+	if len(sets) != 1 || !sets[0].Network.Groups.Read || sets[0].Network.Groups.Write {
+		t.Errorf("its permissions are %+v", sets)
+	}
+	for _, method := range []string{"GET", "PATCH", "DELETE"} {
+		shop.Do(method, path("/integration/%d", other), `{"name": "x"}`).Want(403)
+	}
+	shop.Do("GET", "/integration", nil).Want(403)
+	shop.Do("PATCH", own, `{"name": "Stop"}`).WantDetail(http.StatusForbidden, "The key lacks system.integrations write.")
+	shop.Do("PATCH", own, `{"name": "Shop"}`).Want(200)
+	shop.Do("PATCH", own+"/permission", `{"users": {"admins": {"write": true}}}`).Want(403)
+
+	// Counts.
+	eventually(t, "its key is counted", func() bool {
+		i := testkit.Decode[system.Integration](c.Do("GET", own, nil).Want(200))
+		return i.Keys == 1 && i.Permissions == 2 && i.Clients == 0
+	})
+
+	// A new name follows to where it is shown.
+	c.Do("PATCH", own, `{"name": "Web shop"}`).Want(200)
+	eventually(t, "the name follows", func() bool {
+		return strings.Contains(c.Do("GET", "/auth/key?owner="+own, nil).Want(200).Text, `"Web shop"`)
+	})
+
+	// Disabled, and back.
+	for range 2 {
+		c.Do("PATCH", own, disable).Want(200)
+		time.Sleep(100 * time.Millisecond)
+		shop.Do("GET", own, nil).Want(401)
+		c.Do("PATCH", own, enable).Want(200)
+		time.Sleep(100 * time.Millisecond)
+		shop.Do("GET", own, nil).Want(200)
+	}
+
+	// Gone: its key is refused at once, and soon it is gone, too.
+	c.Do("DELETE", own, nil).Want(200)
+	time.Sleep(100 * time.Millisecond)
+	shop.Do("GET", "/group", nil).Want(401)
+	eventually(t, "its keys are gone", func() bool {
+		return c.Do("GET", "/auth/key?owner="+own, nil).Want(200).Text == "[]\n"
+	})
+	for _, owner := range []string{own, "/integration/999999", "/client/999999"} {
+		c.Do("POST", "/auth/key", map[string]any{"name": "late", "owner": map[string]any{"url": owner}}).WantErrors("/owner/url", "not_found")
+	}
+	producttest.Drain(t, p)
+	if text := c.Do("GET", "/log?type=auth.key.deleted", nil).Want(200).Text; !strings.Contains(text, `"own"`) {
+		t.Errorf("the log has of deleted keys %s", text)
+	}
+}
+
+// Nobody lifts himself by an integration: neither by granting what he lacks, nor by its keys or its account, where it holds
+// what he lacks.
+func TestNobodyLiftsHimselfByAnIntegration(t *testing.T) {
+	producttest.Both(t, testNobodyLiftsHimselfByAnIntegration)
+}
+
+func testNobodyLiftsHimselfByAnIntegration(t *testing.T, _ *product.Product, c *testkit.Client) {
+	id, shop := newIntegration(t, c, "Shop", `{"users": {"admins": {"read": true, "write": true}}, "system": {"integrations": {"write": true}}}`)
+	own := path("/integration/%d", id)
+	key := testkit.Decode[identity.APIKey](shop.Do("GET", "/auth/key/current", nil).Want(200)).ID
+	_, eve := newAdmin(t, c, "eve", `{"system": {"integrations": {"read": true, "write": true}}}`)
+	lacks := "The account holds what the key lacks: users.admins read, users.admins write."
+	ofShop := map[string]any{"name": "eve's", "owner": map[string]any{"url": own}}
+	for _, try := range []struct {
+		method, path string
+		body         any
+		detail       string
+	}{
+		{"PATCH", own, `{"name": "Eve's"}`, lacks},
+		{"PATCH", own, disable, lacks},
+		{"DELETE", own, nil, lacks},
+		{"PATCH", own + "/permission", `{"users": {"admins": {"read": false}}}`, lacks},
+		{"POST", "/auth/key", ofShop, lacks},
+		{"PATCH", path("/auth/key/%d", key), `{"name": "eve's"}`, lacks},
+		{"DELETE", path("/auth/key/%d", key), nil, lacks},
+	} {
+		eve.Do(try.method, try.path, try.body).WantDetail(http.StatusForbidden, try.detail)
+	}
+	other := eve.Do("POST", "/integration", `{"name": "Eve's"}`).Want(200).ID()
+	eve.Do("PATCH", path("/integration/%d/permission", other), `{"users": {"admins": {"read": true}}}`).
+		WantDetail(http.StatusForbidden, "The set grants what the key lacks: users.admins read.")
+	eve.Do("PATCH", path("/integration/%d/permission", other), `{"system": {"integrations": {"write": true}}}`).Want(200)
+
+	// A key that she made is bound by what she held, whatever the integration comes to hold.
+	bound := c.With(keyOf(t, eve, path("/integration/%d", other)))
+	c.Do("PATCH", path("/integration/%d/permission", other), `{"users": {"admins": {"read": true}}}`).Want(200)
+	time.Sleep(100 * time.Millisecond)
+	bound.Do("GET", "/admin", nil).Want(403)
+	full := c.With(keyOf(t, c, path("/integration/%d", other)))
+	full.Do("GET", "/admin", nil).Want(200)
+	eventually(t, fmt.Sprintf("eve cannot write the keys of integration %d, which holds more", other), func() bool {
+		return eve.Do("POST", "/auth/key", map[string]any{"name": "more", "owner": map[string]any{"url": path("/integration/%d", other)}}).Status == 403
+	})
+}

@@ -1,0 +1,88 @@
+package system
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/ironplane/ironplane/pkg/events"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/principal"
+)
+
+// countIntegrations follows what belongs to integrations: clients and keys.
+func countIntegrations(ctx context.Context, tx *pg.Tx, changes []events.Event) error {
+	clients, keys := map[int64]int64{}, map[int64]int64{}
+	for _, e := range changes {
+		if e.Part != "" {
+			continue
+		}
+		var of map[int64]int64
+		var integration func(json.RawMessage) (int64, error)
+		switch e.Kind {
+		case "client":
+			of, integration = clients, integrationOfClient
+		case "auth.key":
+			of, integration = keys, integrationOfKey
+		default:
+			continue
+		}
+		was, err := integration(e.Before)
+		if err != nil {
+			return fmt.Errorf("read of change %d what was: %w", e.Seq, err)
+		}
+		is, err := integration(e.After)
+		if err != nil {
+			return fmt.Errorf("read of change %d what is: %w", e.Seq, err)
+		}
+		of[was]--
+		of[is]++
+	}
+	for column, counts := range map[string]map[int64]int64{"clients": clients, "keys": keys} {
+		for id, n := range counts {
+			if id == 0 || n == 0 {
+				continue
+			}
+			_, err := tx.Exec(ctx, `
+				INSERT INTO integration_count AS n (id, `+column+`) SELECT id, $2 FROM integration WHERE id = $1
+				ON CONFLICT (id) DO UPDATE SET `+column+` = n.`+column+` + EXCLUDED.`+column, id, n)
+			if err != nil {
+				return fmt.Errorf("count the %s of integration %d: %w", column, id, err)
+			}
+		}
+	}
+	return nil
+}
+
+// integrationOfClient is the integration that a client belongs to; 0: none.
+func integrationOfClient(text json.RawMessage) (int64, error) {
+	var client struct {
+		Integration struct {
+			ID int64 `json:"id"`
+		} `json:"integration"`
+	}
+	err := unmarshal(text, &client)
+	return client.Integration.ID, err
+}
+
+// integrationOfKey is the integration that a key belongs to; 0: none.
+func integrationOfKey(text json.RawMessage) (int64, error) {
+	var key struct {
+		Owner struct {
+			URL string `json:"url"`
+		} `json:"owner"`
+	}
+	err := unmarshal(text, &key)
+	if owner, ok := principal.ParseOwner(key.Owner.URL); ok && owner.Type == principal.Integration {
+		return owner.ID, err
+	}
+	return 0, err
+}
+
+// unmarshal reads one side of a change; of a new item there is none before, and of one that is gone none after.
+func unmarshal(text json.RawMessage, to any) error {
+	if text == nil {
+		return nil
+	}
+	return json.Unmarshal(text, to)
+}
