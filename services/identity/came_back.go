@@ -305,7 +305,7 @@ func stripAgain(admin *Admin, back principal.Grants) func(context.Context, *pg.T
 		if _, err := tx.Exec(ctx, "UPDATE admin SET version = version + 1, permissions = $2 WHERE id = $1", admin.ID, left.Names()); err != nil {
 			return err
 		}
-		tx.Record(pg.Record{Kind: "admin", Part: "permission", Action: pg.Edited, Targets: []pg.Target{adminTarget(admin)}, Before: SetOf(had), After: SetOf(left)})
+		tx.Record(pg.Record{Kind: "admin", Part: "permission", Action: pg.Edited, Targets: []pg.Target{adminTarget(admin)}, Before: principal.SetOf(had), After: principal.SetOf(left)})
 		if spared {
 			return ErrLastAdmin
 		}
