@@ -116,6 +116,9 @@ func (m *Mesh) identify(ctx context.Context, files mesh.Files) (err error) {
 	default:
 		err = errors.New("neither IRONPLANE_MESH_CERTIFICATE nor CONSUL_URL is set: nobody certifies this process")
 	}
+	if err == nil {
+		showCertificate(m.Identity, m.operations)
+	}
 	return err
 }
 

@@ -43,16 +43,20 @@ type Operations struct {
 	phase   atomic.Int32 // starting, then serving, then leaving
 
 	mu      sync.Mutex
+	log     *slog.Logger
 	checks  []health.Check
 	outcome *readiness // of the last look
 	looked  time.Time
+	failing map[string]bool // checks, by their names
 }
 
 // readiness is what /readyz answers.
 type readiness struct {
 	Status string            `json:"status"` // ready, degraded (without something optional) or not ready
-	Checks map[string]string `json:"checks"` // ok, or what is wrong
+	Checks map[string]string `json:"checks"` // well, or what is wrong
 }
+
+const well = "ok"
 
 const ready, degraded, notReady = "ready", "degraded", "not ready"
 
@@ -64,8 +68,8 @@ const (
 
 // NewOperations counts what every process does. The name is the process's.
 func NewOperations(name string) *Operations {
-	o := &Operations{Registry: prometheus.NewRegistry(), process: name}
-	o.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo())
+	o := &Operations{Registry: prometheus.NewRegistry(), process: name, log: slog.New(slog.DiscardHandler), failing: map[string]bool{}}
+	o.MustRegister(readyCollector{o}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo())
 	return o
 }
 
@@ -112,6 +116,7 @@ func (c *OperationsConfig) Ready() Command {
 // While serves the operations, where they have an address, as long as work does its work. Once ctx ends they say that
 // the process is not ready.
 func (o *Operations) While(ctx context.Context, c OperationsConfig, log *slog.Logger, work func(context.Context) error) error {
+	o.log = log
 	traced := func(ctx context.Context) error { return tracing.While(ctx, o.process, c.Traces, log, work) }
 	if c.Operations == "" {
 		return traced(ctx)
@@ -131,7 +136,7 @@ func (o *Operations) while(ctx context.Context, listener net.Listener, log *slog
 	defer fail(nil)
 	var operations sync.WaitGroup
 	operations.Go(func() {
-		if err := Serve(operating, listener, o.handler(), log); err != nil {
+		if err := Serve(operating, listener, o.Handler(), log); err != nil {
 			fail(err)
 		}
 	})
@@ -144,7 +149,8 @@ func (o *Operations) while(ctx context.Context, listener net.Listener, log *slog
 	return err
 }
 
-func (o *Operations) handler() http.Handler {
+// Handler answers operators.
+func (o *Operations) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
 	mux.HandleFunc("GET /readyz", o.readyz)
@@ -153,13 +159,7 @@ func (o *Operations) handler() http.Handler {
 }
 
 func (o *Operations) readyz(w http.ResponseWriter, r *http.Request) {
-	is := o.look(r.Context())
-	switch o.phase.Load() {
-	case starting:
-		is = &readiness{notReady, map[string]string{"process": "it is starting"}}
-	case leaving:
-		is = &readiness{notReady, map[string]string{"process": "it is about to end"}}
-	}
+	is := o.readiness(r.Context())
 	w.Header().Set("Content-Type", "application/json")
 	if is.Status == notReady {
 		w.WriteHeader(http.StatusServiceUnavailable)
@@ -170,6 +170,18 @@ func (o *Operations) readyz(w http.ResponseWriter, r *http.Request) {
 // Redis is the check of the Redis that gateways and services share: nothing is kept there alone.
 func Redis(client redis.UniversalClient) health.Check {
 	return health.Check{Name: "redis", Optional: true, Ask: func(ctx context.Context) error { return client.Ping(ctx).Err() }}
+}
+
+// readiness is how the process is.
+func (o *Operations) readiness(ctx context.Context) *readiness {
+	is := o.look(ctx)
+	switch o.phase.Load() {
+	case starting:
+		return &readiness{notReady, map[string]string{"process": "it is starting"}}
+	case leaving:
+		return &readiness{notReady, map[string]string{"process": "it is about to end"}}
+	}
+	return is
 }
 
 // look asks all at once, or answers what it found out a moment ago.
@@ -189,11 +201,12 @@ func (o *Operations) look(ctx context.Context) *readiness {
 	asking.Wait()
 	is := &readiness{ready, map[string]string{}}
 	for i, check := range o.checks {
-		is.Checks[check.Name] = "ok"
+		is.Checks[check.Name] = well
+		o.tell(check.Name, failed[i])
 		if failed[i] == nil {
 			continue
 		}
-		is.Checks[check.Name] = failed[i].Error()
+		is.Checks[check.Name] = reason(failed[i])
 		if !check.Optional {
 			is.Status = notReady
 		} else if is.Status == ready {
@@ -202,4 +215,43 @@ func (o *Operations) look(ctx context.Context) *readiness {
 	}
 	o.outcome, o.looked = is, time.Now()
 	return is
+}
+
+// tell logs that a check begins to fail, with all that is known of it, or is well again.
+func (o *Operations) tell(name string, failed error) {
+	switch {
+	case failed != nil && !o.failing[name]:
+		o.log.Warn("a check fails", "check", name, "error", failed)
+	case failed == nil && o.failing[name]:
+		o.log.Warn("a check is well again", "check", name)
+	}
+	o.failing[name] = failed != nil
+}
+
+var (
+	readyNow = prometheus.NewDesc("ironplane_ready", "1 where /readyz says that the process is ready, be it degraded.", nil, nil)
+	checkUp  = prometheus.NewDesc("ironplane_check_up", "1 where what the process depends on is there, as /readyz says it.", []string{"check"}, nil)
+)
+
+// readyCollector says in metrics what /readyz says.
+type readyCollector struct{ *Operations }
+
+func (readyCollector) Describe(to chan<- *prometheus.Desc) {
+	to <- readyNow
+	to <- checkUp
+}
+
+func (c readyCollector) Collect(to chan<- prometheus.Metric) {
+	is := c.readiness(context.Background())
+	to <- prometheus.MustNewConstMetric(readyNow, prometheus.GaugeValue, oneIf(is.Status != notReady))
+	for name, says := range is.Checks {
+		to <- prometheus.MustNewConstMetric(checkUp, prometheus.GaugeValue, oneIf(says == well), name)
+	}
+}
+
+func oneIf(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
 }

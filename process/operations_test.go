@@ -22,7 +22,7 @@ import (
 func readyOf(t *testing.T, o *Operations) (int, readiness) {
 	t.Helper()
 	w := httptest.NewRecorder()
-	o.handler().ServeHTTP(w, httptest.NewRequest("GET", "/readyz", http.NoBody))
+	o.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/readyz", http.NoBody))
 	var is readiness
 	if err := json.Unmarshal(w.Body.Bytes(), &is); err != nil {
 		t.Fatal(err, w.Body)

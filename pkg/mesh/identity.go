@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"net"
 	"sync/atomic"
+	"time"
 )
 
 // Identity is who a process is, and by which authority it verifies others. Its papers may be renewed at any time:
@@ -26,6 +27,7 @@ type papers struct {
 	roots       *x509.CertPool
 	domain      string // of all names
 	listening   *tls.Config
+	begin, end  time.Time // when others believe them
 }
 
 // Identity is that of the process of this name, with a certificate issued for it.
@@ -60,8 +62,49 @@ func (id *Identity) Renew(issued Issued, ca []byte) error {
 	}
 	p.domain = is.domain
 	p.listening = p.listen()
+	p.begin, p.end = p.certificate.Leaf.NotBefore, p.ends()
 	id.papers.Store(p)
 	return nil
+}
+
+// Holds tells from when until when others believe the process's certificate.
+func (id *Identity) Holds() (begin, end time.Time) {
+	p := id.papers.Load()
+	return p.begin, p.end
+}
+
+// ends is when the certificate ends, or the authority's that it is believed by, should that be earlier.
+func (p *papers) ends() (end time.Time) {
+	between := x509.NewCertPool()
+	for _, text := range p.certificate.Certificate[1:] {
+		if c, err := x509.ParseCertificate(text); err == nil {
+			between.AddCert(c)
+		}
+	}
+	leaf := p.certificate.Leaf
+	for _, at := range []time.Time{time.Now(), leaf.NotBefore.Add(time.Second)} { // it may have ended
+		chains, err := leaf.Verify(x509.VerifyOptions{Roots: p.roots, Intermediates: between, CurrentTime: at})
+		if err == nil {
+			return endOf(chains)
+		}
+	}
+	return leaf.NotAfter // none here believe it
+}
+
+// endOf is when the last of the chains ends, each of which does with its first certificate.
+func endOf(chains [][]*x509.Certificate) (end time.Time) {
+	for _, chain := range chains {
+		first := chain[0].NotAfter
+		for _, c := range chain {
+			if c.NotAfter.Before(first) {
+				first = c.NotAfter
+			}
+		}
+		if first.After(end) {
+			end = first
+		}
+	}
+	return end
 }
 
 // Listener lets in those alone who have a certificate of the authority with a well-formed name.

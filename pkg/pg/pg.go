@@ -26,10 +26,14 @@ type Querier interface {
 type DB struct {
 	pool     *pgxpool.Pool
 	recorded chan struct{}
+	again    func(error) bool
 }
 
-// New makes a DB of a pool that package pool opened.
-func New(pool *pgxpool.Pool) *DB { return &DB{pool, make(chan struct{}, 1)} }
+// New makes a DB of a pool that package pool opened. again tells, of a unit of work that failed, whether it may do better when
+// it is run again.
+func New(pool *pgxpool.Pool, again func(error) bool) *DB {
+	return &DB{pool, make(chan struct{}, 1), again}
+}
 
 // Recorded tells one who listens that a unit of work was committed with a record, by this process, since it was last
 // told.

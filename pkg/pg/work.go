@@ -46,7 +46,8 @@ type RestartAfter func(context.Context) error
 func (RestartAfter) Error() string { return "the unit of work lacks something" }
 
 // InTx runs fn as one unit of work: all of it and its records are committed, or none. Where the database ended it
-// for the sake of another one (deadlock, serialization), it is run again, so fn changes nothing but the database.
+// for the sake of another one (deadlock, serialization), or the session takes no changes, which another one may, it is run
+// again, so fn changes nothing but the database.
 func (db *DB) InTx(ctx context.Context, fn func(*Tx) error) error {
 	lost, prepared := 0, 0
 	for {
@@ -58,7 +59,7 @@ func (db *DB) InTx(ctx context.Context, fn func(*Tx) error) error {
 			}
 			continue
 		}
-		if lost++; !pgerror.Aborted(err) || lost == attempts {
+		if lost++; err == nil || !pgerror.Aborted(err) && !db.again(err) || lost == attempts {
 			return err
 		}
 		pause := retryPause << (lost - 1)

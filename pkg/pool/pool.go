@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/exaring/otelpgx"
@@ -20,6 +21,8 @@ import (
 type Pool struct {
 	*pg.DB
 	connections *pgxpool.Pool
+	renewed     atomic.Int64 // when sessions were ended that took no changes
+	full        atomic.Bool  // the disk had no room for a change
 }
 
 // limits are what the server itself stops, should a deadline here fail to, in milliseconds, and what it leaves.
@@ -63,7 +66,9 @@ func Open(ctx context.Context, url string, connections int) (*Pool, error) {
 		connected.Close()
 		return nil, fmt.Errorf("connect to the database: %w", err)
 	}
-	return &Pool{pg.New(connected), connected}, nil
+	p := &Pool{connections: connected}
+	p.DB = pg.New(connected, p.refused)
+	return p, nil
 }
 
 // awaitStarted waits for a database that says that it is starting, which takes longer after a crash.

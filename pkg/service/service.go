@@ -236,7 +236,9 @@ func (d Definition) Assemble(on *pool.Pool, deps Deps) *Service {
 	return &Service{
 		Handler: gate, Routes: routes,
 		name: d.Name, jobs: jobs, failed: failed, log: deps.Log,
-		checks:  slices.Concat(parts.Checks, following(parts.Consumers), []health.Check{{Name: "postgres", Ask: on.Ping}, {Name: "history", Ask: gate.ask}}),
+		checks: slices.Concat(parts.Checks, following(parts.Consumers), []health.Check{
+			{Name: "postgres", Ask: on.Ping}, {Name: "changes", Ask: on.Writable, Optional: true}, {Name: "history", Ask: gate.ask},
+		}),
 		metrics: append(parts.Metrics, on, failed, events.Collector(parts.Consumers)),
 	}
 }

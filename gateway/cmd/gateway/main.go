@@ -85,6 +85,7 @@ func serve(ctx context.Context, c config, operations *process.Operations, log *s
 		return err
 	}
 	operations.Check(process.Redis(client))
+	operations.Check(g.Checks()...)
 	operations.MustRegister(g.Metrics()...)
 	return m.Serve(ctx, listener, g)
 }

@@ -1,0 +1,264 @@
+package product_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/process"
+	"github.com/ironplane/ironplane/services/network"
+	"github.com/ironplane/ironplane/testkit"
+)
+
+// operated is an installation that operators look at.
+type operated struct {
+	*installation
+	t          *testing.T
+	server     *pgx.Conn // as the administrator, in another database
+	database   string
+	operations string // their address
+}
+
+func newOperated(t *testing.T) *operated {
+	t.Helper()
+	i := newInstallation(t)
+	config, err := pgx.ParseConfig(testkit.Administrator(t, i.urls[network.Name]).Reveal())
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &operated{installation: i, t: t, database: config.Database}
+	config.Database = "postgres"
+	if o.server, err = pgx.ConnectConfig(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = o.server.Close(context.Background()) })
+	o.show()
+	return o
+}
+
+// show lets operators see the product that runs.
+func (o *operated) show() {
+	operations := process.NewOperations("test")
+	o.product.Show(operations)
+	o.serve(operations)
+}
+
+func (o *operated) serve(operations *process.Operations) {
+	operations.Started()
+	served := httptest.NewServer(operations.Handler())
+	o.t.Cleanup(served.Close)
+	o.operations = served.URL
+}
+
+// sql runs a statement as the administrator, with the database's name for %s.
+func (o *operated) sql(statement string) {
+	o.t.Helper()
+	if _, err := o.server.Exec(context.Background(), fmt.Sprintf(statement, o.database)); err != nil {
+		o.t.Fatal(err)
+	}
+}
+
+const endSessions = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '%s'"
+
+func (o *operated) look(path string) (status int, body string) {
+	o.t.Helper()
+	answer, err := http.Get(o.operations + path)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	return answer.StatusCode, string(text)
+}
+
+// await waits until /readyz says so of the check, and of the process, and that metrics do.
+func (o *operated) await(check, says, status string) {
+	o.t.Helper()
+	for deadline := time.Now().Add(soon); ; time.Sleep(20 * time.Millisecond) {
+		code, text := o.look("/readyz")
+		var is struct {
+			Status string
+			Checks map[string]string
+		}
+		if err := json.Unmarshal([]byte(text), &is); err != nil {
+			o.t.Fatal(err)
+		}
+		for _, name := range []string{o.database, "test_", "127.0.0.1", "postgres://"} {
+			if strings.Contains(text, name) {
+				o.t.Fatalf("/readyz shows %s: %s", name, text)
+			}
+		}
+		_, metrics := o.look("/metrics")
+		up := fmt.Sprintf("ironplane_check_up{check=%q} %d", check, map[bool]int{true: 1}[is.Checks[check] == "ok"])
+		if strings.Contains(is.Checks[check], says) && is.Status == status && (code == http.StatusOK) == (status != "not ready") && strings.Contains(metrics, up) {
+			return
+		}
+		if time.Now().After(deadline) {
+			o.t.Fatalf("%d %s, not %s %q", code, text, status, says)
+		}
+	}
+}
+
+// refused wants changes to be refused for now, and reading to go on.
+func (o *operated) refused() {
+	o.t.Helper()
+	answer := o.admin.Do("POST", "/group", map[string]any{"name": "refused"})
+	if answer.Status != http.StatusServiceUnavailable || answer.Header.Get("Retry-After") == "" {
+		o.t.Error(answer.Status, answer.Header, answer.Text)
+	}
+	o.admin.Do("GET", "/group", nil).Want(http.StatusOK)
+}
+
+// recovers wants changes to be possible soon, and then for everybody.
+func (o *operated) recovers() {
+	o.t.Helper()
+	for deadline := time.Now().Add(soon); o.admin.Do("POST", "/group", map[string]any{"name": "first"}).Status != http.StatusOK; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			o.t.Fatal("changes are refused though the cause is gone")
+		}
+	}
+	var all sync.WaitGroup
+	for n := range 20 {
+		all.Go(func() {
+			if answer := o.admin.Do("POST", "/group", map[string]any{"name": fmt.Sprint(n)}); answer.Status != http.StatusOK {
+				o.t.Error(answer.Status, answer.Text)
+			}
+		})
+	}
+	all.Wait()
+}
+
+func TestReadOnlyDatabase(t *testing.T) {
+	t.Parallel()
+	o := newOperated(t)
+	o.await("network changes", "ok", "ready")
+	o.sql("ALTER DATABASE %s SET default_transaction_read_only = on")
+	o.sql(endSessions)
+	o.await("network changes", "the database is read-only", "degraded")
+	o.refused()
+	o.sql("ALTER DATABASE %s RESET default_transaction_read_only")
+	o.recovers()
+	o.await("network changes", "ok", "ready")
+}
+
+func TestDatabaseAway(t *testing.T) {
+	t.Parallel()
+	o := newOperated(t)
+	o.sql("ALTER DATABASE %s ALLOW_CONNECTIONS false")
+	o.sql(endSessions)
+	o.await("network postgres", "it cannot be asked", "not ready")
+	o.sql("ALTER DATABASE %s ALLOW_CONNECTIONS true")
+	o.recovers()
+	o.await("network postgres", "ok", "ready")
+}
+
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	folder, err := os.MkdirTemp("", "ironplane-disk-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Remove(folder) })
+	if err := syscall.Mount("tmpfs", folder, "tmpfs", 0, "size=80m"); err != nil {
+		t.Skipf("only root has a disk to fill: %v", err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(folder, syscall.MNT_DETACH) })
+	o := newOperated(t)
+	o.stop()
+	own(t, folder, o.server)
+	o.sql("CREATE TABLESPACE %s_disk LOCATION '" + folder + "'")
+	o.sql("ALTER DATABASE %[1]s SET TABLESPACE %[1]s_disk")
+	t.Cleanup(func() {
+		o.stop()
+		o.sql("ALTER DATABASE %s SET TABLESPACE pg_default")
+		o.sql("DROP TABLESPACE %s_disk")
+	})
+	if err := o.start(); err != nil {
+		t.Fatal(err)
+	}
+	o.show()
+	o.await("network changes", "ok", "ready")
+	filler := filepath.Join(folder, "filler")
+	if _, err := exec.Command("dd", "if=/dev/zero", "of="+filler, "bs=4k").CombinedOutput(); err == nil {
+		t.Fatal("the disk is larger than it should be")
+	}
+	for n := 0; ; n++ { // until no page that there is has room
+		answer := o.admin.Do("POST", "/group", map[string]any{"name": strings.Repeat(fmt.Sprint(n), 20)})
+		if answer.Status != http.StatusOK {
+			break
+		}
+	}
+	o.await("network changes", "the database's disk is full", "degraded")
+	o.refused()
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	o.recovers()
+	o.await("network changes", "ok", "ready")
+}
+
+// own gives a folder to the user that Postgres runs as.
+func own(t *testing.T, folder string, server *pgx.Conn) {
+	t.Helper()
+	var uid, gid int
+	const ask = `SELECT substring(s FROM 'Uid:\s+(\d+)')::int, substring(s FROM 'Gid:\s+(\d+)')::int FROM pg_read_file('/proc/self/status') s`
+	if err := server.QueryRow(t.Context(), ask).Scan(&uid, &gid); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(folder, uid, gid); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A gateway none of whose services answers is not ready, and is once one of them does.
+func TestNoServiceAnswers(t *testing.T) {
+	t.Parallel()
+	i := newInstallation(t)
+	var away sync.Map
+	services := map[string]http.Handler{}
+	for name, service := range i.product.Services {
+		services[name] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if _, is := away.Load(name); is {
+				panic(http.ErrAbortHandler)
+			}
+			service.ServeHTTP(w, r)
+		})
+	}
+	g := producttest.NewMesh(t, i.product, services, slog.New(slog.DiscardHandler)).Gateway(producttest.Unlimited, testkit.Redis(t))
+	client := testkit.NewClient(t, g).With(i.key)
+	operations := process.NewOperations("gateway")
+	operations.Check(g.Checks()...)
+	o := &operated{installation: i, t: t, database: "postgres"}
+	o.serve(operations)
+	o.await("network", "ok", "ready")
+	away.Store(network.Name, true)
+	o.await("network", "it is away", "degraded")
+	for name := range services {
+		away.Store(name, true)
+	}
+	o.await("services", "none of the services answers", "not ready")
+	answer := client.Do("GET", "/group", nil)
+	if answer.Status != http.StatusServiceUnavailable || answer.Header.Get("Retry-After") == "" {
+		t.Error(answer.Status, answer.Header, answer.Text)
+	}
+	away.Clear()
+	o.await("services", "ok", "ready")
+}
