@@ -17,6 +17,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/apikey"
 	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/keycache"
+	"github.com/ironplane/ironplane/pkg/maintenance"
 	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
@@ -26,15 +27,16 @@ import (
 
 // Config is what operators decide about a gateway.
 type Config struct {
-	OwnerRate          int            `env:"IRONPLANE_OWNER_RATE" default:"100" doc:"requests a second that an owner may make with all his keys"`
-	OwnerBurst         int            `env:"IRONPLANE_OWNER_BURST" default:"200" doc:"the same, at once"`
-	AddressRate        int            `env:"IRONPLANE_ADDRESS_RATE" default:"10" doc:"requests a second without a valid key that an address (of IPv6: a /64) may make"`
-	AddressBurst       int            `env:"IRONPLANE_ADDRESS_BURST" default:"20" doc:"the same, at once"`
-	OwnerConcurrency   int            `env:"IRONPLANE_OWNER_CONCURRENCY" default:"200" doc:"requests of an owner that a gateway works on at the same time, half of them with one key"`
-	AddressConcurrency int            `env:"IRONPLANE_ADDRESS_CONCURRENCY" default:"50" doc:"the same of an address without a valid key"`
-	TrustedProxies     []netip.Prefix `env:"IRONPLANE_TRUSTED_PROXIES" doc:"whose X-Forwarded-For and Forwarded count: addresses and CIDRs, with commas"`
-	CORSOrigins        Origins        `env:"IRONPLANE_CORS_ORIGINS" doc:"web pages of these origins may call from browsers: https://panel.example.com, with commas"`
-	KeyInQuery         bool           `env:"IRONPLANE_KEY_IN_QUERY" default:"false" doc:"whether ?key= is looked at, which puts keys into the logs of others"`
+	OwnerRate          int              `env:"IRONPLANE_OWNER_RATE" default:"100" doc:"requests a second that an owner may make with all his keys"`
+	OwnerBurst         int              `env:"IRONPLANE_OWNER_BURST" default:"200" doc:"the same, at once"`
+	AddressRate        int              `env:"IRONPLANE_ADDRESS_RATE" default:"10" doc:"requests a second without a valid key that an address (of IPv6: a /64) may make"`
+	AddressBurst       int              `env:"IRONPLANE_ADDRESS_BURST" default:"20" doc:"the same, at once"`
+	OwnerConcurrency   int              `env:"IRONPLANE_OWNER_CONCURRENCY" default:"200" doc:"requests of an owner that a gateway works on at the same time, half of them with one key"`
+	AddressConcurrency int              `env:"IRONPLANE_ADDRESS_CONCURRENCY" default:"50" doc:"the same of an address without a valid key"`
+	TrustedProxies     []netip.Prefix   `env:"IRONPLANE_TRUSTED_PROXIES" doc:"whose X-Forwarded-For and Forwarded count: addresses and CIDRs, with commas"`
+	CORSOrigins        Origins          `env:"IRONPLANE_CORS_ORIGINS" doc:"web pages of these origins may call from browsers: https://panel.example.com, with commas"`
+	Maintenance        maintenance.File `env:"IRONPLANE_MAINTENANCE" doc:"a file: as long as it is there, changes are refused, for the reason that it holds, and jobs pause"`
+	KeyInQuery         bool             `env:"IRONPLANE_KEY_IN_QUERY" default:"false" doc:"whether ?key= is looked at, which puts keys into the logs of others"`
 }
 
 // highestRate is the highest limit that a bucket can count.

@@ -102,9 +102,17 @@ func docs(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write([]byte(docsPage))
 }
 
+// health tells that the gateway answers, and whether changes are refused and why.
 func (g *Gateway) health(w http.ResponseWriter, _ *http.Request) {
+	answer := struct {
+		Status string `json:"status"`
+		Detail string `json:"detail,omitempty"`
+	}{Status: "ok"}
+	if reason, there := g.config.Maintenance.Reason(); there {
+		answer.Status, answer.Detail = "maintenance", reason
+	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write([]byte(`{"status":"ok"}` + "\n"))
+	_ = json.NewEncoder(w).Encode(answer)
 }
 
 // document merges what the services say of themselves.

@@ -119,7 +119,11 @@ func parseNetworks(text string) ([]netip.Prefix, error) {
 // describe lists the variables that configure reads.
 func describe(config any) string {
 	var b strings.Builder
-	for _, m := range members(reflect.ValueOf(config).Elem()) {
+	all := members(reflect.ValueOf(config).Elem())
+	for i, m := range all {
+		if slices.ContainsFunc(all[:i], func(earlier member) bool { return earlier.name == m.name }) { // for another part, too
+			continue
+		}
 		fmt.Fprintf(&b, "  %-27s %s", m.name, m.tag.Get("doc"))
 		if value := m.tag.Get("default"); value != "" {
 			fmt.Fprintf(&b, " (default: %s)", value)

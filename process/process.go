@@ -22,14 +22,15 @@ const garbage = 400
 // drainTime is how long requests that are under way may take once the process is told to stop.
 const drainTime = 20 * time.Second
 
-// Main runs a program until it ends by itself or SIGINT or SIGTERM ends its context, and exits. An error is shown
-// as one sentence.
+// Main runs a program until it ends by itself or SIGINT or SIGTERM ends its context, and exits. SIGHUP ends nothing. An
+// error is shown as one sentence.
 func Main(run func(context.Context) error) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(garbage)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // so that a second signal ends it at once
+	context.AfterFunc(ctx, stop)                           // so that a second signal ends it at once
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // files are read again all the time
 	err := run(ctx)
 	stop()
 	if err != nil && !errors.Is(err, context.Canceled) {

@@ -4,9 +4,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
+	"path/filepath"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/pkg/maintenance"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/process"
 )
@@ -18,6 +21,8 @@ type config struct {
 	Consul   string `env:"CONSUL_URL" default:"http://consul:8500" doc:"where Consul is"`
 
 	Restored product.RestoredConfig
+
+	Reason string `env:"IRONPLANE_MAINTENANCE_REASON" doc:"for maintenance-on: what callers are told"`
 
 	Process   string        `env:"IRONPLANE_PROCESS" required:"process-key" doc:"whose key to print: gateway, or a service's name"`
 	MasterKey secret.String `env:"IRONPLANE_MASTER_KEY" required:"process-key" doc:"what keys are derived from: 32 random bytes or more in base64; after a change of keys the old ones behind it, with commas"`
@@ -34,8 +39,20 @@ func main() {
 		{Name: "restored", Summary: "take up what was restored from a backup, while no service runs", Run: func(ctx context.Context) error {
 			return takeUp(ctx, c, os.Stdout)
 		}},
+		{Name: "maintenance-on", Summary: "have all processes refuse changes, and let jobs pause, until maintenance-off", Run: func(context.Context) error {
+			return c.ofAll(func(f maintenance.File) error { return f.Begin(c.Reason) })
+		}},
+		{Name: "maintenance-off", Summary: "end that", Run: func(context.Context) error { return c.ofAll(maintenance.File.End) }},
 		{Name: "process-key", Summary: "derive a process' key from the master key, and print it: for who makes secrets otherwise", Run: func(context.Context) error {
 			return printProcessKey(c, os.Stdout)
 		}},
 	}}.Main()
+}
+
+// ofAll does something to the file of each process that says whether there is maintenance.
+func (c config) ofAll(do func(maintenance.File) error) (failed error) {
+	for _, name := range processes() {
+		failed = errors.Join(failed, do(maintenance.File(filepath.Join(c.Secrets, name, "maintenance"))))
+	}
+	return failed
 }

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/ironplane/ironplane/backing"
+	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/testkit"
@@ -441,6 +442,29 @@ func TestGivenBackings(t *testing.T) {
 			t.Errorf("%v: %v\n%s", slices.Sorted(maps.Keys(bad)), err, r.screen)
 		}
 	}
+}
+
+// Maintenance is begun and ended by commands, and looked for without a restart.
+func TestMaintenance(t *testing.T) {
+	t.Parallel()
+	data := map[string]string{"IRONPLANE_DATA": filepath.Join(t.TempDir(), "data"), "IRONPLANE_MAINTENANCE_REASON": "Disks are replaced."}
+	command := func(name string) {
+		t.Helper()
+		if r := launch(t, data, name); r.exit() != nil {
+			t.Fatal(r.screen)
+		}
+	}
+	r := start(t, data)
+	c := r.client(r.key())
+	command("maintenance-on")
+	c.Do("POST", "/group", `{"name": "Berlin"}`).WantDetail(problem.Unavailable, "The installation is in maintenance, and nothing can be changed: Disks are replaced.")
+	c.Do("GET", "/group", nil).Want(200)
+	if err := r.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	command("maintenance-off")
+	c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200)
+	r.stop()
 }
 
 func TestHelp(t *testing.T) {

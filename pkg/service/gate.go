@@ -8,22 +8,30 @@ import (
 	"sync/atomic"
 
 	"github.com/ironplane/ironplane/pkg/events"
+	"github.com/ironplane/ironplane/pkg/maintenance"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/problemhttp"
 )
 
-// gate lets no request through once the schema was restored from a backup below the running service, for good: what the
-// service knows is of another history.
+// gate lets no change through during maintenance, and no request once the schema was restored from a backup below the
+// running service, for good: what the service knows is of another history.
 type gate struct {
 	http.Handler
-	log      *slog.Logger
-	restored atomic.Bool
+	log         *slog.Logger
+	maintenance maintenance.File
+	restored    atomic.Bool
 }
 
 func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := g.ask(r.Context()); err != nil {
 		problemhttp.Write(w, r, g.log, problem.New(problem.Unavailable, "The service was restored from a backup and is not taken up yet.").Because(err))
 		return
+	}
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		if err := g.maintenance.Refuse(); err != nil {
+			problemhttp.Write(w, r, g.log, err)
+			return
+		}
 	}
 	g.Handler.ServeHTTP(w, r)
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/health"
 	"github.com/ironplane/ironplane/pkg/keycache"
+	"github.com/ironplane/ironplane/pkg/maintenance"
 	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/pool"
@@ -83,9 +84,10 @@ type Command struct {
 
 // Settings are what services are told by who runs them.
 type Settings struct {
-	LogDays      int    `env:"IRONPLANE_LOG_DAYS" default:"0" doc:"how many days the log is kept; 0: for ever"`
-	KeysPerOwner int    `env:"IRONPLANE_KEYS_PER_OWNER" default:"1000" doc:"how many API keys an account can have; 0: any number"`
-	LogAnchor    string `env:"IRONPLANE_LOG_ANCHOR" doc:"for verify: what it printed once, to find that the log was rolled back"`
+	LogDays      int              `env:"IRONPLANE_LOG_DAYS" default:"0" doc:"how many days the log is kept; 0: for ever"`
+	KeysPerOwner int              `env:"IRONPLANE_KEYS_PER_OWNER" default:"1000" doc:"how many API keys an account can have; 0: any number"`
+	Maintenance  maintenance.File `env:"IRONPLANE_MAINTENANCE" doc:"a file: as long as it is there, changes are refused, for the reason that it holds, and jobs pause"`
+	LogAnchor    string           `env:"IRONPLANE_LOG_ANCHOR" doc:"for verify: what it printed once, to find that the log was rolled back"`
 }
 
 // Deps are what a service is given.
@@ -169,7 +171,8 @@ type Parts struct {
 	Metrics   []prometheus.Collector // which get the service's name as a label
 }
 
-// Job is what a service does besides answering. Run works until its context ends; it may end before, and is run again.
+// Job is what a service does besides answering. Run works until its context ends, as it does when maintenance begins; it
+// may end before, and is run again.
 type Job struct {
 	Name string
 	Run  func(context.Context) error
@@ -196,13 +199,15 @@ func Every(pause time.Duration, name string, do func(context.Context) error) Job
 // Service is a service that is put together.
 type Service struct {
 	http.Handler
-	Routes  []rest.Route
-	name    string
-	jobs    []Job
-	failed  *prometheus.CounterVec // jobs
-	checks  []health.Check
-	metrics []prometheus.Collector
-	log     *slog.Logger
+	Routes      []rest.Route
+	name        string
+	jobs        []Job
+	sequencer   Job
+	maintenance maintenance.File
+	failed      *prometheus.CounterVec // jobs
+	checks      []health.Check
+	metrics     []prometheus.Collector
+	log         *slog.Logger
 }
 
 // Keeper is the service that keeps the log: it reads the changes of all.
@@ -219,23 +224,23 @@ func (d Definition) Assemble(on *pool.Pool, deps Deps) *Service {
 	if d.New != nil {
 		parts = d.New(deps)
 	}
-	gate := &gate{log: deps.Log}
+	gate := &gate{log: deps.Log, maintenance: deps.Maintenance}
 	readers := append([]string{Keeper}, parts.Readers...)
 	routes := append(parts.Routes, events.Feed(deps.DB, readers...))
 	jobs := slices.Concat(parts.Jobs, consuming(deps, parts.Consumers), []Job{
 		Every(sweepPause, "sweep kept answers", func(ctx context.Context) error { return rest.Sweep(ctx, deps.DB) }),
 		Every(sweepPause, "forget changes", func(ctx context.Context) error { return events.Keep(ctx, deps.DB, readers...) }),
-		{"number changes", func(ctx context.Context) error {
-			return gate.note(events.Sequence(ctx, d.Name, deps.DB, cache.NewLink(deps.Redis, "events", deps.Log)))
-		}},
 	})
+	sequencer := Job{"number changes", func(ctx context.Context) error {
+		return gate.note(events.Sequence(ctx, d.Name, deps.DB, cache.NewLink(deps.Redis, "events", deps.Log)))
+	}}
 	failed := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "ironplane_job_failures_total", Help: "How often what is done besides answering failed and was begun again.",
 	}, []string{"job"})
 	gate.Handler = rest.NewHandler(d.Name, deps.DB, deps.Log, routes)
 	return &Service{
 		Handler: gate, Routes: routes,
-		name: d.Name, jobs: jobs, failed: failed, log: deps.Log,
+		name: d.Name, jobs: jobs, sequencer: sequencer, maintenance: deps.Maintenance, failed: failed, log: deps.Log,
 		checks: slices.Concat(parts.Checks, following(parts.Consumers), []health.Check{
 			{Name: "postgres", Ask: on.Ping}, {Name: "changes", Ask: on.Writable, Optional: true}, {Name: "history", Ask: gate.ask},
 		}),
@@ -282,12 +287,18 @@ func following(consumers []*events.Consumer) (checks []health.Check) {
 	return checks
 }
 
-// Work does the service's jobs until ctx ends, and returns when they have.
+// Work does the service's jobs until ctx ends, and returns when they have. During maintenance they pause; the sequencer
+// goes on, which finds a schema that was restored.
 func (s *Service) Work(ctx context.Context) {
 	var working sync.WaitGroup
-	for _, job := range s.jobs {
-		working.Go(func() { s.keep(ctx, job) })
-	}
+	working.Go(func() { s.keep(ctx, s.sequencer) })
+	s.maintenance.Outside(ctx, func(ctx context.Context) {
+		var jobs sync.WaitGroup
+		for _, job := range s.jobs {
+			jobs.Go(func() { s.keep(ctx, job) })
+		}
+		jobs.Wait()
+	})
 	working.Wait()
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ironplane/ironplane/gateway"
 	"github.com/ironplane/ironplane/pkg/keycache"
+	"github.com/ironplane/ironplane/pkg/maintenance"
 	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/pool"
@@ -50,6 +51,9 @@ type Product struct {
 	Routes    map[string][]rest.Route
 	Databases map[string]*pg.DB
 
+	// Maintenance is what the services look at, and so the gateways do.
+	Maintenance maintenance.File
+
 	entries  *seal.Signer // of what the gateways read
 	services []*service.Service
 	pools    []*pool.Pool
@@ -60,7 +64,7 @@ type Product struct {
 // Open connects each service to its schema, migrates it, and puts the gateway in front. urls are by the service's
 // name; the master key and the client, which cache.Open made, are for all of them.
 func Open(ctx context.Context, urls map[string]secret.String, masterKey secret.String, settings service.Settings, client redis.UniversalClient, limits gateway.Config, log *slog.Logger) (_ *Product, err error) {
-	p := &Product{Services: map[string]http.Handler{}, Routes: map[string][]rest.Route{}, Databases: map[string]*pg.DB{}}
+	p := &Product{Services: map[string]http.Handler{}, Routes: map[string][]rest.Route{}, Databases: map[string]*pg.DB{}, Maintenance: settings.Maintenance}
 	working, stop := context.WithCancel(context.WithoutCancel(ctx))
 	p.stop = stop
 	defer func() {
@@ -106,6 +110,7 @@ func Open(ctx context.Context, urls map[string]secret.String, masterKey secret.S
 
 // NewGateway makes a gateway in front of the product's services, as gateway.New does.
 func (p *Product) NewGateway(limits gateway.Config, upstreams map[string]http.Handler, peers *mesh.Peers, client redis.UniversalClient, log *slog.Logger) (*gateway.Gateway, error) {
+	limits.Maintenance = p.Maintenance
 	return gateway.New(limits, upstreams, peers, keycache.NewStore(client, p.entries, log), client, log)
 }
 

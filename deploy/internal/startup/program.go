@@ -3,13 +3,16 @@
 package startup
 
 import (
+	"cmp"
 	"context"
 	"os"
+	"path/filepath"
 
 	"github.com/ironplane/ironplane/deploy/internal/backings"
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/gateway"
 	"github.com/ironplane/ironplane/pkg/events"
+	"github.com/ironplane/ironplane/pkg/maintenance"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/process"
 )
@@ -21,10 +24,16 @@ type Config struct {
 	Backings     backings.Config
 	Skip         events.Span `env:"IRONPLANE_SKIP_CHANGE" required:"skip-change" doc:"the changes of a service that others cannot apply: pxe:17, or pxe:17-20"`
 	Restored     product.RestoredConfig
+	Reason       string `env:"IRONPLANE_MAINTENANCE_REASON" doc:"for maintenance-on: what callers are told"`
 	service.Settings
 	process.LogConfig
 	process.OperationsConfig
 	Gateway gateway.Config
+}
+
+// maintenance is the file that the services look at: in the data folder, where none is given.
+func (c Config) maintenance() maintenance.File {
+	return cmp.Or(c.Maintenance, maintenance.File(filepath.Join(c.Backings.Data, "maintenance")))
 }
 
 // Main is the main of a program of this name: the command run, and those that look after an installation, whether it
@@ -32,7 +41,10 @@ type Config struct {
 func Main(name string, run func(context.Context, Config) error) {
 	var c Config
 	process.Program{Name: name, Config: &c, Commands: []process.Command{
-		{Name: "run", Summary: "start and serve until SIGINT or SIGTERM", Run: func(ctx context.Context) error { return run(ctx, c) }},
+		{Name: "run", Summary: "start and serve until SIGINT or SIGTERM", Run: func(ctx context.Context) error {
+			c.Maintenance = c.maintenance()
+			return run(ctx, c)
+		}},
 		{Name: "admin-key", Summary: "make another key for the first admin, and print it; also while the installation runs", Run: func(ctx context.Context) error {
 			return printAdminKey(ctx, c, os.Stdout)
 		}},
@@ -42,6 +54,10 @@ func Main(name string, run func(context.Context, Config) error) {
 		{Name: "restored", Summary: "take up what was restored from a backup, before it serves again", Run: func(ctx context.Context) error {
 			return takeUp(ctx, c, os.Stdout)
 		}},
+		{Name: "maintenance-on", Summary: "refuse changes, and let jobs pause, until maintenance-off", Run: func(context.Context) error {
+			return c.maintenance().Begin(c.Reason)
+		}},
+		{Name: "maintenance-off", Summary: "end that", Run: func(context.Context) error { return c.maintenance().End() }},
 		{Name: "verify", Summary: "tell whether the log is as it was written; also while the installation runs", Run: func(ctx context.Context) error {
 			return verifyLog(ctx, c, os.Stdout)
 		}},

@@ -4,6 +4,7 @@ package producttest
 import (
 	"log/slog"
 	"net/http"
+	"path/filepath"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -11,6 +12,7 @@ import (
 	ironplane "github.com/ironplane/ironplane/clients/go"
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/gateway"
+	"github.com/ironplane/ironplane/pkg/maintenance"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/services/identity"
@@ -42,7 +44,8 @@ func open(t testing.TB, client redis.UniversalClient) *product.Product {
 	for i, s := range product.Services {
 		services[i] = testkit.Service{Name: s.Name, Migrations: s.Migrations}
 	}
-	p, err := product.Open(t.Context(), testkit.Databases(t, services...), seal.NewMasterKey(), service.Settings{KeysPerOwner: KeysPerOwner}, client, Unlimited, Log(t))
+	settings := service.Settings{KeysPerOwner: KeysPerOwner, Maintenance: maintenance.File(filepath.Join(t.TempDir(), "maintenance"))}
+	p, err := product.Open(t.Context(), testkit.Databases(t, services...), seal.NewMasterKey(), settings, client, Unlimited, Log(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,77 @@
+package product_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/system"
+	"github.com/ironplane/ironplane/testkit"
+)
+
+// While there is maintenance, everybody reads, nobody changes anything, and what services do by themselves waits.
+func TestMaintenance(t *testing.T) { producttest.Both(t, testMaintenance) }
+
+func testMaintenance(t *testing.T, p *product.Product, c *testkit.Client) {
+	id := c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200).ID()
+	item := path("/group/%d", id)
+	producttest.Drain(t, p)
+	if health := c.Do("GET", "/-/health", nil).Want(200); health.Text != `{"status":"ok"}`+"\n" {
+		t.Errorf("health is %s", health.Text)
+	}
+
+	if err := p.Maintenance.Begin("The database moves until 14:00."); err != nil {
+		t.Fatal(err)
+	}
+	for _, change := range []*testkit.Answer{
+		c.Do("POST", "/group", `{"name": "Bonn"}`), c.Do("PATCH", item, `{"name": "Bonn"}`), c.Do("DELETE", item, nil),
+		c.Do("POST", "/auth/key", `{"name": "another"}`), c.Do("DELETE", "/auth/key/1", nil),
+	} {
+		change.WantDetail(problem.Unavailable, "The installation is in maintenance, and nothing can be changed: The database moves until 14:00.")
+		if change.Header.Get("Retry-After") != "30" {
+			t.Errorf("come back after %q", change.Header.Get("Retry-After"))
+		}
+	}
+	for _, read := range []string{item, "/group", "/log", "/auth/key/current", "/-/openapi.json"} {
+		c.Do("GET", read, nil).Want(200)
+	}
+	if health := c.Do("GET", "/-/health", nil).Want(200); health.Text != `{"status":"maintenance","detail":"The database moves until 14:00."}`+"\n" {
+		t.Errorf("health is %s", health.Text)
+	}
+
+	// What is recorded past the gateway is not logged before it is over.
+	logged := func() (n int) {
+		if err := p.Databases[system.Name].QueryRow(t.Context(), "SELECT count(*) FROM log WHERE type = 'auth.key.created'").Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	for deadline := time.Now().Add(soon); ; {
+		before := logged()
+		if _, _, err := identity.AdminKey(t.Context(), p.Databases[identity.Name]); err != nil {
+			t.Fatal(err)
+		}
+		if time.Sleep(300 * time.Millisecond); logged() == before { // many times what it takes else
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the log goes on")
+		}
+	}
+
+	if err := p.Maintenance.End(); err != nil {
+		t.Fatal(err)
+	}
+	c.Do("PATCH", item, `{"name": "Bonn"}`).Want(200)
+	producttest.Drain(t, p)
+	if log := c.Do("GET", "/log", nil).Want(200).Text; !strings.Contains(log, "Bonn") {
+		t.Errorf("the log has %s", log)
+	}
+	if health := c.Do("GET", "/-/health", nil).Want(200); health.Text != `{"status":"ok"}`+"\n" {
+		t.Errorf("health is %s", health.Text)
+	}
+}
