@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -110,28 +109,21 @@ func (r *resource[V, B]) createMany(ctx context.Context, tx *pg.Tx, sent sentRow
 	return Bulk{Count: len(ids), First: ids[0], Last: ids[len(ids)-1]}, nil
 }
 
-// keyColumns are the columns of a key, as Postgres names one that is there already.
-var keyColumns = regexp.MustCompile(`\(([a-z0-9_, ]+)\)=`)
-
-// twin is the row with the key that body has, too, where that is why it was refused; otherwise -1.
+// twin is the row with the key that Postgres says is there already, "Key (name)=(x) already exists.", or -1.
 func twin[B any](err error, rows []*B, body *B) int {
 	refused, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok || refused.Code != "23505" {
 		return -1
 	}
-	columns := keyColumns.FindStringSubmatch(refused.Detail)
-	if columns == nil {
-		return -1
-	}
+	names, _, _ := strings.Cut(strings.TrimPrefix(refused.Detail, "Key ("), ")=")
+	columns := strings.Split(names, ", ")
 	key := func(row *B) (values []any) {
-		for column := range strings.SplitSeq(columns[1], ", ") {
-			if m := shape.Of(reflect.TypeFor[B]()).ByColumn(column); m != nil {
-				if value, err := reflect.ValueOf(row).Elem().FieldByIndexErr(m.Index); err == nil {
-					values = append(values, value.Interface())
-				}
+		for _, m := range shape.Of(reflect.TypeFor[B]()).Values() {
+			if value, err := reflect.ValueOf(row).Elem().FieldByIndexErr(m.Index); err == nil && slices.Contains(columns, m.Column) {
+				values = append(values, value.Interface())
 			}
 		}
 		return values
 	}
-	return slices.IndexFunc(rows, func(row *B) bool { return reflect.DeepEqual(key(row), key(body)) })
+	return slices.IndexFunc(rows, func(row *B) bool { return key(row) != nil && reflect.DeepEqual(key(row), key(body)) })
 }
