@@ -115,7 +115,12 @@ func (c *Client) Try(method, path string, body any, headers ...string) (*Answer,
 	if err != nil {
 		return nil, err
 	}
-	return &Answer{response.StatusCode, response.Header, string(text), c.t}, nil
+	return c.Answer(response, text), nil
+}
+
+// Answer is what came back with this body.
+func (c *Client) Answer(response *http.Response, body []byte) *Answer {
+	return &Answer{response.StatusCode, response.Header, string(body), c.t}
 }
 
 // RoundTrip holds the answer against the API document. With it, generated clients are held to that, too.

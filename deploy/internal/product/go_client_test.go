@@ -1,0 +1,118 @@
+package product_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+
+	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/testkit"
+)
+
+// TestGoClient makes every call that there is with the generated client, with the examples as the document has them. The
+// client's types hold all that is sent and answered.
+func TestGoClient(t *testing.T) {
+	t.Parallel()
+	p, c := producttest.Start(t)
+	w := &logWalk{walk: newWalk(t, p, c), made: map[string]change{}}
+	caller := &goCaller{walk: w.walk, api: reflect.ValueOf(producttest.API(t, c)), document: served(t, c)}
+	viewed := false
+	w.inTurn(func(changes []rest.Operation) {
+		w.doAll(changes, caller.do)
+		if viewed {
+			return
+		}
+		viewed = true // all that was created is there
+		for _, o := range w.operations {
+			if o.Method == http.MethodGet {
+				caller.do(o).Want(http.StatusOK)
+			}
+		}
+	})
+	if caller.calls < 50 {
+		t.Errorf("%d calls made", caller.calls)
+	}
+}
+
+type goCaller struct {
+	*walk
+	api      reflect.Value // of an *ironplane.ClientWithResponses
+	document *openapi3.T
+	calls    int
+}
+
+// do makes the call of an operation on the items that were created.
+func (g *goCaller) do(o rest.Operation) *testkit.Answer {
+	g.t.Helper()
+	g.calls++
+	described := g.document.Paths.Value(o.Path).GetOperation(o.Method)
+	method := g.api.MethodByName(strings.ToUpper(described.OperationID[:1]) + described.OperationID[1:] + "WithResponse")
+	if !method.IsValid() {
+		g.t.Fatalf("there is no method %s", described.OperationID)
+	}
+	results := method.Call(g.arguments(o, described, method.Type()))
+	if err, _ := results[1].Interface().(error); err != nil {
+		g.t.Fatalf("%s: %v", described.OperationID, err)
+	}
+	response := results[0].Elem()
+	answer := g.c.Answer(response.FieldByName("HTTPResponse").Interface().(*http.Response), response.FieldByName("Body").Bytes())
+	if typed := response.FieldByName("JSON200"); answer.Status == http.StatusOK && typed.IsValid() {
+		if read := testkit.JSON(typed.Interface()); !reflect.DeepEqual(anything(g.t, read), anything(g.t, answer.Text)) {
+			g.t.Errorf("%s answered %s, read is %s", described.OperationID, answer.Text, read)
+		}
+	}
+	if makes(o) && answer.Status == http.StatusOK {
+		g.ids[g.item(o.Path)] = strconv.FormatInt(answer.ID(), 10)
+	}
+	return answer
+}
+
+func (g *goCaller) arguments(o rest.Operation, described *openapi3.Operation, method reflect.Type) []reflect.Value {
+	g.t.Helper()
+	given := []reflect.Value{reflect.ValueOf(g.t.Context())}
+	path, item := strings.Split(o.Path, "/"), strings.Split(g.item(o.Path), "/")
+	for i := range path {
+		if parameter.MatchString(path[i]) {
+			id, err := strconv.ParseInt(item[i], 10, 64)
+			if err != nil {
+				g.t.Fatal(err)
+			}
+			given = append(given, reflect.ValueOf(id))
+		}
+	}
+	for _, wanted := range slices.Collect(method.Ins())[len(given) : method.NumIn()-1] {
+		if wanted.Kind() == reflect.Pointer { // to what goes into the query and the header
+			given = append(given, reflect.New(wanted.Elem()))
+			continue
+		}
+		body := described.RequestBody.Value.Content["application/json"]
+		if err := body.Schema.Value.VisitJSON(body.Example); err != nil {
+			g.t.Errorf("the example of %s: %v", described.OperationID, err)
+		}
+		typed := reflect.New(wanted)
+		example := testkit.JSON(body.Example)
+		if err := json.Unmarshal([]byte(example), typed.Interface()); err != nil {
+			g.t.Fatalf("%s takes no %s: %v", described.OperationID, example, err)
+		}
+		if sent := testkit.JSON(typed.Interface()); !reflect.DeepEqual(anything(g.t, sent), anything(g.t, example)) {
+			g.t.Errorf("%s sends %s, not %s", described.OperationID, sent, example)
+		}
+		given = append(given, typed.Elem())
+	}
+	return given
+}
+
+func anything(t *testing.T, text string) (value any) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), &value); err != nil {
+		t.Fatal(err)
+	}
+	return value
+}
