@@ -1646,17 +1646,13 @@ type UpdateFieldBody struct {
 	TargetType *UpdateFieldBodyTargetType `json:"target_type,omitempty"`
 
 	// Type what its values are; text where it is not sent
-	//
-	// Examples: date
-	Type *UpdateFieldBodyType `json:"type,omitempty"`
+	Type nullable.Nullable[UpdateFieldBodyType] `json:"type,omitempty"`
 }
 
 // UpdateFieldBodyTargetType Examples: client
 type UpdateFieldBodyTargetType string
 
-// UpdateFieldBodyType what its values are; text where it is not sent
-//
-// Examples: date
+// UpdateFieldBodyType Examples: date
 type UpdateFieldBodyType string
 
 // UpdateFieldValueBody defines model for UpdateFieldValueBody.
@@ -1675,8 +1671,8 @@ type UpdateForwardingGatewayBody struct {
 	// APIKey kept sealed and never shown; on edit, empty: unchanged; also read as apikey
 	//
 	// Examples: what the gateway asks of its callers
-	APIKey nullable.Nullable[string] `json:"api_key,omitempty"`
-	Groups *[]RefBody                `json:"groups,omitempty"`
+	APIKey nullable.Nullable[string]    `json:"api_key,omitempty"`
+	Groups nullable.Nullable[[]RefBody] `json:"groups,omitempty"`
 
 	// Hostname a name or an address
 	//

@@ -124,8 +124,6 @@ func (b *Body[B]) put(value *B, said []spelling) (wrong problem.Fields) {
 				b.by[p.field] = s.pointer
 			case s.null && f.Required != 0 && !f.Optional:
 				wrong.Add(s.pointer, "required", "is required and cannot be null")
-			case s.null && f.kind == boolKind:
-				wrong.Add(s.pointer, "type", "must be true or false")
 			case f.Future && !s.null && !reflect.Indirect(p.value).Interface().(Timestamp).After(time.Now()):
 				wrong.Add(s.pointer, "out_of_range", "must be in the future")
 			case b.by[p.field] == "":
@@ -327,6 +325,9 @@ func (p *bodyPlan) spelling(pointer string, number int, sent any) (s spelling, o
 		return s, false
 	}
 	s.pointer, s.null = pointer, sent == nil
+	if s.null && f.kind == boolKind {
+		s.wrong.Add(pointer, "type", "must be true or false")
+	}
 	value := s.read(f, sent)
 	composite, ok := reflect.Zero(f.Type).Interface().(Composite)
 	if !ok {

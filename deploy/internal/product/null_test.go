@@ -1,0 +1,112 @@
+package product_test
+
+import (
+	"encoding/json"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+
+	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/testkit"
+)
+
+// TestEveryNull sends null for each member of each edit: it is accepted where the document says so, and is refused or
+// changes nothing elsewhere.
+func TestEveryNull(t *testing.T) {
+	t.Parallel()
+	p, c := producttest.Start(t)
+	w := newWalk(t, p, c)
+	w.createOneOfEach()
+	document := served(t, c)
+	tried := 0
+	for _, o := range w.operations {
+		if o.Method != http.MethodPatch {
+			continue
+		}
+		n := &nulls{walk: w, edit: o}
+		for _, create := range w.operations {
+			if makes(create) && create.Effect.Shows == o.Path {
+				n.whole = create.Example
+			}
+		}
+		n.each(document.Paths.Value(o.Path).Patch.RequestBody.Value.Content["application/json"].Schema.Value)
+		tried += n.tried
+	}
+	if tried < 80 {
+		t.Errorf("%d members tried", tried)
+	}
+}
+
+type nulls struct {
+	*walk
+	edit  rest.Operation
+	whole json.RawMessage // with all members, for the item to have them
+	tried int
+}
+
+func (n *nulls) each(object *openapi3.Schema, path ...string) {
+	for _, name := range slices.Sorted(maps.Keys(object.Properties)) {
+		member := object.Properties[name].Value
+		nullable := member.Type.Includes("null")
+		for _, either := range member.AnyOf {
+			if either.Value.Type.Is("null") {
+				nullable = true
+			} else {
+				member = either.Value
+			}
+		}
+		at := append(slices.Clone(path), name)
+		n.try(nullable, at)
+		if len(member.Properties) > 1 { // a reference without an id is null itself
+			n.each(member, at...)
+		}
+	}
+}
+
+func (n *nulls) try(nullable bool, at []string) {
+	n.t.Helper()
+	n.tried++
+	without := n.send(nil)
+	answer := n.send(at)
+	if answer.Status == http.StatusUnprocessableEntity && strings.Contains(answer.Text, "is required where") {
+		return // by another member, such as an address by its gateway
+	}
+	switch {
+	case nullable:
+		answer.Want(http.StatusOK)
+	case answer.Status == http.StatusOK && answer.Text != without.Text:
+		n.t.Errorf("PATCH %s: null in %v makes %s of %s, and the document does not have it", n.edit.Path, at, answer.Text, without.Text)
+	case answer.Status != http.StatusOK:
+		answer.Want(http.StatusUnprocessableEntity)
+	}
+}
+
+// send edits the item, which has all members, as in the example, and in one member with null.
+func (n *nulls) send(at []string) *testkit.Answer {
+	n.t.Helper()
+	item := n.item(n.edit.Path)
+	if n.whole != nil {
+		n.c.Do("PATCH", item, n.whole).Want(200)
+	}
+	var body map[string]any
+	if err := json.Unmarshal(n.edit.Example, &body); err != nil {
+		n.t.Fatal(err)
+	}
+	object := body
+	for i, name := range at {
+		if i == len(at)-1 {
+			object[name] = nil
+			break
+		}
+		if object[name] == nil {
+			object[name] = map[string]any{}
+		}
+		object = object[name].(map[string]any)
+	}
+	return n.c.Do("PATCH", item, body)
+}
