@@ -475,6 +475,30 @@ func (e ListLogItemsParamsSort) Valid() bool {
 	}
 }
 
+// Defines values for ListPartsParamsSort.
+const (
+	ListPartsParamsSortID        ListPartsParamsSort = "id"
+	ListPartsParamsSortMinusID   ListPartsParamsSort = "-id"
+	ListPartsParamsSortMinusName ListPartsParamsSort = "-name"
+	ListPartsParamsSortName      ListPartsParamsSort = "name"
+)
+
+// Valid indicates whether the value is a known member of the ListPartsParamsSort enum.
+func (e ListPartsParamsSort) Valid() bool {
+	switch e {
+	case ListPartsParamsSortID:
+		return true
+	case ListPartsParamsSortMinusID:
+		return true
+	case ListPartsParamsSortMinusName:
+		return true
+	case ListPartsParamsSortName:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ListPortSpeedsParamsSort.
 const (
 	ListPortSpeedsParamsSortID         ListPortSpeedsParamsSort = "id"
@@ -719,6 +743,30 @@ type CreateAdminBody struct {
 	//
 	// Examples: anna
 	Username *string `json:"username,omitempty"`
+}
+
+// CreateComputerPartBody defines model for CreateComputerPartBody.
+type CreateComputerPartBody struct {
+	// BillingID Examples: RAM-32
+	BillingID *string `json:"billing_id,omitempty"`
+
+	// Name Examples: 32 GB DDR5
+	Name string `json:"name"`
+
+	// PartType a part type's name, in lower case, or id; a new name on create makes a part type
+	//
+	// Examples: mem
+	PartType CreateComputerPartBody_PartType `json:"part_type"`
+}
+
+// CreateComputerPartBodyPartType0 defines model for CreateComputerPartBody.PartType.0.
+type CreateComputerPartBodyPartType0 = string
+
+// CreateComputerPartBody_PartType a part type's name, in lower case, or id; a new name on create makes a part type
+//
+// Examples: mem
+type CreateComputerPartBody_PartType struct {
+	union json.RawMessage
 }
 
 // CreateDHCPServerBody defines model for CreateDHCPServerBody.
@@ -1340,6 +1388,19 @@ type OwnerRef struct {
 	Name *string `json:"name,omitempty"`
 }
 
+// Part defines model for Part.
+type Part struct {
+	// BillingID Examples: RAM-32
+	BillingID *string `json:"billing_id,omitempty"`
+
+	// ID Examples: 1
+	ID int64 `json:"id"`
+
+	// Name Examples: 32 GB DDR5
+	Name     string `json:"name"`
+	PartType Ref    `json:"part_type"`
+}
+
 // Permissions defines model for Permissions.
 type Permissions struct {
 	Network struct {
@@ -1610,6 +1671,30 @@ type UpdateAdminPermissionsBodySystem struct {
 type UpdateAdminPermissionsBodyUsers struct {
 	Admins  *UpdateReadWriteBody `json:"admins,omitempty"`
 	Clients *UpdateReadWriteBody `json:"clients,omitempty"`
+}
+
+// UpdateComputerPartBody defines model for UpdateComputerPartBody.
+type UpdateComputerPartBody struct {
+	// BillingID Examples: RAM-32
+	BillingID nullable.Nullable[string] `json:"billing_id"`
+
+	// Name Examples: 32 GB DDR5
+	Name string `json:"name"`
+
+	// PartType a part type's name, in lower case, or id; a new name on create makes a part type
+	//
+	// Examples: mem
+	PartType UpdateComputerPartBody_PartType `json:"part_type"`
+}
+
+// UpdateComputerPartBodyPartType0 defines model for UpdateComputerPartBody.PartType.0.
+type UpdateComputerPartBodyPartType0 = string
+
+// UpdateComputerPartBody_PartType a part type's name, in lower case, or id; a new name on create makes a part type
+//
+// Examples: mem
+type UpdateComputerPartBody_PartType struct {
+	union json.RawMessage
 }
 
 // UpdateDHCPServerBody defines model for UpdateDHCPServerBody.
@@ -2511,6 +2596,57 @@ type ListLogItemsParams struct {
 // ListLogItemsParamsSort defines parameters for ListLogItems.
 type ListLogItemsParamsSort string
 
+// ListPartsParams defines parameters for ListParts.
+type ListPartsParams struct {
+	// PartType A part type's name or id. Empty: parts of all types.
+	PartType string `form:"part_type" json:"part_type"`
+
+	// Q Only parts whose name or billing id has this in it, without case. Empty: all.
+	Q string `form:"q" json:"q"`
+
+	// Sort A member, with - before it from the last to the first.
+	Sort *ListPartsParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
+
+	// PerPage Answers a page of so many items.
+	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
+
+	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	Page *Page `form:"page,omitempty" json:"page,omitempty"`
+
+	// Cursor From a Link header.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Count Whether to count the items in X-Total-Count.
+	Count *Count `form:"count,omitempty" json:"count,omitempty"`
+
+	// BillingID Only items with this value.
+	BillingID *string `form:"billing_id,omitempty" json:"billing_id,omitempty"`
+
+	// Name Only items with this value.
+	Name *string `form:"name,omitempty" json:"name,omitempty"`
+}
+
+// ListPartsParamsSort defines parameters for ListParts.
+type ListPartsParamsSort string
+
+// CreateComputerPartParams defines parameters for CreateComputerPart.
+type CreateComputerPartParams struct {
+	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
+// DeleteComputerPartParams defines parameters for DeleteComputerPart.
+type DeleteComputerPartParams struct {
+	// IfMatch ETags that the caller has seen; another one is refused.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
+// UpdateComputerPartParams defines parameters for UpdateComputerPart.
+type UpdateComputerPartParams struct {
+	// IfMatch ETags that the caller has seen; another one is refused.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
 // ListPortSpeedsParams defines parameters for ListPortSpeeds.
 type ListPortSpeedsParams struct {
 	// Q A part of a human-readable member, in either case.
@@ -2673,6 +2809,12 @@ type UpdateIntegrationJSONRequestBody = UpdateIntegrationBody
 // UpdateIntegrationPermissionsJSONRequestBody defines body for UpdateIntegrationPermissions for application/json ContentType.
 type UpdateIntegrationPermissionsJSONRequestBody = UpdateIntegrationPermissionsBody
 
+// CreateComputerPartJSONRequestBody defines body for CreateComputerPart for application/json ContentType.
+type CreateComputerPartJSONRequestBody = CreateComputerPartBody
+
+// UpdateComputerPartJSONRequestBody defines body for UpdateComputerPart for application/json ContentType.
+type UpdateComputerPartJSONRequestBody = UpdateComputerPartBody
+
 // CreatePortSpeedJSONRequestBody defines body for CreatePortSpeed for application/json ContentType.
 type CreatePortSpeedJSONRequestBody = CreatePortSpeedBody
 
@@ -2684,6 +2826,130 @@ type CreateDHCPServerJSONRequestBody = CreateDHCPServerBody
 
 // UpdateDHCPServerJSONRequestBody defines body for UpdateDHCPServer for application/json ContentType.
 type UpdateDHCPServerJSONRequestBody = UpdateDHCPServerBody
+
+// AsCreateComputerPartBodyPartType0 returns the union data inside the CreateComputerPartBody_PartType as a CreateComputerPartBodyPartType0
+func (t CreateComputerPartBody_PartType) AsCreateComputerPartBodyPartType0() (CreateComputerPartBodyPartType0, error) {
+	var body CreateComputerPartBodyPartType0
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromCreateComputerPartBodyPartType0 overwrites any union data inside the CreateComputerPartBody_PartType as the provided CreateComputerPartBodyPartType0
+func (t *CreateComputerPartBody_PartType) FromCreateComputerPartBodyPartType0(v CreateComputerPartBodyPartType0) error {
+	b, err := json.Marshal(v)
+	t.union = b
+	return err
+}
+
+// MergeCreateComputerPartBodyPartType0 performs a merge with any union data inside the CreateComputerPartBody_PartType, using the provided CreateComputerPartBodyPartType0
+func (t *CreateComputerPartBody_PartType) MergeCreateComputerPartBodyPartType0(v CreateComputerPartBodyPartType0) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
+// AsRefBody returns the union data inside the CreateComputerPartBody_PartType as a RefBody
+func (t CreateComputerPartBody_PartType) AsRefBody() (RefBody, error) {
+	var body RefBody
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromRefBody overwrites any union data inside the CreateComputerPartBody_PartType as the provided RefBody
+func (t *CreateComputerPartBody_PartType) FromRefBody(v RefBody) error {
+	b, err := json.Marshal(v)
+	t.union = b
+	return err
+}
+
+// MergeRefBody performs a merge with any union data inside the CreateComputerPartBody_PartType, using the provided RefBody
+func (t *CreateComputerPartBody_PartType) MergeRefBody(v RefBody) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
+func (t CreateComputerPartBody_PartType) MarshalJSON() ([]byte, error) {
+	b, err := t.union.MarshalJSON()
+	return b, err
+}
+
+func (t *CreateComputerPartBody_PartType) UnmarshalJSON(b []byte) error {
+	err := t.union.UnmarshalJSON(b)
+	return err
+}
+
+// AsUpdateComputerPartBodyPartType0 returns the union data inside the UpdateComputerPartBody_PartType as a UpdateComputerPartBodyPartType0
+func (t UpdateComputerPartBody_PartType) AsUpdateComputerPartBodyPartType0() (UpdateComputerPartBodyPartType0, error) {
+	var body UpdateComputerPartBodyPartType0
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromUpdateComputerPartBodyPartType0 overwrites any union data inside the UpdateComputerPartBody_PartType as the provided UpdateComputerPartBodyPartType0
+func (t *UpdateComputerPartBody_PartType) FromUpdateComputerPartBodyPartType0(v UpdateComputerPartBodyPartType0) error {
+	b, err := json.Marshal(v)
+	t.union = b
+	return err
+}
+
+// MergeUpdateComputerPartBodyPartType0 performs a merge with any union data inside the UpdateComputerPartBody_PartType, using the provided UpdateComputerPartBodyPartType0
+func (t *UpdateComputerPartBody_PartType) MergeUpdateComputerPartBodyPartType0(v UpdateComputerPartBodyPartType0) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
+// AsRefBody returns the union data inside the UpdateComputerPartBody_PartType as a RefBody
+func (t UpdateComputerPartBody_PartType) AsRefBody() (RefBody, error) {
+	var body RefBody
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromRefBody overwrites any union data inside the UpdateComputerPartBody_PartType as the provided RefBody
+func (t *UpdateComputerPartBody_PartType) FromRefBody(v RefBody) error {
+	b, err := json.Marshal(v)
+	t.union = b
+	return err
+}
+
+// MergeRefBody performs a merge with any union data inside the UpdateComputerPartBody_PartType, using the provided RefBody
+func (t *UpdateComputerPartBody_PartType) MergeRefBody(v RefBody) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
+func (t UpdateComputerPartBody_PartType) MarshalJSON() ([]byte, error) {
+	b, err := t.union.MarshalJSON()
+	return b, err
+}
+
+func (t *UpdateComputerPartBody_PartType) UnmarshalJSON(b []byte) error {
+	err := t.union.UnmarshalJSON(b)
+	return err
+}
 
 // RequestEditorFn is the function signature for the RequestEditor callback function
 type RequestEditorFn func(ctx context.Context, req *http.Request) error
@@ -3374,6 +3640,63 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /log/{log_id} (the `GetLogItem` operationId).
 	GetLogItem(ctx context.Context, logID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListParts List computer parts
+	//
+	// Answers all items, or pages of them with per_page. Needs the permission server.settings read.
+	//
+	// Corresponds with GET /part (the `ListParts` operationId).
+	ListParts(ctx context.Context, params *ListPartsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateComputerPartWithBody Create a computer part
+	//
+	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission server.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /part (the `CreateComputerPart` operationId).
+	CreateComputerPartWithBody(ctx context.Context, params *CreateComputerPartParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateComputerPart Create a computer part
+	//
+	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission server.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /part (the `CreateComputerPart` operationId).
+	CreateComputerPart(ctx context.Context, params *CreateComputerPartParams, body CreateComputerPartJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteComputerPart Delete a computer part
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission server.settings write. The log gets one item. Sent again, it is refused.
+	//
+	// Corresponds with DELETE /part/{part_id} (the `DeleteComputerPart` operationId).
+	DeleteComputerPart(ctx context.Context, partID int64, params *DeleteComputerPartParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetComputerPart View a computer part
+	//
+	// Needs the permission server.settings read.
+	//
+	// Corresponds with GET /part/{part_id} (the `GetComputerPart` operationId).
+	GetComputerPart(ctx context.Context, partID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateComputerPartWithBody Edit a computer part
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission server.settings write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PATCH /part/{part_id} (the `UpdateComputerPart` operationId).
+	UpdateComputerPartWithBody(ctx context.Context, partID int64, params *UpdateComputerPartParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateComputerPart Edit a computer part
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission server.settings write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PATCH /part/{part_id} (the `UpdateComputerPart` operationId).
+	UpdateComputerPart(ctx context.Context, partID int64, params *UpdateComputerPartParams, body UpdateComputerPartJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListPortSpeeds List port speeds
 	//
@@ -4856,6 +5179,133 @@ func (c *Client) ListLogItems(ctx context.Context, params *ListLogItemsParams, r
 // Corresponds with GET /log/{log_id} (the `GetLogItem` operationId).
 func (c *Client) GetLogItem(ctx context.Context, logID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetLogItemRequest(c.Server, logID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListParts List computer parts
+//
+// Answers all items, or pages of them with per_page. Needs the permission server.settings read.
+//
+// Corresponds with GET /part (the `ListParts` operationId).
+func (c *Client) ListParts(ctx context.Context, params *ListPartsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListPartsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateComputerPartWithBody Create a computer part
+//
+// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission server.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /part (the `CreateComputerPart` operationId).
+func (c *Client) CreateComputerPartWithBody(ctx context.Context, params *CreateComputerPartParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateComputerPartRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateComputerPart Create a computer part
+//
+// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission server.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /part (the `CreateComputerPart` operationId).
+func (c *Client) CreateComputerPart(ctx context.Context, params *CreateComputerPartParams, body CreateComputerPartJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateComputerPartRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteComputerPart Delete a computer part
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission server.settings write. The log gets one item. Sent again, it is refused.
+//
+// Corresponds with DELETE /part/{part_id} (the `DeleteComputerPart` operationId).
+func (c *Client) DeleteComputerPart(ctx context.Context, partID int64, params *DeleteComputerPartParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteComputerPartRequest(c.Server, partID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetComputerPart View a computer part
+//
+// Needs the permission server.settings read.
+//
+// Corresponds with GET /part/{part_id} (the `GetComputerPart` operationId).
+func (c *Client) GetComputerPart(ctx context.Context, partID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetComputerPartRequest(c.Server, partID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateComputerPartWithBody Edit a computer part
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission server.settings write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PATCH /part/{part_id} (the `UpdateComputerPart` operationId).
+func (c *Client) UpdateComputerPartWithBody(ctx context.Context, partID int64, params *UpdateComputerPartParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateComputerPartRequestWithBody(c.Server, partID, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateComputerPart Edit a computer part
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission server.settings write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PATCH /part/{part_id} (the `UpdateComputerPart` operationId).
+func (c *Client) UpdateComputerPart(ctx context.Context, partID int64, params *UpdateComputerPartParams, body UpdateComputerPartJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateComputerPartRequest(c.Server, partID, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -8903,6 +9353,348 @@ func NewGetLogItemRequest(server string, logID int64) (*http.Request, error) {
 	return req, nil
 }
 
+// NewListPartsRequest constructs an http.Request for the ListParts method
+func NewListPartsRequest(server string, params *ListPartsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/part")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "part_type", params.PartType, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "q", params.Q, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if params.Sort != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "sort", *params.Sort, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.PerPage != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "per_page", *params.PerPage, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Page != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "page", *params.Page, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Count != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "count", *params.Count, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.BillingID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "billing_id", *params.BillingID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Name != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "name", *params.Name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewCreateComputerPartRequest calls the generic CreateComputerPart builder with application/json body
+func NewCreateComputerPartRequest(server string, params *CreateComputerPartParams, body CreateComputerPartJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCreateComputerPartRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewCreateComputerPartRequestWithBody constructs an http.Request for the CreateComputerPart method, with any body, and a specified content type
+func NewCreateComputerPartRequestWithBody(server string, params *CreateComputerPartParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/part")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewDeleteComputerPartRequest constructs an http.Request for the DeleteComputerPart method
+func NewDeleteComputerPartRequest(server string, partID int64, params *DeleteComputerPartParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "part_id", partID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/part/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetComputerPartRequest constructs an http.Request for the GetComputerPart method
+func NewGetComputerPartRequest(server string, partID int64) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "part_id", partID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/part/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewUpdateComputerPartRequest calls the generic UpdateComputerPart builder with application/json body
+func NewUpdateComputerPartRequest(server string, partID int64, params *UpdateComputerPartParams, body UpdateComputerPartJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewUpdateComputerPartRequestWithBody(server, partID, params, "application/json", bodyReader)
+}
+
+// NewUpdateComputerPartRequestWithBody constructs an http.Request for the UpdateComputerPart method, with any body, and a specified content type
+func NewUpdateComputerPartRequestWithBody(server string, partID int64, params *UpdateComputerPartParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "part_id", partID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/part/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
 // NewListPortSpeedsRequest constructs an http.Request for the ListPortSpeeds method
 func NewListPortSpeedsRequest(server string, params *ListPortSpeedsParams) (*http.Request, error) {
 	var err error
@@ -10318,6 +11110,69 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /log/{log_id} (the `GetLogItem` operationId).
 	GetLogItemWithResponse(ctx context.Context, logID int64, reqEditors ...RequestEditorFn) (*GetLogItemResponse, error)
+
+	// ListPartsWithResponse List computer parts
+	//
+	// Answers all items, or pages of them with per_page. Needs the permission server.settings read.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /part (the `ListParts` operationId).
+	ListPartsWithResponse(ctx context.Context, params *ListPartsParams, reqEditors ...RequestEditorFn) (*ListPartsResponse, error)
+
+	// CreateComputerPartWithBodyWithResponse Create a computer part
+	//
+	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission server.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /part (the `CreateComputerPart` operationId).
+	CreateComputerPartWithBodyWithResponse(ctx context.Context, params *CreateComputerPartParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateComputerPartResponse, error)
+
+	// CreateComputerPartWithResponse Create a computer part
+	//
+	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission server.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /part (the `CreateComputerPart` operationId).
+	CreateComputerPartWithResponse(ctx context.Context, params *CreateComputerPartParams, body CreateComputerPartJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateComputerPartResponse, error)
+
+	// DeleteComputerPartWithResponse Delete a computer part
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission server.settings write. The log gets one item. Sent again, it is refused.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /part/{part_id} (the `DeleteComputerPart` operationId).
+	DeleteComputerPartWithResponse(ctx context.Context, partID int64, params *DeleteComputerPartParams, reqEditors ...RequestEditorFn) (*DeleteComputerPartResponse, error)
+
+	// GetComputerPartWithResponse View a computer part
+	//
+	// Needs the permission server.settings read.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /part/{part_id} (the `GetComputerPart` operationId).
+	GetComputerPartWithResponse(ctx context.Context, partID int64, reqEditors ...RequestEditorFn) (*GetComputerPartResponse, error)
+
+	// UpdateComputerPartWithBodyWithResponse Edit a computer part
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission server.settings write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /part/{part_id} (the `UpdateComputerPart` operationId).
+	UpdateComputerPartWithBodyWithResponse(ctx context.Context, partID int64, params *UpdateComputerPartParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateComputerPartResponse, error)
+
+	// UpdateComputerPartWithResponse Edit a computer part
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission server.settings write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /part/{part_id} (the `UpdateComputerPart` operationId).
+	UpdateComputerPartWithResponse(ctx context.Context, partID int64, params *UpdateComputerPartParams, body UpdateComputerPartJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateComputerPartResponse, error)
 
 	// ListPortSpeedsWithResponse List port speeds
 	//
@@ -12557,6 +13412,200 @@ func (r GetLogItemResponse) ContentType() string {
 	return ""
 }
 
+// ListPartsResponse200Headers the declared response headers of an HTTP 200 response for ListParts
+type ListPartsResponse200Headers struct {
+	Link        *string
+	XTotalCount *string
+}
+
+type ListPartsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *[]Part
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ListPartsResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r ListPartsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListPartsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListPartsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// CreateComputerPartResponse200Headers the declared response headers of an HTTP 200 response for CreateComputerPart
+type CreateComputerPartResponse200Headers struct {
+	ETag *string
+}
+
+type CreateComputerPartResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Part
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *CreateComputerPartResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r CreateComputerPartResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CreateComputerPartResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CreateComputerPartResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteComputerPartResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Message
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteComputerPartResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteComputerPartResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteComputerPartResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// GetComputerPartResponse200Headers the declared response headers of an HTTP 200 response for GetComputerPart
+type GetComputerPartResponse200Headers struct {
+	ETag *string
+}
+
+type GetComputerPartResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Part
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *GetComputerPartResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r GetComputerPartResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetComputerPartResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetComputerPartResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// UpdateComputerPartResponse200Headers the declared response headers of an HTTP 200 response for UpdateComputerPart
+type UpdateComputerPartResponse200Headers struct {
+	ETag *string
+}
+
+type UpdateComputerPartResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Part
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *UpdateComputerPartResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r UpdateComputerPartResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r UpdateComputerPartResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r UpdateComputerPartResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 // ListPortSpeedsResponse200Headers the declared response headers of an HTTP 200 response for ListPortSpeeds
 type ListPortSpeedsResponse200Headers struct {
 	Link        *string
@@ -14083,6 +15132,111 @@ func (c *ClientWithResponses) GetLogItemWithResponse(ctx context.Context, logID 
 		return nil, err
 	}
 	return ParseGetLogItemResponse(rsp)
+}
+
+// ListPartsWithResponse List computer parts
+//
+// Answers all items, or pages of them with per_page. Needs the permission server.settings read.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /part (the `ListParts` operationId).
+func (c *ClientWithResponses) ListPartsWithResponse(ctx context.Context, params *ListPartsParams, reqEditors ...RequestEditorFn) (*ListPartsResponse, error) {
+	rsp, err := c.ListParts(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListPartsResponse(rsp)
+}
+
+// CreateComputerPartWithBodyWithResponse Create a computer part
+//
+// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission server.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /part (the `CreateComputerPart` operationId).
+func (c *ClientWithResponses) CreateComputerPartWithBodyWithResponse(ctx context.Context, params *CreateComputerPartParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateComputerPartResponse, error) {
+	rsp, err := c.CreateComputerPartWithBody(ctx, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateComputerPartResponse(rsp)
+}
+
+// CreateComputerPartWithResponse Create a computer part
+//
+// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission server.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /part (the `CreateComputerPart` operationId).
+func (c *ClientWithResponses) CreateComputerPartWithResponse(ctx context.Context, params *CreateComputerPartParams, body CreateComputerPartJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateComputerPartResponse, error) {
+	rsp, err := c.CreateComputerPart(ctx, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateComputerPartResponse(rsp)
+}
+
+// DeleteComputerPartWithResponse Delete a computer part
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission server.settings write. The log gets one item. Sent again, it is refused.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /part/{part_id} (the `DeleteComputerPart` operationId).
+func (c *ClientWithResponses) DeleteComputerPartWithResponse(ctx context.Context, partID int64, params *DeleteComputerPartParams, reqEditors ...RequestEditorFn) (*DeleteComputerPartResponse, error) {
+	rsp, err := c.DeleteComputerPart(ctx, partID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteComputerPartResponse(rsp)
+}
+
+// GetComputerPartWithResponse View a computer part
+//
+// Needs the permission server.settings read.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /part/{part_id} (the `GetComputerPart` operationId).
+func (c *ClientWithResponses) GetComputerPartWithResponse(ctx context.Context, partID int64, reqEditors ...RequestEditorFn) (*GetComputerPartResponse, error) {
+	rsp, err := c.GetComputerPart(ctx, partID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetComputerPartResponse(rsp)
+}
+
+// UpdateComputerPartWithBodyWithResponse Edit a computer part
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission server.settings write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /part/{part_id} (the `UpdateComputerPart` operationId).
+func (c *ClientWithResponses) UpdateComputerPartWithBodyWithResponse(ctx context.Context, partID int64, params *UpdateComputerPartParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateComputerPartResponse, error) {
+	rsp, err := c.UpdateComputerPartWithBody(ctx, partID, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateComputerPartResponse(rsp)
+}
+
+// UpdateComputerPartWithResponse Edit a computer part
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission server.settings write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /part/{part_id} (the `UpdateComputerPart` operationId).
+func (c *ClientWithResponses) UpdateComputerPartWithResponse(ctx context.Context, partID int64, params *UpdateComputerPartParams, body UpdateComputerPartJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateComputerPartResponse, error) {
+	rsp, err := c.UpdateComputerPart(ctx, partID, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateComputerPartResponse(rsp)
 }
 
 // ListPortSpeedsWithResponse List port speeds
@@ -16728,6 +17882,233 @@ func ParseGetLogItemResponse(rsp *http.Response) (*GetLogItemResponse, error) {
 		}
 		response.JSONDefault = &dest
 
+	}
+
+	return response, nil
+}
+
+// ParseListPartsResponse parses an HTTP response from a ListPartsWithResponse call
+func ParseListPartsResponse(rsp *http.Response) (*ListPartsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListPartsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest []Part
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	case rsp.StatusCode == 200:
+		// Content-type (text/csv) unsupported
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers ListPartsResponse200Headers
+		if values := rsp.Header.Values("Link"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Link", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Link = &value
+		}
+		if values := rsp.Header.Values("X-Total-Count"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Total-Count", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XTotalCount = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseCreateComputerPartResponse parses an HTTP response from a CreateComputerPartWithResponse call
+func ParseCreateComputerPartResponse(rsp *http.Response) (*CreateComputerPartResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CreateComputerPartResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Part
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers CreateComputerPartResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseDeleteComputerPartResponse parses an HTTP response from a DeleteComputerPartWithResponse call
+func ParseDeleteComputerPartResponse(rsp *http.Response) (*DeleteComputerPartResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteComputerPartResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Message
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetComputerPartResponse parses an HTTP response from a GetComputerPartWithResponse call
+func ParseGetComputerPartResponse(rsp *http.Response) (*GetComputerPartResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetComputerPartResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Part
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers GetComputerPartResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseUpdateComputerPartResponse parses an HTTP response from a UpdateComputerPartWithResponse call
+func ParseUpdateComputerPartResponse(rsp *http.Response) (*UpdateComputerPartResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &UpdateComputerPartResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Part
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers UpdateComputerPartResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
 	}
 
 	return response, nil

@@ -201,7 +201,7 @@ func (p *bodyPlan) columnOf(name string) (path []string, _ *field) {
 	at := nodeMember{nested: p.root}
 	for i, part := range path {
 		if at.nested == nil { // the id of a reference may stand in a column group.id; its name means nothing
-			if f := p.fields[at.field]; f.kind == refKind && part == "id" && i == len(path)-1 {
+			if f := p.fields[at.field]; (f.kind == refKind || f.kind == refOrNameKind) && part == "id" && i == len(path)-1 {
 				return path[:i], f
 			}
 			return nil, nil

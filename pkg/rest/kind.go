@@ -34,6 +34,7 @@ var kinds = map[reflect.Type]*kind{
 	reflect.TypeFor[bool]():          boolKind,
 	reflect.TypeFor[RefID]():         refKind,
 	reflect.TypeFor[[]RefID]():       refsKind,
+	reflect.TypeFor[RefOrName]():     refOrNameKind,
 	reflect.TypeFor[Timestamp]():     timestampKind,
 	reflect.TypeFor[secret.String](): secretKind,
 }
@@ -58,6 +59,7 @@ var (
 	boolKind      = &kind{schema: schema{"type": "boolean"}, set: setBool}
 	refKind       = &kind{set: setRef}
 	refsKind      = &kind{schema: schema{"type": "array", "maxItems": maxRefs}, set: setRefs}
+	refOrNameKind = &kind{text: true, set: setRefOrName}
 	timestampKind = &kind{set: setTimestamp}
 	secretKind    = &kind{text: true, schema: schema{"writeOnly": true}, set: setSecret}
 )
@@ -66,7 +68,7 @@ var (
 // what was left empty. It answers nil for null, and false where nothing is said.
 func (f *field) form(sent any) (any, bool) {
 	switch {
-	case f.kind == refKind:
+	case f.kind == refKind, f.kind == refOrNameKind:
 		sent = idIn(sent)
 	case f.kind == timestampKind:
 		sent = momentIn(sent)
@@ -247,6 +249,17 @@ func setRef(to reflect.Value, sent any, m *shape.Member) (string, string) {
 		return "type", `must be an id or an object with one, such as {"id": 3}`
 	}
 	return "", ""
+}
+
+func setRefOrName(to reflect.Value, sent any, m *shape.Member) (string, string) {
+	if id, code, _ := integer(sent); code == "" {
+		to.SetString(byID + strconv.FormatInt(id, 10))
+		return "", ""
+	}
+	if _, isObject := sent.(object); isObject {
+		return "type", `must be a name, an id or an object with one, such as {"id": 3}`
+	}
+	return setString(to, sent, m)
 }
 
 // maxRefs is how many references a member can hold.

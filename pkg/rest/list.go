@@ -346,7 +346,7 @@ func (by By) known(own []string) []string {
 	}
 	known = slices.AppendSeq(known, maps.Keys(by.Filters))
 	slices.Sort(known)
-	return known
+	return slices.Compact(known)
 }
 
 func readCount(name, value string, most int, wrong *problem.Fields) int {

@@ -36,7 +36,8 @@ func (d *document) parameters(o *operation) (all []schema) {
 		add("query", p.name, p.Doc, ofParameter(p.Member))["required"] = p.Required != 0
 	}
 	if o.list {
-		if o.by.Search != nil {
+		own := slices.ContainsFunc(o.request.query, func(p parameter) bool { return p.name == "q" })
+		if o.by.Search != nil && !own {
 			shared("Q", "query", "q", "A part of a human-readable member, in either case.", schema{"type": "string"})
 		}
 		var sorts []string

@@ -137,6 +137,8 @@ func (f *field) describe(d *document, on shape.Occasion) schema {
 	switch f.kind {
 	case refKind:
 		s = d.define("schemas", "RefBody", refSchema)
+	case refOrNameKind:
+		s["anyOf"] = []schema{{"type": "string", "minLength": 1, "maxLength": maxString}, d.define("schemas", "RefBody", refSchema)}
 	case refsKind:
 		s["items"] = d.define("schemas", "RefBody", refSchema)
 	case timestampKind:
@@ -145,7 +147,7 @@ func (f *field) describe(d *document, on shape.Occasion) schema {
 		s = scalar(f.Member)
 	}
 	maps.Copy(s, f.kind.schema)
-	if f.kind.text && f.Max == nil {
+	if f.kind.text && f.Max == nil && f.kind != refOrNameKind {
 		s["maxLength"] = maxString
 	}
 	if f.kind == stringKind && f.Required&on != 0 {

@@ -3,6 +3,8 @@ package rest
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
@@ -16,6 +18,22 @@ type Ref struct {
 
 // RefID is a Ref in a request's body: {"id":3} or 3.
 type RefID int64
+
+// RefOrName is a reference in a request's body that may be a name instead: {"id":3}, 3 or "cpu". Its column holds the name.
+type RefOrName string
+
+// ID is the id where there is one, and no name. A text of digits is an id.
+func (r RefOrName) ID() (id int64, ok bool) {
+	text, ok := strings.CutPrefix(string(r), byID)
+	if !ok {
+		return 0, false
+	}
+	id, err := strconv.ParseInt(text, 10, 64)
+	return id, err == nil
+}
+
+// byID stands before an id. No text that is sent has it.
+const byID = "\x00"
 
 // Message is the answer to a delete.
 type Message struct {

@@ -1,5 +1,5 @@
-// Package system is the bounded context of the installation itself. There are the log and integrations;
-// mail, settings, license, packages, theme, todo items, certificates and computer parts are not built yet.
+// Package system is the bounded context of the installation itself. There are the log, integrations and computer parts;
+// mail, settings, license, packages, theme, todo items and certificates are not built yet.
 package system
 
 import (
@@ -59,6 +59,7 @@ func (s *Service) Routes() []rest.Route {
 		rest.Section{Name: "Integrations", Doc: "Other programs that work with this installation, such as a billing system, and what they may."}.Of(
 			s.integrations(), s.integrationPermissions()),
 		[]rest.Route{s.integrationEntry(), events.RefRoute(s.db, "integration", "integration", "jsonb_build_object('grants', permissions)", "identity")},
+		rest.Section{Name: "Computer parts", Doc: "What servers are built of."}.Of(s.computerParts()),
 	)
 }
 

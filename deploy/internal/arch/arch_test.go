@@ -65,7 +65,7 @@ var shared = []string{"guard", "permission", "pg", "problem", "rest", "secret"}
 
 const (
 	mostLines = 10_900 // of pkg without its tests; to become 10,000
-	mostNames = 161    // exported by shared, with the methods of exported types
+	mostNames = 163    // exported by shared, with the methods of exported types
 )
 
 type pkg struct {
