@@ -142,7 +142,7 @@ func (g *Gateway) finish(ctx context.Context, e *recorder, call *principal.Call)
 		return
 	}
 	line := []slog.Attr{
-		slog.String("method", e.method), slog.String("service", e.service), slog.String("route", e.route),
+		slog.String("method", e.method), slog.String("upstream", e.service), slog.String("route", e.route),
 		slog.Int("status", e.status), slog.Int64("bytes", e.bytes), slog.Duration("took", took),
 		slog.String("request_id", call.RequestID), slog.String("ip", call.IP.String()),
 	}

@@ -43,7 +43,7 @@ func TestAccessLog(t *testing.T) {
 	}
 	d.want(200, key, "/port-speed/3?key="+key, "X-Request-Id", "mine")
 	got := line()
-	for name, want := range map[string]any{"msg": "request", "method": "GET", "service": "network", "route": "/port-speed/{port_speed_id}",
+	for name, want := range map[string]any{"msg": "request", "method": "GET", "upstream": "network", "route": "/port-speed/{port_speed_id}",
 		"status": 200., "bytes": 4., "request_id": "mine", "ip": "192.0.2.7", "key_id": 7., "owner": "/admin/1"} {
 		if got[name] != want {
 			t.Errorf("%s is %v, want %v", name, got[name], want)
@@ -57,7 +57,7 @@ func TestAccessLog(t *testing.T) {
 		t.Errorf("logged %v", got)
 	}
 	d.want(404, key, "/"+wrong+"/token")
-	if got := line(); got["route"] != "" || got["service"] != "" {
+	if got := line(); got["route"] != "" || got["upstream"] != "" {
 		t.Errorf("logged %v", got)
 	}
 }

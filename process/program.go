@@ -91,7 +91,7 @@ func (f *LogFormat) UnmarshalText(text []byte) error {
 func (c LogConfig) Log() *slog.Logger {
 	options := &slog.HandlerOptions{Level: c.Level}
 	if c.Format == "json" {
-		return slog.New(slog.NewJSONHandler(os.Stderr, options))
+		return slog.New(newOutages(slog.NewJSONHandler(os.Stderr, options)))
 	}
-	return slog.New(slog.NewTextHandler(os.Stderr, options))
+	return slog.New(newOutages(slog.NewTextHandler(os.Stderr, options)))
 }

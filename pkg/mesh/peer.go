@@ -114,6 +114,8 @@ func (s *peer) ask(ctx context.Context, address, path string) (status int, body 
 	tracing.Tell(r.Context(), r.Header.Set)
 	if call := principal.From(ctx); call.Peer == principal.Gateway { // from others nobody believes it
 		r.Header[CallHeader] = []string{string(AppendCall(nil, call))}
+	} else if call.RequestID != "" {
+		r.Header[requestHeader] = []string{call.RequestID}
 	}
 	response, err := s.transport.RoundTrip(r)
 	if err != nil {

@@ -32,14 +32,14 @@ func asked(t *testing.T, p *Peers) (string, error) {
 	return text, err
 }
 
-// The gateway says which request it asks for, and nobody says whose it was.
+// Everybody says which request he asks for, and nobody says whose it was.
 func TestAsk(t *testing.T) {
 	t.Parallel()
 	i := newInstall(t)
 	address := i.serve(i.network, answering("a"))
 	for wanted, p := range map[string]*Peers{
 		"a gateway r1 GET /internal/x?y=%20z": i.peers(i.gateway, address),
-		"a clients  GET /internal/x?y=%20z":   i.peers(i.identity("clients"), address),
+		"a clients r1 GET /internal/x?y=%20z": i.peers(i.identity("clients"), address),
 	} {
 		if got, err := asked(t, p); err != nil || got != wanted {
 			t.Errorf("%q, %v; want %q", got, err, wanted)

@@ -21,7 +21,7 @@ func Receive(next http.Handler, log *slog.Logger) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		call, err := received(r)
 		if err != nil {
-			log.Warn("refused a request of another process", "peer", call.Peer, "from", r.RemoteAddr, "method", r.Method, "error", err)
+			log.Warn("refused a request of another process", "outage", "requests of "+call.Peer, "request_id", call.RequestID, "peer", call.Peer, "from", r.RemoteAddr, "method", r.Method, "error", err)
 			problemhttp.Write(w, r, log, problem.New(problem.Forbidden, "The request is not one that this process may send.").Because(err))
 			return
 		}
@@ -38,6 +38,9 @@ func Receive(next http.Handler, log *slog.Logger) http.Handler {
 		e.begin()
 	})
 }
+
+// requestHeader says, of a service's own question, which request it is asked for. What a caller sends in it ends at the gateway.
+const requestHeader = "Ironplane-Request-Id"
 
 // linger is how long a caller may go on sending once the answer begins: were the connection closed on what it sends, it
 // might not get to read the answer.
@@ -91,7 +94,7 @@ func received(r *http.Request) (*principal.Call, error) {
 		return &principal.Call{}, errors.New("it came over a connection without a certificate")
 	}
 	is, err := nameOf(r.TLS.PeerCertificates[0])
-	peer := &principal.Call{Peer: is.process}
+	peer := &principal.Call{Peer: is.process, RequestID: r.Header.Get(requestHeader)}
 	if err != nil {
 		return peer, err
 	}

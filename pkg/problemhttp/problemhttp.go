@@ -24,7 +24,11 @@ func Write(w http.ResponseWriter, r *http.Request, log *slog.Logger, err error) 
 	f := problem.From(err)
 	gone := errors.Is(context.Cause(r.Context()), context.Canceled) // the caller, who needs no answer
 	if (f.Kind == problem.Internal || f.Kind == problem.Unavailable) && !gone {
-		log.Error("request failed", "method", r.Method, "route", w.Header().Get(RouteHeader), "request_id", requestID, "error", err)
+		line := []any{"method", r.Method, "route", w.Header().Get(RouteHeader), "request_id", requestID, "error", err}
+		if f.Kind == problem.Unavailable {
+			line = append(line, "outage", f.Detail)
+		}
+		log.Error("request failed", line...)
 	}
 	h := w.Header()
 	switch f.Kind {

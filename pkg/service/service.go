@@ -305,17 +305,13 @@ func (s *Service) Work(ctx context.Context) {
 // retryPause is how long a job that failed waits until it is run again.
 const retryPause = time.Second
 
-// keep runs a job until its context ends. An error is logged when it is another one than the time before.
+// keep runs a job until its context ends.
 func (s *Service) keep(ctx context.Context, job Job) {
-	var last string
 	for ctx.Err() == nil {
 		err := run(ctx, job)
 		if err != nil && ctx.Err() == nil {
 			s.failed.WithLabelValues(job.Name).Inc()
-			if err.Error() != last {
-				last = err.Error()
-				s.log.Error(job.Name, "error", err)
-			}
+			s.log.Error(job.Name, "outage", job.Name, "error", err)
 		}
 		select {
 		case <-time.After(retryPause):

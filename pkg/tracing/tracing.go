@@ -52,14 +52,14 @@ func While(ctx context.Context, process, endpoint string, log *slog.Logger, work
 	if err != nil {
 		return fmt.Errorf("read OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("traces are lost", "error", err) }))
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("traces are lost", "outage", "traces", "error", err) }))
 	made := sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithResource(of))
 	provider = followed{made}
 	err = work(ctx)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
 	defer cancel()
 	if lost := made.Shutdown(ctx); lost != nil {
-		log.Warn("traces are lost", "error", lost)
+		log.Warn("traces are lost", "outage", "traces", "error", lost)
 	}
 	return err
 }

@@ -111,6 +111,7 @@ func Open(ctx context.Context, urls map[string]secret.String, masterKey secret.S
 // NewGateway makes a gateway in front of the product's services, as gateway.New does.
 func (p *Product) NewGateway(limits gateway.Config, upstreams map[string]http.Handler, peers *mesh.Peers, client redis.UniversalClient, log *slog.Logger) (*gateway.Gateway, error) {
 	limits.Maintenance = p.Maintenance
+	log = log.With("service", principal.Gateway)
 	return gateway.New(limits, upstreams, peers, keycache.NewStore(client, p.entries, log), client, log)
 }
 

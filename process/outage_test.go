@@ -1,0 +1,61 @@
+package process
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// An outage is a line when it begins, one a minute, and one when it is over.
+func TestOutageIsFewLines(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var text bytes.Buffer
+		log := slog.New(newOutages(slog.NewJSONHandler(&text, nil)))
+		network, pxe := log.With("service", "network"), log.With("service", "pxe")
+		for n := range 110 * 150 { // a second for 150 s
+			network.Error("request failed", "outage", "no database", "n", n)
+			time.Sleep(time.Second / 110)
+		}
+		pxe.Error("request failed", "outage", "no database")
+		pxe.Error("another thing")
+		pxe.Error("another thing")
+		time.Sleep(time.Minute)
+		network.Error("request failed", "outage", "no database")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+
+		type line struct {
+			Msg, Service, Outage string
+			Lines                int
+		}
+		want := []line{
+			{"request failed", "network", "no database", 0},
+			{"request failed", "network", "no database", 6601},
+			{"request failed", "network", "no database", 6601},
+			{"request failed", "pxe", "no database", 0},
+			{"another thing", "pxe", "", 0}, {"another thing", "pxe", "", 0},
+			{"an outage is over", "network", "no database", 110 * 150}, {"an outage is over", "pxe", "no database", 1},
+			{"request failed", "network", "no database", 0}, {"an outage is over", "network", "no database", 1},
+		}
+		lines := json.NewDecoder(&text)
+		for n, w := range want {
+			var is line
+			if err := lines.Decode(&is); err != nil {
+				t.Fatal(err)
+			}
+			if w.Lines > 6000 && is.Lines > 6500 && is.Lines < 6700 {
+				is.Lines = w.Lines
+			}
+			if is != w {
+				t.Errorf("line %d is %+v, not %+v", n, is, w)
+			}
+		}
+		if lines.More() {
+			t.Error("there are more lines")
+		}
+	})
+}
