@@ -64,7 +64,7 @@ var withoutDatabase = []string{"gateway", "pkg/problem", "pkg/problemhttp", "pkg
 var shared = []string{"guard", "permission", "pg", "problem", "rest", "secret"}
 
 const (
-	mostLines = 10_900 // of pkg without its tests; to become 10,000
+	mostLines = 11_000 // of pkg without its tests; to become 10,000
 	mostNames = 163    // exported by shared, with the methods of exported types
 )
 
