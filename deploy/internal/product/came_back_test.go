@@ -1,6 +1,7 @@
 package product_test
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -8,9 +9,11 @@ import (
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/pool"
 	"github.com/ironplane/ironplane/services/identity"
 	"github.com/ironplane/ironplane/services/network"
+	"github.com/ironplane/ironplane/services/pxe"
 	"github.com/ironplane/ironplane/services/system"
 	"github.com/ironplane/ironplane/testkit"
 )
@@ -159,4 +162,41 @@ func TestRestoredWithChangesInFlight(t *testing.T) {
 	if said := i.verify(); !strings.Contains(said, "its changes 2 to 3 are in the log, and lost to it but for 1 of them") {
 		t.Errorf("verify does not say so: %s", said)
 	}
+}
+
+// ofBefore makes of a schema what a program wrote that knew nothing of histories.
+func (i *installation) ofBefore(schema string) {
+	i.Helper()
+	i.run([]byte(`SET search_path = `+schema+`;
+		DROP TABLE history;
+		ALTER TABLE sequencer DROP relation;
+		ALTER TABLE change DROP uuid;
+		ALTER TABLE change_cursor DROP history, DROP change, DROP change_seq, DROP newest;
+		DROP TABLE key_check;
+		DELETE FROM migration_shared WHERE version_id >= 7;`), "psql", "-q", "-v", "ON_ERROR_STOP=1")
+}
+
+// A dump that an older program's schema was written to is noticed, too; a schema that is only migrated is none.
+func TestRestoredDumpOfAnOlderProgram(t *testing.T) {
+	t.Parallel()
+	i := newInstallation(t)
+	i.makeGroup("before", 0)
+	producttest.Drain(t, i.product)
+	dump := i.dump(network.Name)
+	i.makeGroup("lost", 0)
+	producttest.Drain(t, i.product)
+	i.stop()
+	i.ofBefore(pxe.Name)
+	i.restore(network.Name, dump)
+	i.ofBefore(network.Name)
+	if err := i.start(); !errors.Is(err, events.ErrRestored) || !strings.Contains(err.Error(), network.Name) {
+		t.Fatalf("it starts: %v", err)
+	}
+	if said := i.takeUp(); strings.Contains(said, "pxe is taken up") || !strings.Contains(said, "network is taken up") {
+		t.Errorf("it takes up others: %s", said)
+	}
+	i.restart()
+	i.makeGroup("after", 0)
+	producttest.Drain(t, i.product)
+	i.verify()
 }
