@@ -53,6 +53,10 @@ crash: ## change things at random while services, Postgres and Redis are killed 
 	go test -v -timeout 60m ./deploy/split -run TestCrash -full
 	go test -v ./deploy/internal/product -run TestReferenceWhileItsTargetIsDeleted -full
 
+.PHONY: restore
+restore: ## back up and restore by the words of docs/restore.md, in every way, while callers change things
+	go test -v -timeout 30m ./deploy/standalone -run TestRestore -full
+
 .PHONY: fuzz
 fuzz: ## try spellings on each parser of the network service, for FUZZTIME each
 	@for target in $$(sed -n 's/^func \(Fuzz[A-Za-z]*\).*/\1/p' services/network/*_fuzz_test.go); do \

@@ -13,6 +13,7 @@ import (
 	"github.com/ironplane/ironplane/gateway"
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/maintenance"
+	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/process"
 )
@@ -51,8 +52,16 @@ func Main(name string, run func(context.Context, Config) error) {
 		{Name: "skip-change", Summary: "let services go on behind a change of another that they cannot apply; also while the installation runs", Run: func(ctx context.Context) error {
 			return skipChange(ctx, c)
 		}},
+		{Name: "postgres", Summary: "start its own PostgreSQL alone until SIGINT or SIGTERM, to restore into it", Run: func(ctx context.Context) error {
+			return runPostgres(ctx, c)
+		}},
+		{Name: "bootstrap", Summary: "make the roles, and the schemas that are not there, which a backup is restored into", Run: func(ctx context.Context) error {
+			return alone(ctx, c, func(context.Context, map[string]secret.String) error { return nil })
+		}},
 		{Name: "restored", Summary: "take up what was restored from a backup, before it serves again", Run: func(ctx context.Context) error {
-			return takeUp(ctx, c, os.Stdout)
+			return alone(ctx, c, func(ctx context.Context, urls map[string]secret.String) error {
+				return product.TakeUp(ctx, urls, c.Restored, os.Stdout)
+			})
 		}},
 		{Name: "maintenance-on", Summary: "refuse changes, and let jobs pause, until maintenance-off", Run: func(context.Context) error {
 			return c.maintenance().Begin(c.Reason)

@@ -3,7 +3,6 @@ package startup
 import (
 	"context"
 	"errors"
-	"io"
 
 	"github.com/ironplane/ironplane/deploy/internal/backings"
 	"github.com/ironplane/ironplane/deploy/internal/product"
@@ -43,8 +42,8 @@ func asAdministrator(ctx context.Context, c Config, do func(ctx context.Context,
 	return do(ctx, admin)
 }
 
-// takeUp takes up what was restored while the installation does not run.
-func takeUp(ctx context.Context, c Config, screen io.Writer) error {
+// alone does something in the schemas of an installation that does not run. It makes what the services need in a database.
+func alone(ctx context.Context, c Config, do func(ctx context.Context, urls map[string]secret.String) error) error {
 	return asAdministrator(ctx, c, func(ctx context.Context, admin secret.String) error {
 		claim, err := product.Claim(ctx, admin)
 		if err != nil {
@@ -55,6 +54,21 @@ func takeUp(ctx context.Context, c Config, screen io.Writer) error {
 		if err != nil {
 			return err
 		}
-		return product.TakeUp(ctx, urls, c.Restored, screen)
+		return do(ctx, urls)
 	})
+}
+
+// runPostgres runs the Postgres of a data folder until ctx ends.
+func runPostgres(ctx context.Context, c Config) (err error) {
+	if !c.Backings.DatabaseURL.IsZero() {
+		return errors.New("DATABASE_URL names a PostgreSQL: there is no own one to start")
+	}
+	parts := &backings.Backings{}
+	defer func() { err = errors.Join(err, parts.Stop(ctx)) }()
+	starting, cancel := context.WithTimeout(ctx, backings.StartTime)
+	defer cancel()
+	if _, err := parts.Administrator(starting, c.Backings); err != nil {
+		return err
+	}
+	return parts.Ended(ctx)
 }

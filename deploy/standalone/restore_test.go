@@ -1,0 +1,299 @@
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/testkit"
+)
+
+var full = flag.Bool("full", false, "restore in every way that docs/restore.md knows")
+
+// TestRestore backs up and restores by the words of docs/restore.md, while callers change things.
+func TestRestore(t *testing.T) {
+	t.Parallel()
+	for _, tool := range []string{"sh", "pg_dump", "pg_restore", "psql", "pg_isready", "createdb"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skip("restoring needs ", tool)
+		}
+	}
+	for name, way := range map[string]struct {
+		services string // empty: all
+		elsewhere,
+		always bool
+	}{
+		"one service older":             {services: "network", always: true},
+		"log older":                     {services: "system"},
+		"identity older":                {services: "identity"},
+		"two older":                     {services: "pxe network"},
+		"whole":                         {},
+		"into a database of other name": {elsewhere: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if !way.always && !*full {
+				t.Skip("make restore does this")
+			}
+			t.Parallel()
+			i := newRestored(t)
+			for range 20 {
+				i.change()
+			}
+			i.underLoad(func() { i.run("backup", nil) })
+			i.underLoad(func() { time.Sleep(time.Second) })
+			i.running.stop()
+			stop := i.postgres()
+			environment := map[string]string{"IRONPLANE_TAKE_BACK": "yes"}
+			if way.services != "" {
+				environment["SERVICES"] = way.services
+			}
+			if way.elsewhere {
+				other := i.otherDatabase()
+				i.environment["DATABASE_URL"], environment["DATABASE_URL"] = other, other
+				i.environment["IRONPLANE_MASTER_KEY_FILE"] = filepath.Join(i.folder, "ironplane.master-key")
+				i.environment["IRONPLANE_DATA"] = filepath.Join(i.folder, "other data")
+			}
+			said := i.run("restore", environment)
+			for service := range strings.FieldsSeq("clients identity network pxe system") {
+				if taken := strings.Contains(said, service+" is taken up"); taken != (way.services == "" || slices.Contains(strings.Fields(way.services), service)) {
+					t.Errorf("%s is taken up: %v\n%s", service, taken, said)
+				}
+			}
+			if !way.elsewhere {
+				stop()
+			}
+			i.start()
+			i.check()
+			i.running.stop()
+		})
+	}
+}
+
+// restored is an installation in a folder, as the document takes it.
+type restored struct {
+	*testing.T
+	folder      string
+	environment map[string]string
+	running     *running
+	key         string
+	client      *testkit.Client
+
+	mu     sync.Mutex
+	groups map[string]int64 // by name: those whose creation was answered
+}
+
+func newRestored(t *testing.T) *restored {
+	i := &restored{T: t, folder: t.TempDir(), groups: map[string]int64{}}
+	i.environment = map[string]string{"IRONPLANE_DATA": filepath.Join(i.folder, "data")}
+	if err := os.Mkdir(filepath.Join(i.folder, "bin"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	program := fmt.Sprintf("#!/bin/sh\n%s=yes exec %q \"$@\"\n", asProgram, os.Args[0])
+	if err := os.WriteFile(filepath.Join(i.folder, "bin", "standalone"), []byte(program), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	i.start()
+	return i
+}
+
+func (i *restored) start() {
+	i.Helper()
+	i.running = start(i.T, i.environment)
+	if i.key == "" {
+		i.key = i.running.key()
+	}
+	i.client = i.running.client(i.key)
+}
+
+var block = regexp.MustCompile("(?ms)^( *)```sh ([a-z ]+)\n(.*?)^ *```")
+
+// words are what a block of the document says.
+func (i *restored) words(name string) string {
+	i.Helper()
+	text, err := os.ReadFile("../../docs/restore.md")
+	if err != nil {
+		i.Fatal(err)
+	}
+	for _, found := range block.FindAllStringSubmatch(string(text), -1) {
+		if found[2] == name {
+			return strings.ReplaceAll("\n"+found[3], "\n"+found[1], "\n")
+		}
+	}
+	i.Fatalf("the document has no block %q", name)
+	return ""
+}
+
+func (i *restored) shell(script string, environment map[string]string) *exec.Cmd {
+	cmd := exec.Command("sh", "-e", "-c", script)
+	cmd.Dir = i.folder
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + i.folder}
+	for name, value := range environment {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	return cmd
+}
+
+func (i *restored) run(name string, environment map[string]string) string {
+	i.Helper()
+	said, err := i.shell(i.words(name), environment).CombinedOutput()
+	if err != nil {
+		i.Fatalf("%s: %v\n%s", name, err, said)
+	}
+	return string(said)
+}
+
+// postgres starts its own Postgres alone. What it answers stops it.
+func (i *restored) postgres() (stop func()) {
+	i.Helper()
+	cmd := i.shell(i.words("postgres")+"\necho ready\nread end\nkill $!\nwait", nil)
+	end, err := cmd.StdinPipe()
+	if err != nil {
+		i.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		i.Fatal(err)
+	}
+	cmd.Stderr = i.Output()
+	if err := cmd.Start(); err != nil {
+		i.Fatal(err)
+	}
+	if _, err := fmt.Fscan(out, new(string)); err != nil {
+		i.Fatal(err)
+	}
+	stop = sync.OnceFunc(func() {
+		_, _ = fmt.Fprintln(end)
+		if err := cmd.Wait(); err != nil {
+			i.Error(err)
+		}
+	})
+	i.Cleanup(stop)
+	return stop
+}
+
+// otherDatabase is one of another name on the same server.
+func (i *restored) otherDatabase() string {
+	i.Helper()
+	own, err := os.ReadFile(filepath.Join(i.folder, "data", "database-url"))
+	if err != nil {
+		i.Fatal(err)
+	}
+	url, _, _ := strings.Cut(string(own), "?")
+	cmd := i.shell(`createdb --maintenance-db "$URL" other`, map[string]string{"URL": url})
+	if said, err := cmd.CombinedOutput(); err != nil {
+		i.Fatalf("%v: %s", err, said)
+	}
+	return strings.TrimSuffix(url, "/ironplane") + "/other"
+}
+
+// change makes a group, perhaps with a DHCP server, and a key that it revokes.
+func (i *restored) change() {
+	name := fmt.Sprint("g", rand.Uint64())
+	body := map[string]any{"name": name}
+	if rand.IntN(3) == 0 {
+		body["pxe_dhcp_server"] = i.client.Do(http.MethodPost, "/pxe/dhcp", map[string]any{"name": name, "http": map[string]any{"host": "192.0.2.1"}}).Want(http.StatusOK).ID()
+	}
+	if rand.IntN(3) == 0 {
+		key := i.client.Do(http.MethodPost, "/auth/key", map[string]any{"name": name}).Want(http.StatusOK).ID()
+		i.client.Do(http.MethodDelete, fmt.Sprintf("/auth/key/%d", key), nil).Want(http.StatusOK)
+	}
+	id := i.client.Do(http.MethodPost, "/group", body).Want(http.StatusOK).ID()
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for other, taken := range i.groups {
+		if taken == id {
+			i.Errorf("%d is given to %s and to %s", id, other, name)
+		}
+	}
+	i.groups[name] = id
+}
+
+// underLoad does something while callers change things.
+func (i *restored) underLoad(do func()) {
+	i.Helper()
+	done := make(chan struct{})
+	var changing sync.WaitGroup
+	for range 4 {
+		changing.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+					i.change()
+				}
+			}
+		})
+	}
+	do()
+	close(done)
+	changing.Wait()
+}
+
+func (i *restored) all(path string) []map[string]json.RawMessage {
+	i.Helper()
+	return testkit.Decode[[]map[string]json.RawMessage](i.client.Do(http.MethodGet, path, nil).Want(http.StatusOK))
+}
+
+// check compares what is there with the log, goes on, and verifies.
+func (i *restored) check() {
+	i.Helper()
+	for range 5 {
+		i.change()
+	}
+	there := map[string]bool{}
+	for _, group := range i.all("/group") {
+		var name string
+		if err := json.Unmarshal(group["name"], &name); err != nil {
+			i.Fatal(err)
+		}
+		there[name] = true
+	}
+	var logged map[string]int
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		logged = map[string]int{}
+		for _, item := range i.all("/log?type=group.created") {
+			var targets []struct{ Name string }
+			if err := json.Unmarshal(item["targets"], &targets); err != nil {
+				i.Fatal(err)
+			}
+			logged[targets[0].Name]++
+		}
+		missing := 0
+		for name := range there {
+			if logged[name] == 0 {
+				missing++
+			}
+		}
+		if missing == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			i.Fatalf("%d groups of %d are not in the log", missing, len(there))
+		}
+	}
+	for name, n := range logged {
+		if n > 1 {
+			i.Errorf("the group %s is %d times in the log", name, n)
+		}
+	}
+	if len(there) < 25 {
+		i.Errorf("only %d groups are there", len(there))
+	}
+	verified := launch(i.T, i.environment, "verify")
+	if err := verified.exit(); err != nil {
+		i.Errorf("the log does not verify: %v\n%s", err, verified.screen)
+	}
+	i.Logf("%d groups were made, %d are there, %d in the log", len(i.groups), len(there), len(logged))
+}
