@@ -39,6 +39,17 @@ func main() {
 		{Name: "restored", Summary: "take up what was restored from a backup, while no service runs", Run: func(ctx context.Context) error {
 			return takeUp(ctx, c, os.Stdout)
 		}},
+		{Name: "reseal", Summary: "seal and sign with the newest master key what was with an older one, and say how much is left; also while the services run", Run: func(ctx context.Context) error {
+			password, err := c.kept("postgres-password")
+			if err != nil {
+				return err
+			}
+			masterKey, err := c.kept("master-key")
+			if err != nil {
+				return err
+			}
+			return product.Reseal(ctx, secret.New(c.administrator(password)), masterKey, os.Stdout)
+		}},
 		{Name: "maintenance-on", Summary: "have all processes refuse changes, and let jobs pause, until maintenance-off", Run: func(context.Context) error {
 			return c.ofAll(func(f maintenance.File) error { return f.Begin(c.Reason) })
 		}},

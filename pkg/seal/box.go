@@ -50,6 +50,9 @@ func (p Place) bytes() []byte {
 	return append(place, p.Table+"."+p.Column...)
 }
 
+// KeyID begins all that is sealed and signed with the newest key.
+func (b *Box) KeyID() []byte { return bytes.Clone(b.generations[0].id) }
+
 // Seal seals a value for its place.
 func (b *Box) Seal(at Place, value secret.String) []byte {
 	return append(bytes.Clone(b.generations[0].id), b.seals[0].Seal(nil, nil, []byte(value.Reveal()), at.bytes())...)

@@ -34,12 +34,14 @@ import (
 // Definition is what a service is, whether it runs in a process of its own or with others in one.
 type Definition struct {
 	Name       string
-	Migrations fs.FS            // nil: none of its own
-	Seals      bool             // whether it needs a Box
-	Signs      []string         // what its Box signs
-	Fills      bool             // whether it fills entries of keycache
-	New        func(Deps) Parts // nil: nothing yet
-	Commands   []Command        // of its program, besides those that all have
+	Migrations fs.FS                  // nil: none of its own
+	Seals      bool                   // whether it needs a Box
+	Sealed     []string               // the columns that its Box seals: dhcp_server.http_api_key
+	Signs      []string               // what its Box signs
+	Signed     func(*seal.Box) Signed // what of that stays; nil: nothing
+	Fills      bool                   // whether it fills entries of keycache
+	New        func(Deps) Parts       // nil: nothing yet
+	Commands   []Command              // of its program, besides those that all have
 	// RecordSkip records, in the unit of work that skips them, changes of another service; nil: events.RecordSkip does.
 	RecordSkip func(ctx context.Context, d Deps, tx *pg.Tx, skipped events.Span) error
 }
@@ -213,6 +215,9 @@ type Service struct {
 // Keeper is the service that keeps the log: it reads the changes of all.
 const Keeper = "system"
 
+// olderPause is how long it may take until the metric tells what older keys are needed for.
+const olderPause = time.Minute
+
 // sweepPause is how long may stay what need not be kept any more.
 const sweepPause = 10 * time.Minute
 
@@ -237,6 +242,16 @@ func (d Definition) Assemble(on *pool.Pool, deps Deps) *Service {
 	failed := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "ironplane_job_failures_total", Help: "How often what is done besides answering failed and was begun again.",
 	}, []string{"job"})
+	older := prometheus.NewGauge(prometheus.GaugeOpts{Name: "ironplane_older_key_uses", Help: "How much an older master key than the newest is still needed for: see the command reseal."})
+	if deps.Box != nil {
+		jobs = append(jobs, Every(olderPause, "count what older keys are needed for", func(ctx context.Context) error {
+			n, err := d.Older(ctx, deps.DB, deps.Box)
+			if err == nil {
+				older.Set(float64(n))
+			}
+			return err
+		}))
+	}
 	gate.Handler = rest.NewHandler(d.Name, deps.DB, deps.Log, routes)
 	return &Service{
 		Handler: gate, Routes: routes,
@@ -244,7 +259,7 @@ func (d Definition) Assemble(on *pool.Pool, deps Deps) *Service {
 		checks: slices.Concat(parts.Checks, following(parts.Consumers), []health.Check{
 			{Name: "postgres", Ask: on.Ping}, {Name: "changes", Ask: on.Writable, Optional: true}, {Name: "history", Ask: gate.ask},
 		}),
-		metrics: append(parts.Metrics, on, failed, events.Collector(parts.Consumers)),
+		metrics: append(parts.Metrics, on, failed, older, events.Collector(parts.Consumers)),
 	}
 }
 

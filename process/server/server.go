@@ -26,7 +26,7 @@ type definition struct{ service.Definition }
 
 type serviceConfig struct {
 	Listen      string        `env:"IRONPLANE_LISTEN" default:"127.0.0.1:8443" doc:"the address to serve the gateway on"`
-	Database    secret.String `env:"DATABASE_URL" required:"serve,migrate,skip-change,verify" doc:"the service's schema, as the role that owns it: postgres://…?search_path=<service>,ext"`
+	Database    secret.String `env:"DATABASE_URL" required:"serve,migrate,skip-change,verify,reseal" doc:"the service's schema, as the role that owns it: postgres://…?search_path=<service>,ext"`
 	Connections int           `env:"IRONPLANE_CONNECTIONS" default:"8" doc:"how many connections to the database there may be"`
 	Redis       secret.String `env:"REDIS_URL" required:"serve" doc:"the Redis of all gateways and services: redis://…"`
 	Skip        events.Span   `env:"IRONPLANE_SKIP_CHANGE" required:"skip-change" doc:"the changes of another service to skip: pxe:17, or pxe:17-20"`
@@ -39,7 +39,7 @@ type serviceConfig struct {
 // keyedConfig is the configuration of a service that seals or signs.
 type keyedConfig struct {
 	serviceConfig
-	Key secret.String `env:"IRONPLANE_PROCESS_KEY" required:"serve,verify,skip-change" doc:"what this service seals and signs with, which setup process-key derives from the master key: ironplane-key-1:…"`
+	Key secret.String `env:"IRONPLANE_PROCESS_KEY" required:"serve,verify,skip-change,reseal" doc:"what this service seals and signs with, which setup process-key derives from the master key: ironplane-key-1:…"`
 }
 
 // unlock gives the service what it does with the configured key.
@@ -77,6 +77,13 @@ func Main(of service.Definition) {
 				return d.SkipChange(ctx, deps, c.Skip)
 			}}))
 		}},
+	}
+	if d.Seals {
+		commands = append(commands, process.Command{Name: "reseal", Summary: "seal and sign with the newest key what was with an older one, and say how much is left; also while it serves", Run: func(ctx context.Context) error {
+			return d.named(d.do(ctx, c, service.Command{Run: func(ctx context.Context, deps service.Deps, screen io.Writer) error {
+				return d.Reseal(ctx, deps.DB, deps.Box, screen)
+			}}))
+		}})
 	}
 	for _, own := range d.Commands {
 		commands = append(commands, process.Command{Name: own.Name, Summary: own.Summary, Run: func(ctx context.Context) error { return d.named(d.do(ctx, c, own)) }})

@@ -21,7 +21,7 @@ const Name = "network"
 var migrations embed.FS
 
 // Definition is the service.
-var Definition = service.Definition{Name: Name, Migrations: migrations, Seals: true, New: func(d service.Deps) service.Parts {
+var Definition = service.Definition{Name: Name, Migrations: migrations, Seals: true, Sealed: []string{"forward_gateway.api_key"}, New: func(d service.Deps) service.Parts {
 	s := New(d.DB, d.Box, d.Peers)
 	return service.Parts{Routes: s.Routes(), Jobs: s.Jobs(), Consumers: []*events.Consumer{s.dhcpServers.Consumer()}}
 }}

@@ -19,7 +19,7 @@ const Name = "pxe"
 var migrations embed.FS
 
 // Definition is the service.
-var Definition = service.Definition{Name: Name, Migrations: migrations, Seals: true, New: func(d service.Deps) service.Parts {
+var Definition = service.Definition{Name: Name, Migrations: migrations, Seals: true, Sealed: []string{"dhcp_server.http_api_key"}, New: func(d service.Deps) service.Parts {
 	return service.Parts{Routes: New(d.DB, d.Box).Routes(), Readers: []string{"network"}}
 }}
 

@@ -63,6 +63,9 @@ func Main(name string, run func(context.Context, Config) error) {
 				return product.TakeUp(ctx, urls, c.Restored, os.Stdout)
 			})
 		}},
+		{Name: "reseal", Summary: "seal and sign with the newest master key what was with an older one, and say how much is left; also while the installation runs", Run: func(ctx context.Context) error {
+			return reseal(ctx, c, os.Stdout)
+		}},
 		{Name: "maintenance-on", Summary: "refuse changes, and let jobs pause, until maintenance-off", Run: func(context.Context) error {
 			return c.maintenance().Begin(c.Reason)
 		}},

@@ -26,6 +26,16 @@ func verifyLog(ctx context.Context, c Config, screen io.Writer) error {
 	})
 }
 
+func reseal(ctx context.Context, c Config, screen io.Writer) error {
+	masterKey, err := keptMasterKey(c)
+	if err != nil {
+		return err
+	}
+	return asAdministrator(ctx, c, func(ctx context.Context, admin secret.String) error {
+		return product.Reseal(ctx, admin, masterKey, screen)
+	})
+}
+
 // keptMasterKey is the master key that the installation has already.
 func keptMasterKey(c Config) (secret.String, error) {
 	if !c.Backings.MasterKey.IsZero() {

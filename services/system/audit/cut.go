@@ -49,12 +49,16 @@ func (l *Log) cut(ctx context.Context, tx *pg.Tx, older time.Time) (cut int64, e
 	if err := w.begin(ctx, &h); err != nil {
 		return 0, err
 	}
+	if last = w.whole(last, true); last < w.first {
+		return 0, nil
+	}
+	next := w.whole(last+1, false)
 	if err := w.to(ctx, last); err != nil {
 		return 0, err
 	}
 	c := checkpoint{id: w.id, mac: w.mac, at: time.Now().Truncate(time.Microsecond), seqs: maps.Clone(w.seqs)}
 	if last < h.id {
-		err = w.to(ctx, last+1)
+		err = w.to(ctx, next)
 	} else {
 		err = w.end(ctx, &h)
 	}
@@ -70,7 +74,7 @@ func (l *Log) cut(ctx context.Context, tx *pg.Tx, older time.Time) (cut int64, e
 	if err := h.store(ctx, tx, l.signer()); err != nil {
 		return 0, err
 	}
-	for _, table := range []struct{ name, column string }{{"log", "id"}, {"log_target", "log_id"}} {
+	for _, table := range []struct{ name, column string }{{"log", "id"}, {"log_target", "log_id"}, {"log_countersigned", "last"}} {
 		if _, err := tx.Exec(ctx, "DELETE FROM "+table.name+" WHERE "+table.column+" <= $1", c.id); err != nil {
 			return 0, fmt.Errorf("cut %s: %w", table.name, err)
 		}

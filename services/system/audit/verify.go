@@ -64,30 +64,36 @@ type Restored struct {
 // anchor of before; the zero Anchor where there is none.
 func (l *Log) Verify(ctx context.Context, db *pg.DB, earlier Anchor) (found Verified, err error) {
 	err = db.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Unrecorded("nothing is changed")
-		if _, err := tx.Exec(ctx, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"); err != nil { // it is written to meanwhile
-			return fmt.Errorf("begin to verify: %w", err)
+		w, err := l.verifyAll(ctx, tx, earlier, nil)
+		if err == nil {
+			found = Verified{First: w.first, Last: w.id, Anchor: Anchor{w.id, w.mac}, Compared: w.compared, Changes: w.seqs, Skipped: w.skipped, Restored: w.restored}
 		}
-		h, err := readHead(ctx, tx, "")
-		if err != nil {
-			return err
-		}
-		err = h.check(l.signer())
-		switch {
-		case err != nil && h.old(l.signer()):
-			return &Bad{0, "its head is that of an earlier version; the service brings it up to date when it starts"}
-		case err != nil:
-			return &Bad{0, err.Error()}
-		}
-		w := l.walk(tx)
-		w.earlier = earlier
-		if err := w.verify(ctx, &h); err != nil {
-			return err
-		}
-		found = Verified{First: w.first, Last: w.id, Anchor: Anchor{w.id, w.mac}, Compared: w.compared, Changes: w.seqs, Skipped: w.skipped, Restored: w.restored}
-		return nil
+		return err
 	})
 	return found, err
+}
+
+// verifyAll walks through the whole log in a transaction of its own. It notes there, where that is not nil, what is signed
+// with an older master key.
+func (l *Log) verifyAll(ctx context.Context, tx *pg.Tx, earlier Anchor, noted *[]covering) (*walk, error) {
+	w := l.walk(tx)
+	w.earlier, w.noted = earlier, noted
+	tx.Unrecorded("nothing is changed")
+	if _, err := tx.Exec(ctx, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"); err != nil { // it is written to meanwhile
+		return w, fmt.Errorf("begin to verify: %w", err)
+	}
+	h, err := readHead(ctx, tx, "")
+	if err != nil {
+		return w, err
+	}
+	err = h.check(w.signer)
+	switch {
+	case err != nil && h.old(w.signer):
+		return w, &Bad{0, "its head is that of an earlier version; the service brings it up to date when it starts"}
+	case err != nil:
+		return w, &Bad{0, err.Error()}
+	}
+	return w, w.verify(ctx, &h)
 }
 
 // verify verifies all, up to a head that is checked.

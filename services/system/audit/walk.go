@@ -40,6 +40,9 @@ type walk struct {
 	missing  map[gap]int64    // the changes that no item accounts for yet, and the item where that was seen
 	skipped  int64            // how many changes the items account for that were given up
 	restored []Restored
+	covers   []countersigned // what is still to come of it
+	covering *covering       // what is begun of the first
+	noted    *[]covering     // items to be countersigned, where they are asked for
 	// before is what seqs were before the first item, where only the items can tell: as the walk finds them. Else it is nil.
 	before map[string]int64
 }
@@ -70,6 +73,9 @@ func (w *walk) begin(ctx context.Context, h *head) error {
 		w.seqs = maps.Clone(c.seqs)
 		return w.reach(c.id, c.mac)
 	}); err != nil {
+		return err
+	}
+	if err := w.readCountersigned(ctx); err != nil {
 		return err
 	}
 	w.first = w.id + 1
@@ -131,15 +137,21 @@ func (w *walk) item(i *item, targets []string) error {
 		return &Bad{w.id + 1, "is missing"}
 	}
 	age, ok, err := w.signer.Check(i.message(w.mac), i.mac)
+	covered, altered := w.cover(i)
 	switch {
-	case err != nil:
+	case err != nil && !covered:
 		return &Bad{i.id, "is not signed with this master key"}
+	case altered != nil:
+		return altered
+	case err != nil:
+		age = unknownAge
 	case !ok:
 		return &Bad{i.id, "was altered or put there, or the one before it was removed"}
 	case i.id > w.first && age > w.age:
 		return &Bad{i.id, "is signed with an earlier master key than the one before it"}
 	}
 	w.age = age
+	w.note(i, age)
 	if err := w.number(i); err != nil {
 		return err
 	}
@@ -192,6 +204,9 @@ func (w *walk) complete() error {
 
 // end verifies that the log ends here, and where the head says.
 func (w *walk) end(ctx context.Context, h *head) error {
+	if w.covering != nil {
+		return &Bad{w.covers[0].last, "is missing, and is countersigned"}
+	}
 	if !bytes.Equal(w.mac, h.mac) {
 		return &Bad{w.id, "is not the one that the head names"}
 	}

@@ -1,0 +1,112 @@
+package product_test
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/pkg/seal"
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/services/network"
+	"github.com/ironplane/ironplane/services/pxe"
+	"github.com/ironplane/ironplane/testkit"
+)
+
+// A master key is changed while everything serves: once all is sealed anew, the old one is taken out, everything opens,
+// and the log verifies.
+func TestReseal(t *testing.T) {
+	t.Parallel()
+	i := newInstallation(t)
+	for n := range 3 {
+		i.admin.Do(http.MethodPost, "/pxe/dhcp", fmt.Sprintf(`{"name": "dhcp %d", "http": {"host": "192.0.2.%d", "api_key": "dhcp key"}}`, n, n)).Want(200)
+		i.admin.Do(http.MethodPost, "/forward/gateway", fmt.Sprintf(`{"name": "nat %d", "hostname": "192.0.2.%d", "api_key": "nat key", "port_limit": "1"}`, n, n)).Want(200)
+	}
+	producttest.Drain(t, i.product)
+	newest := seal.NewMasterKey()
+	i.masterKey = secret.New(newest.Reveal() + "," + i.masterKey.Reveal())
+	i.restart()
+
+	var editing sync.WaitGroup
+	editing.Go(func() {
+		for n := range 20 {
+			i.admin.Do(http.MethodPatch, "/pxe/dhcp/1", fmt.Sprintf(`{"http": {"api_key": "dhcp key %d"}}`, n)).Want(200)
+		}
+	})
+	var said strings.Builder
+	if err := product.Reseal(t.Context(), testkit.Administrator(t, i.urls[network.Name]), i.masterKey, &said); err != nil {
+		t.Fatal(err)
+	}
+	editing.Wait()
+	for _, want := range []string{"network: an older key was needed for 3, and is for 0.", "pxe: an older key was needed for ", "and is for 0.\nsystem: an older key was needed for ", "and is for 0.\n"} {
+		if !strings.Contains(said.String(), want) {
+			t.Errorf("it does not say %q:\n%s", want, &said)
+		}
+	}
+	producttest.Drain(t, i.product)
+	i.masterKey = newest
+	i.restart()
+	i.verify()
+	for place, values := range map[seal.Place]string{
+		{Table: "dhcp_server", Column: "http_api_key", ID: 1}: "dhcp key 19", {Table: "dhcp_server", Column: "http_api_key", ID: 3}: "dhcp key",
+		{Table: "forward_gateway", Column: "api_key", ID: 2}: "nat key",
+	} {
+		d := pxe.Definition
+		if place.Table == "forward_gateway" {
+			d = network.Definition
+		}
+		box, err := d.NewBox(i.masterKey)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var sealed []byte
+		if err := i.product.Databases[d.Name].QueryRow(t.Context(), "SELECT "+place.Column+" FROM "+place.Table+" WHERE id = $1", place.ID).Scan(&sealed); err != nil {
+			t.Fatal(err)
+		}
+		if value, err := box.Open(place, sealed); err != nil || value.Reveal() != values {
+			t.Errorf("%+v: %v", place, err)
+		}
+	}
+}
+
+// All that is stored as bytes is declared as sealed, so that it is sealed anew, or is known here to be something else.
+func TestSealedColumnsAreDeclared(t *testing.T) {
+	t.Parallel()
+	p, _ := producttest.Start(t)
+	other := []string{
+		"idempotency.id", "idempotency.fingerprint", "idempotency.answer", // under keys of the callers' values
+		"api_key.hash",     // SHA-256
+		"key_check.sealed", // of every service that seals
+		// Signed, which Resign knows.
+		"log.mac", "log_head.mac", "log_head.signature", "log_head.checkpoint", "log_checkpoint.mac", "log_checkpoint.signature",
+		"log_countersigned.digest", "log_countersigned.signature",
+	}
+	for _, d := range product.Services {
+		rows, err := p.Databases[d.Name].Query(t.Context(), `
+			SELECT c.relname || '.' || a.attname FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
+			WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind IN ('r', 'p') AND a.atttypid IN ('bytea'::regtype, 'bytea[]'::regtype) AND a.attnum > 0 AND NOT a.attisdropped`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, column := range found {
+			if !slices.Contains(d.Sealed, column) && !slices.Contains(other, column) {
+				t.Errorf("%s.%s is not declared: put it into the definition's Sealed, or say here what it is", d.Name, column)
+			}
+		}
+		for _, column := range d.Sealed {
+			if !slices.Contains(found, column) {
+				t.Errorf("%s declares %s, which is not there", d.Name, column)
+			}
+		}
+	}
+}

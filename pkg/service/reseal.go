@@ -1,0 +1,116 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/seal"
+)
+
+// Signed is what a service signs that stays.
+type Signed interface {
+	// Resign signs with the newest key what is signed with an older one.
+	Resign(context.Context, *pg.DB) error
+	// Older tells how much is signed with an older key.
+	Older(context.Context, *pg.DB) (int64, error)
+}
+
+// sealedColumn is a column whose values the service's box sealed for their rows.
+type sealedColumn struct{ table, name, id string }
+
+func (d Definition) sealedColumns() []sealedColumn {
+	all := []sealedColumn{{"key_check", "sealed", "1"}}
+	for _, place := range d.Sealed {
+		table, name, _ := strings.Cut(place, ".")
+		all = append(all, sealedColumn{table, name, "id"})
+	}
+	return all
+}
+
+// Older tells how much of a service's schema an older key than the newest is still needed for.
+func (d Definition) Older(ctx context.Context, db *pg.DB, box *seal.Box) (all int64, err error) {
+	for _, c := range d.sealedColumns() {
+		var n int64
+		if err := db.QueryRow(ctx, fmt.Sprintf("SELECT count(*) FROM %s WHERE %s", c.table, c.older()), box.KeyID()).Scan(&n); err != nil {
+			return 0, fmt.Errorf("count what is sealed in %s: %w", c.table, err)
+		}
+		all += n
+	}
+	if d.Signed != nil {
+		n, err := d.Signed(box).Older(ctx, db)
+		return all + n, err
+	}
+	return all, nil
+}
+
+// Reseal seals and signs anew, with the newest key, what was with an older one, also while the service serves, and says how
+// much that was.
+func (d Definition) Reseal(ctx context.Context, db *pg.DB, box *seal.Box, screen io.Writer) error {
+	before, err := d.Older(ctx, db, box)
+	if err != nil {
+		return err
+	}
+	for _, c := range d.sealedColumns() {
+		if err := c.reseal(ctx, db, box); err != nil {
+			return err
+		}
+	}
+	if d.Signed != nil {
+		if err := d.Signed(box).Resign(ctx, db); err != nil {
+			return err
+		}
+	}
+	left, err := d.Older(ctx, db, box)
+	if err == nil {
+		_, err = fmt.Fprintf(screen, "%s: an older key was needed for %d, and is for %d.\n", d.Name, before, left)
+	}
+	return err
+}
+
+// older is the condition on rows that an older key was used for than $1 tells.
+func (c sealedColumn) older() string {
+	return fmt.Sprintf("substring(%s FROM 1 FOR length($1::bytea)) <> $1", c.name)
+}
+
+// resealBatch is how many rows are read at a time.
+const resealBatch = 500
+
+func (c sealedColumn) reseal(ctx context.Context, db *pg.DB, box *seal.Box) error {
+	type row struct {
+		id     int64
+		sealed []byte
+	}
+	for last := int64(0); ; {
+		found, err := db.Query(ctx, fmt.Sprintf("SELECT %[1]s, %[2]s FROM %[3]s WHERE %[4]s AND %[1]s > $2 ORDER BY 1 LIMIT $3", c.id, c.name, c.table, c.older()), box.KeyID(), last, resealBatch)
+		if err != nil {
+			return fmt.Errorf("read what is sealed in %s: %w", c.table, err)
+		}
+		rows, err := pgx.CollectRows(found, func(r pgx.CollectableRow) (v row, err error) { return v, r.Scan(&v.id, &v.sealed) })
+		if err != nil || len(rows) == 0 {
+			return err
+		}
+		if err := db.InTx(ctx, func(tx *pg.Tx) error {
+			tx.Unrecorded("what is sealed stays the same")
+			for _, r := range rows {
+				place := seal.Place{Table: c.table, Column: c.name, ID: r.id}
+				value, err := box.Open(place, r.sealed)
+				if err != nil {
+					return err
+				}
+				// Optimistic locking: what was written since is sealed with the newest key already.
+				if _, err := tx.Exec(ctx, fmt.Sprintf("UPDATE %[1]s SET %[2]s = $1 WHERE %[3]s = $2 AND %[2]s = $3", c.table, c.name, c.id), box.Seal(place, value), r.id, r.sealed); err != nil {
+					return fmt.Errorf("seal %s of row %d of %s anew: %w", c.name, r.id, c.table, err)
+				}
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+		last = rows[len(rows)-1].id
+	}
+}

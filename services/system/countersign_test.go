@@ -1,0 +1,116 @@
+package system_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/seal"
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/services/system/audit"
+)
+
+func (s *stand) older() int64 {
+	s.t.Helper()
+	n, err := s.log.Older(s.t.Context(), s.db)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return n
+}
+
+func (s *stand) turn(masterKeys ...string) {
+	s.t.Helper()
+	s.box = mustBox(s.t, strings.Join(masterKeys, ","))
+	s.log = audit.New(s.box)
+}
+
+func (s *stand) resign() {
+	s.t.Helper()
+	if err := s.log.Resign(s.t.Context(), s.db); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// Once the log is signed with the newest master key it is verified without those before, whatever they signed, and
+// an anchor of before is found.
+func TestResign(t *testing.T) {
+	t.Parallel()
+	first, second, third := seal.NewMasterKey().Reveal(), seal.NewMasterKey().Reveal(), seal.NewMasterKey().Reveal()
+	s := newStandWith(t, secret.New(first))
+	s.live()
+	before, bad := s.verify(audit.Anchor{})
+	if bad != nil || s.older() != 0 {
+		t.Fatal(bad, s.older())
+	}
+	for _, keys := range [][]string{{second, first}, {third, second}} {
+		s.turn(keys...)
+		s.begin()
+		s.write("network", edit(1, `{}`, `{}`))
+		if n := s.older(); n == 0 {
+			t.Error("nothing is signed with the key of before")
+		}
+		s.resign()
+		if n := s.older(); n != 0 {
+			t.Errorf("%d are signed with the key of before", n)
+		}
+		s.write("network", edit(1, `{}`, `{}`))
+		s.turn(keys[0])
+		found, bad := s.verify(before.Anchor)
+		if bad != nil || !found.Compared || found.First != before.First {
+			t.Fatalf("%+v, %v", found, bad)
+		}
+	}
+	// It goes on being cut: at the end of what is countersigned at once, and not within.
+	if err := s.cut(42); err != nil {
+		t.Fatal(err)
+	}
+	found, bad := s.verify(audit.Anchor{})
+	if bad != nil || found.First != before.First {
+		t.Fatalf("%+v, %v", found, bad)
+	}
+	if err := s.log.Cut(t.Context(), s.db, time.Now().Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if found, bad = s.verify(audit.Anchor{}); bad != nil || found.First <= before.Last {
+		t.Fatalf("%+v, %v", found, bad)
+	}
+}
+
+// What is countersigned is not altered unnoticed though the key that signed it is not known any more.
+func TestAlteredCountersigned(t *testing.T) {
+	t.Parallel()
+	for name, sql := range map[string]string{
+		"altered item":              "UPDATE log SET description = 'x' WHERE id = 4",
+		"altered mac":               "UPDATE log SET mac = set_byte(mac, 20, get_byte(mac, 20) # 1) WHERE id = 4",
+		"altered first":             "UPDATE log SET description = 'x' WHERE id = 1",
+		"removed item":              "DELETE FROM log WHERE id = 4",
+		"removed, gap closed":       "DELETE FROM log WHERE id = 4; UPDATE log SET id = id - 1 WHERE id > 4",
+		"nothing countersigns":      "DELETE FROM log_countersigned",
+		"digest":                    "UPDATE log_countersigned SET digest = set_byte(digest, 20, get_byte(digest, 20) # 1)",
+		"moved":                     "UPDATE log_countersigned SET first = first + 1",
+		"shortened":                 "UPDATE log_countersigned SET last = last - 1",
+		"signature":                 "UPDATE log_countersigned SET signature = set_byte(signature, 20, get_byte(signature, 20) # 1)",
+		"signed by a key of before": "UPDATE log SET mac = (SELECT mac FROM log WHERE id = 10) WHERE id = 11",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			first, second := seal.NewMasterKey().Reveal(), seal.NewMasterKey().Reveal()
+			s := newStandWith(t, secret.New(first))
+			s.fill()
+			s.turn(second, first)
+			s.resign()
+			s.write("network", edit(1, `{}`, `{}`))
+			s.turn(second)
+			if _, bad := s.verify(audit.Anchor{}); bad != nil {
+				t.Fatal(bad)
+			}
+			for _, statement := range strings.Split(sql, "; ") {
+				s.execute(statement)
+			}
+			if _, bad := s.verify(audit.Anchor{}); bad == nil {
+				t.Error("it is not found")
+			}
+		})
+	}
+}
