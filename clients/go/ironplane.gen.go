@@ -274,6 +274,21 @@ func (e ListIPEntitiesParamsSort) Valid() bool {
 	}
 }
 
+// Defines values for GetIPEntityParamsInclude.
+const (
+	GetIPEntityParamsIncludeFields GetIPEntityParamsInclude = "fields"
+)
+
+// Valid indicates whether the value is a known member of the GetIPEntityParamsInclude enum.
+func (e GetIPEntityParamsInclude) Valid() bool {
+	switch e {
+	case GetIPEntityParamsIncludeFields:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ListFieldsParamsSort.
 const (
 	ListFieldsParamsSortID        ListFieldsParamsSort = "id"
@@ -421,6 +436,21 @@ func (e ListIPGroupsParamsSort) Valid() bool {
 	case ListIPGroupsParamsSortMinusName:
 		return true
 	case ListIPGroupsParamsSortName:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for GetIPGroupParamsInclude.
+const (
+	GetIPGroupParamsIncludeFields GetIPGroupParamsInclude = "fields"
+)
+
+// Valid indicates whether the value is a known member of the GetIPGroupParamsInclude enum.
+func (e GetIPGroupParamsInclude) Valid() bool {
+	switch e {
+	case GetIPGroupParamsIncludeFields:
 		return true
 	default:
 		return false
@@ -2241,9 +2271,12 @@ type DeleteIPEntityParams struct {
 
 // GetIPEntityParams defines parameters for GetIPEntity.
 type GetIPEntityParams struct {
-	// Include what is shown besides, with commas between
-	Include *string `form:"include,omitempty" json:"include,omitempty"`
+	// Include what is shown besides; several also with commas between
+	Include *[]GetIPEntityParamsInclude `form:"include,omitempty" json:"include,omitempty"`
 }
+
+// GetIPEntityParamsInclude defines parameters for GetIPEntity.
+type GetIPEntityParamsInclude string
 
 // UpdateIPEntityParams defines parameters for UpdateIPEntity.
 type UpdateIPEntityParams struct {
@@ -2472,9 +2505,12 @@ type DeleteIPGroupParams struct {
 
 // GetIPGroupParams defines parameters for GetIPGroup.
 type GetIPGroupParams struct {
-	// Include what is shown besides, with commas between
-	Include *string `form:"include,omitempty" json:"include,omitempty"`
+	// Include what is shown besides; several also with commas between
+	Include *[]GetIPGroupParamsInclude `form:"include,omitempty" json:"include,omitempty"`
 }
+
+// GetIPGroupParamsInclude defines parameters for GetIPGroup.
+type GetIPGroupParamsInclude string
 
 // UpdateIPGroupParams defines parameters for UpdateIPGroup.
 type UpdateIPGroupParams struct {
@@ -6783,7 +6819,7 @@ func NewGetIPEntityRequest(server string, entityID int64, params *GetIPEntityPar
 
 		if params.Include != nil {
 
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "include", *params.Include, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "include", *params.Include, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "array", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -8393,7 +8429,7 @@ func NewGetIPGroupRequest(server string, groupID int64, params *GetIPGroupParams
 
 		if params.Include != nil {
 
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "include", *params.Include, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "include", *params.Include, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "array", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {

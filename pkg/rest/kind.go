@@ -145,6 +145,9 @@ func setString(to reflect.Value, sent any, m *shape.Member) (string, string) {
 		return "invalid", "must match " + m.Pattern.String()
 	}
 	to.SetString(text)
+	if c, ok := to.Interface().(Canonical); ok {
+		to.SetString(c.Canonical())
+	}
 	return "", ""
 }
 

@@ -307,6 +307,8 @@ func readListQuery(asked url.Values, by By, typeOf func(string) reflect.Type, wr
 			condition, code, message := equals(column, value, typeOf(unfolded(column)))
 			if code != "" {
 				wrong.Add("?"+name, code, "%s", message)
+			} else if is, boolean := condition.Args[0].(bool); boolean {
+				asked.Set(name, strconv.FormatBool(is)) // of its spellings the one that Search knows
 			}
 			q.where = append(q.where, condition)
 		}

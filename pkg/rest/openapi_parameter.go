@@ -33,7 +33,11 @@ func (d *document) parameters(o *operation) (all []schema) {
 		add("path", name, says, of)
 	}
 	for _, p := range o.request.query {
-		add("query", p.name, p.Doc, ofParameter(p.Member))["required"] = p.Required != 0
+		of := ofParameter(p.Member)
+		if p.name == include {
+			of = schema{"type": "array", "items": schema{"type": "string", "enum": o.includes}}
+		}
+		add("query", p.name, p.Doc, of)["required"] = p.Required != 0
 	}
 	if o.list {
 		own := slices.ContainsFunc(o.request.query, func(p parameter) bool { return p.name == "q" })

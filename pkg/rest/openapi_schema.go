@@ -61,6 +61,9 @@ func (d *document) members(t reflect.Type) schema {
 		if m.Enum != nil {
 			described["enum"] = m.Enum
 		}
+		if m.Format != "" {
+			described["format"] = m.Format
+		}
 		if m.Example != nil {
 			described["examples"] = []any{valueOf(*m.Example, described["type"] == "string")}
 		} else if m.JSON == "id" {

@@ -117,7 +117,7 @@ type (
 	viewItemAndMore struct {
 		Parent  int64  `path:"parent"`
 		ID      int64  `path:"*"`
-		Include string `query:"include" doc:"what is shown besides, with commas between"`
+		Include string `query:"include" doc:"what is shown besides; several also with commas between"`
 	}
 	editItems[B any] struct {
 		Parent int64   `path:"parent"`
@@ -161,7 +161,7 @@ func (r Resource[V, B]) Routes() []Route {
 		Allow: all.allow, Do: all.create, scoped: scoped}
 	view := Route(Read[viewItem, V]{Path: item, Guard: guard(r.ReadGuard, r.OwnGuard), Name: "get" + camel(r.Noun), Summary: "View " + noun, Extension: added(Viewing), Do: all.viewOne, scoped: scoped})
 	if r.Includes != nil {
-		view = Read[viewItemAndMore, V]{Path: item, Guard: guard(r.ReadGuard, r.OwnGuard), Name: "get" + camel(r.Noun), Summary: "View " + noun, Extension: added(Viewing), Do: all.viewWith, scoped: scoped}
+		view = Read[viewItemAndMore, V]{Path: item, Guard: guard(r.ReadGuard, r.OwnGuard), Name: "get" + camel(r.Noun), Summary: "View " + noun, Extension: added(Viewing), Do: all.viewWith, scoped: scoped, includes: slices.Sorted(maps.Keys(r.Includes))}
 	}
 	routes := map[Verbs]Route{
 		Listing: List[inCollection, V]{Path: r.Path, Guard: guard(r.ReadGuard), Name: "list" + camel(plural(r.Noun)), Summary: "List " + plural(r.Noun), Extension: added(Listing),

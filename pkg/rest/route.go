@@ -30,7 +30,8 @@ type Read[Req, Resp any] struct {
 	Extension bool   // not in the documented API
 	Do        func(context.Context, Req) (Resp, error)
 
-	scoped bool
+	scoped   bool
+	includes []string
 }
 
 // Mutation is an operation that changes something, as one unit of work with its records. The answer is encoded before
@@ -143,7 +144,8 @@ type operation struct {
 	requestType   reflect.Type
 	responseType  reflect.Type // of a list: its item
 	list, changes bool
-	by            *By // of a list
+	by            *By      // of a list
+	includes      []string // what a view can show besides
 	alternative
 	csv *alternative // of an operation that takes a CSV body, too
 	raw *rawBodies   // of a Raw
@@ -171,7 +173,7 @@ type items struct {
 
 func (r Read[Req, Resp]) operation() *operation {
 	o := newOperation[Req, Resp](Operation{Method: http.MethodGet, Path: r.Path, Guard: r.Guard, Name: r.Name, Summary: r.Summary, Doc: r.Doc, Extension: r.Extension})
-	o.Scoped = r.scoped
+	o.Scoped, o.includes = r.scoped, r.includes
 	o.endpoint = func(*pg.DB) endpoint.Endpoint {
 		return func(ctx context.Context, request any) (any, error) {
 			response, err := r.Do(ctx, request.(Req))

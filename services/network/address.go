@@ -90,7 +90,7 @@ func prefixes(texts ...string) []netip.Prefix {
 }
 
 // parseV4 reads the members of a body's v4. All are optional, but nothing is said without an address.
-func parseV4(address, rangeEnd, gateway, mask *string, wrong *problem.Fields) v4Space {
+func parseV4(address, rangeEnd, gateway *ipText, mask *string, wrong *problem.Fields) v4Space {
 	if address == nil {
 		if rangeEnd != nil || gateway != nil || mask != nil {
 			wrong.Add("/v4/address", "required", "is required where another member of v4 is set")
@@ -98,7 +98,7 @@ func parseV4(address, rangeEnd, gateway, mask *string, wrong *problem.Fields) v4
 		return v4Space{}
 	}
 	before := len(*wrong)
-	first, last, length := v4.parseSpace("/v4/address", *address, wrong)
+	first, last, length := v4.parseSpace("/v4/address", string(*address), wrong)
 	s := v4Space{First: &first, Last: &last, Bits: length}
 	if mask != nil {
 		s.Mask = parseMask("/v4/subnet_mask", *mask, wrong)
@@ -106,7 +106,7 @@ func parseV4(address, rangeEnd, gateway, mask *string, wrong *problem.Fields) v4
 	if rangeEnd != nil {
 		if length != nil {
 			wrong.Add("/v4/range_end", "conflict", "cannot be set where the address is a prefix")
-		} else if end, ok := v4.parseAddress("/v4/range_end", *rangeEnd, wrong); ok && first.IsValid() {
+		} else if end, ok := v4.parseAddress("/v4/range_end", string(*rangeEnd), wrong); ok && first.IsValid() {
 			if end.Less(first) {
 				wrong.Add("/v4/range_end", "out_of_range", "is below the address")
 			}
@@ -114,7 +114,7 @@ func parseV4(address, rangeEnd, gateway, mask *string, wrong *problem.Fields) v4
 		}
 	}
 	if gateway != nil {
-		if a, ok := v4.parseAddress("/v4/gateway", *gateway, wrong); ok {
+		if a, ok := v4.parseAddress("/v4/gateway", string(*gateway), wrong); ok {
 			s.Gateway = &a
 		}
 	}
@@ -153,7 +153,7 @@ func (s *v4Space) check(wrong *problem.Fields) {
 }
 
 // parseV6 reads the members of a body's v6.
-func parseV6(address, rangeEnd, gateway *string, wrong *problem.Fields) v6Space {
+func parseV6(address, rangeEnd, gateway *ipText, wrong *problem.Fields) v6Space {
 	if address == nil {
 		if rangeEnd != nil || gateway != nil {
 			wrong.Add("/v6/address", "required", "is required where another member of v6 is set")
@@ -161,15 +161,15 @@ func parseV6(address, rangeEnd, gateway *string, wrong *problem.Fields) v6Space 
 		return v6Space{}
 	}
 	before := len(*wrong)
-	first, last, length := v6.parseSpace("/v6/address", *address, wrong)
+	first, last, length := v6.parseSpace("/v6/address", string(*address), wrong)
 	s := v6Space{First: &first, Last: &last, Bits: length}
 	if rangeEnd != nil {
-		if end, ok := v6.parseAddress("/v6/range_end", *rangeEnd, wrong); ok && (length != nil || end != first) {
+		if end, ok := v6.parseAddress("/v6/range_end", string(*rangeEnd), wrong); ok && (length != nil || end != first) {
 			wrong.Add("/v6/range_end", "conflict", "can only be the address itself: IPv6 has no ranges, but prefixes such as %s", v6.prefix)
 		}
 	}
 	if gateway != nil {
-		if a, ok := v6.parseAddress("/v6/gateway", *gateway, wrong); ok {
+		if a, ok := v6.parseAddress("/v6/gateway", string(*gateway), wrong); ok {
 			s.Gateway = &a
 		}
 	}
@@ -223,24 +223,39 @@ func (f *family) parseAddress(pointer, text string, wrong *problem.Fields) (neti
 // mixed tells whether a text has a part of an IPv6 address as IPv4 writes it.
 func (f *family) mixed(text string) bool { return f == v6 && strings.Contains(text, ".") }
 
+// ipText is an address or a prefix as it was sent.
+type ipText string
+
+// Canonical implements rest.Canonical.
+func (t ipText) Canonical() string {
+	for _, f := range []*family{v4, v6} {
+		var wrong problem.Fields
+		if first, last, bits := f.parseSpace("", string(t), &wrong); len(wrong) == 0 {
+			address, _ := spaceTexts(&first, &last, bits)
+			return string(*address)
+		}
+	}
+	return string(t)
+}
+
 // spaceTexts are a space's address or prefix, and the last address of a range.
-func spaceTexts(first, last *netip.Addr, bits *int) (address, rangeEnd *string) {
+func spaceTexts(first, last *netip.Addr, bits *int) (address, rangeEnd *ipText) {
 	switch {
 	case first == nil:
 		return nil, nil
 	case bits != nil:
-		return new(netip.PrefixFrom(*first, *bits).String()), nil
+		return new(ipText(netip.PrefixFrom(*first, *bits).String())), nil
 	case *first != *last:
 		rangeEnd = addressText(last)
 	}
 	return addressText(first), rangeEnd
 }
 
-func addressText(a *netip.Addr) *string {
+func addressText(a *netip.Addr) *ipText {
 	if a == nil {
 		return nil
 	}
-	return new(a.String())
+	return new(ipText(a.String()))
 }
 
 func maskText(length *int) *string {

@@ -26,10 +26,10 @@ type IPEntity struct {
 	Nickname      *string  `json:"nickname,omitempty" db:"nickname"`
 	Address       *string  `json:"address,omitempty" db:"address"`
 	FullIP        string   `json:"full_ip" db:"full_ip" doc:"192.0.2.10, 192.0.2.10-192.0.2.20 or 192.0.2.0/29; the v6 address where there is no v4"`
-	Gateway       *string  `json:"gateway,omitempty" db:"gateway"`
-	SubnetMask    *string  `json:"subnet_mask,omitempty" db:"subnet_mask"`
+	Gateway       *string  `json:"gateway,omitempty" db:"gateway" format:"ipv4"`
+	SubnetMask    *string  `json:"subnet_mask,omitempty" db:"subnet_mask" format:"ipv4"`
 	V6Address     *string  `json:"v6_address,omitempty" db:"v6_address"`
-	V6Gateway     *string  `json:"v6_gateway,omitempty" db:"v6_gateway"`
+	V6Gateway     *string  `json:"v6_gateway,omitempty" db:"v6_gateway" format:"ipv6"`
 	BillingID     *string  `json:"billing_id,omitempty" db:"billing_id"`
 	VLAN          *int32   `json:"vlan,omitempty" db:"vlan"`
 	SiblingsCount int64    `json:"siblings_count" db:"siblings_count" doc:"the other entities of the same server"`
@@ -77,15 +77,15 @@ type OwnerRef struct {
 type V4 struct {
 	Address    *string `json:"address,omitempty" db:"address"`
 	Full       *string `json:"full,omitempty" db:"full"`
-	Gateway    *string `json:"gateway,omitempty" db:"gateway"`
-	RangeEnd   *string `json:"range_end,omitempty" db:"range_end" doc:"of a single address that address"`
-	SubnetMask *string `json:"subnet_mask,omitempty" db:"subnet_mask"`
+	Gateway    *string `json:"gateway,omitempty" db:"gateway" format:"ipv4"`
+	RangeEnd   *string `json:"range_end,omitempty" db:"range_end" format:"ipv4" doc:"of a single address that address"`
+	SubnetMask *string `json:"subnet_mask,omitempty" db:"subnet_mask" format:"ipv4"`
 }
 
 // V6 is an entity's IPv6 part.
 type V6 struct {
 	Address *string `json:"address,omitempty" db:"address"`
-	Gateway *string `json:"gateway,omitempty" db:"gateway"`
+	Gateway *string `json:"gateway,omitempty" db:"gateway" format:"ipv6"`
 }
 
 type ipEntityBody struct {
@@ -103,16 +103,16 @@ type ipEntityBody struct {
 		} `json:"server" db:"server_"`
 	} `json:"owner" db:"owner_"`
 	V4 struct {
-		Address    *string `json:"address" db:"address" also:"address" example:"192.0.2.10" doc:"an address, the first of a range, or a prefix"`
+		Address    *ipText `json:"address" db:"address" also:"address" example:"192.0.2.10" doc:"an address, the first of a range, or a prefix"`
 		Full       *fullV4 `json:"full" doc:"address and range_end in one: 192.0.2.10, 192.0.2.10-192.0.2.20 or 192.0.2.0/29"`
-		RangeEnd   *string `json:"range_end" db:"given_range_end" also:"range_end" doc:"the last address of a range" example:"192.0.2.20"`
-		Gateway    *string `json:"gateway" db:"gateway" also:"gateway" example:"192.0.2.1"`
-		SubnetMask *string `json:"subnet_mask" db:"given_mask" also:"subnet_mask" example:"255.255.255.0"`
+		RangeEnd   *ipText `json:"range_end" db:"given_range_end" also:"range_end" format:"ipv4" doc:"the last address of a range" example:"192.0.2.20"`
+		Gateway    *ipText `json:"gateway" db:"gateway" also:"gateway" format:"ipv4" example:"192.0.2.1"`
+		SubnetMask *string `json:"subnet_mask" db:"given_mask" also:"subnet_mask" format:"ipv4" example:"255.255.255.0"`
 	} `json:"v4" db:"v4_"`
 	V6 struct {
-		Address  *string `json:"address" db:"address" also:"v6_address" doc:"an address or a prefix" example:"2001:db8:1::/64"`
-		RangeEnd *string `json:"range_end" doc:"of a single address that address: IPv6 has no ranges, but prefixes"`
-		Gateway  *string `json:"gateway" db:"gateway" also:"v6_gateway" example:"2001:db8:1::1"`
+		Address  *ipText `json:"address" db:"address" also:"v6_address" doc:"an address or a prefix" example:"2001:db8:1::/64"`
+		RangeEnd *ipText `json:"range_end" format:"ipv6" doc:"of a single address that address: IPv6 has no ranges, but prefixes"`
+		Gateway  *ipText `json:"gateway" db:"gateway" also:"v6_gateway" format:"ipv6" example:"2001:db8:1::1"`
 	} `json:"v6" db:"v6_"`
 
 	v4 v4Space
@@ -239,11 +239,11 @@ func (b *ipEntityBody) columns() []any {
 func (b *ipEntityBody) fullIP() string {
 	switch {
 	case b.V4.Address == nil:
-		return *b.V6.Address
+		return string(*b.V6.Address)
 	case b.V4.RangeEnd != nil:
-		return *b.V4.Address + "-" + *b.V4.RangeEnd
+		return string(*b.V4.Address + "-" + *b.V4.RangeEnd)
 	default:
-		return *b.V4.Address
+		return string(*b.V4.Address)
 	}
 }
 

@@ -247,6 +247,29 @@ func TestIPEntityReadChangedAndSentBack(t *testing.T) {
 	c.Do("PATCH", "/entity/14", `{"address": "10.0.0.6", "v4": {"address": "10.0.0.7"}}`).WantErrors("/v4/address", "disagrees")
 }
 
+// Spellings that differ in their form alone agree.
+func TestFormsOfOneAddress(t *testing.T) {
+	t.Parallel()
+	c := newClient(t)
+	c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200)
+	for _, body := range []string{
+		`"v6_address": "2001:DB8::1", "v6_gateway": "FE80:0::1", "v6": {"address": "2001:db8:0::1", "range_end": "2001:db8::1", "gateway": "fe80::1"}`,
+		`"full_ip": "2001:0db8::1", "v6": {"address": "2001:db8::1/128", "gateway": "fe80::1"}`,
+	} {
+		entity := testkit.Decode[network.IPEntity](c.Do("POST", "/entity", `{"group": 1, `+body+`}`).Want(200))
+		if *entity.V6.Address != "2001:db8::1" || *entity.V6Gateway != "fe80::1" {
+			t.Errorf("%s makes %s", body, testkit.JSON(entity))
+		}
+		item := fmt.Sprint("/entity/", entity.ID)
+		same := c.Do("PATCH", item, `{"v6_address": "2001:DB8::1", "v6": {"address": "2001:db8:0:0::1"}}`).Want(200)
+		if same.Header.Get("ETag") != c.Do("GET", item, nil).Want(200).Header.Get("ETag") || same.Header.Get("ETag") != `"1"` {
+			t.Errorf("another form of what is there is a change: %s", same.Header.Get("ETag"))
+		}
+		c.Do("DELETE", item, nil).Want(200)
+	}
+	c.Do("POST", "/entity", `{"group": 1, "v6_address": "2001:DB8::1", "v6": {"address": "2001:db8::2"}}`).WantErrors("/v6/address", "disagrees")
+}
+
 func TestIPEntityOverlap(t *testing.T) {
 	t.Parallel()
 	c := newClient(t)

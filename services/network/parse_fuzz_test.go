@@ -65,14 +65,20 @@ func FuzzEntity(f *testing.F) {
 	}
 	f.Add("192.0.2.5", "192.0.2.9", "192.0.2.1", "255.255.255.0")
 	f.Fuzz(func(t *testing.T, address, end, gateway, mask string) {
-		optional := func(text string) *string {
+		optional := func(text string) *ipText {
 			if text == "" {
 				return nil
 			}
-			return &text
+			canonical := ipText(ipText(text).Canonical())
+			var as, was problem.Fields
+			parseV6(new(ipText(text)), nil, nil, &as)
+			if parseV6(&canonical, nil, nil, &was); len(as) != len(was) {
+				t.Fatalf("%q is read as %q, which is another one", text, canonical)
+			}
+			return &canonical
 		}
 		var wrong problem.Fields
-		if s := parseV4(optional(address), optional(end), optional(gateway), optional(mask), &wrong); len(wrong) == 0 && s.First != nil {
+		if s := parseV4(optional(address), optional(end), optional(gateway), (*string)(optional(mask)), &wrong); len(wrong) == 0 && s.First != nil {
 			if !s.First.Is4() || !s.Last.Is4() || s.Last.Less(*s.First) || s.Mask != nil && s.Bits != nil || s.Mask != nil && !netip.PrefixFrom(*s.First, *s.Mask).Masked().Contains(*s.Last) {
 				t.Fatalf("%q to %q is %+v", address, end, s)
 			}

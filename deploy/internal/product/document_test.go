@@ -99,6 +99,11 @@ func TestDocumentBounds(t *testing.T) {
 		"UpdateIPEntityBody/vlan":                `"format":"int32","maximum":4094,"minimum":1,"type":["integer","null"]`,
 		"CreateIPEntityBody/vlan":                `"format":"int32","maximum":4094,"minimum":1,"type":"integer"`,
 		"UpdateIPEntityBody/v4":                  `{"anyOf":[{"$ref":"#/components/schemas/UpdateIPEntityBodyV4"},{"type":"null"}]}`,
+		"UpdateFieldBody/type":                   `{"type":"null"}`,
+		"UpdateForwardingGatewayBody/groups":     `"type":["array","null"]`,
+		"CreateIPEntityBodyV4/gateway":           `"format":"ipv4"`,
+		"UpdateIPEntityBodyV6/gateway":           `"format":"ipv6"`,
+		"IPEntity/v6_gateway":                    `"format":"ipv6"`,
 		"CreateFieldBody/type":                   `"enum":["checkbox","date","integer","select","text"]`,
 		"CreateFieldBody/slug":                   `"maxLength":64,"minLength":1,"pattern":"^[a-z0-9][a-z0-9_-]*$"`,
 		"CreateForwardingGatewayBody/groups":     `"items":{"$ref":"#/components/schemas/RefBody"},"maxItems":1000`,
@@ -111,6 +116,9 @@ func TestDocumentBounds(t *testing.T) {
 		if got := testkit.JSON(properties[member]); !strings.Contains(got, want) {
 			t.Errorf("%s is %s, want %s", at, got, want)
 		}
+	}
+	if view := testkit.JSON(document.Paths["/entity/{entity_id}"]["get"]); !strings.Contains(view, `"name":"include","required":false,"schema":{"items":{"enum":["fields"],"type":"string"},"type":"array"}`) {
+		t.Errorf("the view of an IP entity does not say what it includes: %s", view)
 	}
 	list := testkit.JSON(document.Paths["/entity"]["get"])
 	for _, filter := range []string{`"name":"vlan","required":false,"schema":{"format":"int32","type":"integer"}`, `"name":"billing_id","required":false,"schema":{"type":"string"}`} {

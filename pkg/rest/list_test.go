@@ -1,0 +1,27 @@
+package rest
+
+import (
+	"net/url"
+	"reflect"
+	"testing"
+
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/problem"
+)
+
+// Search goes by parameters in the one way that they are written: assigned=0 is assigned=false.
+func TestSearchIsAskedInOneSpelling(t *testing.T) {
+	t.Parallel()
+	for sent, want := range map[string]string{"0": "false", "False": "false", "false": "false", "1": "true", "TRUE": "true", "": ""} {
+		got, by := "none", By{Filters: map[string]string{"assigned": "assigned"}}
+		by.Search = func(asked url.Values) []pg.Source {
+			got = asked.Get("assigned")
+			return nil
+		}
+		var wrong problem.Fields
+		readListQuery(url.Values{"assigned": {sent}}, by, func(string) reflect.Type { return reflect.TypeFor[bool]() }, &wrong)
+		if got != want || len(wrong) > 0 {
+			t.Errorf("%q: %q %v", sent, got, wrong)
+		}
+	}
+}
