@@ -589,6 +589,30 @@ func (e ListDHCPServersParamsSort) Valid() bool {
 	}
 }
 
+// Defines values for ListTodoItemsParamsSort.
+const (
+	ListTodoItemsParamsSortID        ListTodoItemsParamsSort = "id"
+	ListTodoItemsParamsSortMinusID   ListTodoItemsParamsSort = "-id"
+	ListTodoItemsParamsSortMinusSlug ListTodoItemsParamsSort = "-slug"
+	ListTodoItemsParamsSortSlug      ListTodoItemsParamsSort = "slug"
+)
+
+// Valid indicates whether the value is a known member of the ListTodoItemsParamsSort enum.
+func (e ListTodoItemsParamsSort) Valid() bool {
+	switch e {
+	case ListTodoItemsParamsSortID:
+		return true
+	case ListTodoItemsParamsSortMinusID:
+		return true
+	case ListTodoItemsParamsSortMinusSlug:
+		return true
+	case ListTodoItemsParamsSortSlug:
+		return true
+	default:
+		return false
+	}
+}
+
 // APIKey defines model for APIKey.
 type APIKey struct {
 	// Bound what it can do at most, whatever its owner holds: what its maker held; left out where it has no such bound
@@ -1590,6 +1614,17 @@ type TimestampBody struct {
 
 	// Unix Examples: 1795168800
 	Unix *int64 `json:"unix,omitempty"`
+}
+
+// TodoItem defines model for TodoItem.
+type TodoItem struct {
+	CompletedAt *Timestamp `json:"completed_at,omitempty"`
+
+	// ID Examples: 1
+	ID int64 `json:"id"`
+
+	// Slug what there is to do
+	Slug string `json:"slug"`
 }
 
 // UpdateAPIKeyBody defines model for UpdateAPIKeyBody.
@@ -2782,6 +2817,30 @@ type UpdateDHCPServerParams struct {
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
+// ListTodoItemsParams defines parameters for ListTodoItems.
+type ListTodoItemsParams struct {
+	// Sort A member, with - before it from the last to the first.
+	Sort *ListTodoItemsParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
+
+	// PerPage Answers a page of so many items.
+	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
+
+	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	Page *Page `form:"page,omitempty" json:"page,omitempty"`
+
+	// Cursor From a Link header.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Count Whether to count the items in X-Total-Count.
+	Count *Count `form:"count,omitempty" json:"count,omitempty"`
+
+	// Slug Only items with this value.
+	Slug *string `form:"slug,omitempty" json:"slug,omitempty"`
+}
+
+// ListTodoItemsParamsSort defines parameters for ListTodoItems.
+type ListTodoItemsParamsSort string
+
 // CreateAdminJSONRequestBody defines body for CreateAdmin for application/json ContentType.
 type CreateAdminJSONRequestBody = CreateAdminBody
 
@@ -3847,6 +3906,20 @@ type ClientInterface interface {
 	//
 	// Corresponds with PATCH /pxe/dhcp/{dhcp_id} (the `UpdateDHCPServer` operationId).
 	UpdateDHCPServer(ctx context.Context, dhcpid int64, params *UpdateDHCPServerParams, body UpdateDHCPServerJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListTodoItems List todo items
+	//
+	// Answers all items, or pages of them with per_page. Needs the permission system.settings read.
+	//
+	// Corresponds with GET /todo (the `ListTodoItems` operationId).
+	ListTodoItems(ctx context.Context, params *ListTodoItemsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetTodoItem View a todo item
+	//
+	// Needs the permission system.settings read.
+	//
+	// Corresponds with GET /todo/{todo_id} (the `GetTodoItem` operationId).
+	GetTodoItem(ctx context.Context, todoID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 }
 
 // ListAdmins List admins
@@ -5596,6 +5669,40 @@ func (c *Client) UpdateDHCPServerWithBody(ctx context.Context, dhcpid int64, par
 // Corresponds with PATCH /pxe/dhcp/{dhcp_id} (the `UpdateDHCPServer` operationId).
 func (c *Client) UpdateDHCPServer(ctx context.Context, dhcpid int64, params *UpdateDHCPServerParams, body UpdateDHCPServerJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateDHCPServerRequest(c.Server, dhcpid, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListTodoItems List todo items
+//
+// Answers all items, or pages of them with per_page. Needs the permission system.settings read.
+//
+// Corresponds with GET /todo (the `ListTodoItems` operationId).
+func (c *Client) ListTodoItems(ctx context.Context, params *ListTodoItemsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListTodoItemsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetTodoItem View a todo item
+//
+// Needs the permission system.settings read.
+//
+// Corresponds with GET /todo/{todo_id} (the `GetTodoItem` operationId).
+func (c *Client) GetTodoItem(ctx context.Context, todoID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetTodoItemRequest(c.Server, todoID)
 	if err != nil {
 		return nil, err
 	}
@@ -10419,6 +10526,154 @@ func NewUpdateDHCPServerRequestWithBody(server string, dhcpid int64, params *Upd
 	return req, nil
 }
 
+// NewListTodoItemsRequest constructs an http.Request for the ListTodoItems method
+func NewListTodoItemsRequest(server string, params *ListTodoItemsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/todo")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Sort != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "sort", *params.Sort, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.PerPage != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "per_page", *params.PerPage, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Page != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "page", *params.Page, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Count != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "count", *params.Count, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Slug != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "slug", *params.Slug, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetTodoItemRequest constructs an http.Request for the GetTodoItem method
+func NewGetTodoItemRequest(server string, todoID int64) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "todo_id", todoID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/todo/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 func (c *Client) applyEditors(ctx context.Context, req *http.Request, additionalEditors []RequestEditorFn) error {
 	for _, r := range c.RequestEditors {
 		if err := r(ctx, req); err != nil {
@@ -11335,6 +11590,24 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with PATCH /pxe/dhcp/{dhcp_id} (the `UpdateDHCPServer` operationId).
 	UpdateDHCPServerWithResponse(ctx context.Context, dhcpid int64, params *UpdateDHCPServerParams, body UpdateDHCPServerJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateDHCPServerResponse, error)
+
+	// ListTodoItemsWithResponse List todo items
+	//
+	// Answers all items, or pages of them with per_page. Needs the permission system.settings read.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /todo (the `ListTodoItems` operationId).
+	ListTodoItemsWithResponse(ctx context.Context, params *ListTodoItemsParams, reqEditors ...RequestEditorFn) (*ListTodoItemsResponse, error)
+
+	// GetTodoItemWithResponse View a todo item
+	//
+	// Needs the permission system.settings read.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /todo/{todo_id} (the `GetTodoItem` operationId).
+	GetTodoItemWithResponse(ctx context.Context, todoID int64, reqEditors ...RequestEditorFn) (*GetTodoItemResponse, error)
 }
 
 // ListAdminsResponse200Headers the declared response headers of an HTTP 200 response for ListAdmins
@@ -14030,6 +14303,80 @@ func (r UpdateDHCPServerResponse) ContentType() string {
 	return ""
 }
 
+// ListTodoItemsResponse200Headers the declared response headers of an HTTP 200 response for ListTodoItems
+type ListTodoItemsResponse200Headers struct {
+	Link        *string
+	XTotalCount *string
+}
+
+type ListTodoItemsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *[]TodoItem
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ListTodoItemsResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r ListTodoItemsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListTodoItemsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListTodoItemsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetTodoItemResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *TodoItem
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+}
+
+// Status returns HTTPResponse.Status
+func (r GetTodoItemResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetTodoItemResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetTodoItemResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 // ListAdminsWithResponse List admins
 //
 // Answers all items, or pages of them with per_page. Needs the permission users.admins read.
@@ -15483,6 +15830,36 @@ func (c *ClientWithResponses) UpdateDHCPServerWithResponse(ctx context.Context, 
 		return nil, err
 	}
 	return ParseUpdateDHCPServerResponse(rsp)
+}
+
+// ListTodoItemsWithResponse List todo items
+//
+// Answers all items, or pages of them with per_page. Needs the permission system.settings read.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /todo (the `ListTodoItems` operationId).
+func (c *ClientWithResponses) ListTodoItemsWithResponse(ctx context.Context, params *ListTodoItemsParams, reqEditors ...RequestEditorFn) (*ListTodoItemsResponse, error) {
+	rsp, err := c.ListTodoItems(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListTodoItemsResponse(rsp)
+}
+
+// GetTodoItemWithResponse View a todo item
+//
+// Needs the permission system.settings read.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /todo/{todo_id} (the `GetTodoItem` operationId).
+func (c *ClientWithResponses) GetTodoItemWithResponse(ctx context.Context, todoID int64, reqEditors ...RequestEditorFn) (*GetTodoItemResponse, error) {
+	rsp, err := c.GetTodoItem(ctx, todoID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetTodoItemResponse(rsp)
 }
 
 // ParseListAdminsResponse parses an HTTP response from a ListAdminsWithResponse call
@@ -18599,6 +18976,95 @@ func ParseUpdateDHCPServerResponse(rsp *http.Response) (*UpdateDHCPServerRespons
 			headers.ETag = &value
 		}
 		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseListTodoItemsResponse parses an HTTP response from a ListTodoItemsWithResponse call
+func ParseListTodoItemsResponse(rsp *http.Response) (*ListTodoItemsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListTodoItemsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest []TodoItem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	case rsp.StatusCode == 200:
+		// Content-type (text/csv) unsupported
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers ListTodoItemsResponse200Headers
+		if values := rsp.Header.Values("Link"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Link", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Link = &value
+		}
+		if values := rsp.Header.Values("X-Total-Count"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Total-Count", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XTotalCount = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseGetTodoItemResponse parses an HTTP response from a GetTodoItemWithResponse call
+func ParseGetTodoItemResponse(rsp *http.Response) (*GetTodoItemResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetTodoItemResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest TodoItem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
 	}
 
 	return response, nil

@@ -1,5 +1,5 @@
-// Package system is the bounded context of the installation itself. There are the log, integrations and computer parts;
-// mail, settings, license, packages, theme, todo items and certificates are not built yet.
+// Package system is the bounded context of the installation itself. There are the log, integrations, computer parts
+// and todo items; mail, settings, license, packages, theme and certificates are not built yet.
 package system
 
 import (
@@ -61,6 +61,7 @@ func (s *Service) Routes() []rest.Route {
 			s.integrations(), s.integrationPermissions()),
 		[]rest.Route{s.integrationEntry(), events.RefRoute(s.db, "integration", "integration", "jsonb_build_object('grants', permissions)", "identity")},
 		rest.Section{Name: "Computer parts", Doc: "What servers are built of."}.Of(s.computerParts()),
+		rest.Section{Name: "Todo items", Doc: "What there is to do to set the installation up."}.Of(s.todoItems()),
 	)
 }
 
@@ -77,7 +78,10 @@ func (s *Service) parts(settings service.Settings) service.Parts {
 				if err := s.log.Write(ctx, tx, source, changes); err != nil {
 					return err
 				}
-				return countIntegrations(ctx, tx, changes)
+				if err := countIntegrations(ctx, tx, changes); err != nil {
+					return err
+				}
+				return completeTodos(ctx, tx, changes)
 			}})
 	}
 	if days := settings.LogDays; days > 0 {

@@ -1,0 +1,54 @@
+package product_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/services/system"
+	"github.com/ironplane/ironplane/testkit"
+)
+
+// Each todo item is completed by what happens, the first time alone.
+func TestTodo(t *testing.T) {
+	producttest.Both(t, func(t *testing.T, _ *product.Product, c *testkit.Client) {
+		items := func() map[string]system.TodoItem {
+			all := map[string]system.TodoItem{}
+			for _, item := range testkit.Decode[[]system.TodoItem](c.Do("GET", "/todo", nil).Want(200)) {
+				all[item.Slug] = item
+			}
+			return all
+		}
+		for slug, item := range items() {
+			if item.CompletedAt != nil {
+				t.Errorf("%s is completed", slug)
+			}
+		}
+		group := c.Do("POST", "/group", `{"name": "Frankfurt 1"}`).Want(200).ID()
+		c.Do("POST", fmt.Sprintf("/group/%d/entity/bulk", group), `{"prefix": "192.0.2.0/29"}`).Want(200)
+		c.Do("POST", "/part", `{"name": "EPYC 9354", "part_type": "cpu"}`).Want(200)
+		c.Do("POST", "/integration", `{"name": "Shop"}`).Want(200)
+		c.Do("POST", "/pxe/dhcp", `{"name": "fra1", "http": {"host": "192.0.2.1", "port": 443, "use_https": true, "api_key": "secret"}}`).Want(200)
+		eventually(t, "all are completed", func() bool {
+			for _, item := range items() {
+				if item.CompletedAt == nil {
+					return false
+				}
+			}
+			return true
+		})
+		done := items()
+		time.Sleep(time.Second) // which is what moments are told to
+		last := c.Do("POST", "/part", `{"name": "EPYC 9654", "part_type": "cpu"}`).Want(200).ID()
+		eventually(t, "the log has the second part", func() bool {
+			return len(testkit.Decode[[]system.LogItem](c.Do("GET", fmt.Sprintf("/log?target_type=part&target_id=%d", last), nil).Want(200))) == 1
+		})
+		if again := items()["hardware.server.part.add"]; *again.CompletedAt != *done["hardware.server.part.add"].CompletedAt {
+			t.Errorf("it is completed anew: %v", again)
+		}
+		c.Do("GET", fmt.Sprintf("/todo/%d", done["network.group.add"].ID), nil).Want(200)
+		c.Do("GET", "/todo/999", nil).Want(404)
+	})
+}

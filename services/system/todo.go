@@ -1,0 +1,45 @@
+package system
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ironplane/ironplane/pkg/events"
+	"github.com/ironplane/ironplane/pkg/guard"
+	"github.com/ironplane/ironplane/pkg/permission"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/rest"
+)
+
+// TodoItem is a step of setting the installation up.
+type TodoItem struct {
+	ID          int64           `json:"id" db:"id"`
+	Slug        string          `json:"slug" db:"slug" doc:"what there is to do"`
+	CompletedAt *rest.Timestamp `json:"completed_at,omitempty" db:"completed_at" doc:"when it was done for the first time; left out where it was not"`
+}
+
+func (s *Service) todoItems() []rest.Route {
+	view := pg.NewView[TodoItem]("todo")
+	return []rest.Route{
+		rest.List[rest.None, TodoItem]{Path: "/todo", Guard: guard.Has(permission.SystemSettings), Name: "listTodoItems", Summary: "List todo items",
+			DB: s.db, View: "todo", By: rest.By{Sorts: map[string]string{"slug": "slug"}, Filters: map[string]string{"slug": "slug"}}},
+		rest.Read[rest.Item, TodoItem]{Path: "/todo/{todo_id}", Guard: guard.Has(permission.SystemSettings), Name: "getTodoItem", Summary: "View a todo item",
+			Do: func(ctx context.Context, req rest.Item) (TodoItem, error) { return view.Get(ctx, s.db, req.ID) }},
+	}
+}
+
+// completeTodos notes what was done for the first time.
+func completeTodos(ctx context.Context, tx *pg.Tx, changes []events.Event) error {
+	first := map[string]events.Event{}
+	for _, e := range changes {
+		if _, seen := first[e.Type]; !seen && e.Action == pg.Created {
+			first[e.Type] = e
+		}
+	}
+	for what, e := range first {
+		if _, err := tx.Exec(ctx, "UPDATE todo SET completed_at = $2 WHERE done_by = $1 AND completed_at IS NULL", what, e.At); err != nil {
+			return fmt.Errorf("complete the todo item of %s: %w", what, err)
+		}
+	}
+	return nil
+}
