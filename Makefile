@@ -56,6 +56,9 @@ crash: ## change things at random while services, Postgres and Redis are killed 
 .PHONY: restore
 restore: ## back up and restore by the words of docs/restore.md, in every way, while callers change things
 	go test -v -timeout 30m ./deploy/standalone -run TestRestore -full
+.PHONY: replace
+replace: ## replace two of each process in turn under 150 requests a second, none of which may fail
+	go test -v -timeout 30m ./deploy/split -run TestReplacedInTurn -full
 
 .PHONY: fuzz
 fuzz: ## try spellings on each parser of the network service, for FUZZTIME each

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/ironplane/ironplane/pkg/secret"
 )
@@ -82,6 +83,10 @@ func set(member any, text string) (err error) {
 	case *int:
 		if *m, err = strconv.Atoi(text); err != nil {
 			return errors.New("it is no number")
+		}
+	case *time.Duration:
+		if *m, err = time.ParseDuration(text); err != nil || *m < 0 {
+			return errors.New("it is no duration such as 5s")
 		}
 	case *bool:
 		if *m, err = strconv.ParseBool(text); err != nil {

@@ -128,28 +128,22 @@ func (m *Mesh) Close() {
 	m.working.Wait()
 }
 
-// Serve answers on a listener until ctx ends and nobody sends anything any more, and then lets requests finish that are
-// under way.
+// Serve is Operations.Serve for a process that others may find.
 func (m *Mesh) Serve(ctx context.Context, listener net.Listener, handler http.Handler) error {
-	serving, end := context.WithCancel(context.WithoutCancel(ctx))
-	defer end()
+	if m.agent == nil {
+		return m.operations.Serve(ctx, listener, handler, func() {})
+	}
+	registration, err := m.agent.Registration(m.name, listener.Addr(), m.operations.address)
+	if err != nil {
+		return fmt.Errorf("register: %w", err)
+	}
 	staying, leave := context.WithCancel(ctx)
 	var there sync.WaitGroup
+	there.Go(func() {
+		registration.Keep(staying)
+		registration.End()
+	})
 	defer there.Wait()
 	defer leave()
-	if m.agent != nil {
-		registration, err := m.agent.Registration(m.name, listener.Addr(), m.operations.address)
-		if err != nil {
-			return fmt.Errorf("register: %w", err)
-		}
-		there.Go(func() {
-			defer end()
-			registration.Keep(staying)
-			registration.End()
-		})
-	} else {
-		defer context.AfterFunc(ctx, end)()
-	}
-	m.operations.Started()
-	return Serve(serving, listener, handler, m.log)
+	return m.operations.Serve(ctx, listener, handler, there.Wait)
 }

@@ -24,8 +24,9 @@ import (
 
 // OperationsConfig is where operators look at a process.
 type OperationsConfig struct {
-	Operations string `env:"IRONPLANE_OPERATIONS_LISTEN" required:"ready" doc:"an address to serve /healthz, /readyz and /metrics on, which should not be public"`
-	Traces     string `env:"OTEL_EXPORTER_OTLP_ENDPOINT" doc:"where traces of requests go, by OTLP over HTTP: http://collector:4318; OTEL_TRACES_SAMPLER and OTEL_RESOURCE_ATTRIBUTES hold, too"`
+	Operations string        `env:"IRONPLANE_OPERATIONS_LISTEN" required:"ready" doc:"an address to serve /healthz, /readyz and /metrics on, which should not be public"`
+	DrainDelay time.Duration `env:"IRONPLANE_DRAIN_DELAY" default:"0s" doc:"how long a process that is told to end goes on accepting connections, not ready: what those who ask /readyz take to find out"`
+	Traces     string        `env:"OTEL_EXPORTER_OTLP_ENDPOINT" doc:"where traces of requests go, by OTLP over HTTP: http://collector:4318; OTEL_TRACES_SAMPLER and OTEL_RESOURCE_ATTRIBUTES hold, too"`
 }
 
 const (
@@ -41,6 +42,8 @@ type Operations struct {
 	process string       // its name
 	address net.Addr     // where they are served; nil: nowhere
 	phase   atomic.Int32 // starting, then serving, then leaving
+
+	drainDelay time.Duration
 
 	mu      sync.Mutex
 	log     *slog.Logger
@@ -84,6 +87,53 @@ func (o *Operations) Check(checks ...health.Check) {
 // Started says that the process serves from now on, as far as what it depends on is there.
 func (o *Operations) Started() { o.phase.CompareAndSwap(starting, serving) }
 
+// Serve answers on a listener until ctx ends, and then, saying so by Connection: close, until the drain delay is over and gone
+// returns. Then it lets requests finish that are under way.
+func (o *Operations) Serve(ctx context.Context, listener net.Listener, handler http.Handler, gone func()) error {
+	serving, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	drained := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(drained)
+		defer end()
+		select {
+		case <-time.After(o.drainDelay):
+		case <-serving.Done():
+		}
+		gone()
+	})
+	o.Started()
+	err := Serve(serving, listener, leaver(ctx, handler), o.log)
+	if !stop() {
+		end()
+		<-drained
+	}
+	return err
+}
+
+// leaver has callers who keep connections go elsewhere once ctx has ended.
+func leaver(ctx context.Context, next http.Handler) http.Handler {
+	closing := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if ctx.Err() != nil {
+			w.Header()["Connection"] = []string{"close"}
+		}
+		next.ServeHTTP(w, r)
+	})
+	if refuser, ok := next.(Refuser); ok {
+		return leavingRefuser{closing, refuser}
+	}
+	return closing
+}
+
+type leavingRefuser struct {
+	http.Handler
+	refuser Refuser
+}
+
+func (l leavingRefuser) Refuse(status int, said string) *http.Response {
+	return l.refuser.Refuse(status, said)
+}
+
 // Ready is the command that says whether the process that serves here is ready, for who can run a program and no more.
 func (c *OperationsConfig) Ready() Command {
 	return Command{"ready", "say whether the one that serves on this machine is ready", func(ctx context.Context) error {
@@ -116,7 +166,7 @@ func (c *OperationsConfig) Ready() Command {
 // While serves the operations, where they have an address, as long as work does its work. Once ctx ends they say that
 // the process is not ready.
 func (o *Operations) While(ctx context.Context, c OperationsConfig, log *slog.Logger, work func(context.Context) error) error {
-	o.log = log
+	o.log, o.drainDelay = log, c.DrainDelay
 	traced := func(ctx context.Context) error { return tracing.While(ctx, o.process, c.Traces, log, work) }
 	if c.Operations == "" {
 		return traced(ctx)

@@ -118,3 +118,44 @@ func TestOperationsOutliveWork(t *testing.T) {
 		t.Error("it answers though the work is done:", code)
 	}
 }
+
+// A process that is told to end goes on accepting for a while, and has callers go elsewhere.
+func TestDrainDelay(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := "http://" + listener.Addr().String()
+	o := NewOperations("test")
+	o.drainDelay = time.Second
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() {
+		ended <- o.Serve(ctx, listener, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), func() {})
+	}()
+	closes := func() bool {
+		answer, err := http.Get(at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = answer.Body.Close()
+		return answer.Close
+	}
+	if closes() {
+		t.Error("it closes connections before it is told to end")
+	}
+	stop()
+	for range 2 {
+		if !closes() {
+			t.Error("callers keep connections to a process that is about to end")
+		}
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if answer, err := http.Get(at); err == nil {
+		_ = answer.Body.Close()
+		t.Error("it answers though it has ended")
+	}
+}

@@ -136,7 +136,7 @@ func (f *fleet) services() string {
 
 func (f *fleet) startGateway(ctx context.Context, public string) error {
 	environment := append(f.common(principal.Gateway), f.services())
-	environment = append(environment, f.given("IRONPLANE_OPERATIONS_LISTEN=")...)
+	environment = append(environment, f.given("IRONPLANE_OPERATIONS_LISTEN=", "IRONPLANE_DRAIN_DELAY=")...)
 	for field := range reflect.TypeFor[gateway.Config]().Fields() {
 		environment = append(environment, f.given(field.Tag.Get("env")+"=")...)
 	}

@@ -45,8 +45,7 @@ func serve(ctx context.Context, i *startup.Installation, operations *process.Ope
 	}
 	operations.Check(process.Redis(client))
 	p.Show(operations)
-	operations.Started()
-	return process.Serve(ctx, i.Listener, p.Gateway, log)
+	return operations.Serve(ctx, i.Listener, p.Gateway, func() {})
 }
 
 func openRedis(ctx context.Context, url secret.String) (*redis.Client, error) {

@@ -18,6 +18,10 @@ const (
 	// restTime is how long an instance is left alone that could not be connected to, or failed to answer several times
 	// in a row. Then one request finds out whether it is back.
 	restTime = 500 * time.Millisecond
+	// disturbTime is how long a connection to an instance that is left alone may take, and disturbers how many may try at
+	// the same time.
+	disturbTime = 500 * time.Millisecond
+	disturbers  = 32
 	// tolerated is how often in a row it may fail to answer.
 	tolerated = 5
 )
@@ -27,6 +31,7 @@ type instance struct {
 	address string
 	breaker *gobreaker.TwoStepCircuitBreaker[struct{}]
 	busy    atomic.Int64 // requests that are there
+	trying  atomic.Int64 // of those that disturb its rest
 	resting atomic.Bool
 	failure atomic.Pointer[failure] // the last one
 
@@ -95,6 +100,23 @@ func (i *instance) connect(ctx context.Context, config func() *tls.Config) (*con
 	}
 	i.busy.Add(-1)
 	return nil, err
+}
+
+// disturb connects to an instance that could not be connected to a moment ago and is left alone, for who has no other.
+func (i *instance) disturb(ctx context.Context, config func() *tls.Config) *connection {
+	defer i.trying.Add(-1)
+	if i.trying.Add(1) > disturbers || !i.resting.Load() || !i.failure.Load().absent {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, disturbTime)
+	defer cancel()
+	c, err := i.connected(ctx, config)
+	if err != nil {
+		return nil
+	}
+	i.busy.Add(1)
+	c.to = i
+	return c
 }
 
 func (i *instance) connected(ctx context.Context, config func() *tls.Config) (*connection, error) {

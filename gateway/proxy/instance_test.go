@@ -2,11 +2,15 @@ package proxy
 
 import (
 	"io"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/ironplane/ironplane/pkg/mesh"
 )
 
 // named is an instance that says its name, and does not answer /wait before it may.
@@ -133,5 +137,32 @@ func TestSilentInstance(t *testing.T) {
 		}
 		answer, err := do(t, "GET", url, nil)
 		text(t, answer, err)
+	}
+}
+
+// An instance that is left alone is tried where there is no other.
+func TestNobodyElseIsLeft(t *testing.T) {
+	t.Parallel()
+	i := newInstall(t)
+	back, gone := closedPort(t), closedPort(t)
+	url := i.front(New(i.gateway, "network", []string{back, gone}, i.log))
+	answer, err := do(t, "GET", url, nil) // now both are left alone
+	if got := text(t, answer, err); !strings.HasPrefix(got, "503 ") {
+		t.Fatal(got)
+	}
+	listener, err := net.Listen("tcp4", back)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(mesh.Receive(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), i.log))
+	server.Listener.Close()
+	server.Listener = i.network.Listener(listener)
+	server.Start()
+	defer server.Close()
+	for range 20 {
+		answer, err := do(t, "GET", url, nil)
+		if got := text(t, answer, err); got != "200 " {
+			t.Error(got)
+		}
 	}
 }

@@ -76,7 +76,8 @@ func (p *pool) connect(ctx context.Context) (*connection, error) {
 	return c, err
 }
 
-// choose takes the instance that has least to do or, where that rests or cannot be connected to, another one.
+// choose takes the instance that has least to do or, where that rests or cannot be connected to, another one. Where there is
+// none, those that rest are tried.
 func (p *pool) choose(ctx context.Context) (*connection, error) {
 	all := *p.instances.Load()
 	if len(all) == 0 {
@@ -91,6 +92,9 @@ func (p *pool) choose(ctx context.Context) (*connection, error) {
 			c, err = i.connect(ctx, p.tls)
 			failed = errors.Join(failed, err)
 		}
+	}
+	for n := 0; c == nil && n < len(all) && ctx.Err() == nil; n++ {
+		c = all[(turn+n)%len(all)].disturb(ctx, p.tls)
 	}
 	if c == nil {
 		return nil, failed

@@ -1,0 +1,218 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/backing/child"
+	"github.com/ironplane/ironplane/deploy/internal/backings"
+	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/services/network"
+)
+
+const (
+	// callers make callsASecond in all.
+	callers, callsASecond = 30, 150
+	// lookPause is how often who balances asks for /readyz; the drain delay is longer.
+	lookPause, drainDelay = 100 * time.Millisecond, "700ms"
+)
+
+// Two of each process are replaced in turn, each as soon as the other is ready, and no caller notices.
+func TestReplacedInTurn(t *testing.T) {
+	f, c := startFleet(t, backings.Config{Data: t.TempDir()})
+	id := c.Do("POST", "/group", map[string]any{"name": "site"}).Want(http.StatusOK).ID()
+	if err := f.stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f.processes = map[string]*child.Child{}
+	pairs := newPairs(t, f)
+	names := append(product.Names(), principal.Gateway)
+	for _, name := range names {
+		for n := range 2 {
+			pairs[name][n].start(t)
+		}
+	}
+
+	front := &balancer{gateways: pairs[principal.Gateway]}
+	ctx, stop := context.WithCancel(t.Context())
+	var working sync.WaitGroup
+	front.look()
+	working.Go(func() {
+		for ctx.Err() == nil {
+			front.look()
+			time.Sleep(lookPause)
+		}
+	})
+	for n := range callers {
+		working.Go(func() { front.call(ctx, t, n, c.Key, fmt.Sprintf("/group/%d", id)) })
+	}
+	rounds := 1
+	if *full {
+		rounds = 5
+	} else {
+		names = []string{network.Name, principal.Gateway}
+	}
+	for range rounds {
+		for _, name := range names {
+			for n := range 2 {
+				pairs[name][n].stop(t)
+				pairs[name][n].start(t)
+			}
+		}
+	}
+	stop()
+	working.Wait()
+	t.Logf("%d requests, %d failed, %d replaced", front.asked.Load(), front.failed.Load(), rounds*len(names)*2)
+	if front.failed.Load() > 0 || front.asked.Load() < 200 {
+		t.Errorf("%d of %d requests failed", front.failed.Load(), front.asked.Load())
+	}
+}
+
+// one is one of two processes of a kind.
+type one struct {
+	name, address, operations string
+	environment               []string
+	f                         *fleet
+	process                   *child.Child
+	ready                     atomic.Bool // as who balances last heard
+}
+
+func newPairs(t *testing.T, f *fleet) map[string][2]*one {
+	t.Helper()
+	pairs := map[string][2]*one{}
+	for _, name := range append(product.Names(), principal.Gateway) {
+		var pair [2]*one
+		for n := range pair {
+			pair[n] = &one{name: name, address: freeAddress(t), operations: freeAddress(t), f: f}
+		}
+		pairs[name] = pair
+		f.addresses[name] = pair[0].address + "," + pair[1].address
+	}
+	for name, pair := range pairs {
+		environment := f.serviceEnvironment(name)
+		if name == principal.Gateway {
+			environment = append(f.common(name), f.services(), "IRONPLANE_OWNER_RATE=100000", "IRONPLANE_OWNER_BURST=100000")
+		}
+		for _, o := range pair {
+			o.environment = append(slices.Clone(environment), "IRONPLANE_LISTEN="+o.address, "IRONPLANE_OPERATIONS_LISTEN="+o.operations, "IRONPLANE_DRAIN_DELAY="+drainDelay)
+			t.Cleanup(func() {
+				if o.process != nil {
+					_ = o.process.Stop(context.Background())
+				}
+			})
+		}
+	}
+	return pairs
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// start returns once the process is ready.
+func (o *one) start(t *testing.T) {
+	t.Helper()
+	cmd := exec.Command(filepath.Join(o.f.programs, o.name), "serve")
+	cmd.Env, cmd.Stderr = o.environment, t.Output()
+	var err error
+	if o.process, err = child.Start(cmd, syscall.SIGTERM, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), readyTime)
+	defer cancel()
+	if err := o.process.Await(ctx, o.isReady); err != nil {
+		t.Fatalf("wait until %s is ready: %v", o.name, err)
+	}
+}
+
+func (o *one) stop(t *testing.T) {
+	t.Helper()
+	if err := o.process.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (o *one) isReady() bool {
+	answer, err := http.Get("http://" + o.operations + "/readyz")
+	if err != nil {
+		return false
+	}
+	defer answer.Body.Close()
+	_, _ = io.Copy(io.Discard, answer.Body)
+	return answer.StatusCode == http.StatusOK
+}
+
+// balancer gives requests to the gateways that are ready.
+type balancer struct {
+	gateways      [2]*one
+	asked, failed atomic.Int64
+}
+
+func (b *balancer) look() {
+	for _, g := range b.gateways {
+		g.ready.Store(g.isReady())
+	}
+}
+
+// call sends requests over connections that it keeps, until ctx ends.
+func (b *balancer) call(ctx context.Context, t *testing.T, n int, key, path string) {
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport, Timeout: 30 * time.Second}
+	tick := time.NewTicker(callers * time.Second / callsASecond)
+	defer tick.Stop()
+	for i := n; ; i++ {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		to := b.gateways[i%2]
+		if !to.ready.Load() {
+			to = b.gateways[(i+1)%2]
+		}
+		method, body := http.MethodGet, ""
+		if i%3 == 0 {
+			method, body = http.MethodPatch, fmt.Sprintf(`{"name": "site %d %d"}`, n, i)
+		}
+		r, err := http.NewRequestWithContext(context.WithoutCancel(ctx), method, "http://"+to.address+path, strings.NewReader(body))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		r.Header.Set("Authorization", "Bearer "+key)
+		r.Header.Set("Content-Type", "application/json")
+		b.asked.Add(1)
+		answer, err := client.Do(r)
+		if err != nil {
+			b.failed.Add(1)
+			t.Log(time.Now().Format(time.StampMilli), err)
+			continue
+		}
+		text, err := io.ReadAll(answer.Body)
+		_ = answer.Body.Close()
+		if err != nil || answer.StatusCode != http.StatusOK {
+			b.failed.Add(1)
+			t.Log(time.Now().Format(time.StampMilli), method, answer.StatusCode, string(text), err)
+		}
+	}
+}
