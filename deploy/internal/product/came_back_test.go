@@ -173,6 +173,7 @@ func (i *installation) ofBefore(schema string) {
 		ALTER TABLE change DROP uuid;
 		ALTER TABLE change_cursor DROP history, DROP change, DROP change_seq, DROP newest;
 		DROP TABLE key_check;
+		ALTER TABLE ref DROP detail;
 		DELETE FROM migration_shared WHERE version_id >= 7;`), "psql", "-q", "-v", "ON_ERROR_STOP=1")
 }
 
