@@ -15,10 +15,10 @@ import (
 	"time"
 
 	"github.com/ironplane/ironplane/pkg/keycache"
-	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/permission"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/process"
+	"github.com/ironplane/ironplane/process/mtls"
 
 	"github.com/ironplane/ironplane/gateway/proxy"
 )
@@ -104,7 +104,7 @@ func onBoth(t *testing.T, serve http.HandlerFunc, test func(t *testing.T, d *doo
 // apart is the way to a service that is reached over mTLS.
 func apart(t *testing.T, handler http.Handler) http.Handler {
 	t.Helper()
-	authority, err := mesh.NewAuthority(time.Hour)
+	authority, err := mtls.NewAuthority(time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +123,7 @@ func apart(t *testing.T, handler http.Handler) http.Handler {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	served := make(chan error, 1)
-	go func() { served <- process.Serve(ctx, service.Listener(listener), mesh.Receive(handler, log), log) }()
+	go func() { served <- process.Serve(ctx, service.Listener(listener), mtls.Receive(handler, log), log) }()
 	t.Cleanup(func() {
 		stop()
 		<-served

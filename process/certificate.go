@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ironplane/ironplane/pkg/health"
-	"github.com/ironplane/ironplane/pkg/mesh"
+	"github.com/ironplane/ironplane/process/mtls"
 )
 
 // warnTime is how long before its end a certificate is warned of: this, or the twelfth part of its life, should that be
@@ -16,7 +16,7 @@ import (
 const warnTime = 30 * 24 * time.Hour
 
 // showCertificate lets operators see when the process's certificate ends.
-func showCertificate(id *mesh.Identity, o *Operations) {
+func showCertificate(id *mtls.Identity, o *Operations) {
 	o.Check(
 		health.Check{Name: "certificate", Ask: func(context.Context) error {
 			if _, end := id.Holds(); !time.Now().Before(end) {

@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/mesh"
+	"github.com/ironplane/ironplane/process/mtls"
 )
 
 const day = 24 * time.Hour
@@ -14,7 +14,7 @@ const day = 24 * time.Hour
 func TestCertificateEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		authority, err := mesh.NewAuthority(365 * day)
+		authority, err := mtls.NewAuthority(365 * day)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,7 +49,7 @@ func TestCertificateEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 		want(503, notReady, "it ended at 2000-12-31")
-		next, err := mesh.NewAuthority(3 * day)
+		next, err := mtls.NewAuthority(3 * day)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,22 +11,22 @@ import (
 	"time"
 
 	"github.com/ironplane/ironplane/pkg/health"
-	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/process/consul"
+	"github.com/ironplane/ironplane/process/mtls"
 )
 
 // MeshConfig is how a process and the others know and find each other.
 type MeshConfig struct {
-	Services mesh.Addresses `env:"IRONPLANE_SERVICES" doc:"where the services are that it asks: network=10.0.0.2:8443,10.0.0.3:8443 clients=… or, by name alone, wherever Consul says"`
-	mesh.Files
+	Services Addresses `env:"IRONPLANE_SERVICES" doc:"where the services are that it asks: network=10.0.0.2:8443,10.0.0.3:8443 clients=… or, by name alone, wherever Consul says"`
+	mtls.Files
 	consul.Config
 }
 
 // Mesh is a process among the others.
 type Mesh struct {
-	Identity *mesh.Identity
+	Identity *mtls.Identity
 
-	services   mesh.Addresses
+	services   Addresses
 	name       string
 	agent      *consul.Agent // nil: all is said in the configuration
 	operations *Operations
@@ -103,10 +103,10 @@ func (m *Mesh) follow(service string, move func(service string, addresses []stri
 }
 
 // identify gets the process's certificate, and keeps it new.
-func (m *Mesh) identify(ctx context.Context, files mesh.Files) (err error) {
+func (m *Mesh) identify(ctx context.Context, files mtls.Files) (err error) {
 	switch {
-	case files != mesh.Files{}:
-		if m.Identity, err = mesh.Load(m.name, files); err == nil {
+	case files != mtls.Files{}:
+		if m.Identity, err = mtls.Load(m.name, files); err == nil {
 			m.working.Go(func() { m.Identity.Follow(m.until, files, m.log) })
 		}
 	case m.agent != nil:

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/process/consul"
+	"github.com/ironplane/ironplane/process/mtls"
 )
 
 // A configuration by which a process could not be found, or find others, says what it lacks.
@@ -16,7 +16,7 @@ func TestJoinLacks(t *testing.T) {
 		"IRONPLANE_MESH_CERTIFICATE":  {},
 		"IRONPLANE_OPERATIONS_LISTEN": {Config: consul.Config{Consul: "http://127.0.0.1:1"}},
 		"CONSUL_URL":                  {Config: consul.Config{Consul: "127.0.0.1:1"}},
-		"read the identity":           {Files: mesh.Files{Certificate: "nowhere"}},
+		"read the identity":           {Files: mtls.Files{Certificate: "nowhere"}},
 	} {
 		m, err := c.Join(t.Context(), "network", NewOperations("test"), slog.Default())
 		if err == nil {

@@ -19,7 +19,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ironplane/ironplane/pkg/health"
-	"github.com/ironplane/ironplane/pkg/tracing"
 )
 
 // OperationsConfig is where operators look at a process.
@@ -167,7 +166,7 @@ func (c *OperationsConfig) Ready() Command {
 // the process is not ready.
 func (o *Operations) While(ctx context.Context, c OperationsConfig, log *slog.Logger, work func(context.Context) error) error {
 	o.log, o.drainDelay = log, c.DrainDelay
-	traced := func(ctx context.Context) error { return tracing.While(ctx, o.process, c.Traces, log, work) }
+	traced := func(ctx context.Context) error { return trace(ctx, o.process, c.Traces, log, work) }
 	if c.Operations == "" {
 		return traced(ctx)
 	}

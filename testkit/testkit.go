@@ -18,10 +18,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ironplane/ironplane/backing"
+	"github.com/ironplane/ironplane/backing/provision"
 	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/pool"
-	"github.com/ironplane/ironplane/pkg/schema"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/service"
 )
@@ -79,7 +79,7 @@ func Databases(t testing.TB, services ...Service) map[string]secret.String {
 	t.Cleanup(func() { run(t, admin.URL("postgres"), "DROP DATABASE "+name+" WITH (FORCE)") })
 	urls := map[string]secret.String{}
 	for _, s := range services {
-		url, err := schema.ServiceURL(admin.URL(name), rolePrefix, s.Name, password)
+		url, err := provision.ServiceURL(admin.URL(name), rolePrefix, s.Name, password)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -167,11 +167,11 @@ func makeTemplate(admin *backing.Postgres, name string, names []string, services
 	for _, service := range names {
 		passwords[service] = password
 	}
-	if err := schema.Bootstrap(ctx, admin.URL(name), rolePrefix, passwords); err != nil {
+	if err := provision.Database(ctx, admin.URL(name), rolePrefix, passwords); err != nil {
 		return err
 	}
 	for _, s := range services {
-		url, err := schema.ServiceURL(admin.URL(name), rolePrefix, s.Name, password)
+		url, err := provision.ServiceURL(admin.URL(name), rolePrefix, s.Name, password)
 		if err != nil {
 			return err
 		}

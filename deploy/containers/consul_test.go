@@ -24,9 +24,9 @@ import (
 	"github.com/testcontainers/testcontainers-go/wait"
 
 	"github.com/ironplane/ironplane/gateway/proxy"
-	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/process/consul"
+	"github.com/ironplane/ironplane/process/mtls"
 	"github.com/ironplane/ironplane/testkit"
 )
 
@@ -254,7 +254,7 @@ func TestConsulCertifies(t *testing.T) {
 	t.Parallel()
 	a := startConsul(t)
 	processes, renewed := a.open()
-	identities := map[string]*mesh.Identity{}
+	identities := map[string]*mtls.Identity{}
 	ctx, stop := context.WithCancel(t.Context())
 	var working sync.WaitGroup
 	defer working.Wait()
@@ -268,7 +268,7 @@ func TestConsulCertifies(t *testing.T) {
 		working.Go(func() { processes.Renew(ctx, id, name) })
 	}
 	plain := a.listen()
-	server := httptest.NewUnstartedServer(mesh.Receive(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewUnstartedServer(mtls.Receive(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/last" {
 			w.Header().Set("Connection", "close")
 		}

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/ironplane/ironplane/backing/provision"
 	"github.com/ironplane/ironplane/pkg/pool"
-	"github.com/ironplane/ironplane/pkg/schema"
 	"github.com/ironplane/ironplane/services/identity"
 )
 
@@ -18,7 +18,7 @@ func printAdminKey(ctx context.Context, c config, screen io.Writer) error {
 	if err != nil {
 		return err
 	}
-	url, err := schema.ServiceURL(c.administrator(password), rolePrefix, identity.Name, password)
+	url, err := provision.ServiceURL(c.administrator(password), rolePrefix, identity.Name, password)
 	if err != nil {
 		return err
 	}

@@ -9,8 +9,8 @@ import (
 
 	"github.com/hashicorp/consul/api"
 
+	"github.com/ironplane/ironplane/backing/provision"
 	"github.com/ironplane/ironplane/deploy/internal/product"
-	"github.com/ironplane/ironplane/pkg/schema"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
@@ -38,11 +38,11 @@ func (c config) bootstrapPostgres(ctx context.Context) (map[string]secret.String
 		if passwords[name], err = c.kept(name + "-password"); err != nil {
 			return nil, err
 		}
-		if urls[name], err = schema.ServiceURL(admin, rolePrefix, name, passwords[name]); err != nil {
+		if urls[name], err = provision.ServiceURL(admin, rolePrefix, name, passwords[name]); err != nil {
 			return nil, err
 		}
 	}
-	return urls, schema.Bootstrap(ctx, admin, rolePrefix, passwords)
+	return urls, provision.Database(ctx, admin, rolePrefix, passwords)
 }
 
 // takeUp takes up what was restored.

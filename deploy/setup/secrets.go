@@ -12,9 +12,9 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/ironplane/ironplane/backing/provision"
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/pkg/principal"
-	"github.com/ironplane/ironplane/pkg/schema"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
@@ -75,7 +75,7 @@ func (c config) files() (map[string]secret.String, error) {
 	}
 	files["redis/users.acl"] = redisUsers(redis)
 	for _, service := range product.Services {
-		at, err := schema.ServiceURL(c.administrator(secret.String{}), rolePrefix, service.Name, kept(service.Name+"-password", rand.Text))
+		at, err := provision.ServiceURL(c.administrator(secret.String{}), rolePrefix, service.Name, kept(service.Name+"-password", rand.Text))
 		failed = errors.Join(failed, err)
 		files[service.Name+"/database-url"] = at
 	}

@@ -20,10 +20,10 @@ import (
 	"github.com/ironplane/ironplane/backing/child"
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/gateway"
-	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/process/mtls"
 )
 
 const (
@@ -52,7 +52,7 @@ func newFleet(folder, programs string, environment []string, databases map[strin
 	if err != nil {
 		return nil, err
 	}
-	authority, err := mesh.NewAuthority(life)
+	authority, err := mtls.NewAuthority(life)
 	if err != nil {
 		return nil, err
 	}

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
-	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/process/mtls"
 	"github.com/ironplane/ironplane/services/identity"
 )
 
@@ -73,7 +73,7 @@ func load(t *testing.T, f *fleet, name string) tls.Certificate {
 // issue makes a certificate of another authority.
 func issue(t *testing.T, name string) tls.Certificate {
 	t.Helper()
-	authority, err := mesh.NewAuthority(time.Hour)
+	authority, err := mtls.NewAuthority(time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/mesh"
+	"github.com/ironplane/ironplane/process/mtls"
 )
 
 // named is an instance that says its name, and does not answer /wait before it may.
@@ -154,7 +154,7 @@ func TestNobodyElseIsLeft(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewUnstartedServer(mesh.Receive(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), i.log))
+	server := httptest.NewUnstartedServer(mtls.Receive(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), i.log))
 	server.Listener.Close()
 	server.Listener = i.network.Listener(listener)
 	server.Start()

@@ -13,14 +13,15 @@ import (
 	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/permission"
 	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/process/mtls"
 )
 
 // install is an authority and the two processes that most tests are about.
 type install struct {
 	t         testing.TB
-	authority *mesh.Authority
-	gateway   *mesh.Identity
-	network   *mesh.Identity
+	authority *mtls.Authority
+	gateway   *mtls.Identity
+	network   *mtls.Identity
 	log       *slog.Logger
 }
 
@@ -31,16 +32,16 @@ func newInstall(t testing.TB) *install {
 	return i
 }
 
-func newAuthority(t testing.TB) *mesh.Authority {
+func newAuthority(t testing.TB) *mtls.Authority {
 	t.Helper()
-	a, err := mesh.NewAuthority(time.Hour)
+	a, err := mtls.NewAuthority(time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return a
 }
 
-func (i *install) identity(name string) *mesh.Identity {
+func (i *install) identity(name string) *mtls.Identity {
 	i.t.Helper()
 	id, err := i.authority.Identity(name)
 	if err != nil {
@@ -50,9 +51,9 @@ func (i *install) identity(name string) *mesh.Identity {
 }
 
 // serve is a service's process. The answer is its address.
-func (i *install) serve(id *mesh.Identity, handler http.Handler) string {
+func (i *install) serve(id *mtls.Identity, handler http.Handler) string {
 	i.t.Helper()
-	server := httptest.NewUnstartedServer(mesh.Receive(handler, i.log))
+	server := httptest.NewUnstartedServer(mtls.Receive(handler, i.log))
 	server.Listener = id.Listener(server.Listener)
 	server.Config.ErrorLog = slog.NewLogLogger(i.log.Handler(), slog.LevelDebug)
 	server.Start()
@@ -61,7 +62,7 @@ func (i *install) serve(id *mesh.Identity, handler http.Handler) string {
 }
 
 // listen is a service's process that speaks for itself, below HTTP.
-func (i *install) listen(id *mesh.Identity, talk func(net.Conn)) string {
+func (i *install) listen(id *mtls.Identity, talk func(net.Conn)) string {
 	i.t.Helper()
 	plain, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {

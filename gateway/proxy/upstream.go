@@ -11,11 +11,11 @@ import (
 	"os"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/problemhttp"
 	"github.com/ironplane/ironplane/pkg/tracing"
+	"github.com/ironplane/ironplane/process/mtls"
 )
 
 const (
@@ -41,7 +41,7 @@ type Upstream struct {
 }
 
 // New reaches the service of this name at the addresses of its instances.
-func New(id *mesh.Identity, service string, addresses []string, log *slog.Logger) *Upstream {
+func New(id *mtls.Identity, service string, addresses []string, log *slog.Logger) *Upstream {
 	u := &Upstream{service: service, log: log, progress: progress, maxBody: maxBody,
 		pool: newPool(service, func() *tls.Config { return id.ClientConfig(service) }, log)}
 	u.Move(addresses)

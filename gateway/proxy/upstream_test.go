@@ -23,6 +23,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problemhttp"
+	"github.com/ironplane/ironplane/process/mtls"
 	"github.com/ironplane/ironplane/testkit/syncbuf"
 )
 
@@ -620,7 +621,7 @@ func TestConnectionsAreKept(t *testing.T) {
 		defer mu.Unlock()
 		connections = append(connections, r.RemoteAddr)
 	})
-	server := httptest.NewUnstartedServer(mesh.Receive(handler, i.log))
+	server := httptest.NewUnstartedServer(mtls.Receive(handler, i.log))
 	server.Listener = i.network.Listener(server.Listener)
 	server.Start()
 	defer server.Close()

@@ -1,3 +1,5 @@
+// Package mesh is what processes of Ironplane say to each other: the gateway to a service, whom it found to be calling, and
+// services what they ask each other.
 package mesh
 
 import (
@@ -16,6 +18,9 @@ import (
 //
 // The address is - where nobody calls from outside, and the last five are left out where no key came along.
 const CallHeader = "Ironplane-Call"
+
+// RequestHeader says, of a service's own question, which request it is asked for. What a caller sends in it ends at the gateway.
+const RequestHeader = "Ironplane-Request-Id"
 
 // AppendCall writes the value of CallHeader.
 func AppendCall(to []byte, c *principal.Call) []byte {
@@ -39,8 +44,8 @@ func AppendCall(to []byte, c *principal.Call) []byte {
 
 var errMalformedCall = errors.New("the header that says who is calling is malformed")
 
-// parseCall reads what AppendCall wrote. Grants that this version does not know mean nothing.
-func parseCall(text string) (*principal.Call, error) {
+// ParseCall reads what AppendCall wrote. Grants that this version does not know mean nothing.
+func ParseCall(text string) (*principal.Call, error) {
 	var fields [7]string
 	count := 0
 	for ; text != "" && count < len(fields); count++ {

@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/ironplane/ironplane/pkg/permission"
 	"github.com/ironplane/ironplane/pkg/principal"
 )
 
@@ -31,7 +32,7 @@ func TestCallArrives(t *testing.T) {
 				t.Fatalf("%q does not fit into a header", text)
 			}
 		}
-		got, err := parseCall(string(text))
+		got, err := ParseCall(string(text))
 		if err != nil || !reflect.DeepEqual(got, sent) {
 			t.Fatalf("%q is read as %+v, %v", text, got, err)
 		}
@@ -41,18 +42,18 @@ func TestCallArrives(t *testing.T) {
 func TestMalformedCalls(t *testing.T) {
 	t.Parallel()
 	const right = "r 192.0.2.7 4 admin 3 ff Anna"
-	if _, err := parseCall(right); err != nil {
+	if _, err := ParseCall(right); err != nil {
 		t.Fatal(err)
 	}
 	for _, text := range []string{"", " ", "r", "r ", " 192.0.2.7", "r here", "r  192.0.2.7", "r 192.0.2.7 4", "r 192.0.2.7 4 admin", "r 192.0.2.7 4 admin 3",
 		"r 192.0.2.7 x admin 3 ff Anna", "r 192.0.2.7 0 admin 3 ff Anna", "r 192.0.2.7 4 root 3 ff Anna", "r 192.0.2.7 4 admin -3 ff Anna",
 		"r 192.0.2.7 4 admin 3 xx Anna", "r 192.0.2.7 4 admin 3 10000000000000000 Anna", "r 192.0.2.7 4 admin 3 ff %x", right + " x"} {
-		if c, err := parseCall(text); err == nil {
+		if c, err := ParseCall(text); err == nil {
 			t.Errorf("%q is read as %+v", text, c)
 		}
 	}
 	// Of a gateway that knows more leaves than this process does.
-	if c, err := parseCall("r - 4 admin 3 ffffffffffffffff Anna"); err != nil || c.Principal.Grants != principal.All {
+	if c, err := ParseCall("r - 4 admin 3 ffffffffffffffff Anna"); err != nil || c.Principal.Grants != principal.All {
 		t.Errorf("%+v, %v", c, err)
 	}
 }
@@ -61,11 +62,11 @@ func FuzzParseCall(f *testing.F) {
 	f.Add("r 192.0.2.7 4 admin 3 ff Anna")
 	f.Add("r -")
 	f.Fuzz(func(t *testing.T, text string) {
-		c, err := parseCall(text)
+		c, err := ParseCall(text)
 		if err != nil {
 			return
 		}
-		again, err := parseCall(string(AppendCall(nil, c)))
+		again, err := ParseCall(string(AppendCall(nil, c)))
 		if err != nil || !reflect.DeepEqual(c, again) {
 			t.Fatalf("%q is read as %+v and then as %+v, %v", text, c, again, err)
 		}
@@ -84,8 +85,14 @@ func BenchmarkParseCall(b *testing.B) {
 	text := string(AppendCall(nil, caller))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := parseCall(text); err != nil {
+		if _, err := ParseCall(text); err != nil {
 			b.Fatal(err)
 		}
 	}
+}
+
+// caller is whom the tests' gateway finds to be calling.
+var caller = &principal.Call{
+	Peer: principal.Gateway, IP: netip.MustParseAddr("192.0.2.7"), RequestID: "request-1",
+	Principal: &principal.Principal{KeyID: 4, Owner: principal.Owner{Type: principal.Admin, ID: 3}, Name: "Änna B", Grants: principal.Grant(permission.NetworkGroups, permission.Read)},
 }

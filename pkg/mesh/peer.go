@@ -115,7 +115,7 @@ func (s *peer) ask(ctx context.Context, address, path string) (status int, body 
 	if call := principal.From(ctx); call.Peer == principal.Gateway { // from others nobody believes it
 		r.Header[CallHeader] = []string{string(AppendCall(nil, call))}
 	} else if call.RequestID != "" {
-		r.Header[requestHeader] = []string{call.RequestID}
+		r.Header[RequestHeader] = []string{call.RequestID}
 	}
 	response, err := s.transport.RoundTrip(r)
 	if err != nil {

@@ -24,9 +24,11 @@ const (
 
 // Peers are the services as another process of the installation reaches them, to ask for what they tell each other.
 type Peers struct {
+	// Dial is how to connect to a service that is in another process; nil: all are in this one.
+	Dial func(service string) *tls.Config
+
 	self     string
 	together map[string]http.Handler // in this process
-	dial     *Identity               // nil: all are in this process
 	mu       sync.Mutex
 	apart    map[string]*peer
 }
@@ -36,19 +38,12 @@ func NewPeers(self string, together map[string]http.Handler) *Peers {
 	return &Peers{self: self, together: together, apart: map[string]*peer{}}
 }
 
-// NewPeers are services of other processes, once Move says where they are, and those of this one.
-func (id *Identity) NewPeers(together map[string]http.Handler) *Peers {
-	p := NewPeers(id.name, together)
-	p.dial = id
-	return p
-}
-
 // Move says where the instances of a service are from now on.
 func (p *Peers) Move(service string, addresses []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.apart[service] == nil {
-		p.apart[service] = newPeer(service, func() *tls.Config { return p.dial.ClientConfig(service) })
+		p.apart[service] = newPeer(service, func() *tls.Config { return p.Dial(service) })
 	}
 	p.apart[service].move(addresses)
 }

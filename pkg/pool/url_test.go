@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ironplane/ironplane/backing/provision"
 	"github.com/ironplane/ironplane/pkg/pool"
-	"github.com/ironplane/ironplane/pkg/schema"
 )
 
 // A URL that cannot be used is not shown, nor a part of its password.
@@ -16,7 +16,7 @@ func TestURLIsNotShown(t *testing.T) {
 		for _, form := range []string{"postgres://net:%s@127.0.0.1:1/db", "postgresql//net:%s@127.0.0.1:1/db", "host=127.0.0.1 port=1 user=net password=%s"} {
 			url := fmt.Sprintf(form, password)
 			_, opened := pool.Open(t.Context(), url, 1)
-			for _, err := range []error{opened, schema.Bootstrap(t.Context(), url, "", nil)} {
+			for _, err := range []error{opened, provision.Database(t.Context(), url, "", nil)} {
 				if err == nil || strings.Contains(err.Error(), "alpha") || strings.Contains(err.Error(), "bra") {
 					t.Errorf("%s: %v", url, err)
 				}

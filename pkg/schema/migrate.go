@@ -1,3 +1,4 @@
+// Package schema brings a service's schema up to date, by its migrations.
 package schema
 
 import (
@@ -39,7 +40,7 @@ func Migrate(ctx context.Context, to *pool.Pool, all ...MigrationSet) error {
 	defer conn.Close(context.WithoutCancel(ctx))
 	waiting, cancel := context.WithTimeout(ctx, migrateWait)
 	defer cancel()
-	if _, err := lockTable(waiting, conn, "migrating", ""); err != nil {
+	if _, err := LockTable(waiting, conn, "migrating", ""); err != nil {
 		return err
 	}
 	for _, m := range all {
@@ -136,11 +137,11 @@ func (m MigrationSet) migrate(ctx context.Context, config *pgx.ConnConfig) error
 	return err
 }
 
-// lockTable begins a transaction that holds a table, which it makes, until its end, or the connection's. With the mode NOWAIT it fails, where
-// another one holds it, with lock_not_available. The table is in the locker's own schema, which no other role may use; an advisory lock could be
-// taken by every role of the database.
-func lockTable(ctx context.Context, conn *pgx.Conn, table, mode string) (pgx.Tx, error) {
-	if err := create(ctx, conn, "TABLE IF NOT EXISTS "+table+" ()"); err != nil {
+// LockTable begins a transaction that holds a table, which it makes, until its end, or the connection's. With
+// the mode NOWAIT it fails, where another one holds it, with lock_not_available. The table is in the locker's own schema,
+// which no other role may use; an advisory lock could be taken by every role of the database.
+func LockTable(ctx context.Context, conn *pgx.Conn, table, mode string) (pgx.Tx, error) {
+	if err := Create(ctx, conn, "TABLE IF NOT EXISTS "+table+" ()"); err != nil {
 		return nil, err
 	}
 	tx, err := conn.Begin(ctx)
@@ -155,8 +156,8 @@ func lockTable(ctx context.Context, conn *pgx.Conn, table, mode string) (pgx.Tx,
 	return tx, nil
 }
 
-// create makes what may be there already. IF NOT EXISTS alone does not help where two do so at once.
-func create(ctx context.Context, conn *pgx.Conn, what string) error {
+// Create makes what may be there already. IF NOT EXISTS alone does not help where two do so at once.
+func Create(ctx context.Context, conn *pgx.Conn, what string) error {
 	_, err := conn.Exec(ctx, "CREATE "+what)
 	failed, refused := errors.AsType[*pgconn.PgError](err)
 	if refused && slices.Contains([]string{"23505", "42P06", "42P07"}, failed.Code) { // unique_violation, duplicate_schema, duplicate_table

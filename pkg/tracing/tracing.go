@@ -7,65 +7,26 @@ package tracing
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"log/slog"
 	"net/http"
-	"net/url"
 	"strings"
-	"time"
 
 	"github.com/redis/go-redis/extra/redisotel/v9"
 	"github.com/redis/go-redis/v9"
-	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
 	"go.opentelemetry.io/otel/propagation"
-	"go.opentelemetry.io/otel/sdk/resource"
-	sdk "go.opentelemetry.io/otel/sdk/trace"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 )
 
-// endTime is how long the last spans may take to be sent.
-const endTime = 5 * time.Second
-
 // provider makes the spans; nil: tracing is off. It is set before anything is served.
 var provider trace.TracerProvider
 
-// While traces what work does, where endpoint is the base URL of an OTLP receiver: http://collector:4318. What
-// OpenTelemetry reads from the environment itself (OTEL_TRACES_SAMPLER, OTEL_RESOURCE_ATTRIBUTES, OTEL_BSP_…) holds.
-func While(ctx context.Context, process, endpoint string, log *slog.Logger, work func(context.Context) error) error {
-	if endpoint == "" {
-		return work(ctx)
-	}
-	to, err := url.Parse(endpoint)
-	if err != nil || to.Host == "" || to.Scheme != "http" && to.Scheme != "https" {
-		return errors.New("OTEL_EXPORTER_OTLP_ENDPOINT is not a URL such as http://collector:4318")
-	}
-	exporter, err := otlptrace.New(ctx, client{to.JoinPath("v1/traces").String()})
-	if err != nil {
-		return fmt.Errorf("prepare to send traces: %w", err)
-	}
-	of, err := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithAttributes(semconv.ServiceNamespace("ironplane"), semconv.ServiceName(process)), resource.WithFromEnv())
-	if err != nil {
-		return fmt.Errorf("read OTEL_RESOURCE_ATTRIBUTES: %w", err)
-	}
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("traces are lost", "outage", "traces", "error", err) }))
-	made := sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithResource(of))
-	provider = followed{made}
-	err = work(ctx)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
-	defer cancel()
-	if lost := made.Shutdown(ctx); lost != nil {
-		log.Warn("traces are lost", "outage", "traces", "error", lost)
-	}
-	return err
-}
+// Use makes spans from now on, by a provider that somebody shuts down.
+func Use(made trace.TracerProvider) { provider = followed{made} }
 
 // followed begins no trace but those of requests.
-type followed struct{ *sdk.TracerProvider }
+type followed struct{ trace.TracerProvider }
 
 func (p followed) Tracer(name string, options ...trace.TracerOption) trace.Tracer {
 	return follower{p.TracerProvider.Tracer(name, options...)}

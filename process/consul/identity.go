@@ -9,8 +9,8 @@ import (
 
 	"github.com/hashicorp/consul/api"
 
-	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/process/mtls"
 )
 
 const certificate = "a certificate"
@@ -22,12 +22,12 @@ const startTime = time.Minute
 type papers struct {
 	name   string
 	mu     sync.Mutex
-	issued mesh.Issued
+	issued mtls.Issued
 	roots  []byte
 }
 
 // Identity is that of the process of this name, certified by Consul's authority, which Renew keeps valid.
-func (a *Agent) Identity(ctx context.Context, name string) (*mesh.Identity, error) {
+func (a *Agent) Identity(ctx context.Context, name string) (*mtls.Identity, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
 	for {
@@ -37,7 +37,7 @@ func (a *Agent) Identity(ctx context.Context, name string) (*mesh.Identity, erro
 			_, err = a.ask(ctx, 0, a.roots(p))
 		}
 		if a.heard(ctx, certificate, err) == nil {
-			return mesh.NewIdentity(name, p.issued, p.roots)
+			return mtls.NewIdentity(name, p.issued, p.roots)
 		}
 		if rest(ctx); ctx.Err() != nil {
 			return nil, fmt.Errorf("get a certificate from Consul: %w", err)
@@ -46,7 +46,7 @@ func (a *Agent) Identity(ctx context.Context, name string) (*mesh.Identity, erro
 }
 
 // Renew gives the identity new papers as soon as Consul has some, until ctx ends.
-func (a *Agent) Renew(ctx context.Context, id *mesh.Identity, name string) {
+func (a *Agent) Renew(ctx context.Context, id *mtls.Identity, name string) {
 	p := &papers{name: name}
 	then := func(ask func(*api.QueryOptions) (uint64, error)) func(*api.QueryOptions) (uint64, error) {
 		return func(q *api.QueryOptions) (uint64, error) {
@@ -63,7 +63,7 @@ func (a *Agent) Renew(ctx context.Context, id *mesh.Identity, name string) {
 	following.Wait()
 }
 
-func (p *papers) renew(id *mesh.Identity) error {
+func (p *papers) renew(id *mtls.Identity) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.issued.Certificate == nil || p.roots == nil {
@@ -83,7 +83,7 @@ func (a *Agent) leaf(p *papers) func(*api.QueryOptions) (uint64, error) {
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.issued = mesh.Issued{Certificate: []byte(leaf.CertPEM), Key: secret.New(leaf.PrivateKeyPEM)}
+		p.issued = mtls.Issued{Certificate: []byte(leaf.CertPEM), Key: secret.New(leaf.PrivateKeyPEM)}
 		return meta.LastIndex, nil
 	}
 }

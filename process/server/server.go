@@ -13,12 +13,12 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/events"
-	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/pool"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/process"
+	"github.com/ironplane/ironplane/process/mtls"
 )
 
 // definition is the service with what only its program does.
@@ -162,5 +162,5 @@ func (d definition) serve(ctx context.Context, c keyedConfig, operations *proces
 	jobs.Go(func() { assembled.Work(working) })
 	defer jobs.Wait()
 	defer stop()
-	return m.Serve(ctx, m.Identity.Listener(listener), mesh.Receive(assembled, log))
+	return m.Serve(ctx, m.Identity.Listener(listener), mtls.Receive(assembled, log))
 }

@@ -33,7 +33,7 @@ var arrows = []struct{ folder, may string }{
 	{"pkg/seal", "pkg/secret"},
 	{"pkg/cache", "pkg/secret pkg/tracing"},
 	{"pkg/keycache", "pkg/cache pkg/principal pkg/seal"},
-	{"pkg/mesh", "pkg/mesh pkg/principal pkg/problem pkg/problemhttp pkg/secret pkg/tracing"},
+	{"pkg/mesh", "pkg/principal pkg/tracing"},
 	{"pkg/maintenance", "pkg/problem"},
 	{"pkg/pgerror", "pkg/problem"},
 	{"pkg/statement", "pkg/secret pkg/shape"},
@@ -41,15 +41,17 @@ var arrows = []struct{ folder, may string }{
 	{"pkg/listing", "pkg/pg pkg/statement"},
 	{"pkg/table", "pkg/pg pkg/seal pkg/secret pkg/statement"},
 	{"pkg/pool", "pkg/pg pkg/tracing"},
-	{"pkg/schema", "pkg/pg pkg/pool pkg/secret"},
+	{"pkg/schema", "pkg/pg pkg/pool"},
 	{"pkg/rest", "pkg/accept pkg/guard pkg/listing pkg/openapi pkg/permission pkg/pg pkg/pgerror pkg/principal pkg/problem pkg/problemhttp pkg/seal pkg/secret pkg/shape pkg/table"},
 	{"pkg/events", "pkg/cache pkg/guard pkg/mesh pkg/pg pkg/principal pkg/problem pkg/rest"},
 	{"pkg/service", "pkg/cache pkg/events pkg/health pkg/keycache pkg/maintenance pkg/mesh pkg/pg pkg/pool pkg/principal pkg/problem pkg/problemhttp pkg/rest pkg/schema pkg/seal pkg/secret"},
 	{"pkg", ""},
+	{"backing/provision", "pkg/pool pkg/schema pkg/secret"},
 	{"backing", "backing"},
-	{"process/consul", "pkg/mesh pkg/secret"},
+	{"process/mtls", "pkg/mesh pkg/principal pkg/problem pkg/problemhttp pkg/secret pkg/tracing"},
+	{"process/consul", "pkg/secret process/mtls"},
 	{"process/server", "process pkg"},
-	{"process", "process/consul pkg/health pkg/mesh pkg/secret pkg/tracing"},
+	{"process", "pkg/health pkg/secret pkg/tracing process/consul process/mtls"},
 	{"clients/go", ""},
 	{"testkit", "backing pkg"},
 	{"gateway", "gateway pkg/apikey pkg/cache pkg/health pkg/keycache pkg/maintenance pkg/mesh pkg/openapi pkg/principal pkg/problem pkg/problemhttp pkg/seal pkg/secret pkg/tracing process"},
@@ -58,14 +60,14 @@ var arrows = []struct{ folder, may string }{
 }
 
 // withoutDatabase link no driver of Postgres, however far away.
-var withoutDatabase = []string{"gateway", "pkg/problem", "pkg/problemhttp", "pkg/permission", "pkg/principal", "pkg/guard", "pkg/mesh", "pkg/keycache"}
+var withoutDatabase = []string{"gateway", "pkg/problem", "pkg/problemhttp", "pkg/permission", "pkg/principal", "pkg/guard", "pkg/mesh", "pkg/keycache", "process/mtls"}
 
 // shared are the packages that the file of a resource imports. Who looks at the caller imports principal, too.
 var shared = []string{"guard", "permission", "pg", "problem", "rest", "secret"}
 
 const (
-	mostLines = 11_000 // of pkg without its tests; to become 10,000
-	mostNames = 163    // exported by shared, with the methods of exported types
+	mostLines = 10_300 // of pkg without its tests; to become 10,000
+	mostNames = 163    // exported by shared, with the methods of exported types; to become 160
 )
 
 type pkg struct {

@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/ironplane/ironplane/backing"
+	"github.com/ironplane/ironplane/backing/provision"
 	"github.com/ironplane/ironplane/pkg/pool"
-	"github.com/ironplane/ironplane/pkg/schema"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
@@ -56,7 +56,7 @@ func Claim(ctx context.Context, admin secret.String) (*pgx.Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to the database: %w", err)
 	}
-	got, err := schema.TryLockDatabase(ctx, conn, "standalone")
+	got, err := provision.TryLock(ctx, conn, "standalone")
 	switch {
 	case err != nil:
 		err = fmt.Errorf("claim the database: %w", err)
@@ -75,12 +75,12 @@ func Bootstrap(ctx context.Context, admin secret.String) (map[string]secret.Stri
 	for _, name := range Names() {
 		passwords[name] = secret.New(rand.Text())
 	}
-	if err := schema.Bootstrap(ctx, admin.Reveal(), prefix, passwords); err != nil {
+	if err := provision.Database(ctx, admin.Reveal(), prefix, passwords); err != nil {
 		return nil, err
 	}
 	urls := map[string]secret.String{}
 	for name, password := range passwords {
-		url, err := schema.ServiceURL(admin.Reveal(), prefix, name, password)
+		url, err := provision.ServiceURL(admin.Reveal(), prefix, name, password)
 		if err != nil {
 			return nil, err
 		}

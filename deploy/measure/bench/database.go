@@ -12,9 +12,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/ironplane/ironplane/backing"
+	"github.com/ironplane/ironplane/backing/provision"
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/pkg/pool"
-	"github.com/ironplane/ironplane/pkg/schema"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/services/network"
 )
@@ -87,12 +87,12 @@ func (db *database) assignSchemas(ctx context.Context) error {
 	for _, name := range product.Names() {
 		passwords[name] = secret.New(rand.Text())
 	}
-	if err := schema.Bootstrap(ctx, db.adminURL(), rolePrefix, passwords); err != nil {
+	if err := provision.Database(ctx, db.adminURL(), rolePrefix, passwords); err != nil {
 		return err
 	}
 	db.urls = map[string]string{}
 	for name, password := range passwords {
-		url, err := schema.ServiceURL(db.adminURL(), rolePrefix, name, password)
+		url, err := provision.ServiceURL(db.adminURL(), rolePrefix, name, password)
 		if err != nil {
 			return err
 		}

@@ -17,7 +17,6 @@ import (
 	"github.com/ironplane/ironplane/gateway/proxy"
 	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/keycache"
-	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/pool"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/rest"
@@ -25,6 +24,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/process"
+	"github.com/ironplane/ironplane/process/mtls"
 	"github.com/ironplane/ironplane/services/identity"
 	"github.com/ironplane/ironplane/services/network"
 )
@@ -32,7 +32,7 @@ import (
 // member is what a server is told that is one process of several.
 type member struct {
 	Name     string
-	Files    mesh.Files
+	Files    mtls.Files
 	Redis    string
 	Key      string            // the process' key, as text
 	Services map[string]string // of the gateway: the services' addresses by their names
@@ -46,7 +46,7 @@ func (l *lineup) serveSplit(ctx context.Context) (err error) {
 	if l.redis, err = backing.StartRedis(ctx, backing.RedisOptions{}); err != nil {
 		return err
 	}
-	authority, err := mesh.NewAuthority(24 * time.Hour)
+	authority, err := mtls.NewAuthority(24 * time.Hour)
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (l *lineup) serveSplit(ctx context.Context) (err error) {
 	return nil
 }
 
-func (l *lineup) serveMember(ctx context.Context, authority *mesh.Authority, kind string, m member) (ready, error) {
+func (l *lineup) serveMember(ctx context.Context, authority *mtls.Authority, kind string, m member) (ready, error) {
 	files, err := l.identify(authority, m.Name)
 	if err != nil {
 		return ready{}, err
@@ -88,16 +88,16 @@ func (l *lineup) serveMember(ctx context.Context, authority *mesh.Authority, kin
 }
 
 // identify writes down a process's identity.
-func (l *lineup) identify(authority *mesh.Authority, name string) (mesh.Files, error) {
+func (l *lineup) identify(authority *mtls.Authority, name string) (mtls.Files, error) {
 	issued, err := authority.Issue(name)
 	if err != nil {
-		return mesh.Files{}, err
+		return mtls.Files{}, err
 	}
 	place := func(suffix string) string { return filepath.Join(l.folder, name+suffix) }
-	files := mesh.Files{Certificate: place(".crt"), Key: place(".key"), CA: place(".ca")}
+	files := mtls.Files{Certificate: place(".crt"), Key: place(".key"), CA: place(".ca")}
 	for file, content := range map[string][]byte{files.Certificate: issued.Certificate, files.Key: []byte(issued.Key.Reveal()), files.CA: authority.Certificate()} {
 		if err := os.WriteFile(file, content, 0o600); err != nil {
-			return mesh.Files{}, fmt.Errorf("write down the identity of %s: %w", name, err)
+			return mtls.Files{}, fmt.Errorf("write down the identity of %s: %w", name, err)
 		}
 	}
 	return files, nil
@@ -115,7 +115,7 @@ func (db *database) newKey(ctx context.Context) (string, error) {
 
 // serveSplitService is one service behind the gateway of another process.
 func serveSplitService(ctx context.Context, o order, say announce) error {
-	id, err := mesh.Load(o.Member.Name, o.Member.Files)
+	id, err := mtls.Load(o.Member.Name, o.Member.Files)
 	if err != nil {
 		return err
 	}
@@ -144,7 +144,7 @@ func serveSplitService(ctx context.Context, o order, say announce) error {
 	if err := say(ready{Address: listener.Addr().String()}); err != nil {
 		return fmt.Errorf("say that it is ready: %w", err)
 	}
-	return process.Serve(ctx, id.Listener(listener), mesh.Receive(rest.NewHandler(o.Member.Name, db.DB, log, routes), log), log)
+	return process.Serve(ctx, id.Listener(listener), mtls.Receive(rest.NewHandler(o.Member.Name, db.DB, log, routes), log), log)
 }
 
 func (m member) entries(client redis.UniversalClient) (*keycache.Store, error) {
@@ -158,7 +158,7 @@ func (m member) entries(client redis.UniversalClient) (*keycache.Store, error) {
 
 // serveSplitGateway is the gateway before services of other processes.
 func serveSplitGateway(ctx context.Context, o order, say announce) error {
-	id, err := mesh.Load(o.Member.Name, o.Member.Files)
+	id, err := mtls.Load(o.Member.Name, o.Member.Files)
 	if err != nil {
 		return err
 	}

@@ -12,8 +12,9 @@ import (
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/gateway"
 	"github.com/ironplane/ironplane/gateway/proxy"
-	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/process"
+	"github.com/ironplane/ironplane/process/mtls"
 	"github.com/ironplane/ironplane/testkit"
 )
 
@@ -41,23 +42,23 @@ func Split(t testing.TB) (*product.Product, *testkit.Client) {
 
 // Mesh is services as they run in processes of their own: who wants something of them comes over mTLS.
 type Mesh struct {
-	Addresses mesh.Addresses
+	Addresses process.Addresses
 	t         testing.TB
 	product   *product.Product
-	authority *mesh.Authority
+	authority *mtls.Authority
 	log       *slog.Logger
 }
 
 // NewMesh serves these handlers of the product's services by their names.
 func NewMesh(t testing.TB, p *product.Product, services map[string]http.Handler, log *slog.Logger) *Mesh {
 	t.Helper()
-	authority, err := mesh.NewAuthority(time.Hour)
+	authority, err := mtls.NewAuthority(time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &Mesh{mesh.Addresses{}, t, p, authority, log}
+	m := &Mesh{process.Addresses{}, t, p, authority, log}
 	for name, service := range services {
-		server := httptest.NewUnstartedServer(mesh.Receive(service, log))
+		server := httptest.NewUnstartedServer(mtls.Receive(service, log))
 		server.Listener = m.identity(name).Listener(server.Listener)
 		server.Config.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelDebug)
 		server.Start()
@@ -84,7 +85,7 @@ func (m *Mesh) Gateway(limits gateway.Config, client redis.UniversalClient) *gat
 	return g
 }
 
-func (m *Mesh) identity(name string) *mesh.Identity {
+func (m *Mesh) identity(name string) *mtls.Identity {
 	m.t.Helper()
 	id, err := m.authority.Identity(name)
 	if err != nil {

@@ -1,4 +1,4 @@
-package mesh
+package mtls
 
 import (
 	"bufio"
@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/principal"
 )
 
@@ -24,7 +25,7 @@ func answering(name string) http.Handler {
 	})
 }
 
-func asked(t *testing.T, p *Peers) (string, error) {
+func asked(t *testing.T, p *mesh.Peers) (string, error) {
 	t.Helper()
 	var text string
 	ctx := principal.With(t.Context(), &principal.Call{RequestID: "r1", Principal: caller.Principal})
@@ -37,7 +38,7 @@ func TestAsk(t *testing.T) {
 	t.Parallel()
 	i := newInstall(t)
 	address := i.serve(i.network, answering("a"))
-	for wanted, p := range map[string]*Peers{
+	for wanted, p := range map[string]*mesh.Peers{
 		"a gateway r1 GET /internal/x?y=%20z": i.peers(i.gateway, address),
 		"a clients r1 GET /internal/x?y=%20z": i.peers(i.identity("clients"), address),
 	} {
@@ -45,11 +46,11 @@ func TestAsk(t *testing.T) {
 			t.Errorf("%q, %v; want %q", got, err, wanted)
 		}
 	}
-	together := NewPeers("clients", map[string]http.Handler{"network": answering("a")})
+	together := mesh.NewPeers("clients", map[string]http.Handler{"network": answering("a")})
 	if got, err := asked(t, together); err != nil || got != "a clients r1 GET " {
 		t.Errorf("%q, %v", got, err)
 	}
-	if _, err := asked(t, i.gateway.NewPeers(nil)); err == nil || errors.Is(err, ErrAway) {
+	if _, err := asked(t, i.gateway.NewPeers(nil)); err == nil || errors.Is(err, mesh.ErrAway) {
 		t.Error(err)
 	}
 }
@@ -78,11 +79,11 @@ func TestAskAnother(t *testing.T) {
 		t.Error("seen", seen)
 	}
 	p.Move("network", []string{closed.Addr().String()})
-	if _, err := asked(t, p); !errors.Is(err, ErrAway) {
+	if _, err := asked(t, p); !errors.Is(err, mesh.ErrAway) {
 		t.Error(err)
 	}
 	p.Move("network", nil)
-	if _, err := asked(t, p); !errors.Is(err, ErrAway) {
+	if _, err := asked(t, p); !errors.Is(err, mesh.ErrAway) {
 		t.Error(err)
 	}
 }
@@ -101,12 +102,12 @@ func TestAskSilent(t *testing.T) {
 	began := time.Now()
 	for range 20 {
 		ctx, cancel := context.WithTimeout(principal.With(t.Context(), caller), 100*time.Millisecond)
-		if err := p.Ask(ctx, "network", "/", new(string)); errors.Is(err, ErrAway) {
+		if err := p.Ask(ctx, "network", "/", new(string)); errors.Is(err, mesh.ErrAway) {
 			waited++
 		}
 		cancel()
 	}
-	if most := 1 + int(time.Since(began)/avoidTime); waited > most || silenced.Load() == 0 {
+	if most := 1 + int(time.Since(began)/time.Second); waited > most || silenced.Load() == 0 {
 		t.Errorf("%d of 20 waited for a silent instance, more than %d", waited, most)
 	}
 }
@@ -125,19 +126,19 @@ func TestWrongAnswers(t *testing.T) {
 		"another place": {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/y", http.StatusFound) }, false, "302"},
 		"no JSON":       {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{") }, false, "decode"},
 		"too much": {func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = io.WriteString(w, strings.Repeat(" ", longestAnswer+1))
+			_, _ = io.WriteString(w, strings.Repeat(" ", 8<<20+1))
 		}, false, ""},
 		"broken off": {func(w http.ResponseWriter, _ *http.Request) {
 			_ = http.NewResponseController(w).Flush()
 			panic(http.ErrAbortHandler)
 		}, true, ""},
 	} {
-		for way, p := range map[string]*Peers{
+		for way, p := range map[string]*mesh.Peers{
 			"apart":    i.peers(i.gateway, i.serve(i.network, c.handler)),
-			"together": NewPeers(principal.Gateway, map[string]http.Handler{"network": c.handler}),
+			"together": mesh.NewPeers(principal.Gateway, map[string]http.Handler{"network": c.handler}),
 		} {
 			_, err := asked(t, p)
-			if err == nil || errors.Is(err, ErrAway) != c.away || !strings.Contains(err.Error(), c.says) {
+			if err == nil || errors.Is(err, mesh.ErrAway) != c.away || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("%s, %s: %v", name, way, err)
 			}
 		}
@@ -166,7 +167,7 @@ func TestAskGivesUp(t *testing.T) {
 	}()
 	ctx, cancel := context.WithTimeout(principal.With(t.Context(), caller), 100*time.Millisecond)
 	defer cancel()
-	if err := i.peers(i.gateway, silent.Addr().String()).Ask(ctx, "network", "/", new(string)); !errors.Is(err, ErrAway) {
+	if err := i.peers(i.gateway, silent.Addr().String()).Ask(ctx, "network", "/", new(string)); !errors.Is(err, mesh.ErrAway) {
 		t.Error(err)
 	}
 	select {

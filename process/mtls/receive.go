@@ -1,4 +1,4 @@
-package mesh
+package mtls
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/problemhttp"
@@ -25,7 +26,7 @@ func Receive(next http.Handler, log *slog.Logger) http.Handler {
 			problemhttp.Write(w, r, log, problem.New(problem.Forbidden, "The request is not one that this process may send.").Because(err))
 			return
 		}
-		r.Header.Del(CallHeader)
+		r.Header.Del(mesh.CallHeader)
 		w.Header()["Date"] = nil // the gateway says it
 		r = r.WithContext(principal.With(r.Context(), call))
 		if r.ContentLength == 0 {
@@ -38,9 +39,6 @@ func Receive(next http.Handler, log *slog.Logger) http.Handler {
 		e.begin()
 	})
 }
-
-// requestHeader says, of a service's own question, which request it is asked for. What a caller sends in it ends at the gateway.
-const requestHeader = "Ironplane-Request-Id"
 
 // linger is how long a caller may go on sending once the answer begins: were the connection closed on what it sends, it
 // might not get to read the answer.
@@ -94,11 +92,11 @@ func received(r *http.Request) (*principal.Call, error) {
 		return &principal.Call{}, errors.New("it came over a connection without a certificate")
 	}
 	is, err := nameOf(r.TLS.PeerCertificates[0])
-	peer := &principal.Call{Peer: is.process, RequestID: r.Header.Get(requestHeader)}
+	peer := &principal.Call{Peer: is.process, RequestID: r.Header.Get(mesh.RequestHeader)}
 	if err != nil {
 		return peer, err
 	}
-	told := r.Header[CallHeader]
+	told := r.Header[mesh.CallHeader]
 	switch {
 	case is.process != principal.Gateway && len(told) == 0:
 		return peer, nil
@@ -107,7 +105,7 @@ func received(r *http.Request) (*principal.Call, error) {
 	case len(told) != 1:
 		return peer, fmt.Errorf("it says %d times who is calling", len(told))
 	}
-	call, err := parseCall(told[0])
+	call, err := mesh.ParseCall(told[0])
 	if err != nil {
 		return peer, err
 	}

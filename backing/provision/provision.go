@@ -1,6 +1,6 @@
-// Package schema makes what a service needs of a database before it uses it: its role, its schema and the extensions, as
-// the database's administrator; and its tables, by migrations, as the service.
-package schema
+// Package provision makes, as the administrator of a database, what services need in it before they use it: the extensions,
+// and a role and a schema for each.
+package provision
 
 import (
 	"context"
@@ -19,6 +19,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/ironplane/ironplane/pkg/pool"
+	"github.com/ironplane/ironplane/pkg/schema"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
@@ -27,10 +28,9 @@ const extensionSchema = "ext"
 
 var extensions = []string{"pg_trgm", "btree_gist"}
 
-// Bootstrap makes, as the administrator of a database, what the services need in it: the extensions, and for each
-// service a role <rolePrefix><service> with its password, which owns the schema <service> and may use no other. It
+// Database makes what the services need in a database: the extensions, and for each service a role <rolePrefix><service> with its password, which owns the schema <service> and may use no other. It
 // may be run again at any time.
-func Bootstrap(ctx context.Context, adminURL, rolePrefix string, passwords map[string]secret.String) error {
+func Database(ctx context.Context, adminURL, rolePrefix string, passwords map[string]secret.String) error {
 	conn, err := pool.Connect(ctx, adminURL)
 	if err != nil {
 		return fmt.Errorf("connect as the database's administrator: %w", err)
@@ -57,7 +57,7 @@ func bootstrap(ctx context.Context, tx pgx.Tx, rolePrefix string, passwords map[
 		statements = append(statements, "CREATE EXTENSION IF NOT EXISTS "+name+" SCHEMA "+extensionSchema)
 	}
 	for _, service := range slices.Sorted(maps.Keys(passwords)) {
-		role, schema := pgx.Identifier{rolePrefix + service}.Sanitize(), pgx.Identifier{service}.Sanitize()
+		role, own := pgx.Identifier{rolePrefix + service}.Sanitize(), pgx.Identifier{service}.Sanitize()
 		var exists bool
 		if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)", rolePrefix+service).Scan(&exists); err != nil {
 			return err
@@ -69,7 +69,7 @@ func bootstrap(ctx context.Context, tx pgx.Tx, rolePrefix string, passwords map[
 			"ALTER ROLE "+role+" PASSWORD '"+verifier(passwords[service])+"'",
 			"GRANT CONNECT ON DATABASE "+pgx.Identifier{tx.Conn().Config().Database}.Sanitize()+" TO "+role,
 			"GRANT "+role+" TO CURRENT_USER", // which an administrator who is no superuser needs for the next one
-			"CREATE SCHEMA IF NOT EXISTS "+schema+" AUTHORIZATION "+role,
+			"CREATE SCHEMA IF NOT EXISTS "+own+" AUTHORIZATION "+role,
 		)
 	}
 	for _, statement := range statements {
@@ -130,17 +130,17 @@ func ServiceURL(adminURL, rolePrefix, service string, password secret.String) (s
 	return secret.New(u.String()), nil
 }
 
-// lockDatabase is lockTable for the administrator of a database.
+// lockDatabase is schema.LockTable for the administrator of a database.
 func lockDatabase(ctx context.Context, conn *pgx.Conn, name, mode string) (pgx.Tx, error) {
-	if err := create(ctx, conn, "SCHEMA IF NOT EXISTS "+extensionSchema); err != nil {
+	if err := schema.Create(ctx, conn, "SCHEMA IF NOT EXISTS "+extensionSchema); err != nil {
 		return nil, err
 	}
-	return lockTable(ctx, conn, extensionSchema+"."+name, mode)
+	return schema.LockTable(ctx, conn, extensionSchema+"."+name, mode)
 }
 
-// TryLockDatabase locks a name for as long as the connection, which is the administrator's, stands, and tells whether
+// TryLock locks a name for as long as the connection, which is the administrator's, stands, and tells whether
 // nobody else has.
-func TryLockDatabase(ctx context.Context, conn *pgx.Conn, name string) (free bool, err error) {
+func TryLock(ctx context.Context, conn *pgx.Conn, name string) (free bool, err error) {
 	_, err = lockDatabase(ctx, conn, name, "NOWAIT")
 	if failed, ok := errors.AsType[*pgconn.PgError](err); ok && failed.Code == "55P03" {
 		return false, nil

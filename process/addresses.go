@@ -1,8 +1,10 @@
-package mesh
+package process
 
 import (
 	"fmt"
 	"strings"
+
+	"github.com/ironplane/ironplane/process/mtls"
 )
 
 // Addresses are where the instances of services are, by the services' names. As a text:
@@ -15,7 +17,7 @@ func (a *Addresses) UnmarshalText(text []byte) error {
 	for _, one := range strings.Fields(string(text)) {
 		name, addresses, given := strings.Cut(one, "=")
 		switch {
-		case !isName(name) || given && addresses == "":
+		case !mtls.IsName(name) || given && addresses == "":
 			return fmt.Errorf("%q is not <service> or <service>=<address>,<address>…", one)
 		case given:
 			(*a)[name] = strings.Split(addresses, ",")

@@ -1,4 +1,4 @@
-package mesh
+package mtls
 
 import (
 	"crypto/x509"
@@ -38,13 +38,14 @@ func nameOf(c *x509.Certificate) (spiffeName, error) {
 	}
 	process, ok := strings.CutPrefix(path, "/")
 	plain := id.Opaque == "" && id.User == nil && id.RawPath == "" && id.RawQuery == "" && !id.ForceQuery && id.Fragment == "" && id.Port() == ""
-	if id.Scheme != "spiffe" || id.Host == "" || !plain || !ok || !isName(process) || c.IsCA {
+	if id.Scheme != "spiffe" || id.Host == "" || !plain || !ok || !IsName(process) || c.IsCA {
 		return spiffeName{}, errors.New("the certificate names no process of Ironplane")
 	}
 	return spiffeName{id.Host, process}, nil
 }
 
-func isName(name string) bool {
+// IsName tells whether a text can be the name of a process.
+func IsName(name string) bool {
 	strange := func(c rune) bool { return (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' }
 	return name != "" && len(name) <= maxName && !strings.ContainsFunc(name, strange)
 }

@@ -1,4 +1,4 @@
-package mesh
+package mtls
 
 import (
 	"crypto/tls"
@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/permission"
 	"github.com/ironplane/ironplane/pkg/principal"
 )
@@ -69,7 +70,7 @@ var caller = &principal.Call{
 const soon = 5 * time.Second
 
 // peers are the other services as the process of this identity asks them, where network is at these addresses.
-func (i *install) peers(id *Identity, addresses ...string) *Peers {
+func (i *install) peers(id *Identity, addresses ...string) *mesh.Peers {
 	p := id.NewPeers(nil)
 	p.Move("network", addresses)
 	return p

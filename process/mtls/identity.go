@@ -1,9 +1,8 @@
-// Package mesh knows who is on the other end of a connection between two processes of Ironplane, and carries from the
-// gateway to a service whom it found to be calling.
+// Package mtls knows who is on the other end of a connection between two processes of Ironplane.
 //
 // Every process has a certificate with one SPIFFE name, spiffe://ironplane/<name>, of one authority. Both ends verify
 // the other's: the server that there is a name, the client that it is the one that it means to call. See docs/mesh.md.
-package mesh
+package mtls
 
 import (
 	"crypto/tls"
@@ -11,8 +10,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"sync/atomic"
 	"time"
+
+	"github.com/ironplane/ironplane/pkg/mesh"
 )
 
 // Identity is who a process is, and by which authority it verifies others. Its papers may be renewed at any time:
@@ -28,6 +30,13 @@ type papers struct {
 	domain      string // of all names
 	listening   *tls.Config
 	begin, end  time.Time // when others believe them
+}
+
+// NewPeers are services of other processes, once Move says where they are, and those of this one.
+func (id *Identity) NewPeers(together map[string]http.Handler) *mesh.Peers {
+	peers := mesh.NewPeers(id.name, together)
+	peers.Dial = id.ClientConfig
+	return peers
 }
 
 // Identity is that of the process of this name, with a certificate issued for it.

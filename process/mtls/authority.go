@@ -1,4 +1,4 @@
-package mesh
+package mtls
 
 import (
 	"crypto/ecdsa"
@@ -48,7 +48,7 @@ func (a *Authority) Certificate() []byte { return certificatePEM(a.certificate) 
 
 // Issue makes a certificate for the process of this name.
 func (a *Authority) Issue(name string) (Issued, error) {
-	if !isName(name) {
+	if !IsName(name) {
 		return Issued{}, fmt.Errorf("issue a certificate: %q is no name of a process", name)
 	}
 	template := template(time.Until(a.certificate.NotAfter))
