@@ -237,3 +237,24 @@ func TestNoAdvisoryLocks(t *testing.T) {
 		})
 	}
 }
+
+// TestMigrationNumbers says that no two migrations of a schema have one number: such a schema cannot be made.
+func TestMigrationNumbers(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../../../*/*/migrations/*.sql")
+	if err != nil || len(files) < 20 {
+		t.Fatal(files, err)
+	}
+	known := map[string]string{}
+	for _, file := range files {
+		folder := filepath.Dir(file)
+		if strings.Contains(folder, "/pkg/") {
+			folder = "shared" // every service has those of all of them, numbered together
+		}
+		number, _, _ := strings.Cut(filepath.Base(file), "_")
+		if other, ok := known[folder+number]; ok {
+			t.Errorf("%s and %s have one number", other, file)
+		}
+		known[folder+number] = file
+	}
+}
