@@ -42,9 +42,6 @@ type Composite interface {
 	Parts() map[string]string
 }
 
-// Canonical is a string type of which several texts say the same. They are read as the one that it answers.
-type Canonical interface{ Canonical() string }
-
 // spelling is a member as it was sent.
 type spelling struct {
 	pointer string

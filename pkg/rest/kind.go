@@ -145,7 +145,7 @@ func setString(to reflect.Value, sent any, m *shape.Member) (string, string) {
 		return "invalid", "must match " + m.Pattern.String()
 	}
 	to.SetString(text)
-	if c, ok := to.Interface().(Canonical); ok {
+	if c, ok := to.Interface().(interface{ Canonical() string }); ok { // of several texts that say the same
 		to.SetString(c.Canonical())
 	}
 	return "", ""

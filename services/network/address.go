@@ -226,7 +226,7 @@ func (f *family) mixed(text string) bool { return f == v6 && strings.Contains(te
 // ipText is an address or a prefix as it was sent.
 type ipText string
 
-// Canonical implements rest.Canonical.
+// Canonical is what answers have for the text; rest reads one that is sent so.
 func (t ipText) Canonical() string {
 	for _, f := range []*family{v4, v6} {
 		var wrong problem.Fields
