@@ -16,7 +16,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/ironplane/ironplane/pkg/health"
 )
@@ -214,11 +213,6 @@ func (o *Operations) readyz(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
 	_ = json.NewEncoder(w).Encode(is) // who asked may be gone
-}
-
-// Redis is the check of the Redis that gateways and services share: nothing is kept there alone.
-func Redis(client redis.UniversalClient) health.Check {
-	return health.Check{Name: "redis", Optional: true, Ask: func(ctx context.Context) error { return client.Ping(ctx).Err() }}
 }
 
 // readiness is how the process is.

@@ -43,7 +43,7 @@ func serve(ctx context.Context, i *startup.Installation, operations *process.Ope
 	if err := i.Welcome(ctx, i.Listener.Addr().String()); err != nil {
 		return err
 	}
-	operations.Check(process.Redis(client))
+	operations.Redis(client)
 	p.Show(operations)
 	return operations.Serve(ctx, i.Listener, p.Gateway, func() {})
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/ironplane/ironplane/pkg/pgerror"
 )
 
 // renewPause is how long sessions are kept that take no changes, so that a read-only database is not dialed all the time.
@@ -24,18 +26,27 @@ func (p *Pool) renew() bool {
 	return true
 }
 
+// conflicts are the refusals that are counted, by their SQLSTATE.
+var conflicts = map[string]string{
+	"40001": "serialization", "40P01": "deadlock", "55P03": "lock timeout", "57014": "statement timeout", "53100": "disk full", "25006": "read only",
+}
+
 // refused hears why units of work failed, and tells whether one may do better when it is run again.
 func (p *Pool) refused(err error) (again bool) {
 	refused, ok := errors.AsType[*pgconn.PgError](err)
-	switch {
-	case !ok:
+	if !ok {
 		return false
-	case refused.Code == "53100": // disk_full
-		p.full.Store(true)
-		return false
-	default:
-		return refused.Code == "25006" && p.renew() // read_only_sql_transaction
 	}
+	if reason := conflicts[refused.Code]; reason != "" {
+		p.conflicts.WithLabelValues(reason).Inc()
+	}
+	switch refused.Code {
+	case "53100": // disk_full
+		p.full.Store(true)
+	case "25006": // read_only_sql_transaction
+		return p.renew()
+	}
+	return pgerror.Aborted(err)
 }
 
 // Writable fails where the database takes no changes: it is read-only, or its disk was full and is.

@@ -253,13 +253,16 @@ func (d Definition) Assemble(on *pool.Pool, deps Deps) *Service {
 		}))
 	}
 	gate.Handler = rest.NewHandler(d.Name, deps.DB, deps.Log, routes)
+	handler, requests := observed(gate)
 	return &Service{
-		Handler: gate, Routes: routes,
+		Handler: handler, Routes: routes,
 		name: d.Name, jobs: jobs, sequencer: sequencer, maintenance: deps.Maintenance, failed: failed, log: deps.Log,
 		checks: slices.Concat(parts.Checks, following(parts.Consumers), []health.Check{
 			{Name: "postgres", Ask: on.Ping}, {Name: "changes", Ask: on.Writable, Optional: true}, {Name: "history", Ask: gate.ask},
 		}),
-		metrics: append(parts.Metrics, on, failed, older, events.Collector(parts.Consumers)),
+		metrics: append(parts.Metrics, on, failed, older, requests, events.Collector(parts.Consumers),
+			pool.Gauge(on.DB, "ironplane_schema_migration", "The number of the schema's newest migration of the service's own.", "SELECT max(version_id)::float8 FROM migration"),
+			pool.Gauge(on.DB, "ironplane_schema_shared_migration", "The number of the schema's newest migration of what all services have.", "SELECT max(version_id)::float8 FROM migration_shared")),
 	}
 }
 

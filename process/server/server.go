@@ -155,7 +155,7 @@ func (d definition) serve(ctx context.Context, c keyedConfig, operations *proces
 	}
 	assembled := d.Assemble(on, deps)
 	own[d.Name] = assembled
-	operations.Check(process.Redis(client))
+	operations.Redis(client)
 	assembled.Show(operations)
 	working, stop := context.WithCancel(ctx)
 	var jobs sync.WaitGroup

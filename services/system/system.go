@@ -11,9 +11,12 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/keycache"
 	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/pool"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/service"
@@ -71,7 +74,8 @@ const lookPause = time.Hour
 func (s *Service) parts(settings service.Settings) service.Parts {
 	parts := service.Parts{Routes: s.Routes(), Readers: []string{"identity"}, Jobs: []service.Job{service.Every(lookPause, "sign the log's head", func(ctx context.Context) error {
 		return s.log.Begin(ctx, s.db)
-	})}}
+	})}, Metrics: []prometheus.Collector{pool.Gauge(s.db, "ironplane_log_last_change_timestamp_seconds", "When the last change was made that is logged.",
+		"SELECT extract(epoch FROM at)::float8 FROM log ORDER BY id DESC LIMIT 1")}}
 	for _, source := range sources {
 		parts.Consumers = append(parts.Consumers, &events.Consumer{Source: source, Batched: true, TakenUp: s.log.TakenUp,
 			Apply: func(ctx context.Context, tx *pg.Tx, changes []events.Event) error {

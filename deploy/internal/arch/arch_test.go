@@ -40,7 +40,7 @@ var arrows = []struct{ folder, may string }{
 	{"pkg/pg", "pkg/pgerror pkg/principal pkg/statement"},
 	{"pkg/listing", "pkg/pg pkg/statement"},
 	{"pkg/table", "pkg/pg pkg/seal pkg/secret pkg/statement"},
-	{"pkg/pool", "pkg/pg pkg/tracing"},
+	{"pkg/pool", "pkg/pg pkg/pgerror pkg/tracing"},
 	{"pkg/schema", "pkg/pg pkg/pool"},
 	{"pkg/rest", "pkg/accept pkg/guard pkg/listing pkg/openapi pkg/permission pkg/pg pkg/pgerror pkg/principal pkg/problem pkg/problemhttp pkg/seal pkg/secret pkg/shape pkg/table"},
 	{"pkg/events", "pkg/cache pkg/guard pkg/mesh pkg/pg pkg/principal pkg/problem pkg/rest"},
@@ -66,7 +66,7 @@ var withoutDatabase = []string{"gateway", "pkg/problem", "pkg/problemhttp", "pkg
 var shared = []string{"guard", "permission", "pg", "problem", "rest", "secret"}
 
 const (
-	mostLines = 10_300 // of pkg without its tests; to become 10,000
+	mostLines = 10_500 // of pkg without its tests; to become 10,000
 	mostNames = 163    // exported by shared, with the methods of exported types; to become 160
 )
 

@@ -55,6 +55,7 @@ func newOperated(t *testing.T) *operated {
 func (o *operated) show() {
 	operations := process.NewOperations("test")
 	o.product.Show(operations)
+	operations.Redis(testkit.Redis(o.t))
 	o.serve(operations)
 }
 

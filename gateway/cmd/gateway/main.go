@@ -84,7 +84,7 @@ func serve(ctx context.Context, c config, operations *process.Operations, log *s
 	if err != nil {
 		return err
 	}
-	operations.Check(process.Redis(client))
+	operations.Redis(client)
 	operations.Check(g.Checks()...)
 	operations.MustRegister(g.Metrics()...)
 	return m.Serve(ctx, listener, g)

@@ -1,0 +1,36 @@
+package pool
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ironplane/ironplane/pkg/pg"
+)
+
+// gaugeTime is how long a database may take that is asked for a metric.
+const gaugeTime = time.Second
+
+// gauge is a metric that is asked for, when it is looked at.
+type gauge struct {
+	db   pg.Querier
+	desc *prometheus.Desc
+	sql  string
+}
+
+// Gauge is a metric that a statement answers, NULL and a failure: it is not there.
+func Gauge(db pg.Querier, name, help, sql string) prometheus.Collector {
+	return gauge{db, prometheus.NewDesc(name, help, nil, nil), sql}
+}
+
+func (g gauge) Describe(to chan<- *prometheus.Desc) { to <- g.desc }
+
+func (g gauge) Collect(to chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), gaugeTime)
+	defer cancel()
+	var value *float64
+	if err := g.db.QueryRow(ctx, g.sql).Scan(&value); err == nil && value != nil {
+		to <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, *value)
+	}
+}
