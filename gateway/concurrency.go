@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -11,24 +12,25 @@ import (
 
 // concurrency bounds how many requests of each caller are under way at this gateway.
 type concurrency[K comparable] struct {
-	most    int
+	most    atomic.Int64
 	refused prometheus.Counter
 
 	mu       sync.Mutex
-	underWay map[K]int
+	underWay map[K]int64
 }
 
-func newConcurrency[K comparable](name string, most int, m *metrics) *concurrency[K] {
-	return &concurrency[K]{most: most, refused: m.limits.WithLabelValues(name, "concurrency"), underWay: map[K]int{}}
+func newConcurrency[K comparable](name string, m *metrics) *concurrency[K] {
+	return &concurrency[K]{refused: m.limits.WithLabelValues(name, "concurrency"), underWay: map[K]int64{}}
 }
 
 // enter counts a request until leave.
 func (c *concurrency[K]) enter(who K) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.underWay[who] == c.most {
+	most := c.most.Load()
+	if c.underWay[who] >= most {
 		c.refused.Inc()
-		f := problem.New(problem.TooManyRequests, "More than %d requests at the same time.", c.most)
+		f := problem.New(problem.TooManyRequests, "More than %d requests at the same time.", most)
 		f.RetryAfter = time.Second
 		return f
 	}

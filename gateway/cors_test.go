@@ -105,9 +105,9 @@ func TestPagesReadAnswers(t *testing.T) {
 		want(200, docsPath+"/swagger-ui.css", key)
 		want(401, "/port-speed", "wrong")
 		want(404, "/nothing", key)
-		d.gateway.owners.most = 0
+		d.gateway.owners.most.Store(0)
 		want(429, "/port-speed", key)
-		d.gateway.owners.most = 100
+		d.gateway.owners.most.Store(100)
 		d.identity.set(func(w http.ResponseWriter) bool { w.WriteHeader(503); return true }, nil)
 		want(503, "/port-speed", d.identity.issue(2))
 		d.identity.set(func(http.ResponseWriter) bool { return false }, nil)

@@ -5,7 +5,6 @@ package gateway
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -23,32 +22,14 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/problemhttp"
 	"github.com/ironplane/ironplane/pkg/tracing"
+	"github.com/ironplane/ironplane/process/setting"
 )
 
-// Config is what operators decide about a gateway.
+// Config is what operators decide about a gateway's process.
 type Config struct {
-	OwnerRate          int              `env:"IRONPLANE_OWNER_RATE" default:"100" doc:"requests a second that an owner may make with all his keys"`
-	OwnerBurst         int              `env:"IRONPLANE_OWNER_BURST" default:"200" doc:"the same, at once"`
-	AddressRate        int              `env:"IRONPLANE_ADDRESS_RATE" default:"10" doc:"requests a second without a valid key that an address (of IPv6: a /64) may make"`
-	AddressBurst       int              `env:"IRONPLANE_ADDRESS_BURST" default:"20" doc:"the same, at once"`
-	OwnerConcurrency   int              `env:"IRONPLANE_OWNER_CONCURRENCY" default:"200" doc:"requests of an owner that a gateway works on at the same time, half of them with one key"`
-	AddressConcurrency int              `env:"IRONPLANE_ADDRESS_CONCURRENCY" default:"50" doc:"the same of an address without a valid key"`
-	TrustedProxies     []netip.Prefix   `env:"IRONPLANE_TRUSTED_PROXIES" doc:"whose X-Forwarded-For and Forwarded count: addresses and CIDRs, with commas"`
-	CORSOrigins        Origins          `env:"IRONPLANE_CORS_ORIGINS" doc:"web pages of these origins may call from browsers: https://panel.example.com, with commas"`
-	Maintenance        maintenance.File `env:"IRONPLANE_MAINTENANCE" doc:"a file: as long as it is there, changes are refused, for the reason that it holds, and jobs pause"`
-	KeyInQuery         bool             `env:"IRONPLANE_KEY_IN_QUERY" default:"false" doc:"whether ?key= is looked at, which puts keys into the logs of others"`
-}
-
-// highestRate is the highest limit that a bucket can count.
-const highestRate = 1_000_000
-
-func (c Config) check() error {
-	for name, n := range map[string]int{"owner rate": c.OwnerRate, "owner burst": c.OwnerBurst, "owner concurrency": c.OwnerConcurrency, "address concurrency": c.AddressConcurrency, "address rate": c.AddressRate, "address burst": c.AddressBurst} {
-		if n < 1 || n > highestRate {
-			return fmt.Errorf("the %s can be 1 to %d, not %d", name, highestRate, n)
-		}
-	}
-	return nil
+	TrustedProxies []netip.Prefix   `env:"IRONPLANE_TRUSTED_PROXIES" doc:"whose X-Forwarded-For and Forwarded count: addresses and CIDRs, with commas"`
+	CORSOrigins    Origins          `env:"IRONPLANE_CORS_ORIGINS" doc:"web pages of these origins may call from browsers: https://panel.example.com, with commas"`
+	Maintenance    maintenance.File `env:"IRONPLANE_MAINTENANCE" doc:"a file: as long as it is there, changes are refused, for the reason that it holds, and jobs pause"`
 }
 
 // Gateway serves the public API.
@@ -69,15 +50,14 @@ type Gateway struct {
 	watch     *watch
 	bodies    *room
 	progress  time.Duration
+	settings  *setting.Follower
+	unfollow  func()
 }
 
 // New makes a gateway in front of these services. An upstream is what serves a service's requests: in one process,
 // the service's handler itself. Peers are the same services for the gateway's own questions. The client is one that
 // cache.Open made. Close ends it.
-func New(config Config, upstreams map[string]http.Handler, peers *mesh.Peers, entries *keycache.Store, client redis.UniversalClient, log *slog.Logger) (*Gateway, error) {
-	if err := config.check(); err != nil {
-		return nil, err
-	}
+func New(config Config, upstreams map[string]http.Handler, peers *mesh.Peers, entries *keycache.Store, client redis.UniversalClient, log *slog.Logger) *Gateway {
 	g := &Gateway{config: config, log: log, upstreams: upstreams, peers: peers, bodies: newRoom(), progress: progress}
 	link := cache.NewLink(client, "limits", log)
 	g.metrics = newMetrics(func() bool { return entries.Up() && link.Up() })
@@ -87,19 +67,23 @@ func New(config Config, upstreams map[string]http.Handler, peers *mesh.Peers, en
 		origins[service] = newOrigin(service, peers.Ask)
 	}
 	g.keys = newKeys(entries, origins, g.metrics)
-	g.perOwner = newLimit("owner", config.OwnerRate, config.OwnerBurst, ownerName, link, g.metrics)
-	g.owners = newConcurrency[principal.Owner]("owner", config.OwnerConcurrency, g.metrics)
-	g.perKey = newConcurrency[int64]("key", (config.OwnerConcurrency+1)/2, g.metrics)
-	g.addresses = newConcurrency[netip.Prefix]("address", config.AddressConcurrency, g.metrics)
-	g.perCaller = newLimit("address", config.AddressRate, config.AddressBurst, netip.Prefix.String, link, g.metrics)
+	g.perOwner = newLimit("owner", ownerName, link, g.metrics)
+	g.owners = newConcurrency[principal.Owner]("owner", g.metrics)
+	g.perKey = newConcurrency[int64]("key", g.metrics)
+	g.addresses = newConcurrency[netip.Prefix]("address", g.metrics)
+	g.perCaller = newLimit("address", netip.Prefix.String, link, g.metrics)
 	g.own = g.ownRoutes()
 	g.cors = newCORS(config.CORSOrigins)
 	g.watch = newWatch(g.keys)
-	return g, nil
+	g.follow()
+	return g
 }
 
 // Close ends what the gateway does besides answering. It is for when it answers no more.
-func (g *Gateway) Close() { g.watch.Close() }
+func (g *Gateway) Close() {
+	g.watch.Close()
+	g.unfollow()
+}
 
 var (
 	apiVersion = []string{"1"}
@@ -121,7 +105,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if g.cors != nil && !g.isPreflight(r) {
 		g.cors.HandlerFunc(w, r)
 	}
-	key := takeCredentials(r, g.config.KeyInQuery)
+	key := takeCredentials(r, setting.KeyInQuery.In(g.settings.Values()) == 1)
 	e := newRecorder(w, r, g.progress)
 	ctx, stop := context.WithCancelCause(principal.With(r.Context(), call))
 	defer stop(nil)

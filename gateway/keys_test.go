@@ -357,7 +357,7 @@ func BenchmarkWrongChecksum(b *testing.B) {
 func TestLeavingIsNotFree(t *testing.T) {
 	t.Parallel()
 	const burst = 3
-	d := newDoor(t, Config{OwnerRate: 1000, OwnerBurst: 1000, AddressRate: 1, AddressBurst: burst, OwnerConcurrency: 1_000_000, AddressConcurrency: 1_000_000})
+	d := newDoor(t, set{limits: limits{OwnerRate: 1000, OwnerBurst: 1000, AddressRate: 1, AddressBurst: burst, OwnerConcurrency: 1_000_000, AddressConcurrency: 1_000_000}})
 	for range 3 * burst {
 		ctx, leave := context.WithCancel(t.Context())
 		d.identity.set(func(http.ResponseWriter) bool { leave(); return false }, nil)

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-redis/redis_rate/v10"
@@ -34,17 +35,22 @@ const (
 // it. Each gateway counts its own, with the same limit: so where Redis is away, there are as many times the limit as
 // gateways, and never more.
 type limit[K comparable] struct {
-	name        string
+	name    string
+	terms   atomic.Pointer[terms]
+	nameOf  func(K) string
+	link    *cache.Link
+	buckets *otter.Cache[K, *bucket]
+	state   string // how the value of RateLimit begins
+	allowed prometheus.Counter
+	refused prometheus.Counter
+}
+
+// terms are how much a limit lets through.
+type terms struct {
 	rate, burst int           // requests a second, requests at once
 	interval    time.Duration // between two requests at the rate
 	ahead       time.Duration // how far what is due may lie in the future
-	nameOf      func(K) string
-	link        *cache.Link
-	buckets     *otter.Cache[K, *bucket]
-	policy      []string // the value of RateLimit-Policy
-	state       string   // how that of RateLimit begins
-	allowed     prometheus.Counter
-	refused     prometheus.Counter
+	policy      []string      // the value of RateLimit-Policy
 }
 
 // bucket is one caller's count.
@@ -58,11 +64,9 @@ type bucket struct {
 	wait  time.Time // until when Redis will allow none
 }
 
-func newLimit[K comparable](name string, rate, burst int, nameOf func(K) string, link *cache.Link, m *metrics) *limit[K] {
-	interval := time.Second / time.Duration(rate)
+func newLimit[K comparable](name string, nameOf func(K) string, link *cache.Link, m *metrics) *limit[K] {
 	return &limit[K]{
-		name: name, rate: rate, burst: burst, interval: interval, ahead: time.Duration(burst) * interval, nameOf: nameOf, link: link,
-		policy: []string{fmt.Sprintf("%q;q=%d;w=%d", name, burst, (burst+rate-1)/rate)}, state: strconv.Quote(name) + ";r=",
+		name: name, nameOf: nameOf, link: link, state: strconv.Quote(name) + ";r=",
 		buckets: otter.Must(&otter.Options[K, *bucket]{
 			MaximumSize:      counted,
 			ExpiryCalculator: otter.ExpiryAccessing[K, *bucket](countedFor),
@@ -72,23 +76,30 @@ func newLimit[K comparable](name string, rate, burst int, nameOf func(K) string,
 	}
 }
 
+// set changes how much the limit lets through.
+func (l *limit[K]) set(rate, burst int) {
+	interval := time.Second / time.Duration(rate)
+	l.terms.Store(&terms{rate, burst, interval, time.Duration(burst) * interval, []string{fmt.Sprintf("%q;q=%d;w=%d", l.name, burst, (burst+rate-1)/rate)}})
+}
+
 // take takes one request from who's limit, and says in the answer's header what is left of it. The error is the fault
 // of who is over it.
 func (l *limit[K]) take(ctx context.Context, answer http.Header, who K) error {
-	b := l.bucketOf(who)
+	b, t := l.bucketOf(who), l.terms.Load()
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	answer["Ratelimit-Policy"] = t.policy
 	now := time.Now()
-	wait := l.wait(b, now)
+	wait := t.wait(b, now)
 	if wait <= 0 && (b.held == 0 || now.After(b.until)) {
-		l.fetch(ctx, b, who)
+		l.fetch(ctx, t, b, who)
 		now = time.Now()
-		wait = l.wait(b, now)
+		wait = t.wait(b, now)
 	}
 	if wait > 0 {
 		l.refused.Inc()
 		l.declare(answer, 0, ";t="+strconv.Itoa(int(math.Ceil(wait.Seconds()))))
-		f := problem.New(problem.TooManyRequests, "More than %d requests a second.", l.rate)
+		f := problem.New(problem.TooManyRequests, "More than %d requests a second.", t.rate)
 		f.RetryAfter = wait
 		return f
 	}
@@ -97,15 +108,14 @@ func (l *limit[K]) take(ctx context.Context, answer http.Header, who K) error {
 	if b.due.Before(now) {
 		b.due = now
 	}
-	b.due = b.due.Add(l.interval)
-	own := int((l.ahead - b.due.Sub(now)) / l.interval)
+	b.due = b.due.Add(t.interval)
+	own := int((t.ahead - b.due.Sub(now)) / t.interval)
 	l.declare(answer, min(own, b.held+b.left), "")
 	return nil
 }
 
-// declare says where a caller stands, as the IETF's RateLimit header fields for HTTP do.
+// declare says where a caller stands, as the IETF's RateLimit header field for HTTP does.
 func (l *limit[K]) declare(answer http.Header, left int, until string) {
-	answer["Ratelimit-Policy"] = l.policy
 	answer["Ratelimit"] = []string{l.state + strconv.Itoa(left) + until}
 }
 
@@ -115,7 +125,7 @@ func (l *limit[K]) giveBack(who K) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.held++
-	b.due = b.due.Add(-l.interval)
+	b.due = b.due.Add(-l.terms.Load().interval)
 }
 
 func (l *limit[K]) bucketOf(who K) *bucket {
@@ -127,22 +137,22 @@ func (l *limit[K]) bucketOf(who K) *bucket {
 }
 
 // wait is for how long nothing is let through.
-func (l *limit[K]) wait(b *bucket, now time.Time) time.Duration {
-	return max(max(0, b.due.Sub(now))+l.interval-l.ahead, b.wait.Sub(now))
+func (t *terms) wait(b *bucket, now time.Time) time.Duration {
+	return max(max(0, b.due.Sub(now))+t.interval-t.ahead, b.wait.Sub(now))
 }
 
 // fetch has Redis allow a batch: twice as many as the last time, where those were made use of in time. Where Redis is
 // away, our own count is what holds.
-func (l *limit[K]) fetch(ctx context.Context, b *bucket, who K) {
+func (l *limit[K]) fetch(ctx context.Context, t *terms, b *bucket, who K) {
 	used := b.held == 0 && time.Now().Before(b.until)
 	if b.batch *= 2; !used {
 		b.batch = 1
 	}
-	b.batch = max(1, min(b.batch, l.rate/batchesPerSecond))
-	b.held, b.left = 1, l.burst
+	b.batch = max(1, min(b.batch, t.rate/batchesPerSecond))
+	b.held, b.left = 1, t.burst
 	_ = l.link.Do(ctx, func(ctx context.Context, r redis.UniversalClient) error {
 		shared := redis_rate.NewLimiter(r)
-		terms := redis_rate.Limit{Rate: l.rate, Burst: l.burst, Period: time.Second}
+		terms := redis_rate.Limit{Rate: t.rate, Burst: t.burst, Period: time.Second}
 		name := l.name + ":" + l.nameOf(who)
 		result, err := shared.AllowN(ctx, name, terms, b.batch)
 		if err == nil && result.Allowed == 0 && b.batch > 1 { // it is all of them or none

@@ -15,7 +15,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/principal"
 )
 
-var narrow = Config{OwnerRate: 20, OwnerBurst: 40, AddressRate: 5, AddressBurst: 10, OwnerConcurrency: 1_000_000, AddressConcurrency: 1_000_000}
+var narrow = set{limits: limits{OwnerRate: 20, OwnerBurst: 40, AddressRate: 5, AddressBurst: 10, OwnerConcurrency: 1_000_000, AddressConcurrency: 1_000_000}}
 
 // flood asks by all the gateways at the same time for a while, and answers how many requests were let through.
 func flood(gateways []*Gateway, d time.Duration, ask func(g http.Handler) (status int)) int {

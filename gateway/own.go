@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"html"
 	"maps"
 	"net/http"
 	"net/url"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/openapi"
 	"github.com/ironplane/ironplane/pkg/problemhttp"
+	"github.com/ironplane/ironplane/process/setting"
 )
 
 // Below /-/ the gateway serves its own things, where no documented path can be.
@@ -41,8 +43,8 @@ func (g *Gateway) ownRoutes() http.Handler {
 	router := mux.NewRouter().SkipClean(true)
 	router.HandleFunc(healthPath, g.health).Methods(http.MethodGet, http.MethodHead)
 	router.HandleFunc(openapi.Path, g.document).Methods(http.MethodGet, http.MethodHead)
-	router.HandleFunc(docsPath, docs).Methods(http.MethodGet, http.MethodHead)
-	router.HandleFunc(docsPath+"/", docs).Methods(http.MethodGet, http.MethodHead)
+	router.HandleFunc(docsPath, g.docs).Methods(http.MethodGet, http.MethodHead)
+	router.HandleFunc(docsPath+"/", g.docs).Methods(http.MethodGet, http.MethodHead)
 	assets := statigz.FileServer(swagger.FS)
 	isAsset := func(r *http.Request, _ *mux.RouteMatch) bool {
 		file, below := strings.CutPrefix(r.URL.Path, docsPath+"/")
@@ -64,7 +66,7 @@ const docsPage = `<!DOCTYPE html>
 <html lang="en">
 <head>
   <meta charset="utf-8">
-  <title>Ironplane</title>
+  <title>%s</title>
   <link rel="stylesheet" href="` + docsPath + `/swagger-ui.css">
   <link rel="icon" href="` + docsPath + `/favicon-32x32.png">
 </head>
@@ -94,12 +96,12 @@ func revalidated(next http.Handler) http.Handler {
 	})
 }
 
-func docs(w http.ResponseWriter, _ *http.Request) {
+func (g *Gateway) docs(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Security-Policy", docsPolicy)
 	w.Header().Set("X-Frame-Options", "DENY")
 	w.Header().Set("Cache-Control", "no-cache")
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	_, _ = w.Write([]byte(docsPage))
+	_, _ = fmt.Fprintf(w, docsPage, html.EscapeString(setting.SiteName.In(g.settings.Values())))
 }
 
 // health tells that the gateway answers, and whether changes are refused and why.

@@ -139,6 +139,30 @@ func (e CustomFieldType) Valid() bool {
 	}
 }
 
+// Defines values for SettingType.
+const (
+	SettingTypeCheckbox SettingType = "Checkbox"
+	SettingTypeSelect   SettingType = "Select"
+	SettingTypeText     SettingType = "Text"
+	SettingTypeTextarea SettingType = "Textarea"
+)
+
+// Valid indicates whether the value is a known member of the SettingType enum.
+func (e SettingType) Valid() bool {
+	switch e {
+	case SettingTypeCheckbox:
+		return true
+	case SettingTypeSelect:
+		return true
+	case SettingTypeText:
+		return true
+	case SettingTypeTextarea:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for UpdateFieldBodyTargetType.
 const (
 	UpdateFieldBodyTargetTypeClient UpdateFieldBodyTargetType = "client"
@@ -589,6 +613,24 @@ func (e ListDHCPServersParamsSort) Valid() bool {
 	}
 }
 
+// Defines values for ListSettingGroupsParamsSort.
+const (
+	ListSettingGroupsParamsSortID      ListSettingGroupsParamsSort = "id"
+	ListSettingGroupsParamsSortMinusID ListSettingGroupsParamsSort = "-id"
+)
+
+// Valid indicates whether the value is a known member of the ListSettingGroupsParamsSort enum.
+func (e ListSettingGroupsParamsSort) Valid() bool {
+	switch e {
+	case ListSettingGroupsParamsSortID:
+		return true
+	case ListSettingGroupsParamsSortMinusID:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ListTodoItemsParamsSort.
 const (
 	ListTodoItemsParamsSortID        ListTodoItemsParamsSort = "id"
@@ -734,6 +776,25 @@ type Change struct {
 	Before interface{} `json:"before,omitempty"`
 }
 
+// ChosenSetting defines model for ChosenSetting.
+type ChosenSetting struct {
+	// ID Examples: 1
+	ID nullable.Nullable[int64] `json:"id,omitempty"`
+
+	// Slug in place of id
+	//
+	// Examples: site_name
+	Slug nullable.Nullable[string] `json:"slug,omitempty"`
+
+	// Text the same, as it is kept; of the two the one counts that differs from what there is
+	Text nullable.Nullable[string] `json:"text,omitempty"`
+
+	// Value the value, as a number or as a text; null: the default
+	//
+	// Examples: Example Hosting
+	Value nullable.Nullable[string] `json:"value,omitempty"`
+}
+
 // CreateAPIKeyBody defines model for CreateAPIKeyBody.
 type CreateAPIKeyBody struct {
 	ExpiresAt *TimestampBody `json:"expires_at,omitempty"`
@@ -783,7 +844,7 @@ type CreateAdminBody struct {
 	// Examples: anna@example.com
 	Email openapi_types.Email `json:"email"`
 
-	// Password at least 12 characters, hard to guess; empty: no login by password, and on edit: unchanged
+	// Password hard to guess, and at least as long as the setting security.password_length says (12 characters); empty: no login by password, and on edit: unchanged
 	//
 	// Examples: a long walk in the rain
 	Password *string `json:"password,omitempty"`
@@ -1576,6 +1637,48 @@ type Servers struct {
 	Inventory int64 `json:"inventory"`
 }
 
+// Setting defines model for Setting.
+type Setting struct {
+	// Default the text where nobody has chosen one
+	Default string `json:"default"`
+
+	// ID Examples: 1
+	ID   int64  `json:"id"`
+	Name string `json:"name"`
+
+	// Options of a Select, with commas between
+	Options *string `json:"options,omitempty"`
+	Slug    string  `json:"slug"`
+
+	// Text the value as it is kept; of a Select the option
+	Text string      `json:"text"`
+	Type SettingType `json:"type"`
+
+	// Validator what the text has to be, such as integer|min:1|max:100; readonly: it shows what the processes are configured with
+	Validator *string `json:"validator,omitempty"`
+
+	// Value of a Select the number of its option, from 0; of a Checkbox 0 or 1; of an integer itself; left out of other texts
+	//
+	// Examples: Example Hosting
+	Value *int64 `json:"value,omitempty"`
+}
+
+// SettingType defines model for Setting.Type.
+type SettingType string
+
+// SettingGroup defines model for SettingGroup.
+type SettingGroup struct {
+	// ID Examples: 1
+	ID   int64  `json:"id"`
+	Name string `json:"name"`
+
+	// Parent the setting that shows the group
+	Parent *int64 `json:"parent,omitempty"`
+
+	// Settings Examples: [{"slug":"site_name","value":"Example Hosting"}]
+	Settings []Setting `json:"settings"`
+}
+
 // ShownField defines model for ShownField.
 type ShownField struct {
 	// ID the field's
@@ -1677,7 +1780,7 @@ type UpdateAdminBody struct {
 	// Examples: anna@example.com
 	Email *openapi_types.Email `json:"email,omitempty"`
 
-	// Password at least 12 characters, hard to guess; empty: no login by password, and on edit: unchanged
+	// Password hard to guess, and at least as long as the setting security.password_length says (12 characters); empty: no login by password, and on edit: unchanged
 	//
 	// Examples: a long walk in the rain
 	Password *string `json:"password,omitempty"`
@@ -2051,6 +2154,23 @@ type UpdateReadWriteBody struct {
 
 	// Write Examples: false
 	Write *bool `json:"write,omitempty"`
+}
+
+// UpdateSettingBody defines model for UpdateSettingBody.
+type UpdateSettingBody struct {
+	// Text the same, as it is kept; of the two the one counts that differs from what there is
+	Text nullable.Nullable[string] `json:"text,omitempty"`
+
+	// Value the value, as a number or as a text; null: the default
+	//
+	// Examples: Example Hosting
+	Value nullable.Nullable[string] `json:"value,omitempty"`
+}
+
+// UpdateSettingGroupBody defines model for UpdateSettingGroupBody.
+type UpdateSettingGroupBody struct {
+	// Settings Examples: [{"slug":"site_name","value":"Example Hosting"}]
+	Settings *[]ChosenSetting `json:"settings,omitempty"`
 }
 
 // Utilization defines model for Utilization.
@@ -2817,6 +2937,39 @@ type UpdateDHCPServerParams struct {
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
+// ListSettingGroupsParams defines parameters for ListSettingGroups.
+type ListSettingGroupsParams struct {
+	// Sort A member, with - before it from the last to the first.
+	Sort *ListSettingGroupsParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
+
+	// PerPage Answers a page of so many items.
+	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
+
+	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	Page *Page `form:"page,omitempty" json:"page,omitempty"`
+
+	// Cursor From a Link header.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Count Whether to count the items in X-Total-Count.
+	Count *Count `form:"count,omitempty" json:"count,omitempty"`
+}
+
+// ListSettingGroupsParamsSort defines parameters for ListSettingGroups.
+type ListSettingGroupsParamsSort string
+
+// UpdateSettingGroupParams defines parameters for UpdateSettingGroup.
+type UpdateSettingGroupParams struct {
+	// IfMatch ETags that the caller has seen; another one is refused.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
+// UpdateSettingParams defines parameters for UpdateSetting.
+type UpdateSettingParams struct {
+	// IfMatch ETags that the caller has seen; another one is refused.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
 // ListTodoItemsParams defines parameters for ListTodoItems.
 type ListTodoItemsParams struct {
 	// Sort A member, with - before it from the last to the first.
@@ -2921,6 +3074,12 @@ type CreateDHCPServerJSONRequestBody = CreateDHCPServerBody
 
 // UpdateDHCPServerJSONRequestBody defines body for UpdateDHCPServer for application/json ContentType.
 type UpdateDHCPServerJSONRequestBody = UpdateDHCPServerBody
+
+// UpdateSettingGroupJSONRequestBody defines body for UpdateSettingGroup for application/json ContentType.
+type UpdateSettingGroupJSONRequestBody = UpdateSettingGroupBody
+
+// UpdateSettingJSONRequestBody defines body for UpdateSetting for application/json ContentType.
+type UpdateSettingJSONRequestBody = UpdateSettingBody
 
 // AsCreateComputerPartBodyPartType0 returns the union data inside the CreateComputerPartBody_PartType as a CreateComputerPartBodyPartType0
 func (t CreateComputerPartBody_PartType) AsCreateComputerPartBodyPartType0() (CreateComputerPartBodyPartType0, error) {
@@ -3906,6 +4065,63 @@ type ClientInterface interface {
 	//
 	// Corresponds with PATCH /pxe/dhcp/{dhcp_id} (the `UpdateDHCPServer` operationId).
 	UpdateDHCPServer(ctx context.Context, dhcpid int64, params *UpdateDHCPServerParams, body UpdateDHCPServerJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListSettingGroups List setting groups
+	//
+	// Answers all items, or pages of them with per_page. Needs any key.
+	//
+	// Corresponds with GET /setting-group (the `ListSettingGroups` operationId).
+	ListSettingGroups(ctx context.Context, params *ListSettingGroupsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetSettingGroup View a setting group
+	//
+	// Needs any key.
+	//
+	// Corresponds with GET /setting-group/{setting_group_id} (the `GetSettingGroup` operationId).
+	GetSettingGroup(ctx context.Context, settingGroupID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateSettingGroupWithBody Edit the settings of a group
+	//
+	// Needs the permission system.settings write. The log gets an item for each that changes. Sent again, it leaves things as they are.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PATCH /setting-group/{setting_group_id} (the `UpdateSettingGroup` operationId).
+	UpdateSettingGroupWithBody(ctx context.Context, settingGroupID int64, params *UpdateSettingGroupParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateSettingGroup Edit the settings of a group
+	//
+	// Needs the permission system.settings write. The log gets an item for each that changes. Sent again, it leaves things as they are.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PATCH /setting-group/{setting_group_id} (the `UpdateSettingGroup` operationId).
+	UpdateSettingGroup(ctx context.Context, settingGroupID int64, params *UpdateSettingGroupParams, body UpdateSettingGroupJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetSetting View a setting
+	//
+	// Needs the permission system.settings read.
+	//
+	// Corresponds with GET /system/setting/{setting_id} (the `GetSetting` operationId).
+	GetSetting(ctx context.Context, settingID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateSettingWithBody Edit a setting
+	//
+	// Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PATCH /system/setting/{setting_id} (the `UpdateSetting` operationId).
+	UpdateSettingWithBody(ctx context.Context, settingID int64, params *UpdateSettingParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateSetting Edit a setting
+	//
+	// Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PATCH /system/setting/{setting_id} (the `UpdateSetting` operationId).
+	UpdateSetting(ctx context.Context, settingID int64, params *UpdateSettingParams, body UpdateSettingJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListTodoItems List todo items
 	//
@@ -5669,6 +5885,133 @@ func (c *Client) UpdateDHCPServerWithBody(ctx context.Context, dhcpid int64, par
 // Corresponds with PATCH /pxe/dhcp/{dhcp_id} (the `UpdateDHCPServer` operationId).
 func (c *Client) UpdateDHCPServer(ctx context.Context, dhcpid int64, params *UpdateDHCPServerParams, body UpdateDHCPServerJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateDHCPServerRequest(c.Server, dhcpid, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListSettingGroups List setting groups
+//
+// Answers all items, or pages of them with per_page. Needs any key.
+//
+// Corresponds with GET /setting-group (the `ListSettingGroups` operationId).
+func (c *Client) ListSettingGroups(ctx context.Context, params *ListSettingGroupsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListSettingGroupsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetSettingGroup View a setting group
+//
+// Needs any key.
+//
+// Corresponds with GET /setting-group/{setting_group_id} (the `GetSettingGroup` operationId).
+func (c *Client) GetSettingGroup(ctx context.Context, settingGroupID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetSettingGroupRequest(c.Server, settingGroupID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateSettingGroupWithBody Edit the settings of a group
+//
+// Needs the permission system.settings write. The log gets an item for each that changes. Sent again, it leaves things as they are.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PATCH /setting-group/{setting_group_id} (the `UpdateSettingGroup` operationId).
+func (c *Client) UpdateSettingGroupWithBody(ctx context.Context, settingGroupID int64, params *UpdateSettingGroupParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateSettingGroupRequestWithBody(c.Server, settingGroupID, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateSettingGroup Edit the settings of a group
+//
+// Needs the permission system.settings write. The log gets an item for each that changes. Sent again, it leaves things as they are.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PATCH /setting-group/{setting_group_id} (the `UpdateSettingGroup` operationId).
+func (c *Client) UpdateSettingGroup(ctx context.Context, settingGroupID int64, params *UpdateSettingGroupParams, body UpdateSettingGroupJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateSettingGroupRequest(c.Server, settingGroupID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetSetting View a setting
+//
+// Needs the permission system.settings read.
+//
+// Corresponds with GET /system/setting/{setting_id} (the `GetSetting` operationId).
+func (c *Client) GetSetting(ctx context.Context, settingID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetSettingRequest(c.Server, settingID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateSettingWithBody Edit a setting
+//
+// Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PATCH /system/setting/{setting_id} (the `UpdateSetting` operationId).
+func (c *Client) UpdateSettingWithBody(ctx context.Context, settingID int64, params *UpdateSettingParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateSettingRequestWithBody(c.Server, settingID, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateSetting Edit a setting
+//
+// Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PATCH /system/setting/{setting_id} (the `UpdateSetting` operationId).
+func (c *Client) UpdateSetting(ctx context.Context, settingID int64, params *UpdateSettingParams, body UpdateSettingJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateSettingRequest(c.Server, settingID, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -10526,6 +10869,300 @@ func NewUpdateDHCPServerRequestWithBody(server string, dhcpid int64, params *Upd
 	return req, nil
 }
 
+// NewListSettingGroupsRequest constructs an http.Request for the ListSettingGroups method
+func NewListSettingGroupsRequest(server string, params *ListSettingGroupsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/setting-group")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Sort != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "sort", *params.Sort, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.PerPage != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "per_page", *params.PerPage, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Page != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "page", *params.Page, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Count != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "count", *params.Count, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetSettingGroupRequest constructs an http.Request for the GetSettingGroup method
+func NewGetSettingGroupRequest(server string, settingGroupID int64) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "setting_group_id", settingGroupID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/setting-group/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewUpdateSettingGroupRequest calls the generic UpdateSettingGroup builder with application/json body
+func NewUpdateSettingGroupRequest(server string, settingGroupID int64, params *UpdateSettingGroupParams, body UpdateSettingGroupJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewUpdateSettingGroupRequestWithBody(server, settingGroupID, params, "application/json", bodyReader)
+}
+
+// NewUpdateSettingGroupRequestWithBody constructs an http.Request for the UpdateSettingGroup method, with any body, and a specified content type
+func NewUpdateSettingGroupRequestWithBody(server string, settingGroupID int64, params *UpdateSettingGroupParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "setting_group_id", settingGroupID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/setting-group/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetSettingRequest constructs an http.Request for the GetSetting method
+func NewGetSettingRequest(server string, settingID int64) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "setting_id", settingID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/system/setting/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewUpdateSettingRequest calls the generic UpdateSetting builder with application/json body
+func NewUpdateSettingRequest(server string, settingID int64, params *UpdateSettingParams, body UpdateSettingJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewUpdateSettingRequestWithBody(server, settingID, params, "application/json", bodyReader)
+}
+
+// NewUpdateSettingRequestWithBody constructs an http.Request for the UpdateSetting method, with any body, and a specified content type
+func NewUpdateSettingRequestWithBody(server string, settingID int64, params *UpdateSettingParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "setting_id", settingID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/system/setting/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
 // NewListTodoItemsRequest constructs an http.Request for the ListTodoItems method
 func NewListTodoItemsRequest(server string, params *ListTodoItemsParams) (*http.Request, error) {
 	var err error
@@ -11590,6 +12227,69 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with PATCH /pxe/dhcp/{dhcp_id} (the `UpdateDHCPServer` operationId).
 	UpdateDHCPServerWithResponse(ctx context.Context, dhcpid int64, params *UpdateDHCPServerParams, body UpdateDHCPServerJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateDHCPServerResponse, error)
+
+	// ListSettingGroupsWithResponse List setting groups
+	//
+	// Answers all items, or pages of them with per_page. Needs any key.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /setting-group (the `ListSettingGroups` operationId).
+	ListSettingGroupsWithResponse(ctx context.Context, params *ListSettingGroupsParams, reqEditors ...RequestEditorFn) (*ListSettingGroupsResponse, error)
+
+	// GetSettingGroupWithResponse View a setting group
+	//
+	// Needs any key.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /setting-group/{setting_group_id} (the `GetSettingGroup` operationId).
+	GetSettingGroupWithResponse(ctx context.Context, settingGroupID int64, reqEditors ...RequestEditorFn) (*GetSettingGroupResponse, error)
+
+	// UpdateSettingGroupWithBodyWithResponse Edit the settings of a group
+	//
+	// Needs the permission system.settings write. The log gets an item for each that changes. Sent again, it leaves things as they are.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /setting-group/{setting_group_id} (the `UpdateSettingGroup` operationId).
+	UpdateSettingGroupWithBodyWithResponse(ctx context.Context, settingGroupID int64, params *UpdateSettingGroupParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateSettingGroupResponse, error)
+
+	// UpdateSettingGroupWithResponse Edit the settings of a group
+	//
+	// Needs the permission system.settings write. The log gets an item for each that changes. Sent again, it leaves things as they are.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /setting-group/{setting_group_id} (the `UpdateSettingGroup` operationId).
+	UpdateSettingGroupWithResponse(ctx context.Context, settingGroupID int64, params *UpdateSettingGroupParams, body UpdateSettingGroupJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateSettingGroupResponse, error)
+
+	// GetSettingWithResponse View a setting
+	//
+	// Needs the permission system.settings read.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /system/setting/{setting_id} (the `GetSetting` operationId).
+	GetSettingWithResponse(ctx context.Context, settingID int64, reqEditors ...RequestEditorFn) (*GetSettingResponse, error)
+
+	// UpdateSettingWithBodyWithResponse Edit a setting
+	//
+	// Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /system/setting/{setting_id} (the `UpdateSetting` operationId).
+	UpdateSettingWithBodyWithResponse(ctx context.Context, settingID int64, params *UpdateSettingParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateSettingResponse, error)
+
+	// UpdateSettingWithResponse Edit a setting
+	//
+	// Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /system/setting/{setting_id} (the `UpdateSetting` operationId).
+	UpdateSettingWithResponse(ctx context.Context, settingID int64, params *UpdateSettingParams, body UpdateSettingJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateSettingResponse, error)
 
 	// ListTodoItemsWithResponse List todo items
 	//
@@ -14303,6 +15003,207 @@ func (r UpdateDHCPServerResponse) ContentType() string {
 	return ""
 }
 
+// ListSettingGroupsResponse200Headers the declared response headers of an HTTP 200 response for ListSettingGroups
+type ListSettingGroupsResponse200Headers struct {
+	Link        *string
+	XTotalCount *string
+}
+
+type ListSettingGroupsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *[]SettingGroup
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ListSettingGroupsResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r ListSettingGroupsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListSettingGroupsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListSettingGroupsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// GetSettingGroupResponse200Headers the declared response headers of an HTTP 200 response for GetSettingGroup
+type GetSettingGroupResponse200Headers struct {
+	ETag *string
+}
+
+type GetSettingGroupResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *SettingGroup
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *GetSettingGroupResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r GetSettingGroupResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetSettingGroupResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetSettingGroupResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// UpdateSettingGroupResponse200Headers the declared response headers of an HTTP 200 response for UpdateSettingGroup
+type UpdateSettingGroupResponse200Headers struct {
+	ETag *string
+}
+
+type UpdateSettingGroupResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *SettingGroup
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *UpdateSettingGroupResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r UpdateSettingGroupResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r UpdateSettingGroupResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r UpdateSettingGroupResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// GetSettingResponse200Headers the declared response headers of an HTTP 200 response for GetSetting
+type GetSettingResponse200Headers struct {
+	ETag *string
+}
+
+type GetSettingResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Setting
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *GetSettingResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r GetSettingResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetSettingResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetSettingResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// UpdateSettingResponse200Headers the declared response headers of an HTTP 200 response for UpdateSetting
+type UpdateSettingResponse200Headers struct {
+	ETag *string
+}
+
+type UpdateSettingResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Setting
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *UpdateSettingResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r UpdateSettingResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r UpdateSettingResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r UpdateSettingResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 // ListTodoItemsResponse200Headers the declared response headers of an HTTP 200 response for ListTodoItems
 type ListTodoItemsResponse200Headers struct {
 	Link        *string
@@ -15830,6 +16731,111 @@ func (c *ClientWithResponses) UpdateDHCPServerWithResponse(ctx context.Context, 
 		return nil, err
 	}
 	return ParseUpdateDHCPServerResponse(rsp)
+}
+
+// ListSettingGroupsWithResponse List setting groups
+//
+// Answers all items, or pages of them with per_page. Needs any key.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /setting-group (the `ListSettingGroups` operationId).
+func (c *ClientWithResponses) ListSettingGroupsWithResponse(ctx context.Context, params *ListSettingGroupsParams, reqEditors ...RequestEditorFn) (*ListSettingGroupsResponse, error) {
+	rsp, err := c.ListSettingGroups(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListSettingGroupsResponse(rsp)
+}
+
+// GetSettingGroupWithResponse View a setting group
+//
+// Needs any key.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /setting-group/{setting_group_id} (the `GetSettingGroup` operationId).
+func (c *ClientWithResponses) GetSettingGroupWithResponse(ctx context.Context, settingGroupID int64, reqEditors ...RequestEditorFn) (*GetSettingGroupResponse, error) {
+	rsp, err := c.GetSettingGroup(ctx, settingGroupID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetSettingGroupResponse(rsp)
+}
+
+// UpdateSettingGroupWithBodyWithResponse Edit the settings of a group
+//
+// Needs the permission system.settings write. The log gets an item for each that changes. Sent again, it leaves things as they are.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /setting-group/{setting_group_id} (the `UpdateSettingGroup` operationId).
+func (c *ClientWithResponses) UpdateSettingGroupWithBodyWithResponse(ctx context.Context, settingGroupID int64, params *UpdateSettingGroupParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateSettingGroupResponse, error) {
+	rsp, err := c.UpdateSettingGroupWithBody(ctx, settingGroupID, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateSettingGroupResponse(rsp)
+}
+
+// UpdateSettingGroupWithResponse Edit the settings of a group
+//
+// Needs the permission system.settings write. The log gets an item for each that changes. Sent again, it leaves things as they are.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /setting-group/{setting_group_id} (the `UpdateSettingGroup` operationId).
+func (c *ClientWithResponses) UpdateSettingGroupWithResponse(ctx context.Context, settingGroupID int64, params *UpdateSettingGroupParams, body UpdateSettingGroupJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateSettingGroupResponse, error) {
+	rsp, err := c.UpdateSettingGroup(ctx, settingGroupID, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateSettingGroupResponse(rsp)
+}
+
+// GetSettingWithResponse View a setting
+//
+// Needs the permission system.settings read.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /system/setting/{setting_id} (the `GetSetting` operationId).
+func (c *ClientWithResponses) GetSettingWithResponse(ctx context.Context, settingID int64, reqEditors ...RequestEditorFn) (*GetSettingResponse, error) {
+	rsp, err := c.GetSetting(ctx, settingID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetSettingResponse(rsp)
+}
+
+// UpdateSettingWithBodyWithResponse Edit a setting
+//
+// Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /system/setting/{setting_id} (the `UpdateSetting` operationId).
+func (c *ClientWithResponses) UpdateSettingWithBodyWithResponse(ctx context.Context, settingID int64, params *UpdateSettingParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateSettingResponse, error) {
+	rsp, err := c.UpdateSettingWithBody(ctx, settingID, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateSettingResponse(rsp)
+}
+
+// UpdateSettingWithResponse Edit a setting
+//
+// Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /system/setting/{setting_id} (the `UpdateSetting` operationId).
+func (c *ClientWithResponses) UpdateSettingWithResponse(ctx context.Context, settingID int64, params *UpdateSettingParams, body UpdateSettingJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateSettingResponse, error) {
+	rsp, err := c.UpdateSetting(ctx, settingID, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateSettingResponse(rsp)
 }
 
 // ListTodoItemsWithResponse List todo items
@@ -18968,6 +19974,246 @@ func ParseUpdateDHCPServerResponse(rsp *http.Response) (*UpdateDHCPServerRespons
 	switch {
 	case rsp.StatusCode == 200:
 		var headers UpdateDHCPServerResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseListSettingGroupsResponse parses an HTTP response from a ListSettingGroupsWithResponse call
+func ParseListSettingGroupsResponse(rsp *http.Response) (*ListSettingGroupsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListSettingGroupsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest []SettingGroup
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	case rsp.StatusCode == 200:
+		// Content-type (text/csv) unsupported
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers ListSettingGroupsResponse200Headers
+		if values := rsp.Header.Values("Link"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Link", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Link = &value
+		}
+		if values := rsp.Header.Values("X-Total-Count"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Total-Count", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XTotalCount = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseGetSettingGroupResponse parses an HTTP response from a GetSettingGroupWithResponse call
+func ParseGetSettingGroupResponse(rsp *http.Response) (*GetSettingGroupResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetSettingGroupResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest SettingGroup
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers GetSettingGroupResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseUpdateSettingGroupResponse parses an HTTP response from a UpdateSettingGroupWithResponse call
+func ParseUpdateSettingGroupResponse(rsp *http.Response) (*UpdateSettingGroupResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &UpdateSettingGroupResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest SettingGroup
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers UpdateSettingGroupResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseGetSettingResponse parses an HTTP response from a GetSettingWithResponse call
+func ParseGetSettingResponse(rsp *http.Response) (*GetSettingResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetSettingResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Setting
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers GetSettingResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseUpdateSettingResponse parses an HTTP response from a UpdateSettingWithResponse call
+func ParseUpdateSettingResponse(rsp *http.Response) (*UpdateSettingResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &UpdateSettingResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Setting
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers UpdateSettingResponse200Headers
 		if values := rsp.Header.Values("ETag"); len(values) > 0 {
 			var value string
 			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {

@@ -130,11 +130,9 @@ func TestRedisUsers(t *testing.T) {
 	})
 	reading, log := i.entries(principal.Gateway), slog.New(slog.DiscardHandler)
 	services := map[string]http.Handler{"identity": identity}
-	g, err := gateway.New(gateway.Config{OwnerRate: 10, OwnerBurst: 10, AddressRate: 10, AddressBurst: 10, OwnerConcurrency: 1_000_000, AddressConcurrency: 1_000_000}, services,
+	g := gateway.New(gateway.Config{}, services,
 		mesh.NewPeers(principal.Gateway, services), reading, i.client(principal.Gateway, ""), log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	defer g.Close()
 	r := httptest.NewRequest("GET", "/admin", http.NoBody)
 	r.Header.Set("X-Api-Key", key)
 	w := httptest.NewRecorder()

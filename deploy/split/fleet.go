@@ -24,6 +24,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/process/mtls"
+	"github.com/ironplane/ironplane/process/setting"
 )
 
 const (
@@ -119,7 +120,7 @@ func (f *fleet) startService(ctx context.Context, name string) error {
 
 func (f *fleet) serviceEnvironment(name string) []string {
 	environment := f.common(name)
-	for field := range reflect.TypeFor[service.Settings]().Fields() {
+	for _, field := range slices.Concat(reflect.VisibleFields(reflect.TypeFor[service.Settings]()), reflect.VisibleFields(reflect.TypeFor[setting.Variables]())) {
 		environment = append(environment, f.given(field.Tag.Get("env")+"=")...)
 	}
 	return append(environment, "DATABASE_URL_FILE="+f.file(name+".database-url"), f.services())

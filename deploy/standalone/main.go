@@ -35,7 +35,7 @@ func serve(ctx context.Context, i *startup.Installation, operations *process.Ope
 		return err
 	}
 	defer client.Close()
-	p, err := product.Open(ctx, i.Databases, i.MasterKey, i.Settings, client, i.Gateway, log)
+	p, err := product.Open(ctx, i.Databases, i.MasterKey, i.Settings, i.Variables, client, i.Gateway, log)
 	if err != nil {
 		return err
 	}

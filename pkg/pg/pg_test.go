@@ -445,7 +445,7 @@ func TestSchemaOfAnotherVersion(t *testing.T) {
 	maps.Copy(newer, migrations)
 	wantLack := func(need fstest.MapFS, lacks string) {
 		t.Helper()
-		err := (service.Definition{Migrations: need}).Ready(ctx, aged.DB, nil)
+		err := (service.Definition{Migrations: need}).Ready(ctx, service.Deps{DB: aged.DB})
 		if (lacks == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), " "+lacks+":") {
 			t.Errorf("lacks %q, but: %v", lacks, err)
 		}

@@ -23,6 +23,7 @@ import (
 type kind struct {
 	text   bool // sent as a string
 	schema schema
+	items  reflect.Type // of an array of objects: what each of them is
 	// set puts what was sent into to, within the member's bounds, or answers a code and a message. sent is never null.
 	set func(to reflect.Value, sent any, m *shape.Member) (code, message string)
 }
@@ -48,6 +49,11 @@ func kindOf(t reflect.Type) *kind {
 		return stringKind
 	case reflect.Int, reflect.Int64, reflect.Int32:
 		return integerKind
+	case reflect.Slice:
+		if t.Elem().Kind() != reflect.Struct {
+			return nil
+		}
+		return itemsKind(t.Elem())
 	default:
 		return nil
 	}

@@ -150,6 +150,10 @@ func (f *field) describe(d *document, on shape.Occasion) schema {
 		s = scalar(f.Member)
 	}
 	maps.Copy(s, f.kind.schema)
+	if of := f.kind.items; of != nil {
+		p := makePlan(of)
+		s["items"] = d.body(p, p.root, on, capital(of.Name()))
+	}
 	if f.kind.text && f.Max == nil && f.kind != refOrNameKind {
 		s["maxLength"] = maxString
 	}

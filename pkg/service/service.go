@@ -41,7 +41,9 @@ type Definition struct {
 	Signed     func(*seal.Box) Signed // what of that stays; nil: nothing
 	Fills      bool                   // whether it fills entries of keycache
 	New        func(Deps) Parts       // nil: nothing yet
-	Commands   []Command              // of its program, besides those that all have
+	// Begin does, on a schema that is up to date, what has to be done before the service serves; nil: nothing.
+	Begin    func(context.Context, Deps) error
+	Commands []Command // of its program, besides those that all have
 	// RecordSkip records, in the unit of work that skips them, changes of another service; nil: events.RecordSkip does.
 	RecordSkip func(ctx context.Context, d Deps, tx *pg.Tx, skipped events.Span) error
 }
@@ -67,13 +69,16 @@ func (d Definition) Migrate(ctx context.Context, to *pool.Pool) error {
 
 // Ready fails where the service's schema lacks a migration, was restored from a backup and not taken up since, or holds
 // what was sealed with another key than the box's, which is nil of a service that does not seal.
-func (d Definition) Ready(ctx context.Context, db *pg.DB, box *seal.Box) error {
-	err := schema.Migrated(ctx, db, d.migrations()...)
+func (d Definition) Ready(ctx context.Context, deps Deps) error {
+	err := schema.Migrated(ctx, deps.DB, d.migrations()...)
 	if err == nil {
-		err = events.Intact(ctx, db)
+		err = events.Intact(ctx, deps.DB)
 	}
-	if err == nil && box != nil {
-		err = checkKey(ctx, db, box)
+	if err == nil && deps.Box != nil {
+		err = checkKey(ctx, deps.DB, deps.Box)
+	}
+	if err == nil && d.Begin != nil {
+		err = d.Begin(ctx, deps)
 	}
 	return err
 }
@@ -86,21 +91,23 @@ type Command struct {
 
 // Settings are what services are told by who runs them.
 type Settings struct {
-	LogDays      int              `env:"IRONPLANE_LOG_DAYS" default:"0" doc:"how many days the log is kept; 0: for ever"`
-	KeysPerOwner int              `env:"IRONPLANE_KEYS_PER_OWNER" default:"1000" doc:"how many API keys an account can have; 0: any number"`
-	Maintenance  maintenance.File `env:"IRONPLANE_MAINTENANCE" doc:"a file: as long as it is there, changes are refused, for the reason that it holds, and jobs pause"`
-	LogAnchor    string           `env:"IRONPLANE_LOG_ANCHOR" doc:"for verify: what it printed once, to find that the log was rolled back"`
+	APIURL      string           `env:"IRONPLANE_API_URL" doc:"where callers reach the API: https://api.example.com"`
+	ClientURL   string           `env:"IRONPLANE_CLIENT_URL" doc:"where clients reach their panel"`
+	AdminURL    string           `env:"IRONPLANE_ADMIN_URL" doc:"where admins reach theirs"`
+	Maintenance maintenance.File `env:"IRONPLANE_MAINTENANCE" doc:"a file: as long as it is there, changes are refused, for the reason that it holds, and jobs pause"`
+	LogAnchor   string           `env:"IRONPLANE_LOG_ANCHOR" doc:"for verify: what it printed once, to find that the log was rolled back"`
 }
 
 // Deps are what a service is given.
 type Deps struct {
-	DB      *pg.DB // its migrated schema, which Assemble fills in
+	DB      *pg.DB // its migrated schema
 	Peers   *mesh.Peers
 	Redis   redis.UniversalClient
 	Entries *keycache.Store // nil where the service does not fill any
 	Box     *seal.Box       // nil where the service does not seal
 	Settings
-	Log *slog.Logger
+	Given map[string]string // variables of the environment that count until a setting does, and what they say
+	Log   *slog.Logger
 }
 
 // Purposes are what the service needs derived keys for.
@@ -223,7 +230,6 @@ const sweepPause = 10 * time.Minute
 
 // Assemble puts the service together on its migrated schema. It answers from now on; its jobs wait for Work.
 func (d Definition) Assemble(on *pool.Pool, deps Deps) *Service {
-	deps.DB = on.DB
 	deps.Log = deps.Log.With("service", d.Name)
 	var parts Parts
 	if d.New != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/process"
 	"github.com/ironplane/ironplane/process/mtls"
+	"github.com/ironplane/ironplane/process/setting"
 )
 
 // definition is the service with what only its program does.
@@ -31,6 +32,7 @@ type serviceConfig struct {
 	Redis       secret.String `env:"REDIS_URL" required:"serve" doc:"the Redis of all gateways and services: redis://…"`
 	Skip        events.Span   `env:"IRONPLANE_SKIP_CHANGE" required:"skip-change" doc:"the changes of another service to skip: pxe:17, or pxe:17-20"`
 	service.Settings
+	setting.Variables
 	process.LogConfig
 	process.OperationsConfig
 	process.MeshConfig
@@ -122,12 +124,15 @@ func (d definition) migrate(ctx context.Context, c keyedConfig) error {
 }
 
 func (d definition) serve(ctx context.Context, c keyedConfig, operations *process.Operations, log *slog.Logger) error {
+	if d.Name != setting.Keeper {
+		c.Variables.Ignored(log)
+	}
 	client, err := cache.Open(c.Redis)
 	if err != nil {
 		return fmt.Errorf("REDIS_URL: %w", err)
 	}
 	defer client.Close()
-	deps := service.Deps{Redis: client, Settings: c.Settings, Log: log}
+	deps := service.Deps{Redis: client, Settings: c.Settings, Given: c.Variables.Given(), Log: log}
 	if err := d.unlock(&deps, c); err != nil {
 		return err
 	}
@@ -141,7 +146,8 @@ func (d definition) serve(ctx context.Context, c keyedConfig, operations *proces
 		return err
 	}
 	defer on.Close()
-	if err := d.Ready(ctx, on.DB, deps.Box); err != nil {
+	deps.DB = on.DB
+	if err := d.Ready(ctx, deps); err != nil {
 		return err
 	}
 	listener, err := net.Listen("tcp", c.Listen)

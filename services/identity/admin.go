@@ -18,6 +18,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/process/setting"
 	"github.com/ironplane/ironplane/services/identity/lockout"
 )
 
@@ -36,11 +37,12 @@ type Admin struct {
 type adminBody struct {
 	Username        string        `json:"username" db:"username" max:"64" example:"anna" doc:"letters, digits and . _ @ + -; on create, the part of email before the @ where it is not sent"`
 	Email           string        `json:"email" db:"email" required:"create" format:"email" example:"anna@example.com" doc:"nobody else has it, in either case"`
-	Password        secret.String `json:"password" required:"create" max:"1024" example:"a long walk in the rain" doc:"at least 12 characters, hard to guess; empty: no login by password, and on edit: unchanged"`
+	Password        secret.String `json:"password" required:"create" max:"1024" example:"a long walk in the rain" doc:"hard to guess, and at least as long as the setting security.password_length says (12 characters); empty: no login by password, and on edit: unchanged"`
 	CurrentPassword secret.String `json:"current_password" max:"1024" ext:"true" kept:"false" example:"a long walk in the rain" doc:"on edit of one's own password without users.admins write"`
 	ReceiveCopies   bool          `json:"receive_copies" db:"receive_copies" example:"true" doc:"blind copies of what is mailed to clients"`
 	Disabled        bool          `json:"disabled" db:"disabled" ext:"true" example:"false" doc:"whether all keys are refused, as if they were revoked, until it is taken back"`
 
+	least     int     // characters of Password
 	hash      *string // of Password, once it is prepared
 	confirmed *string // the hash of the caller's password, where it is CurrentPassword
 }
@@ -60,7 +62,7 @@ func (b *adminBody) Resolve(wrong *problem.Fields) {
 		}
 	}
 	if !b.Password.IsZero() {
-		checkPassword(b.Password, wrong)
+		checkPassword(b.Password, b.least, wrong)
 	}
 	if b.hash != nil { // else the caller may not set one, and is not worked for
 		checkStrength(b.Password, []string{b.Username, b.Email}, wrong)
@@ -82,13 +84,14 @@ func (s *Service) admins() []rest.Route {
 // preparePasswords compares the current password with the caller's, and hashes the new one for who may set it: hashing
 // takes much, and few at a time.
 func (s *Service) preparePasswords(ctx context.Context, b *adminBody) error {
+	b.least = setting.PasswordLength.In(s.settings.Values())
 	if !b.CurrentPassword.IsZero() && principal.From(ctx).Principal.Owner.Type == principal.Admin {
 		if err := s.confirm(ctx, b); err != nil {
 			return err
 		}
 	}
 	var wrong problem.Fields
-	if checkPassword(b.Password, &wrong); len(wrong) > 0 { // which is said later
+	if checkPassword(b.Password, b.least, &wrong); len(wrong) > 0 { // which is said later
 		return nil
 	}
 	if b.confirmed == nil && !principal.From(ctx).Principal.May(permission.UsersAdmins, permission.Write) { // so is this

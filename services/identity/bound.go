@@ -9,6 +9,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/process/setting"
 )
 
 // bound is what a key can do at most, whatever its owner holds; nil: all of that. It is never widened.
@@ -64,7 +65,8 @@ func (c caller) mayLast(expires *rest.Timestamp) error {
 
 // mayHaveAnother refuses an account more keys than it may have. It is called under lockAccounts.
 func (s *Service) mayHaveAnother(ctx context.Context, tx *pg.Tx, owner principal.Owner) error {
-	if s.keysPerOwner == 0 {
+	most := setting.KeysPerOwner.In(s.settings.Values())
+	if most == 0 {
 		return nil
 	}
 	var has int
@@ -72,8 +74,8 @@ func (s *Service) mayHaveAnother(ctx context.Context, tx *pg.Tx, owner principal
 	if err != nil {
 		return fmt.Errorf("count the keys of %s: %w", owner.URL(), err)
 	}
-	if has >= s.keysPerOwner {
-		return problem.Member("/owner", "too_many", "has %d API keys, and can have no more than %d", has, s.keysPerOwner)
+	if has >= most {
+		return problem.Member("/owner", "too_many", "has %d API keys, and can have no more than %d", has, most)
 	}
 	return nil
 }

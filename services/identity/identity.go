@@ -14,6 +14,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/process/setting"
 	"github.com/ironplane/ironplane/services/identity/lockout"
 )
 
@@ -26,7 +27,7 @@ var migrations embed.FS
 // Definition is the service.
 var Definition = service.Definition{Name: Name, Migrations: migrations, Fills: true, New: func(d service.Deps) service.Parts {
 	s := New(d)
-	return service.Parts{Routes: s.Routes(), Consumers: []*events.Consumer{s.integrations.Consumer()}}
+	return service.Parts{Routes: s.Routes(), Consumers: []*events.Consumer{s.integrations.Consumer()}, Jobs: []service.Job{{Name: "follow the settings", Run: s.settings.Follow}}}
 }}
 
 // Service is the identity service.
@@ -35,13 +36,13 @@ type Service struct {
 	entries      *keycache.Store
 	hasher       hasher
 	lockouts     *lockout.Lockouts
-	keysPerOwner int // 0: any number
+	settings     *setting.Follower
 	integrations *events.Refs
 }
 
 // New makes the service on its migrated schema.
 func New(d service.Deps) *Service {
-	s := &Service{db: d.DB, entries: d.Entries, hasher: newHasher(), lockouts: lockout.New(d.Redis, d.Log), keysPerOwner: d.KeysPerOwner}
+	s := &Service{db: d.DB, entries: d.Entries, hasher: newHasher(), lockouts: lockout.New(d.Redis, d.Log), settings: newSettings(d)}
 	s.integrations = &events.Refs{Owner: "system", Type: string(principal.Integration), DB: d.DB, Peers: d.Peers,
 		Cleared: func(ctx context.Context, tx *pg.Tx, id int64, _ string) error {
 			return s.deleteKeysOf(ctx, tx, principal.Owner{Type: principal.Integration, ID: id})
@@ -56,6 +57,7 @@ func (s *Service) Routes() []rest.Route {
 		rest.Section{Name: "API keys", Doc: "What callers prove with who they are. A key can do what its owner may."}.Of(s.apiKeys()),
 		rest.Section{Name: "Browser", Doc: "What a caller looks like from here."}.Of(s.browserDetails()),
 		s.entryRoutes(),
+		[]rest.Route{s.settingsCopy()},
 	)
 }
 

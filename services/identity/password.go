@@ -16,17 +16,15 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-const (
-	shortestPassword = 12
-	longestPassword  = 1024 // bytes
-)
+// longestPassword is in bytes.
+const longestPassword = 1024
 
-// checkPassword notes what is wrong with the form of a new password.
-func checkPassword(password secret.String, wrong *problem.Fields) {
+// checkPassword notes what is wrong with the form of a new password, which has at least so many characters.
+func checkPassword(password secret.String, least int, wrong *problem.Fields) {
 	text := password.Reveal()
 	switch n := utf8.RuneCountInString(text); {
-	case n < shortestPassword:
-		wrong.Add("/password", "too_short", "must have at least %d characters", shortestPassword)
+	case n < least:
+		wrong.Add("/password", "too_short", "must have at least %d characters", least)
 	case len(text) > longestPassword:
 		wrong.Add("/password", "too_long", "can have at most %d bytes", longestPassword)
 	}

@@ -7,11 +7,12 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/process/setting"
 )
 
 // Who may not set a password has none hashed: a powerless key would keep everybody else from having one checked.
 func TestNoHashForWhoMayNotSetIt(t *testing.T) {
-	s := &Service{hasher: newHasher()}
+	s := &Service{hasher: newHasher(), settings: &setting.Follower{}}
 	for range hashesAtOnce {
 		s.hasher.slots <- struct{}{}
 	}

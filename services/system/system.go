@@ -1,5 +1,5 @@
-// Package system is the bounded context of the installation itself. There are the log, integrations, computer parts
-// and todo items; mail, settings, license, packages, theme and certificates are not built yet.
+// Package system is the bounded context of the installation itself. There are the log, integrations, settings, computer
+// parts and todo items; mail, license, packages, theme and certificates are not built yet.
 package system
 
 import (
@@ -20,6 +20,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/process/setting"
 	"github.com/ironplane/ironplane/services/system/audit"
 )
 
@@ -34,7 +35,8 @@ var migrations embed.FS
 
 // Definition is the service.
 var Definition = service.Definition{Name: Name, Migrations: migrations, Seals: true, Signs: []string{"audit log"}, Signed: func(box *seal.Box) service.Signed { return audit.New(box) }, Fills: true,
-	New: func(d service.Deps) service.Parts { return New(d.DB, audit.New(d.Box), d.Entries).parts(d.Settings) },
+	New:   func(d service.Deps) service.Parts { return New(d.DB, audit.New(d.Box), d.Entries).parts() },
+	Begin: begin,
 	RecordSkip: func(ctx context.Context, d service.Deps, tx *pg.Tx, skipped events.Span) error {
 		tx.Unrecorded("the log has an item of its own for it")
 		return audit.New(d.Box).Skip(ctx, tx, skipped)
@@ -62,6 +64,7 @@ func (s *Service) Routes() []rest.Route {
 		rest.Section{Name: "Log", Doc: "Who changed what, and who was refused to."}.Of(s.logItems()),
 		rest.Section{Name: "Integrations", Doc: "Other programs that work with this installation, such as a billing system, and what they may."}.Of(
 			s.integrations(), s.integrationPermissions()),
+		rest.Section{Name: "Settings", Doc: "What operators decide while the installation runs. Every process follows within a second."}.Of(s.settings()),
 		[]rest.Route{s.integrationEntry(), events.RefRoute(s.db, "integration", "integration", "jsonb_build_object('grants', permissions)", "identity")},
 		rest.Section{Name: "Computer parts", Doc: "What servers are built of."}.Of(s.computerParts()),
 		rest.Section{Name: "Todo items", Doc: "What there is to do to set the installation up."}.Of(s.todoItems()),
@@ -71,10 +74,11 @@ func (s *Service) Routes() []rest.Route {
 // lookPause is how long an item may stay longer than it is to be kept, and how long at most nobody looks at the head.
 const lookPause = time.Hour
 
-func (s *Service) parts(settings service.Settings) service.Parts {
-	parts := service.Parts{Routes: s.Routes(), Readers: []string{"identity"}, Jobs: []service.Job{service.Every(lookPause, "sign the log's head", func(ctx context.Context) error {
-		return s.log.Begin(ctx, s.db)
-	})}, Metrics: []prometheus.Collector{pool.Gauge(s.db, "ironplane_log_last_change_timestamp_seconds", "When the last change was made that is logged.",
+func (s *Service) parts() service.Parts {
+	parts := service.Parts{Routes: s.Routes(), Readers: []string{"identity"}, Jobs: []service.Job{
+		service.Every(lookPause, "sign the log's head", func(ctx context.Context) error { return s.log.Begin(ctx, s.db) }),
+		s.cutLog(),
+	}, Metrics: []prometheus.Collector{pool.Gauge(s.db, "ironplane_log_last_change_timestamp_seconds", "When the last change was made that is logged.",
 		"SELECT extract(epoch FROM at)::float8 FROM log ORDER BY id DESC LIMIT 1")}}
 	for _, source := range sources {
 		parts.Consumers = append(parts.Consumers, &events.Consumer{Source: source, Batched: true, TakenUp: s.log.TakenUp,
@@ -88,12 +92,27 @@ func (s *Service) parts(settings service.Settings) service.Parts {
 				return completeTodos(ctx, tx, changes)
 			}})
 	}
-	if days := settings.LogDays; days > 0 {
-		parts.Jobs = append(parts.Jobs, service.Every(lookPause, "cut the log", func(ctx context.Context) error {
-			return s.log.Cut(ctx, s.db, time.Now().AddDate(0, 0, -days))
-		}))
-	}
 	return parts
+}
+
+// cutLog cuts the log by its setting, once it is another one and from time to time.
+func (s *Service) cutLog() service.Job {
+	days, looked := 0, time.Time{}
+	return service.Every(time.Second, "cut the log", func(ctx context.Context) error {
+		values, err := valuesIn(ctx, s.db)
+		if err != nil {
+			return err
+		}
+		if now := setting.LogDays.In(values); now == days && time.Since(looked) < lookPause {
+			return nil
+		} else if days = now; days > 0 {
+			if err := s.log.Cut(ctx, s.db, time.Now().AddDate(0, 0, -days)); err != nil {
+				return err
+			}
+		}
+		looked = time.Now()
+		return nil
+	})
 }
 
 // Verify reads the whole log and says what it found.

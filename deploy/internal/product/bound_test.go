@@ -17,6 +17,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/process/setting"
 	"github.com/ironplane/ironplane/services/identity"
 	"github.com/ironplane/ironplane/testkit"
 )
@@ -208,7 +209,7 @@ func testKeysPerOwner(t *testing.T, p *product.Product, c *testkit.Client) {
 	const room = 3
 	id, own := newAdmin(t, c, "many", `{}`)
 	execute(t, p.Databases[identity.Name], path("INSERT INTO api_key (name, hash, owner_type, owner_id) SELECT n, sha256(n::text::bytea), 'admin', %d FROM generate_series(1, %d) n",
-		id, producttest.KeysPerOwner-1-room))
+		id, setting.KeysPerOwner.Default-1-room))
 	var made atomic.Int32
 	var all sync.WaitGroup
 	for range 4 * room {

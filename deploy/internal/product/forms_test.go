@@ -107,7 +107,7 @@ func asForm(value any, name string, secrets []string) any {
 	case nil:
 		return ""
 	case string:
-		if strings.Trim(value, "0123456789") == "" {
+		if value != "" && strings.Trim(value, "0123456789") == "" {
 			return json.Number(value)
 		}
 		if slices.Contains(secrets, name) {

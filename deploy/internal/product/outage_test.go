@@ -243,7 +243,7 @@ func TestNoServiceAnswers(t *testing.T) {
 			service.ServeHTTP(w, r)
 		})
 	}
-	g := producttest.NewMesh(t, i.product, services, slog.New(slog.DiscardHandler)).Gateway(producttest.Unlimited, testkit.Redis(t))
+	g := producttest.NewMesh(t, i.product, services, slog.New(slog.DiscardHandler)).Gateway(testkit.Redis(t))
 	client := testkit.NewClient(t, g).With(i.key)
 	operations := process.NewOperations("gateway")
 	operations.Check(g.Checks()...)

@@ -22,6 +22,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/process"
+	"github.com/ironplane/ironplane/process/setting"
 	"github.com/ironplane/ironplane/services/clients"
 	"github.com/ironplane/ironplane/services/identity"
 	"github.com/ironplane/ironplane/services/network"
@@ -63,7 +64,7 @@ type Product struct {
 
 // Open connects each service to its schema, migrates it, and puts the gateway in front. urls are by the service's
 // name; the master key and the client, which cache.Open made, are for all of them.
-func Open(ctx context.Context, urls map[string]secret.String, masterKey secret.String, settings service.Settings, client redis.UniversalClient, limits gateway.Config, log *slog.Logger) (_ *Product, err error) {
+func Open(ctx context.Context, urls map[string]secret.String, masterKey secret.String, settings service.Settings, variables setting.Variables, client redis.UniversalClient, door gateway.Config, log *slog.Logger) (_ *Product, err error) {
 	p := &Product{Services: map[string]http.Handler{}, Routes: map[string][]rest.Route{}, Databases: map[string]*pg.DB{}, Maintenance: settings.Maintenance}
 	working, stop := context.WithCancel(context.WithoutCancel(ctx))
 	p.stop = stop
@@ -77,7 +78,7 @@ func Open(ctx context.Context, urls map[string]secret.String, masterKey secret.S
 		return nil, err
 	}
 	for _, d := range Services {
-		deps := service.Deps{Peers: mesh.NewPeers(d.Name, p.Services), Redis: client, Settings: settings, Log: log}
+		deps := service.Deps{Peers: mesh.NewPeers(d.Name, p.Services), Redis: client, Settings: settings, Given: variables.Given(), Log: log}
 		if err := d.Unlock(&deps, keys[d.Name]); err != nil {
 			return nil, fmt.Errorf("start %s: %w", d.Name, err)
 		}
@@ -89,7 +90,8 @@ func Open(ctx context.Context, urls map[string]secret.String, masterKey secret.S
 		if err := d.Migrate(ctx, on); err != nil {
 			return nil, err
 		}
-		if err := d.Ready(ctx, on.DB, deps.Box); err != nil {
+		deps.DB = on.DB
+		if err := d.Ready(ctx, deps); err != nil {
 			return nil, fmt.Errorf("start %s: %w", d.Name, err)
 		}
 		service := d.Assemble(on, deps)
@@ -99,9 +101,7 @@ func Open(ctx context.Context, urls map[string]secret.String, masterKey secret.S
 	if p.entries, err = keys[principal.Gateway].Signer(keycache.Purpose); err != nil {
 		return nil, err
 	}
-	if p.Gateway, err = p.NewGateway(limits, p.Services, mesh.NewPeers(principal.Gateway, p.Services), client, log); err != nil {
-		return nil, err
-	}
+	p.Gateway = p.NewGateway(door, p.Services, mesh.NewPeers(principal.Gateway, p.Services), client, log)
 	for _, service := range p.services {
 		p.working.Go(func() { service.Work(working) })
 	}
@@ -109,10 +109,10 @@ func Open(ctx context.Context, urls map[string]secret.String, masterKey secret.S
 }
 
 // NewGateway makes a gateway in front of the product's services, as gateway.New does.
-func (p *Product) NewGateway(limits gateway.Config, upstreams map[string]http.Handler, peers *mesh.Peers, client redis.UniversalClient, log *slog.Logger) (*gateway.Gateway, error) {
-	limits.Maintenance = p.Maintenance
+func (p *Product) NewGateway(config gateway.Config, upstreams map[string]http.Handler, peers *mesh.Peers, client redis.UniversalClient, log *slog.Logger) *gateway.Gateway {
+	config.Maintenance = p.Maintenance
 	log = log.With("service", principal.Gateway)
-	return gateway.New(limits, upstreams, peers, keycache.NewStore(client, p.entries, log), client, log)
+	return gateway.New(config, upstreams, peers, keycache.NewStore(client, p.entries, log), client, log)
 }
 
 // Show lets operators see the product.

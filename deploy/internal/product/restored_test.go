@@ -16,6 +16,7 @@ import (
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/gateway"
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
@@ -39,26 +40,44 @@ type installation struct {
 }
 
 func newInstallation(t testing.TB) *installation {
+	i := newDatabases(t)
+	i.begin()
+	return i
+}
+
+// newDatabases is an installation that has not been started yet.
+func newDatabases(t testing.TB) *installation {
 	services := make([]testkit.Service, len(product.Services))
 	for n, s := range product.Services {
 		services[n] = testkit.Service{Name: s.Name, Migrations: s.Migrations}
 	}
 	i := &installation{TB: t, urls: testkit.Databases(t, services...), masterKey: seal.NewMasterKey()}
 	t.Cleanup(func() { i.stop() })
-	if err := i.start(); err != nil {
-		t.Fatal(err)
-	}
-	key, _, err := identity.FirstAdmin(t.Context(), i.product.Databases[identity.Name])
-	if err != nil {
-		t.Fatal(err)
-	}
-	i.key = key.Reveal()
-	i.admin = testkit.NewClient(t, i.product.Gateway).With(i.key)
 	return i
 }
 
+// begin starts it for the first time.
+func (i *installation) begin() {
+	i.Helper()
+	if err := i.start(); err != nil {
+		i.Fatal(err)
+	}
+	i.welcome()
+}
+
+// welcome makes the first admin.
+func (i *installation) welcome() {
+	i.Helper()
+	key, _, err := identity.FirstAdmin(i.Context(), i.product.Databases[identity.Name])
+	if err != nil {
+		i.Fatal(err)
+	}
+	i.key = key.Reveal()
+	i.admin = testkit.NewClient(i, i.product.Gateway).With(i.key)
+}
+
 func (i *installation) start() (err error) {
-	i.product, err = product.Open(i.Context(), i.urls, i.masterKey, service.Settings{}, testkit.Redis(i), producttest.Unlimited, producttest.Log(i))
+	i.product, err = product.Open(i.Context(), i.urls, i.masterKey, service.Settings{}, producttest.Unlimited, testkit.Redis(i), gateway.Config{}, producttest.Log(i))
 	if err == nil {
 		i.admin = testkit.NewClient(i, i.product.Gateway).With(i.key)
 	}

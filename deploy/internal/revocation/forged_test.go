@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/pkg/apikey"
 	"github.com/ironplane/ironplane/pkg/keycache"
 	"github.com/ironplane/ironplane/pkg/principal"
@@ -21,7 +20,7 @@ func TestForgedEntries(t *testing.T) {
 	for _, reached := range []way{split, together} {
 		t.Run(string(reached), func(t *testing.T) {
 			t.Parallel()
-			s := newStand(t, reached, 1, producttest.Unlimited)
+			s := newStand(t, reached, 1, nil)
 			t.Run("an unknown key", s.testUnknownKey)
 			t.Run("raised grants", s.testRaisedGrants)
 			t.Run("another's entry", s.testCopiedEntry)

@@ -3,14 +3,14 @@ package revocation
 import (
 	"fmt"
 	"net/http"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/ironplane/ironplane/pkg/apikey"
-
-	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/process/setting"
 )
 
 // outage is how long something is away: longer than entries are fresh.
@@ -26,8 +26,8 @@ func outage() time.Duration {
 func TestOutage(t *testing.T) {
 	t.Parallel()
 	const doors = 2
-	limits := producttest.Unlimited
-	limits.OwnerRate, limits.OwnerBurst = 10, 20
+	const rate, burst = 10, 20
+	limits := setting.Values{setting.OwnerRate.Slug: strconv.Itoa(rate), setting.OwnerBurst.Slug: strconv.Itoa(burst), setting.AddressRate.Slug: "1000000", setting.AddressBurst.Slug: "1000000"}
 	for _, c := range []struct {
 		name       string
 		silent     bool // connections stand, but nothing gets through
@@ -66,7 +66,7 @@ func TestOutage(t *testing.T) {
 			stop()
 			took := time.Since(began)
 
-			most := doors*int(float64(limits.OwnerBurst)+took.Seconds()*float64(limits.OwnerRate)) + 1
+			most := doors*int(burst+took.Seconds()*rate) + 1
 			t.Logf("away for %v of %v: %d requests with valid keys, %d with others; a greedy key made %d requests, at most %d may be, and was held back %d times",
 				outage(), took.Round(time.Millisecond), u.good.Load(), u.refused.Load(), u.greedyGood.Load(), most, u.heldBack.Load())
 			if n := int(u.greedyGood.Load()); n > most {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/apikey"
 
-	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/pkg/keycache"
 	"github.com/ironplane/ironplane/services/identity"
 )
@@ -92,7 +91,7 @@ func TestRevocation(t *testing.T) {
 				}
 				t.Run(fmt.Sprintf("%s, %s, %s", ending.name, fault.name, reached), func(t *testing.T) {
 					t.Parallel()
-					testRevocation(t, newStand(t, reached, fault.doors, producttest.Unlimited), ending.revoke, fault)
+					testRevocation(t, newStand(t, reached, fault.doors, nil), ending.revoke, fault)
 				})
 			}
 		}

@@ -1,6 +1,7 @@
 package revocation
 
 import (
+	"encoding/json"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -25,6 +26,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/process/setting"
 	"github.com/ironplane/ironplane/services/identity"
 	"github.com/ironplane/ironplane/testkit"
 )
@@ -56,7 +58,8 @@ type stand struct {
 	doors      []*testkit.Client
 }
 
-func newStand(t *testing.T, reached way, doors int, limits gateway.Config) *stand {
+// newStand has the doors go by these settings, nil for those of the product.
+func newStand(t *testing.T, reached way, doors int, settings setting.Values) *stand {
 	t.Helper()
 	s := &stand{t: t, redis: testkit.Redis(t).(*redis.Client)}
 	s.services, s.gateways = newLink(t, s.redis.Options().Addr), newLink(t, s.redis.Options().Addr)
@@ -64,25 +67,39 @@ func newStand(t *testing.T, reached way, doors int, limits gateway.Config) *stan
 	s.identity = &slow{Handler: s.product.Services[identity.Name]}
 	services := maps.Clone(s.product.Services)
 	services[identity.Name] = s.identity
+	if settings != nil {
+		services[setting.Keeper] = setBy{services[setting.Keeper], settings}
+	}
 	log := slog.New(slog.DiscardHandler) // much fails, as is wanted
-	door := func(client redis.UniversalClient) (*gateway.Gateway, error) {
-		return s.product.NewGateway(limits, services, mesh.NewPeers(principal.Gateway, services), client, log)
+	door := func(client redis.UniversalClient) *gateway.Gateway {
+		return s.product.NewGateway(gateway.Config{}, services, mesh.NewPeers(principal.Gateway, services), client, log)
 	}
 	if reached == split {
 		m := producttest.NewMesh(t, s.product, services, log)
 		s.toIdentity = newLink(t, m.Addresses[identity.Name][0])
 		m.Addresses[identity.Name] = []string{s.toIdentity.proxy.Listen}
-		door = func(client redis.UniversalClient) (*gateway.Gateway, error) { return m.Gateway(limits, client), nil }
+		door = m.Gateway
 	}
 	for range doors {
-		g, err := door(s.redisBy(s.gateways))
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := door(s.redisBy(s.gateways))
 		t.Cleanup(g.Close)
 		s.doors = append(s.doors, testkit.NewClient(t, g))
 	}
 	return s
+}
+
+// setBy is the system service with other settings.
+type setBy struct {
+	http.Handler
+	values setting.Values
+}
+
+func (s setBy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == setting.Path {
+		_ = json.NewEncoder(w).Encode(s.values)
+		return
+	}
+	s.Handler.ServeHTTP(w, r)
 }
 
 // user makes an admin who may read port speeds, and a key.

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/services/identity"
 )
 
@@ -16,7 +15,7 @@ import (
 // memory.
 func TestWrongKeys(t *testing.T) {
 	t.Parallel()
-	s := newStand(t, together, 0, producttest.Unlimited)
+	s := newStand(t, together, 0, nil)
 	attempts := 20_000
 	if *full {
 		attempts = 100_000

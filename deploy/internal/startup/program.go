@@ -16,6 +16,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/process"
+	"github.com/ironplane/ironplane/process/setting"
 )
 
 // Config is what the environment says.
@@ -27,6 +28,7 @@ type Config struct {
 	Restored     product.RestoredConfig
 	Reason       string `env:"IRONPLANE_MAINTENANCE_REASON" doc:"for maintenance-on: what callers are told"`
 	service.Settings
+	setting.Variables
 	process.LogConfig
 	process.OperationsConfig
 	Gateway gateway.Config

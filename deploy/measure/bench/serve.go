@@ -25,6 +25,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/process"
+	"github.com/ironplane/ironplane/process/setting"
 	"github.com/ironplane/ironplane/services/identity"
 	"github.com/ironplane/ironplane/services/network"
 )
@@ -86,7 +87,7 @@ func serveService(ctx context.Context, o order, say announce) error {
 }
 
 // limits are counted as everywhere, but none is met.
-var limits = gateway.Config{OwnerRate: 1_000_000, OwnerBurst: 1_000_000, AddressRate: 1_000_000, AddressBurst: 1_000_000, OwnerConcurrency: 1_000_000, AddressConcurrency: 1_000_000}
+var limits = setting.Variables{OwnerRate: "1000000", OwnerBurst: "1000000", AddressRate: "1000000", AddressBurst: "1000000", OwnerConcurrency: "1000000", AddressConcurrency: "1000000"}
 
 // serveGateway is all of the product in one process, with a Redis and a key, as standalone runs it.
 func serveGateway(ctx context.Context, o order, say announce) (err error) {
@@ -112,7 +113,7 @@ func serveGateway(ctx context.Context, o order, say announce) (err error) {
 	for name, url := range o.Databases {
 		databases[name] = secret.New(url)
 	}
-	p, err := product.Open(ctx, databases, seal.NewMasterKey(), service.Settings{}, client, limits, log)
+	p, err := product.Open(ctx, databases, seal.NewMasterKey(), service.Settings{}, limits, client, gateway.Config{}, log)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
@@ -25,6 +26,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/process"
 	"github.com/ironplane/ironplane/process/mtls"
+	"github.com/ironplane/ironplane/process/setting"
 	"github.com/ironplane/ironplane/services/identity"
 	"github.com/ironplane/ironplane/services/network"
 )
@@ -156,6 +158,15 @@ func (m member) entries(client redis.UniversalClient) (*keycache.Store, error) {
 	return keycache.NewStore(client, signer, log), err
 }
 
+// unlimited answers settings in the system service's place, which takes no part.
+func unlimited(w http.ResponseWriter, _ *http.Request) {
+	values := setting.Values{}
+	for name, text := range limits.Given() {
+		values[setting.OfVariable(name)] = text
+	}
+	_ = json.NewEncoder(w).Encode(values)
+}
+
 // serveSplitGateway is the gateway before services of other processes.
 func serveSplitGateway(ctx context.Context, o order, say announce) error {
 	id, err := mtls.Load(o.Member.Name, o.Member.Files)
@@ -167,7 +178,7 @@ func serveSplitGateway(ctx context.Context, o order, say announce) error {
 		return err
 	}
 	defer client.Close()
-	upstreams, peers := map[string]http.Handler{}, id.NewPeers(nil)
+	upstreams, peers := map[string]http.Handler{}, id.NewPeers(map[string]http.Handler{setting.Keeper: http.HandlerFunc(unlimited)})
 	for name, address := range o.Member.Services {
 		upstreams[name] = proxy.New(id, name, []string{address}, log)
 		peers.Move(name, []string{address})
@@ -176,10 +187,7 @@ func serveSplitGateway(ctx context.Context, o order, say announce) error {
 	if err != nil {
 		return err
 	}
-	g, err := gateway.New(limits, upstreams, peers, entries, client, log)
-	if err != nil {
-		return err
-	}
+	g := gateway.New(gateway.Config{}, upstreams, peers, entries, client, log)
 	defer g.Close()
 	return listen(ctx, g, "", say)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/deploy/measure/seed/rows"
+	"github.com/ironplane/ironplane/gateway"
 	"github.com/ironplane/ironplane/pkg/pool"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/service"
@@ -100,7 +101,7 @@ func start(t testing.TB, data string, entities int, prepare func(*installation, 
 
 	opening, cancel := context.WithTimeout(t.Context(), startTime)
 	defer cancel()
-	p, err := product.Open(opening, urls, masterKey, service.Settings{}, testkit.Redis(t), producttest.Unlimited, slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})))
+	p, err := product.Open(opening, urls, masterKey, service.Settings{}, producttest.Unlimited, testkit.Redis(t), gateway.Config{}, slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})))
 	must(t, err)
 	t.Cleanup(p.Close)
 	key, _, err := identity.AdminKey(opening, p.Databases[identity.Name])

@@ -16,6 +16,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/process"
+	"github.com/ironplane/ironplane/process/setting"
 )
 
 type config struct {
@@ -26,6 +27,7 @@ type config struct {
 	process.OperationsConfig
 	process.MeshConfig
 	gateway.Config
+	setting.Variables
 }
 
 func main() {
@@ -70,15 +72,13 @@ func serve(ctx context.Context, c config, operations *process.Operations, log *s
 	if err != nil {
 		return err
 	}
+	c.Variables.Ignored(log)
 	client, err := cache.Open(c.Redis)
 	if err != nil {
 		return fmt.Errorf("REDIS_URL: %w", err)
 	}
 	defer client.Close()
-	g, err := gateway.New(c.Config, upstreams, peers, keycache.NewStore(client, signer, log), client, log)
-	if err != nil {
-		return err
-	}
+	g := gateway.New(c.Config, upstreams, peers, keycache.NewStore(client, signer, log), client, log)
 	defer g.Close()
 	listener, err := net.Listen("tcp", c.Listen)
 	if err != nil {

@@ -15,15 +15,13 @@ import (
 	"github.com/ironplane/ironplane/pkg/maintenance"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/process/setting"
 	"github.com/ironplane/ironplane/services/identity"
 	"github.com/ironplane/ironplane/testkit"
 )
 
 // Unlimited are limits that no test meets by accident.
-var Unlimited = gateway.Config{OwnerRate: 1_000_000, OwnerBurst: 1_000_000, AddressRate: 1_000_000, AddressBurst: 1_000_000, OwnerConcurrency: 1_000_000, AddressConcurrency: 1_000_000}
-
-// KeysPerOwner is how many API keys an account can have.
-const KeysPerOwner = 1000
+var Unlimited = setting.Variables{OwnerRate: "1000000", OwnerBurst: "1000000", AddressRate: "1000000", AddressBurst: "1000000", OwnerConcurrency: "1000000", AddressConcurrency: "1000000"}
 
 // Start runs the product on a database and a Redis of the test's own. The client has the first admin's key.
 func Start(t testing.TB) (*product.Product, *testkit.Client) {
@@ -44,8 +42,8 @@ func open(t testing.TB, client redis.UniversalClient) *product.Product {
 	for i, s := range product.Services {
 		services[i] = testkit.Service{Name: s.Name, Migrations: s.Migrations}
 	}
-	settings := service.Settings{KeysPerOwner: KeysPerOwner, Maintenance: maintenance.File(filepath.Join(t.TempDir(), "maintenance"))}
-	p, err := product.Open(t.Context(), testkit.Databases(t, services...), seal.NewMasterKey(), settings, client, Unlimited, Log(t))
+	settings := service.Settings{Maintenance: maintenance.File(filepath.Join(t.TempDir(), "maintenance"))}
+	p, err := product.Open(t.Context(), testkit.Databases(t, services...), seal.NewMasterKey(), settings, Unlimited, client, gateway.Config{}, Log(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,7 +36,7 @@ func Split(t testing.TB) (*product.Product, *testkit.Client) {
 	client := testkit.Redis(t)
 	p := open(t, client)
 	p.Gateway.Close()
-	p.Gateway = NewMesh(t, p, p.Services, Log(t)).Gateway(Unlimited, client)
+	p.Gateway = NewMesh(t, p, p.Services, Log(t)).Gateway(client)
 	return p, firstAdmin(t, p)
 }
 
@@ -69,7 +69,7 @@ func NewMesh(t testing.TB, p *product.Product, services map[string]http.Handler,
 }
 
 // Gateway is another gateway in front of the services.
-func (m *Mesh) Gateway(limits gateway.Config, client redis.UniversalClient) *gateway.Gateway {
+func (m *Mesh) Gateway(client redis.UniversalClient) *gateway.Gateway {
 	m.t.Helper()
 	id := m.identity(principal.Gateway)
 	upstreams, peers := map[string]http.Handler{}, id.NewPeers(nil)
@@ -77,10 +77,7 @@ func (m *Mesh) Gateway(limits gateway.Config, client redis.UniversalClient) *gat
 		upstreams[name] = proxy.New(id, name, addresses, m.log)
 		peers.Move(name, addresses)
 	}
-	g, err := m.product.NewGateway(limits, upstreams, peers, client, m.log)
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	g := m.product.NewGateway(gateway.Config{}, upstreams, peers, client, m.log)
 	m.t.Cleanup(g.Close)
 	return g
 }
