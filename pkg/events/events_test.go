@@ -83,7 +83,18 @@ func (s *stage) do(job func(context.Context) error) {
 }
 
 func (s *stage) sequence() {
-	s.do(func(ctx context.Context) error { return events.Sequence(ctx, "owner", s.owner, s.link) })
+	s.do(events.Sequencer("owner", s.owner, s.link))
+}
+
+// number numbers what there is, as a service does that was started just now.
+func (s *stage) number() {
+	s.Helper()
+	working, stop := context.WithCancel(s.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- events.Sequencer("owner", s.owner, s.link)(working) }()
+	s.eventually("all are numbered", func() bool { return count(s, s.owner, "change WHERE seq IS NULL") == 0 })
+	stop()
+	<-ended
 }
 
 func (s *stage) consume(c *events.Consumer) {
@@ -319,18 +330,17 @@ func TestRestoredSource(t *testing.T) {
 			t.Run(name+", "+kind, func(t *testing.T) {
 				t.Parallel()
 				s := newStage(t)
-				s.sequence()
 				for range 5 {
 					s.change(kept)
 				}
-				s.eventually("all are numbered", func() bool { return count(t, s.owner, "change WHERE seq IS NULL") == 0 })
+				s.number()
 				s.consumeUntil(c, func() bool { return count(t, s.user, "change_cursor WHERE seq = 5") == 1 })
 				applied := count(t, s.user, "applied")
 				s.restore(2)
 				for range way.again {
 					s.change(kept)
 				}
-				s.eventually("all are numbered", func() bool { return count(t, s.owner, "change WHERE seq IS NULL") == 0 })
+				s.number()
 				s.consume(c)
 				s.eventually("it says so", func() bool {
 					now := c.Status()
@@ -341,6 +351,39 @@ func TestRestoredSource(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A database that goes back below a running service, as to a point in time or by another server that takes over and has
+// not heard of all, is noticed by the service, which does not serve it after it was started again either.
+func TestSourceThatGoesBackWhileItRuns(t *testing.T) {
+	t.Parallel()
+	for name, again := range map[string]int{"behind": 1, "as far": 3, "beyond": 6} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t)
+			work := events.Sequencer("owner", s.owner, s.link)
+			ended := make(chan error, 1)
+			working, stop := context.WithCancel(t.Context())
+			go func() { ended <- work(working) }()
+			for range 5 {
+				s.change(kept)
+			}
+			s.eventually("all are numbered", func() bool { return count(t, s.owner, "change WHERE seq IS NULL") == 0 })
+			stop()
+			<-ended
+			s.restore(2)
+			for range again {
+				s.change(kept)
+			}
+			s.number()
+			if err := work(t.Context()); !errors.Is(err, events.ErrRestored) {
+				t.Errorf("it goes on: %v", err)
+			}
+			if err := events.Intact(t.Context(), s.owner); !errors.Is(err, events.ErrRestored) {
+				t.Errorf("it would start again: %v", err)
+			}
+		})
 	}
 }
 

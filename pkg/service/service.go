@@ -236,6 +236,7 @@ func (d Definition) Assemble(on *pool.Pool, deps Deps) *Service {
 		parts = d.New(deps)
 	}
 	gate := &gate{log: deps.Log, maintenance: deps.Maintenance}
+	sequence := events.Sequencer(d.Name, deps.DB, cache.NewLink(deps.Redis, "events", deps.Log))
 	readers := append([]string{Keeper}, parts.Readers...)
 	routes := append(parts.Routes, events.Feed(deps.DB, readers...))
 	jobs := slices.Concat(parts.Jobs, consuming(deps, parts.Consumers), []Job{
@@ -243,7 +244,7 @@ func (d Definition) Assemble(on *pool.Pool, deps Deps) *Service {
 		Every(sweepPause, "forget changes", func(ctx context.Context) error { return events.Keep(ctx, deps.DB, readers...) }),
 	})
 	sequencer := Job{"number changes", func(ctx context.Context) error {
-		return gate.note(events.Sequence(ctx, d.Name, deps.DB, cache.NewLink(deps.Redis, "events", deps.Log)))
+		return gate.note(sequence(ctx))
 	}}
 	failed := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "ironplane_job_failures_total", Help: "How often what is done besides answering failed and was begun again.",

@@ -62,7 +62,7 @@ func TestCursorMovedByHand(t *testing.T) {
 	numbered := make(chan struct{})
 	go func() {
 		defer close(numbered)
-		_ = events.Sequence(jobs, "network", owner, link)
+		_ = events.Sequencer("network", owner, link)(jobs)
 	}()
 	t.Cleanup(func() { stop(); <-done; <-numbered })
 
