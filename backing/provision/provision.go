@@ -3,6 +3,7 @@
 package provision
 
 import (
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/pbkdf2"
@@ -14,6 +15,7 @@ import (
 	"maps"
 	"net/url"
 	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -28,8 +30,9 @@ const extensionSchema = "ext"
 
 var extensions = []string{"pg_trgm", "btree_gist"}
 
-// Database makes what the services need in a database: the extensions, and for each service a role <rolePrefix><service> with its password, which owns the schema <service> and may use no other. It
-// may be run again at any time.
+// Database makes what the services need in a database and is not there: the extensions, and for
+// each service a role <rolePrefix><service> with its password, which owns the schema <service> and may use no other. It
+// may be run again at any time. Where the administrator may not make something, the error says what is missing.
 func Database(ctx context.Context, adminURL, rolePrefix string, passwords map[string]secret.String) error {
 	conn, err := pool.Connect(ctx, adminURL)
 	if err != nil {
@@ -40,7 +43,7 @@ func Database(ctx context.Context, adminURL, rolePrefix string, passwords map[st
 	if err != nil {
 		return fmt.Errorf("bootstrap: %w", err)
 	}
-	if err := bootstrap(ctx, tx, rolePrefix, passwords); err != nil {
+	if err := bootstrap(ctx, tx, adminURL, rolePrefix, passwords); err != nil {
 		return fmt.Errorf("bootstrap: %w", err)
 	}
 	if err := tx.Commit(ctx); err != nil {
@@ -49,35 +52,83 @@ func Database(ctx context.Context, adminURL, rolePrefix string, passwords map[st
 	return nil
 }
 
-func bootstrap(ctx context.Context, tx pgx.Tx, rolePrefix string, passwords map[string]secret.String) error {
-	statements := []string{
-		"GRANT USAGE ON SCHEMA " + extensionSchema + " TO PUBLIC",
-	}
+// step makes something, where a query tells that it is not there.
+type step struct {
+	lacks     string
+	args      []any
+	statement string
+	shown     string // in place of a statement that holds a secret
+}
+
+func bootstrap(ctx context.Context, tx pgx.Tx, adminURL, rolePrefix string, passwords map[string]secret.String) error {
+	steps := []step{{lacks: "SELECT NOT has_schema_privilege('public', $1, 'USAGE')", args: []any{extensionSchema}, statement: "GRANT USAGE ON SCHEMA " + extensionSchema + " TO PUBLIC"}}
 	for _, name := range extensions {
-		statements = append(statements, "CREATE EXTENSION IF NOT EXISTS "+name+" SCHEMA "+extensionSchema)
+		steps = append(steps, step{lacks: "SELECT NOT EXISTS (SELECT FROM pg_extension WHERE extname = $1)", args: []any{name}, statement: "CREATE EXTENSION " + name + " SCHEMA " + extensionSchema})
 	}
+	database := pgx.Identifier{tx.Conn().Config().Database}.Sanitize()
 	for _, service := range slices.Sorted(maps.Keys(passwords)) {
-		role, own := pgx.Identifier{rolePrefix + service}.Sanitize(), pgx.Identifier{service}.Sanitize()
-		var exists bool
-		if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)", rolePrefix+service).Scan(&exists); err != nil {
+		name := rolePrefix + service
+		role := pgx.Identifier{name}.Sanitize()
+		works, err := logsIn(ctx, adminURL, rolePrefix, service, passwords[service])
+		if err != nil {
 			return err
 		}
-		if !exists {
-			statements = append(statements, "CREATE ROLE "+role+" LOGIN")
-		}
-		statements = append(statements,
-			"ALTER ROLE "+role+" PASSWORD '"+verifier(passwords[service])+"'",
-			"GRANT CONNECT ON DATABASE "+pgx.Identifier{tx.Conn().Config().Database}.Sanitize()+" TO "+role,
-			"GRANT "+role+" TO CURRENT_USER", // which an administrator who is no superuser needs for the next one
-			"CREATE SCHEMA IF NOT EXISTS "+own+" AUTHORIZATION "+role,
+		steps = append(steps,
+			step{lacks: "SELECT NOT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)", args: []any{name}, statement: "CREATE ROLE " + role + " LOGIN"},
+			step{lacks: "SELECT NOT $1::boolean", args: []any{works}, statement: "ALTER ROLE " + role + " PASSWORD '" + verifier(passwords[service]) + "'", shown: "ALTER ROLE " + role + " PASSWORD '…'"},
+			step{lacks: "SELECT NOT EXISTS (SELECT FROM pg_roles WHERE rolname = $1 AND has_database_privilege(oid, current_database(), 'CONNECT'))", args: []any{name}, statement: "GRANT CONNECT ON DATABASE " + database + " TO " + role},
+			step{lacks: "SELECT NOT EXISTS (SELECT FROM pg_roles WHERE rolname = $1 AND pg_has_role(oid, 'MEMBER'))", args: []any{name}, statement: "GRANT " + role + " TO CURRENT_USER"}, // which an administrator who is no superuser needs for the next one
+			step{lacks: "SELECT to_regnamespace(quote_ident($1)) IS NULL", args: []any{service}, statement: "CREATE SCHEMA " + pgx.Identifier{service}.Sanitize() + " AUTHORIZATION " + role},
 		)
 	}
-	for _, statement := range statements {
-		if _, err := tx.Exec(ctx, statement); err != nil {
+	var missing []step
+	for _, s := range steps {
+		var lacks bool
+		if err := tx.QueryRow(ctx, s.lacks, s.args...).Scan(&lacks); err != nil {
+			return err
+		}
+		if lacks {
+			missing = append(missing, s)
+		}
+	}
+	for i, s := range missing {
+		if _, err := tx.Exec(ctx, s.statement); refused(err) {
+			return lacking(err, missing[i:])
+		} else if err != nil {
 			return err
 		}
 	}
 	return extensionsInPlace(ctx, tx)
+}
+
+func refused(err error) bool {
+	failed, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && failed.Code == "42501" // insufficient_privilege
+}
+
+// lacking says what somebody has to do who may.
+func lacking(err error, missing []step) error {
+	var statements strings.Builder
+	for _, s := range missing {
+		fmt.Fprintf(&statements, "\n  %s;", cmp.Or(s.shown, s.statement))
+	}
+	return fmt.Errorf("%w: the role of the database URL may not make what is missing. Let an administrator of the database do that, and start again:%s", err, &statements)
+}
+
+// logsIn tells whether a service's role and its password are there.
+func logsIn(ctx context.Context, adminURL, rolePrefix, service string, password secret.String) (bool, error) {
+	at, err := ServiceURL(adminURL, rolePrefix, service, password)
+	if err != nil {
+		return false, err
+	}
+	conn, err := pool.Connect(ctx, at.Reveal())
+	if failed, ok := errors.AsType[*pgconn.PgError](err); ok && (failed.Code == "28P01" || failed.Code == "28000") { // invalid password; no such role
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("try the password of %s's role: %w", service, err)
+	}
+	return true, conn.Close(ctx)
 }
 
 // extensionsInPlace refuses extensions that somebody put elsewhere before, where no service finds them.
@@ -132,7 +183,10 @@ func ServiceURL(adminURL, rolePrefix, service string, password secret.String) (s
 
 // lockDatabase is schema.LockTable for the administrator of a database.
 func lockDatabase(ctx context.Context, conn *pgx.Conn, name, mode string) (pgx.Tx, error) {
-	if err := schema.Create(ctx, conn, "SCHEMA IF NOT EXISTS "+extensionSchema); err != nil {
+	const lacks = "SELECT to_regnamespace($1) IS NULL"
+	if err := schema.Create(ctx, conn, lacks, extensionSchema, "SCHEMA "+extensionSchema); refused(err) {
+		return nil, lacking(err, []step{{statement: "CREATE SCHEMA " + extensionSchema + " AUTHORIZATION " + pgx.Identifier{conn.Config().User}.Sanitize()}})
+	} else if err != nil {
 		return nil, err
 	}
 	return schema.LockTable(ctx, conn, extensionSchema+"."+name, mode)

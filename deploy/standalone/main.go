@@ -4,17 +4,13 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/startup"
 	"github.com/ironplane/ironplane/pkg/cache"
-	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/process"
 )
 
@@ -30,9 +26,12 @@ func run(ctx context.Context, c startup.Config) error {
 }
 
 func serve(ctx context.Context, i *startup.Installation, operations *process.Operations, log *slog.Logger) error {
-	client, err := openRedis(ctx, i.Redis)
+	client, err := cache.Open(i.Redis)
 	if err != nil {
-		return err
+		return fmt.Errorf("REDIS_URL: %w", err)
+	}
+	if err := client.Ping(ctx).Err(); err != nil {
+		log.Warn("Redis does not answer: until it does, services are asked instead", "error", err)
 	}
 	defer client.Close()
 	p, err := product.Open(ctx, i.Databases, i.MasterKey, i.Settings, i.Variables, client, i.Gateway, log)
@@ -46,15 +45,4 @@ func serve(ctx context.Context, i *startup.Installation, operations *process.Ope
 	operations.Redis(client)
 	p.Show(operations)
 	return operations.Serve(ctx, i.Listener, p.Gateway, func() {})
-}
-
-func openRedis(ctx context.Context, url secret.String) (*redis.Client, error) {
-	client, err := cache.Open(url)
-	if err != nil {
-		return nil, fmt.Errorf("REDIS_URL: %w", err)
-	}
-	if err := client.Ping(ctx).Err(); err != nil {
-		return nil, errors.Join(fmt.Errorf("connect to Redis: %w", err), client.Close())
-	}
-	return client, nil
 }

@@ -141,7 +141,7 @@ func (m MigrationSet) migrate(ctx context.Context, config *pgx.ConnConfig) error
 // the mode NOWAIT it fails, where another one holds it, with lock_not_available. The table is in the locker's own schema,
 // which no other role may use; an advisory lock could be taken by every role of the database.
 func LockTable(ctx context.Context, conn *pgx.Conn, table, mode string) (pgx.Tx, error) {
-	if err := Create(ctx, conn, "TABLE IF NOT EXISTS "+table+" ()"); err != nil {
+	if err := Create(ctx, conn, "SELECT to_regclass($1) IS NULL", table, "TABLE "+table+" ()"); err != nil {
 		return nil, err
 	}
 	tx, err := conn.Begin(ctx)
@@ -156,8 +156,12 @@ func LockTable(ctx context.Context, conn *pgx.Conn, table, mode string) (pgx.Tx,
 	return tx, nil
 }
 
-// Create makes what may be there already. IF NOT EXISTS alone does not help where two do so at once.
-func Create(ctx context.Context, conn *pgx.Conn, what string) error {
+// Create makes what a query about a name tells is not there. Another one may be doing so at the same time.
+func Create(ctx context.Context, conn *pgx.Conn, lacks, name, what string) error {
+	var missing bool
+	if err := conn.QueryRow(ctx, lacks, name).Scan(&missing); err != nil || !missing {
+		return err
+	}
 	_, err := conn.Exec(ctx, "CREATE "+what)
 	failed, refused := errors.AsType[*pgconn.PgError](err)
 	if refused && slices.Contains([]string{"23505", "42P06", "42P07"}, failed.Code) { // unique_violation, duplicate_schema, duplicate_table

@@ -9,9 +9,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/ironplane/ironplane/backing"
 	"github.com/ironplane/ironplane/deploy/internal/product"
@@ -33,7 +32,7 @@ const StartTime = 2 * time.Minute
 type Backings struct {
 	postgres *backing.Postgres
 	redis    *backing.Redis
-	alone    *pgx.Conn // holds the database for this process
+	claim    *product.Claim // on the database
 }
 
 // Databases answers, for each service, the URL of its schema, and holds the database for this process.
@@ -50,11 +49,12 @@ func (b *Backings) Databases(ctx context.Context, c Config) (map[string]secret.S
 			return nil, err
 		}
 	}
-	var err error
-	if b.alone, err = product.Claim(ctx, admin); err != nil {
+	claim, err := product.NewClaim(ctx, admin)
+	if err != nil {
 		return nil, err
 	}
-	return product.Bootstrap(ctx, admin)
+	b.claim = claim
+	return product.Bootstrap(ctx, admin, c.Data)
 }
 
 // MasterKey answers the given master key, or the one in the data folder. The database is held already.
@@ -62,7 +62,7 @@ func (b *Backings) MasterKey(ctx context.Context, c Config) (secret.String, erro
 	if !c.MasterKey.IsZero() {
 		return c.MasterKey, nil
 	}
-	return product.MasterKey(ctx, c.Data, b.alone)
+	return product.MasterKey(ctx, c.Data, b.claim.Conn)
 }
 
 // Administrator answers the URL of the database in an installation that may be running: in another process, too.
@@ -112,8 +112,15 @@ func (b *Backings) Redis(ctx context.Context, c Config, screen io.Writer) (secre
 	return secret.New(b.redis.URL()), nil
 }
 
-// Ended waits until one of the children ends by itself and says which, or until ctx ends.
+// Ended waits until one of the children ends by itself, or another process has the database, and says which, or until
+// ctx ends.
 func (b *Backings) Ended(ctx context.Context) error {
+	holding, stop := context.WithCancel(ctx)
+	lost := make(chan error, 1)
+	var watching sync.WaitGroup
+	watching.Go(func() { lost <- b.claim.Hold(holding) })
+	defer watching.Wait()
+	defer stop()
 	var postgres, redis <-chan struct{}
 	if b.postgres != nil {
 		postgres = b.postgres.Done()
@@ -126,6 +133,8 @@ func (b *Backings) Ended(ctx context.Context) error {
 		return fmt.Errorf("the own Postgres ended: %w", b.postgres.Err())
 	case <-redis:
 		return fmt.Errorf("the own Redis ended: %w", b.redis.Err())
+	case err := <-lost:
+		return err
 	case <-ctx.Done():
 		return nil
 	}
@@ -139,8 +148,8 @@ func (b *Backings) Stop(ctx context.Context) error {
 	if b.redis != nil {
 		failed = errors.Join(failed, b.redis.Stop(ctx))
 	}
-	if b.alone != nil {
-		failed = errors.Join(failed, b.alone.Close(ctx))
+	if b.claim != nil {
+		failed = errors.Join(failed, b.claim.Close(ctx))
 	}
 	if b.postgres != nil {
 		failed = errors.Join(failed, b.postgres.Stop(ctx))

@@ -5,8 +5,12 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
+	"os"
 	"path/filepath"
+	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -49,31 +53,95 @@ func createDatabase(ctx context.Context, server string) error {
 	return err
 }
 
-// Claim sees to it that one process at a time bootstraps a database and uses it: a second one would change the
-// passwords of its roles. The claim lasts as long as the connection.
-func Claim(ctx context.Context, admin secret.String) (*pgx.Conn, error) {
-	conn, err := pool.Connect(ctx, admin.Reveal())
+// Claim sees to it that one process at a time uses a database.
+type Claim struct {
+	Conn  *pgx.Conn // as the administrator; the claim lasts as long as it does
+	admin secret.String
+	name  string // of the connection
+}
+
+var errClaimed = errors.New("another standalone runs on this database; stop it, or give this one a database of its own")
+
+// NewClaim fails where another process has claimed the database.
+func NewClaim(ctx context.Context, admin secret.String) (*Claim, error) {
+	c := &Claim{admin: admin, name: "standalone " + rand.Text()}
+	return c, c.take(ctx)
+}
+
+func (c *Claim) take(ctx context.Context) error {
+	conn, err := pool.Connect(ctx, c.admin.Reveal())
 	if err != nil {
-		return nil, fmt.Errorf("connect to the database: %w", err)
+		return fmt.Errorf("connect to the database: %w", err)
 	}
-	got, err := provision.TryLock(ctx, conn, "standalone")
+	// A connection of ours that the server has not missed yet would have the claim.
+	_, err = conn.Exec(ctx, "SELECT pg_terminate_backend(pid, 1000) FROM pg_stat_activity WHERE application_name = $1", c.name)
+	if err == nil {
+		_, err = conn.Exec(ctx, "SELECT set_config('application_name', $1, false)", c.name)
+	}
+	var got bool
+	if err == nil {
+		got, err = provision.TryLock(ctx, conn, "standalone")
+	}
 	switch {
 	case err != nil:
 		err = fmt.Errorf("claim the database: %w", err)
 	case !got:
-		err = errors.New("another standalone runs on this database; stop it, or give this one a database of its own")
+		err = errClaimed
 	default:
-		return conn, nil
+		c.Conn = conn
+		return nil
 	}
-	return nil, errors.Join(err, conn.Close(ctx))
+	return errors.Join(err, conn.Close(ctx))
 }
 
-// Bootstrap makes what the services need in a database, and answers the URL of each one's schema.
-func Bootstrap(ctx context.Context, admin secret.String) (map[string]secret.String, error) {
+const (
+	// claimPause is how long a claim that was lost waits until it is taken again, and claimTime how long that may take.
+	claimPause = 500 * time.Millisecond
+	claimTime  = 10 * time.Second
+)
+
+// Hold takes the claim again whenever its connection ends, as with a restart of the server, until ctx ends. It fails where
+// another process was faster.
+func (c *Claim) Hold(ctx context.Context) error {
+	for {
+		if _, err := c.Conn.WaitForNotification(ctx); ctx.Err() != nil {
+			return nil
+		} else if err != nil { // there are no notifications
+			_ = c.Close(ctx)
+		}
+		for c.Conn.IsClosed() {
+			taking, cancel := context.WithTimeout(ctx, claimTime)
+			err := c.take(taking)
+			cancel()
+			if errors.Is(err, errClaimed) {
+				return err
+			}
+			if err == nil {
+				break
+			}
+			select {
+			case <-time.After(claimPause):
+			case <-ctx.Done():
+				return nil
+			}
+		}
+	}
+}
+
+// Close gives the claim up.
+func (c *Claim) Close(ctx context.Context) error { return c.Conn.Close(ctx) }
+
+// Bootstrap makes what the services need in a database and does not have, and answers the URL of each one's schema. The
+// passwords of their roles are kept in the data folder.
+func Bootstrap(ctx context.Context, admin secret.String, data string) (map[string]secret.String, error) {
 	prefix := rolePrefix(admin)
-	passwords := map[string]secret.String{} // of the services' roles, until the next bootstrap
+	passwords := map[string]secret.String{}
 	for _, name := range Names() {
-		passwords[name] = secret.New(rand.Text())
+		password, err := keptPassword(filepath.Join(data, "passwords", name))
+		if err != nil {
+			return nil, fmt.Errorf("keep the password of %s's role: %w", name, err)
+		}
+		passwords[name] = password
 	}
 	if err := provision.Database(ctx, admin.Reveal(), prefix, passwords); err != nil {
 		return nil, err
@@ -87,6 +155,18 @@ func Bootstrap(ctx context.Context, admin secret.String) (map[string]secret.Stri
 		urls[name] = url
 	}
 	return urls, nil
+}
+
+// keptPassword is what a file holds, which is made where it is not there.
+func keptPassword(place string) (secret.String, error) {
+	if err := os.MkdirAll(filepath.Dir(place), 0o700); err != nil {
+		return secret.String{}, err
+	}
+	if err := keep(place, secret.New(rand.Text())); err != nil && !errors.Is(err, fs.ErrExist) {
+		return secret.String{}, err
+	}
+	text, err := os.ReadFile(place)
+	return secret.New(strings.TrimSpace(string(text))), err
 }
 
 // rolePrefix is what the names of the services' roles start with. Roles belong to the whole server, so the name

@@ -82,7 +82,7 @@ func keep(place string, value secret.String) error {
 		return err
 	}
 	defer folder.Close()
-	file, err := os.CreateTemp(folder.Name(), ".master-key-") // mode 0600
+	file, err := os.CreateTemp(folder.Name(), ".new-") // mode 0600
 	if err != nil {
 		return err
 	}

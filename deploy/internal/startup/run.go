@@ -46,12 +46,14 @@ func Run(ctx context.Context, c Config, screen io.Writer, serve func(context.Con
 
 	serving, stop := context.WithCancelCause(ctx)
 	var watching sync.WaitGroup
-	watching.Go(func() { stop(parts.Ended(serving)) })
+	watched, ended := context.WithCancel(context.WithoutCancel(ctx)) // until all has drained
+	watching.Go(func() { stop(parts.Ended(watched)) })
 	err = serve(serving, i)
 	if lost := context.Cause(serving); lost != nil && ctx.Err() == nil {
 		err = lost // and what serve answers follows from it
 	}
 	stop(nil)
+	ended()
 	watching.Wait()
 	return err
 }

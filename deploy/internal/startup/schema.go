@@ -45,12 +45,12 @@ func asAdministrator(ctx context.Context, c Config, do func(ctx context.Context,
 // alone does something in the schemas of an installation that does not run. It makes what the services need in a database.
 func alone(ctx context.Context, c Config, do func(ctx context.Context, urls map[string]secret.String) error) error {
 	return asAdministrator(ctx, c, func(ctx context.Context, admin secret.String) error {
-		claim, err := product.Claim(ctx, admin)
+		claim, err := product.NewClaim(ctx, admin)
 		if err != nil {
 			return err
 		}
 		defer claim.Close(context.WithoutCancel(ctx))
-		urls, err := product.Bootstrap(ctx, admin)
+		urls, err := product.Bootstrap(ctx, admin, c.Backings.Data)
 		if err != nil {
 			return err
 		}

@@ -62,7 +62,7 @@ func ground(t testing.TB, data string) (i *installation, folder string, urls map
 			t.Error(err)
 		}
 	})
-	urls, err = product.Bootstrap(starting, admin)
+	urls, err = product.Bootstrap(starting, admin, data)
 	must(t, err)
 	i = &installation{}
 	i.conn, err = pgx.Connect(starting, admin.Reveal())

@@ -61,17 +61,17 @@ func fill(ctx context.Context, data string, admin secret.String, o rows.Options)
 		}
 		defer func() { err = errors.Join(err, postgres.Stop(context.WithoutCancel(ctx))) }()
 	}
-	alone, err := product.Claim(starting, admin)
+	alone, err := product.NewClaim(starting, admin)
 	if err != nil {
 		return err
 	}
 	defer alone.Close(context.WithoutCancel(ctx))
-	urls, err := product.Bootstrap(starting, admin)
+	urls, err := product.Bootstrap(starting, admin, data)
 	if err != nil {
 		return err
 	}
 	if o.MasterKey.IsZero() {
-		if o.MasterKey, err = product.MasterKey(starting, data, alone); err != nil {
+		if o.MasterKey, err = product.MasterKey(starting, data, alone.Conn); err != nil {
 			return err
 		}
 	}

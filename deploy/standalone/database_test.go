@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/backing"
+)
+
+// given is a Postgres that is there already.
+type given struct {
+	*testing.T
+	*backing.Postgres
+	superuser *pgx.Conn
+}
+
+func newGiven(t *testing.T) *given {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	postgres, err := backing.StartPostgres(ctx, backing.PostgresOptions{Dir: filepath.Join(t.TempDir(), "postgres")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := postgres.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	g := &given{T: t, Postgres: postgres}
+	g.superuser = g.connect("postgres")
+	return g
+}
+
+func (g *given) connect(database string) *pgx.Conn {
+	g.Helper()
+	conn, err := pgx.Connect(g.Context(), g.URL(database))
+	if err != nil {
+		g.Fatal(err)
+	}
+	g.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
+func (g *given) execute(conn *pgx.Conn, statements ...string) {
+	g.Helper()
+	for _, statement := range statements {
+		if _, err := conn.Exec(g.Context(), statement); err != nil {
+			g.Fatalf("%s: %v", statement, err)
+		}
+	}
+}
+
+func (g *given) claimed() (pid int64) {
+	g.Helper()
+	for deadline := time.Now().Add(time.Minute); pid == 0; time.Sleep(20 * time.Millisecond) {
+		err := g.superuser.QueryRow(g.Context(), "SELECT coalesce((SELECT pid FROM pg_locks WHERE relation = to_regclass('ext.standalone') AND mode = 'ExclusiveLock' AND granted), 0)").Scan(&pid)
+		if err != nil || time.Now().After(deadline) {
+			g.Fatal("nobody has claimed the database", err)
+		}
+	}
+	return pid
+}
+
+// A second one is refused also once all connections were lost, as with a restart of Postgres; and where another one was
+// faster then, this one ends.
+func TestClaimIsHeldAnew(t *testing.T) {
+	t.Parallel()
+	g := newGiven(t)
+	environment := map[string]string{"IRONPLANE_DATA": filepath.Join(t.TempDir(), "data"), "DATABASE_URL": g.URL("postgres")}
+	r := start(t, environment)
+	c := r.client(r.key())
+	before := g.claimed()
+	g.execute(g.superuser, "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = 'postgres' AND pid <> pg_backend_pid()")
+	if g.claimed() == before {
+		t.Fatal("the claim was not lost")
+	}
+	second := launch(t, environment)
+	if err := second.exit(); err == nil || !strings.Contains(second.screen.String(), "another standalone runs on this database") {
+		t.Fatalf("a second start: %v\n%s", err, second.screen)
+	}
+	c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200)
+
+	// Who waits for the lock has it before a new connection.
+	other := g.connect("postgres")
+	g.execute(other, "BEGIN")
+	locked := make(chan error, 1)
+	go func() {
+		_, err := other.Exec(t.Context(), "LOCK TABLE ext.standalone IN EXCLUSIVE MODE")
+		locked <- err
+	}()
+	for waits := false; !waits; time.Sleep(time.Millisecond) {
+		if err := g.superuser.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)").Scan(&waits); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g.execute(g.superuser, fmt.Sprintf("SELECT pg_terminate_backend(%d, 5000)", g.claimed()))
+	if err := <-locked; err != nil {
+		t.Fatal(err)
+	}
+	if err := r.exit(); err == nil || !strings.Contains(r.screen.String(), "another standalone runs on this database") {
+		t.Fatalf("it goes on: %v\n%s", err, r.screen)
+	}
+}
+
+// The passwords of roles stay as they are where they work, and are set where they do not.
+func TestPasswordsOfRolesStay(t *testing.T) {
+	t.Parallel()
+	g := newGiven(t)
+	environment := map[string]string{"IRONPLANE_DATA": filepath.Join(t.TempDir(), "data"), "DATABASE_URL": g.URL("postgres")}
+	passwords := func() (all string) {
+		t.Helper()
+		r := start(t, environment)
+		r.stop()
+		if err := g.superuser.QueryRow(t.Context(), "SELECT string_agg(rolname || ' ' || rolpassword, ' ' ORDER BY rolname) FROM pg_authid WHERE rolname LIKE 'postgres\\_%'").Scan(&all); err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	first := passwords()
+	if passwords() != first {
+		t.Error("passwords changed though they work")
+	}
+	g.execute(g.superuser, "ALTER ROLE postgres_network PASSWORD 'forgotten'")
+	second := passwords()
+	if second == first {
+		t.Error("what was set by another is left")
+	}
+	if strings.Split(second, " ")[1] != strings.Split(first, " ")[1] {
+		t.Error("others changed, too")
+	}
+}
+
+// A role that may make no roles, and does not own the database, is told what is missing. Once somebody has made that by
+// hand, it starts.
+func TestRolesByHand(t *testing.T) {
+	t.Parallel()
+	g := newGiven(t)
+	g.execute(g.superuser, "CREATE ROLE app LOGIN PASSWORD 'app'", "CREATE DATABASE plane")
+	plane := g.connect("plane")
+	config := plane.Config()
+	url := fmt.Sprintf("postgres://app:app@%s:%d/plane", config.Host, config.Port)
+	if strings.HasPrefix(config.Host, "/") {
+		url = fmt.Sprintf("postgres://app:app@/plane?host=%s&port=%d", config.Host, config.Port)
+	}
+	data := filepath.Join(t.TempDir(), "data")
+	environment := map[string]string{"IRONPLANE_DATA": data, "DATABASE_URL": url}
+	lacks := func(statements ...string) {
+		t.Helper()
+		r := launch(t, environment)
+		err := r.exit()
+		for _, statement := range statements {
+			if err == nil || !strings.Contains(r.screen.String(), statement) {
+				t.Errorf("it does not say %q: %v\n%s", statement, err, r.screen)
+			}
+		}
+	}
+	lacks(`CREATE SCHEMA ext AUTHORIZATION "app";`)
+	g.execute(plane, "CREATE SCHEMA ext AUTHORIZATION app")
+	lacks("CREATE EXTENSION pg_trgm SCHEMA ext;", `CREATE ROLE "plane_network" LOGIN;`, `ALTER ROLE "plane_network" PASSWORD '…';`, `CREATE SCHEMA "network" AUTHORIZATION "plane_network";`)
+	g.execute(plane, "CREATE EXTENSION pg_trgm SCHEMA ext", "CREATE EXTENSION btree_gist SCHEMA ext")
+	for _, service := range []string{"clients", "identity", "network", "pxe", "system"} {
+		if err := os.WriteFile(filepath.Join(data, "passwords", service), []byte("by hand\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		g.execute(plane, "CREATE ROLE plane_"+service+" LOGIN PASSWORD 'by hand'", "GRANT plane_"+service+" TO app", "CREATE SCHEMA "+service+" AUTHORIZATION plane_"+service)
+	}
+	r := start(t, environment)
+	r.client(r.key()).Do("POST", "/group", `{"name": "Berlin"}`).Want(200)
+	verify := launch(t, environment, "verify")
+	if err := verify.exit(); err != nil {
+		t.Errorf("%v\n%s", err, verify.screen)
+	}
+	r.stop()
+}
+
+// A Redis that is away takes nothing away, also at the start.
+func TestRedisAwayAtStart(t *testing.T) {
+	t.Parallel()
+	r := start(t, map[string]string{"IRONPLANE_DATA": filepath.Join(t.TempDir(), "data"), "REDIS_URL": "redis://127.0.0.1:1"})
+	r.client(r.key()).Do("POST", "/group", `{"name": "Berlin"}`).Want(200)
+	if !strings.Contains(r.screen.String(), "Redis does not answer") {
+		t.Errorf("it does not say so:\n%s", r.screen)
+	}
+	r.stop()
+}
