@@ -2,6 +2,10 @@ package product_test
 
 import (
 	"net/http"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -30,5 +34,80 @@ func TestMetrics(t *testing.T) {
 		if !strings.Contains(text, wants) {
 			t.Errorf("the metrics lack %s", wants)
 		}
+	}
+}
+
+const monitoring = "../../monitoring/"
+
+var metricName = regexp.MustCompile(`\bironplane_[a-z_]+`)
+
+// Alerts and board name metrics that there are.
+func TestMonitoringNamesMetrics(t *testing.T) {
+	t.Parallel()
+	o := newOperated(t)
+	there := metricsOf(t, o)
+	for _, elsewhere := range []string{"process/certificate.go", "pkg/pool/pool.go", "pkg/service/service.go"} { // what is not there before it happens
+		text, err := os.ReadFile("../../../" + elsewhere)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, found := range regexp.MustCompile(`Name: "(ironplane_[a-z_]+)"`).FindAllSubmatch(text, -1) {
+			there += "\n" + string(found[1]) + " "
+		}
+	}
+	for _, file := range []string{"alerts.yml", "grafana.json"} {
+		text, err := os.ReadFile(monitoring + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := metricName.FindAllString(string(text), -1)
+		if len(names) < 10 {
+			t.Errorf("%s names %d metrics", file, len(names))
+		}
+		for _, name := range names {
+			name = strings.TrimSuffix(strings.TrimSuffix(name, "_count"), "_bucket")
+			if !strings.Contains(there, "\n"+name) {
+				t.Errorf("%s names %s, which nobody counts", file, name)
+			}
+		}
+	}
+}
+
+// Each alert has a section in the runbook, and each section an alert.
+func TestRunbook(t *testing.T) {
+	t.Parallel()
+	alerts, err := os.ReadFile(monitoring + "alerts.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	runbook, err := os.ReadFile("../../../docs/runbook.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	find := func(pattern string, text []byte) (names []string) {
+		for _, found := range regexp.MustCompile(pattern).FindAllSubmatch(text, -1) {
+			names = append(names, string(found[1]))
+		}
+		return names
+	}
+	names := find(`alert: (\w+)`, alerts)
+	if sections := find(`(?m)^## (\w+)$`, runbook); !slices.Equal(names, sections) || len(names) == 0 {
+		t.Errorf("the alerts are\n%v, and the runbook has\n%v", names, sections)
+	}
+	for _, name := range names {
+		if !strings.Contains(string(alerts), "docs/runbook.md#"+strings.ToLower(name)) {
+			t.Errorf("%s does not name its section", name)
+		}
+	}
+}
+
+func TestAlerts(t *testing.T) {
+	t.Parallel()
+	promtool, err := exec.LookPath("promtool")
+	if err != nil {
+		t.Skip("promtool is not installed; Debian's package prometheus has it")
+	}
+	if out, err := exec.CommandContext(t.Context(), promtool, "test", "rules", monitoring+"alerts_test.yml").CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
