@@ -32,7 +32,7 @@ const (
 
 // Two of each process are replaced in turn, each as soon as the other is ready, and no caller notices.
 func TestReplacedInTurn(t *testing.T) {
-	f, c := startFleet(t, backings.Config{Data: t.TempDir()})
+	f, c := startFleet(t, backings.Config{Data: t.TempDir()}, "IRONPLANE_OWNER_RATE=100000", "IRONPLANE_OWNER_BURST=100000")
 	id := c.Do("POST", "/group", map[string]any{"name": "site"}).Want(http.StatusOK).ID()
 	if err := f.stop(t.Context()); err != nil {
 		t.Fatal(err)
@@ -104,7 +104,7 @@ func newPairs(t *testing.T, f *fleet) map[string][2]*one {
 	for name, pair := range pairs {
 		environment := f.serviceEnvironment(name)
 		if name == principal.Gateway {
-			environment = append(f.common(name), f.services(), "IRONPLANE_OWNER_RATE=100000", "IRONPLANE_OWNER_BURST=100000")
+			environment = append(f.common(name), f.services())
 		}
 		for _, o := range pair {
 			o.environment = append(slices.Clone(environment), "IRONPLANE_LISTEN="+o.address, "IRONPLANE_OPERATIONS_LISTEN="+o.operations, "IRONPLANE_DRAIN_DELAY="+drainDelay)
