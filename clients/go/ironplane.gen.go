@@ -268,6 +268,42 @@ func (e ListAPIKeysParamsSort) Valid() bool {
 	}
 }
 
+// Defines values for ListClientsParamsSort.
+const (
+	ListClientsParamsSortCreatedAt      ListClientsParamsSort = "created_at"
+	ListClientsParamsSortEmail          ListClientsParamsSort = "email"
+	ListClientsParamsSortID             ListClientsParamsSort = "id"
+	ListClientsParamsSortMinusCreatedAt ListClientsParamsSort = "-created_at"
+	ListClientsParamsSortMinusEmail     ListClientsParamsSort = "-email"
+	ListClientsParamsSortMinusID        ListClientsParamsSort = "-id"
+	ListClientsParamsSortMinusName      ListClientsParamsSort = "-name"
+	ListClientsParamsSortName           ListClientsParamsSort = "name"
+)
+
+// Valid indicates whether the value is a known member of the ListClientsParamsSort enum.
+func (e ListClientsParamsSort) Valid() bool {
+	switch e {
+	case ListClientsParamsSortCreatedAt:
+		return true
+	case ListClientsParamsSortEmail:
+		return true
+	case ListClientsParamsSortID:
+		return true
+	case ListClientsParamsSortMinusCreatedAt:
+		return true
+	case ListClientsParamsSortMinusEmail:
+		return true
+	case ListClientsParamsSortMinusID:
+		return true
+	case ListClientsParamsSortMinusName:
+		return true
+	case ListClientsParamsSortName:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ListIPEntitiesParamsSort.
 const (
 	ListIPEntitiesParamsSortAddress      ListIPEntitiesParamsSort = "address"
@@ -746,6 +782,19 @@ type AllocateIPEntitiesBodyOwnerServer struct {
 	Name *string `json:"name,omitempty"`
 }
 
+// Billing defines model for Billing.
+type Billing struct {
+	// ID in the integration that the client belongs to
+	//
+	// Examples: 1
+	ID *int64 `json:"id,omitempty"`
+
+	// IgnoreAutoSuspend whether the client's servers are never suspended automatically
+	//
+	// Examples: false
+	IgnoreAutoSuspend bool `json:"ignoreAutoSuspend"`
+}
+
 // BrowserDetails defines model for BrowserDetails.
 type BrowserDetails struct {
 	IP string `json:"ip"`
@@ -793,6 +842,28 @@ type ChosenSetting struct {
 	//
 	// Examples: Example Hosting
 	Value nullable.Nullable[string] `json:"value,omitempty"`
+}
+
+// Client defines model for Client.
+type Client struct {
+	Billing Billing `json:"billing"`
+
+	// BillingID as in billing
+	BillingID *int64    `json:"billing_id,omitempty"`
+	CreatedAt Timestamp `json:"created_at"`
+
+	// Disabled whether all keys are refused, as if they were revoked, until it is taken back
+	Disabled bool   `json:"disabled"`
+	Email    string `json:"email"`
+	First    string `json:"first"`
+
+	// ID Examples: 1
+	ID          int64  `json:"id"`
+	Integration *Ref   `json:"integration,omitempty"`
+	Last        string `json:"last"`
+
+	// Name first and last
+	Name string `json:"name"`
 }
 
 // CreateAPIKeyBody defines model for CreateAPIKeyBody.
@@ -858,6 +929,45 @@ type CreateAdminBody struct {
 	//
 	// Examples: anna
 	Username *string `json:"username,omitempty"`
+}
+
+// CreateClientBody defines model for CreateClientBody.
+type CreateClientBody struct {
+	Billing *CreateClientBodyBilling `json:"billing,omitempty"`
+
+	// Disabled whether all keys are refused, as if they were revoked, until it is taken back
+	//
+	// Examples: false
+	Disabled *bool `json:"disabled,omitempty"`
+
+	// Email no other client has it, in either case
+	//
+	// Examples: ben@example.com
+	Email openapi_types.Email `json:"email"`
+
+	// First Examples: Ben
+	First string `json:"first"`
+
+	// Last Examples: Miller
+	Last string `json:"last"`
+
+	// Password hard to guess, and at least as long as the setting security.password_length says (12 characters); empty: no login by password, and on edit: unchanged
+	//
+	// Examples: a long walk in the rain
+	Password *string           `json:"password,omitempty"`
+	Verify   *CreateVerifyBody `json:"verify,omitempty"`
+}
+
+// CreateClientBodyBilling defines model for CreateClientBodyBilling.
+type CreateClientBodyBilling struct {
+	// ID no other client of the integration has it; also read as billing_id
+	ID *int64 `json:"id,omitempty"`
+
+	// IgnoreAutoSuspend Examples: false
+	IgnoreAutoSuspend *bool `json:"ignoreAutoSuspend,omitempty"`
+
+	// Integration An item, by its id. The id alone is read, too.
+	Integration *RefBody `json:"integration,omitempty"`
 }
 
 // CreateComputerPartBody defines model for CreateComputerPartBody.
@@ -1174,6 +1284,12 @@ type CreatePortSpeedBody struct {
 	//
 	// Examples: 1000
 	Speed int32 `json:"speed"`
+}
+
+// CreateVerifyBody defines model for CreateVerifyBody.
+type CreateVerifyBody struct {
+	// Require Examples: false
+	Require *bool `json:"require,omitempty"`
 }
 
 // CustomField defines model for CustomField.
@@ -1841,6 +1957,45 @@ type UpdateAdminPermissionsBodyUsers struct {
 	Clients *UpdateReadWriteBody `json:"clients,omitempty"`
 }
 
+// UpdateClientBody defines model for UpdateClientBody.
+type UpdateClientBody struct {
+	Billing *UpdateClientBodyBilling `json:"billing,omitempty"`
+
+	// Disabled whether all keys are refused, as if they were revoked, until it is taken back
+	//
+	// Examples: false
+	Disabled *bool `json:"disabled,omitempty"`
+
+	// Email no other client has it, in either case
+	//
+	// Examples: ben@example.com
+	Email *openapi_types.Email `json:"email,omitempty"`
+
+	// First Examples: Ben
+	First *string `json:"first,omitempty"`
+
+	// Last Examples: Miller
+	Last *string `json:"last,omitempty"`
+
+	// Password hard to guess, and at least as long as the setting security.password_length says (12 characters); empty: no login by password, and on edit: unchanged
+	//
+	// Examples: a long walk in the rain
+	Password *string           `json:"password,omitempty"`
+	Verify   *UpdateVerifyBody `json:"verify,omitempty"`
+}
+
+// UpdateClientBodyBilling defines model for UpdateClientBodyBilling.
+type UpdateClientBodyBilling struct {
+	// ID no other client of the integration has it; also read as billing_id
+	ID nullable.Nullable[int64] `json:"id,omitempty"`
+
+	// IgnoreAutoSuspend Examples: false
+	IgnoreAutoSuspend *bool `json:"ignoreAutoSuspend,omitempty"`
+
+	// Integration whose client it is; of what an integration makes, that one; also read as integration, integration_id
+	Integration nullable.Nullable[RefBody] `json:"integration,omitempty"`
+}
+
 // UpdateComputerPartBody defines model for UpdateComputerPartBody.
 type UpdateComputerPartBody struct {
 	// BillingID Examples: RAM-32
@@ -2173,6 +2328,12 @@ type UpdateSettingGroupBody struct {
 	Settings *[]ChosenSetting `json:"settings,omitempty"`
 }
 
+// UpdateVerifyBody defines model for UpdateVerifyBody.
+type UpdateVerifyBody struct {
+	// Require Examples: false
+	Require *bool `json:"require,omitempty"`
+}
+
 // Utilization defines model for Utilization.
 type Utilization struct {
 	// Free entities that are assigned to nobody
@@ -2208,6 +2369,45 @@ type V6 struct {
 
 	// Gateway Examples: 2001:db8:1::1
 	Gateway *string `json:"gateway,omitempty"`
+}
+
+// Verify defines model for Verify.
+type Verify struct {
+	// Require Examples: false
+	Require bool `json:"require"`
+}
+
+// ViewedClient defines model for ViewedClient.
+type ViewedClient struct {
+	Billing Billing `json:"billing"`
+
+	// BillingID as in billing
+	BillingID *int64    `json:"billing_id,omitempty"`
+	CreatedAt Timestamp `json:"created_at"`
+
+	// Disabled whether all keys are refused, as if they were revoked, until it is taken back
+	//
+	// Examples: false
+	Disabled bool `json:"disabled"`
+
+	// Email Examples: ben@example.com
+	Email string `json:"email"`
+
+	// First Examples: Ben
+	First string `json:"first"`
+
+	// ID Examples: 1
+	ID          int64 `json:"id"`
+	Integration *Ref  `json:"integration,omitempty"`
+
+	// Last Examples: Miller
+	Last string `json:"last"`
+
+	// Name first and last
+	Name string `json:"name"`
+
+	// Verify one item
+	Verify []Verify `json:"verify"`
 }
 
 // ViewedLogItem defines model for ViewedLogItem.
@@ -2360,6 +2560,63 @@ type DeleteAPIKeyParams struct {
 
 // UpdateAPIKeyParams defines parameters for UpdateAPIKey.
 type UpdateAPIKeyParams struct {
+	// IfMatch ETags that the caller has seen; another one is refused.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
+// ListClientsParams defines parameters for ListClients.
+type ListClientsParams struct {
+	// Q A part of a human-readable member, in either case.
+	Q *Q `form:"q,omitempty" json:"q,omitempty"`
+
+	// Sort A member, with - before it from the last to the first.
+	Sort *ListClientsParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
+
+	// PerPage Answers a page of so many items.
+	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
+
+	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	Page *Page `form:"page,omitempty" json:"page,omitempty"`
+
+	// Cursor From a Link header.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Count Whether to count the items in X-Total-Count.
+	Count *Count `form:"count,omitempty" json:"count,omitempty"`
+
+	// BillingID Only items with this value.
+	BillingID *int64 `form:"billing_id,omitempty" json:"billing_id,omitempty"`
+
+	// Disabled Only items with this value.
+	Disabled *bool `form:"disabled,omitempty" json:"disabled,omitempty"`
+
+	// Email Only items with this value.
+	Email *string `form:"email,omitempty" json:"email,omitempty"`
+
+	// IntegrationID Only items with this value.
+	IntegrationID *int64 `form:"integration_id,omitempty" json:"integration_id,omitempty"`
+
+	// Name Only items with this value.
+	Name *string `form:"name,omitempty" json:"name,omitempty"`
+}
+
+// ListClientsParamsSort defines parameters for ListClients.
+type ListClientsParamsSort string
+
+// CreateClientParams defines parameters for CreateClient.
+type CreateClientParams struct {
+	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
+// DeleteClientParams defines parameters for DeleteClient.
+type DeleteClientParams struct {
+	// IfMatch ETags that the caller has seen; another one is refused.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
+// UpdateClientParams defines parameters for UpdateClient.
+type UpdateClientParams struct {
 	// IfMatch ETags that the caller has seen; another one is refused.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
@@ -3009,6 +3266,12 @@ type CreateAPIKeyJSONRequestBody = CreateAPIKeyBody
 // UpdateAPIKeyJSONRequestBody defines body for UpdateAPIKey for application/json ContentType.
 type UpdateAPIKeyJSONRequestBody = UpdateAPIKeyBody
 
+// CreateClientJSONRequestBody defines body for CreateClient for application/json ContentType.
+type CreateClientJSONRequestBody = CreateClientBody
+
+// UpdateClientJSONRequestBody defines body for UpdateClient for application/json ContentType.
+type UpdateClientJSONRequestBody = UpdateClientBody
+
 // CreateIPEntityJSONRequestBody defines body for CreateIPEntity for application/json ContentType.
 type CreateIPEntityJSONRequestBody = CreateIPEntityBody
 
@@ -3215,8 +3478,8 @@ type HttpRequestDoer interface {
 	Do(req *http.Request) (*http.Response, error)
 }
 
-// Client which conforms to the OpenAPI3 specification for this service.
-type Client struct {
+// Caller which conforms to the OpenAPI3 specification for this service.
+type Caller struct {
 	// The endpoint of the server conforming to this interface, with scheme,
 	// https://api.deepmap.com for example. This can contain a path relative
 	// to the server, such as https://api.deepmap.com/dev-test, and all the
@@ -3233,12 +3496,12 @@ type Client struct {
 }
 
 // ClientOption allows setting custom parameters during construction
-type ClientOption func(*Client) error
+type ClientOption func(*Caller) error
 
-// Creates a new Client, with reasonable defaults
-func NewClient(server string, opts ...ClientOption) (*Client, error) {
+// Creates a new Caller, with reasonable defaults
+func NewClient(server string, opts ...ClientOption) (*Caller, error) {
 	// create a client with sane default values
-	client := Client{
+	client := Caller{
 		Server: server,
 	}
 	// mutate client and add all optional params
@@ -3261,7 +3524,7 @@ func NewClient(server string, opts ...ClientOption) (*Client, error) {
 // WithHTTPClient allows overriding the default Doer, which is
 // automatically created using http.Client. This is useful for tests.
 func WithHTTPClient(doer HttpRequestDoer) ClientOption {
-	return func(c *Client) error {
+	return func(c *Caller) error {
 		c.Client = doer
 		return nil
 	}
@@ -3270,7 +3533,7 @@ func WithHTTPClient(doer HttpRequestDoer) ClientOption {
 // WithRequestEditorFn allows setting up a callback function, which will be
 // called right before sending the request. This can be used to mutate the request.
 func WithRequestEditorFn(fn RequestEditorFn) ClientOption {
-	return func(c *Client) error {
+	return func(c *Caller) error {
 		c.RequestEditors = append(c.RequestEditors, fn)
 		return nil
 	}
@@ -3431,6 +3694,63 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /browser-details (the `GetBrowserDetails` operationId).
 	GetBrowserDetails(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListClients List clients
+	//
+	// Answers all items, or pages of them with per_page. Needs the permission users.clients read.
+	//
+	// Corresponds with GET /client (the `ListClients` operationId).
+	ListClients(ctx context.Context, params *ListClientsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateClientWithBody Create a client
+	//
+	// Needs the permission users.clients write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /client (the `CreateClient` operationId).
+	CreateClientWithBody(ctx context.Context, params *CreateClientParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateClient Create a client
+	//
+	// Needs the permission users.clients write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /client (the `CreateClient` operationId).
+	CreateClient(ctx context.Context, params *CreateClientParams, body CreateClientJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteClient Delete a client
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients write. The log gets one item. Sent again, it is refused.
+	//
+	// Corresponds with DELETE /client/{client_id} (the `DeleteClient` operationId).
+	DeleteClient(ctx context.Context, clientID int64, params *DeleteClientParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetClient View a client
+	//
+	// Needs the permission users.clients read or self.
+	//
+	// Corresponds with GET /client/{client_id} (the `GetClient` operationId).
+	GetClient(ctx context.Context, clientID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateClientWithBody Edit a client
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission users.clients write or self. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PATCH /client/{client_id} (the `UpdateClient` operationId).
+	UpdateClientWithBody(ctx context.Context, clientID int64, params *UpdateClientParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateClient Edit a client
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission users.clients write or self. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PATCH /client/{client_id} (the `UpdateClient` operationId).
+	UpdateClient(ctx context.Context, clientID int64, params *UpdateClientParams, body UpdateClientJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListIPEntities List IP entities
 	//
@@ -4143,7 +4463,7 @@ type ClientInterface interface {
 // Answers all items, or pages of them with per_page. Needs the permission users.admins read.
 //
 // Corresponds with GET /admin (the `ListAdmins` operationId).
-func (c *Client) ListAdmins(ctx context.Context, params *ListAdminsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) ListAdmins(ctx context.Context, params *ListAdminsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListAdminsRequest(c.Server, params)
 	if err != nil {
 		return nil, err
@@ -4162,7 +4482,7 @@ func (c *Client) ListAdmins(ctx context.Context, params *ListAdminsParams, reqEd
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /admin (the `CreateAdmin` operationId).
-func (c *Client) CreateAdminWithBody(ctx context.Context, params *CreateAdminParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) CreateAdminWithBody(ctx context.Context, params *CreateAdminParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewCreateAdminRequestWithBody(c.Server, params, contentType, body)
 	if err != nil {
 		return nil, err
@@ -4181,7 +4501,7 @@ func (c *Client) CreateAdminWithBody(ctx context.Context, params *CreateAdminPar
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with POST /admin (the `CreateAdmin` operationId).
-func (c *Client) CreateAdmin(ctx context.Context, params *CreateAdminParams, body CreateAdminJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) CreateAdmin(ctx context.Context, params *CreateAdminParams, body CreateAdminJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewCreateAdminRequest(c.Server, params, body)
 	if err != nil {
 		return nil, err
@@ -4198,7 +4518,7 @@ func (c *Client) CreateAdmin(ctx context.Context, params *CreateAdminParams, bod
 // The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.admins write. The log gets one item. Sent again, it is refused.
 //
 // Corresponds with DELETE /admin/{admin_id} (the `DeleteAdmin` operationId).
-func (c *Client) DeleteAdmin(ctx context.Context, adminID int64, params *DeleteAdminParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) DeleteAdmin(ctx context.Context, adminID int64, params *DeleteAdminParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewDeleteAdminRequest(c.Server, adminID, params)
 	if err != nil {
 		return nil, err
@@ -4215,7 +4535,7 @@ func (c *Client) DeleteAdmin(ctx context.Context, adminID int64, params *DeleteA
 // Needs the permission users.admins read or self.
 //
 // Corresponds with GET /admin/{admin_id} (the `GetAdmin` operationId).
-func (c *Client) GetAdmin(ctx context.Context, adminID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) GetAdmin(ctx context.Context, adminID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetAdminRequest(c.Server, adminID)
 	if err != nil {
 		return nil, err
@@ -4234,7 +4554,7 @@ func (c *Client) GetAdmin(ctx context.Context, adminID int64, reqEditors ...Requ
 // Takes any type of body and a specified content type.
 //
 // Corresponds with PATCH /admin/{admin_id} (the `UpdateAdmin` operationId).
-func (c *Client) UpdateAdminWithBody(ctx context.Context, adminID int64, params *UpdateAdminParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) UpdateAdminWithBody(ctx context.Context, adminID int64, params *UpdateAdminParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateAdminRequestWithBody(c.Server, adminID, params, contentType, body)
 	if err != nil {
 		return nil, err
@@ -4253,7 +4573,7 @@ func (c *Client) UpdateAdminWithBody(ctx context.Context, adminID int64, params 
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with PATCH /admin/{admin_id} (the `UpdateAdmin` operationId).
-func (c *Client) UpdateAdmin(ctx context.Context, adminID int64, params *UpdateAdminParams, body UpdateAdminJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) UpdateAdmin(ctx context.Context, adminID int64, params *UpdateAdminParams, body UpdateAdminJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateAdminRequest(c.Server, adminID, params, body)
 	if err != nil {
 		return nil, err
@@ -4270,7 +4590,7 @@ func (c *Client) UpdateAdmin(ctx context.Context, adminID int64, params *UpdateA
 // Needs the permission users.admins read or self.
 //
 // Corresponds with GET /admin/{admin_id}/permission (the `GetAdminPermissions` operationId).
-func (c *Client) GetAdminPermissions(ctx context.Context, adminID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) GetAdminPermissions(ctx context.Context, adminID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetAdminPermissionsRequest(c.Server, adminID)
 	if err != nil {
 		return nil, err
@@ -4289,7 +4609,7 @@ func (c *Client) GetAdminPermissions(ctx context.Context, adminID int64, reqEdit
 // Takes any type of body and a specified content type.
 //
 // Corresponds with PATCH /admin/{admin_id}/permission (the `UpdateAdminPermissions` operationId).
-func (c *Client) UpdateAdminPermissionsWithBody(ctx context.Context, adminID int64, params *UpdateAdminPermissionsParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) UpdateAdminPermissionsWithBody(ctx context.Context, adminID int64, params *UpdateAdminPermissionsParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateAdminPermissionsRequestWithBody(c.Server, adminID, params, contentType, body)
 	if err != nil {
 		return nil, err
@@ -4308,7 +4628,7 @@ func (c *Client) UpdateAdminPermissionsWithBody(ctx context.Context, adminID int
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with PATCH /admin/{admin_id}/permission (the `UpdateAdminPermissions` operationId).
-func (c *Client) UpdateAdminPermissions(ctx context.Context, adminID int64, params *UpdateAdminPermissionsParams, body UpdateAdminPermissionsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) UpdateAdminPermissions(ctx context.Context, adminID int64, params *UpdateAdminPermissionsParams, body UpdateAdminPermissionsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateAdminPermissionsRequest(c.Server, adminID, params, body)
 	if err != nil {
 		return nil, err
@@ -4325,7 +4645,7 @@ func (c *Client) UpdateAdminPermissions(ctx context.Context, adminID int64, para
 // Answers all items, or pages of them with per_page. There are those items that the caller may know of. Needs any key.
 //
 // Corresponds with GET /auth/key (the `ListAPIKeys` operationId).
-func (c *Client) ListAPIKeys(ctx context.Context, params *ListAPIKeysParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) ListAPIKeys(ctx context.Context, params *ListAPIKeysParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListAPIKeysRequest(c.Server, params)
 	if err != nil {
 		return nil, err
@@ -4344,7 +4664,7 @@ func (c *Client) ListAPIKeys(ctx context.Context, params *ListAPIKeysParams, req
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /auth/key (the `CreateAPIKey` operationId).
-func (c *Client) CreateAPIKeyWithBody(ctx context.Context, params *CreateAPIKeyParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) CreateAPIKeyWithBody(ctx context.Context, params *CreateAPIKeyParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewCreateAPIKeyRequestWithBody(c.Server, params, contentType, body)
 	if err != nil {
 		return nil, err
@@ -4363,7 +4683,7 @@ func (c *Client) CreateAPIKeyWithBody(ctx context.Context, params *CreateAPIKeyP
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with POST /auth/key (the `CreateAPIKey` operationId).
-func (c *Client) CreateAPIKey(ctx context.Context, params *CreateAPIKeyParams, body CreateAPIKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) CreateAPIKey(ctx context.Context, params *CreateAPIKeyParams, body CreateAPIKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewCreateAPIKeyRequest(c.Server, params, body)
 	if err != nil {
 		return nil, err
@@ -4380,7 +4700,7 @@ func (c *Client) CreateAPIKey(ctx context.Context, params *CreateAPIKeyParams, b
 // Needs any key.
 //
 // Corresponds with GET /auth/key/current (the `GetCurrentAPIKey` operationId).
-func (c *Client) GetCurrentAPIKey(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) GetCurrentAPIKey(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetCurrentAPIKeyRequest(c.Server)
 	if err != nil {
 		return nil, err
@@ -4397,7 +4717,7 @@ func (c *Client) GetCurrentAPIKey(ctx context.Context, reqEditors ...RequestEdit
 // There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs any key. The log gets one item. Sent again, it is refused.
 //
 // Corresponds with DELETE /auth/key/{key_id} (the `DeleteAPIKey` operationId).
-func (c *Client) DeleteAPIKey(ctx context.Context, keyID int64, params *DeleteAPIKeyParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) DeleteAPIKey(ctx context.Context, keyID int64, params *DeleteAPIKeyParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewDeleteAPIKeyRequest(c.Server, keyID, params)
 	if err != nil {
 		return nil, err
@@ -4414,7 +4734,7 @@ func (c *Client) DeleteAPIKey(ctx context.Context, keyID int64, params *DeleteAP
 // There are those items that the caller may know of. Needs any key.
 //
 // Corresponds with GET /auth/key/{key_id} (the `GetAPIKey` operationId).
-func (c *Client) GetAPIKey(ctx context.Context, keyID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) GetAPIKey(ctx context.Context, keyID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetAPIKeyRequest(c.Server, keyID)
 	if err != nil {
 		return nil, err
@@ -4433,7 +4753,7 @@ func (c *Client) GetAPIKey(ctx context.Context, keyID int64, reqEditors ...Reque
 // Takes any type of body and a specified content type.
 //
 // Corresponds with PATCH /auth/key/{key_id} (the `UpdateAPIKey` operationId).
-func (c *Client) UpdateAPIKeyWithBody(ctx context.Context, keyID int64, params *UpdateAPIKeyParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) UpdateAPIKeyWithBody(ctx context.Context, keyID int64, params *UpdateAPIKeyParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateAPIKeyRequestWithBody(c.Server, keyID, params, contentType, body)
 	if err != nil {
 		return nil, err
@@ -4452,7 +4772,7 @@ func (c *Client) UpdateAPIKeyWithBody(ctx context.Context, keyID int64, params *
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with PATCH /auth/key/{key_id} (the `UpdateAPIKey` operationId).
-func (c *Client) UpdateAPIKey(ctx context.Context, keyID int64, params *UpdateAPIKeyParams, body UpdateAPIKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) UpdateAPIKey(ctx context.Context, keyID int64, params *UpdateAPIKeyParams, body UpdateAPIKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateAPIKeyRequest(c.Server, keyID, params, body)
 	if err != nil {
 		return nil, err
@@ -4469,8 +4789,135 @@ func (c *Client) UpdateAPIKey(ctx context.Context, keyID int64, params *UpdateAP
 // Needs no key.
 //
 // Corresponds with GET /browser-details (the `GetBrowserDetails` operationId).
-func (c *Client) GetBrowserDetails(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) GetBrowserDetails(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetBrowserDetailsRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListClients List clients
+//
+// Answers all items, or pages of them with per_page. Needs the permission users.clients read.
+//
+// Corresponds with GET /client (the `ListClients` operationId).
+func (c *Caller) ListClients(ctx context.Context, params *ListClientsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListClientsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateClientWithBody Create a client
+//
+// Needs the permission users.clients write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /client (the `CreateClient` operationId).
+func (c *Caller) CreateClientWithBody(ctx context.Context, params *CreateClientParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateClientRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateClient Create a client
+//
+// Needs the permission users.clients write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /client (the `CreateClient` operationId).
+func (c *Caller) CreateClient(ctx context.Context, params *CreateClientParams, body CreateClientJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateClientRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteClient Delete a client
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients write. The log gets one item. Sent again, it is refused.
+//
+// Corresponds with DELETE /client/{client_id} (the `DeleteClient` operationId).
+func (c *Caller) DeleteClient(ctx context.Context, clientID int64, params *DeleteClientParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteClientRequest(c.Server, clientID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetClient View a client
+//
+// Needs the permission users.clients read or self.
+//
+// Corresponds with GET /client/{client_id} (the `GetClient` operationId).
+func (c *Caller) GetClient(ctx context.Context, clientID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetClientRequest(c.Server, clientID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateClientWithBody Edit a client
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission users.clients write or self. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PATCH /client/{client_id} (the `UpdateClient` operationId).
+func (c *Caller) UpdateClientWithBody(ctx context.Context, clientID int64, params *UpdateClientParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateClientRequestWithBody(c.Server, clientID, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateClient Edit a client
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission users.clients write or self. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PATCH /client/{client_id} (the `UpdateClient` operationId).
+func (c *Caller) UpdateClient(ctx context.Context, clientID int64, params *UpdateClientParams, body UpdateClientJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateClientRequest(c.Server, clientID, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -4486,7 +4933,7 @@ func (c *Client) GetBrowserDetails(ctx context.Context, reqEditors ...RequestEdi
 // Answers all items, or pages of them with per_page. Needs the permission network.entities read.
 //
 // Corresponds with GET /entity (the `ListIPEntities` operationId).
-func (c *Client) ListIPEntities(ctx context.Context, params *ListIPEntitiesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) ListIPEntities(ctx context.Context, params *ListIPEntitiesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListIPEntitiesRequest(c.Server, params)
 	if err != nil {
 		return nil, err
@@ -4505,7 +4952,7 @@ func (c *Client) ListIPEntities(ctx context.Context, params *ListIPEntitiesParam
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /entity (the `CreateIPEntity` operationId).
-func (c *Client) CreateIPEntityWithBody(ctx context.Context, params *CreateIPEntityParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) CreateIPEntityWithBody(ctx context.Context, params *CreateIPEntityParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewCreateIPEntityRequestWithBody(c.Server, params, contentType, body)
 	if err != nil {
 		return nil, err
@@ -4524,7 +4971,7 @@ func (c *Client) CreateIPEntityWithBody(ctx context.Context, params *CreateIPEnt
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with POST /entity (the `CreateIPEntity` operationId).
-func (c *Client) CreateIPEntity(ctx context.Context, params *CreateIPEntityParams, body CreateIPEntityJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) CreateIPEntity(ctx context.Context, params *CreateIPEntityParams, body CreateIPEntityJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewCreateIPEntityRequest(c.Server, params, body)
 	if err != nil {
 		return nil, err
@@ -4541,7 +4988,7 @@ func (c *Client) CreateIPEntity(ctx context.Context, params *CreateIPEntityParam
 // The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission network.entities write. The log gets one item. Sent again, it is refused.
 //
 // Corresponds with DELETE /entity/{entity_id} (the `DeleteIPEntity` operationId).
-func (c *Client) DeleteIPEntity(ctx context.Context, entityID int64, params *DeleteIPEntityParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) DeleteIPEntity(ctx context.Context, entityID int64, params *DeleteIPEntityParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewDeleteIPEntityRequest(c.Server, entityID, params)
 	if err != nil {
 		return nil, err
@@ -4558,7 +5005,7 @@ func (c *Client) DeleteIPEntity(ctx context.Context, entityID int64, params *Del
 // Needs the permission network.entities read.
 //
 // Corresponds with GET /entity/{entity_id} (the `GetIPEntity` operationId).
-func (c *Client) GetIPEntity(ctx context.Context, entityID int64, params *GetIPEntityParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) GetIPEntity(ctx context.Context, entityID int64, params *GetIPEntityParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetIPEntityRequest(c.Server, entityID, params)
 	if err != nil {
 		return nil, err
@@ -4577,7 +5024,7 @@ func (c *Client) GetIPEntity(ctx context.Context, entityID int64, params *GetIPE
 // Takes any type of body and a specified content type.
 //
 // Corresponds with PATCH /entity/{entity_id} (the `UpdateIPEntity` operationId).
-func (c *Client) UpdateIPEntityWithBody(ctx context.Context, entityID int64, params *UpdateIPEntityParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) UpdateIPEntityWithBody(ctx context.Context, entityID int64, params *UpdateIPEntityParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateIPEntityRequestWithBody(c.Server, entityID, params, contentType, body)
 	if err != nil {
 		return nil, err
@@ -4596,7 +5043,7 @@ func (c *Client) UpdateIPEntityWithBody(ctx context.Context, entityID int64, par
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with PATCH /entity/{entity_id} (the `UpdateIPEntity` operationId).
-func (c *Client) UpdateIPEntity(ctx context.Context, entityID int64, params *UpdateIPEntityParams, body UpdateIPEntityJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) UpdateIPEntity(ctx context.Context, entityID int64, params *UpdateIPEntityParams, body UpdateIPEntityJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateIPEntityRequest(c.Server, entityID, params, body)
 	if err != nil {
 		return nil, err
@@ -4613,7 +5060,7 @@ func (c *Client) UpdateIPEntity(ctx context.Context, entityID int64, params *Upd
 // Needs the permission network.entities write. The log gets one item. Sent again, it leaves things as they are.
 //
 // Corresponds with POST /entity/{entity_id}/release (the `ReleaseIPEntity` operationId).
-func (c *Client) ReleaseIPEntity(ctx context.Context, entityID int64, params *ReleaseIPEntityParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) ReleaseIPEntity(ctx context.Context, entityID int64, params *ReleaseIPEntityParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewReleaseIPEntityRequest(c.Server, entityID, params)
 	if err != nil {
 		return nil, err
@@ -4630,7 +5077,7 @@ func (c *Client) ReleaseIPEntity(ctx context.Context, entityID int64, params *Re
 // Answers all items, or pages of them with per_page. Needs any key.
 //
 // Corresponds with GET /field (the `ListFields` operationId).
-func (c *Client) ListFields(ctx context.Context, params *ListFieldsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) ListFields(ctx context.Context, params *ListFieldsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListFieldsRequest(c.Server, params)
 	if err != nil {
 		return nil, err
@@ -4649,7 +5096,7 @@ func (c *Client) ListFields(ctx context.Context, params *ListFieldsParams, reqEd
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /field (the `CreateField` operationId).
-func (c *Client) CreateFieldWithBody(ctx context.Context, params *CreateFieldParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) CreateFieldWithBody(ctx context.Context, params *CreateFieldParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewCreateFieldRequestWithBody(c.Server, params, contentType, body)
 	if err != nil {
 		return nil, err
@@ -4668,7 +5115,7 @@ func (c *Client) CreateFieldWithBody(ctx context.Context, params *CreateFieldPar
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with POST /field (the `CreateField` operationId).
-func (c *Client) CreateField(ctx context.Context, params *CreateFieldParams, body CreateFieldJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) CreateField(ctx context.Context, params *CreateFieldParams, body CreateFieldJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewCreateFieldRequest(c.Server, params, body)
 	if err != nil {
 		return nil, err
@@ -4685,7 +5132,7 @@ func (c *Client) CreateField(ctx context.Context, params *CreateFieldParams, bod
 // The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission system.settings write. The log gets one item. Sent again, it is refused.
 //
 // Corresponds with DELETE /field/{field_id} (the `DeleteField` operationId).
-func (c *Client) DeleteField(ctx context.Context, fieldID int64, params *DeleteFieldParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) DeleteField(ctx context.Context, fieldID int64, params *DeleteFieldParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewDeleteFieldRequest(c.Server, fieldID, params)
 	if err != nil {
 		return nil, err
@@ -4702,7 +5149,7 @@ func (c *Client) DeleteField(ctx context.Context, fieldID int64, params *DeleteF
 // Needs any key.
 //
 // Corresponds with GET /field/{field_id} (the `GetField` operationId).
-func (c *Client) GetField(ctx context.Context, fieldID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) GetField(ctx context.Context, fieldID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetFieldRequest(c.Server, fieldID)
 	if err != nil {
 		return nil, err
@@ -4721,7 +5168,7 @@ func (c *Client) GetField(ctx context.Context, fieldID int64, reqEditors ...Requ
 // Takes any type of body and a specified content type.
 //
 // Corresponds with PATCH /field/{field_id} (the `UpdateField` operationId).
-func (c *Client) UpdateFieldWithBody(ctx context.Context, fieldID int64, params *UpdateFieldParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) UpdateFieldWithBody(ctx context.Context, fieldID int64, params *UpdateFieldParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateFieldRequestWithBody(c.Server, fieldID, params, contentType, body)
 	if err != nil {
 		return nil, err
@@ -4740,7 +5187,7 @@ func (c *Client) UpdateFieldWithBody(ctx context.Context, fieldID int64, params 
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with PATCH /field/{field_id} (the `UpdateField` operationId).
-func (c *Client) UpdateField(ctx context.Context, fieldID int64, params *UpdateFieldParams, body UpdateFieldJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) UpdateField(ctx context.Context, fieldID int64, params *UpdateFieldParams, body UpdateFieldJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateFieldRequest(c.Server, fieldID, params, body)
 	if err != nil {
 		return nil, err
@@ -4757,7 +5204,7 @@ func (c *Client) UpdateField(ctx context.Context, fieldID int64, params *UpdateF
 // Needs the target's permission.
 //
 // Corresponds with GET /field/{field_id}/value (the `GetFieldValueOfTarget` operationId).
-func (c *Client) GetFieldValueOfTarget(ctx context.Context, fieldID int64, params *GetFieldValueOfTargetParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) GetFieldValueOfTarget(ctx context.Context, fieldID int64, params *GetFieldValueOfTargetParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetFieldValueOfTargetRequest(c.Server, fieldID, params)
 	if err != nil {
 		return nil, err
@@ -4776,7 +5223,7 @@ func (c *Client) GetFieldValueOfTarget(ctx context.Context, fieldID int64, param
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /field/{field_id}/value (the `CreateFieldValue` operationId).
-func (c *Client) CreateFieldValueWithBody(ctx context.Context, fieldID int64, params *CreateFieldValueParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) CreateFieldValueWithBody(ctx context.Context, fieldID int64, params *CreateFieldValueParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewCreateFieldValueRequestWithBody(c.Server, fieldID, params, contentType, body)
 	if err != nil {
 		return nil, err
@@ -4795,7 +5242,7 @@ func (c *Client) CreateFieldValueWithBody(ctx context.Context, fieldID int64, pa
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with POST /field/{field_id}/value (the `CreateFieldValue` operationId).
-func (c *Client) CreateFieldValue(ctx context.Context, fieldID int64, params *CreateFieldValueParams, body CreateFieldValueJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) CreateFieldValue(ctx context.Context, fieldID int64, params *CreateFieldValueParams, body CreateFieldValueJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewCreateFieldValueRequest(c.Server, fieldID, params, body)
 	if err != nil {
 		return nil, err
@@ -4812,7 +5259,7 @@ func (c *Client) CreateFieldValue(ctx context.Context, fieldID int64, params *Cr
 // The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the target's permission. The log gets one item. Sent again, it is refused.
 //
 // Corresponds with DELETE /field/{field_id}/value/{value_id} (the `DeleteFieldValue` operationId).
-func (c *Client) DeleteFieldValue(ctx context.Context, fieldID int64, valueID int64, params *DeleteFieldValueParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) DeleteFieldValue(ctx context.Context, fieldID int64, valueID int64, params *DeleteFieldValueParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewDeleteFieldValueRequest(c.Server, fieldID, valueID, params)
 	if err != nil {
 		return nil, err
@@ -4829,7 +5276,7 @@ func (c *Client) DeleteFieldValue(ctx context.Context, fieldID int64, valueID in
 // Needs the target's permission.
 //
 // Corresponds with GET /field/{field_id}/value/{value_id} (the `GetFieldValue` operationId).
-func (c *Client) GetFieldValue(ctx context.Context, fieldID int64, valueID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) GetFieldValue(ctx context.Context, fieldID int64, valueID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetFieldValueRequest(c.Server, fieldID, valueID)
 	if err != nil {
 		return nil, err
@@ -4848,7 +5295,7 @@ func (c *Client) GetFieldValue(ctx context.Context, fieldID int64, valueID int64
 // Takes any type of body and a specified content type.
 //
 // Corresponds with PATCH /field/{field_id}/value/{value_id} (the `UpdateFieldValue` operationId).
-func (c *Client) UpdateFieldValueWithBody(ctx context.Context, fieldID int64, valueID int64, params *UpdateFieldValueParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) UpdateFieldValueWithBody(ctx context.Context, fieldID int64, valueID int64, params *UpdateFieldValueParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateFieldValueRequestWithBody(c.Server, fieldID, valueID, params, contentType, body)
 	if err != nil {
 		return nil, err
@@ -4867,7 +5314,7 @@ func (c *Client) UpdateFieldValueWithBody(ctx context.Context, fieldID int64, va
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with PATCH /field/{field_id}/value/{value_id} (the `UpdateFieldValue` operationId).
-func (c *Client) UpdateFieldValue(ctx context.Context, fieldID int64, valueID int64, params *UpdateFieldValueParams, body UpdateFieldValueJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) UpdateFieldValue(ctx context.Context, fieldID int64, valueID int64, params *UpdateFieldValueParams, body UpdateFieldValueJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateFieldValueRequest(c.Server, fieldID, valueID, params, body)
 	if err != nil {
 		return nil, err
@@ -4884,7 +5331,7 @@ func (c *Client) UpdateFieldValue(ctx context.Context, fieldID int64, valueID in
 // Answers all items, or pages of them with per_page. Needs the permission network.forward read.
 //
 // Corresponds with GET /forward/gateway (the `ListForwardingGateways` operationId).
-func (c *Client) ListForwardingGateways(ctx context.Context, params *ListForwardingGatewaysParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) ListForwardingGateways(ctx context.Context, params *ListForwardingGatewaysParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListForwardingGatewaysRequest(c.Server, params)
 	if err != nil {
 		return nil, err
@@ -4903,7 +5350,7 @@ func (c *Client) ListForwardingGateways(ctx context.Context, params *ListForward
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /forward/gateway (the `CreateForwardingGateway` operationId).
-func (c *Client) CreateForwardingGatewayWithBody(ctx context.Context, params *CreateForwardingGatewayParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) CreateForwardingGatewayWithBody(ctx context.Context, params *CreateForwardingGatewayParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewCreateForwardingGatewayRequestWithBody(c.Server, params, contentType, body)
 	if err != nil {
 		return nil, err
@@ -4922,7 +5369,7 @@ func (c *Client) CreateForwardingGatewayWithBody(ctx context.Context, params *Cr
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with POST /forward/gateway (the `CreateForwardingGateway` operationId).
-func (c *Client) CreateForwardingGateway(ctx context.Context, params *CreateForwardingGatewayParams, body CreateForwardingGatewayJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) CreateForwardingGateway(ctx context.Context, params *CreateForwardingGatewayParams, body CreateForwardingGatewayJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewCreateForwardingGatewayRequest(c.Server, params, body)
 	if err != nil {
 		return nil, err
@@ -4939,7 +5386,7 @@ func (c *Client) CreateForwardingGateway(ctx context.Context, params *CreateForw
 // The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission network.forward write. The log gets one item. Sent again, it is refused.
 //
 // Corresponds with DELETE /forward/gateway/{gateway_id} (the `DeleteForwardingGateway` operationId).
-func (c *Client) DeleteForwardingGateway(ctx context.Context, gatewayID int64, params *DeleteForwardingGatewayParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) DeleteForwardingGateway(ctx context.Context, gatewayID int64, params *DeleteForwardingGatewayParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewDeleteForwardingGatewayRequest(c.Server, gatewayID, params)
 	if err != nil {
 		return nil, err
@@ -4956,7 +5403,7 @@ func (c *Client) DeleteForwardingGateway(ctx context.Context, gatewayID int64, p
 // Needs the permission network.forward read.
 //
 // Corresponds with GET /forward/gateway/{gateway_id} (the `GetForwardingGateway` operationId).
-func (c *Client) GetForwardingGateway(ctx context.Context, gatewayID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) GetForwardingGateway(ctx context.Context, gatewayID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetForwardingGatewayRequest(c.Server, gatewayID)
 	if err != nil {
 		return nil, err
@@ -4975,7 +5422,7 @@ func (c *Client) GetForwardingGateway(ctx context.Context, gatewayID int64, reqE
 // Takes any type of body and a specified content type.
 //
 // Corresponds with PATCH /forward/gateway/{gateway_id} (the `UpdateForwardingGateway` operationId).
-func (c *Client) UpdateForwardingGatewayWithBody(ctx context.Context, gatewayID int64, params *UpdateForwardingGatewayParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) UpdateForwardingGatewayWithBody(ctx context.Context, gatewayID int64, params *UpdateForwardingGatewayParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateForwardingGatewayRequestWithBody(c.Server, gatewayID, params, contentType, body)
 	if err != nil {
 		return nil, err
@@ -4994,7 +5441,7 @@ func (c *Client) UpdateForwardingGatewayWithBody(ctx context.Context, gatewayID 
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with PATCH /forward/gateway/{gateway_id} (the `UpdateForwardingGateway` operationId).
-func (c *Client) UpdateForwardingGateway(ctx context.Context, gatewayID int64, params *UpdateForwardingGatewayParams, body UpdateForwardingGatewayJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) UpdateForwardingGateway(ctx context.Context, gatewayID int64, params *UpdateForwardingGatewayParams, body UpdateForwardingGatewayJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateForwardingGatewayRequest(c.Server, gatewayID, params, body)
 	if err != nil {
 		return nil, err
@@ -5011,7 +5458,7 @@ func (c *Client) UpdateForwardingGateway(ctx context.Context, gatewayID int64, p
 // Answers all items, or pages of them with per_page. Needs the permission network.forward read.
 //
 // Corresponds with GET /forward/type (the `ListForwardingTypes` operationId).
-func (c *Client) ListForwardingTypes(ctx context.Context, params *ListForwardingTypesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) ListForwardingTypes(ctx context.Context, params *ListForwardingTypesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListForwardingTypesRequest(c.Server, params)
 	if err != nil {
 		return nil, err
@@ -5028,7 +5475,7 @@ func (c *Client) ListForwardingTypes(ctx context.Context, params *ListForwarding
 // Needs the permission network.forward read.
 //
 // Corresponds with GET /forward/type/{type_id} (the `GetForwardingType` operationId).
-func (c *Client) GetForwardingType(ctx context.Context, typeID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) GetForwardingType(ctx context.Context, typeID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetForwardingTypeRequest(c.Server, typeID)
 	if err != nil {
 		return nil, err
@@ -5045,7 +5492,7 @@ func (c *Client) GetForwardingType(ctx context.Context, typeID int64, reqEditors
 // Answers all items, or pages of them with per_page. Needs the permission network.groups read.
 //
 // Corresponds with GET /group (the `ListIPGroups` operationId).
-func (c *Client) ListIPGroups(ctx context.Context, params *ListIPGroupsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) ListIPGroups(ctx context.Context, params *ListIPGroupsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListIPGroupsRequest(c.Server, params)
 	if err != nil {
 		return nil, err
@@ -5064,7 +5511,7 @@ func (c *Client) ListIPGroups(ctx context.Context, params *ListIPGroupsParams, r
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /group (the `CreateIPGroup` operationId).
-func (c *Client) CreateIPGroupWithBody(ctx context.Context, params *CreateIPGroupParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) CreateIPGroupWithBody(ctx context.Context, params *CreateIPGroupParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewCreateIPGroupRequestWithBody(c.Server, params, contentType, body)
 	if err != nil {
 		return nil, err
@@ -5083,7 +5530,7 @@ func (c *Client) CreateIPGroupWithBody(ctx context.Context, params *CreateIPGrou
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with POST /group (the `CreateIPGroup` operationId).
-func (c *Client) CreateIPGroup(ctx context.Context, params *CreateIPGroupParams, body CreateIPGroupJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) CreateIPGroup(ctx context.Context, params *CreateIPGroupParams, body CreateIPGroupJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewCreateIPGroupRequest(c.Server, params, body)
 	if err != nil {
 		return nil, err
@@ -5100,7 +5547,7 @@ func (c *Client) CreateIPGroup(ctx context.Context, params *CreateIPGroupParams,
 // The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission network.groups write. The log gets one item. Sent again, it is refused.
 //
 // Corresponds with DELETE /group/{group_id} (the `DeleteIPGroup` operationId).
-func (c *Client) DeleteIPGroup(ctx context.Context, groupID int64, params *DeleteIPGroupParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) DeleteIPGroup(ctx context.Context, groupID int64, params *DeleteIPGroupParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewDeleteIPGroupRequest(c.Server, groupID, params)
 	if err != nil {
 		return nil, err
@@ -5117,7 +5564,7 @@ func (c *Client) DeleteIPGroup(ctx context.Context, groupID int64, params *Delet
 // Needs the permission network.groups read.
 //
 // Corresponds with GET /group/{group_id} (the `GetIPGroup` operationId).
-func (c *Client) GetIPGroup(ctx context.Context, groupID int64, params *GetIPGroupParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) GetIPGroup(ctx context.Context, groupID int64, params *GetIPGroupParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetIPGroupRequest(c.Server, groupID, params)
 	if err != nil {
 		return nil, err
@@ -5136,7 +5583,7 @@ func (c *Client) GetIPGroup(ctx context.Context, groupID int64, params *GetIPGro
 // Takes any type of body and a specified content type.
 //
 // Corresponds with PATCH /group/{group_id} (the `UpdateIPGroup` operationId).
-func (c *Client) UpdateIPGroupWithBody(ctx context.Context, groupID int64, params *UpdateIPGroupParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) UpdateIPGroupWithBody(ctx context.Context, groupID int64, params *UpdateIPGroupParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateIPGroupRequestWithBody(c.Server, groupID, params, contentType, body)
 	if err != nil {
 		return nil, err
@@ -5155,7 +5602,7 @@ func (c *Client) UpdateIPGroupWithBody(ctx context.Context, groupID int64, param
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with PATCH /group/{group_id} (the `UpdateIPGroup` operationId).
-func (c *Client) UpdateIPGroup(ctx context.Context, groupID int64, params *UpdateIPGroupParams, body UpdateIPGroupJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) UpdateIPGroup(ctx context.Context, groupID int64, params *UpdateIPGroupParams, body UpdateIPGroupJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateIPGroupRequest(c.Server, groupID, params, body)
 	if err != nil {
 		return nil, err
@@ -5174,7 +5621,7 @@ func (c *Client) UpdateIPGroup(ctx context.Context, groupID int64, params *Updat
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /group/{group_id}/allocate (the `AllocateIPEntities` operationId).
-func (c *Client) AllocateIPEntitiesWithBody(ctx context.Context, groupID int64, params *AllocateIPEntitiesParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) AllocateIPEntitiesWithBody(ctx context.Context, groupID int64, params *AllocateIPEntitiesParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewAllocateIPEntitiesRequestWithBody(c.Server, groupID, params, contentType, body)
 	if err != nil {
 		return nil, err
@@ -5193,7 +5640,7 @@ func (c *Client) AllocateIPEntitiesWithBody(ctx context.Context, groupID int64, 
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with POST /group/{group_id}/allocate (the `AllocateIPEntities` operationId).
-func (c *Client) AllocateIPEntities(ctx context.Context, groupID int64, params *AllocateIPEntitiesParams, body AllocateIPEntitiesJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) AllocateIPEntities(ctx context.Context, groupID int64, params *AllocateIPEntitiesParams, body AllocateIPEntitiesJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewAllocateIPEntitiesRequest(c.Server, groupID, params, body)
 	if err != nil {
 		return nil, err
@@ -5212,7 +5659,7 @@ func (c *Client) AllocateIPEntities(ctx context.Context, groupID int64, params *
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /group/{group_id}/entity/bulk (the `CreateIPEntities` operationId).
-func (c *Client) CreateIPEntitiesWithBody(ctx context.Context, groupID int64, params *CreateIPEntitiesParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) CreateIPEntitiesWithBody(ctx context.Context, groupID int64, params *CreateIPEntitiesParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewCreateIPEntitiesRequestWithBody(c.Server, groupID, params, contentType, body)
 	if err != nil {
 		return nil, err
@@ -5231,7 +5678,7 @@ func (c *Client) CreateIPEntitiesWithBody(ctx context.Context, groupID int64, pa
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with POST /group/{group_id}/entity/bulk (the `CreateIPEntities` operationId).
-func (c *Client) CreateIPEntities(ctx context.Context, groupID int64, params *CreateIPEntitiesParams, body CreateIPEntitiesJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) CreateIPEntities(ctx context.Context, groupID int64, params *CreateIPEntitiesParams, body CreateIPEntitiesJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewCreateIPEntitiesRequest(c.Server, groupID, params, body)
 	if err != nil {
 		return nil, err
@@ -5250,7 +5697,7 @@ func (c *Client) CreateIPEntities(ctx context.Context, groupID int64, params *Cr
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /group/{group_id}/entity/bulk-delete (the `DeleteIPEntities` operationId).
-func (c *Client) DeleteIPEntitiesWithBody(ctx context.Context, groupID int64, params *DeleteIPEntitiesParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) DeleteIPEntitiesWithBody(ctx context.Context, groupID int64, params *DeleteIPEntitiesParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewDeleteIPEntitiesRequestWithBody(c.Server, groupID, params, contentType, body)
 	if err != nil {
 		return nil, err
@@ -5269,7 +5716,7 @@ func (c *Client) DeleteIPEntitiesWithBody(ctx context.Context, groupID int64, pa
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with POST /group/{group_id}/entity/bulk-delete (the `DeleteIPEntities` operationId).
-func (c *Client) DeleteIPEntities(ctx context.Context, groupID int64, params *DeleteIPEntitiesParams, body DeleteIPEntitiesJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) DeleteIPEntities(ctx context.Context, groupID int64, params *DeleteIPEntitiesParams, body DeleteIPEntitiesJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewDeleteIPEntitiesRequest(c.Server, groupID, params, body)
 	if err != nil {
 		return nil, err
@@ -5286,7 +5733,7 @@ func (c *Client) DeleteIPEntities(ctx context.Context, groupID int64, params *De
 // Needs the permission network.groups read.
 //
 // Corresponds with GET /group/{group_id}/utilization (the `GetIPGroupUtilization` operationId).
-func (c *Client) GetIPGroupUtilization(ctx context.Context, groupID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) GetIPGroupUtilization(ctx context.Context, groupID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetIPGroupUtilizationRequest(c.Server, groupID)
 	if err != nil {
 		return nil, err
@@ -5303,7 +5750,7 @@ func (c *Client) GetIPGroupUtilization(ctx context.Context, groupID int64, reqEd
 // Answers all items, or pages of them with per_page. Needs the permission system.integrations read.
 //
 // Corresponds with GET /integration (the `ListIntegrations` operationId).
-func (c *Client) ListIntegrations(ctx context.Context, params *ListIntegrationsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) ListIntegrations(ctx context.Context, params *ListIntegrationsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListIntegrationsRequest(c.Server, params)
 	if err != nil {
 		return nil, err
@@ -5322,7 +5769,7 @@ func (c *Client) ListIntegrations(ctx context.Context, params *ListIntegrationsP
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /integration (the `CreateIntegration` operationId).
-func (c *Client) CreateIntegrationWithBody(ctx context.Context, params *CreateIntegrationParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) CreateIntegrationWithBody(ctx context.Context, params *CreateIntegrationParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewCreateIntegrationRequestWithBody(c.Server, params, contentType, body)
 	if err != nil {
 		return nil, err
@@ -5341,7 +5788,7 @@ func (c *Client) CreateIntegrationWithBody(ctx context.Context, params *CreateIn
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with POST /integration (the `CreateIntegration` operationId).
-func (c *Client) CreateIntegration(ctx context.Context, params *CreateIntegrationParams, body CreateIntegrationJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) CreateIntegration(ctx context.Context, params *CreateIntegrationParams, body CreateIntegrationJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewCreateIntegrationRequest(c.Server, params, body)
 	if err != nil {
 		return nil, err
@@ -5358,7 +5805,7 @@ func (c *Client) CreateIntegration(ctx context.Context, params *CreateIntegratio
 // The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission system.integrations write. The log gets one item. Sent again, it is refused.
 //
 // Corresponds with DELETE /integration/{integration_id} (the `DeleteIntegration` operationId).
-func (c *Client) DeleteIntegration(ctx context.Context, integrationID int64, params *DeleteIntegrationParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) DeleteIntegration(ctx context.Context, integrationID int64, params *DeleteIntegrationParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewDeleteIntegrationRequest(c.Server, integrationID, params)
 	if err != nil {
 		return nil, err
@@ -5375,7 +5822,7 @@ func (c *Client) DeleteIntegration(ctx context.Context, integrationID int64, par
 // Needs the permission system.integrations read or self.
 //
 // Corresponds with GET /integration/{integration_id} (the `GetIntegration` operationId).
-func (c *Client) GetIntegration(ctx context.Context, integrationID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) GetIntegration(ctx context.Context, integrationID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetIntegrationRequest(c.Server, integrationID)
 	if err != nil {
 		return nil, err
@@ -5394,7 +5841,7 @@ func (c *Client) GetIntegration(ctx context.Context, integrationID int64, reqEdi
 // Takes any type of body and a specified content type.
 //
 // Corresponds with PATCH /integration/{integration_id} (the `UpdateIntegration` operationId).
-func (c *Client) UpdateIntegrationWithBody(ctx context.Context, integrationID int64, params *UpdateIntegrationParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) UpdateIntegrationWithBody(ctx context.Context, integrationID int64, params *UpdateIntegrationParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateIntegrationRequestWithBody(c.Server, integrationID, params, contentType, body)
 	if err != nil {
 		return nil, err
@@ -5413,7 +5860,7 @@ func (c *Client) UpdateIntegrationWithBody(ctx context.Context, integrationID in
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with PATCH /integration/{integration_id} (the `UpdateIntegration` operationId).
-func (c *Client) UpdateIntegration(ctx context.Context, integrationID int64, params *UpdateIntegrationParams, body UpdateIntegrationJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) UpdateIntegration(ctx context.Context, integrationID int64, params *UpdateIntegrationParams, body UpdateIntegrationJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateIntegrationRequest(c.Server, integrationID, params, body)
 	if err != nil {
 		return nil, err
@@ -5430,7 +5877,7 @@ func (c *Client) UpdateIntegration(ctx context.Context, integrationID int64, par
 // The array has one item. Needs the permission system.integrations read or self.
 //
 // Corresponds with GET /integration/{integration_id}/permission (the `GetIntegrationPermissions` operationId).
-func (c *Client) GetIntegrationPermissions(ctx context.Context, integrationID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) GetIntegrationPermissions(ctx context.Context, integrationID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetIntegrationPermissionsRequest(c.Server, integrationID)
 	if err != nil {
 		return nil, err
@@ -5449,7 +5896,7 @@ func (c *Client) GetIntegrationPermissions(ctx context.Context, integrationID in
 // Takes any type of body and a specified content type.
 //
 // Corresponds with PATCH /integration/{integration_id}/permission (the `UpdateIntegrationPermissions` operationId).
-func (c *Client) UpdateIntegrationPermissionsWithBody(ctx context.Context, integrationID int64, params *UpdateIntegrationPermissionsParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) UpdateIntegrationPermissionsWithBody(ctx context.Context, integrationID int64, params *UpdateIntegrationPermissionsParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateIntegrationPermissionsRequestWithBody(c.Server, integrationID, params, contentType, body)
 	if err != nil {
 		return nil, err
@@ -5468,7 +5915,7 @@ func (c *Client) UpdateIntegrationPermissionsWithBody(ctx context.Context, integ
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with PATCH /integration/{integration_id}/permission (the `UpdateIntegrationPermissions` operationId).
-func (c *Client) UpdateIntegrationPermissions(ctx context.Context, integrationID int64, params *UpdateIntegrationPermissionsParams, body UpdateIntegrationPermissionsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) UpdateIntegrationPermissions(ctx context.Context, integrationID int64, params *UpdateIntegrationPermissionsParams, body UpdateIntegrationPermissionsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateIntegrationPermissionsRequest(c.Server, integrationID, params, body)
 	if err != nil {
 		return nil, err
@@ -5485,7 +5932,7 @@ func (c *Client) UpdateIntegrationPermissions(ctx context.Context, integrationID
 // Answers all items, or pages of them with per_page. Needs the permission system.logs read.
 //
 // Corresponds with GET /log (the `ListLogItems` operationId).
-func (c *Client) ListLogItems(ctx context.Context, params *ListLogItemsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) ListLogItems(ctx context.Context, params *ListLogItemsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListLogItemsRequest(c.Server, params)
 	if err != nil {
 		return nil, err
@@ -5502,7 +5949,7 @@ func (c *Client) ListLogItems(ctx context.Context, params *ListLogItemsParams, r
 // Needs the permission system.logs read.
 //
 // Corresponds with GET /log/{log_id} (the `GetLogItem` operationId).
-func (c *Client) GetLogItem(ctx context.Context, logID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) GetLogItem(ctx context.Context, logID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetLogItemRequest(c.Server, logID)
 	if err != nil {
 		return nil, err
@@ -5519,7 +5966,7 @@ func (c *Client) GetLogItem(ctx context.Context, logID int64, reqEditors ...Requ
 // Answers all items, or pages of them with per_page. Needs the permission server.settings read.
 //
 // Corresponds with GET /part (the `ListParts` operationId).
-func (c *Client) ListParts(ctx context.Context, params *ListPartsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) ListParts(ctx context.Context, params *ListPartsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListPartsRequest(c.Server, params)
 	if err != nil {
 		return nil, err
@@ -5538,7 +5985,7 @@ func (c *Client) ListParts(ctx context.Context, params *ListPartsParams, reqEdit
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /part (the `CreateComputerPart` operationId).
-func (c *Client) CreateComputerPartWithBody(ctx context.Context, params *CreateComputerPartParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) CreateComputerPartWithBody(ctx context.Context, params *CreateComputerPartParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewCreateComputerPartRequestWithBody(c.Server, params, contentType, body)
 	if err != nil {
 		return nil, err
@@ -5557,7 +6004,7 @@ func (c *Client) CreateComputerPartWithBody(ctx context.Context, params *CreateC
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with POST /part (the `CreateComputerPart` operationId).
-func (c *Client) CreateComputerPart(ctx context.Context, params *CreateComputerPartParams, body CreateComputerPartJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) CreateComputerPart(ctx context.Context, params *CreateComputerPartParams, body CreateComputerPartJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewCreateComputerPartRequest(c.Server, params, body)
 	if err != nil {
 		return nil, err
@@ -5574,7 +6021,7 @@ func (c *Client) CreateComputerPart(ctx context.Context, params *CreateComputerP
 // The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission server.settings write. The log gets one item. Sent again, it is refused.
 //
 // Corresponds with DELETE /part/{part_id} (the `DeleteComputerPart` operationId).
-func (c *Client) DeleteComputerPart(ctx context.Context, partID int64, params *DeleteComputerPartParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) DeleteComputerPart(ctx context.Context, partID int64, params *DeleteComputerPartParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewDeleteComputerPartRequest(c.Server, partID, params)
 	if err != nil {
 		return nil, err
@@ -5591,7 +6038,7 @@ func (c *Client) DeleteComputerPart(ctx context.Context, partID int64, params *D
 // Needs the permission server.settings read.
 //
 // Corresponds with GET /part/{part_id} (the `GetComputerPart` operationId).
-func (c *Client) GetComputerPart(ctx context.Context, partID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) GetComputerPart(ctx context.Context, partID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetComputerPartRequest(c.Server, partID)
 	if err != nil {
 		return nil, err
@@ -5610,7 +6057,7 @@ func (c *Client) GetComputerPart(ctx context.Context, partID int64, reqEditors .
 // Takes any type of body and a specified content type.
 //
 // Corresponds with PATCH /part/{part_id} (the `UpdateComputerPart` operationId).
-func (c *Client) UpdateComputerPartWithBody(ctx context.Context, partID int64, params *UpdateComputerPartParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) UpdateComputerPartWithBody(ctx context.Context, partID int64, params *UpdateComputerPartParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateComputerPartRequestWithBody(c.Server, partID, params, contentType, body)
 	if err != nil {
 		return nil, err
@@ -5629,7 +6076,7 @@ func (c *Client) UpdateComputerPartWithBody(ctx context.Context, partID int64, p
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with PATCH /part/{part_id} (the `UpdateComputerPart` operationId).
-func (c *Client) UpdateComputerPart(ctx context.Context, partID int64, params *UpdateComputerPartParams, body UpdateComputerPartJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) UpdateComputerPart(ctx context.Context, partID int64, params *UpdateComputerPartParams, body UpdateComputerPartJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateComputerPartRequest(c.Server, partID, params, body)
 	if err != nil {
 		return nil, err
@@ -5646,7 +6093,7 @@ func (c *Client) UpdateComputerPart(ctx context.Context, partID int64, params *U
 // Answers all items, or pages of them with per_page. Needs the permission network.switches read.
 //
 // Corresponds with GET /port-speed (the `ListPortSpeeds` operationId).
-func (c *Client) ListPortSpeeds(ctx context.Context, params *ListPortSpeedsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) ListPortSpeeds(ctx context.Context, params *ListPortSpeedsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListPortSpeedsRequest(c.Server, params)
 	if err != nil {
 		return nil, err
@@ -5665,7 +6112,7 @@ func (c *Client) ListPortSpeeds(ctx context.Context, params *ListPortSpeedsParam
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /port-speed (the `CreatePortSpeed` operationId).
-func (c *Client) CreatePortSpeedWithBody(ctx context.Context, params *CreatePortSpeedParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) CreatePortSpeedWithBody(ctx context.Context, params *CreatePortSpeedParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewCreatePortSpeedRequestWithBody(c.Server, params, contentType, body)
 	if err != nil {
 		return nil, err
@@ -5684,7 +6131,7 @@ func (c *Client) CreatePortSpeedWithBody(ctx context.Context, params *CreatePort
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with POST /port-speed (the `CreatePortSpeed` operationId).
-func (c *Client) CreatePortSpeed(ctx context.Context, params *CreatePortSpeedParams, body CreatePortSpeedJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) CreatePortSpeed(ctx context.Context, params *CreatePortSpeedParams, body CreatePortSpeedJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewCreatePortSpeedRequest(c.Server, params, body)
 	if err != nil {
 		return nil, err
@@ -5701,7 +6148,7 @@ func (c *Client) CreatePortSpeed(ctx context.Context, params *CreatePortSpeedPar
 // The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission network.switches write. The log gets one item. Sent again, it is refused.
 //
 // Corresponds with DELETE /port-speed/{port_speed_id} (the `DeletePortSpeed` operationId).
-func (c *Client) DeletePortSpeed(ctx context.Context, portSpeedID int64, params *DeletePortSpeedParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) DeletePortSpeed(ctx context.Context, portSpeedID int64, params *DeletePortSpeedParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewDeletePortSpeedRequest(c.Server, portSpeedID, params)
 	if err != nil {
 		return nil, err
@@ -5718,7 +6165,7 @@ func (c *Client) DeletePortSpeed(ctx context.Context, portSpeedID int64, params 
 // Needs the permission network.switches read.
 //
 // Corresponds with GET /port-speed/{port_speed_id} (the `GetPortSpeed` operationId).
-func (c *Client) GetPortSpeed(ctx context.Context, portSpeedID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) GetPortSpeed(ctx context.Context, portSpeedID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetPortSpeedRequest(c.Server, portSpeedID)
 	if err != nil {
 		return nil, err
@@ -5737,7 +6184,7 @@ func (c *Client) GetPortSpeed(ctx context.Context, portSpeedID int64, reqEditors
 // Takes any type of body and a specified content type.
 //
 // Corresponds with PATCH /port-speed/{port_speed_id} (the `UpdatePortSpeed` operationId).
-func (c *Client) UpdatePortSpeedWithBody(ctx context.Context, portSpeedID int64, params *UpdatePortSpeedParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) UpdatePortSpeedWithBody(ctx context.Context, portSpeedID int64, params *UpdatePortSpeedParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdatePortSpeedRequestWithBody(c.Server, portSpeedID, params, contentType, body)
 	if err != nil {
 		return nil, err
@@ -5756,7 +6203,7 @@ func (c *Client) UpdatePortSpeedWithBody(ctx context.Context, portSpeedID int64,
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with PATCH /port-speed/{port_speed_id} (the `UpdatePortSpeed` operationId).
-func (c *Client) UpdatePortSpeed(ctx context.Context, portSpeedID int64, params *UpdatePortSpeedParams, body UpdatePortSpeedJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) UpdatePortSpeed(ctx context.Context, portSpeedID int64, params *UpdatePortSpeedParams, body UpdatePortSpeedJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdatePortSpeedRequest(c.Server, portSpeedID, params, body)
 	if err != nil {
 		return nil, err
@@ -5773,7 +6220,7 @@ func (c *Client) UpdatePortSpeed(ctx context.Context, portSpeedID int64, params 
 // Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
 //
 // Corresponds with GET /pxe/dhcp (the `ListDHCPServers` operationId).
-func (c *Client) ListDHCPServers(ctx context.Context, params *ListDHCPServersParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) ListDHCPServers(ctx context.Context, params *ListDHCPServersParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListDHCPServersRequest(c.Server, params)
 	if err != nil {
 		return nil, err
@@ -5792,7 +6239,7 @@ func (c *Client) ListDHCPServers(ctx context.Context, params *ListDHCPServersPar
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /pxe/dhcp (the `CreateDHCPServer` operationId).
-func (c *Client) CreateDHCPServerWithBody(ctx context.Context, params *CreateDHCPServerParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) CreateDHCPServerWithBody(ctx context.Context, params *CreateDHCPServerParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewCreateDHCPServerRequestWithBody(c.Server, params, contentType, body)
 	if err != nil {
 		return nil, err
@@ -5811,7 +6258,7 @@ func (c *Client) CreateDHCPServerWithBody(ctx context.Context, params *CreateDHC
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with POST /pxe/dhcp (the `CreateDHCPServer` operationId).
-func (c *Client) CreateDHCPServer(ctx context.Context, params *CreateDHCPServerParams, body CreateDHCPServerJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) CreateDHCPServer(ctx context.Context, params *CreateDHCPServerParams, body CreateDHCPServerJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewCreateDHCPServerRequest(c.Server, params, body)
 	if err != nil {
 		return nil, err
@@ -5828,7 +6275,7 @@ func (c *Client) CreateDHCPServer(ctx context.Context, params *CreateDHCPServerP
 // The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
 //
 // Corresponds with DELETE /pxe/dhcp/{dhcp_id} (the `DeleteDHCPServer` operationId).
-func (c *Client) DeleteDHCPServer(ctx context.Context, dhcpid int64, params *DeleteDHCPServerParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) DeleteDHCPServer(ctx context.Context, dhcpid int64, params *DeleteDHCPServerParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewDeleteDHCPServerRequest(c.Server, dhcpid, params)
 	if err != nil {
 		return nil, err
@@ -5845,7 +6292,7 @@ func (c *Client) DeleteDHCPServer(ctx context.Context, dhcpid int64, params *Del
 // Needs the permission pxe.settings read.
 //
 // Corresponds with GET /pxe/dhcp/{dhcp_id} (the `GetDHCPServer` operationId).
-func (c *Client) GetDHCPServer(ctx context.Context, dhcpid int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) GetDHCPServer(ctx context.Context, dhcpid int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetDHCPServerRequest(c.Server, dhcpid)
 	if err != nil {
 		return nil, err
@@ -5864,7 +6311,7 @@ func (c *Client) GetDHCPServer(ctx context.Context, dhcpid int64, reqEditors ...
 // Takes any type of body and a specified content type.
 //
 // Corresponds with PATCH /pxe/dhcp/{dhcp_id} (the `UpdateDHCPServer` operationId).
-func (c *Client) UpdateDHCPServerWithBody(ctx context.Context, dhcpid int64, params *UpdateDHCPServerParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) UpdateDHCPServerWithBody(ctx context.Context, dhcpid int64, params *UpdateDHCPServerParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateDHCPServerRequestWithBody(c.Server, dhcpid, params, contentType, body)
 	if err != nil {
 		return nil, err
@@ -5883,7 +6330,7 @@ func (c *Client) UpdateDHCPServerWithBody(ctx context.Context, dhcpid int64, par
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with PATCH /pxe/dhcp/{dhcp_id} (the `UpdateDHCPServer` operationId).
-func (c *Client) UpdateDHCPServer(ctx context.Context, dhcpid int64, params *UpdateDHCPServerParams, body UpdateDHCPServerJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) UpdateDHCPServer(ctx context.Context, dhcpid int64, params *UpdateDHCPServerParams, body UpdateDHCPServerJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateDHCPServerRequest(c.Server, dhcpid, params, body)
 	if err != nil {
 		return nil, err
@@ -5900,7 +6347,7 @@ func (c *Client) UpdateDHCPServer(ctx context.Context, dhcpid int64, params *Upd
 // Answers all items, or pages of them with per_page. Needs any key.
 //
 // Corresponds with GET /setting-group (the `ListSettingGroups` operationId).
-func (c *Client) ListSettingGroups(ctx context.Context, params *ListSettingGroupsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) ListSettingGroups(ctx context.Context, params *ListSettingGroupsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListSettingGroupsRequest(c.Server, params)
 	if err != nil {
 		return nil, err
@@ -5917,7 +6364,7 @@ func (c *Client) ListSettingGroups(ctx context.Context, params *ListSettingGroup
 // Needs any key.
 //
 // Corresponds with GET /setting-group/{setting_group_id} (the `GetSettingGroup` operationId).
-func (c *Client) GetSettingGroup(ctx context.Context, settingGroupID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) GetSettingGroup(ctx context.Context, settingGroupID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetSettingGroupRequest(c.Server, settingGroupID)
 	if err != nil {
 		return nil, err
@@ -5936,7 +6383,7 @@ func (c *Client) GetSettingGroup(ctx context.Context, settingGroupID int64, reqE
 // Takes any type of body and a specified content type.
 //
 // Corresponds with PATCH /setting-group/{setting_group_id} (the `UpdateSettingGroup` operationId).
-func (c *Client) UpdateSettingGroupWithBody(ctx context.Context, settingGroupID int64, params *UpdateSettingGroupParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) UpdateSettingGroupWithBody(ctx context.Context, settingGroupID int64, params *UpdateSettingGroupParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateSettingGroupRequestWithBody(c.Server, settingGroupID, params, contentType, body)
 	if err != nil {
 		return nil, err
@@ -5955,7 +6402,7 @@ func (c *Client) UpdateSettingGroupWithBody(ctx context.Context, settingGroupID 
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with PATCH /setting-group/{setting_group_id} (the `UpdateSettingGroup` operationId).
-func (c *Client) UpdateSettingGroup(ctx context.Context, settingGroupID int64, params *UpdateSettingGroupParams, body UpdateSettingGroupJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) UpdateSettingGroup(ctx context.Context, settingGroupID int64, params *UpdateSettingGroupParams, body UpdateSettingGroupJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateSettingGroupRequest(c.Server, settingGroupID, params, body)
 	if err != nil {
 		return nil, err
@@ -5972,7 +6419,7 @@ func (c *Client) UpdateSettingGroup(ctx context.Context, settingGroupID int64, p
 // Needs the permission system.settings read.
 //
 // Corresponds with GET /system/setting/{setting_id} (the `GetSetting` operationId).
-func (c *Client) GetSetting(ctx context.Context, settingID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) GetSetting(ctx context.Context, settingID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetSettingRequest(c.Server, settingID)
 	if err != nil {
 		return nil, err
@@ -5991,7 +6438,7 @@ func (c *Client) GetSetting(ctx context.Context, settingID int64, reqEditors ...
 // Takes any type of body and a specified content type.
 //
 // Corresponds with PATCH /system/setting/{setting_id} (the `UpdateSetting` operationId).
-func (c *Client) UpdateSettingWithBody(ctx context.Context, settingID int64, params *UpdateSettingParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) UpdateSettingWithBody(ctx context.Context, settingID int64, params *UpdateSettingParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateSettingRequestWithBody(c.Server, settingID, params, contentType, body)
 	if err != nil {
 		return nil, err
@@ -6010,7 +6457,7 @@ func (c *Client) UpdateSettingWithBody(ctx context.Context, settingID int64, par
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with PATCH /system/setting/{setting_id} (the `UpdateSetting` operationId).
-func (c *Client) UpdateSetting(ctx context.Context, settingID int64, params *UpdateSettingParams, body UpdateSettingJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) UpdateSetting(ctx context.Context, settingID int64, params *UpdateSettingParams, body UpdateSettingJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateSettingRequest(c.Server, settingID, params, body)
 	if err != nil {
 		return nil, err
@@ -6027,7 +6474,7 @@ func (c *Client) UpdateSetting(ctx context.Context, settingID int64, params *Upd
 // Answers all items, or pages of them with per_page. Needs the permission system.settings read.
 //
 // Corresponds with GET /todo (the `ListTodoItems` operationId).
-func (c *Client) ListTodoItems(ctx context.Context, params *ListTodoItemsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) ListTodoItems(ctx context.Context, params *ListTodoItemsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListTodoItemsRequest(c.Server, params)
 	if err != nil {
 		return nil, err
@@ -6044,7 +6491,7 @@ func (c *Client) ListTodoItems(ctx context.Context, params *ListTodoItemsParams,
 // Needs the permission system.settings read.
 //
 // Corresponds with GET /todo/{todo_id} (the `GetTodoItem` operationId).
-func (c *Client) GetTodoItem(ctx context.Context, todoID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Caller) GetTodoItem(ctx context.Context, todoID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetTodoItemRequest(c.Server, todoID)
 	if err != nil {
 		return nil, err
@@ -6913,6 +7360,380 @@ func NewGetBrowserDetailsRequest(server string) (*http.Request, error) {
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListClientsRequest constructs an http.Request for the ListClients method
+func NewListClientsRequest(server string, params *ListClientsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/client")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Q != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "q", *params.Q, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Sort != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "sort", *params.Sort, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.PerPage != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "per_page", *params.PerPage, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Page != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "page", *params.Page, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Count != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "count", *params.Count, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.BillingID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "billing_id", *params.BillingID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Disabled != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "disabled", *params.Disabled, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Email != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "email", *params.Email, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.IntegrationID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "integration_id", *params.IntegrationID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Name != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "name", *params.Name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewCreateClientRequest calls the generic CreateClient builder with application/json body
+func NewCreateClientRequest(server string, params *CreateClientParams, body CreateClientJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCreateClientRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewCreateClientRequestWithBody constructs an http.Request for the CreateClient method, with any body, and a specified content type
+func NewCreateClientRequestWithBody(server string, params *CreateClientParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/client")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewDeleteClientRequest constructs an http.Request for the DeleteClient method
+func NewDeleteClientRequest(server string, clientID int64, params *DeleteClientParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "client_id", clientID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/client/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetClientRequest constructs an http.Request for the GetClient method
+func NewGetClientRequest(server string, clientID int64) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "client_id", clientID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/client/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewUpdateClientRequest calls the generic UpdateClient builder with application/json body
+func NewUpdateClientRequest(server string, clientID int64, params *UpdateClientParams, body UpdateClientJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewUpdateClientRequestWithBody(server, clientID, params, "application/json", bodyReader)
+}
+
+// NewUpdateClientRequestWithBody constructs an http.Request for the UpdateClient method, with any body, and a specified content type
+func NewUpdateClientRequestWithBody(server string, clientID int64, params *UpdateClientParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "client_id", clientID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/client/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
 	}
 
 	return req, nil
@@ -11311,7 +12132,7 @@ func NewGetTodoItemRequest(server string, todoID int64) (*http.Request, error) {
 	return req, nil
 }
 
-func (c *Client) applyEditors(ctx context.Context, req *http.Request, additionalEditors []RequestEditorFn) error {
+func (c *Caller) applyEditors(ctx context.Context, req *http.Request, additionalEditors []RequestEditorFn) error {
 	for _, r := range c.RequestEditors {
 		if err := r(ctx, req); err != nil {
 			return err
@@ -11342,7 +12163,7 @@ func NewClientWithResponses(server string, opts ...ClientOption) (*ClientWithRes
 
 // WithBaseURL overrides the baseURL.
 func WithBaseURL(baseURL string) ClientOption {
-	return func(c *Client) error {
+	return func(c *Caller) error {
 		newBaseURL, err := url.Parse(baseURL)
 		if err != nil {
 			return err
@@ -11525,6 +12346,69 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /browser-details (the `GetBrowserDetails` operationId).
 	GetBrowserDetailsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetBrowserDetailsResponse, error)
+
+	// ListClientsWithResponse List clients
+	//
+	// Answers all items, or pages of them with per_page. Needs the permission users.clients read.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /client (the `ListClients` operationId).
+	ListClientsWithResponse(ctx context.Context, params *ListClientsParams, reqEditors ...RequestEditorFn) (*ListClientsResponse, error)
+
+	// CreateClientWithBodyWithResponse Create a client
+	//
+	// Needs the permission users.clients write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /client (the `CreateClient` operationId).
+	CreateClientWithBodyWithResponse(ctx context.Context, params *CreateClientParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateClientResponse, error)
+
+	// CreateClientWithResponse Create a client
+	//
+	// Needs the permission users.clients write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /client (the `CreateClient` operationId).
+	CreateClientWithResponse(ctx context.Context, params *CreateClientParams, body CreateClientJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateClientResponse, error)
+
+	// DeleteClientWithResponse Delete a client
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients write. The log gets one item. Sent again, it is refused.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /client/{client_id} (the `DeleteClient` operationId).
+	DeleteClientWithResponse(ctx context.Context, clientID int64, params *DeleteClientParams, reqEditors ...RequestEditorFn) (*DeleteClientResponse, error)
+
+	// GetClientWithResponse View a client
+	//
+	// Needs the permission users.clients read or self.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /client/{client_id} (the `GetClient` operationId).
+	GetClientWithResponse(ctx context.Context, clientID int64, reqEditors ...RequestEditorFn) (*GetClientResponse, error)
+
+	// UpdateClientWithBodyWithResponse Edit a client
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission users.clients write or self. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /client/{client_id} (the `UpdateClient` operationId).
+	UpdateClientWithBodyWithResponse(ctx context.Context, clientID int64, params *UpdateClientParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateClientResponse, error)
+
+	// UpdateClientWithResponse Edit a client
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission users.clients write or self. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /client/{client_id} (the `UpdateClient` operationId).
+	UpdateClientWithResponse(ctx context.Context, clientID int64, params *UpdateClientParams, body UpdateClientJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateClientResponse, error)
 
 	// ListIPEntitiesWithResponse List IP entities
 	//
@@ -12845,6 +13729,200 @@ func (r GetBrowserDetailsResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetBrowserDetailsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// ListClientsResponse200Headers the declared response headers of an HTTP 200 response for ListClients
+type ListClientsResponse200Headers struct {
+	Link        *string
+	XTotalCount *string
+}
+
+type ListClientsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *[]Client
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ListClientsResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r ListClientsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListClientsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListClientsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// CreateClientResponse200Headers the declared response headers of an HTTP 200 response for CreateClient
+type CreateClientResponse200Headers struct {
+	ETag *string
+}
+
+type CreateClientResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ViewedClient
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *CreateClientResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r CreateClientResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CreateClientResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CreateClientResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteClientResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Message
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteClientResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteClientResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteClientResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// GetClientResponse200Headers the declared response headers of an HTTP 200 response for GetClient
+type GetClientResponse200Headers struct {
+	ETag *string
+}
+
+type GetClientResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ViewedClient
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *GetClientResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r GetClientResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetClientResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetClientResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// UpdateClientResponse200Headers the declared response headers of an HTTP 200 response for UpdateClient
+type UpdateClientResponse200Headers struct {
+	ETag *string
+}
+
+type UpdateClientResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ViewedClient
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *UpdateClientResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r UpdateClientResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r UpdateClientResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r UpdateClientResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -15563,6 +16641,111 @@ func (c *ClientWithResponses) GetBrowserDetailsWithResponse(ctx context.Context,
 	return ParseGetBrowserDetailsResponse(rsp)
 }
 
+// ListClientsWithResponse List clients
+//
+// Answers all items, or pages of them with per_page. Needs the permission users.clients read.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /client (the `ListClients` operationId).
+func (c *ClientWithResponses) ListClientsWithResponse(ctx context.Context, params *ListClientsParams, reqEditors ...RequestEditorFn) (*ListClientsResponse, error) {
+	rsp, err := c.ListClients(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListClientsResponse(rsp)
+}
+
+// CreateClientWithBodyWithResponse Create a client
+//
+// Needs the permission users.clients write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /client (the `CreateClient` operationId).
+func (c *ClientWithResponses) CreateClientWithBodyWithResponse(ctx context.Context, params *CreateClientParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateClientResponse, error) {
+	rsp, err := c.CreateClientWithBody(ctx, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateClientResponse(rsp)
+}
+
+// CreateClientWithResponse Create a client
+//
+// Needs the permission users.clients write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /client (the `CreateClient` operationId).
+func (c *ClientWithResponses) CreateClientWithResponse(ctx context.Context, params *CreateClientParams, body CreateClientJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateClientResponse, error) {
+	rsp, err := c.CreateClient(ctx, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateClientResponse(rsp)
+}
+
+// DeleteClientWithResponse Delete a client
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients write. The log gets one item. Sent again, it is refused.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /client/{client_id} (the `DeleteClient` operationId).
+func (c *ClientWithResponses) DeleteClientWithResponse(ctx context.Context, clientID int64, params *DeleteClientParams, reqEditors ...RequestEditorFn) (*DeleteClientResponse, error) {
+	rsp, err := c.DeleteClient(ctx, clientID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteClientResponse(rsp)
+}
+
+// GetClientWithResponse View a client
+//
+// Needs the permission users.clients read or self.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /client/{client_id} (the `GetClient` operationId).
+func (c *ClientWithResponses) GetClientWithResponse(ctx context.Context, clientID int64, reqEditors ...RequestEditorFn) (*GetClientResponse, error) {
+	rsp, err := c.GetClient(ctx, clientID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetClientResponse(rsp)
+}
+
+// UpdateClientWithBodyWithResponse Edit a client
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission users.clients write or self. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /client/{client_id} (the `UpdateClient` operationId).
+func (c *ClientWithResponses) UpdateClientWithBodyWithResponse(ctx context.Context, clientID int64, params *UpdateClientParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateClientResponse, error) {
+	rsp, err := c.UpdateClientWithBody(ctx, clientID, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateClientResponse(rsp)
+}
+
+// UpdateClientWithResponse Edit a client
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission users.clients write or self. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /client/{client_id} (the `UpdateClient` operationId).
+func (c *ClientWithResponses) UpdateClientWithResponse(ctx context.Context, clientID int64, params *UpdateClientParams, body UpdateClientJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateClientResponse, error) {
+	rsp, err := c.UpdateClient(ctx, clientID, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateClientResponse(rsp)
+}
+
 // ListIPEntitiesWithResponse List IP entities
 //
 // Answers all items, or pages of them with per_page. Needs the permission network.entities read.
@@ -17488,6 +18671,233 @@ func ParseGetBrowserDetailsResponse(rsp *http.Response) (*GetBrowserDetailsRespo
 		}
 		response.JSONDefault = &dest
 
+	}
+
+	return response, nil
+}
+
+// ParseListClientsResponse parses an HTTP response from a ListClientsWithResponse call
+func ParseListClientsResponse(rsp *http.Response) (*ListClientsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListClientsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest []Client
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	case rsp.StatusCode == 200:
+		// Content-type (text/csv) unsupported
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers ListClientsResponse200Headers
+		if values := rsp.Header.Values("Link"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Link", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Link = &value
+		}
+		if values := rsp.Header.Values("X-Total-Count"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Total-Count", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XTotalCount = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseCreateClientResponse parses an HTTP response from a CreateClientWithResponse call
+func ParseCreateClientResponse(rsp *http.Response) (*CreateClientResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CreateClientResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ViewedClient
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers CreateClientResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseDeleteClientResponse parses an HTTP response from a DeleteClientWithResponse call
+func ParseDeleteClientResponse(rsp *http.Response) (*DeleteClientResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteClientResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Message
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetClientResponse parses an HTTP response from a GetClientWithResponse call
+func ParseGetClientResponse(rsp *http.Response) (*GetClientResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetClientResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ViewedClient
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers GetClientResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseUpdateClientResponse parses an HTTP response from a UpdateClientWithResponse call
+func ParseUpdateClientResponse(rsp *http.Response) (*UpdateClientResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &UpdateClientResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ViewedClient
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers UpdateClientResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
 	}
 
 	return response, nil

@@ -100,11 +100,17 @@ func (f *field) form(sent any) (any, bool) {
 	}
 }
 
-// form answers the object that was sent for a node. PHP writes one without members as an array. A reference may be an id
+// form answers the object that was sent for a node. PHP writes one without members as an array, and some answers have it in one. A reference may be an id
 // alone, and is null where its id is.
 func (n *node) form(sent any) any {
-	if items, ok := sent.(array); ok && len(items) == 0 {
-		return object{}
+	if items, ok := sent.(array); ok {
+		items = slices.DeleteFunc(slices.Clone(items), func(item any) bool { return item == "" }) // a form's hidden input
+		if len(items) == 0 {
+			return object{}
+		}
+		if one, ok := items[0].(object); ok && len(items) == 1 { // as the API documents some answers
+			sent = one
+		}
 	}
 	if !slices.Contains(n.names, "id") || !slices.Contains(n.names, "name") {
 		return sent

@@ -55,6 +55,10 @@ type By struct {
 	// Filters are parameters, and the columns that they compare: name, or lower(name) to do so without case. One that
 	// is an array has the value among its own.
 	Filters map[string]string
+	// Me is a filter of which the value me is the caller's own id.
+	Me string
+	// Narrow says what else a caller means by the parameters that are given; nil: nothing.
+	Narrow func(ctx context.Context, asked url.Values) ([]pg.Condition, error)
 }
 
 const (
@@ -142,6 +146,13 @@ func (l List[Req, V]) operation() *operation {
 			req := request.(listRequest[Req])
 			if l.Where != nil {
 				own, err := l.Where(ctx, req.own)
+				if err != nil {
+					return nil, err
+				}
+				req.query.where = append(req.query.where, own...)
+			}
+			if l.By.Narrow != nil {
+				own, err := l.By.Narrow(ctx, req.query.asked)
 				if err != nil {
 					return nil, err
 				}
@@ -303,6 +314,7 @@ func readListQuery(asked url.Values, by By, typeOf func(string) reflect.Type, wr
 			if code, message := readValue(reflect.ValueOf(&q.count).Elem(), value, &shape.Member{}); code != "" {
 				wrong.Add("?count", code, "%s", message)
 			}
+		case filter && name == by.Me && value == "me": // Narrow says who that is
 		case filter:
 			condition, code, message := equals(column, value, typeOf(unfolded(column)))
 			if code != "" {

@@ -116,9 +116,10 @@ const (
 // Follower knows what the settings are.
 type Follower struct {
 	Peers *mesh.Peers
-	// Last answers what was last heard before this process began, as long as the system service does not answer.
+	// Last answers what was last heard before this process began, as long as the system service does not answer; nil:
+	// the defaults.
 	Last func(context.Context) (Values, error)
-	// Heard is called with values that are others than before.
+	// Heard is called with values that are others than before; nil: nothing is.
 	Heard func(context.Context, Values) error
 
 	values atomic.Pointer[Values]
@@ -157,7 +158,7 @@ func (f *Follower) Ask(ctx context.Context) error {
 	if away == nil {
 		return f.hear(ctx, now)
 	}
-	if f.values.Load() != nil {
+	if f.values.Load() != nil || f.Last == nil {
 		return away
 	}
 	last, err := f.Last(ctx)
@@ -171,8 +172,10 @@ func (f *Follower) hear(ctx context.Context, now Values) error {
 	if was := f.values.Load(); was != nil && maps.Equal(*was, now) {
 		return nil
 	}
-	if err := f.Heard(ctx, now); err != nil {
-		return err
+	if f.Heard != nil {
+		if err := f.Heard(ctx, now); err != nil {
+			return err
+		}
 	}
 	f.values.Store(&now)
 	return nil

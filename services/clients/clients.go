@@ -1,12 +1,50 @@
-// Package clients is the bounded context of the people who rent servers: clients, sub and super clients, and mail to
-// them. None of its operations is built yet: the service has its schema, its records of changes and its place behind
-// the gateway, which answers its paths with 404.
+// Package clients is the bounded context of the people who rent servers: clients, and whose clients they are. Sub and
+// super clients, and mail to clients, are not built yet.
 package clients
 
-import "github.com/ironplane/ironplane/pkg/service"
+import (
+	"embed"
+
+	"github.com/ironplane/ironplane/pkg/account"
+	"github.com/ironplane/ironplane/pkg/events"
+	"github.com/ironplane/ironplane/pkg/keycache"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/process/setting"
+)
 
 // Name is the service's name, and its schema's.
 const Name = "clients"
 
+//go:embed migrations/*.sql
+var migrations embed.FS
+
 // Definition is the service.
-var Definition = service.Definition{Name: Name}
+var Definition = service.Definition{Name: Name, Migrations: migrations, Fills: true, New: func(d service.Deps) service.Parts {
+	s := New(d)
+	return service.Parts{Routes: s.Routes(), Readers: []string{"identity"}, Consumers: []*events.Consumer{s.integrations.Consumer()},
+		Jobs: []service.Job{{Name: "follow the settings", Run: s.settings.Follow}}}
+}}
+
+// Service is the clients service.
+type Service struct {
+	db           *pg.DB
+	entries      *keycache.Store
+	hasher       account.Hasher
+	settings     *setting.Follower
+	integrations *events.Refs
+}
+
+// New makes the service on its migrated schema.
+func New(d service.Deps) *Service {
+	return &Service{db: d.DB, entries: d.Entries, hasher: account.NewHasher(), settings: &setting.Follower{Peers: d.Peers},
+		integrations: &events.Refs{Owner: "system", Type: string(principal.Integration), DB: d.DB, Peers: d.Peers, Cleared: clearIntegration}}
+}
+
+// Routes are what the service answers.
+func (s *Service) Routes() []rest.Route {
+	return append(rest.Section{Name: "Clients", Doc: "The people who rent servers."}.Of(s.clients()),
+		s.entryRoute(), events.RefRoute(s.db, "client", "client", "jsonb_build_object('integration', integration_id)", "identity"))
+}

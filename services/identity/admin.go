@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/mail"
 	"strings"
 	"unicode"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/ironplane/ironplane/pkg/account"
 	"github.com/ironplane/ironplane/pkg/apikey"
 	"github.com/ironplane/ironplane/pkg/guard"
 	"github.com/ironplane/ironplane/pkg/permission"
@@ -57,15 +57,13 @@ func (b *adminBody) Resolve(wrong *problem.Fields) {
 		wrong.Add("/username", "invalid", "can have letters, digits and . _ @ + - alone")
 	}
 	if b.Email != "" {
-		if address, err := mail.ParseAddress(b.Email); err != nil || address.Address != b.Email {
-			wrong.Add("/email", "invalid", "must be an email address such as anna@example.com")
-		}
+		account.CheckEmail(b.Email, wrong)
 	}
 	if !b.Password.IsZero() {
-		checkPassword(b.Password, b.least, wrong)
+		account.CheckPassword(b.Password, b.least, wrong)
 	}
 	if b.hash != nil { // else the caller may not set one, and is not worked for
-		checkStrength(b.Password, []string{b.Username, b.Email}, wrong)
+		account.CheckStrength(b.Password, []string{b.Username, b.Email}, wrong)
 	}
 }
 
@@ -91,13 +89,13 @@ func (s *Service) preparePasswords(ctx context.Context, b *adminBody) error {
 		}
 	}
 	var wrong problem.Fields
-	if checkPassword(b.Password, b.least, &wrong); len(wrong) > 0 { // which is said later
+	if account.CheckPassword(b.Password, b.least, &wrong); len(wrong) > 0 { // which is said later
 		return nil
 	}
 	if b.confirmed == nil && !principal.From(ctx).Principal.May(permission.UsersAdmins, permission.Write) { // so is this
 		return nil
 	}
-	hash, err := s.hasher.hash(ctx, b.Password)
+	hash, err := s.hasher.Hash(ctx, b.Password)
 	b.hash = &hash
 	return err
 }
@@ -119,7 +117,7 @@ func (s *Service) confirm(ctx context.Context, b *adminBody) error {
 		return nil
 	}
 	guess := lockout.Guess{Name: owner.URL(), Address: call.IP, Key: call.Principal.KeyID}
-	right, err := s.lockouts.Try(ctx, guess, func() (bool, error) { return s.hasher.matches(ctx, b.CurrentPassword, *stored) })
+	right, err := s.lockouts.Try(ctx, guess, func() (bool, error) { return s.hasher.Matches(ctx, b.CurrentPassword, *stored) })
 	if err != nil {
 		return fmt.Errorf("compare the current password: %w", err)
 	}

@@ -290,6 +290,8 @@ func (s *Service) holdOwner(ctx context.Context, tx *pg.Tx, owner principal.Owne
 		}
 	case principal.Integration:
 		return s.integrations.Hold(ctx, tx, owner.ID, ownerPointer)
+	case principal.Client:
+		return s.clients.Hold(ctx, tx, owner.ID, ownerPointer)
 	}
 	return problem.Member(ownerPointer, "not_found", "names something that does not exist")
 }

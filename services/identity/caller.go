@@ -92,6 +92,9 @@ func (s *Service) mayWrite(ctx context.Context, tx *pg.Tx, c caller, account pri
 	if !c.grants.Holds(principal.Grant(needed, permission.Write)) {
 		return problem.New(problem.Forbidden, "The key lacks %s write.", needed)
 	}
+	if account.Type == principal.Client {
+		return s.mayWriteClient(ctx, tx, c, account.ID)
+	}
 	its, err := s.grantsOf(ctx, tx, account)
 	if err != nil {
 		return err
@@ -99,21 +102,34 @@ func (s *Service) mayWrite(ctx context.Context, tx *pg.Tx, c caller, account pri
 	return c.mayGive(its, "The account holds")
 }
 
-// grantsOf is what an account holds, of an integration as far as it was heard of: what is made for it in the meantime is
+// grantsOf is what an admin or integration holds, of an integration as far as it was heard of: what is made for it in the meantime is
 // bound by what its maker holds.
 func (s *Service) grantsOf(ctx context.Context, tx *pg.Tx, account principal.Owner) (principal.Grants, error) {
-	switch account.Type {
-	case principal.Admin:
+	if account.Type == principal.Admin {
 		return adminGrants(ctx, tx, account.ID)
-	case principal.Integration:
-		var its struct {
-			Grants principal.Grants `json:"grants"`
-		}
-		err := s.integrations.HoldDetail(ctx, tx, account.ID, ownerPointer, &its)
-		return its.Grants, err
-	default:
-		return 0, nil
 	}
+	var its struct {
+		Grants principal.Grants `json:"grants"`
+	}
+	err := s.integrations.HoldDetail(ctx, tx, account.ID, ownerPointer, &its)
+	return its.Grants, err
+}
+
+// mayWriteClient refuses an integration the clients of others.
+func (s *Service) mayWriteClient(ctx context.Context, tx *pg.Tx, c caller, id int64) error {
+	if c.owner.Type != principal.Integration {
+		return nil
+	}
+	var its struct {
+		Integration int64 `json:"integration"`
+	}
+	if err := s.clients.HoldDetail(ctx, tx, id, ownerPointer, &its); err != nil {
+		return err
+	}
+	if its.Integration != c.owner.ID {
+		return problem.New(problem.Forbidden, "An integration writes to its own clients alone.")
+	}
+	return nil
 }
 
 // mayWriteKeys tells whether the caller may write to the keys of an account: to those of the own one it always may.

@@ -7,9 +7,11 @@ import (
 	"embed"
 	"slices"
 
+	"github.com/ironplane/ironplane/pkg/account"
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/guard"
 	"github.com/ironplane/ironplane/pkg/keycache"
+	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/rest"
@@ -27,27 +29,32 @@ var migrations embed.FS
 // Definition is the service.
 var Definition = service.Definition{Name: Name, Migrations: migrations, Fills: true, New: func(d service.Deps) service.Parts {
 	s := New(d)
-	return service.Parts{Routes: s.Routes(), Consumers: []*events.Consumer{s.integrations.Consumer()}, Jobs: []service.Job{{Name: "follow the settings", Run: s.settings.Follow}}}
+	return service.Parts{Routes: s.Routes(), Consumers: []*events.Consumer{s.clients.Consumer(), s.integrations.Consumer()}, Jobs: []service.Job{{Name: "follow the settings", Run: s.settings.Follow}}}
 }}
 
 // Service is the identity service.
 type Service struct {
 	db           *pg.DB
 	entries      *keycache.Store
-	hasher       hasher
+	hasher       account.Hasher
 	lockouts     *lockout.Lockouts
 	settings     *setting.Follower
+	clients      *events.Refs
 	integrations *events.Refs
 }
 
 // New makes the service on its migrated schema.
 func New(d service.Deps) *Service {
-	s := &Service{db: d.DB, entries: d.Entries, hasher: newHasher(), lockouts: lockout.New(d.Redis, d.Log), settings: newSettings(d)}
-	s.integrations = &events.Refs{Owner: "system", Type: string(principal.Integration), DB: d.DB, Peers: d.Peers,
-		Cleared: func(ctx context.Context, tx *pg.Tx, id int64, _ string) error {
-			return s.deleteKeysOf(ctx, tx, principal.Owner{Type: principal.Integration, ID: id})
-		}}
+	s := &Service{db: d.DB, entries: d.Entries, hasher: account.NewHasher(), lockouts: lockout.New(d.Redis, d.Log), settings: newSettings(d)}
+	s.clients, s.integrations = s.refs("clients", principal.Client, d.Peers), s.refs("system", principal.Integration, d.Peers)
 	return s
+}
+
+// refs are what is known of the accounts of this type, which another service has.
+func (s *Service) refs(owner string, t principal.OwnerType, peers *mesh.Peers) *events.Refs {
+	return &events.Refs{Owner: owner, Type: string(t), DB: s.db, Peers: peers, Cleared: func(ctx context.Context, tx *pg.Tx, id int64, _ string) error {
+		return s.deleteKeysOf(ctx, tx, principal.Owner{Type: t, ID: id})
+	}}
 }
 
 // Routes are what the service answers.

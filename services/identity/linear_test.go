@@ -3,6 +3,7 @@ package identity
 import (
 	"testing"
 
+	"github.com/ironplane/ironplane/pkg/account"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/testkit/work"
@@ -16,8 +17,8 @@ func TestBodiesAreResolvedInLinearTime(t *testing.T) {
 		"comments":              func(text string) { (&adminBody{Email: work.Fill("(", len(text))}).Resolve(&problem.Fields{}) },
 		"a username":            func(text string) { (&adminBody{Username: text}).Resolve(&problem.Fields{}) },
 		"a password":            func(text string) { (&adminBody{Password: secret.New(text)}).Resolve(&problem.Fields{}) },
-		"a password's strength": func(text string) { checkStrength(secret.New(text), nil, &problem.Fields{}) },
-		"an account's words":    func(text string) { checkStrength(secret.New(text[:64]), []string{text}, &problem.Fields{}) },
+		"a password's strength": func(text string) { account.CheckStrength(secret.New(text), nil, &problem.Fields{}) },
+		"an account's words":    func(text string) { account.CheckStrength(secret.New(text[:64]), []string{text}, &problem.Fields{}) },
 		"a key":                 func(text string) { (&apiKeyBody{Key: secret.New(text)}).Resolve(&problem.Fields{}) },
 		"an owner":              func(text string) { b := apiKeyBody{}; b.Owner.URL = "/admin/" + text; b.Resolve(&problem.Fields{}) },
 		"an owner's path": func(text string) {

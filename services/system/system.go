@@ -65,7 +65,7 @@ func (s *Service) Routes() []rest.Route {
 		rest.Section{Name: "Integrations", Doc: "Other programs that work with this installation, such as a billing system, and what they may."}.Of(
 			s.integrations(), s.integrationPermissions()),
 		rest.Section{Name: "Settings", Doc: "What operators decide while the installation runs. Every process follows within a second."}.Of(s.settings()),
-		[]rest.Route{s.integrationEntry(), events.RefRoute(s.db, "integration", "integration", "jsonb_build_object('grants', permissions)", "identity")},
+		[]rest.Route{s.integrationEntry(), events.RefRoute(s.db, "integration", "integration", "jsonb_build_object('grants', permissions)", "clients", "identity")},
 		rest.Section{Name: "Computer parts", Doc: "What servers are built of."}.Of(s.computerParts()),
 		rest.Section{Name: "Todo items", Doc: "What there is to do to set the installation up."}.Of(s.todoItems()),
 	)
@@ -75,7 +75,7 @@ func (s *Service) Routes() []rest.Route {
 const lookPause = time.Hour
 
 func (s *Service) parts() service.Parts {
-	parts := service.Parts{Routes: s.Routes(), Readers: []string{"identity"}, Jobs: []service.Job{
+	parts := service.Parts{Routes: s.Routes(), Readers: []string{"clients", "identity"}, Jobs: []service.Job{
 		service.Every(lookPause, "sign the log's head", func(ctx context.Context) error { return s.log.Begin(ctx, s.db) }),
 		s.cutLog(),
 	}, Metrics: []prometheus.Collector{pool.Gauge(s.db, "ironplane_log_last_change_timestamp_seconds", "When the last change was made that is logged.",

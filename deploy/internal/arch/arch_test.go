@@ -28,6 +28,7 @@ var arrows = []struct{ folder, may string }{
 	{"pkg/principal", "pkg/permission"},
 	{"pkg/guard", "pkg/permission pkg/principal pkg/problem"},
 	{"pkg/problemhttp", "pkg/accept pkg/principal pkg/problem"},
+	{"pkg/account", "pkg/problem pkg/secret"},
 	{"pkg/agent", "pkg/problem pkg/secret"},
 	{"pkg/apikey", "pkg/problem pkg/secret"},
 	{"pkg/seal", "pkg/secret"},
@@ -67,7 +68,7 @@ var withoutDatabase = []string{"gateway", "pkg/problem", "pkg/problemhttp", "pkg
 var shared = []string{"guard", "permission", "pg", "problem", "rest", "secret"}
 
 const (
-	mostLines = 10_540 // of pkg without its tests; to become 10,000
+	mostLines = 10_770 // of pkg without its tests; to become 10,000
 	mostNames = 163    // exported by shared, with the methods of exported types; to become 160
 )
 

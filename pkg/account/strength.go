@@ -1,4 +1,4 @@
-package identity
+package account
 
 import (
 	"strings"
@@ -21,9 +21,9 @@ const (
 	shortestWord = 3
 )
 
-// checkStrength notes that a new password is too easy to guess for who knows its account's words. What it says holds
+// CheckStrength notes that a new password is too easy to guess for who knows its account's words. What it says holds
 // nothing of the password.
-func checkStrength(password secret.String, account []string, wrong *problem.Fields) {
+func CheckStrength(password secret.String, account []string, wrong *problem.Fields) {
 	found := zxcvbn.PasswordStrength(head(password.Reveal()), wordsOf(account))
 	if found.Score < leastStrength {
 		wrong.Add("/password", "too_weak", "is too easy to guess: %s; by zxcvbn's estimate it scores %d of 4, and has to score %d: %s",

@@ -1,4 +1,5 @@
-package identity
+// Package account is what accounts of people have in common: an email address, and a password of which a hash is kept.
+package account
 
 import (
 	"context"
@@ -6,6 +7,7 @@ import (
 	"crypto/subtle"
 	"encoding/base64"
 	"fmt"
+	"net/mail"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -19,8 +21,15 @@ import (
 // longestPassword is in bytes.
 const longestPassword = 1024
 
-// checkPassword notes what is wrong with the form of a new password, which has at least so many characters.
-func checkPassword(password secret.String, least int, wrong *problem.Fields) {
+// CheckEmail notes that a text is no email address.
+func CheckEmail(email string, wrong *problem.Fields) {
+	if address, err := mail.ParseAddress(email); err != nil || address.Address != email {
+		wrong.Add("/email", "invalid", "must be an email address such as anna@example.com")
+	}
+}
+
+// CheckPassword notes what is wrong with the form of a new password, which has at least so many characters.
+func CheckPassword(password secret.String, least int, wrong *problem.Fields) {
 	text := password.Reveal()
 	switch n := utf8.RuneCountInString(text); {
 	case n < least:
@@ -30,8 +39,8 @@ func checkPassword(password secret.String, least int, wrong *problem.Fields) {
 	}
 }
 
-// hasher hashes passwords with argon2id, a few at a time: each takes memory.
-type hasher struct{ slots chan struct{} }
+// Hasher hashes passwords with argon2id, a few at a time: each takes memory.
+type Hasher struct{ slots chan struct{} }
 
 // The parameters are OWASP's first choice.
 const (
@@ -45,10 +54,11 @@ const (
 	hashWait     = 10 * time.Second
 )
 
-func newHasher() hasher { return hasher{make(chan struct{}, hashesAtOnce)} }
+// NewHasher makes one for a process.
+func NewHasher() Hasher { return Hasher{make(chan struct{}, hashesAtOnce)} }
 
-// hash answers the PHC string that is kept of a password.
-func (h hasher) hash(ctx context.Context, password secret.String) (string, error) {
+// Hash answers the PHC string that is kept of a password.
+func (h Hasher) Hash(ctx context.Context, password secret.String) (string, error) {
 	salt := make([]byte, saltLength)
 	rand.Read(salt)
 	sum, err := h.sum(ctx, password, salt, hashPasses, hashMemory, hashThreads, hashLength)
@@ -59,8 +69,8 @@ func (h hasher) hash(ctx context.Context, password secret.String) (string, error
 	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s", argon2.Version, hashMemory, hashPasses, hashThreads, text(salt), text(sum)), nil
 }
 
-// matches tells whether a password is the one that a PHC string was made of.
-func (h hasher) matches(ctx context.Context, password secret.String, phc string) (bool, error) {
+// Matches tells whether a password is the one that a PHC string was made of.
+func (h Hasher) Matches(ctx context.Context, password secret.String, phc string) (bool, error) {
 	parts := strings.Split(phc, "$")
 	var version, memory, passes int
 	var threads uint8
@@ -77,7 +87,7 @@ func (h hasher) matches(ctx context.Context, password secret.String, phc string)
 	return err == nil && subtle.ConstantTimeCompare(sum, want) == 1, err
 }
 
-func (h hasher) sum(ctx context.Context, password secret.String, salt []byte, passes, memory uint32, threads uint8, length uint32) ([]byte, error) {
+func (h Hasher) sum(ctx context.Context, password secret.String, salt []byte, passes, memory uint32, threads uint8, length uint32) ([]byte, error) {
 	select {
 	case h.slots <- struct{}{}:
 	case <-time.After(hashWait):

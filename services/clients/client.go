@@ -1,0 +1,228 @@
+package clients
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/account"
+	"github.com/ironplane/ironplane/pkg/guard"
+	"github.com/ironplane/ironplane/pkg/permission"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/process/setting"
+)
+
+// Client is somebody who rents servers.
+type Client struct {
+	rest.Versioned
+	ID          int64          `json:"id" db:"id"`
+	Name        string         `json:"name" db:"name" doc:"first and last"`
+	Email       string         `json:"email" db:"email"`
+	First       string         `json:"first" db:"first"`
+	Last        string         `json:"last" db:"last"`
+	CreatedAt   rest.Timestamp `json:"created_at" db:"created_at"`
+	BillingID   *int64         `json:"billing_id,omitempty" db:"billing_id" doc:"as in billing"`
+	Billing     Billing        `json:"billing" db:"of_billing_"`
+	Integration *rest.Ref      `json:"integration,omitempty" db:"integration_" doc:"whose client it is"`
+	Disabled    bool           `json:"disabled" db:"disabled" ext:"true" doc:"whether all keys are refused, as if they were revoked, until it is taken back"`
+}
+
+// Billing is what a billing system knows of a client.
+type Billing struct {
+	ID                *int64 `json:"id,omitempty" db:"id" doc:"in the integration that the client belongs to"`
+	IgnoreAutoSuspend bool   `json:"ignoreAutoSuspend" db:"ignore_auto_suspend" doc:"whether the client's servers are never suspended automatically"`
+}
+
+// ViewedClient is a client with what a list leaves out.
+type ViewedClient struct {
+	Client
+	Verify []Verify `json:"verify" db:"verify" doc:"one item"`
+}
+
+// Verify says whether a login takes a second factor.
+type Verify struct {
+	Require bool `json:"require" db:"require_verify" example:"false"`
+}
+
+type clientBody struct {
+	Email    string        `json:"email" db:"email" required:"create" format:"email" example:"ben@example.com" doc:"no other client has it, in either case"`
+	First    string        `json:"first" db:"first" required:"create" example:"Ben"`
+	Last     string        `json:"last" db:"last" required:"create" example:"Miller"`
+	Password secret.String `json:"password" max:"1024" example:"a long walk in the rain" doc:"hard to guess, and at least as long as the setting security.password_length says (12 characters); empty: no login by password, and on edit: unchanged"`
+	Billing  struct {
+		ID                *int64      `json:"id" db:"billing_id" also:"billing_id" min:"1" doc:"no other client of the integration has it"`
+		IgnoreAutoSuspend bool        `json:"ignoreAutoSuspend" db:"ignore_auto_suspend" example:"false"`
+		Integration       *rest.RefID `json:"integration" db:"integration_id" also:"integration,integration_id" doc:"whose client it is; of what an integration makes, that one"`
+	} `json:"billing"`
+	Verify   Verify `json:"verify" ext:"true"`
+	Disabled bool   `json:"disabled" db:"disabled" ext:"true" example:"false" doc:"whether all keys are refused, as if they were revoked, until it is taken back"`
+
+	Hash  *string `db:"password_hash"`
+	least int     // characters of Password
+	hash  *string // of Password, once it is prepared
+}
+
+// Resolve checks what the tags cannot say.
+func (b *clientBody) Resolve(wrong *problem.Fields) {
+	if b.Email != "" {
+		account.CheckEmail(b.Email, wrong)
+	}
+	if !b.Password.IsZero() {
+		account.CheckPassword(b.Password, b.least, wrong)
+		account.CheckStrength(b.Password, []string{b.First, b.Last, b.Email}, wrong)
+	}
+}
+
+func (s *Service) clients() []rest.Route {
+	has := guard.Has(permission.UsersClients)
+	return append(rest.Resource[ViewedClient, clientBody]{
+		DB: s.db, Path: "/client", ID: "client_id", Noun: "client", Again: rest.AgainRefused, Edited: `{"first": "Benjamin", "billing": {"id": 7}}`,
+		Guard: has, OwnGuard: guard.HasOrSelf(permission.UsersClients, principal.Client), Table: "client", View: "client_view", Without: rest.Listing,
+		Prepare: s.hashPassword, Check: s.checkClient, Delete: s.deleteClient,
+	}.Routes(), rest.List[rest.None, Client]{
+		DB: s.db, Path: "/client", Guard: has, Name: "listClients", Summary: "List clients", View: "client_view",
+		By: rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name", "email": "email", "created_at": "created_at"},
+			Filters: map[string]string{"email": "lower(email)", "billing_id": "billing_id", "integration_id": "integration_id", "disabled": "disabled", "name": "name"},
+			Me:      "integration_id", Narrow: narrow},
+	})
+}
+
+// narrow keeps an integration to its own clients where it asks for a billing id: another one's is another customer.
+func narrow(ctx context.Context, asked url.Values) ([]pg.Condition, error) {
+	id, is := callingIntegration(ctx)
+	if asked.Get("integration_id") == "me" && !is {
+		return nil, problem.New(problem.BadRequest, "The query is wrong: integration_id can be me for integrations alone.")
+	}
+	if is && (asked.Has("billing_id") || asked.Get("integration_id") == "me") {
+		return []pg.Condition{{SQL: "integration_id = $1", Args: []any{id}}}, nil
+	}
+	return nil, nil
+}
+
+// callingIntegration is the caller, if it is an integration.
+func callingIntegration(ctx context.Context) (int64, bool) {
+	caller := principal.From(ctx).Principal.Owner
+	return caller.ID, caller.Type == principal.Integration
+}
+
+// hashPassword hashes a password that is good enough and that the caller may set: hashing takes much, and few at a time.
+func (s *Service) hashPassword(ctx context.Context, b *clientBody) error {
+	b.least = setting.PasswordLength.In(s.settings.Values())
+	var wrong problem.Fields
+	if b.Password.IsZero() || !principal.From(ctx).Principal.May(permission.UsersClients, permission.Write) {
+		return nil
+	}
+	if b.Resolve(&wrong); len(wrong) > 0 { // which is said later
+		return nil
+	}
+	hash, err := s.hasher.Hash(ctx, b.Password)
+	b.hash = &hash
+	return err
+}
+
+// checkClient looks whether the caller may write this, and whether all that it names is there and free.
+func (s *Service) checkClient(ctx context.Context, tx *pg.Tx, id int64, before, b *clientBody) error {
+	if before != nil {
+		s.revoke(tx, id)
+		if err := guard.Has(permission.UsersClients).Check(principal.From(ctx), permission.Write, 0); err != nil {
+			return err
+		}
+	} else {
+		before = &clientBody{}
+	}
+	if integration, is := callingIntegration(ctx); is {
+		if err := b.mayIntegration(rest.RefID(integration), id == 0, before); err != nil {
+			return err
+		}
+	}
+	if of := b.Billing.Integration; of != nil && !same(of, before.Billing.Integration) {
+		if err := s.integrations.Hold(ctx, tx, int64(*of), "/billing/integration"); err != nil {
+			return err
+		}
+	}
+	if b.hash != nil {
+		b.Hash = b.hash
+	}
+	return b.checkTaken(ctx, tx, id)
+}
+
+// mayIntegration refuses what an integration may not write, and makes a client its own that is nobody's and that it gives a
+// billing id.
+func (b *clientBody) mayIntegration(me rest.RefID, isNew bool, before *clientBody) error {
+	was, own := before.Billing.Integration, same(before.Billing.Integration, &me)
+	if b.Billing.Integration == nil && (isNew || was == nil && b.Billing.ID != nil) {
+		b.Billing.Integration = &me
+	}
+	billing := !same(b.Billing.ID, before.Billing.ID) || b.Billing.IgnoreAutoSuspend != before.Billing.IgnoreAutoSuspend || !same(b.Billing.Integration, was)
+	account := b.Email != before.Email || b.hash != nil || b.Verify != before.Verify || b.Disabled != before.Disabled
+	switch {
+	case b.Billing.Integration != nil && !same(b.Billing.Integration, &me) && billing, was != nil && !own && billing:
+		return problem.New(problem.Forbidden, "An integration writes the billing of its own clients alone.")
+	case !isNew && !own && account:
+		return problem.New(problem.Forbidden, "An integration writes email, password, verify and disabled of its own clients alone.")
+	}
+	return nil
+}
+
+func same[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }
+
+// checkTaken names the client that has what is to be this one's. That nobody takes it in between is the indexes' part.
+func (b *clientBody) checkTaken(ctx context.Context, tx *pg.Tx, id int64) error {
+	var wrong problem.Fields
+	for pointer, of := range map[string]struct {
+		sql  string
+		args []any
+	}{
+		"/email":      {"lower(email) = lower($2)", []any{id, b.Email}},
+		"/billing/id": {"billing_id = $2 AND integration_id IS NOT DISTINCT FROM $3", []any{id, b.Billing.ID, b.Billing.Integration}},
+	} {
+		var other int64
+		var name string
+		err := tx.QueryRow(ctx, "SELECT id, name FROM client WHERE id <> $1 AND "+of.sql, of.args...).Scan(&other, &name)
+		if err == nil {
+			wrong.Add(pointer, "taken", "is client %d's (%s)", other, name)
+		} else if !errors.Is(err, pgx.ErrNoRows) {
+			return fmt.Errorf("look for another client's: %w", err)
+		}
+	}
+	return wrong.Err()
+}
+
+func (s *Service) deleteClient(ctx context.Context, tx *pg.Tx, c *ViewedClient) error {
+	if id, is := callingIntegration(ctx); is && (c.Integration == nil || c.Integration.ID != id) {
+		return problem.New(problem.Forbidden, "An integration deletes its own clients alone.")
+	}
+	s.revoke(tx, c.ID)
+	_, err := tx.Exec(ctx, "DELETE FROM client WHERE id = $1", c.ID)
+	return err
+}
+
+// clearIntegration takes an integration that is gone from the clients that it had, with their billing ids.
+func clearIntegration(ctx context.Context, tx *pg.Tx, id int64, name string) error {
+	rows, err := tx.Query(ctx, `
+		WITH had AS (SELECT id, billing_id FROM client WHERE integration_id = $1 FOR UPDATE)
+		UPDATE client c SET integration_id = NULL, billing_id = NULL, version = version + 1 FROM had WHERE c.id = had.id
+		RETURNING c.id, c.name, c.version, had.billing_id`, id)
+	if err != nil {
+		return fmt.Errorf("clear integration %d: %w", id, err)
+	}
+	var of pg.Target
+	var billing *int64
+	_, err = pgx.ForEachRow(rows, []any{&of.ID, &of.Name, &of.Version, &billing}, func() error {
+		of.Type, of.Noun = "client", "client"
+		before := map[string]any{"integration": rest.Ref{ID: id, Name: name}}
+		if billing != nil {
+			before["billing_id"] = *billing
+		}
+		tx.Record(pg.Record{Kind: "client", Action: pg.Edited, Targets: []pg.Target{of}, Before: before, After: struct{}{}})
+		return nil
+	})
+	return err
+}

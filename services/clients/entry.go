@@ -1,0 +1,37 @@
+package clients
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/guard"
+	"github.com/ironplane/ironplane/pkg/keycache"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/rest"
+)
+
+// entryRoute answers the gateway's question about a client, and leaves the answer where it looks first.
+func (s *Service) entryRoute() rest.Route {
+	return rest.Read[rest.Item, keycache.Owner]{Path: "/internal/owner/client/{client_id}", Guard: guard.Peers(principal.Gateway),
+		Do: func(ctx context.Context, req rest.Item) (keycache.Owner, error) {
+			return keycache.Fill(ctx, s.entries, entryName(req.ID), func(ctx context.Context) (owner keycache.Owner, err error) {
+				err = s.db.QueryRow(ctx, "SELECT NOT disabled, name FROM client WHERE id = $1", req.ID).Scan(&owner.Active, &owner.Name)
+				if errors.Is(err, pgx.ErrNoRows) {
+					return keycache.Owner{}, nil
+				}
+				return owner, err
+			})
+		}}
+}
+
+func entryName(id int64) string {
+	return keycache.OwnerName(principal.Owner{Type: principal.Client, ID: id})
+}
+
+// revoke removes, with the commit of tx, what the gateways believe of clients.
+func (s *Service) revoke(tx *pg.Tx, id int64) {
+	tx.AfterCommit(func(ctx context.Context) error { return s.entries.Remove(ctx, entryName(id)) })
+}
