@@ -181,6 +181,24 @@ func TestRolesByHand(t *testing.T) {
 	r.stop()
 }
 
+// Limits that are less than what it may open are said at the start.
+func TestTooFewConnections(t *testing.T) {
+	t.Parallel()
+	g := newGiven(t)
+	environment := map[string]string{"IRONPLANE_DATA": filepath.Join(t.TempDir(), "data"), "DATABASE_URL": g.URL("postgres")}
+	r := start(t, environment)
+	if strings.Contains(r.screen.String(), "Too few connections") {
+		t.Errorf("there are enough:\n%s", r.screen)
+	}
+	r.stop()
+	g.execute(g.superuser, "ALTER DATABASE postgres CONNECTION LIMIT 40", "ALTER ROLE postgres_network CONNECTION LIMIT 7")
+	r = start(t, environment)
+	if want := "up to 46 are needed, 8 by each service, and the role postgres_network 7, the database 40 allows no more."; !strings.Contains(r.screen.String(), want) {
+		t.Errorf("it does not say %q:\n%s", want, r.screen)
+	}
+	r.stop()
+}
+
 // A Redis that is away takes nothing away, also at the start.
 func TestRedisAwayAtStart(t *testing.T) {
 	t.Parallel()

@@ -36,7 +36,7 @@ type Backings struct {
 }
 
 // Databases answers, for each service, the URL of its schema, and holds the database for this process.
-func (b *Backings) Databases(ctx context.Context, c Config) (map[string]secret.String, error) {
+func (b *Backings) Databases(ctx context.Context, c Config, screen io.Writer) (map[string]secret.String, error) {
 	ctx, cancel := context.WithTimeout(ctx, StartTime)
 	defer cancel()
 	if err := os.MkdirAll(c.Data, 0o711); err != nil {
@@ -54,7 +54,15 @@ func (b *Backings) Databases(ctx context.Context, c Config) (map[string]secret.S
 		return nil, err
 	}
 	b.claim = claim
-	return product.Bootstrap(ctx, admin, c.Data)
+	urls, err := product.Bootstrap(ctx, admin, c.Data)
+	if err != nil {
+		return nil, err
+	}
+	short, err := claim.CheckConnections(ctx)
+	if short != "" {
+		fmt.Fprintln(screen, short)
+	}
+	return urls, err
 }
 
 // MasterKey answers the given master key, or the one in the data folder. The database is held already.

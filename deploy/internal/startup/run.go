@@ -34,7 +34,7 @@ func Run(ctx context.Context, c Config, screen io.Writer, serve func(context.Con
 
 	parts := &backings.Backings{}
 	defer func() { err = errors.Join(err, parts.Stop(ctx)) }()
-	if i.Databases, err = parts.Databases(ctx, c.Backings); err != nil {
+	if i.Databases, err = parts.Databases(ctx, c.Backings, screen); err != nil {
 		return err
 	}
 	if i.MasterKey, err = parts.MasterKey(ctx, c.Backings); err != nil {
