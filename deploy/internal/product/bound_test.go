@@ -203,7 +203,7 @@ func testExpiringKeyHasNoLaterSuccessor(t *testing.T, _ *product.Product, c *tes
 }
 
 // An account has no more keys than it may have, however many are made at once.
-func TestKeysPerOwner(t *testing.T) { producttest.Both(t, testKeysPerOwner) }
+func TestKeysPerOwner(t *testing.T) { producttest.Together(t, testKeysPerOwner) }
 
 func testKeysPerOwner(t *testing.T, p *product.Product, c *testkit.Client) {
 	const room = 3

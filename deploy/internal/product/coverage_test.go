@@ -220,7 +220,7 @@ func (w *walk) otherMethod(o rest.Operation) {
 }
 
 // TestEveryLeaf tries every operation that a permission guards with keys that hold everything but that permission's access.
-func TestEveryLeaf(t *testing.T) { producttest.Both(t, testEveryLeaf) }
+func TestEveryLeaf(t *testing.T) { producttest.Together(t, testEveryLeaf) }
 
 func testEveryLeaf(t *testing.T, p *product.Product, c *testkit.Client) {
 	id, partial := newAdmin(t, c, "partial", `{}`)

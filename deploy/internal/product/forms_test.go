@@ -120,7 +120,7 @@ func asForm(value any, name string, secrets []string) any {
 }
 
 // TestEverySameAgain sends each item back as it was read, whole: that changes neither its version nor the log.
-func TestEverySameAgain(t *testing.T) { producttest.Both(t, testEverySameAgain) }
+func TestEverySameAgain(t *testing.T) { producttest.Together(t, testEverySameAgain) }
 
 func testEverySameAgain(t *testing.T, p *product.Product, c *testkit.Client) {
 	w := newWalk(t, p, c)

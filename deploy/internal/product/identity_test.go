@@ -20,7 +20,7 @@ import (
 
 func path(format string, args ...any) string { return fmt.Sprintf(format, args...) }
 
-func TestAdmin(t *testing.T) { producttest.Both(t, testAdmin) }
+func TestAdmin(t *testing.T) { producttest.Together(t, testAdmin) }
 
 func testAdmin(t *testing.T, p *product.Product, c *testkit.Client) {
 	anna := testkit.Decode[identity.Admin](c.Do("POST", "/admin", `{"email": "Anna@example.com", "password": "a long walk home", "receive_copies": true}`).Want(200))
@@ -70,7 +70,7 @@ func testAdmin(t *testing.T, p *product.Product, c *testkit.Client) {
 }
 
 // A new password is hard to guess, also for who knows whose it is, and the answer says what is wrong without repeating it.
-func TestWeakPasswords(t *testing.T) { producttest.Both(t, testWeakPasswords) }
+func TestWeakPasswords(t *testing.T) { producttest.Together(t, testWeakPasswords) }
 
 func testWeakPasswords(t *testing.T, _ *product.Product, c *testkit.Client) {
 	weak := func(r *testkit.Answer, password, says string) {
@@ -171,7 +171,7 @@ func testNobodyLiftsHimself(t *testing.T, _ *product.Product, c *testkit.Client)
 	}
 }
 
-func TestLastAdmin(t *testing.T) { producttest.Both(t, testLastAdmin) }
+func TestLastAdmin(t *testing.T) { producttest.Together(t, testLastAdmin) }
 
 func testLastAdmin(t *testing.T, _ *product.Product, c *testkit.Client) {
 	last := "Admin 1 is the last one who holds users.admins write."
@@ -201,7 +201,7 @@ func testLastAdmin(t *testing.T, _ *product.Product, c *testkit.Client) {
 }
 
 // Accounts and their keys change at the same time, without anybody waiting in a circle.
-func TestAccountsChangeAtOnce(t *testing.T) { producttest.Both(t, testAccountsChangeAtOnce) }
+func TestAccountsChangeAtOnce(t *testing.T) { producttest.Together(t, testAccountsChangeAtOnce) }
 
 func testAccountsChangeAtOnce(t *testing.T, p *product.Product, c *testkit.Client) {
 	id, _ := newAdmin(t, c, "busy", `{}`)
@@ -287,7 +287,7 @@ func testAPIKey(t *testing.T, p *product.Product, c *testkit.Client) {
 }
 
 // A list has the keys that its caller may know of, and no other.
-func TestKeysListed(t *testing.T) { producttest.Both(t, testKeysListed) }
+func TestKeysListed(t *testing.T) { producttest.Together(t, testKeysListed) }
 
 func testKeysListed(t *testing.T, _ *product.Product, c *testkit.Client) {
 	_, nobody := newAdmin(t, c, "nobody", `{}`)
@@ -306,7 +306,7 @@ func testKeysListed(t *testing.T, _ *product.Product, c *testkit.Client) {
 	}
 }
 
-func TestImportedKey(t *testing.T) { producttest.Both(t, testImportedKey) }
+func TestImportedKey(t *testing.T) { producttest.Together(t, testImportedKey) }
 
 func testImportedKey(t *testing.T, _ *product.Product, c *testkit.Client) {
 	const value = "a-key-that-another-panel-made-0001"

@@ -14,7 +14,7 @@ import (
 )
 
 // However many guesses at a password come at once, no more than the limit are compared, and each of these is logged.
-func TestGuessing(t *testing.T) { producttest.Both(t, testGuessing) }
+func TestGuessing(t *testing.T) { producttest.Together(t, testGuessing) }
 
 func testGuessing(t *testing.T, p *product.Product, c *testkit.Client) {
 	id, own := newAdmin(t, c, "bob", `{}`)

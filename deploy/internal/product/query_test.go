@@ -12,7 +12,7 @@ import (
 )
 
 // No text in the database has a NUL or is not UTF-8, so a parameter that is such a text is refused, and named.
-func TestQueryIsText(t *testing.T) { producttest.Both(t, testQueryIsText) }
+func TestQueryIsText(t *testing.T) { producttest.Together(t, testQueryIsText) }
 
 func testQueryIsText(t *testing.T, p *product.Product, c *testkit.Client) {
 	document := testkit.Decode[struct {
@@ -44,7 +44,7 @@ func testQueryIsText(t *testing.T, p *product.Product, c *testkit.Client) {
 }
 
 // A parameter that an operation does not have is refused, whatever is done: who misspelt a filter must not get everything.
-func TestUnknownParameters(t *testing.T) { producttest.Both(t, testUnknownParameters) }
+func TestUnknownParameters(t *testing.T) { producttest.Together(t, testUnknownParameters) }
 
 func testUnknownParameters(t *testing.T, p *product.Product, c *testkit.Client) {
 	w := newWalk(t, p, c)
@@ -61,7 +61,7 @@ func testUnknownParameters(t *testing.T, p *product.Product, c *testkit.Client) 
 }
 
 // What forms, PHP and billing systems make of a parameter is read.
-func TestSpellingsOfParameters(t *testing.T) { producttest.Both(t, testSpellingsOfParameters) }
+func TestSpellingsOfParameters(t *testing.T) { producttest.Together(t, testSpellingsOfParameters) }
 
 func testSpellingsOfParameters(t *testing.T, _ *product.Product, c *testkit.Client) {
 	c.Do("POST", "/group", `{"name": "Berlin", "reserved": true, "billing_id": "B"}`).Want(200)

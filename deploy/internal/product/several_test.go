@@ -22,7 +22,7 @@ import (
 )
 
 // TestEverySeveral edits and deletes several items at once, of each resource that there is.
-func TestEverySeveral(t *testing.T) { producttest.Both(t, testEverySeveral) }
+func TestEverySeveral(t *testing.T) { producttest.Together(t, testEverySeveral) }
 
 func testEverySeveral(t *testing.T, p *product.Product, c *testkit.Client) {
 	w := newWalk(t, p, c)
@@ -197,7 +197,7 @@ func ids(a *testkit.Answer) (all []int64) {
 }
 
 // Whoever clears up deletes the key that he does it with, whichever place it has among the others.
-func TestDeletesOwnKeys(t *testing.T) { producttest.Both(t, testDeletesOwnKeys) }
+func TestDeletesOwnKeys(t *testing.T) { producttest.Together(t, testDeletesOwnKeys) }
 
 func testDeletesOwnKeys(t *testing.T, _ *product.Product, c *testkit.Client) {
 	id, nobody := newAdmin(t, c, "nobody", `{}`)
@@ -226,7 +226,9 @@ func testDeletesOwnKeys(t *testing.T, _ *product.Product, c *testkit.Client) {
 }
 
 // Each account that a path names is guarded by itself: that one is one's own opens no other.
-func TestSeveralAccountsAreGuarded(t *testing.T) { producttest.Both(t, testSeveralAccountsAreGuarded) }
+func TestSeveralAccountsAreGuarded(t *testing.T) {
+	producttest.Together(t, testSeveralAccountsAreGuarded)
+}
 
 func testSeveralAccountsAreGuarded(t *testing.T, _ *product.Product, c *testkit.Client) {
 	id, nobody := newAdmin(t, c, "nobody", `{}`)

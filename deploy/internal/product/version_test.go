@@ -14,7 +14,7 @@ import (
 )
 
 // Every operation that edits or deletes an item obeys If-Match, and every answer with an item has its ETag.
-func TestEveryVersion(t *testing.T) { producttest.Both(t, testEveryVersion) }
+func TestEveryVersion(t *testing.T) { producttest.Together(t, testEveryVersion) }
 
 func testEveryVersion(t *testing.T, p *product.Product, c *testkit.Client) {
 	w := newWalk(t, p, c)
@@ -46,7 +46,7 @@ func testEveryVersion(t *testing.T, p *product.Product, c *testkit.Client) {
 }
 
 // Of editors who have seen the same version one wins; the others start again, and nothing is lost.
-func TestNoLostUpdate(t *testing.T) { producttest.Both(t, testNoLostUpdate) }
+func TestNoLostUpdate(t *testing.T) { producttest.Together(t, testNoLostUpdate) }
 
 func testNoLostUpdate(t *testing.T, _ *product.Product, c *testkit.Client) {
 	c.Do("POST", "/port-speed", `{"name": "", "speed": 1}`).Want(422)

@@ -30,6 +30,13 @@ func Both(t *testing.T, test func(*testing.T, *product.Product, *testkit.Client)
 	}
 }
 
+// Together runs a test on the product in one process alone: what it shows does not hang on how the gateway reaches a service.
+func Together(t *testing.T, test func(*testing.T, *product.Product, *testkit.Client)) {
+	t.Parallel()
+	p, c := Start(t)
+	test(t, p, c)
+}
+
 // Split is Start with a gateway that reaches the services as it does those in other processes: over mTLS.
 func Split(t testing.TB) (*product.Product, *testkit.Client) {
 	t.Helper()
