@@ -1,6 +1,7 @@
 package pg_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -466,4 +467,18 @@ func TestSchemaOfAnotherVersion(t *testing.T) {
 		t.Error("an older program's migrate on a newer schema:", err)
 	}
 	wantLack(newer, "")
+
+	edited := maps.Clone(newer)
+	edited["migrations/0001_things.sql"] = &fstest.MapFile{Data: append(bytes.Clone(newer["migrations/0001_things.sql"].Data), "-- more\n"...)}
+	between := maps.Clone(newer)
+	between["migrations/0001_late.sql"] = &fstest.MapFile{Data: []byte("-- +goose Up\nSELECT 1;\n")}
+	for wrong, files := range map[string]fstest.MapFS{"0001_things.sql was edited": edited, "0001_late.sql was put in before number 2": between} {
+		d := service.Definition{Migrations: files}
+		if err := d.Ready(ctx, service.Deps{DB: aged.DB}); err == nil || !strings.Contains(err.Error(), wrong) {
+			t.Errorf("ready though %s: %v", wrong, err)
+		}
+		if err := d.Migrate(ctx, aged); err == nil || !strings.Contains(err.Error(), wrong) {
+			t.Errorf("migrated though %s: %v", wrong, err)
+		}
+	}
 }

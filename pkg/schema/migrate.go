@@ -44,6 +44,9 @@ func Migrate(ctx context.Context, to *pool.Pool, all ...MigrationSet) error {
 		return err
 	}
 	for _, m := range all {
+		if err := m.intact(ctx, to.DB); err != nil {
+			return err
+		}
 		if err := m.migrate(ctx, conn.Config()); err != nil {
 			return err
 		}
@@ -61,6 +64,9 @@ func Migrated(ctx context.Context, db *pg.DB, all ...MigrationSet) error {
 		}
 		if len(lacks) > 0 {
 			return fmt.Errorf("the schema is older than this program, which needs its migrations %s: run migrate first", strings.Join(lacks, ", "))
+		}
+		if err := m.intact(ctx, db); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -133,8 +139,10 @@ func (m MigrationSet) migrate(ctx context.Context, config *pgx.ConnConfig) error
 	if err != nil {
 		return err
 	}
-	_, err = provider.Up(ctx)
-	return err
+	if _, err = provider.Up(ctx); err != nil {
+		return err
+	}
+	return m.record(ctx, sqldb)
 }
 
 // LockTable begins a transaction that holds a table, which it makes, until its end, or the connection's. With

@@ -68,7 +68,7 @@ var withoutDatabase = []string{"gateway", "pkg/problem", "pkg/problemhttp", "pkg
 var shared = []string{"guard", "permission", "pg", "problem", "rest", "secret"}
 
 const (
-	mostLines = 10_770 // of pkg without its tests; to become 10,000
+	mostLines = 10_910 // of pkg without its tests; to become 10,000
 	mostNames = 163    // exported by shared, with the methods of exported types; to become 160
 )
 
