@@ -326,7 +326,7 @@ func startFleet(t *testing.T, config backings.Config, environment ...string) (*f
 			t.Error(err)
 		}
 	})
-	databases, err := parts.Databases(t.Context(), config)
+	databases, err := parts.Databases(t.Context(), config, t.Output())
 	if err != nil {
 		t.Fatal(err)
 	}
