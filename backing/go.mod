@@ -5,6 +5,7 @@ go 1.26.0
 replace (
 	github.com/ironplane/ironplane/backing => ../backing
 	github.com/ironplane/ironplane/pkg => ../pkg
+	github.com/ironplane/ironplane/process => ../process
 	github.com/ironplane/ironplane/testkit => ../testkit
 )
 

@@ -10,6 +10,8 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/ironplane/ironplane/process/peers"
+
 	"github.com/redis/go-redis/v9"
 	"github.com/rs/cors"
 
@@ -17,7 +19,6 @@ import (
 	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/keycache"
 	"github.com/ironplane/ironplane/pkg/maintenance"
-	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/problemhttp"
@@ -37,7 +38,7 @@ type Gateway struct {
 	config    Config
 	log       *slog.Logger
 	upstreams map[string]http.Handler
-	peers     *mesh.Peers
+	peers     *peers.Peers
 	keys      *keys
 	perOwner  *limit[principal.Owner]
 	perKey    *concurrency[int64] // so that a key that leaked leaves its owner enough to revoke it
@@ -57,7 +58,7 @@ type Gateway struct {
 // New makes a gateway in front of these services. An upstream is what serves a service's requests: in one process,
 // the service's handler itself. Peers are the same services for the gateway's own questions. The client is one that
 // cache.Open made. Close ends it.
-func New(config Config, upstreams map[string]http.Handler, peers *mesh.Peers, entries *keycache.Store, client redis.UniversalClient, log *slog.Logger) *Gateway {
+func New(config Config, upstreams map[string]http.Handler, peers *peers.Peers, entries *keycache.Store, client redis.UniversalClient, log *slog.Logger) *Gateway {
 	g := &Gateway{config: config, log: log, upstreams: upstreams, peers: peers, bodies: newRoom(), progress: progress}
 	link := cache.NewLink(client, "limits", log)
 	g.metrics = newMetrics(func() bool { return entries.Up() && link.Up() })

@@ -17,13 +17,13 @@ import (
 	"github.com/ironplane/ironplane/pkg/apikey"
 	"github.com/ironplane/ironplane/pkg/problemhttp"
 	"github.com/ironplane/ironplane/pkg/seal"
+	"github.com/ironplane/ironplane/process/peers"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ironplane/ironplane/backing"
 	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/keycache"
-	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/process/setting"
@@ -119,7 +119,7 @@ func (d *door) another(config set) *Gateway {
 	d.t.Helper()
 	upstreams := map[string]http.Handler{"identity": d.identity, "network": d.network}
 	log := slog.New(d.warnings)
-	peers := mesh.NewPeers(principal.Gateway, map[string]http.Handler{"identity": d.identity, "network": d.network, setting.Keeper: config})
+	peers := peers.New(principal.Gateway, map[string]http.Handler{"identity": d.identity, "network": d.network, setting.Keeper: config})
 	g := New(config.Config, upstreams, peers, keycache.NewStore(d.redis, d.signer, log), d.redis, log)
 	d.t.Cleanup(g.Close)
 	return g

@@ -4,6 +4,7 @@ go 1.26.0
 
 replace (
 	github.com/ironplane/ironplane/backing => ../backing
+	github.com/ironplane/ironplane/process => ../process
 	github.com/ironplane/ironplane/testkit => ../testkit
 )
 
@@ -13,6 +14,7 @@ require (
 	github.com/go-kit/kit v0.13.0
 	github.com/gorilla/mux v1.8.1
 	github.com/ironplane/ironplane/backing v0.0.0
+	github.com/ironplane/ironplane/process v0.0.0
 	github.com/ironplane/ironplane/testkit v0.0.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/pressly/goose/v3 v3.28.0

@@ -23,11 +23,11 @@ import (
 	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/keycache"
-	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/process/peers"
 	"github.com/ironplane/ironplane/services/identity/lockout"
 )
 
@@ -131,7 +131,7 @@ func TestRedisUsers(t *testing.T) {
 	reading, log := i.entries(principal.Gateway), slog.New(slog.DiscardHandler)
 	services := map[string]http.Handler{"identity": identity}
 	g := gateway.New(gateway.Config{}, services,
-		mesh.NewPeers(principal.Gateway, services), reading, i.client(principal.Gateway, ""), log)
+		peers.New(principal.Gateway, services), reading, i.client(principal.Gateway, ""), log)
 	defer g.Close()
 	r := httptest.NewRequest("GET", "/admin", http.NoBody)
 	r.Header.Set("X-Api-Key", key)

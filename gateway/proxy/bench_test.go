@@ -8,8 +8,8 @@ import (
 	"net/url"
 	"testing"
 
-	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/process/peers"
 )
 
 // BenchmarkProxies reads a small answer by way of a proxy over mTLS, whose other end is this process, too: by ours, and
@@ -24,7 +24,7 @@ func BenchmarkProxies(b *testing.B) {
 	theirs := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(&url.URL{Scheme: "https", Host: address})
-			r.Out.Header.Set(mesh.CallHeader, string(mesh.AppendCall(nil, caller)))
+			r.Out.Header.Set(peers.CallHeader, string(peers.AppendCall(nil, caller)))
 		},
 		Transport: &http.Transport{TLSClientConfig: i.gateway.ClientConfig("network"), MaxIdleConnsPerHost: maxIdle},
 	}

@@ -10,10 +10,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/tracing"
+	"github.com/ironplane/ironplane/process/peers"
 )
 
 // exchange is one request and its answer.
@@ -85,8 +85,8 @@ func (x *exchange) writeHead(waiting bool) {
 	_, _ = to.WriteString(" HTTP/1.1\r\nHost: ")
 	_, _ = to.WriteString(x.service)
 	if call := principal.From(r.Context()); call.Peer == principal.Gateway { // from others nobody believes it
-		_, _ = to.WriteString("\r\n" + mesh.CallHeader + ": ")
-		_, _ = to.Write(mesh.AppendCall(to.AvailableBuffer(), call))
+		_, _ = to.WriteString("\r\n" + peers.CallHeader + ": ")
+		_, _ = to.Write(peers.AppendCall(to.AvailableBuffer(), call))
 	}
 	switch {
 	case r.ContentLength > 0:

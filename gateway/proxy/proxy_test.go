@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/permission"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/process/mtls"
+	"github.com/ironplane/ironplane/process/peers"
 )
 
 // install is an authority and the two processes that most tests are about.
@@ -111,5 +111,5 @@ func (i *install) through(handler http.HandlerFunc) string {
 // say answers with what is known of the request.
 func say(w http.ResponseWriter, r *http.Request) {
 	call := principal.From(r.Context())
-	_, _ = io.WriteString(w, call.Peer+"|"+string(mesh.AppendCall(nil, call))+"|"+r.Header.Get(mesh.CallHeader))
+	_, _ = io.WriteString(w, call.Peer+"|"+string(peers.AppendCall(nil, call))+"|"+r.Header.Get(peers.CallHeader))
 }

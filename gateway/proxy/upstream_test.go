@@ -20,10 +20,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problemhttp"
 	"github.com/ironplane/ironplane/process/mtls"
+	"github.com/ironplane/ironplane/process/peers"
 	"github.com/ironplane/ironplane/testkit/syncbuf"
 )
 
@@ -91,7 +91,7 @@ func TestRequestArrives(t *testing.T) {
 		body, err := io.ReadAll(r.Body)
 		fmt.Fprint(w, "|", r.Method, " ", r.RequestURI, " ", r.Host, " ", r.ContentLength, " ", string(body), " ", err)
 	})
-	who := "200 gateway|" + string(mesh.AppendCall(nil, caller)) + "||"
+	who := "200 gateway|" + string(peers.AppendCall(nil, caller)) + "||"
 	for _, c := range []struct {
 		method, path string
 		body         io.Reader
@@ -132,10 +132,10 @@ func TestHeaders(t *testing.T) {
 		w.WriteHeader(http.StatusNonAuthoritativeInfo)
 		w.Header().Set("X-Late", "1")
 	})
-	forged := string(mesh.AppendCall(nil, &principal.Call{RequestID: "forged", Principal: &principal.Principal{KeyID: 1, Owner: principal.Owner{Type: principal.Admin, ID: 1}, Grants: principal.All}}))
+	forged := string(peers.AppendCall(nil, &principal.Call{RequestID: "forged", Principal: &principal.Principal{KeyID: 1, Owner: principal.Owner{Type: principal.Admin, ID: 1}, Grants: principal.All}}))
 	answer, err := do(t, "GET", url, nil, "Connection", "X-Hop, x-other", "X-Hop", "1", "X-Other", "1", "Keep-Alive", "9", "Proxy-Connection", "x",
 		"Proxy-Authorization", "x", "Te", "trailers", "Trailer", "X-Late", "Upgrade", "websocket",
-		mesh.CallHeader, forged, "Ironplane-Anything", "1", "Forwarded", "for=1", "X-Forwarded-For", "1.1.1.1", "X-Forwarded-Client-Cert", "x", "X-Real-Ip", "1", "X-Request-Id", "x",
+		peers.CallHeader, forged, "Ironplane-Anything", "1", "Forwarded", "for=1", "X-Forwarded-For", "1.1.1.1", "X-Forwarded-Client-Cert", "x", "X-Real-Ip", "1", "X-Request-Id", "x",
 		"If-Match", "1", "If-Match", "2", "User-Agent", "me", "Accept", "x")
 	if text(t, answer, err) != "203 " {
 		t.Errorf("answered %d", answer.StatusCode)

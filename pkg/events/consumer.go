@@ -61,7 +61,7 @@ const pullTime = 20 * time.Second
 var errOvertaken = errors.New("another instance was faster")
 
 // Consume applies what there is, and again whenever it is woken, until ctx ends or a change cannot be applied.
-func (c *Consumer) Consume(ctx context.Context, db *pg.DB, peers *mesh.Peers, wake <-chan struct{}) error {
+func (c *Consumer) Consume(ctx context.Context, db *pg.DB, peers mesh.Peers, wake <-chan struct{}) error {
 	c.note(func(s *Status) {
 		if s.Since.IsZero() {
 			s.Since = time.Now()
@@ -104,7 +104,7 @@ func (p *page) behind() cursor { return cursor{p.Last, p.History, p.LastID} }
 func (p *page) behindOne(e *Event) cursor { return cursor{e.Seq, p.History, e.ID} }
 
 // step applies a page, and tells whether there is more.
-func (c *Consumer) step(ctx context.Context, db *pg.DB, peers *mesh.Peers) (more bool, err error) {
+func (c *Consumer) step(ctx context.Context, db *pg.DB, peers mesh.Peers) (more bool, err error) {
 	at, err := c.cursor(ctx, db)
 	if err != nil {
 		return false, err

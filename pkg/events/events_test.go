@@ -22,6 +22,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/process/peers"
 	"github.com/ironplane/ironplane/testkit"
 )
 
@@ -40,7 +41,7 @@ CREATE TABLE note (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, thing big
 type stage struct {
 	testing.TB
 	owner, user *pg.DB
-	peers       *mesh.Peers
+	peers       mesh.Peers
 	link        *cache.Link
 	working     sync.WaitGroup
 	jobs        context.Context
@@ -58,7 +59,7 @@ func newStage(t testing.TB) *stage {
 	})
 	s.jobs = jobs
 	owner := rest.NewHandler("owner", s.owner, log, []rest.Route{events.Feed(s.owner, "user"), events.RefRoute(s.owner, "thing", "thing", "NULL::jsonb", "user")})
-	s.peers = mesh.NewPeers("user", map[string]http.Handler{"owner": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s.peers = peers.New("user", map[string]http.Handler{"owner": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
 		down := s.down
 		s.mu.Unlock()

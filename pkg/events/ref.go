@@ -24,7 +24,7 @@ type Refs struct {
 	Owner string // the service that has the items
 	Type  string // the collection's path without the first slash: pxe/dhcp
 	DB    *pg.DB // of the service that refers to them
-	Peers *mesh.Peers
+	Peers mesh.Peers
 	// Cleared takes a reference to an item away that is gone, wherever there is one. It holds that nobody makes a new
 	// one meanwhile.
 	Cleared func(ctx context.Context, tx *pg.Tx, id int64, name string) error

@@ -101,7 +101,7 @@ type Settings struct {
 // Deps are what a service is given.
 type Deps struct {
 	DB      *pg.DB // its migrated schema
-	Peers   *mesh.Peers
+	Peers   mesh.Peers
 	Redis   redis.UniversalClient
 	Entries *keycache.Store // nil where the service does not fill any
 	Box     *seal.Box       // nil where the service does not seal

@@ -14,7 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/mesh"
+	"github.com/ironplane/ironplane/process/peers"
 )
 
 // Identity is who a process is, and by which authority it verifies others. Its papers may be renewed at any time:
@@ -33,8 +33,8 @@ type papers struct {
 }
 
 // NewPeers are services of other processes, once Move says where they are, and those of this one.
-func (id *Identity) NewPeers(together map[string]http.Handler) *mesh.Peers {
-	peers := mesh.NewPeers(id.name, together)
+func (id *Identity) NewPeers(together map[string]http.Handler) *peers.Peers {
+	peers := peers.New(id.name, together)
 	peers.Dial = id.ClientConfig
 	return peers
 }

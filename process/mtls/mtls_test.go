@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/permission"
 	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/process/peers"
 )
 
 // install is an authority and the two processes that most tests are about.
@@ -70,7 +70,7 @@ var caller = &principal.Call{
 const soon = 5 * time.Second
 
 // peers are the other services as the process of this identity asks them, where network is at these addresses.
-func (i *install) peers(id *Identity, addresses ...string) *mesh.Peers {
+func (i *install) peers(id *Identity, addresses ...string) *peers.Peers {
 	p := id.NewPeers(nil)
 	p.Move("network", addresses)
 	return p

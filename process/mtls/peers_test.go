@@ -15,6 +15,7 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/process/peers"
 )
 
 // An answer says who asked, and by way of which instance.
@@ -25,7 +26,7 @@ func answering(name string) http.Handler {
 	})
 }
 
-func asked(t *testing.T, p *mesh.Peers) (string, error) {
+func asked(t *testing.T, p *peers.Peers) (string, error) {
 	t.Helper()
 	var text string
 	ctx := principal.With(t.Context(), &principal.Call{RequestID: "r1", Principal: caller.Principal})
@@ -38,7 +39,7 @@ func TestAsk(t *testing.T) {
 	t.Parallel()
 	i := newInstall(t)
 	address := i.serve(i.network, answering("a"))
-	for wanted, p := range map[string]*mesh.Peers{
+	for wanted, p := range map[string]*peers.Peers{
 		"a gateway r1 GET /internal/x?y=%20z": i.peers(i.gateway, address),
 		"a clients r1 GET /internal/x?y=%20z": i.peers(i.identity("clients"), address),
 	} {
@@ -46,7 +47,7 @@ func TestAsk(t *testing.T) {
 			t.Errorf("%q, %v; want %q", got, err, wanted)
 		}
 	}
-	together := mesh.NewPeers("clients", map[string]http.Handler{"network": answering("a")})
+	together := peers.New("clients", map[string]http.Handler{"network": answering("a")})
 	if got, err := asked(t, together); err != nil || got != "a clients r1 GET " {
 		t.Errorf("%q, %v", got, err)
 	}
@@ -133,9 +134,9 @@ func TestWrongAnswers(t *testing.T) {
 			panic(http.ErrAbortHandler)
 		}, true, ""},
 	} {
-		for way, p := range map[string]*mesh.Peers{
+		for way, p := range map[string]*peers.Peers{
 			"apart":    i.peers(i.gateway, i.serve(i.network, c.handler)),
-			"together": mesh.NewPeers(principal.Gateway, map[string]http.Handler{"network": c.handler}),
+			"together": peers.New(principal.Gateway, map[string]http.Handler{"network": c.handler}),
 		} {
 			_, err := asked(t, p)
 			if err == nil || errors.Is(err, mesh.ErrAway) != c.away || !strings.Contains(err.Error(), c.says) {

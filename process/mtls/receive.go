@@ -8,11 +8,11 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/problemhttp"
 	"github.com/ironplane/ironplane/pkg/tracing"
+	"github.com/ironplane/ironplane/process/peers"
 )
 
 // Receive puts into the context what is known of a request: the process that it came from and, from the gateway alone,
@@ -26,7 +26,7 @@ func Receive(next http.Handler, log *slog.Logger) http.Handler {
 			problemhttp.Write(w, r, log, problem.New(problem.Forbidden, "The request is not one that this process may send.").Because(err))
 			return
 		}
-		r.Header.Del(mesh.CallHeader)
+		r.Header.Del(peers.CallHeader)
 		w.Header()["Date"] = nil // the gateway says it
 		r = r.WithContext(principal.With(r.Context(), call))
 		if r.ContentLength == 0 {
@@ -92,11 +92,11 @@ func received(r *http.Request) (*principal.Call, error) {
 		return &principal.Call{}, errors.New("it came over a connection without a certificate")
 	}
 	is, err := nameOf(r.TLS.PeerCertificates[0])
-	peer := &principal.Call{Peer: is.process, RequestID: r.Header.Get(mesh.RequestHeader)}
+	peer := &principal.Call{Peer: is.process, RequestID: r.Header.Get(peers.RequestHeader)}
 	if err != nil {
 		return peer, err
 	}
-	told := r.Header[mesh.CallHeader]
+	told := r.Header[peers.CallHeader]
 	switch {
 	case is.process != principal.Gateway && len(told) == 0:
 		return peer, nil
@@ -105,7 +105,7 @@ func received(r *http.Request) (*principal.Call, error) {
 	case len(told) != 1:
 		return peer, fmt.Errorf("it says %d times who is calling", len(told))
 	}
-	call, err := mesh.ParseCall(told[0])
+	call, err := peers.ParseCall(told[0])
 	if err != nil {
 		return peer, err
 	}

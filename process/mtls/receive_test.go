@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/process/peers"
 )
 
 // as sends a request to a service as another process, with as many headers about the caller as told.
@@ -22,7 +22,7 @@ func (i *install) as(id *Identity, address string, told ...string) (status int, 
 	if err != nil {
 		i.t.Fatal(err)
 	}
-	r.Header[mesh.CallHeader] = told
+	r.Header[peers.CallHeader] = told
 	answer, err := transport.RoundTrip(r)
 	if err != nil {
 		i.t.Fatal(err)
@@ -38,7 +38,7 @@ func (i *install) as(id *Identity, address string, told ...string) (status int, 
 // say answers with what is known of the request.
 func say(w http.ResponseWriter, r *http.Request) {
 	call := principal.From(r.Context())
-	_, _ = io.WriteString(w, call.Peer+"|"+string(mesh.AppendCall(nil, call))+"|"+r.Header.Get(mesh.CallHeader))
+	_, _ = io.WriteString(w, call.Peer+"|"+string(peers.AppendCall(nil, call))+"|"+r.Header.Get(peers.CallHeader))
 }
 
 func TestWhoIsCalling(t *testing.T) {
@@ -47,7 +47,7 @@ func TestWhoIsCalling(t *testing.T) {
 	var logged bytes.Buffer
 	i.log = slog.New(slog.NewTextHandler(&logged, nil))
 	address := i.serve(i.network, http.HandlerFunc(say))
-	told := string(mesh.AppendCall(nil, caller))
+	told := string(peers.AppendCall(nil, caller))
 
 	if status, text := i.as(i.gateway, address, told); status != 200 || text != "gateway|"+told+"|" {
 		t.Errorf("of the gateway: %d %s", status, text)
@@ -83,7 +83,7 @@ func TestReceiveWithoutTLS(t *testing.T) {
 	for _, state := range []*tls.ConnectionState{nil, {}} {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.TLS = state
-		r.Header.Set(mesh.CallHeader, string(mesh.AppendCall(nil, caller)))
+		r.Header.Set(peers.CallHeader, string(peers.AppendCall(nil, caller)))
 		recorder := httptest.NewRecorder()
 		Receive(http.HandlerFunc(say), slog.New(slog.DiscardHandler)).ServeHTTP(recorder, r)
 		if recorder.Code != http.StatusForbidden {
@@ -98,11 +98,11 @@ func BenchmarkReceive(b *testing.B) {
 	r := httptest.NewRequest("GET", "/", nil)
 	r.TLS = &tls.ConnectionState{PeerCertificates: nil}
 	r.TLS.PeerCertificates = append(r.TLS.PeerCertificates, id.papers.Load().certificate.Leaf)
-	told := []string{string(mesh.AppendCall(nil, caller))}
+	told := []string{string(peers.AppendCall(nil, caller))}
 	w := httptest.NewRecorder()
 	b.ReportAllocs()
 	for b.Loop() {
-		r.Header[mesh.CallHeader] = told
+		r.Header[peers.CallHeader] = told
 		handler.ServeHTTP(w, r)
 	}
 	if w.Code != http.StatusOK {

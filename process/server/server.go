@@ -155,8 +155,9 @@ func (d definition) serve(ctx context.Context, c keyedConfig, operations *proces
 		return err
 	}
 	own := map[string]http.Handler{} // it asks itself without a way between
-	deps.Peers = m.Identity.NewPeers(own)
-	if err := m.Find(ctx, deps.Peers.Move); err != nil {
+	others := m.Identity.NewPeers(own)
+	deps.Peers = others
+	if err := m.Find(ctx, others.Move); err != nil {
 		return err
 	}
 	assembled := d.Assemble(on, deps)

@@ -115,7 +115,7 @@ const (
 
 // Follower knows what the settings are.
 type Follower struct {
-	Peers *mesh.Peers
+	Peers mesh.Peers
 	// Last answers what was last heard before this process began, as long as the system service does not answer; nil:
 	// the defaults.
 	Last func(context.Context) (Values, error)

@@ -51,7 +51,7 @@ func New(d service.Deps) *Service {
 }
 
 // refs are what is known of the accounts of this type, which another service has.
-func (s *Service) refs(owner string, t principal.OwnerType, peers *mesh.Peers) *events.Refs {
+func (s *Service) refs(owner string, t principal.OwnerType, peers mesh.Peers) *events.Refs {
 	return &events.Refs{Owner: owner, Type: string(t), DB: s.db, Peers: peers, Cleared: func(ctx context.Context, tx *pg.Tx, id int64, _ string) error {
 		return s.deleteKeysOf(ctx, tx, principal.Owner{Type: t, ID: id})
 	}}

@@ -34,7 +34,7 @@ type Service struct {
 }
 
 // New makes the service on its migrated schema.
-func New(db *pg.DB, box *seal.Box, peers *mesh.Peers) *Service {
+func New(db *pg.DB, box *seal.Box, peers mesh.Peers) *Service {
 	return &Service{db, box, &events.Refs{Owner: "pxe", Type: "pxe/dhcp", DB: db, Peers: peers, Cleared: clearDHCPServer}}
 }
 

@@ -11,10 +11,10 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/events"
-	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/process/peers"
 	"github.com/ironplane/ironplane/services/system"
 	"github.com/ironplane/ironplane/services/system/audit"
 	"github.com/ironplane/ironplane/testkit"
@@ -46,7 +46,7 @@ func TestCursorMovedByHand(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	peers := mesh.NewPeers(system.Name, map[string]http.Handler{"network": rest.NewHandler("network", owner, discard, []rest.Route{events.Feed(owner, system.Name)})})
+	peers := peers.New(system.Name, map[string]http.Handler{"network": rest.NewHandler("network", owner, discard, []rest.Route{events.Feed(owner, system.Name)})})
 	parts := system.Definition.New(service.Deps{DB: s.db, Box: s.box, Log: discard})
 	c := parts.Consumers[slices.IndexFunc(parts.Consumers, func(c *events.Consumer) bool { return c.Source == "network" })]
 	jobs, stop := context.WithCancel(t.Context())

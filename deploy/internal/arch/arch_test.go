@@ -34,7 +34,7 @@ var arrows = []struct{ folder, may string }{
 	{"pkg/seal", "pkg/secret"},
 	{"pkg/cache", "pkg/secret pkg/tracing"},
 	{"pkg/keycache", "pkg/cache pkg/principal pkg/seal"},
-	{"pkg/mesh", "pkg/principal pkg/tracing"},
+	{"pkg/mesh", ""},
 	{"pkg/maintenance", "pkg/problem"},
 	{"pkg/pgerror", "pkg/problem"},
 	{"pkg/statement", "pkg/secret pkg/shape"},
@@ -49,7 +49,8 @@ var arrows = []struct{ folder, may string }{
 	{"pkg", ""},
 	{"backing/provision", "pkg/pool pkg/schema pkg/secret"},
 	{"backing", "backing"},
-	{"process/mtls", "pkg/mesh pkg/principal pkg/problem pkg/problemhttp pkg/secret pkg/tracing"},
+	{"process/peers", "pkg/mesh pkg/principal pkg/tracing"},
+	{"process/mtls", "process/peers pkg/principal pkg/problem pkg/problemhttp pkg/secret pkg/tracing"},
 	{"process/consul", "pkg/secret process/mtls"},
 	{"process/setting", "pkg/mesh"},
 	{"process/server", "process pkg"},
@@ -62,7 +63,7 @@ var arrows = []struct{ folder, may string }{
 }
 
 // withoutDatabase link no driver of Postgres, however far away.
-var withoutDatabase = []string{"gateway", "pkg/problem", "pkg/problemhttp", "pkg/permission", "pkg/principal", "pkg/guard", "pkg/mesh", "pkg/keycache", "process/mtls"}
+var withoutDatabase = []string{"gateway", "pkg/problem", "pkg/problemhttp", "pkg/permission", "pkg/principal", "pkg/guard", "pkg/keycache", "process/mtls"}
 
 // shared are the packages that the file of a resource imports. Who looks at the caller imports principal, too.
 var shared = []string{"guard", "permission", "pg", "problem", "rest", "secret"}

@@ -8,12 +8,13 @@ import (
 	"net/http"
 	"sync"
 
+	"github.com/ironplane/ironplane/process/peers"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ironplane/ironplane/gateway"
 	"github.com/ironplane/ironplane/pkg/keycache"
 	"github.com/ironplane/ironplane/pkg/maintenance"
-	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/pool"
 	"github.com/ironplane/ironplane/pkg/principal"
@@ -78,7 +79,7 @@ func Open(ctx context.Context, urls map[string]secret.String, masterKey secret.S
 		return nil, err
 	}
 	for _, d := range Services {
-		deps := service.Deps{Peers: mesh.NewPeers(d.Name, p.Services), Redis: client, Settings: settings, Given: variables.Given(), Log: log}
+		deps := service.Deps{Peers: peers.New(d.Name, p.Services), Redis: client, Settings: settings, Given: variables.Given(), Log: log}
 		if err := d.Unlock(&deps, keys[d.Name]); err != nil {
 			return nil, fmt.Errorf("start %s: %w", d.Name, err)
 		}
@@ -101,7 +102,7 @@ func Open(ctx context.Context, urls map[string]secret.String, masterKey secret.S
 	if p.entries, err = keys[principal.Gateway].Signer(keycache.Purpose); err != nil {
 		return nil, err
 	}
-	p.Gateway = p.NewGateway(door, p.Services, mesh.NewPeers(principal.Gateway, p.Services), client, log)
+	p.Gateway = p.NewGateway(door, p.Services, peers.New(principal.Gateway, p.Services), client, log)
 	for _, service := range p.services {
 		p.working.Go(func() { service.Work(working) })
 	}
@@ -109,7 +110,7 @@ func Open(ctx context.Context, urls map[string]secret.String, masterKey secret.S
 }
 
 // NewGateway makes a gateway in front of the product's services, as gateway.New does.
-func (p *Product) NewGateway(config gateway.Config, upstreams map[string]http.Handler, peers *mesh.Peers, client redis.UniversalClient, log *slog.Logger) *gateway.Gateway {
+func (p *Product) NewGateway(config gateway.Config, upstreams map[string]http.Handler, peers *peers.Peers, client redis.UniversalClient, log *slog.Logger) *gateway.Gateway {
 	config.Maintenance = p.Maintenance
 	log = log.With("service", principal.Gateway)
 	return gateway.New(config, upstreams, peers, keycache.NewStore(client, p.entries, log), client, log)

@@ -11,10 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ironplane/ironplane/process/peers"
+
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/gateway"
-	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/pool"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/service"
@@ -291,7 +292,7 @@ func TestGatewayStartsWithoutSystem(t *testing.T) {
 		return err == nil && name != nil && *name == "Last heard"
 	})
 	services := map[string]http.Handler{identity.Name: p.Services[identity.Name]}
-	g := p.NewGateway(gateway.Config{}, services, mesh.NewPeers(principal.Gateway, services), client, slog.New(slog.DiscardHandler))
+	g := p.NewGateway(gateway.Config{}, services, peers.New(principal.Gateway, services), client, slog.New(slog.DiscardHandler))
 	defer g.Close()
 	if page := testkit.NewClient(t, g).Do("GET", "/-/docs", nil).Want(200).Text; !strings.Contains(page, "<title>Last heard</title>") {
 		t.Error("a gateway that starts while system is away goes by the defaults")

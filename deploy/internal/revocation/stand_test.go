@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ironplane/ironplane/process/peers"
+
 	"github.com/Shopify/toxiproxy/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/rs/zerolog"
@@ -23,7 +25,6 @@ import (
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/gateway"
 	"github.com/ironplane/ironplane/pkg/cache"
-	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/process/setting"
@@ -72,7 +73,7 @@ func newStand(t *testing.T, reached way, doors int, settings setting.Values) *st
 	}
 	log := slog.New(slog.DiscardHandler) // much fails, as is wanted
 	door := func(client redis.UniversalClient) *gateway.Gateway {
-		return s.product.NewGateway(gateway.Config{}, services, mesh.NewPeers(principal.Gateway, services), client, log)
+		return s.product.NewGateway(gateway.Config{}, services, peers.New(principal.Gateway, services), client, log)
 	}
 	if reached == split {
 		m := producttest.NewMesh(t, s.product, services, log)

@@ -1,4 +1,4 @@
-package mesh
+package peers
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/tracing"
 )
@@ -77,7 +78,7 @@ func (s *peer) get(ctx context.Context, path string) (status int, body []byte, e
 			break
 		}
 	}
-	return 0, nil, fmt.Errorf("%w: %w", err, ErrAway)
+	return 0, nil, fmt.Errorf("%w: %w", err, mesh.ErrAway)
 }
 
 // order has the instances take turns, those last that failed a moment ago.

@@ -1,4 +1,4 @@
-package mesh
+package peers
 
 import (
 	"net/netip"

@@ -1,6 +1,6 @@
-// Package mesh is what processes of Ironplane say to each other: the gateway to a service, whom it found to be calling, and
+// Package peers is what processes of Ironplane say to each other: the gateway to a service, whom it found to be calling, and
 // services what they ask each other.
-package mesh
+package peers
 
 import (
 	"errors"

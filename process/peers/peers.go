@@ -1,4 +1,4 @@
-package mesh
+package peers
 
 import (
 	"bytes"
@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/principal"
 )
 
@@ -33,8 +34,8 @@ type Peers struct {
 	apart    map[string]*peer
 }
 
-// NewPeers are services of one process, by their names, as the one of the name self reaches them.
-func NewPeers(self string, together map[string]http.Handler) *Peers {
+// New are services of one process, by their names, as the one of the name self reaches them.
+func New(self string, together map[string]http.Handler) *Peers {
 	return &Peers{self: self, together: together, apart: map[string]*peer{}}
 }
 
@@ -48,10 +49,7 @@ func (p *Peers) Move(service string, addresses []string) {
 	p.apart[service].move(addresses)
 }
 
-// ErrAway says that a service could not be asked.
-var ErrAway = errors.New("it is away")
-
-// Ask gets an internal path of a service and decodes the answer. The error is ErrAway where the service cannot be
+// Ask gets an internal path of a service and decodes the answer. The error is mesh.ErrAway where the service cannot be
 // reached or cannot tell.
 func (p *Peers) Ask(ctx context.Context, service, path string, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
@@ -62,7 +60,7 @@ func (p *Peers) Ask(ctx context.Context, service, path string, into any) error {
 	case err != nil:
 		return fmt.Errorf("ask %s: %w", service, err)
 	case status >= http.StatusInternalServerError:
-		return fmt.Errorf("ask %s: it answered %d: %w", service, status, ErrAway)
+		return fmt.Errorf("ask %s: it answered %d: %w", service, status, mesh.ErrAway)
 	case status != http.StatusOK:
 		return fmt.Errorf("ask %s: it answered %d", service, status)
 	}
@@ -94,7 +92,7 @@ func call(ctx context.Context, handler http.Handler, path string) (status int, b
 	a := &answer{header: http.Header{}, status: http.StatusOK}
 	defer func() {
 		if aborted := recover(); aborted != nil { // by the handler; net/http is not there to recover
-			err = fmt.Errorf("it gave up (%v): %w", aborted, ErrAway)
+			err = fmt.Errorf("it gave up (%v): %w", aborted, mesh.ErrAway)
 		}
 	}()
 	handler.ServeHTTP(a, r)

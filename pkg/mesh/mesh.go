@@ -1,0 +1,17 @@
+// Package mesh is how a service asks others, wherever they are: in this process, or in ones of their own.
+package mesh
+
+import (
+	"context"
+	"errors"
+)
+
+// Peers are the other services of an installation. Package process/peers has those that there are.
+type Peers interface {
+	// Ask gets an internal path of a service and decodes the answer. The error is ErrAway where the service cannot be
+	// reached or cannot tell.
+	Ask(ctx context.Context, service, path string, into any) error
+}
+
+// ErrAway says that a service could not be asked.
+var ErrAway = errors.New("it is away")
