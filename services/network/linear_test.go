@@ -26,7 +26,11 @@ func TestBodiesAreResolvedInLinearTime(t *testing.T) {
 		"a host":         {text("a."), func(s *string) { (&forwardGatewayBody{Hostname: *s}).Resolve(&problem.Fields{}) }},
 		"a host of dots": {text("a-"), func(s *string) { (&forwardGatewayBody{Hostname: *s + "!"}).Resolve(&problem.Fields{}) }},
 		"a port limit":   {text("1"), func(s *string) { (&forwardGatewayBody{PortLimit: *s}).Resolve(&problem.Fields{}) }},
-		"an address":     {text("1."), func(s *string) { entity := ipEntityBody{}; entity.V4.Address = (*ipText)(s); entity.Resolve(&problem.Fields{}) }},
+		"an address": {text("1."), func(s *string) {
+			entity := ipEntityBody{}
+			entity.V4.Address = (*ipText)(s)
+			entity.Resolve(&problem.Fields{})
+		}},
 		"an IPv6 prefix": {text("1:"), func(s *string) {
 			entity := ipEntityBody{}
 			entity.V6.Address = new(ipText(*s + "/64"))
