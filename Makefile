@@ -101,7 +101,7 @@ clients: go-client ## write the Go client, and into bin/clients one in TypeScrip
 .PHONY: bench
 bench: ## measure reading, allocating and creating beside pgbench and nginx; answers beside a smaller installation's; a list beside COPY
 	go run ./deploy/measure/bench
-	go test -run '^$$' -bench . -benchmem ./gateway/... ./pkg/mesh ./pkg/rest
+	go test -run '^$$' -bench . -benchmem ./gateway/... ./process/peers ./pkg/rest
 	go test -run '^$$' -bench Answers -benchtime 25x ./deploy/measure/scale -entities 200000
 	go test -run '^$$' -bench List -benchtime 5x ./deploy/measure/scale -entities 200000
 
