@@ -111,8 +111,10 @@ func TestRefusal(t *testing.T) {
 		t.Errorf("RateLimit-Policy: %s, RateLimit: %s", policy, state)
 	}
 	d.want(200, "", "/port-speed") // another limit
-	if w := get(d.gateway, somebody, d.identity.issue(2), "/port-speed"); w.Code != http.StatusTooManyRequests && w.Header().Get("RateLimit") != `"owner";r=0` {
-		t.Errorf("another key of the same owner has a limit of its own: %d %v", w.Code, w.Header())
+	left := 0 // some are allowed meanwhile
+	another := get(d.gateway, somebody, d.identity.issue(2), "/port-speed")
+	if _, err := fmt.Sscanf(another.Header().Get("RateLimit"), `"owner";r=%d`, &left); err != nil || left >= narrow.OwnerBurst/2 {
+		t.Errorf("another key of the same owner has a limit of its own: %d %v", another.Code, another.Header())
 	}
 	time.Sleep(time.Second)
 	d.want(200, key, "/port-speed")
