@@ -101,13 +101,17 @@ func (o *Operations) Serve(ctx context.Context, listener net.Listener, handler h
 		gone()
 	})
 	o.Started()
-	err := Serve(serving, listener, leaver(ctx, handler), o.log)
+	err := serve(serving, listener, leaver(ctx, handler), o.log, lastMoment)
 	if !stop() {
 		end()
 		<-drained
 	}
 	return err
 }
+
+// lastMoment is between the end of accepting connections and that of reading requests: net/http answers none that it reads
+// once it shuts down, and who has just connected sends one.
+const lastMoment = 300 * time.Millisecond
 
 // leaver has callers who keep connections go elsewhere once ctx has ended.
 func leaver(ctx context.Context, next http.Handler) http.Handler {

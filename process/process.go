@@ -42,6 +42,11 @@ func Main(run func(context.Context) error) {
 // Serve answers on a listener until ctx ends, and then lets requests finish that are under way. What net/http refuses
 // before the handler sees it, a Refuser answers.
 func Serve(ctx context.Context, listener net.Listener, handler http.Handler, log *slog.Logger) error {
+	return serve(ctx, listener, handler, log, 0)
+}
+
+// serve is Serve, and accepts nothing for the last moment, in which it goes on serving those who are connected.
+func serve(ctx context.Context, listener net.Listener, handler http.Handler, log *slog.Logger, last time.Duration) error {
 	server := &http.Server{
 		Handler:           handler,
 		ReadHeaderTimeout: 10 * time.Second,
@@ -59,9 +64,16 @@ func Serve(ctx context.Context, listener net.Listener, handler http.Handler, log
 		return fmt.Errorf("serve: %w", err)
 	case <-ctx.Done():
 	}
+	if last > 0 {
+		_ = listener.Close()
+		time.Sleep(last)
+	}
 	draining, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
 	defer cancel()
 	err := server.Shutdown(draining)
+	if errors.Is(err, net.ErrClosed) { // the listener, a second time
+		err = nil
+	}
 	<-failed
 	if err != nil {
 		_ = server.Close()

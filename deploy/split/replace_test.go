@@ -27,7 +27,7 @@ const (
 	// callers make callsASecond in all.
 	callers, callsASecond = 30, 150
 	// lookPause is how often who balances asks for /readyz; the drain delay is longer.
-	lookPause, drainDelay = 100 * time.Millisecond, "700ms"
+	lookPause, drainDelay = 100 * time.Millisecond, "1s"
 )
 
 // Two of each process are replaced in turn, each as soon as the other is ready, and no caller notices.

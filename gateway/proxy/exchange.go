@@ -129,6 +129,9 @@ func (x *exchange) answer(answer *http.Response) error {
 			return err
 		}
 	}
+	if answer.Close { // it is about to end, and would cut others while a request is on its way
+		x.to.forget()
+	}
 	x.reusable = !answer.Close && x.reader.Buffered() == 0
 	return x.flushUnlessRead()
 }

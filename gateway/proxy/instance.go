@@ -161,8 +161,15 @@ func (i *instance) keep(c *connection) bool {
 // leave ends the connections that nobody uses, and others once they are given back.
 func (i *instance) leave() {
 	i.mu.Lock()
-	defer i.mu.Unlock()
 	i.gone = true
+	i.mu.Unlock()
+	i.forget()
+}
+
+// forget ends the connections that nobody uses.
+func (i *instance) forget() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
 	for _, c := range i.idle {
 		c.cut()
 	}

@@ -166,3 +166,46 @@ func TestNobodyElseIsLeft(t *testing.T) {
 		}
 	}
 }
+
+// An instance that ends a connection is about to end: what waits for its next use there is not used again.
+func TestInstanceThatClosesIsForgotten(t *testing.T) {
+	t.Parallel()
+	i := newInstall(t)
+	var closing atomic.Bool
+	may, waits := make(chan struct{}), make(chan struct{})
+	upstream := New(i.gateway, "network", []string{i.serve(i.network, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/wait" {
+			waits <- struct{}{}
+			<-may
+		}
+		if closing.Load() {
+			w.Header().Set("Connection", "close")
+		}
+	}))}, i.log)
+	url := i.front(upstream)
+	held := make(chan string)
+	for range 3 {
+		go func() {
+			answer, err := do(t, "GET", url+"/wait", nil)
+			held <- text(t, answer, err)
+		}()
+		<-waits
+	}
+	close(may)
+	for range 3 {
+		if got := <-held; got != "200 " {
+			t.Error(got)
+		}
+	}
+	closing.Store(true)
+	answer, err := do(t, "GET", url, nil)
+	if got := text(t, answer, err); got != "200 " {
+		t.Error(got)
+	}
+	only := (*upstream.pool.instances.Load())[0]
+	only.mu.Lock()
+	defer only.mu.Unlock()
+	if len(only.idle) != 0 {
+		t.Errorf("%d connections wait at an instance that is about to end", len(only.idle))
+	}
+}
