@@ -30,11 +30,11 @@ VERSIONED := github.com/ironplane/ironplane/process.version
 
 .PHONY: test
 test: ## run all tests, with the race detector where there is a C compiler
-	go test $(RACE) -timeout 10m $(PACKAGES)
+	go test $(RACE) -timeout 20m $(PACKAGES)
 
 .PHONY: test-alone
 test-alone: ## run all tests again, each module by itself, as its go.mod alone has it
-	@for m in $(MODULES); do (cd $$m && GOWORK=off go test -timeout 10m ./...) || exit 1; done
+	@for m in $(MODULES); do (cd $$m && GOWORK=off go test -timeout 20m ./...) || exit 1; done
 
 .PHONY: test-containers
 test-containers: ## run the tests that need a Docker engine; FULL=-full measures for longer

@@ -81,7 +81,7 @@ func TestSealedColumnsAreDeclared(t *testing.T) {
 	p, _ := producttest.Start(t)
 	other := []string{
 		"idempotency.id", "idempotency.fingerprint", "idempotency.answer", // under keys of the callers' values
-		"api_key.hash",     // SHA-256
+		"api_key.hash", "migration_checksum.checksum", // SHA-256
 		"key_check.sealed", // of every service that seals
 		// Signed, which Resign knows.
 		"log.mac", "log_head.mac", "log_head.signature", "log_head.checkpoint", "log_checkpoint.mac", "log_checkpoint.signature",
