@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -135,8 +136,10 @@ func (i *restored) words(name string) string {
 }
 
 func (i *restored) shell(script string, environment map[string]string) *exec.Cmd {
-	cmd := exec.Command("sh", "-e", "-c", script)
-	cmd.Dir = i.folder
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute) // a block may wait for what does not come
+	i.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, "sh", "-e", "-c", script)
+	cmd.Dir, cmd.WaitDelay = i.folder, 5*time.Second
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + i.folder}
 	for name, value := range environment {
 		cmd.Env = append(cmd.Env, name+"="+value)

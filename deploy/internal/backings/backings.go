@@ -120,13 +120,15 @@ func (b *Backings) Redis(ctx context.Context, c Config, screen io.Writer) (secre
 	return secret.New(b.redis.URL()), nil
 }
 
-// Ended waits until one of the children ends by itself, or another process has the database, and says which, or until
-// ctx ends.
+// Ended waits until one of the children ends by itself, or another process has the database that this one holds, and says
+// which, or until ctx ends.
 func (b *Backings) Ended(ctx context.Context) error {
 	holding, stop := context.WithCancel(ctx)
 	lost := make(chan error, 1)
 	var watching sync.WaitGroup
-	watching.Go(func() { lost <- b.claim.Hold(holding) })
+	if b.claim != nil {
+		watching.Go(func() { lost <- b.claim.Hold(holding) })
+	}
 	defer watching.Wait()
 	defer stop()
 	var postgres, redis <-chan struct{}
