@@ -111,7 +111,7 @@ func TestRefusal(t *testing.T) {
 		t.Errorf("RateLimit-Policy: %s, RateLimit: %s", policy, state)
 	}
 	d.want(200, "", "/port-speed") // another limit
-	left := 0 // some are allowed meanwhile
+	left := 0                      // some are allowed meanwhile
 	another := get(d.gateway, somebody, d.identity.issue(2), "/port-speed")
 	if _, err := fmt.Sscanf(another.Header().Get("RateLimit"), `"owner";r=%d`, &left); err != nil || left >= narrow.OwnerBurst/2 {
 		t.Errorf("another key of the same owner has a limit of its own: %d %v", another.Code, another.Header())
