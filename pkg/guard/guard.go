@@ -34,6 +34,14 @@ func (h Has) Check(c *principal.Call, a permission.Access, _ int64) error {
 	return nil
 }
 
+// MayGive refuses what a key does not hold, naming it: nobody gives, or writes to who has, more than he holds.
+func MayGive(holds, wanted principal.Grants, what string) error {
+	if missing := wanted &^ holds; missing != 0 {
+		return problem.New(problem.Forbidden, "%s what the key lacks: %s.", what, strings.Join(missing.Names(), ", "))
+	}
+	return nil
+}
+
 // AnyKey lets every valid key through: the route's function decides what it sees.
 var AnyKey Guard = anyKey{}
 

@@ -23,8 +23,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/shape"
 )
 
-// MaxBody is how many bytes a JSON body may have.
-const MaxBody = 1 << 20
+// maxBody is how many bytes a JSON body may have.
+const maxBody = 1 << 20
 
 // requestPlan says how a request struct is filled: members with a tag `path:"entity_id"` from the path, those with
 // `query:"q"` from the query, a Body from the body. The tag `path:"*"` stands for the path's last parameter, and
@@ -237,17 +237,17 @@ func mediaType(r *http.Request) string {
 
 // readBody reads a body within its bounds of size and time.
 func readBody(r *http.Request) ([]byte, error) {
-	if r.ContentLength > MaxBody {
+	if r.ContentLength > maxBody {
 		return nil, errTooLarge()
 	}
 	s := serving(r.Context())
 	_ = s.connection.SetReadDeadline(time.Now().Add(progress)) // where there is a connection
 	defer func() { _ = s.connection.SetReadDeadline(time.Time{}) }()
 	var text bytes.Buffer
-	if _, err := io.Copy(&text, io.LimitReader(r.Body, MaxBody+1)); err != nil {
+	if _, err := io.Copy(&text, io.LimitReader(r.Body, maxBody+1)); err != nil {
 		return nil, problem.New(problem.BadRequest, "The body could not be read to its end.").Because(err)
 	}
-	if text.Len() > MaxBody {
+	if text.Len() > maxBody {
 		return nil, errTooLarge()
 	}
 	s.body = text.Bytes()
@@ -255,7 +255,7 @@ func readBody(r *http.Request) ([]byte, error) {
 }
 
 func errTooLarge() error {
-	return problem.New(problem.TooLarge, "The body is larger than %d bytes.", MaxBody)
+	return problem.New(problem.TooLarge, "The body is larger than %d bytes.", maxBody)
 }
 
 // progress is how long a caller may take to send a body, and then between two reads of a long answer.

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/ironplane/ironplane/pkg/apikey"
+	"github.com/ironplane/ironplane/pkg/guard"
 	"github.com/ironplane/ironplane/pkg/permission"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
@@ -99,7 +99,7 @@ func (s *Service) mayWrite(ctx context.Context, tx *pg.Tx, c caller, account pri
 	if err != nil {
 		return err
 	}
-	return c.mayGive(its, "The account holds")
+	return guard.MayGive(c.grants, its, "The account holds")
 }
 
 // grantsOf is what an admin or integration holds, of an integration as far as it was heard of: what is made for it in the meantime is
@@ -138,12 +138,4 @@ func (s *Service) mayWriteKeys(ctx context.Context, tx *pg.Tx, c caller, account
 		return nil
 	}
 	return s.mayWrite(ctx, tx, c, account)
-}
-
-// mayGive refuses what the caller does not hold, naming it.
-func (c caller) mayGive(wanted principal.Grants, what string) error {
-	if missing := wanted &^ c.grants; missing != 0 {
-		return problem.New(problem.Forbidden, "%s what the key lacks: %s.", what, strings.Join(missing.Names(), ", "))
-	}
-	return nil
 }

@@ -73,7 +73,7 @@ func (s *Service) editPermissions(ctx context.Context, tx *pg.Tx, req editPermis
 	if err := s.mayWrite(ctx, tx, c, principal.Owner{Type: principal.Admin, ID: req.ID}); err != nil {
 		return none, err
 	}
-	if err := c.mayGive(after&^before, "The set grants"); err != nil {
+	if err := guard.MayGive(c.grants, after&^before, "The set grants"); err != nil {
 		return none, err
 	}
 	if !after.Holds(administers) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -76,15 +75,7 @@ func mayWriteIntegration(ctx context.Context, tx *pg.Tx, id int64) error {
 	if err := tx.QueryRow(ctx, "SELECT permissions FROM integration WHERE id = $1 FOR UPDATE", id).Scan(&names); err != nil {
 		return fmt.Errorf("read the permissions of integration %d: %w", id, err)
 	}
-	return mayGive(ctx, principal.ParseGrants(names), "The account holds")
-}
-
-// mayGive refuses what the caller does not hold, naming it.
-func mayGive(ctx context.Context, wanted principal.Grants, what string) error {
-	if missing := wanted &^ principal.From(ctx).Principal.Grants; missing != 0 {
-		return problem.New(problem.Forbidden, "%s what the key lacks: %s.", what, strings.Join(missing.Names(), ", "))
-	}
-	return nil
+	return guard.MayGive(principal.From(ctx).Principal.Grants, principal.ParseGrants(names), "The account holds")
 }
 
 // integrationEntry answers the gateway's question about an integration, and leaves the answer where it looks first.

@@ -204,7 +204,7 @@ func (w *walk) garbage(o rest.Operation) {
 		w.c.Do(o.Method, path, garbage).Want(400)
 	}
 	w.c.Do(o.Method, path, `name=x`, "Content-Type", "application/x-www-form-urlencoded").Want(415)
-	w.c.Do(o.Method, path, `{"a": "`+strings.Repeat("x", rest.MaxBody)+`"}`).Want(413)
+	w.c.Do(o.Method, path, `{"a": "`+strings.Repeat("x", 1<<20)+`"}`).Want(413)
 	wrong := testkit.Decode[problem.Problem](w.c.Do(o.Method, path, o.Garbage).Want(422))
 	if len(wrong.Errors) == 0 || wrong.RequestID == "" || wrong.Instance != path {
 		w.t.Errorf("a 422 without its members: %+v", wrong)
