@@ -28,8 +28,8 @@ type OperationsConfig struct {
 }
 
 const (
-	// checkTime is how long a check may take.
-	checkTime = 2 * time.Second
+	// checkTime is how long a check may take, and optionalTime how long one that decides nothing may keep waiting who asks.
+	checkTime, optionalTime = 2 * time.Second, 500 * time.Millisecond
 	// checkLife is how long its outcome holds, however many ask.
 	checkLife = time.Second
 )
@@ -243,7 +243,15 @@ func (o *Operations) look(ctx context.Context) *readiness {
 	failed := make([]error, len(o.checks))
 	var asking sync.WaitGroup
 	for i, check := range o.checks {
-		asking.Go(func() { failed[i] = check.Ask(ctx) })
+		asking.Go(func() {
+			ctx := ctx
+			if check.Optional {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, optionalTime)
+				defer cancel()
+			}
+			failed[i] = check.Ask(ctx)
+		})
 	}
 	asking.Wait()
 	is := &readiness{ready, map[string]string{}}

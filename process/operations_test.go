@@ -62,8 +62,15 @@ func TestReadiness(t *testing.T) {
 		if now := asked.Load(); now != before {
 			t.Errorf("the database was asked %d times more within a moment", now-before)
 		}
-		o.Check(health.Check{Name: "hung", Ask: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }})
-		if code, is := readyOf(t, o); code != 503 || is.Checks["hung"] == "ok" {
+		// A balancer that waits for a second at most must not take the process for gone because of something optional.
+		hung := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+		o.Check(health.Check{Name: "hung", Ask: hung, Optional: true})
+		began := time.Now()
+		if code, is := readyOf(t, o); code != 200 || is.Checks["hung"] == "ok" || time.Since(began) > time.Second/2 {
+			t.Errorf("with something optional that hangs: %d %+v after %s", code, is, time.Since(began))
+		}
+		o.Check(health.Check{Name: "needed", Ask: hung})
+		if code, is := readyOf(t, o); code != 503 || is.Checks["needed"] == "ok" {
 			t.Errorf("with something that hangs: %d %+v", code, is)
 		}
 	})

@@ -26,7 +26,7 @@ const (
 	// lifeTime is after how long connections are replaced, so that certificates are verified again.
 	lifeTime = 10 * time.Minute
 	// avoidTime is how long an instance that failed is asked after the others.
-	avoidTime = time.Second
+	avoidTime = 5 * time.Second
 )
 
 // peer is a service in other processes. It is asked by GETs alone, so that an instance that fails can be replaced by
