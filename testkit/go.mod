@@ -12,6 +12,7 @@ require (
 	github.com/getkin/kin-openapi v0.152.0
 	github.com/ironplane/ironplane/backing v0.0.0
 	github.com/ironplane/ironplane/pkg v0.0.0
+	github.com/ironplane/ironplane/process v0.0.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/redis/go-redis/v9 v9.23.0
 )

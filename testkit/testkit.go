@@ -21,9 +21,10 @@ import (
 	"github.com/ironplane/ironplane/backing/provision"
 	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/pool"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/process/host"
+	"github.com/ironplane/ironplane/process/pool"
 )
 
 // Service is a service's schema.
@@ -179,7 +180,7 @@ func makeTemplate(admin *backing.Postgres, name string, names []string, services
 		if err != nil {
 			return err
 		}
-		err = service.Definition{Name: s.Name, Migrations: s.Migrations}.Migrate(ctx, db)
+		err = host.Migrate(ctx, service.Definition{Name: s.Name, Migrations: s.Migrations}, db)
 		db.Close()
 		if err != nil {
 			return err

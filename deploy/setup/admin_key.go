@@ -6,7 +6,7 @@ import (
 	"io"
 
 	"github.com/ironplane/ironplane/backing/provision"
-	"github.com/ironplane/ironplane/pkg/pool"
+	"github.com/ironplane/ironplane/process/pool"
 	"github.com/ironplane/ironplane/services/identity"
 )
 

@@ -22,10 +22,11 @@ import (
 	"github.com/ironplane/ironplane/pkg/listing"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/pgerror"
-	"github.com/ironplane/ironplane/pkg/pool"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/table"
+	"github.com/ironplane/ironplane/process/host"
+	"github.com/ironplane/ironplane/process/pool"
 	"github.com/ironplane/ironplane/testkit"
 )
 
@@ -426,7 +427,7 @@ func TestMigrateAtOnce(t *testing.T) {
 				return
 			}
 			defer db.Close()
-			if err := (service.Definition{Name: "late", Migrations: migrations}).Migrate(ctx, db); err != nil {
+			if err := host.Migrate(ctx, service.Definition{Name: "late", Migrations: migrations}, db); err != nil {
 				t.Error(err)
 			}
 		})
@@ -446,24 +447,24 @@ func TestSchemaOfAnotherVersion(t *testing.T) {
 	maps.Copy(newer, migrations)
 	wantLack := func(need fstest.MapFS, lacks string) {
 		t.Helper()
-		err := (service.Definition{Migrations: need}).Ready(ctx, service.Deps{DB: aged.DB})
+		err := host.Ready(ctx, service.Definition{Migrations: need}, service.Deps{DB: aged.DB})
 		if (lacks == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), " "+lacks+":") {
 			t.Errorf("lacks %q, but: %v", lacks, err)
 		}
 	}
 	wantLack(migrations, "0001_things.sql")
 	wantLack(newer, "0001_things.sql, 0002_more.sql")
-	if err := (service.Definition{Migrations: migrations}).Migrate(ctx, aged); err != nil {
+	if err := host.Migrate(ctx, service.Definition{Migrations: migrations}, aged); err != nil {
 		t.Fatal(err)
 	}
 	wantLack(migrations, "")
 	wantLack(newer, "0002_more.sql")
-	if err := (service.Definition{Migrations: newer}).Migrate(ctx, aged); err != nil {
+	if err := host.Migrate(ctx, service.Definition{Migrations: newer}, aged); err != nil {
 		t.Fatal(err)
 	}
 	wantLack(newer, "")
 	wantLack(migrations, "")
-	if err := (service.Definition{Migrations: migrations}).Migrate(ctx, aged); err != nil {
+	if err := host.Migrate(ctx, service.Definition{Migrations: migrations}, aged); err != nil {
 		t.Error("an older program's migrate on a newer schema:", err)
 	}
 	wantLack(newer, "")
@@ -474,10 +475,10 @@ func TestSchemaOfAnotherVersion(t *testing.T) {
 	between["migrations/0001_late.sql"] = &fstest.MapFile{Data: []byte("-- +goose Up\nSELECT 1;\n")}
 	for wrong, files := range map[string]fstest.MapFS{"0001_things.sql was edited": edited, "0001_late.sql was put in before number 2": between} {
 		d := service.Definition{Migrations: files}
-		if err := d.Ready(ctx, service.Deps{DB: aged.DB}); err == nil || !strings.Contains(err.Error(), wrong) {
+		if err := host.Ready(ctx, d, service.Deps{DB: aged.DB}); err == nil || !strings.Contains(err.Error(), wrong) {
 			t.Errorf("ready though %s: %v", wrong, err)
 		}
-		if err := d.Migrate(ctx, aged); err == nil || !strings.Contains(err.Error(), wrong) {
+		if err := host.Migrate(ctx, d, aged); err == nil || !strings.Contains(err.Error(), wrong) {
 			t.Errorf("migrated though %s: %v", wrong, err)
 		}
 	}

@@ -13,12 +13,13 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/events"
-	"github.com/ironplane/ironplane/pkg/pool"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/process"
+	"github.com/ironplane/ironplane/process/host"
 	"github.com/ironplane/ironplane/process/mtls"
+	"github.com/ironplane/ironplane/process/pool"
 	"github.com/ironplane/ironplane/process/setting"
 )
 
@@ -51,7 +52,7 @@ func (d definition) unlock(deps *service.Deps, c keyedConfig) error {
 	}
 	key, err := seal.ParseProcessKey(c.Key, d.Name)
 	if err == nil {
-		err = d.Unlock(deps, key)
+		err = host.Unlock(d.Definition, deps, key)
 	}
 	if err != nil {
 		return fmt.Errorf("IRONPLANE_PROCESS_KEY: %w", err)
@@ -76,14 +77,14 @@ func Main(of service.Definition) {
 		c.Ready(),
 		{Name: "skip-change", Summary: "let it go on behind a change of another service that it cannot apply; also while it serves", Run: func(ctx context.Context) error {
 			return d.named(d.do(ctx, c, service.Command{Run: func(ctx context.Context, deps service.Deps, _ io.Writer) error {
-				return d.SkipChange(ctx, deps, c.Skip)
+				return host.SkipChange(ctx, d.Definition, deps, c.Skip)
 			}}))
 		}},
 	}
 	if d.Seals {
 		commands = append(commands, process.Command{Name: "reseal", Summary: "seal and sign with the newest key what was with an older one, and say how much is left; also while it serves", Run: func(ctx context.Context) error {
 			return d.named(d.do(ctx, c, service.Command{Run: func(ctx context.Context, deps service.Deps, screen io.Writer) error {
-				return d.Reseal(ctx, deps.DB, deps.Box, screen)
+				return host.Reseal(ctx, d.Definition, deps.DB, deps.Box, screen)
 			}}))
 		}})
 	}
@@ -120,7 +121,7 @@ func (d definition) migrate(ctx context.Context, c keyedConfig) error {
 		return err
 	}
 	defer db.Close()
-	return d.Migrate(ctx, db)
+	return host.Migrate(ctx, d.Definition, db)
 }
 
 func (d definition) serve(ctx context.Context, c keyedConfig, operations *process.Operations, log *slog.Logger) error {
@@ -147,7 +148,7 @@ func (d definition) serve(ctx context.Context, c keyedConfig, operations *proces
 	}
 	defer on.Close()
 	deps.DB = on.DB
-	if err := d.Ready(ctx, deps); err != nil {
+	if err := host.Ready(ctx, d.Definition, deps); err != nil {
 		return err
 	}
 	listener, err := net.Listen("tcp", c.Listen)
@@ -160,7 +161,7 @@ func (d definition) serve(ctx context.Context, c keyedConfig, operations *proces
 	if err := m.Find(ctx, others.Move); err != nil {
 		return err
 	}
-	assembled := d.Assemble(on, deps)
+	assembled := host.Assemble(d.Definition, on, deps)
 	own[d.Name] = assembled
 	operations.Redis(client)
 	assembled.Show(operations)

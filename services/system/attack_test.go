@@ -13,6 +13,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/process/host"
 	"github.com/ironplane/ironplane/services/system"
 	"github.com/ironplane/ironplane/services/system/audit"
 )
@@ -256,7 +257,7 @@ func (s *stand) stopAt(source string, seq int64) {
 }
 
 func (s *stand) skip(source string, seq int64) error {
-	return system.Definition.SkipChange(s.t.Context(), service.Deps{DB: s.db, Box: s.box}, events.Span{Source: source, First: seq, Last: seq})
+	return host.SkipChange(s.t.Context(), system.Definition, service.Deps{DB: s.db, Box: s.box}, events.Span{Source: source, First: seq, Last: seq})
 }
 
 // A change that is skipped leaves an item, which only the master key makes, and with which the numbers have no gap.

@@ -16,7 +16,6 @@ import (
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/keycache"
 	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/pool"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/service"
@@ -25,7 +24,7 @@ import (
 )
 
 // Name is the service's name, and its schema's.
-const Name = service.Keeper
+const Name = setting.Keeper
 
 // sources are the services whose changes are logged: all of them.
 var sources = []string{"clients", "identity", "network", "pxe", Name}
@@ -78,7 +77,7 @@ func (s *Service) parts() service.Parts {
 	parts := service.Parts{Routes: s.Routes(), Readers: []string{"clients", "identity"}, Jobs: []service.Job{
 		service.Every(lookPause, "sign the log's head", func(ctx context.Context) error { return s.log.Begin(ctx, s.db) }),
 		s.cutLog(),
-	}, Metrics: []prometheus.Collector{pool.Gauge(s.db, "ironplane_log_last_change_timestamp_seconds", "When the last change was made that is logged.",
+	}, Metrics: []prometheus.Collector{service.Gauge(s.db, "ironplane_log_last_change_timestamp_seconds", "When the last change was made that is logged.",
 		"SELECT extract(epoch FROM at)::float8 FROM log ORDER BY id DESC LIMIT 1")}}
 	for _, source := range sources {
 		parts.Consumers = append(parts.Consumers, &events.Consumer{Source: source, Batched: true, TakenUp: s.log.TakenUp,

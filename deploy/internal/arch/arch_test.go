@@ -41,22 +41,23 @@ var arrows = []struct{ folder, may string }{
 	{"pkg/pg", "pkg/pgerror pkg/principal pkg/statement"},
 	{"pkg/listing", "pkg/pg pkg/statement"},
 	{"pkg/table", "pkg/pg pkg/seal pkg/secret pkg/statement"},
-	{"pkg/pool", "pkg/pg pkg/pgerror pkg/tracing"},
-	{"pkg/schema", "pkg/pg pkg/pool"},
 	{"pkg/rest", "pkg/accept pkg/guard pkg/listing pkg/openapi pkg/permission pkg/pg pkg/pgerror pkg/principal pkg/problem pkg/problemhttp pkg/seal pkg/secret pkg/shape pkg/table"},
 	{"pkg/events", "pkg/cache pkg/guard pkg/mesh pkg/pg pkg/principal pkg/problem pkg/rest"},
-	{"pkg/service", "pkg/cache pkg/events pkg/health pkg/keycache pkg/maintenance pkg/mesh pkg/pg pkg/pool pkg/principal pkg/problem pkg/problemhttp pkg/rest pkg/schema pkg/seal pkg/secret"},
+	{"pkg/service", "pkg/events pkg/health pkg/keycache pkg/maintenance pkg/mesh pkg/pg pkg/rest pkg/seal pkg/secret"},
 	{"pkg", ""},
-	{"backing/provision", "pkg/pool pkg/schema pkg/secret"},
+	{"backing/provision", "pkg/secret process/pool process/schema"},
 	{"backing", "backing"},
 	{"process/peers", "pkg/mesh pkg/principal pkg/tracing"},
 	{"process/mtls", "process/peers pkg/principal pkg/problem pkg/problemhttp pkg/secret pkg/tracing"},
 	{"process/consul", "pkg/secret process/mtls"},
 	{"process/setting", "pkg/mesh"},
+	{"process/pool", "pkg/pg pkg/pgerror pkg/tracing"},
+	{"process/schema", "pkg/pg process/pool"},
+	{"process/host", "pkg process/pool process/schema process/setting"},
 	{"process/server", "process pkg"},
 	{"process", "pkg/health pkg/secret pkg/tracing process/consul process/mtls"},
 	{"clients/go", ""},
-	{"testkit", "backing pkg"},
+	{"testkit", "backing pkg process/host process/pool"},
 	{"gateway", "gateway pkg/apikey pkg/cache pkg/health pkg/keycache pkg/maintenance pkg/mesh pkg/openapi pkg/principal pkg/problem pkg/problemhttp pkg/seal pkg/secret pkg/tracing process"},
 	{"services/*", "services/* pkg process/server process/setting"},
 	{"deploy", "backing clients/go deploy gateway pkg process services testkit"},
@@ -69,7 +70,7 @@ var withoutDatabase = []string{"gateway", "pkg/problem", "pkg/problemhttp", "pkg
 var shared = []string{"guard", "permission", "pg", "problem", "rest", "secret"}
 
 const (
-	mostLines = 10_910 // of pkg without its tests; to become 10,000
+	mostLines = 10_000 // of pkg without its tests
 	mostNames = 163    // exported by shared, with the methods of exported types; to become 160
 )
 

@@ -16,8 +16,9 @@ import (
 
 	"github.com/ironplane/ironplane/backing"
 	"github.com/ironplane/ironplane/backing/provision"
-	"github.com/ironplane/ironplane/pkg/pool"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/process/host"
+	"github.com/ironplane/ironplane/process/pool"
 )
 
 // ownDatabase is the name of the database in a Postgres of our own.
@@ -198,7 +199,7 @@ func Migrate(ctx context.Context, urls map[string]secret.String) error {
 		if err != nil {
 			return fmt.Errorf("migrate %s: %w", s.Name, err)
 		}
-		err = s.Migrate(ctx, db)
+		err = host.Migrate(ctx, s, db)
 		db.Close()
 		if err != nil {
 			return err

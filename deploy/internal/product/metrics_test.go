@@ -46,7 +46,7 @@ func TestMonitoringNamesMetrics(t *testing.T) {
 	t.Parallel()
 	o := newOperated(t)
 	there := metricsOf(t, o)
-	for _, elsewhere := range []string{"process/certificate.go", "pkg/pool/pool.go", "pkg/service/service.go"} { // what is not there before it happens
+	for _, elsewhere := range []string{"process/certificate.go", "process/pool/pool.go", "process/host/host.go"} { // what is not there before it happens
 		text, err := os.ReadFile("../../../" + elsewhere)
 		if err != nil {
 			t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"sync"
 
+	"github.com/ironplane/ironplane/process/host"
 	"github.com/ironplane/ironplane/process/peers"
 
 	"github.com/redis/go-redis/v9"
@@ -16,13 +17,13 @@ import (
 	"github.com/ironplane/ironplane/pkg/keycache"
 	"github.com/ironplane/ironplane/pkg/maintenance"
 	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/pool"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/process"
+	"github.com/ironplane/ironplane/process/pool"
 	"github.com/ironplane/ironplane/process/setting"
 	"github.com/ironplane/ironplane/services/clients"
 	"github.com/ironplane/ironplane/services/identity"
@@ -57,7 +58,7 @@ type Product struct {
 	Maintenance maintenance.File
 
 	entries  *seal.Signer // of what the gateways read
-	services []*service.Service
+	services []*host.Service
 	pools    []*pool.Pool
 	working  sync.WaitGroup
 	stop     context.CancelFunc
@@ -80,7 +81,7 @@ func Open(ctx context.Context, urls map[string]secret.String, masterKey secret.S
 	}
 	for _, d := range Services {
 		deps := service.Deps{Peers: peers.New(d.Name, p.Services), Redis: client, Settings: settings, Given: variables.Given(), Log: log}
-		if err := d.Unlock(&deps, keys[d.Name]); err != nil {
+		if err := host.Unlock(d, &deps, keys[d.Name]); err != nil {
 			return nil, fmt.Errorf("start %s: %w", d.Name, err)
 		}
 		on, err := pool.Open(ctx, urls[d.Name].Reveal(), connections)
@@ -88,14 +89,14 @@ func Open(ctx context.Context, urls map[string]secret.String, masterKey secret.S
 			return nil, fmt.Errorf("start %s: %w", d.Name, err)
 		}
 		p.Databases[d.Name], p.pools = on.DB, append(p.pools, on)
-		if err := d.Migrate(ctx, on); err != nil {
+		if err := host.Migrate(ctx, d, on); err != nil {
 			return nil, err
 		}
 		deps.DB = on.DB
-		if err := d.Ready(ctx, deps); err != nil {
+		if err := host.Ready(ctx, d, deps); err != nil {
 			return nil, fmt.Errorf("start %s: %w", d.Name, err)
 		}
-		service := d.Assemble(on, deps)
+		service := host.Assemble(d, on, deps)
 		p.Services[d.Name], p.Routes[d.Name] = service, service.Routes
 		p.services = append(p.services, service)
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/process/host"
 )
 
 // Reseal seals and signs anew, in all schemas, with the newest master key, what was with an older one, and says so. It
@@ -23,7 +24,7 @@ func Reseal(ctx context.Context, admin, masterKey secret.String, screen io.Write
 		if err != nil {
 			return err
 		}
-		err = d.Reseal(ctx, db.DB, box, screen)
+		err = host.Reseal(ctx, d, db.DB, box, screen)
 		db.Close()
 		if err != nil {
 			return fmt.Errorf("%s: %w", d.Name, err)

@@ -9,6 +9,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/process/host"
 )
 
 // skipChange lets all services go on that have stopped at a change.
@@ -23,7 +24,7 @@ func skipChange(ctx context.Context, c Config) error {
 		if err != nil {
 			return err
 		}
-		err = d.SkipChange(ctx, service.Deps{DB: db, Box: box}, c.Skip)
+		err = host.SkipChange(ctx, d, service.Deps{DB: db, Box: box}, c.Skip)
 		if errors.Is(err, events.ErrNotStopped) {
 			return nil
 		}

@@ -14,8 +14,9 @@ import (
 	"github.com/ironplane/ironplane/backing"
 	"github.com/ironplane/ironplane/backing/provision"
 	"github.com/ironplane/ironplane/deploy/internal/product"
-	"github.com/ironplane/ironplane/pkg/pool"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/process/host"
+	"github.com/ironplane/ironplane/process/pool"
 	"github.com/ironplane/ironplane/services/network"
 )
 
@@ -107,7 +108,7 @@ func (db *database) seed(ctx context.Context, rows int) error {
 	if err != nil {
 		return err
 	}
-	err = network.Definition.Migrate(ctx, pool)
+	err = host.Migrate(ctx, network.Definition, pool)
 	pool.Close()
 	if err != nil {
 		return err

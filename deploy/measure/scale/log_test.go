@@ -9,9 +9,10 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/ironplane/ironplane/pkg/pool"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/process/host"
+	"github.com/ironplane/ironplane/process/pool"
 	"github.com/ironplane/ironplane/services/system"
 	"github.com/ironplane/ironplane/testkit"
 )
@@ -47,7 +48,7 @@ func startLog(t *testing.T, items int) *installation {
 	url := urls[system.Name]
 	db, err := pool.Open(t.Context(), url.Reveal(), 4)
 	must(t, err)
-	must(t, system.Definition.Migrate(t.Context(), db))
+	must(t, host.Migrate(t.Context(), system.Definition, db))
 	db.Close() // what is explained is for connections from now on
 	for _, sql := range []string{
 		"SET search_path = system, ext",

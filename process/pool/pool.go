@@ -25,7 +25,6 @@ type Pool struct {
 	renewed     atomic.Int64 // when sessions were ended that took no changes
 	full        atomic.Bool  // the disk had no room for a change
 	conflicts   *prometheus.CounterVec
-	waiting     prometheus.Collector
 }
 
 // limits are what the server itself stops, should a deadline here fail to, in milliseconds, and what it leaves.
@@ -73,8 +72,6 @@ func Open(ctx context.Context, url string, connections int) (*Pool, error) {
 		Name: "ironplane_database_conflicts_total", Help: "How often the database refused a unit of work, which is run again after a deadlock or a serialization failure.",
 	}, []string{"reason"})}
 	p.DB = pg.New(connected, p.refused)
-	p.waiting = Gauge(p.DB, "ironplane_database_lock_waits", "Sessions of this service's role that wait for a lock.",
-		"SELECT count(*)::float8 FROM pg_stat_activity WHERE usename = current_user AND wait_event_type = 'Lock'")
 	return p, nil
 }
 

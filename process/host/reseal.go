@@ -1,4 +1,4 @@
-package service
+package host
 
 import (
 	"context"
@@ -10,20 +10,13 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/seal"
+	"github.com/ironplane/ironplane/pkg/service"
 )
-
-// Signed is what a service signs that stays.
-type Signed interface {
-	// Resign signs with the newest key what is signed with an older one.
-	Resign(context.Context, *pg.DB) error
-	// Older tells how much is signed with an older key.
-	Older(context.Context, *pg.DB) (int64, error)
-}
 
 // sealedColumn is a column whose values the service's box sealed for their rows.
 type sealedColumn struct{ table, name, id string }
 
-func (d Definition) sealedColumns() []sealedColumn {
+func sealedColumns(d service.Definition) []sealedColumn {
 	all := []sealedColumn{{"key_check", "sealed", "1"}}
 	for _, place := range d.Sealed {
 		table, name, _ := strings.Cut(place, ".")
@@ -32,9 +25,9 @@ func (d Definition) sealedColumns() []sealedColumn {
 	return all
 }
 
-// Older tells how much of a service's schema an older key than the newest is still needed for.
-func (d Definition) Older(ctx context.Context, db *pg.DB, box *seal.Box) (all int64, err error) {
-	for _, c := range d.sealedColumns() {
+// olderUses tells how much of a service's schema an older key than the newest is still needed for.
+func olderUses(ctx context.Context, d service.Definition, db *pg.DB, box *seal.Box) (all int64, err error) {
+	for _, c := range sealedColumns(d) {
 		var n int64
 		if err := db.QueryRow(ctx, fmt.Sprintf("SELECT count(*) FROM %s WHERE %s", c.table, c.older()), box.KeyID()).Scan(&n); err != nil {
 			return 0, fmt.Errorf("count what is sealed in %s: %w", c.table, err)
@@ -50,12 +43,12 @@ func (d Definition) Older(ctx context.Context, db *pg.DB, box *seal.Box) (all in
 
 // Reseal seals and signs anew, with the newest key, what was with an older one, also while the service serves, and says how
 // much that was.
-func (d Definition) Reseal(ctx context.Context, db *pg.DB, box *seal.Box, screen io.Writer) error {
-	before, err := d.Older(ctx, db, box)
+func Reseal(ctx context.Context, d service.Definition, db *pg.DB, box *seal.Box, screen io.Writer) error {
+	before, err := olderUses(ctx, d, db, box)
 	if err != nil {
 		return err
 	}
-	for _, c := range d.sealedColumns() {
+	for _, c := range sealedColumns(d) {
 		if err := c.reseal(ctx, db, box); err != nil {
 			return err
 		}
@@ -65,7 +58,7 @@ func (d Definition) Reseal(ctx context.Context, db *pg.DB, box *seal.Box, screen
 			return err
 		}
 	}
-	left, err := d.Older(ctx, db, box)
+	left, err := olderUses(ctx, d, db, box)
 	if err == nil {
 		_, err = fmt.Fprintf(screen, "%s: an older key was needed for %d, and is for %d.\n", d.Name, before, left)
 	}

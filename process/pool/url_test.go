@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/ironplane/ironplane/backing/provision"
-	"github.com/ironplane/ironplane/pkg/pool"
+	"github.com/ironplane/ironplane/process/pool"
 )
 
 // A URL that cannot be used is not shown, nor a part of its password.

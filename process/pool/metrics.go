@@ -14,7 +14,6 @@ func (p *Pool) Describe(to chan<- *prometheus.Desc) {
 	to <- connectionsMost
 	to <- connectionWaits
 	p.conflicts.Describe(to)
-	p.waiting.Describe(to)
 }
 
 // Collect tells how the pool is.
@@ -26,5 +25,4 @@ func (p *Pool) Collect(to chan<- prometheus.Metric) {
 	to <- prometheus.MustNewConstMetric(connectionsMost, prometheus.GaugeValue, float64(s.MaxConns()))
 	to <- prometheus.MustNewConstMetric(connectionWaits, prometheus.CounterValue, s.EmptyAcquireWaitTime().Seconds())
 	p.conflicts.Collect(to)
-	p.waiting.Collect(to)
 }

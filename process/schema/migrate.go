@@ -17,7 +17,7 @@ import (
 	"github.com/pressly/goose/v3"
 
 	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/pool"
+	"github.com/ironplane/ironplane/process/pool"
 )
 
 // MigrationSet brings a schema up to date, in the order of their numbers, of which each is there once. They are in the

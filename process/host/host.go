@@ -1,0 +1,247 @@
+// Package host runs services in a process: it brings their schemas up to date, unlocks what they seal and sign with, has
+// them answer, and does their jobs until the process ends.
+package host
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ironplane/ironplane/pkg/cache"
+	"github.com/ironplane/ironplane/pkg/events"
+	"github.com/ironplane/ironplane/pkg/health"
+	"github.com/ironplane/ironplane/pkg/keycache"
+	"github.com/ironplane/ironplane/pkg/maintenance"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/seal"
+	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/process/pool"
+	"github.com/ironplane/ironplane/process/schema"
+	"github.com/ironplane/ironplane/process/setting"
+)
+
+// shared are the migrations of what all services have. Their numbers are counted across the packages.
+var shared = schema.MigrationSet{Table: "migration_shared", Files: []fs.FS{pg.Migrations, rest.Migrations, events.Migrations}}
+
+func migrations(d service.Definition) []schema.MigrationSet {
+	all := []schema.MigrationSet{shared}
+	if d.Migrations != nil {
+		all = append(all, schema.MigrationSet{Table: "migration", Files: []fs.FS{d.Migrations}})
+	}
+	return all
+}
+
+// Migrate brings the service's schema up to date, while any number of processes does so.
+func Migrate(ctx context.Context, d service.Definition, to *pool.Pool) error {
+	if err := schema.Migrate(ctx, to, migrations(d)...); err != nil {
+		return fmt.Errorf("migrate %s: %w", d.Name, err)
+	}
+	return nil
+}
+
+// Ready fails where the service's schema lacks a migration, was restored from a backup and not taken up since, or holds
+// what was sealed with another key than the box's, which is nil of a service that does not seal.
+func Ready(ctx context.Context, d service.Definition, deps service.Deps) error {
+	err := schema.Migrated(ctx, deps.DB, migrations(d)...)
+	if err == nil {
+		err = events.Intact(ctx, deps.DB)
+	}
+	if err == nil && deps.Box != nil {
+		err = checkKey(ctx, deps.DB, deps.Box)
+	}
+	if err == nil && d.Begin != nil {
+		err = d.Begin(ctx, deps)
+	}
+	return err
+}
+
+// Unlock gives the service what it does with its process' key.
+func Unlock(d service.Definition, deps *service.Deps, key *seal.ProcessKey) error {
+	for _, what := range d.Signs { // as its Box will
+		if _, err := key.Signer(seal.Signing(d.Name, what)); err != nil {
+			return err
+		}
+	}
+	var err error
+	if d.Seals {
+		if deps.Box, err = key.Box(d.Name); err != nil {
+			return err
+		}
+	}
+	if d.Fills {
+		signer, err := key.Signer(keycache.Purpose)
+		if err != nil {
+			return err
+		}
+		deps.Entries = keycache.NewStore(deps.Redis, signer, deps.Log)
+	}
+	return nil
+}
+
+// SkipChange lets the service go on behind changes of another one that it cannot apply. It needs a DB and a Box.
+func SkipChange(ctx context.Context, d service.Definition, deps service.Deps, skipped events.Span) error {
+	record := events.RecordSkip
+	if d.RecordSkip != nil {
+		record = func(ctx context.Context, tx *pg.Tx, skipped events.Span) error {
+			return d.RecordSkip(ctx, deps, tx, skipped)
+		}
+	}
+	return events.Skip(ctx, deps.DB, skipped, record)
+}
+
+// Service is a service that is put together.
+type Service struct {
+	http.Handler
+	Routes      []rest.Route
+	name        string
+	jobs        []service.Job
+	sequencer   service.Job
+	maintenance maintenance.File
+	failed      *prometheus.CounterVec // jobs
+	checks      []health.Check
+	metrics     []prometheus.Collector
+	log         *slog.Logger
+}
+
+// olderPause is how long it may take until the metric tells what older keys are needed for.
+const olderPause = time.Minute
+
+// sweepPause is how long may stay what need not be kept any more.
+const sweepPause = 10 * time.Minute
+
+// Assemble puts the service together on its migrated schema. It answers from now on; its jobs wait for Work.
+func Assemble(d service.Definition, on *pool.Pool, deps service.Deps) *Service {
+	deps.Log = deps.Log.With("service", d.Name)
+	var parts service.Parts
+	if d.New != nil {
+		parts = d.New(deps)
+	}
+	gate := &gate{log: deps.Log, maintenance: deps.Maintenance}
+	sequence := events.Sequencer(d.Name, deps.DB, cache.NewLink(deps.Redis, "events", deps.Log))
+	readers := append([]string{setting.Keeper}, parts.Readers...)
+	routes := append(parts.Routes, events.Feed(deps.DB, readers...))
+	jobs := slices.Concat(parts.Jobs, consuming(deps, parts.Consumers), []service.Job{
+		service.Every(sweepPause, "sweep kept answers", func(ctx context.Context) error { return rest.Sweep(ctx, deps.DB) }),
+		service.Every(sweepPause, "forget changes", func(ctx context.Context) error { return events.Keep(ctx, deps.DB, readers...) }),
+	})
+	sequencer := service.Job{Name: "number changes", Run: func(ctx context.Context) error {
+		return gate.note(sequence(ctx))
+	}}
+	failed := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "ironplane_job_failures_total", Help: "How often what is done besides answering failed and was begun again.",
+	}, []string{"job"})
+	older := prometheus.NewGauge(prometheus.GaugeOpts{Name: "ironplane_older_key_uses", Help: "How much an older master key than the newest is still needed for: see the command reseal."})
+	if deps.Box != nil {
+		jobs = append(jobs, service.Every(olderPause, "count what older keys are needed for", func(ctx context.Context) error {
+			n, err := olderUses(ctx, d, deps.DB, deps.Box)
+			if err == nil {
+				older.Set(float64(n))
+			}
+			return err
+		}))
+	}
+	gate.Handler = rest.NewHandler(d.Name, deps.DB, deps.Log, routes)
+	handler, requests := observed(gate)
+	return &Service{
+		Handler: handler, Routes: routes,
+		name: d.Name, jobs: jobs, sequencer: sequencer, maintenance: deps.Maintenance, failed: failed, log: deps.Log,
+		checks: slices.Concat(parts.Checks, following(parts.Consumers), []health.Check{
+			{Name: "postgres", Ask: on.Ping}, {Name: "changes", Ask: on.Writable, Optional: true}, {Name: "history", Ask: gate.ask},
+		}),
+		metrics: append(parts.Metrics, on, failed, older, requests, events.Collector(parts.Consumers),
+			service.Gauge(on.DB, "ironplane_database_lock_waits", "Sessions of this service's role that wait for a lock.",
+				"SELECT count(*)::float8 FROM pg_stat_activity WHERE usename = current_user AND wait_event_type = 'Lock'"),
+			service.Gauge(on.DB, "ironplane_schema_migration", "The number of the schema's newest migration of the service's own.", "SELECT max(version_id)::float8 FROM migration"),
+			service.Gauge(on.DB, "ironplane_schema_shared_migration", "The number of the schema's newest migration of what all services have.", "SELECT max(version_id)::float8 FROM migration_shared")),
+	}
+}
+
+// Operations is what operators see of a process.
+type Operations interface {
+	prometheus.Registerer
+	Check(...health.Check)
+}
+
+// Show lets operators see the service.
+func (s *Service) Show(o Operations) {
+	for _, check := range s.checks {
+		check.Name = s.name + " " + check.Name
+		o.Check(check)
+	}
+	prometheus.WrapRegistererWith(prometheus.Labels{"service": s.name}, o).MustRegister(s.metrics...)
+}
+
+// consuming are the jobs of consumers, and what wakes them.
+func consuming(deps service.Deps, consumers []*events.Consumer) (jobs []service.Job) {
+	wakes := map[string]chan struct{}{}
+	for _, c := range consumers {
+		wake := make(chan struct{}, 1)
+		wakes[c.Source] = wake
+		jobs = append(jobs, service.Job{Name: "apply the changes of " + c.Source, Run: func(ctx context.Context) error {
+			return c.Consume(ctx, deps.DB, deps.Peers, wake)
+		}})
+	}
+	if len(consumers) > 0 {
+		jobs = append(jobs, service.Job{Name: "listen for changes", Run: func(ctx context.Context) error { return events.Wake(ctx, deps.Redis, wakes) }})
+	}
+	return jobs
+}
+
+// following are the checks that consumers get on. One that has stopped takes nothing away from who asks this service.
+func following(consumers []*events.Consumer) (checks []health.Check) {
+	for _, c := range consumers {
+		checks = append(checks, health.Check{Name: "changes of " + c.Source, Optional: true, Ask: func(context.Context) error { return c.Status().Reason }})
+	}
+	return checks
+}
+
+// Work does the service's jobs until ctx ends, and returns when they have. During maintenance they pause; the sequencer
+// goes on, which finds a schema that was restored.
+func (s *Service) Work(ctx context.Context) {
+	var working sync.WaitGroup
+	working.Go(func() { s.keep(ctx, s.sequencer) })
+	s.maintenance.Outside(ctx, func(ctx context.Context) {
+		var jobs sync.WaitGroup
+		for _, job := range s.jobs {
+			jobs.Go(func() { s.keep(ctx, job) })
+		}
+		jobs.Wait()
+	})
+	working.Wait()
+}
+
+// retryPause is how long a job that failed waits until it is run again.
+const retryPause = time.Second
+
+// keep runs a job until its context ends.
+func (s *Service) keep(ctx context.Context, job service.Job) {
+	for ctx.Err() == nil {
+		err := run(ctx, job)
+		if err != nil && ctx.Err() == nil {
+			s.failed.WithLabelValues(job.Name).Inc()
+			s.log.Error(job.Name, "outage", job.Name, "error", err)
+		}
+		select {
+		case <-time.After(retryPause):
+		case <-ctx.Done():
+		}
+	}
+}
+
+func run(ctx context.Context, job service.Job) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return job.Run(ctx)
+}
