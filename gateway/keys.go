@@ -228,7 +228,7 @@ func (k *keys) anyImported(ctx context.Context) (bool, error) {
 // at the time that is answered, or later.
 func read[T keycache.Value](ctx context.Context, k *keys, service, name string, s keyStatus) (value T, since time.Time, err error) {
 	since = time.Now()
-	value, age, err := keycache.Get[T](ctx, k.entries, name)
+	value, age, err := keycache.Get[T](ctx, k.entries, service, name)
 	switch {
 	case err == nil && age <= keycache.FreshFor:
 		k.metrics.lookups.redis.Inc()
@@ -251,7 +251,7 @@ func read[T keycache.Value](ctx context.Context, k *keys, service, name string, 
 	if errors.Is(err, mesh.ErrAway) && !stale && !errors.Is(missing, keycache.ErrNone) {
 		// Neither answered. That Redis did not may have been a moment's doing, so it is given more time.
 		since = time.Now()
-		value, _, missing = keycache.GetPatiently[T](ctx, k.entries, name)
+		value, _, missing = keycache.GetPatiently[T](ctx, k.entries, service, name)
 		stale = missing == nil
 	}
 	if stale && errors.Is(err, mesh.ErrAway) {

@@ -138,7 +138,7 @@ func (d *door) age(key string, by time.Duration) {
 			d.t.Fatal(err)
 		}
 		at -= by.Milliseconds()
-		if err := d.redis.HSet(context.Background(), "entry:"+name, "at", at, "mac", d.signer.Sign(keycache.Signed(name, at, []byte(entry["body"])))).Err(); err != nil {
+		if err := d.redis.HSet(context.Background(), "entry:"+name, "at", at, "mac", d.signer.Sign(keycache.Signed(name, entry["history"], at, []byte(entry["body"])))).Err(); err != nil {
 			d.t.Fatal(err)
 		}
 	}
@@ -185,6 +185,22 @@ func TestStaleEntries(t *testing.T) {
 	d.want(503, key, "/port-speed")
 }
 
+// What stands in for a service is not what it knew before it was restored.
+func TestEntriesOfBeforeARestore(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t, unlimited)
+	key := d.identity.issue(1)
+	d.want(200, key, "/port-speed")
+	d.age(key, time.Minute)
+	d.identity.set(away, nil)
+	d.want(200, key, "/port-speed")
+	d.identity.entries.Bind(t.Context(), "identity", "another")
+	time.Sleep(memoryLife)
+	d.want(503, key, "/port-speed")
+	d.identity.set(func(http.ResponseWriter) bool { return false }, nil)
+	d.want(200, key, "/port-speed")
+}
+
 func TestOwnerSaysNo(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t, unlimited)
@@ -228,7 +244,7 @@ func TestForgedEntry(t *testing.T) {
 	forger := newSigner(t)
 	forge := func(name, body string) {
 		at := time.Now().UnixMilli()
-		d.redis.HSet(t.Context(), "entry:"+name, "at", at, "body", body, "mac", forger.Sign(keycache.Signed(name, at, []byte(body))))
+		d.redis.HSet(t.Context(), "entry:"+name, "at", at, "body", body, "mac", forger.Sign(keycache.Signed(name, "", at, []byte(body))))
 	}
 	forge(keycache.KeyName(hashOf(key)), `{"id":1,"owner":{"type":"admin","id":1}}`)
 	d.want(401, key, "/port-speed")

@@ -113,6 +113,7 @@ func TestRedisUsers(t *testing.T) {
 	t.Parallel()
 	i := newInstallation(t)
 	filling := i.entries("identity")
+	filling.Bind(t.Context(), "identity", "now")
 	key := apikey.New().Reveal()
 	identity := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name := strings.TrimPrefix(r.URL.Path, "/internal/")
@@ -140,7 +141,7 @@ func TestRedisUsers(t *testing.T) {
 	if w.Code != http.StatusOK {
 		t.Fatal(w.Code, w.Body)
 	}
-	if owner, _, err := keycache.Get[keycache.Owner](t.Context(), reading, "owner/admin/1"); err != nil || owner.Name != "anna" {
+	if owner, _, err := keycache.Get[keycache.Owner](t.Context(), reading, "identity", "owner/admin/1"); err != nil || owner.Name != "anna" {
 		t.Errorf("the gateway reads %+v, %v", owner, err)
 	}
 	if left := i.client(principal.Gateway, "").Exists(t.Context(), "rate:owner:admin:1"); left.Err() == nil {
@@ -152,7 +153,7 @@ func TestRedisUsers(t *testing.T) {
 	if err := filling.Remove(t.Context(), "owner/admin/1"); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := keycache.Get[keycache.Owner](t.Context(), reading, "owner/admin/1"); !errors.Is(err, keycache.ErrNone) {
+	if _, _, err := keycache.Get[keycache.Owner](t.Context(), reading, "identity", "owner/admin/1"); !errors.Is(err, keycache.ErrNone) {
 		t.Error("identity removes nothing")
 	}
 	if !filling.Up() || !reading.Up() {

@@ -13,16 +13,17 @@ import (
 // ErrRestored says that a schema was restored from a dump, and not taken up since.
 var ErrRestored = errors.New("the schema was restored from a backup: the command restored has to take it up before it serves")
 
-// Intact fails with ErrRestored where the schema is a restored one.
-func Intact(ctx context.Context, q pg.Querier) error {
+// History is the one that the schema is in. It fails with ErrRestored where the schema is a restored one.
+func History(ctx context.Context, q pg.Querier) (uuid string, err error) {
 	var intact bool
-	if err := q.QueryRow(ctx, "SELECT relation = 'sequencer'::regclass FROM sequencer").Scan(&intact); err != nil {
-		return fmt.Errorf("look whether the schema was restored: %w", err)
+	err = q.QueryRow(ctx, "SELECT relation = 'sequencer'::regclass, (SELECT uuid::text FROM history WHERE ended IS NULL) FROM sequencer").Scan(&intact, &uuid)
+	if err != nil {
+		return "", fmt.Errorf("look whether the schema was restored: %w", err)
 	}
 	if !intact {
-		return ErrRestored
+		return "", ErrRestored
 	}
-	return nil
+	return uuid, nil
 }
 
 // TakenUp tells a consumer that its source was restored from a backup and taken up again.

@@ -17,16 +17,18 @@ const now = `
 	local time = redis.call('TIME')
 	local now = time[1] * 1000 + math.floor(time[2] / 1000)`
 
-// begin: KEYS the entry; ARGV a nonce, how long to keep the token in ms. The token that stands, which is a new one only
+// begin: KEYS the entry, and where the history stands that its service is in; ARGV a nonce, how long to keep the token in
+// ms, and that history. The token that stands, which is a new one only
 // where there was none, and the time. A token has Redis' time in it: a begin that arrives twice, the second time after a
 // removal, does not bring back the token that the removal took away.
 var begin = redis.NewScript(now + `
+	if redis.call('HGET', KEYS[2], 'history') ~= ARGV[3] then redis.call('HSET', KEYS[2], 'history', ARGV[3]) end
 	redis.call('HSETNX', KEYS[1], 'token', time[1] .. '.' .. time[2] .. '.' .. ARGV[1])
 	if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
 	return {redis.call('HGET', KEYS[1], 'token'), string.format('%.0f', now)}`)
 
-// land: KEYS the entry; ARGV the token and the time that begin answered, the body, how long to keep it in ms, and the
-// signature. It does nothing where the token is gone, which is what a removal does, or where somebody landed who began
+// land: KEYS the entry; ARGV the token and the time that begin answered, the body, how long to keep it in ms, the
+// signature, and the history. It does nothing where the token is gone, which is what a removal does, or where somebody landed who began
 // later.
 var land = redis.NewScript(now + `
 	if redis.call('HGET', KEYS[1], 'token') ~= ARGV[1] then return 0 end
@@ -34,7 +36,7 @@ var land = redis.NewScript(now + `
 	if other and other > tonumber(ARGV[2]) and other <= now then return 0 end
 	local left = ARGV[2] + ARGV[4] - now
 	if left <= 0 then return 0 end
-	redis.call('HSET', KEYS[1], 'at', ARGV[2], 'body', ARGV[3], 'mac', ARGV[5])
+	redis.call('HSET', KEYS[1], 'at', ARGV[2], 'body', ARGV[3], 'mac', ARGV[5], 'history', ARGV[6])
 	redis.call('PEXPIRE', KEYS[1], string.format('%.0f', left))
 	return 1`)
 
@@ -71,7 +73,7 @@ func Fill[T Value](ctx context.Context, s *Store, name string, read func(context
 
 func (s *Store) begin(ctx context.Context, name string) (t ticket, err error) {
 	err = s.link.Do(ctx, func(ctx context.Context, r redis.UniversalClient) error {
-		got, err := begin.Run(ctx, r, []string{keySpace + name}, rand.Text(), fillTime.Milliseconds()).StringSlice()
+		got, err := begin.Run(ctx, r, []string{keySpace + name, historyOf(s.service)}, rand.Text(), fillTime.Milliseconds(), s.history).StringSlice()
 		if err == nil && len(got) != 2 {
 			err = fmt.Errorf("begin to fill %s: Redis answered %d values", kind(name), len(got))
 		}
@@ -89,6 +91,6 @@ func (s *Store) begin(ctx context.Context, name string) (t ticket, err error) {
 
 func (s *Store) land(ctx context.Context, name string, t ticket, body []byte, keep time.Duration) error {
 	return s.link.Do(ctx, func(ctx context.Context, r redis.UniversalClient) error {
-		return land.Run(ctx, r, []string{keySpace + name}, t.token, t.at, body, keep.Milliseconds(), s.signer.Sign(Signed(name, t.at, body))).Err()
+		return land.Run(ctx, r, []string{keySpace + name}, t.token, t.at, body, keep.Milliseconds(), s.signer.Sign(Signed(name, s.history, t.at, body)), s.history).Err()
 	})
 }

@@ -14,25 +14,25 @@ import (
 // ErrNone says that there is no entry, or none that can be trusted.
 var ErrNone = errors.New("no entry")
 
-// Get reads an entry that is not older than MaxAge. Its age counts from before the read that filled it. The error is
-// ErrNone where there is no entry.
-func Get[T Value](ctx context.Context, s *Store, name string) (value T, age time.Duration, err error) {
-	return getBy[T](ctx, s, s.link.Do, name)
+// Get reads an entry that is not older than MaxAge, and that a service filled in the history that it is in now. Its age
+// counts from before the read that filled it. The error is ErrNone where there is no such entry.
+func Get[T Value](ctx context.Context, s *Store, service, name string) (value T, age time.Duration, err error) {
+	return getBy[T](ctx, s, s.link.Do, service, name)
 }
 
 // GetPatiently is Get for who has nobody else to ask.
-func GetPatiently[T Value](ctx context.Context, s *Store, name string) (value T, age time.Duration, err error) {
-	return getBy[T](ctx, s, s.link.Insist, name)
+func GetPatiently[T Value](ctx context.Context, s *Store, service, name string) (value T, age time.Duration, err error) {
+	return getBy[T](ctx, s, s.link.Insist, service, name)
 }
 
 type way func(context.Context, func(context.Context, redis.UniversalClient) error) error
 
-func getBy[T Value](ctx context.Context, s *Store, ask way, name string) (value T, age time.Duration, err error) {
-	var entry *redis.SliceCmd
+func getBy[T Value](ctx context.Context, s *Store, ask way, service, name string) (value T, age time.Duration, err error) {
+	var entry, present *redis.SliceCmd
 	var clock *redis.TimeCmd
 	err = ask(ctx, func(ctx context.Context, r redis.UniversalClient) error {
 		_, err := r.Pipelined(ctx, func(p redis.Pipeliner) error {
-			entry, clock = p.HMGet(ctx, keySpace+name, "at", "body", "mac"), p.Time(ctx)
+			entry, present, clock = p.HMGet(ctx, keySpace+name, "at", "body", "mac", "history"), p.HMGet(ctx, historyOf(service), "history"), p.Time(ctx)
 			return nil
 		})
 		return err
@@ -40,19 +40,19 @@ func getBy[T Value](ctx context.Context, s *Store, ask way, name string) (value 
 	if err != nil {
 		return value, 0, fmt.Errorf("read entry %s: %w", kind(name), err)
 	}
-	var fields [3]string
-	for i, field := range entry.Val()[:min(len(fields), len(entry.Val()))] {
+	var fields [5]string
+	for i, field := range append(entry.Val(), present.Val()...)[:min(len(fields), len(entry.Val())+len(present.Val()))] {
 		fields[i], _ = field.(string)
 	}
-	body, signature := []byte(fields[1]), []byte(fields[2])
-	if len(body) == 0 {
+	body, signature, history := []byte(fields[1]), []byte(fields[2]), fields[3]
+	if len(body) == 0 || history != fields[4] {
 		return value, 0, ErrNone
 	}
 	at, err := strconv.ParseInt(fields[0], 10, 64)
 	if err != nil {
 		at = 0 // which nobody signed
 	}
-	if !s.trusts(name, at, body, signature) || !s.sameTime(clock.Val()) {
+	if !s.trusts(name, history, at, body, signature) || !s.sameTime(clock.Val()) {
 		return value, 0, ErrNone
 	}
 	if age = clock.Val().Sub(time.UnixMilli(at)); age < 0 || age > MaxAge {

@@ -6,6 +6,7 @@
 package keycache
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -97,6 +98,8 @@ func kind(name string) string {
 
 // Store is the entries.
 type Store struct {
+	service   string // who fills by it, and in which history
+	history   string
 	link      *cache.Link
 	signer    *seal.Signer
 	unsigned  *distrust
@@ -121,3 +124,15 @@ func (s *Store) Metrics() []prometheus.Collector {
 }
 
 const keySpace = "entry:"
+
+// historyOf is where the history stands that a service is in.
+func historyOf(service string) string { return keySpace + "history/" + service }
+
+// Bind binds what is filled from now on to the history that the service's schema is in. What was filled in another one,
+// which is what it knew before it was restored from a backup, counts as none once Redis is told: here, or by a fill.
+func (s *Store) Bind(ctx context.Context, service, history string) {
+	s.service, s.history = service, history
+	_ = s.link.Do(ctx, func(ctx context.Context, r redis.UniversalClient) error {
+		return r.HSet(ctx, historyOf(service), "history", history).Err()
+	})
+}

@@ -83,7 +83,7 @@ func fillWith(t *testing.T, s *Store, read func(context.Context) (Owner, error))
 
 func want(t *testing.T, s *Store, owner Owner, wanted error) (age time.Duration) {
 	t.Helper()
-	got, age, err := Get[Owner](t.Context(), s, "owner/admin/1")
+	got, age, err := Get[Owner](t.Context(), s, filler, "owner/admin/1")
 	if got != owner || !errors.Is(err, wanted) {
 		t.Fatalf("the entry is %+v, %v; want %+v, %v", got, err, owner, wanted)
 	}
@@ -104,6 +104,47 @@ func TestFill(t *testing.T) {
 		want(t, s, no, nil)
 		if left := r.PTTL(t.Context(), keySpace+"owner/admin/1").Val(); left > FreshFor {
 			t.Errorf("that there is nobody stands for %v", left)
+		}
+	})
+}
+
+// filler is the service that fills the entries.
+const filler = "identity"
+
+// What a service filled before it was restored counts as none, however late it lands, as soon as Redis is told of the
+// service's history, and as long as it is not forgotten.
+func TestAnotherHistory(t *testing.T) {
+	onEach(t, func(t *testing.T, s *Store, r *redis.Client) {
+		s.Bind(t.Context(), filler, "before")
+		fillWith(t, s, reads(yes))
+		want(t, s, yes, nil)
+		reading, after := NewStore(r, signer, slog.New(slog.DiscardHandler)), NewStore(r, signer, slog.New(slog.DiscardHandler))
+		fillWith(t, s, reads(yes, func() { after.Bind(t.Context(), filler, "after") }))
+		want(t, reading, no, ErrNone)
+		fillWith(t, after, reads(no))
+		want(t, reading, no, nil)
+		if err := r.HSet(t.Context(), keySpace+"owner/admin/1", "history", "before").Err(); err != nil {
+			t.Fatal(err)
+		}
+		want(t, reading, no, ErrNone)
+		for _, forgotten := range []string{historyOf(filler), keySpace + "owner/admin/1"} {
+			r.Del(t.Context(), forgotten)
+			want(t, reading, no, ErrNone)
+			fillWith(t, after, reads(no))
+			want(t, reading, no, nil)
+		}
+		fillWith(t, s, reads(yes)) // by who has not noticed yet
+		if err := r.HSet(t.Context(), historyOf(filler), "history", "after").Err(); err != nil {
+			t.Fatal(err)
+		}
+		want(t, reading, no, ErrNone)
+		// The signature is of the history, too.
+		if err := r.HSet(t.Context(), keySpace+"owner/admin/1", "history", "after").Err(); err != nil {
+			t.Fatal(err)
+		}
+		want(t, reading, no, ErrNone)
+		if reading.unsigned.count.Load() != 1 {
+			t.Error("an entry counts as one of another history")
 		}
 	})
 }
@@ -129,7 +170,7 @@ func TestFillLoses(t *testing.T) {
 		} {
 			flush()
 			fillWith(t, s, reads(yes, events...))
-			if _, _, err := Get[Owner](t.Context(), s, "owner/admin/1"); !errors.Is(err, ErrNone) {
+			if _, _, err := Get[Owner](t.Context(), s, filler, "owner/admin/1"); !errors.Is(err, ErrNone) {
 				t.Errorf("%s meanwhile: the fill landed (%v)", name, err)
 			}
 		}
@@ -140,7 +181,7 @@ func TestFillLoses(t *testing.T) {
 		} {
 			flush()
 			fillWith(t, s, reads(yes, append([]func(){func() { time.Sleep(2 * time.Millisecond) }}, events...)...))
-			if got, _, err := Get[Owner](t.Context(), s, "owner/admin/1"); err != nil || got != no {
+			if got, _, err := Get[Owner](t.Context(), s, filler, "owner/admin/1"); err != nil || got != no {
 				t.Errorf("%s meanwhile: the entry is %+v %v", name, got, err)
 			}
 		}
@@ -313,7 +354,7 @@ func TestForgedEntries(t *testing.T) {
 			want(t, s, yes, nil)
 			before := s.unsigned.count.Load()
 			forge()
-			if value, _, err := Get[Owner](t.Context(), s, "owner/admin/1"); !errors.Is(err, ErrNone) {
+			if value, _, err := Get[Owner](t.Context(), s, filler, "owner/admin/1"); !errors.Is(err, ErrNone) {
 				t.Errorf("%s: the entry is %+v, %v", what, value, err)
 			}
 			if after := s.unsigned.count.Load(); after != before+1 || s.otherTime.count.Load() != 0 {
@@ -373,7 +414,7 @@ func TestForgerySaidOnce(t *testing.T) {
 	s := NewStore(open(t, "redis://"+server.Addr()), signer, slog.New(slog.NewTextHandler(&said, nil)))
 	server.HSet(keySpace+"key/ab", "at", "1", "body", `{"id":1}`, "mac", "x")
 	for range 20 {
-		if _, _, err := Get[Key](t.Context(), s, "key/ab"); !errors.Is(err, ErrNone) {
+		if _, _, err := Get[Key](t.Context(), s, filler, "key/ab"); !errors.Is(err, ErrNone) {
 			t.Fatal(err)
 		}
 	}
@@ -386,9 +427,9 @@ func TestForgerySaidOnce(t *testing.T) {
 func BenchmarkTrust(b *testing.B) {
 	s := &Store{signer: signer}
 	body := []byte(`{"id":1,"owner":{"type":"admin","id":1}}`)
-	signature := s.signer.Sign(Signed("owner/admin/1", 1, body))
+	signature := s.signer.Sign(Signed("owner/admin/1", "", 1, body))
 	for b.Loop() {
-		if !s.trusts("owner/admin/1", 1, body, signature) {
+		if !s.trusts("owner/admin/1", "", 1, body, signature) {
 			b.Fatal("not trusted")
 		}
 	}

@@ -11,26 +11,29 @@ import (
 
 const (
 	// format is the version of what is signed. An entry of another version counts as none.
-	format = 1
+	format = 2
 	// skew is by how much Redis' clock and ours may differ. It bounds what somebody who answers in Redis' place gains by
 	// telling another time.
 	skew = time.Minute
 )
 
-// Signed is what the signature of an entry is of: at is when its filling began, by Redis' clock, in ms. No two entries have it in common: all but the last part are of a
-// length that is known.
-func Signed(name string, at int64, body []byte) []byte {
-	message := make([]byte, 0, 1+4+len(name)+8+len(body))
+// Signed is what the signature of an entry is of: the history that the service was in which filled it, and when its
+// filling began, by Redis' clock, in ms. No two entries have it in common: all but the last part are of a length that is
+// known.
+func Signed(name, history string, at int64, body []byte) []byte {
+	message := make([]byte, 0, 1+4+len(name)+4+len(history)+8+len(body))
 	message = append(message, format)
-	message = binary.BigEndian.AppendUint32(message, uint32(len(name)))
-	message = append(message, name...)
+	for _, part := range []string{name, history} {
+		message = binary.BigEndian.AppendUint32(message, uint32(len(part)))
+		message = append(message, part...)
+	}
 	message = binary.BigEndian.AppendUint64(message, uint64(at))
 	return append(message, body...)
 }
 
 // trusts tells whether the entry was signed by who fills entries.
-func (s *Store) trusts(name string, at int64, body, signature []byte) bool {
-	_, ok, err := s.signer.Check(Signed(name, at, body), signature)
+func (s *Store) trusts(name, history string, at int64, body, signature []byte) bool {
+	_, ok, err := s.signer.Check(Signed(name, history, at, body), signature)
 	if err != nil || !ok {
 		s.unsigned.note()
 		return false

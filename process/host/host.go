@@ -52,8 +52,12 @@ func Migrate(ctx context.Context, d service.Definition, to *pool.Pool) error {
 // what was sealed with another key than the box's, which is nil of a service that does not seal.
 func Ready(ctx context.Context, d service.Definition, deps service.Deps) error {
 	err := schema.Migrated(ctx, deps.DB, migrations(d)...)
+	var history string
 	if err == nil {
-		err = events.Intact(ctx, deps.DB)
+		history, err = events.History(ctx, deps.DB)
+	}
+	if err == nil && deps.Entries != nil {
+		deps.Entries.Bind(ctx, d.Name, history)
 	}
 	if err == nil && deps.Box != nil {
 		err = checkKey(ctx, deps.DB, deps.Box)

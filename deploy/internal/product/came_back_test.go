@@ -57,8 +57,9 @@ func TestWhatCameBack(t *testing.T) {
 	do(http.MethodPatch, account("disabled"), `{"password": "another walk in the long rain"}`)
 	do(http.MethodPatch, account("given")+"/permission", `{"network": {"groups": {"write": false}}}`)
 	do(http.MethodPatch, account("given")+"/permission", `{"network": {"groups": {"write": true}}}`)
-	i.makeAdmin("lost")
+	lost := i.makeAdmin("lost").key
 	producttest.Drain(t, i.product)
+	i.admin.With(lost).Do(http.MethodGet, "/auth/key/current", nil).Want(http.StatusOK) // so that Redis knows it
 	i.stop()
 	i.restore(identity.Name, dump)
 
@@ -85,6 +86,7 @@ func TestWhatCameBack(t *testing.T) {
 		t.Errorf("they are not: %s", said)
 	}
 	i.restart()
+	i.admin.With(lost).Do(http.MethodGet, "/auth/key/current", nil).Want(http.StatusUnauthorized)
 	as := func(name string) *testkit.Client { return i.admin.With(accounts[name].key) }
 	for _, name := range []string{"revoked", "replaced", "moved", "deleted", "disabled"} {
 		as(name).Do(http.MethodGet, "/auth/key/current", nil).Want(http.StatusUnauthorized)

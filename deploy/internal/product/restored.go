@@ -73,7 +73,7 @@ func TakeUp(ctx context.Context, urls map[string]secret.String, c RestoredConfig
 
 func restoredOf(ctx context.Context, schemas map[string]*pg.DB, whole bool) (restored []string, err error) {
 	for _, name := range Names() {
-		err := events.Intact(ctx, schemas[name])
+		_, err := events.History(ctx, schemas[name])
 		if err != nil && !errors.Is(err, events.ErrRestored) {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
@@ -33,6 +34,7 @@ type installation struct {
 	testing.TB
 	urls      map[string]secret.String
 	masterKey secret.String
+	redis     redis.UniversalClient
 	product   *product.Product
 	admin     *testkit.Client
 	key       string
@@ -51,7 +53,7 @@ func newDatabases(t testing.TB) *installation {
 	for n, s := range product.Services {
 		services[n] = testkit.Service{Name: s.Name, Migrations: s.Migrations}
 	}
-	i := &installation{TB: t, urls: testkit.Databases(t, services...), masterKey: seal.NewMasterKey()}
+	i := &installation{TB: t, urls: testkit.Databases(t, services...), masterKey: seal.NewMasterKey(), redis: testkit.Redis(t)}
 	t.Cleanup(func() { i.stop() })
 	return i
 }
@@ -77,7 +79,7 @@ func (i *installation) welcome() {
 }
 
 func (i *installation) start() (err error) {
-	i.product, err = product.Open(i.Context(), i.urls, i.masterKey, service.Settings{}, producttest.Unlimited, testkit.Redis(i), gateway.Config{}, producttest.Log(i))
+	i.product, err = product.Open(i.Context(), i.urls, i.masterKey, service.Settings{}, producttest.Unlimited, i.redis, gateway.Config{}, producttest.Log(i))
 	if err == nil {
 		i.admin = testkit.NewClient(i, i.product.Gateway).With(i.key)
 	}
