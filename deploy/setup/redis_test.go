@@ -174,7 +174,7 @@ func TestRedisUsers(t *testing.T) {
 	wake := make(chan struct{}, 1)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	go func() { _ = events.Wake(ctx, i.client("network", ""), map[string]chan struct{}{"pxe": wake}) }()
+	go func() { _ = events.Wake(ctx, i.client("network", ""), map[string][]chan struct{}{"pxe": {wake}}) }()
 	for deadline := time.Now().Add(10 * time.Second); ; {
 		if err := i.client("pxe", "").Publish(t.Context(), "events:pxe", 1).Err(); err != nil {
 			t.Fatal(err)

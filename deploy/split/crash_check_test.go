@@ -58,7 +58,7 @@ func drain(t *testing.T, databases map[string]*pg.DB) {
 			}
 		}
 	}
-	for deadline := time.Now().Add(time.Minute); state(network.Name, "SELECT seq FROM change_cursor WHERE source = $1", pxe.Name) < state(pxe.Name, "SELECT last FROM sequencer"); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); state(network.Name, "SELECT min(seq) FROM consumer WHERE source = $1", pxe.Name) < state(pxe.Name, "SELECT last FROM sequencer"); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("network does not hear of all changes of pxe")
 		}

@@ -1,10 +1,12 @@
 package events
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -19,13 +21,17 @@ import (
 // Consumer applies the changes of one service to another's schema.
 type Consumer struct {
 	Source string // the service whose changes they are
-	Kind   string // changes of this kind alone, with dots; empty: all, so that their numbers have no gaps
+	// Name is which of the service's consumers of this source it is; empty: the first one. One with a name was added to
+	// services that had forgotten changes: it begins with the first that its source still has. Who takes one out of the
+	// program deletes its cursor in a migration, or changes are kept for it.
+	Name string
+	Kind string // changes of this kind alone, with dots; empty: all, so that their numbers have no gaps
 	// Batched applies as many changes in one unit of work as there are; else each has one of its own, in which it may
 	// record what it led to.
 	Batched bool
 	Apply   func(ctx context.Context, tx *pg.Tx, changes []Event) error
 	// TakenUp makes good what was applied of changes that the source has lost, or, of a kind, what was missed of changes
-	// that it has forgotten, in the unit of work that goes on behind them.
+	// that it has forgotten, in the unit of work that goes on behind them; nil: nothing is to be made good.
 	TakenUp func(context.Context, *pg.Tx, TakenUp) error
 
 	mu     sync.Mutex
@@ -39,6 +45,16 @@ type Status struct {
 	Stopped int64     // the change that it cannot apply; 0: none
 	Foreign bool      // its source has not the changes that it has applied: it was restored
 	Reason  error     // why, or why it cannot ask
+}
+
+// String is the consumer as operators read and write it: pxe, or pxe/webhooks where it has a name.
+func (c *Consumer) String() string { return fullName(c.Source, c.Name) }
+
+func fullName(source, name string) string {
+	if name == "" {
+		return source
+	}
+	return source + "/" + name
 }
 
 // Status is how the consumer gets on.
@@ -105,7 +121,7 @@ func (p *page) behindOne(e *Event) cursor { return cursor{e.Seq, p.History, e.ID
 
 // step applies a page, and tells whether there is more.
 func (c *Consumer) step(ctx context.Context, db *pg.DB, peers mesh.Peers) (more bool, err error) {
-	at, err := c.cursor(ctx, db)
+	at, slowest, err := c.cursor(ctx, db)
 	if err != nil {
 		return false, err
 	}
@@ -114,6 +130,9 @@ func (c *Consumer) step(ctx context.Context, db *pg.DB, peers mesh.Peers) (more 
 	var p page
 	asked := time.Now()
 	query := url.Values{"after": {strconv.FormatInt(at.seq, 10)}, "history": {at.history}, "kind": {c.Kind}}
+	if slowest < at.seq {
+		query.Set("ahead", strconv.FormatInt(at.seq-slowest, 10))
+	}
 	if err := peers.Ask(pulling, c.Source, feedPath+"?"+query.Encode(), &p); err != nil {
 		err = fmt.Errorf("pull changes: %w", err)
 		c.note(func(s *Status) {
@@ -179,7 +198,7 @@ func (c *Consumer) page(ctx context.Context, db *pg.DB, at cursor, p page) error
 	if last == 0 {
 		return c.whole(ctx, db, at, p)
 	}
-	if n := first - 1 - at.seq; n > 0 {
+	if n, _ := slices.BinarySearchFunc(p.Events, first, func(e Event, seq int64) int { return cmp.Compare(e.Seq, seq) }); n > 0 {
 		there := p
 		there.Events = p.Events[:n]
 		there.Last, there.LastID = there.Events[n-1].Seq, there.Events[n-1].ID
@@ -187,7 +206,7 @@ func (c *Consumer) page(ctx context.Context, db *pg.DB, at cursor, p page) error
 			return err
 		}
 	}
-	err := fmt.Errorf("the changes %d to %d of %s are not there any more", first, last, c.Source)
+	err := fmt.Errorf("the changes %d to %d of %s are not there any more", first, last, c)
 	c.note(func(s *Status) { s.Stopped, s.Reason = last, err })
 	return errors.Join(err, c.stop(ctx, db, first-1, last, p.Newest))
 }
@@ -196,6 +215,11 @@ func (c *Consumer) page(ctx context.Context, db *pg.DB, at cursor, p page) error
 func (c *Consumer) lost(at int64, p page) (first, last int64) {
 	if c.Kind != "" {
 		return 0, 0
+	}
+	if c.Name != "" && at == 0 {
+		if at = p.Last; len(p.Events) > 0 {
+			at = p.Events[0].Seq - 1
+		}
 	}
 	for _, e := range p.Events {
 		if at++; e.Seq != at {
@@ -218,7 +242,7 @@ func (c *Consumer) whole(ctx context.Context, db *pg.DB, at cursor, p page) erro
 		if err := c.apply(ctx, db, at, p.behindOne(&e), p.Events[i:i+1]); errors.Is(err, errOvertaken) {
 			return err
 		} else if err != nil {
-			err = fmt.Errorf("apply change %d of %s (%s): %w", e.Seq, c.Source, e.Type, err)
+			err = fmt.Errorf("apply change %d of %s (%s): %w", e.Seq, c, e.Type, err)
 			c.note(func(s *Status) { s.Stopped, s.Reason = e.Seq, err })
 			return errors.Join(err, c.stop(ctx, db, at.seq, e.Seq, p.Newest))
 		}
@@ -247,7 +271,7 @@ func (c *Consumer) apply(ctx context.Context, db *pg.DB, at, to cursor, changes 
 func (c *Consumer) move(ctx context.Context, db *pg.DB, at, to cursor, do func(context.Context, *pg.Tx) error) error {
 	return db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("it is recorded where it was changed")
-		now, err := c.read(ctx, tx, "FOR UPDATE")
+		now, _, err := c.read(ctx, tx, "FOR UPDATE")
 		if err != nil {
 			return fmt.Errorf("hold the cursor: %w", err)
 		}
@@ -257,8 +281,8 @@ func (c *Consumer) move(ctx context.Context, db *pg.DB, at, to cursor, do func(c
 		if err := do(ctx, tx); err != nil {
 			return err
 		}
-		_, err = tx.Exec(ctx, "UPDATE change_cursor SET seq = $2, history = nullif($3, '')::uuid, change = nullif($4, '')::uuid, change_seq = $2, stopped_at = NULL WHERE source = $1",
-			c.Source, to.seq, to.history, to.change)
+		_, err = tx.Exec(ctx, "UPDATE consumer SET seq = $3, history = nullif($4, '')::uuid, change = nullif($5, '')::uuid, change_seq = $3, stopped_at = NULL WHERE source = $1 AND name = $2",
+			c.Source, c.Name, to.seq, to.history, to.change)
 		if err != nil {
 			return fmt.Errorf("move the cursor: %w", err)
 		}
@@ -266,24 +290,24 @@ func (c *Consumer) move(ctx context.Context, db *pg.DB, at, to cursor, do func(c
 	})
 }
 
-func (c *Consumer) read(ctx context.Context, q pg.Querier, lock string) (at cursor, err error) {
-	err = q.QueryRow(ctx, "SELECT seq, coalesce(history::text, ''), coalesce(CASE WHEN change_seq = seq THEN change::text END, '') FROM change_cursor WHERE source = $1 "+lock, c.Source).
-		Scan(&at.seq, &at.history, &at.change)
-	return at, err
+func (c *Consumer) read(ctx context.Context, q pg.Querier, lock string) (at cursor, slowest int64, err error) {
+	err = q.QueryRow(ctx, `SELECT seq, coalesce(history::text, ''), coalesce(CASE WHEN change_seq = seq THEN change::text END, ''), (SELECT min(seq) FROM consumer WHERE source = $1)
+		FROM consumer WHERE source = $1 AND name = $2 `+lock, c.Source, c.Name).Scan(&at.seq, &at.history, &at.change, &slowest)
+	return at, slowest, err
 }
 
-// cursor is how far the changes are applied.
-func (c *Consumer) cursor(ctx context.Context, db *pg.DB) (cursor, error) {
-	at, err := c.read(ctx, db, "")
+// cursor is how far the changes are applied, and how far by the slowest of the service's consumers of this source.
+func (c *Consumer) cursor(ctx context.Context, db *pg.DB) (at cursor, slowest int64, err error) {
+	at, slowest, err = c.read(ctx, db, "")
 	if !errors.Is(err, pgx.ErrNoRows) {
-		return at, wrap("read the cursor", err)
+		return at, slowest, wrap("read the cursor", err)
 	}
 	err = db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("nothing is applied yet")
-		_, err := tx.Exec(ctx, "INSERT INTO change_cursor (source, seq) VALUES ($1, 0) ON CONFLICT DO NOTHING", c.Source)
+		_, err := tx.Exec(ctx, "INSERT INTO consumer (source, name, seq) VALUES ($1, $2, 0) ON CONFLICT DO NOTHING", c.Source, c.Name)
 		return err
 	})
-	return cursor{}, wrap("make the cursor", err)
+	return cursor{}, 0, wrap("make the cursor", err)
 }
 
 func wrap(doing string, err error) error {
@@ -297,7 +321,7 @@ func wrap(doing string, err error) error {
 func (c *Consumer) stop(ctx context.Context, db *pg.DB, at, seq, newest int64) error {
 	err := db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("nothing is applied")
-		_, err := tx.Exec(ctx, "UPDATE change_cursor SET stopped_at = $3::bigint, newest = greatest($3::bigint, $4::bigint) WHERE source = $1 AND seq = $2", c.Source, at, seq, newest)
+		_, err := tx.Exec(ctx, "UPDATE consumer SET stopped_at = $4::bigint, newest = greatest($4::bigint, $5::bigint) WHERE source = $1 AND name = $2 AND seq = $3", c.Source, c.Name, at, seq, newest)
 		return err
 	})
 	return wrap("note where it stopped", err)

@@ -50,15 +50,20 @@ type stage struct {
 }
 
 func newStage(t testing.TB) *stage {
-	log := slog.New(slog.DiscardHandler)
-	s := &stage{TB: t, owner: testkit.Database(t, "owner", things), user: testkit.Database(t, "user", notes), link: cache.NewLink(testkit.Redis(t), "events", log)}
+	s := &stage{TB: t, owner: testkit.Database(t, "owner", things), user: testkit.Database(t, "user", notes), link: cache.NewLink(testkit.Redis(t), "events", slog.New(slog.DiscardHandler))}
 	jobs, end := context.WithCancel(t.Context())
 	t.Cleanup(func() {
 		end()
 		s.working.Wait()
 	})
 	s.jobs = jobs
-	owner := rest.NewHandler("owner", s.owner, log, []rest.Route{events.Feed(s.owner, "user"), events.RefRoute(s.owner, "thing", "thing", "NULL::jsonb", "user")})
+	s.start()
+	return s
+}
+
+// start starts the owner, which has noted nothing of its readers.
+func (s *stage) start() {
+	owner := rest.NewHandler("owner", s.owner, slog.New(slog.DiscardHandler), []rest.Route{events.Feed(s.owner, "user"), events.RefRoute(s.owner, "thing", "thing", "NULL::jsonb", "user")})
 	s.peers = peers.New("user", map[string]http.Handler{"owner": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
 		down := s.down
@@ -69,7 +74,6 @@ func newStage(t testing.TB) *stage {
 		}
 		owner.ServeHTTP(w, r)
 	})})
-	return s
 }
 
 // do runs a job, as often as it fails, until the test ends.
@@ -99,7 +103,8 @@ func (s *stage) number() {
 }
 
 func (s *stage) consume(c *events.Consumer) {
-	s.do(func(ctx context.Context) error { return c.Consume(ctx, s.user, s.peers, nil) })
+	peers := s.peers
+	s.do(func(ctx context.Context) error { return c.Consume(ctx, s.user, peers, nil) })
 }
 
 func (s *stage) change(do func(tx *pg.Tx, thing int64) error) (thing int64) {
@@ -287,23 +292,99 @@ func TestLostChangesStopAConsumer(t *testing.T) {
 	}
 }
 
+// Of several consumers of a source each has a cursor of its own: one that stops holds up no other, and is told to go on by
+// its name. The source keeps what it has not applied.
+func TestNamedConsumers(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	for range 3 {
+		s.change(kept)
+	}
+	s.number()
+	if err := events.Keep(t.Context(), s.owner, "user"); err != nil {
+		t.Fatal(err)
+	}
+	s.consume(&events.Consumer{Source: "owner", Batched: true, Apply: note})
+	s.eventually("the first has applied all", func() bool { return count(t, s.user, "consumer WHERE name = '' AND seq = 3") == 1 })
+	named := &events.Consumer{Source: "owner", Name: "named", Batched: true, Apply: func(ctx context.Context, tx *pg.Tx, changes []events.Event) error {
+		for _, e := range changes {
+			if e.Seq == 2 {
+				return errors.New("poison")
+			}
+		}
+		return note(ctx, tx, changes)
+	}}
+	s.consume(named)
+	s.eventually("the named one stops", func() bool { return named.Status().Stopped == 2 })
+	if reason := named.Status().Reason; reason == nil || reason.Error() != "apply change 2 of owner/named (thing.created): poison" {
+		t.Errorf("it says %v", reason)
+	}
+	s.start()
+	s.consume(&events.Consumer{Source: "owner", Batched: true, Apply: note})
+	s.eventually("it is noted how far the slowest has read", func() bool { return count(t, s.owner, "change_reader WHERE seq = 1") == 1 })
+	if err := events.Skip(t.Context(), s.user, events.Span{Source: "owner", First: 2, Last: 2}, events.RecordSkip); !errors.Is(err, events.ErrNotStopped) {
+		t.Errorf("the one without a name skips: %v", err)
+	}
+	s.eventually("the named one can be told to skip", func() bool {
+		var skipped events.Span
+		return skipped.UnmarshalText([]byte("owner/named:2")) == nil && events.Skip(t.Context(), s.user, skipped, events.RecordSkip) == nil
+	})
+	s.eventually("it goes on", func() bool { return count(t, s.user, "consumer WHERE name = 'named' AND seq = 3") == 1 })
+	if n, all := count(t, s.user, "applied"), 3+2; n != all {
+		t.Errorf("%d changes are applied of %d", n, all)
+	}
+}
+
+// A consumer that is added where changes are forgotten already begins with those that there are, and misses none of them.
+func TestNamedConsumerBeginsWithWhatThereIs(t *testing.T) {
+	t.Parallel()
+	for name, lost := range map[string]struct {
+		sql     string
+		applied int
+		stopped int64
+	}{
+		"some forgotten":      {"seq <= 2", 4, 0},
+		"all forgotten":       {"true", 0, 0},
+		"and lost in between": {"seq IN (1, 4)", 2, 4},
+		"none":                {"false", 6, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t)
+			for range 6 {
+				s.change(kept)
+			}
+			s.number()
+			exec(t, s.owner, "DELETE FROM change WHERE "+lost.sql)
+			c := &events.Consumer{Source: "owner", Name: "named", Batched: true, Apply: note}
+			s.consume(c)
+			s.eventually("it has come as far as it can", func() bool {
+				return count(t, s.user, "consumer WHERE seq = 6") == 1 || lost.stopped > 0 && c.Status().Stopped == lost.stopped
+			})
+			if n := count(t, s.user, "applied"); n != lost.applied {
+				t.Errorf("%d changes are applied", n)
+			}
+		})
+	}
+}
+
 // A cursor that stands behind all changes that there are stops its consumer, which moves it nowhere.
 func TestCursorBehindTheLastChange(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	s.change(kept)
 	s.sequence()
-	exec(t, s.user, "INSERT INTO change_cursor (source, seq) VALUES ('owner', 5)")
+	exec(t, s.user, "INSERT INTO consumer (source, seq) VALUES ('owner', 5)")
 	c := &events.Consumer{Source: "owner", Batched: true, Apply: note}
 	s.consume(c)
 	s.eventually("it says so", func() bool {
 		reason := c.Status().Reason
 		return reason != nil && reason.Error() == "owner has numbered its changes up to 1, and those up to 5 are applied: it was restored, or the cursor was moved"
 	})
-	if n := count(t, s.user, "change_cursor WHERE seq = 5"); n != 1 {
+	if n := count(t, s.user, "consumer WHERE seq = 5"); n != 1 {
 		t.Error("the cursor is moved")
 	}
-	exec(t, s.user, "UPDATE change_cursor SET seq = 0")
+	exec(t, s.user, "UPDATE consumer SET seq = 0")
 	s.eventually("it goes on", func() bool { return count(t, s.user, "applied") == 1 && c.Status().Reason == nil })
 }
 
@@ -335,7 +416,7 @@ func TestRestoredSource(t *testing.T) {
 					s.change(kept)
 				}
 				s.number()
-				s.consumeUntil(c, func() bool { return count(t, s.user, "change_cursor WHERE seq = 5") == 1 })
+				s.consumeUntil(c, func() bool { return count(t, s.user, "consumer WHERE seq = 5") == 1 })
 				applied := count(t, s.user, "applied")
 				s.restore(2)
 				for range way.again {
@@ -347,7 +428,7 @@ func TestRestoredSource(t *testing.T) {
 					now := c.Status()
 					return now.Foreign && now.Reason != nil && now.Reason.Error() == way.reason
 				})
-				if n := count(t, s.user, "change_cursor WHERE seq = 5"); n != 1 || count(t, s.user, "applied") != applied {
+				if n := count(t, s.user, "consumer WHERE seq = 5"); n != 1 || count(t, s.user, "applied") != applied {
 					t.Errorf("the cursor was moved (%d), or %d more changes applied", n, count(t, s.user, "applied")-applied)
 				}
 			})
@@ -425,15 +506,15 @@ func TestCursorOfAnOlderProgram(t *testing.T) {
 	s.sequence()
 	s.change(kept)
 	exec(t, s.owner, "UPDATE change SET uuid = NULL")
-	exec(t, s.user, "INSERT INTO change_cursor (source, seq) VALUES ('owner', 1)")
+	exec(t, s.user, "INSERT INTO consumer (source, seq) VALUES ('owner', 1)")
 	c := &events.Consumer{Source: "owner", Batched: true, Apply: note}
 	s.consume(c)
-	s.eventually("it knows the history", func() bool { return count(t, s.user, "change_cursor WHERE history IS NOT NULL") == 1 })
+	s.eventually("it knows the history", func() bool { return count(t, s.user, "consumer WHERE history IS NOT NULL") == 1 })
 	s.change(kept)
 	s.eventually("it goes on", func() bool { return count(t, s.user, "applied WHERE seq = 2") == 1 })
 	s.change(kept)
 	s.eventually("it goes on", func() bool { return count(t, s.user, "applied WHERE seq = 3") == 1 })
-	exec(t, s.user, "UPDATE change_cursor SET seq = 2") // an older instance does not touch the rest
+	exec(t, s.user, "UPDATE consumer SET seq = 2") // an older instance does not touch the rest
 	s.eventually("it goes on", func() bool { return count(t, s.user, "applied WHERE seq = 3") == 2 && c.Status().Reason == nil })
 }
 
@@ -452,7 +533,7 @@ func TestSpanIsSkipped(t *testing.T) {
 		return note(ctx, tx, changes)
 	}}
 	s.consume(c)
-	s.eventually("it stops", func() bool { return count(t, s.user, "change_cursor WHERE stopped_at = 2") == 1 })
+	s.eventually("it stops", func() bool { return count(t, s.user, "consumer WHERE stopped_at = 2") == 1 })
 	skip := func(text string) error {
 		t.Helper()
 		var skipped events.Span
@@ -503,16 +584,16 @@ func TestRestoredUserOfForgottenChanges(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s.eventually("all is heard of", func() bool { return count(t, s.user, "change_cursor WHERE seq = 2 AND change IS NOT NULL") == 1 })
-	exec(t, s.user, "CREATE TABLE backup AS SELECT * FROM change_cursor; CREATE TABLE backup_ref AS SELECT * FROM ref; CREATE TABLE backup_note AS SELECT * FROM note")
+	s.eventually("all is heard of", func() bool { return count(t, s.user, "consumer WHERE seq = 2 AND change IS NOT NULL") == 1 })
+	exec(t, s.user, "CREATE TABLE backup AS SELECT * FROM consumer; CREATE TABLE backup_ref AS SELECT * FROM ref; CREATE TABLE backup_note AS SELECT * FROM note")
 	s.remove(gone)
 	s.change(kept)
-	s.eventually("all is heard of", func() bool { return count(t, s.user, "change_cursor WHERE seq = 4") == 1 })
+	s.eventually("all is heard of", func() bool { return count(t, s.user, "consumer WHERE seq = 4") == 1 })
 	exec(t, s.owner, "DELETE FROM change WHERE seq < 4")
 	exec(t, s.user, "DELETE FROM note; DELETE FROM ref; INSERT INTO note OVERRIDING SYSTEM VALUE SELECT * FROM backup_note; INSERT INTO ref SELECT * FROM backup_ref")
-	exec(t, s.user, "UPDATE change_cursor c SET seq = b.seq, change = b.change, change_seq = b.change_seq FROM backup b")
+	exec(t, s.user, "UPDATE consumer c SET seq = b.seq, change = b.change, change_seq = b.change_seq FROM backup b")
 	s.eventually("it hears that a thing is gone", func() bool {
-		return count(t, s.user, "note WHERE thing = $1", gone) == 0 && count(t, s.user, "change_cursor WHERE seq = 4") == 1
+		return count(t, s.user, "note WHERE thing = $1", gone) == 0 && count(t, s.user, "consumer WHERE seq = 4") == 1
 	})
 	if count(t, s.user, "note WHERE thing = $1", left) != 1 || count(t, s.user, "ref WHERE id = $1 AND NOT gone", left) != 1 {
 		t.Error("a reference to what is there is cleared")
@@ -660,7 +741,7 @@ func TestNoReferenceDangles(t *testing.T) {
 	if err := s.owner.QueryRow(t.Context(), "SELECT count(*) FROM change").Scan(&last); err != nil {
 		t.Fatal(err)
 	}
-	s.eventually("all is heard of", func() bool { return count(t, s.user, "change_cursor WHERE seq = $1", last) == 1 })
+	s.eventually("all is heard of", func() bool { return count(t, s.user, "consumer WHERE seq = $1", last) == 1 })
 	if n := count(t, s.user, "note WHERE thing IS NOT NULL"); n != 0 {
 		t.Errorf("%d references dangle of %d that were made", n, made)
 	}

@@ -32,6 +32,7 @@ type pull struct {
 	After   int64  `query:"after"`
 	History string `query:"history"` // which after is of; empty: an older program asks, or one that has applied nothing
 	Kind    string `query:"kind"`    // changes of this kind alone, empty: all
+	Ahead   int64  `query:"ahead"`   // how far the slowest of the reader's consumers is behind after
 }
 
 // Feed gives a service's changes to its readers.
@@ -39,7 +40,7 @@ func Feed(db *pg.DB, readers ...string) rest.Route {
 	f := &feed{noted: map[string]time.Time{}}
 	return rest.Read[pull, page]{Path: feedPath, Guard: guard.Peers(readers...), Do: func(ctx context.Context, req pull) (page, error) {
 		if reader := principal.From(ctx).Peer; f.due(reader) {
-			if err := progress(ctx, db, reader, req.After); err != nil {
+			if err := progress(ctx, db, reader, req.After-req.Ahead); err != nil {
 				return page{}, err
 			}
 		}

@@ -62,6 +62,9 @@ func succession(ctx context.Context, q pg.Querier, history string) (*next, error
 func (c *Consumer) takeUp(ctx context.Context, db *pg.DB, at cursor, n *next) error {
 	to := cursor{seq: n.Began, history: n.History}
 	return wrap("go on behind the restored "+c.Source, c.move(ctx, db, at, to, func(ctx context.Context, tx *pg.Tx) error {
+		if c.TakenUp == nil {
+			return nil
+		}
 		return c.TakenUp(ctx, tx, TakenUp{c.Source, n.Ended, at.seq, n.Kept, n.Began})
 	}))
 }

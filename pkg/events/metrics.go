@@ -7,10 +7,10 @@ import (
 )
 
 var (
-	behind  = prometheus.NewDesc("ironplane_events_behind", "Changes of another service that are not applied yet.", []string{"source"}, nil)
-	lag     = prometheus.NewDesc("ironplane_events_lag_seconds", "Since when changes of another service may not be applied: how old the oldest is, or how long it cannot be asked.", []string{"source"}, nil)
-	foreign = prometheus.NewDesc("ironplane_events_foreign", "1 where another service has not the changes any more that are applied here: it was restored.", []string{"source"}, nil)
-	stopped = prometheus.NewDesc("ironplane_events_stopped", "The number of the change of another service that cannot be applied; 0: there is none.", []string{"source"}, nil)
+	behind  = prometheus.NewDesc("ironplane_events_behind", "Changes of another service that are not applied yet.", []string{"source", "consumer"}, nil)
+	lag     = prometheus.NewDesc("ironplane_events_lag_seconds", "Since when changes of another service may not be applied: how old the oldest is, or how long it cannot be asked.", []string{"source", "consumer"}, nil)
+	foreign = prometheus.NewDesc("ironplane_events_foreign", "1 where another service has not the changes any more that are applied here: it was restored.", []string{"source", "consumer"}, nil)
+	stopped = prometheus.NewDesc("ironplane_events_stopped", "The number of the change of another service that cannot be applied; 0: there is none.", []string{"source", "consumer"}, nil)
 )
 
 // Collector counts what consumers have not applied.
@@ -31,13 +31,13 @@ func (consumers collector) Collect(to chan<- prometheus.Metric) {
 		if s.Since.IsZero() { // it has not begun
 			continue
 		}
-		to <- prometheus.MustNewConstMetric(behind, prometheus.GaugeValue, float64(s.Behind), c.Source)
-		to <- prometheus.MustNewConstMetric(lag, prometheus.GaugeValue, time.Since(s.Since).Seconds(), c.Source)
+		to <- prometheus.MustNewConstMetric(behind, prometheus.GaugeValue, float64(s.Behind), c.Source, c.Name)
+		to <- prometheus.MustNewConstMetric(lag, prometheus.GaugeValue, time.Since(s.Since).Seconds(), c.Source, c.Name)
 		strange := 0.0
 		if s.Foreign {
 			strange = 1
 		}
-		to <- prometheus.MustNewConstMetric(foreign, prometheus.GaugeValue, strange, c.Source)
-		to <- prometheus.MustNewConstMetric(stopped, prometheus.GaugeValue, float64(s.Stopped), c.Source)
+		to <- prometheus.MustNewConstMetric(foreign, prometheus.GaugeValue, strange, c.Source, c.Name)
+		to <- prometheus.MustNewConstMetric(stopped, prometheus.GaugeValue, float64(s.Stopped), c.Source, c.Name)
 	}
 }

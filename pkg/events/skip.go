@@ -12,9 +12,11 @@ import (
 	"github.com/ironplane/ironplane/pkg/pg"
 )
 
-// Span names changes of a service that follow each other. As a text: pxe:17 or pxe:17-20
+// Span names changes of a service that follow each other, for one of the consumers that another has. As a text: pxe:17,
+// pxe:17-20 or pxe/webhooks:17
 type Span struct {
 	Source      string
+	Consumer    string // its name
 	First, Last int64
 }
 
@@ -24,6 +26,7 @@ func (s *Span) UnmarshalText(text []byte) error {
 		return nil
 	}
 	source, numbers, _ := strings.Cut(string(text), ":")
+	source, consumer, _ := strings.Cut(source, "/")
 	from, to, several := strings.Cut(numbers, "-")
 	if !several {
 		to = from
@@ -31,17 +34,18 @@ func (s *Span) UnmarshalText(text []byte) error {
 	first, err := strconv.ParseInt(from, 10, 64)
 	last, wrong := strconv.ParseInt(to, 10, 64)
 	if source == "" || err != nil || wrong != nil || first < 1 || last < first {
-		return errors.New("it is neither <service>:<number of the change> nor <service>:<first number>-<last number>")
+		return errors.New("it is neither <service>:<number of the change> nor <service>:<first number>-<last number>, nor one of these with <service>/<consumer>")
 	}
-	*s = Span{source, first, last}
+	*s = Span{source, consumer, first, last}
 	return nil
 }
 
 func (s Span) String() string {
+	of := fullName(s.Source, s.Consumer)
 	if s.First == s.Last {
-		return fmt.Sprintf("%s:%d", s.Source, s.Last)
+		return fmt.Sprintf("%s:%d", of, s.Last)
 	}
-	return fmt.Sprintf("%s:%d-%d", s.Source, s.First, s.Last)
+	return fmt.Sprintf("%s:%d-%d", of, s.First, s.Last)
 }
 
 // Target is the span as the log names it: by its last change.
@@ -63,7 +67,7 @@ func RecordSkip(_ context.Context, tx *pg.Tx, skipped Span) error {
 func Skip(ctx context.Context, db *pg.DB, skipped Span, record func(context.Context, *pg.Tx, Span) error) error {
 	return wrap("skip "+skipped.String(), db.InTx(ctx, func(tx *pg.Tx) error {
 		var at, stopped, newest int64
-		err := tx.QueryRow(ctx, "SELECT seq, stopped_at, coalesce(newest, stopped_at) FROM change_cursor WHERE source = $1 AND stopped_at IS NOT NULL FOR UPDATE", skipped.Source).
+		err := tx.QueryRow(ctx, "SELECT seq, stopped_at, coalesce(newest, stopped_at) FROM consumer WHERE source = $1 AND name = $2 AND stopped_at IS NOT NULL FOR UPDATE", skipped.Source, skipped.Consumer).
 			Scan(&at, &stopped, &newest)
 		switch {
 		case errors.Is(err, pgx.ErrNoRows):
@@ -75,7 +79,7 @@ func Skip(ctx context.Context, db *pg.DB, skipped Span, record func(context.Cont
 		case skipped.Last > newest:
 			return fmt.Errorf("%s had changes up to %d when it was asked last", skipped.Source, newest)
 		}
-		if _, err := tx.Exec(ctx, "UPDATE change_cursor SET seq = $2, stopped_at = NULL WHERE source = $1", skipped.Source, skipped.Last); err != nil {
+		if _, err := tx.Exec(ctx, "UPDATE consumer SET seq = $3, stopped_at = NULL WHERE source = $1 AND name = $2", skipped.Source, skipped.Consumer, skipped.Last); err != nil {
 			return err
 		}
 		return record(ctx, tx, skipped)

@@ -7,9 +7,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Wake tells, until ctx ends, the one who listens to a service's channel that the service has numbered changes. While
+// Wake tells, until ctx ends, those who listen to a service's channel that the service has numbered changes. While
 // Redis is away nobody is woken.
-func Wake(ctx context.Context, client redis.UniversalClient, listeners map[string]chan struct{}) error {
+func Wake(ctx context.Context, client redis.UniversalClient, listeners map[string][]chan struct{}) error {
 	channels := make([]string, 0, len(listeners))
 	for service := range listeners {
 		channels = append(channels, channel(service))
@@ -23,9 +23,11 @@ func Wake(ctx context.Context, client redis.UniversalClient, listeners map[strin
 			if !ok {
 				return nil
 			}
-			select {
-			case listeners[strings.TrimPrefix(m.Channel, channel(""))] <- struct{}{}:
-			default: // it is woken already
+			for _, listener := range listeners[strings.TrimPrefix(m.Channel, channel(""))] {
+				select {
+				case listener <- struct{}{}:
+				default: // it is woken already
+				}
 			}
 		case <-ctx.Done():
 			return nil

@@ -36,7 +36,8 @@ type Definition struct {
 	// Begin does, on a schema that is up to date, what has to be done before the service serves; nil: nothing.
 	Begin    func(context.Context, Deps) error
 	Commands []Command // of its program, besides those that all have
-	// RecordSkip records, in the unit of work that skips them, changes of another service; nil: events.RecordSkip does.
+	// RecordSkip records, in the unit of work that skips them for a consumer without a name, changes of another service; nil:
+	// events.RecordSkip does, as it does for the others.
 	RecordSkip func(ctx context.Context, d Deps, tx *pg.Tx, skipped events.Span) error
 }
 

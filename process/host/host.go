@@ -94,7 +94,7 @@ func Unlock(d service.Definition, deps *service.Deps, key *seal.ProcessKey) erro
 // SkipChange lets the service go on behind changes of another one that it cannot apply. It needs a DB and a Box.
 func SkipChange(ctx context.Context, d service.Definition, deps service.Deps, skipped events.Span) error {
 	record := events.RecordSkip
-	if d.RecordSkip != nil {
+	if d.RecordSkip != nil && skipped.Consumer == "" {
 		record = func(ctx context.Context, tx *pg.Tx, skipped events.Span) error {
 			return d.RecordSkip(ctx, deps, tx, skipped)
 		}
@@ -186,11 +186,11 @@ func (s *Service) Show(o Operations) {
 
 // consuming are the jobs of consumers, and what wakes them.
 func consuming(deps service.Deps, consumers []*events.Consumer) (jobs []service.Job) {
-	wakes := map[string]chan struct{}{}
+	wakes := map[string][]chan struct{}{}
 	for _, c := range consumers {
 		wake := make(chan struct{}, 1)
-		wakes[c.Source] = wake
-		jobs = append(jobs, service.Job{Name: "apply the changes of " + c.Source, Run: func(ctx context.Context) error {
+		wakes[c.Source] = append(wakes[c.Source], wake)
+		jobs = append(jobs, service.Job{Name: "apply the changes of " + c.String(), Run: func(ctx context.Context) error {
 			return c.Consume(ctx, deps.DB, deps.Peers, wake)
 		}})
 	}
@@ -203,7 +203,7 @@ func consuming(deps service.Deps, consumers []*events.Consumer) (jobs []service.
 // following are the checks that consumers get on. One that has stopped takes nothing away from who asks this service.
 func following(consumers []*events.Consumer) (checks []health.Check) {
 	for _, c := range consumers {
-		checks = append(checks, health.Check{Name: "changes of " + c.Source, Optional: true, Ask: func(context.Context) error { return c.Status().Reason }})
+		checks = append(checks, health.Check{Name: "changes of " + c.String(), Optional: true, Ask: func(context.Context) error { return c.Status().Reason }})
 	}
 	return checks
 }

@@ -36,7 +36,7 @@ func (s *stand) live() {
 	if err := s.cut(47); err != nil {
 		s.t.Fatal(err)
 	}
-	for _, table := range []string{"log", "log_target", "log_head", "log_checkpoint", "change_cursor"} {
+	for _, table := range []string{"log", "log_target", "log_head", "log_checkpoint", "consumer"} {
 		s.execute("CREATE TABLE backup_" + table + " AS TABLE " + table)
 	}
 	if err := s.cut(43); err != nil {
@@ -58,7 +58,7 @@ func TestAttacks(t *testing.T) {
 		"nothing":                                   {"", ""},
 		"head emptied":                              {empty, "head of the log is not signed"},
 		"head and log emptied":                      {empty + "TRUNCATE log, log_target, log_checkpoint", "head of the log is not signed"},
-		"all emptied":                               {empty + "TRUNCATE log, log_target, log_checkpoint, change_cursor", "head of the log is not signed"},
+		"all emptied":                               {empty + "TRUNCATE log, log_target, log_checkpoint, consumer", "head of the log is not signed"},
 		"head of a backup":                          {restored, "the last checkpoint is not the one that the head names"},
 		"head and checkpoints of a backup":          {restored + "DELETE FROM log_checkpoint WHERE id = 3", "item 3 is missing"},
 		"end cut off, with a head of before":        {restored + "DELETE FROM log_checkpoint WHERE id = 3; DELETE FROM log; DELETE FROM log_target; INSERT INTO log SELECT * FROM backup_log; INSERT INTO log_target SELECT * FROM backup_log_target", "the changes of network are pulled from behind 6 on, and logged up to 4"},
@@ -81,10 +81,10 @@ func TestAttacks(t *testing.T) {
 		"the head's signature for a checkpoint's":   {"DELETE FROM log; DELETE FROM log_target; UPDATE log_checkpoint SET (id, mac, seqs, signature) = (SELECT id, mac, seqs, signature FROM log_head) WHERE id = 3", "the checkpoint behind item 10"},
 		"an item's mac for the head's signature":    {"UPDATE log_head SET signature = mac", "head of the log is not what was written"},
 		"a checkpoint's signature for an item's":    {"UPDATE log SET mac = (SELECT signature FROM log_checkpoint WHERE id = 3) WHERE id = 4", "item 4 was altered"},
-		"changes pulled from further on":            {"UPDATE change_cursor SET seq = 8 WHERE source = 'network'", "the changes of network are pulled from behind 8 on, and logged up to 6"},
-		"changes pulled again":                      {"UPDATE change_cursor SET seq = 2 WHERE source = 'network'", "the changes of network are pulled from behind 2 on, and logged up to 6"},
-		"all changes pulled again":                  {"DELETE FROM change_cursor WHERE source = 'network'", "the changes of network are pulled from behind 0 on, and logged up to 6"},
-		"changes of a new service pulled too late":  {"INSERT INTO change_cursor (source, seq) VALUES ('identity', 3)", "the changes of identity are pulled from behind 3 on, and logged up to 0"},
+		"changes pulled from further on":            {"UPDATE consumer SET seq = 8 WHERE source = 'network'", "the changes of network are pulled from behind 8 on, and logged up to 6"},
+		"changes pulled again":                      {"UPDATE consumer SET seq = 2 WHERE source = 'network'", "the changes of network are pulled from behind 2 on, and logged up to 6"},
+		"all changes pulled again":                  {"DELETE FROM consumer WHERE source = 'network'", "the changes of network are pulled from behind 0 on, and logged up to 6"},
+		"changes of a new service pulled too late":  {"INSERT INTO consumer (source, seq) VALUES ('identity', 3)", "the changes of identity are pulled from behind 3 on, and logged up to 0"},
 		"an item there again at the end":            {"INSERT INTO log SELECT 11, at, source, 7, type, description, user_url, user_name, user_key, ip, request_id, targets, changes, mac FROM log WHERE id = 9", "item 11 was put behind the log's end"},
 		"time of a fresh item altered":              {"UPDATE log SET at = at - interval '1 year' WHERE id = 5", "item 5 was altered"},
 		"the end signed with the mac of a cut item": {"UPDATE log_head SET id = 3, mac = (SELECT mac FROM log_checkpoint WHERE id = 3)", "head of the log is not what was written"},
@@ -116,7 +116,7 @@ func TestRolledBack(t *testing.T) {
 	t.Parallel()
 	for name, sql := range map[string]string{
 		"to a backup": "INSERT INTO log SELECT * FROM backup_log; INSERT INTO log_target SELECT * FROM backup_log_target; " +
-			"INSERT INTO log_head SELECT * FROM backup_log_head; INSERT INTO log_checkpoint SELECT * FROM backup_log_checkpoint; INSERT INTO change_cursor SELECT * FROM backup_change_cursor",
+			"INSERT INTO log_head SELECT * FROM backup_log_head; INSERT INTO log_checkpoint SELECT * FROM backup_log_checkpoint; INSERT INTO consumer SELECT * FROM backup_consumer",
 		"to nothing": "INSERT INTO log_head (id, mac, signature) VALUES (0, '', '')",
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -124,7 +124,7 @@ func TestRolledBack(t *testing.T) {
 			s := newStand(t)
 			s.live()
 			now, _ := s.verify(audit.Anchor{})
-			s.execute("TRUNCATE log, log_target, log_head, log_checkpoint, change_cursor")
+			s.execute("TRUNCATE log, log_target, log_head, log_checkpoint, consumer")
 			for _, sql := range strings.Split(sql, "; ") {
 				s.execute(sql)
 			}
@@ -145,10 +145,10 @@ func TestRolledBack(t *testing.T) {
 // A service whose log was emptied while it was away does not begin another one.
 func TestEmptiedLogDoesNotBegin(t *testing.T) {
 	t.Parallel()
-	for _, left := range []string{"log", "log_checkpoint", "change_cursor"} {
+	for _, left := range []string{"log", "log_checkpoint", "consumer"} {
 		s := newStand(t)
 		s.live()
-		for _, table := range []string{"log", "log_target", "log_checkpoint", "change_cursor"} {
+		for _, table := range []string{"log", "log_target", "log_checkpoint", "consumer"} {
 			if table != left {
 				s.execute("TRUNCATE " + table)
 			}
@@ -253,7 +253,7 @@ func TestNumbersFollow(t *testing.T) {
 // stopAt is what a consumer leaves that cannot apply a change.
 func (s *stand) stopAt(source string, seq int64) {
 	s.t.Helper()
-	s.execute("UPDATE change_cursor SET stopped_at = $2 WHERE source = $1", source, seq)
+	s.execute("UPDATE consumer SET stopped_at = $2 WHERE source = $1", source, seq)
 }
 
 func (s *stand) skip(source string, seq int64) error {

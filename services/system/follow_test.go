@@ -87,19 +87,19 @@ func TestCursorMovedByHand(t *testing.T) {
 		change()
 	}
 	logged(3)
-	s.execute("UPDATE change_cursor SET seq = 5")
+	s.execute("UPDATE consumer SET seq = 5")
 	stops("network has numbered its changes up to 3, and those up to 5 are applied")
 	for range 3 {
 		change()
 	}
 	stops("change 6 of network came where the log has those up to 3")
-	s.execute("UPDATE change_cursor SET seq = 3")
+	s.execute("UPDATE consumer SET seq = 3")
 	logged(6)
-	s.execute("UPDATE change_cursor SET seq = 1")
+	s.execute("UPDATE consumer SET seq = 1")
 	stops("change 2 of network came where the log has those up to 6")
-	s.execute("UPDATE change_cursor SET seq = 6")
+	s.execute("UPDATE consumer SET seq = 6")
 	change()
 	logged(7)
-	s.execute("UPDATE change_cursor SET seq = 0")
+	s.execute("UPDATE consumer SET seq = 0")
 	stops("change 1 of network came where the log has those up to 7")
 }

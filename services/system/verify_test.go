@@ -127,7 +127,7 @@ func TestVerifyByAnchor(t *testing.T) {
 	s.execute("DELETE FROM log WHERE id > 10")
 	s.execute("DELETE FROM log_target WHERE log_id > 10")
 	s.execute("UPDATE log_head SET (id, mac, seqs, signature) = (SELECT id, mac, seqs, signature FROM saved)")
-	s.execute("UPDATE change_cursor SET seq = 5")
+	s.execute("UPDATE consumer SET seq = 5")
 	if _, bad := s.verify(audit.Anchor{}); bad != nil {
 		t.Fatal(bad)
 	}
@@ -219,7 +219,7 @@ func TestChain(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		s.execute("TRUNCATE log, log_target, log_checkpoint")
 		s.execute("UPDATE log_head SET id = 0, mac = '', seqs = '{}', checkpoint = '', signature = ''")
-		s.execute("UPDATE change_cursor SET seq = 0")
+		s.execute("UPDATE consumer SET seq = 0")
 		s.begin()
 		s.seq = map[string]int64{}
 		var all, cut int
@@ -277,7 +277,7 @@ func (s *stand) try(source string, e events.Event) error {
 func (s *stand) tryBatch(source string, batch []events.Event) error {
 	return s.db.InTx(s.t.Context(), func(tx *pg.Tx) error {
 		tx.Unrecorded("a test")
-		_, err := tx.Exec(s.t.Context(), "INSERT INTO change_cursor (source, seq) VALUES ($1, $2) ON CONFLICT (source) DO UPDATE SET seq = excluded.seq", source, batch[len(batch)-1].Seq)
+		_, err := tx.Exec(s.t.Context(), "INSERT INTO consumer (source, seq) VALUES ($1, $2) ON CONFLICT (source, name) DO UPDATE SET seq = excluded.seq", source, batch[len(batch)-1].Seq)
 		if err != nil {
 			return err
 		}

@@ -173,7 +173,9 @@ func (i *installation) ofBefore(schema string) {
 		DROP TABLE history;
 		ALTER TABLE sequencer DROP relation;
 		ALTER TABLE change DROP uuid;
-		ALTER TABLE change_cursor DROP history, DROP change, DROP change_seq, DROP newest;
+		DROP VIEW change_cursor;
+		ALTER TABLE consumer RENAME TO change_cursor;
+		ALTER TABLE change_cursor DROP name, ADD CONSTRAINT change_cursor_pkey PRIMARY KEY (source), DROP history, DROP change, DROP change_seq, DROP newest;
 		DROP TABLE key_check;
 		ALTER TABLE ref DROP detail;
 		DELETE FROM migration_shared WHERE version_id >= 7;`), "psql", "-q", "-v", "ON_ERROR_STOP=1")

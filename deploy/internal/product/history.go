@@ -33,15 +33,13 @@ func historyOf(ctx context.Context, schemas map[string]*pg.DB, name string) (*hi
 	}
 	highest := h.lostAfter
 	for reader, db := range schemas {
-		var of *string
+		var of []string
 		var seq int64
-		err := db.QueryRow(ctx, "SELECT history::text, seq FROM change_cursor WHERE source = $1", name).Scan(&of, &seq)
-		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		err := db.QueryRow(ctx, "SELECT array_remove(array_agg(history::text), NULL), coalesce(max(seq), 0) FROM consumer WHERE source = $1", name).Scan(&of, &seq)
+		if err != nil {
 			return nil, fmt.Errorf("read how far %s has read: %w", reader, err)
 		}
-		if highest = max(highest, seq); of != nil {
-			h.others = append(h.others, *of)
-		}
+		highest, h.others = max(highest, seq), append(h.others, of...)
 		id, err := highestID(ctx, db, reader)
 		if err != nil {
 			return nil, err

@@ -101,7 +101,7 @@ func TestReferenceWhileItsTargetIsDeleted(t *testing.T) {
 	}
 	eventually(t, "network has heard of all", func() bool {
 		var at int64
-		err := p.Databases[network.Name].QueryRow(t.Context(), "SELECT seq FROM change_cursor WHERE source = 'pxe'").Scan(&at)
+		err := p.Databases[network.Name].QueryRow(t.Context(), "SELECT seq FROM consumer WHERE source = 'pxe'").Scan(&at)
 		return err == nil && at == last
 	})
 	if text := c.Do("GET", group, nil).Want(200).Text; strings.Contains(text, "pxe_dhcp_server") {

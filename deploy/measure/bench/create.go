@@ -105,7 +105,7 @@ func (db *database) drained(ctx context.Context) error {
 	for _, name := range product.Names() {
 		for behind := true; behind; {
 			err := conn.QueryRow(ctx, fmt.Sprintf(`SELECT EXISTS (SELECT FROM %[1]s.change WHERE seq IS NULL)
-				OR (SELECT last FROM %[1]s.sequencer) <> coalesce((SELECT seq FROM %[2]s.change_cursor WHERE source = $1), 0)`, name, system.Name), name).Scan(&behind)
+				OR (SELECT last FROM %[1]s.sequencer) <> (SELECT coalesce(min(seq), 0) FROM %[2]s.consumer WHERE source = $1)`, name, system.Name), name).Scan(&behind)
 			if err != nil {
 				return fmt.Errorf("wait for the log: %w", err)
 			}

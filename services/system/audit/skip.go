@@ -30,7 +30,7 @@ func (l *Log) Skip(ctx context.Context, tx *pg.Tx, skipped events.Span) error {
 	}
 	logged := h.seqs[skipped.Source]
 	if skipped.Last <= logged {
-		return fmt.Errorf("the log has the changes of %s up to %d: set its seq in change_cursor to that", skipped.Source, logged)
+		return fmt.Errorf("the log has the changes of %s up to %d: set its seq in consumer to that", skipped.Source, logged)
 	}
 	w := writer{signer: l.signer(), head: &h}
 	if err := w.skip(skipped.Source, span{logged + 1, skipped.Last}); err != nil {
@@ -48,7 +48,7 @@ func (l *Log) TakenUp(ctx context.Context, tx *pg.Tx, t events.TakenUp) error {
 	}
 	logged := h.seqs[t.Source]
 	if logged != t.Applied {
-		return fmt.Errorf("the log has the changes of %s up to %d, and its cursor stands at %d: set its seq in change_cursor to that, if it was moved", t.Source, logged, t.Applied)
+		return fmt.Errorf("the log has the changes of %s up to %d, and its cursor stands at %d: set its seq in consumer to that, if it was moved", t.Source, logged, t.Applied)
 	}
 	w := writer{signer: l.signer(), head: &h}
 	restored := restored{span: span{logged + 1, t.Began}}

@@ -154,7 +154,7 @@ func (w *walk) numbers(ctx context.Context, h *head) error {
 // readCursors tells, by service, up to which change its changes have been pulled.
 func readCursors(ctx context.Context, tx *pg.Tx) (map[string]int64, error) {
 	cursors := map[string]int64{}
-	rows, err := tx.Query(ctx, "SELECT source, seq FROM change_cursor")
+	rows, err := tx.Query(ctx, "SELECT source, seq FROM consumer WHERE name = ''")
 	if err != nil {
 		return nil, fmt.Errorf("read the cursors: %w", err)
 	}

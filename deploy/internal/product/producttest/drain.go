@@ -22,7 +22,7 @@ func Drain(t testing.TB, p *product.Product) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			err = p.Databases[system.Name].QueryRow(t.Context(), "SELECT coalesce((SELECT seq FROM change_cursor WHERE source = $1), 0)", name).Scan(&logged)
+			err = p.Databases[system.Name].QueryRow(t.Context(), "SELECT coalesce(min(seq), 0) FROM consumer WHERE source = $1", name).Scan(&logged)
 			if err != nil {
 				t.Fatal(err)
 			}
