@@ -18,12 +18,12 @@ import (
 	"github.com/ironplane/ironplane/pkg/apikey"
 	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/keycache"
-	"github.com/ironplane/ironplane/pkg/maintenance"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/problemhttp"
-	"github.com/ironplane/ironplane/pkg/tracing"
+	"github.com/ironplane/ironplane/process/maintenance"
 	"github.com/ironplane/ironplane/process/setting"
+	"github.com/ironplane/ironplane/process/tracing"
 )
 
 // Config is what operators decide about a gateway's process.

@@ -10,7 +10,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/openapi"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problemhttp"
-	"github.com/ironplane/ironplane/pkg/tracing"
+	"github.com/ironplane/ironplane/process/tracing"
 )
 
 // recorder is the http.ResponseWriter of a request. It notes what the access log and the metrics say of it.

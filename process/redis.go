@@ -9,10 +9,11 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ironplane/ironplane/pkg/health"
+	"github.com/ironplane/ironplane/process/tracing"
 )
 
 // Redis lets operators see the Redis that gateways and services share, as this process does. Nothing is kept there alone.
-func (o *Operations) Redis(client redis.UniversalClient) {
+func (o *Operations) Redis(client redis.UniversalClient) error {
 	o.Check(health.Check{Name: "redis", Optional: true, Ask: func(ctx context.Context) error { return client.Ping(ctx).Err() }})
 	took := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "ironplane_redis_seconds", Help: "Time that Redis takes for a command, or for several at once.",
@@ -20,6 +21,7 @@ func (o *Operations) Redis(client redis.UniversalClient) {
 	}, []string{"outcome"})
 	o.MustRegister(took)
 	client.AddHook(stopwatch{took.WithLabelValues("ok"), took.WithLabelValues("error")})
+	return tracing.Redis(client)
 }
 
 // stopwatch times what a client asks.

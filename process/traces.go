@@ -19,7 +19,7 @@ import (
 	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/ironplane/ironplane/pkg/tracing"
+	"github.com/ironplane/ironplane/process/tracing"
 )
 
 // endTime is how long the last spans may take to be sent.

@@ -9,9 +9,9 @@ import (
 	"path/filepath"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
-	"github.com/ironplane/ironplane/pkg/maintenance"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/process"
+	"github.com/ironplane/ironplane/process/maintenance"
 )
 
 type config struct {

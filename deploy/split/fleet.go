@@ -119,7 +119,7 @@ func (f *fleet) startService(ctx context.Context, name string) error {
 }
 
 func (f *fleet) serviceEnvironment(name string) []string {
-	environment := f.common(name)
+	environment := append(f.common(name), f.given("IRONPLANE_MAINTENANCE=")...)
 	for _, field := range slices.Concat(reflect.VisibleFields(reflect.TypeFor[service.Settings]()), reflect.VisibleFields(reflect.TypeFor[setting.Variables]())) {
 		environment = append(environment, f.given(field.Tag.Get("env")+"=")...)
 	}

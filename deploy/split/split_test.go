@@ -199,7 +199,8 @@ func TestRun(t *testing.T) {
 	r := start(t)
 	c := r.client
 	speed := c.Do("POST", "/port-speed", `{"name": "fast", "speed": 1000}`).Want(200).ID()
-	c.Do("GET", fmt.Sprintf("/port-speed/%d", speed), nil).Want(200)
+	path := fmt.Sprintf("/port-speed/%d", speed)
+	c.Do("GET", path, nil).Want(200)
 	c.Do("GET", "/admin", nil).Want(200)
 	c.Do("GET", "/client/1", nil).Want(404)
 	c.With("").Do("GET", "/-/openapi.json", nil).Want(200)
@@ -222,13 +223,25 @@ func TestRun(t *testing.T) {
 		}
 	}
 
-	for command, wanted := range map[string]string{"verify": "are as they were written", "admin-key": "A new key of the admin", "skip-change": "nothing has stopped there"} {
-		c := exec.Command(filepath.Join(programs, "split"), command)
+	command := func(name string) string {
+		c := exec.Command(filepath.Join(programs, "split"), name)
 		c.Env = append(slices.Clone(r.cmd.Env), "IRONPLANE_SKIP_CHANGE=pxe:17")
-		if out, _ := c.CombinedOutput(); !strings.Contains(string(out), wanted) {
-			t.Errorf("%s while it runs: %s", command, out)
+		out, _ := c.CombinedOutput()
+		return string(out)
+	}
+	for name, wanted := range map[string]string{"verify": "are as they were written", "admin-key": "A new key of the admin", "skip-change": "nothing has stopped there"} {
+		if out := command(name); !strings.Contains(out, wanted) {
+			t.Errorf("%s while it runs: %s", name, out)
 		}
 	}
+	if out := command("maintenance-on"); out != "" {
+		t.Error(out)
+	}
+	c.Do("DELETE", path, nil).Want(503)
+	if out := command("maintenance-off"); out != "" {
+		t.Error(out)
+	}
+	c.Do("DELETE", path, nil).Want(200)
 
 	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)

@@ -30,10 +30,13 @@ func serve(ctx context.Context, i *startup.Installation, operations *process.Ope
 	if err != nil {
 		return fmt.Errorf("REDIS_URL: %w", err)
 	}
+	defer client.Close()
+	if err := operations.Redis(client); err != nil {
+		return err
+	}
 	if err := client.Ping(ctx).Err(); err != nil {
 		log.Warn("Redis does not answer: until it does, services are asked instead", "error", err)
 	}
-	defer client.Close()
 	p, err := product.Open(ctx, i.Databases, i.MasterKey, i.Settings, i.Variables, client, i.Gateway, log)
 	if err != nil {
 		return err
@@ -42,7 +45,6 @@ func serve(ctx context.Context, i *startup.Installation, operations *process.Ope
 	if err := i.Welcome(ctx, i.Listener.Addr().String()); err != nil {
 		return err
 	}
-	operations.Redis(client)
 	p.Show(operations)
 	return operations.Serve(ctx, i.Listener, p.Gateway, func() {})
 }

@@ -12,8 +12,8 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
-	"github.com/ironplane/ironplane/pkg/tracing"
 	"github.com/ironplane/ironplane/process/peers"
+	"github.com/ironplane/ironplane/process/tracing"
 )
 
 // exchange is one request and its answer.

@@ -14,8 +14,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/problemhttp"
-	"github.com/ironplane/ironplane/pkg/tracing"
 	"github.com/ironplane/ironplane/process/mtls"
+	"github.com/ironplane/ironplane/process/tracing"
 )
 
 const (

@@ -12,7 +12,6 @@ import (
 	"github.com/sony/gobreaker/v2"
 
 	"github.com/ironplane/ironplane/pkg/secret"
-	"github.com/ironplane/ironplane/pkg/tracing"
 )
 
 const (
@@ -41,8 +40,7 @@ func Open(url secret.String) (*redis.Client, error) {
 	options.DisableIdentity = true // CLIENT SETINFO, which no user of ours may
 	options.DialerRetries = 1
 	options.MaxRetries = 1 // once: a connection of the pool may have been cut since
-	client := redis.NewClient(options)
-	return client, tracing.Redis(client)
+	return redis.NewClient(options), nil
 }
 
 // Link is a client that is left alone for a moment after it failed, so that not everybody waits for a Redis that is

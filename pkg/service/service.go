@@ -15,7 +15,6 @@ import (
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/health"
 	"github.com/ironplane/ironplane/pkg/keycache"
-	"github.com/ironplane/ironplane/pkg/maintenance"
 	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/rest"
@@ -57,11 +56,10 @@ type Command struct {
 
 // Settings are what services are told by who runs them.
 type Settings struct {
-	APIURL      string           `env:"IRONPLANE_API_URL" doc:"where callers reach the API: https://api.example.com"`
-	ClientURL   string           `env:"IRONPLANE_CLIENT_URL" doc:"where clients reach their panel"`
-	AdminURL    string           `env:"IRONPLANE_ADMIN_URL" doc:"where admins reach theirs"`
-	Maintenance maintenance.File `env:"IRONPLANE_MAINTENANCE" doc:"a file: as long as it is there, changes are refused, for the reason that it holds, and jobs pause"`
-	LogAnchor   string           `env:"IRONPLANE_LOG_ANCHOR" doc:"for verify: what it printed once, to find that the log was rolled back"`
+	APIURL    string `env:"IRONPLANE_API_URL" doc:"where callers reach the API: https://api.example.com"`
+	ClientURL string `env:"IRONPLANE_CLIENT_URL" doc:"where clients reach their panel"`
+	AdminURL  string `env:"IRONPLANE_ADMIN_URL" doc:"where admins reach theirs"`
+	LogAnchor string `env:"IRONPLANE_LOG_ANCHOR" doc:"for verify: what it printed once, to find that the log was rolled back"`
 }
 
 // Deps are what a service is given.

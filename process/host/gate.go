@@ -8,9 +8,9 @@ import (
 	"sync/atomic"
 
 	"github.com/ironplane/ironplane/pkg/events"
-	"github.com/ironplane/ironplane/pkg/maintenance"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/problemhttp"
+	"github.com/ironplane/ironplane/process/maintenance"
 )
 
 // gate lets no change through during maintenance, and no request once the schema was restored from a backup below the

@@ -19,11 +19,11 @@ import (
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/health"
 	"github.com/ironplane/ironplane/pkg/keycache"
-	"github.com/ironplane/ironplane/pkg/maintenance"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/process/maintenance"
 	"github.com/ironplane/ironplane/process/pool"
 	"github.com/ironplane/ironplane/process/schema"
 	"github.com/ironplane/ironplane/process/setting"
@@ -123,13 +123,13 @@ const olderPause = time.Minute
 const sweepPause = 10 * time.Minute
 
 // Assemble puts the service together on its migrated schema. It answers from now on; its jobs wait for Work.
-func Assemble(d service.Definition, on *pool.Pool, deps service.Deps) *Service {
+func Assemble(d service.Definition, on *pool.Pool, deps service.Deps, maintenance maintenance.File) *Service {
 	deps.Log = deps.Log.With("service", d.Name)
 	var parts service.Parts
 	if d.New != nil {
 		parts = d.New(deps)
 	}
-	gate := &gate{log: deps.Log, maintenance: deps.Maintenance}
+	gate := &gate{log: deps.Log, maintenance: maintenance}
 	sequence := events.Sequencer(d.Name, deps.DB, cache.NewLink(deps.Redis, "events", deps.Log))
 	readers := append([]string{setting.Keeper}, parts.Readers...)
 	routes := append(parts.Routes, events.Feed(deps.DB, readers...))
@@ -157,7 +157,7 @@ func Assemble(d service.Definition, on *pool.Pool, deps service.Deps) *Service {
 	handler, requests := observed(gate)
 	return &Service{
 		Handler: handler, Routes: routes,
-		name: d.Name, jobs: jobs, sequencer: sequencer, maintenance: deps.Maintenance, failed: failed, log: deps.Log,
+		name: d.Name, jobs: jobs, sequencer: sequencer, maintenance: maintenance, failed: failed, log: deps.Log,
 		checks: slices.Concat(parts.Checks, following(parts.Consumers), []health.Check{
 			{Name: "postgres", Ask: on.Ping}, {Name: "changes", Ask: on.Writable, Optional: true}, {Name: "history", Ask: gate.ask},
 		}),

@@ -11,8 +11,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/problemhttp"
-	"github.com/ironplane/ironplane/pkg/tracing"
 	"github.com/ironplane/ironplane/process/peers"
+	"github.com/ironplane/ironplane/process/tracing"
 )
 
 // Receive puts into the context what is known of a request: the process that it came from and, from the gateway alone,

@@ -13,7 +13,7 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/principal"
-	"github.com/ironplane/ironplane/pkg/tracing"
+	"github.com/ironplane/ironplane/process/tracing"
 )
 
 const (

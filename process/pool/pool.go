@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/tracing"
+	"github.com/ironplane/ironplane/process/tracing"
 )
 
 // Pool is connections to a schema, and the schema as who serves from it uses it.

@@ -18,6 +18,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/process"
 	"github.com/ironplane/ironplane/process/host"
+	"github.com/ironplane/ironplane/process/maintenance"
 	"github.com/ironplane/ironplane/process/mtls"
 	"github.com/ironplane/ironplane/process/pool"
 	"github.com/ironplane/ironplane/process/setting"
@@ -27,11 +28,12 @@ import (
 type definition struct{ service.Definition }
 
 type serviceConfig struct {
-	Listen      string        `env:"IRONPLANE_LISTEN" default:"127.0.0.1:8443" doc:"the address to serve the gateway on"`
-	Database    secret.String `env:"DATABASE_URL" required:"serve,migrate,skip-change,verify,reseal" doc:"the service's schema, as the role that owns it: postgres://…?search_path=<service>,ext"`
-	Connections int           `env:"IRONPLANE_CONNECTIONS" default:"8" doc:"how many connections to the database there may be"`
-	Redis       secret.String `env:"REDIS_URL" required:"serve" doc:"the Redis of all gateways and services: redis://…"`
-	Skip        events.Span   `env:"IRONPLANE_SKIP_CHANGE" required:"skip-change" doc:"the changes of another service to skip: pxe:17, or pxe:17-20"`
+	Listen      string           `env:"IRONPLANE_LISTEN" default:"127.0.0.1:8443" doc:"the address to serve the gateway on"`
+	Database    secret.String    `env:"DATABASE_URL" required:"serve,migrate,skip-change,verify,reseal" doc:"the service's schema, as the role that owns it: postgres://…?search_path=<service>,ext"`
+	Connections int              `env:"IRONPLANE_CONNECTIONS" default:"8" doc:"how many connections to the database there may be"`
+	Redis       secret.String    `env:"REDIS_URL" required:"serve" doc:"the Redis of all gateways and services: redis://…"`
+	Skip        events.Span      `env:"IRONPLANE_SKIP_CHANGE" required:"skip-change" doc:"the changes of another service to skip: pxe:17, or pxe:17-20"`
+	Maintenance maintenance.File `env:"IRONPLANE_MAINTENANCE" doc:"a file: as long as it is there, changes are refused, for the reason that it holds, and jobs pause"`
 	service.Settings
 	setting.Variables
 	process.LogConfig
@@ -133,6 +135,9 @@ func (d definition) serve(ctx context.Context, c keyedConfig, operations *proces
 		return fmt.Errorf("REDIS_URL: %w", err)
 	}
 	defer client.Close()
+	if err := operations.Redis(client); err != nil {
+		return err
+	}
 	deps := service.Deps{Redis: client, Settings: c.Settings, Given: c.Variables.Given(), Log: log}
 	if err := d.unlock(&deps, c); err != nil {
 		return err
@@ -161,9 +166,8 @@ func (d definition) serve(ctx context.Context, c keyedConfig, operations *proces
 	if err := m.Find(ctx, others.Move); err != nil {
 		return err
 	}
-	assembled := host.Assemble(d.Definition, on, deps)
+	assembled := host.Assemble(d.Definition, on, deps, c.Maintenance)
 	own[d.Name] = assembled
-	operations.Redis(client)
 	assembled.Show(operations)
 	working, stop := context.WithCancel(ctx)
 	var jobs sync.WaitGroup

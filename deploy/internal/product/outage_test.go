@@ -55,7 +55,9 @@ func newOperated(t *testing.T) *operated {
 func (o *operated) show() {
 	operations := process.NewOperations("test")
 	o.product.Show(operations)
-	operations.Redis(testkit.Redis(o.t))
+	if err := operations.Redis(testkit.Redis(o.t)); err != nil {
+		o.t.Fatal(err)
+	}
 	o.serve(operations)
 }
 

@@ -15,7 +15,6 @@ import (
 
 	"github.com/ironplane/ironplane/gateway"
 	"github.com/ironplane/ironplane/pkg/keycache"
-	"github.com/ironplane/ironplane/pkg/maintenance"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/rest"
@@ -23,6 +22,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/process"
+	"github.com/ironplane/ironplane/process/maintenance"
 	"github.com/ironplane/ironplane/process/pool"
 	"github.com/ironplane/ironplane/process/setting"
 	"github.com/ironplane/ironplane/services/clients"
@@ -67,7 +67,7 @@ type Product struct {
 // Open connects each service to its schema, migrates it, and puts the gateway in front. urls are by the service's
 // name; the master key and the client, which cache.Open made, are for all of them.
 func Open(ctx context.Context, urls map[string]secret.String, masterKey secret.String, settings service.Settings, variables setting.Variables, client redis.UniversalClient, door gateway.Config, log *slog.Logger) (_ *Product, err error) {
-	p := &Product{Services: map[string]http.Handler{}, Routes: map[string][]rest.Route{}, Databases: map[string]*pg.DB{}, Maintenance: settings.Maintenance}
+	p := &Product{Services: map[string]http.Handler{}, Routes: map[string][]rest.Route{}, Databases: map[string]*pg.DB{}, Maintenance: door.Maintenance}
 	working, stop := context.WithCancel(context.WithoutCancel(ctx))
 	p.stop = stop
 	defer func() {
@@ -96,7 +96,7 @@ func Open(ctx context.Context, urls map[string]secret.String, masterKey secret.S
 		if err := host.Ready(ctx, d, deps); err != nil {
 			return nil, fmt.Errorf("start %s: %w", d.Name, err)
 		}
-		service := host.Assemble(d, on, deps)
+		service := host.Assemble(d, on, deps, p.Maintenance)
 		p.Services[d.Name], p.Routes[d.Name] = service, service.Routes
 		p.services = append(p.services, service)
 	}

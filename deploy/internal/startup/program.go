@@ -12,10 +12,10 @@ import (
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/gateway"
 	"github.com/ironplane/ironplane/pkg/events"
-	"github.com/ironplane/ironplane/pkg/maintenance"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/process"
+	"github.com/ironplane/ironplane/process/maintenance"
 	"github.com/ironplane/ironplane/process/setting"
 )
 
@@ -36,7 +36,7 @@ type Config struct {
 
 // maintenance is the file that the services look at: in the data folder, where none is given.
 func (c Config) maintenance() maintenance.File {
-	return cmp.Or(c.Maintenance, maintenance.File(filepath.Join(c.Backings.Data, "maintenance")))
+	return cmp.Or(c.Gateway.Maintenance, maintenance.File(filepath.Join(c.Backings.Data, "maintenance")))
 }
 
 // Main is the main of a program of this name: the command run, and those that look after an installation, whether it
@@ -45,7 +45,7 @@ func Main(name string, run func(context.Context, Config) error) {
 	var c Config
 	process.Program{Name: name, Config: &c, Commands: []process.Command{
 		{Name: "run", Summary: "start and serve until SIGINT or SIGTERM", Run: func(ctx context.Context) error {
-			c.Maintenance = c.maintenance()
+			c.Gateway.Maintenance = c.maintenance()
 			return run(ctx, c)
 		}},
 		{Name: "admin-key", Summary: "make another key for the first admin, and print it; also while the installation runs", Run: func(ctx context.Context) error {

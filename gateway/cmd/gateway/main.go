@@ -78,13 +78,15 @@ func serve(ctx context.Context, c config, operations *process.Operations, log *s
 		return fmt.Errorf("REDIS_URL: %w", err)
 	}
 	defer client.Close()
+	if err := operations.Redis(client); err != nil {
+		return err
+	}
 	g := gateway.New(c.Config, upstreams, peers, keycache.NewStore(client, signer, log), client, log)
 	defer g.Close()
 	listener, err := net.Listen("tcp", c.Listen)
 	if err != nil {
 		return err
 	}
-	operations.Redis(client)
 	operations.Check(g.Checks()...)
 	operations.MustRegister(g.Metrics()...)
 	return m.Serve(ctx, listener, g)

@@ -12,9 +12,9 @@ import (
 	ironplane "github.com/ironplane/ironplane/clients/go"
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/gateway"
-	"github.com/ironplane/ironplane/pkg/maintenance"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/process/maintenance"
 	"github.com/ironplane/ironplane/process/setting"
 	"github.com/ironplane/ironplane/services/identity"
 	"github.com/ironplane/ironplane/testkit"
@@ -42,8 +42,8 @@ func open(t testing.TB, client redis.UniversalClient) *product.Product {
 	for i, s := range product.Services {
 		services[i] = testkit.Service{Name: s.Name, Migrations: s.Migrations}
 	}
-	settings := service.Settings{Maintenance: maintenance.File(filepath.Join(t.TempDir(), "maintenance"))}
-	p, err := product.Open(t.Context(), testkit.Databases(t, services...), seal.NewMasterKey(), settings, Unlimited, client, gateway.Config{}, Log(t))
+	door := gateway.Config{Maintenance: maintenance.File(filepath.Join(t.TempDir(), "maintenance"))}
+	p, err := product.Open(t.Context(), testkit.Databases(t, services...), seal.NewMasterKey(), service.Settings{}, Unlimited, client, door, Log(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,7 +46,7 @@ func (t follower) Start(ctx context.Context, name string, options ...trace.SpanS
 var headers = propagation.TraceContext{}
 
 const (
-	ours         = "github.com/ironplane/ironplane/pkg/tracing"
+	ours         = "github.com/ironplane/ironplane/process/tracing"
 	requestIDKey = attribute.Key("ironplane.request_id")
 )
 

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ironplane/ironplane/pkg/maintenance"
 	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/process/maintenance"
 )
 
 func TestReason(t *testing.T) {
