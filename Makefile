@@ -1,5 +1,5 @@
 # Every target works from a fresh clone. `make help` lists them.
-MODULES := backing pkg process testkit clients/go gateway services/clients services/identity services/network services/pxe services/system deploy
+MODULES := backing pkg process template testkit clients/go gateway services/clients services/identity services/network services/pxe services/system deploy
 PACKAGES := $(addsuffix /...,$(addprefix ./,$(MODULES)))
 PROGRAMS := ./deploy/standalone ./deploy/split ./deploy/import ./gateway/cmd/gateway $(wildcard ./services/*/cmd/*)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
@@ -61,7 +61,8 @@ replace: ## replace two of each process in turn under 150 requests a second, non
 	go test -v -timeout 30m ./deploy/split -run TestReplacedInTurn -full
 
 .PHONY: fuzz
-fuzz: ## try spellings on each parser of the network service, for FUZZTIME each
+fuzz: ## try spellings on each parser of the network service, and templates, for FUZZTIME each
+	go test ./template -run '^$$' -fuzz . -fuzztime $(FUZZTIME)
 	@for target in $$(sed -n 's/^func \(Fuzz[A-Za-z]*\).*/\1/p' services/network/*_fuzz_test.go); do \
 		go test ./services/network -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) || exit 1; done
 
@@ -87,7 +88,7 @@ tidy: ## bring the modules' requirements in step
 	@for m in $(MODULES); do (cd $$m && GOWORK=off go mod tidy) || exit 1; done
 
 .PHONY: openapi
-openapi: ## write docs/reference/openapi.json and policy.md from the routes
+openapi: ## write docs/reference: openapi.json, policy.md and email-variables.md
 	go run ./deploy/document docs/reference
 
 .PHONY: go-client

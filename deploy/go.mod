@@ -13,6 +13,7 @@ replace (
 	github.com/ironplane/ironplane/services/network => ../services/network
 	github.com/ironplane/ironplane/services/pxe => ../services/pxe
 	github.com/ironplane/ironplane/services/system => ../services/system
+	github.com/ironplane/ironplane/template => ../template
 	github.com/ironplane/ironplane/testkit => ../testkit
 )
 
@@ -90,6 +91,7 @@ require (
 	github.com/hashicorp/golang-lru v1.0.2 // indirect
 	github.com/hashicorp/serf v0.10.4 // indirect
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
+	github.com/ironplane/ironplane/template v0.0.0 // indirect
 	github.com/jackc/pgpassfile v1.0.0 // indirect
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
 	github.com/jackc/puddle/v2 v2.2.3 // indirect

@@ -304,6 +304,30 @@ func (e ListClientsParamsSort) Valid() bool {
 	}
 }
 
+// Defines values for ListEmailTemplatesParamsSort.
+const (
+	ListEmailTemplatesParamsSortID        ListEmailTemplatesParamsSort = "id"
+	ListEmailTemplatesParamsSortMinusID   ListEmailTemplatesParamsSort = "-id"
+	ListEmailTemplatesParamsSortMinusName ListEmailTemplatesParamsSort = "-name"
+	ListEmailTemplatesParamsSortName      ListEmailTemplatesParamsSort = "name"
+)
+
+// Valid indicates whether the value is a known member of the ListEmailTemplatesParamsSort enum.
+func (e ListEmailTemplatesParamsSort) Valid() bool {
+	switch e {
+	case ListEmailTemplatesParamsSortID:
+		return true
+	case ListEmailTemplatesParamsSortMinusID:
+		return true
+	case ListEmailTemplatesParamsSortMinusName:
+		return true
+	case ListEmailTemplatesParamsSortName:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ListIPEntitiesParamsSort.
 const (
 	ListIPEntitiesParamsSortAddress      ListIPEntitiesParamsSort = "address"
@@ -1002,6 +1026,28 @@ type CreateDHCPServerBody struct {
 	Name string `json:"name"`
 }
 
+// CreateEmailTemplateBody defines model for CreateEmailTemplateBody.
+type CreateEmailTemplateBody struct {
+	// Body a Go template; what is wrong with it is said with line and column
+	//
+	// Examples: Dear {{.To.Name}}, welcome.
+	Body string `json:"body"`
+
+	// HTML Examples: <p>Dear {{.To.Name}}, welcome.</p>
+	HTML *string `json:"html,omitempty"`
+
+	// Name Examples: welcome
+	Name string `json:"name"`
+
+	// Subject a template, too
+	//
+	// Examples: Welcome to {{.Site.Name}}
+	Subject string `json:"subject"`
+
+	// Type which variables there are; client where a new one does not say
+	Type *string `json:"type,omitempty"`
+}
+
 // CreateFieldBody defines model for CreateFieldBody.
 type CreateFieldBody struct {
 	// Default Examples: 2026-12-31
@@ -1366,6 +1412,31 @@ type DeleteIPEntitiesBody struct {
 	To *string `json:"to,omitempty"`
 }
 
+// EmailTemplate defines model for EmailTemplate.
+type EmailTemplate struct {
+	// Body the part of plain text
+	//
+	// Examples: Dear {{.To.Name}}, welcome.
+	Body string `json:"body"`
+
+	// HTML the part of HTML, where there is one
+	//
+	// Examples: <p>Dear {{.To.Name}}, welcome.</p>
+	HTML *string `json:"html,omitempty"`
+
+	// ID Examples: 1
+	ID int64 `json:"id"`
+
+	// Name Examples: welcome
+	Name string `json:"name"`
+
+	// Subject Examples: Welcome to {{.Site.Name}}
+	Subject string `json:"subject"`
+
+	// Type which variables there are: the name of a template that comes with Ironplane, or client
+	Type string `json:"type"`
+}
+
 // Entities defines model for Entities.
 type Entities struct {
 	Count int64 `json:"count"`
@@ -1682,6 +1753,16 @@ type PortSpeed struct {
 	SwitchPortCount bool `json:"switchPortCount"`
 }
 
+// PreviewEmailTemplateBody defines model for PreviewEmailTemplateBody.
+type PreviewEmailTemplateBody struct {
+	// Body Examples: Dear {{.To.Name}}, welcome.
+	Body *string `json:"body,omitempty"`
+	HTML *string `json:"html,omitempty"`
+
+	// Subject Examples: Welcome
+	Subject *string `json:"subject,omitempty"`
+}
+
 // Problem defines model for Problem.
 type Problem struct {
 	// Detail for people
@@ -1745,6 +1826,20 @@ type Removed struct {
 
 	// Message Examples: 16 IP entities deleted.
 	Message string `json:"message"`
+}
+
+// Rendered defines model for Rendered.
+type Rendered struct {
+	// Body the part of plain text
+	//
+	// Examples: Dear {{.To.Name}}, welcome.
+	Body string `json:"body"`
+
+	// HTML the part of HTML
+	HTML *string `json:"html,omitempty"`
+
+	// Subject Examples: Welcome
+	Subject string `json:"subject"`
 }
 
 // Servers defines model for Servers.
@@ -2026,6 +2121,28 @@ type UpdateDHCPServerBody struct {
 
 	// Name Examples: Frankfurt 1
 	Name *string `json:"name,omitempty"`
+}
+
+// UpdateEmailTemplateBody defines model for UpdateEmailTemplateBody.
+type UpdateEmailTemplateBody struct {
+	// Body a Go template; what is wrong with it is said with line and column
+	//
+	// Examples: Dear {{.To.Name}}, welcome.
+	Body string `json:"body"`
+
+	// HTML Examples: <p>Dear {{.To.Name}}, welcome.</p>
+	HTML nullable.Nullable[string] `json:"html,omitempty"`
+
+	// Name Examples: welcome
+	Name string `json:"name"`
+
+	// Subject a template, too
+	//
+	// Examples: Welcome to {{.Site.Name}}
+	Subject string `json:"subject"`
+
+	// Type which variables there are; client where a new one does not say
+	Type *string `json:"type,omitempty"`
 }
 
 // UpdateFieldBody defines model for UpdateFieldBody.
@@ -2619,6 +2736,60 @@ type DeleteClientParams struct {
 type UpdateClientParams struct {
 	// IfMatch ETags that the caller has seen; another one is refused.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
+// ListEmailTemplatesParams defines parameters for ListEmailTemplates.
+type ListEmailTemplatesParams struct {
+	// Q A part of a human-readable member, in either case.
+	Q *Q `form:"q,omitempty" json:"q,omitempty"`
+
+	// Sort A member, with - before it from the last to the first.
+	Sort *ListEmailTemplatesParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
+
+	// PerPage Answers a page of so many items.
+	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
+
+	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	Page *Page `form:"page,omitempty" json:"page,omitempty"`
+
+	// Cursor From a Link header.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Count Whether to count the items in X-Total-Count.
+	Count *Count `form:"count,omitempty" json:"count,omitempty"`
+
+	// Name Only items with this value.
+	Name *string `form:"name,omitempty" json:"name,omitempty"`
+
+	// Type Only items with this value.
+	Type *string `form:"type,omitempty" json:"type,omitempty"`
+}
+
+// ListEmailTemplatesParamsSort defines parameters for ListEmailTemplates.
+type ListEmailTemplatesParamsSort string
+
+// CreateEmailTemplateParams defines parameters for CreateEmailTemplate.
+type CreateEmailTemplateParams struct {
+	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
+// DeleteEmailTemplateParams defines parameters for DeleteEmailTemplate.
+type DeleteEmailTemplateParams struct {
+	// IfMatch ETags that the caller has seen; another one is refused.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
+// UpdateEmailTemplateParams defines parameters for UpdateEmailTemplate.
+type UpdateEmailTemplateParams struct {
+	// IfMatch ETags that the caller has seen; another one is refused.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
+// PreviewEmailTemplateParams defines parameters for PreviewEmailTemplate.
+type PreviewEmailTemplateParams struct {
+	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // ListIPEntitiesParams defines parameters for ListIPEntities.
@@ -3272,6 +3443,15 @@ type CreateClientJSONRequestBody = CreateClientBody
 // UpdateClientJSONRequestBody defines body for UpdateClient for application/json ContentType.
 type UpdateClientJSONRequestBody = UpdateClientBody
 
+// CreateEmailTemplateJSONRequestBody defines body for CreateEmailTemplate for application/json ContentType.
+type CreateEmailTemplateJSONRequestBody = CreateEmailTemplateBody
+
+// UpdateEmailTemplateJSONRequestBody defines body for UpdateEmailTemplate for application/json ContentType.
+type UpdateEmailTemplateJSONRequestBody = UpdateEmailTemplateBody
+
+// PreviewEmailTemplateJSONRequestBody defines body for PreviewEmailTemplate for application/json ContentType.
+type PreviewEmailTemplateJSONRequestBody = PreviewEmailTemplateBody
+
 // CreateIPEntityJSONRequestBody defines body for CreateIPEntity for application/json ContentType.
 type CreateIPEntityJSONRequestBody = CreateIPEntityBody
 
@@ -3751,6 +3931,81 @@ type ClientInterface interface {
 	//
 	// Corresponds with PATCH /client/{client_id} (the `UpdateClient` operationId).
 	UpdateClient(ctx context.Context, clientID int64, params *UpdateClientParams, body UpdateClientJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListEmailTemplates List email templates
+	//
+	// Answers all items, or pages of them with per_page. Needs the permission system.emails read.
+	//
+	// Corresponds with GET /email/template (the `ListEmailTemplates` operationId).
+	ListEmailTemplates(ctx context.Context, params *ListEmailTemplatesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateEmailTemplateWithBody Create an email template
+	//
+	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission system.emails write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /email/template (the `CreateEmailTemplate` operationId).
+	CreateEmailTemplateWithBody(ctx context.Context, params *CreateEmailTemplateParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateEmailTemplate Create an email template
+	//
+	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission system.emails write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /email/template (the `CreateEmailTemplate` operationId).
+	CreateEmailTemplate(ctx context.Context, params *CreateEmailTemplateParams, body CreateEmailTemplateJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteEmailTemplate Delete an email template
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission system.emails write. The log gets one item. Sent again, it is refused.
+	//
+	// Corresponds with DELETE /email/template/{template_id} (the `DeleteEmailTemplate` operationId).
+	DeleteEmailTemplate(ctx context.Context, templateID int64, params *DeleteEmailTemplateParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetEmailTemplate View an email template
+	//
+	// Needs the permission system.emails read.
+	//
+	// Corresponds with GET /email/template/{template_id} (the `GetEmailTemplate` operationId).
+	GetEmailTemplate(ctx context.Context, templateID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateEmailTemplateWithBody Edit an email template
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.emails write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PATCH /email/template/{template_id} (the `UpdateEmailTemplate` operationId).
+	UpdateEmailTemplateWithBody(ctx context.Context, templateID int64, params *UpdateEmailTemplateParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateEmailTemplate Edit an email template
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.emails write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PATCH /email/template/{template_id} (the `UpdateEmailTemplate` operationId).
+	UpdateEmailTemplate(ctx context.Context, templateID int64, params *UpdateEmailTemplateParams, body UpdateEmailTemplateJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PreviewEmailTemplateWithBody Preview an email template with sample data
+	//
+	// What is sent takes the place of what is saved. Needs the permission system.emails write.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /email/template/{template_id}/preview (the `PreviewEmailTemplate` operationId).
+	PreviewEmailTemplateWithBody(ctx context.Context, templateID int64, params *PreviewEmailTemplateParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PreviewEmailTemplate Preview an email template with sample data
+	//
+	// What is sent takes the place of what is saved. Needs the permission system.emails write.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /email/template/{template_id}/preview (the `PreviewEmailTemplate` operationId).
+	PreviewEmailTemplate(ctx context.Context, templateID int64, params *PreviewEmailTemplateParams, body PreviewEmailTemplateJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListIPEntities List IP entities
 	//
@@ -4918,6 +5173,171 @@ func (c *Caller) UpdateClientWithBody(ctx context.Context, clientID int64, param
 // Corresponds with PATCH /client/{client_id} (the `UpdateClient` operationId).
 func (c *Caller) UpdateClient(ctx context.Context, clientID int64, params *UpdateClientParams, body UpdateClientJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateClientRequest(c.Server, clientID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListEmailTemplates List email templates
+//
+// Answers all items, or pages of them with per_page. Needs the permission system.emails read.
+//
+// Corresponds with GET /email/template (the `ListEmailTemplates` operationId).
+func (c *Caller) ListEmailTemplates(ctx context.Context, params *ListEmailTemplatesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListEmailTemplatesRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateEmailTemplateWithBody Create an email template
+//
+// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission system.emails write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /email/template (the `CreateEmailTemplate` operationId).
+func (c *Caller) CreateEmailTemplateWithBody(ctx context.Context, params *CreateEmailTemplateParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateEmailTemplateRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateEmailTemplate Create an email template
+//
+// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission system.emails write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /email/template (the `CreateEmailTemplate` operationId).
+func (c *Caller) CreateEmailTemplate(ctx context.Context, params *CreateEmailTemplateParams, body CreateEmailTemplateJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateEmailTemplateRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteEmailTemplate Delete an email template
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission system.emails write. The log gets one item. Sent again, it is refused.
+//
+// Corresponds with DELETE /email/template/{template_id} (the `DeleteEmailTemplate` operationId).
+func (c *Caller) DeleteEmailTemplate(ctx context.Context, templateID int64, params *DeleteEmailTemplateParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteEmailTemplateRequest(c.Server, templateID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetEmailTemplate View an email template
+//
+// Needs the permission system.emails read.
+//
+// Corresponds with GET /email/template/{template_id} (the `GetEmailTemplate` operationId).
+func (c *Caller) GetEmailTemplate(ctx context.Context, templateID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetEmailTemplateRequest(c.Server, templateID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateEmailTemplateWithBody Edit an email template
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.emails write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PATCH /email/template/{template_id} (the `UpdateEmailTemplate` operationId).
+func (c *Caller) UpdateEmailTemplateWithBody(ctx context.Context, templateID int64, params *UpdateEmailTemplateParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateEmailTemplateRequestWithBody(c.Server, templateID, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateEmailTemplate Edit an email template
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.emails write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PATCH /email/template/{template_id} (the `UpdateEmailTemplate` operationId).
+func (c *Caller) UpdateEmailTemplate(ctx context.Context, templateID int64, params *UpdateEmailTemplateParams, body UpdateEmailTemplateJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateEmailTemplateRequest(c.Server, templateID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PreviewEmailTemplateWithBody Preview an email template with sample data
+//
+// What is sent takes the place of what is saved. Needs the permission system.emails write.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /email/template/{template_id}/preview (the `PreviewEmailTemplate` operationId).
+func (c *Caller) PreviewEmailTemplateWithBody(ctx context.Context, templateID int64, params *PreviewEmailTemplateParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPreviewEmailTemplateRequestWithBody(c.Server, templateID, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PreviewEmailTemplate Preview an email template with sample data
+//
+// What is sent takes the place of what is saved. Needs the permission system.emails write.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /email/template/{template_id}/preview (the `PreviewEmailTemplate` operationId).
+func (c *Caller) PreviewEmailTemplate(ctx context.Context, templateID int64, params *PreviewEmailTemplateParams, body PreviewEmailTemplateJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPreviewEmailTemplateRequest(c.Server, templateID, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -7732,6 +8152,406 @@ func NewUpdateClientRequestWithBody(server string, clientID int64, params *Updat
 			}
 
 			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewListEmailTemplatesRequest constructs an http.Request for the ListEmailTemplates method
+func NewListEmailTemplatesRequest(server string, params *ListEmailTemplatesParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/email/template")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Q != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "q", *params.Q, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Sort != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "sort", *params.Sort, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.PerPage != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "per_page", *params.PerPage, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Page != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "page", *params.Page, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Count != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "count", *params.Count, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Name != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "name", *params.Name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Type != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "type", *params.Type, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewCreateEmailTemplateRequest calls the generic CreateEmailTemplate builder with application/json body
+func NewCreateEmailTemplateRequest(server string, params *CreateEmailTemplateParams, body CreateEmailTemplateJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCreateEmailTemplateRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewCreateEmailTemplateRequestWithBody constructs an http.Request for the CreateEmailTemplate method, with any body, and a specified content type
+func NewCreateEmailTemplateRequestWithBody(server string, params *CreateEmailTemplateParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/email/template")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewDeleteEmailTemplateRequest constructs an http.Request for the DeleteEmailTemplate method
+func NewDeleteEmailTemplateRequest(server string, templateID int64, params *DeleteEmailTemplateParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "template_id", templateID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/email/template/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetEmailTemplateRequest constructs an http.Request for the GetEmailTemplate method
+func NewGetEmailTemplateRequest(server string, templateID int64) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "template_id", templateID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/email/template/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewUpdateEmailTemplateRequest calls the generic UpdateEmailTemplate builder with application/json body
+func NewUpdateEmailTemplateRequest(server string, templateID int64, params *UpdateEmailTemplateParams, body UpdateEmailTemplateJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewUpdateEmailTemplateRequestWithBody(server, templateID, params, "application/json", bodyReader)
+}
+
+// NewUpdateEmailTemplateRequestWithBody constructs an http.Request for the UpdateEmailTemplate method, with any body, and a specified content type
+func NewUpdateEmailTemplateRequestWithBody(server string, templateID int64, params *UpdateEmailTemplateParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "template_id", templateID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/email/template/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewPreviewEmailTemplateRequest calls the generic PreviewEmailTemplate builder with application/json body
+func NewPreviewEmailTemplateRequest(server string, templateID int64, params *PreviewEmailTemplateParams, body PreviewEmailTemplateJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPreviewEmailTemplateRequestWithBody(server, templateID, params, "application/json", bodyReader)
+}
+
+// NewPreviewEmailTemplateRequestWithBody constructs an http.Request for the PreviewEmailTemplate method, with any body, and a specified content type
+func NewPreviewEmailTemplateRequestWithBody(server string, templateID int64, params *PreviewEmailTemplateParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "template_id", templateID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/email/template/%s/preview", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
 		}
 
 	}
@@ -12410,6 +13230,87 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with PATCH /client/{client_id} (the `UpdateClient` operationId).
 	UpdateClientWithResponse(ctx context.Context, clientID int64, params *UpdateClientParams, body UpdateClientJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateClientResponse, error)
 
+	// ListEmailTemplatesWithResponse List email templates
+	//
+	// Answers all items, or pages of them with per_page. Needs the permission system.emails read.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /email/template (the `ListEmailTemplates` operationId).
+	ListEmailTemplatesWithResponse(ctx context.Context, params *ListEmailTemplatesParams, reqEditors ...RequestEditorFn) (*ListEmailTemplatesResponse, error)
+
+	// CreateEmailTemplateWithBodyWithResponse Create an email template
+	//
+	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission system.emails write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /email/template (the `CreateEmailTemplate` operationId).
+	CreateEmailTemplateWithBodyWithResponse(ctx context.Context, params *CreateEmailTemplateParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateEmailTemplateResponse, error)
+
+	// CreateEmailTemplateWithResponse Create an email template
+	//
+	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission system.emails write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /email/template (the `CreateEmailTemplate` operationId).
+	CreateEmailTemplateWithResponse(ctx context.Context, params *CreateEmailTemplateParams, body CreateEmailTemplateJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateEmailTemplateResponse, error)
+
+	// DeleteEmailTemplateWithResponse Delete an email template
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission system.emails write. The log gets one item. Sent again, it is refused.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /email/template/{template_id} (the `DeleteEmailTemplate` operationId).
+	DeleteEmailTemplateWithResponse(ctx context.Context, templateID int64, params *DeleteEmailTemplateParams, reqEditors ...RequestEditorFn) (*DeleteEmailTemplateResponse, error)
+
+	// GetEmailTemplateWithResponse View an email template
+	//
+	// Needs the permission system.emails read.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /email/template/{template_id} (the `GetEmailTemplate` operationId).
+	GetEmailTemplateWithResponse(ctx context.Context, templateID int64, reqEditors ...RequestEditorFn) (*GetEmailTemplateResponse, error)
+
+	// UpdateEmailTemplateWithBodyWithResponse Edit an email template
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.emails write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /email/template/{template_id} (the `UpdateEmailTemplate` operationId).
+	UpdateEmailTemplateWithBodyWithResponse(ctx context.Context, templateID int64, params *UpdateEmailTemplateParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateEmailTemplateResponse, error)
+
+	// UpdateEmailTemplateWithResponse Edit an email template
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.emails write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /email/template/{template_id} (the `UpdateEmailTemplate` operationId).
+	UpdateEmailTemplateWithResponse(ctx context.Context, templateID int64, params *UpdateEmailTemplateParams, body UpdateEmailTemplateJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateEmailTemplateResponse, error)
+
+	// PreviewEmailTemplateWithBodyWithResponse Preview an email template with sample data
+	//
+	// What is sent takes the place of what is saved. Needs the permission system.emails write.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /email/template/{template_id}/preview (the `PreviewEmailTemplate` operationId).
+	PreviewEmailTemplateWithBodyWithResponse(ctx context.Context, templateID int64, params *PreviewEmailTemplateParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PreviewEmailTemplateResponse, error)
+
+	// PreviewEmailTemplateWithResponse Preview an email template with sample data
+	//
+	// What is sent takes the place of what is saved. Needs the permission system.emails write.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /email/template/{template_id}/preview (the `PreviewEmailTemplate` operationId).
+	PreviewEmailTemplateWithResponse(ctx context.Context, templateID int64, params *PreviewEmailTemplateParams, body PreviewEmailTemplateJSONRequestBody, reqEditors ...RequestEditorFn) (*PreviewEmailTemplateResponse, error)
+
 	// ListIPEntitiesWithResponse List IP entities
 	//
 	// Answers all items, or pages of them with per_page. Needs the permission network.entities read.
@@ -13923,6 +14824,233 @@ func (r UpdateClientResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r UpdateClientResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// ListEmailTemplatesResponse200Headers the declared response headers of an HTTP 200 response for ListEmailTemplates
+type ListEmailTemplatesResponse200Headers struct {
+	Link        *string
+	XTotalCount *string
+}
+
+type ListEmailTemplatesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *[]EmailTemplate
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ListEmailTemplatesResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r ListEmailTemplatesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListEmailTemplatesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListEmailTemplatesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// CreateEmailTemplateResponse200Headers the declared response headers of an HTTP 200 response for CreateEmailTemplate
+type CreateEmailTemplateResponse200Headers struct {
+	ETag *string
+}
+
+type CreateEmailTemplateResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *EmailTemplate
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *CreateEmailTemplateResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r CreateEmailTemplateResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CreateEmailTemplateResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CreateEmailTemplateResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteEmailTemplateResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Message
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteEmailTemplateResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteEmailTemplateResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteEmailTemplateResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// GetEmailTemplateResponse200Headers the declared response headers of an HTTP 200 response for GetEmailTemplate
+type GetEmailTemplateResponse200Headers struct {
+	ETag *string
+}
+
+type GetEmailTemplateResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *EmailTemplate
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *GetEmailTemplateResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r GetEmailTemplateResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetEmailTemplateResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetEmailTemplateResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// UpdateEmailTemplateResponse200Headers the declared response headers of an HTTP 200 response for UpdateEmailTemplate
+type UpdateEmailTemplateResponse200Headers struct {
+	ETag *string
+}
+
+type UpdateEmailTemplateResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *EmailTemplate
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *UpdateEmailTemplateResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r UpdateEmailTemplateResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r UpdateEmailTemplateResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r UpdateEmailTemplateResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type PreviewEmailTemplateResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Rendered
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+}
+
+// Status returns HTTPResponse.Status
+func (r PreviewEmailTemplateResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PreviewEmailTemplateResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PreviewEmailTemplateResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -16746,6 +17874,141 @@ func (c *ClientWithResponses) UpdateClientWithResponse(ctx context.Context, clie
 	return ParseUpdateClientResponse(rsp)
 }
 
+// ListEmailTemplatesWithResponse List email templates
+//
+// Answers all items, or pages of them with per_page. Needs the permission system.emails read.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /email/template (the `ListEmailTemplates` operationId).
+func (c *ClientWithResponses) ListEmailTemplatesWithResponse(ctx context.Context, params *ListEmailTemplatesParams, reqEditors ...RequestEditorFn) (*ListEmailTemplatesResponse, error) {
+	rsp, err := c.ListEmailTemplates(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListEmailTemplatesResponse(rsp)
+}
+
+// CreateEmailTemplateWithBodyWithResponse Create an email template
+//
+// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission system.emails write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /email/template (the `CreateEmailTemplate` operationId).
+func (c *ClientWithResponses) CreateEmailTemplateWithBodyWithResponse(ctx context.Context, params *CreateEmailTemplateParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateEmailTemplateResponse, error) {
+	rsp, err := c.CreateEmailTemplateWithBody(ctx, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateEmailTemplateResponse(rsp)
+}
+
+// CreateEmailTemplateWithResponse Create an email template
+//
+// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission system.emails write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /email/template (the `CreateEmailTemplate` operationId).
+func (c *ClientWithResponses) CreateEmailTemplateWithResponse(ctx context.Context, params *CreateEmailTemplateParams, body CreateEmailTemplateJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateEmailTemplateResponse, error) {
+	rsp, err := c.CreateEmailTemplate(ctx, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateEmailTemplateResponse(rsp)
+}
+
+// DeleteEmailTemplateWithResponse Delete an email template
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission system.emails write. The log gets one item. Sent again, it is refused.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /email/template/{template_id} (the `DeleteEmailTemplate` operationId).
+func (c *ClientWithResponses) DeleteEmailTemplateWithResponse(ctx context.Context, templateID int64, params *DeleteEmailTemplateParams, reqEditors ...RequestEditorFn) (*DeleteEmailTemplateResponse, error) {
+	rsp, err := c.DeleteEmailTemplate(ctx, templateID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteEmailTemplateResponse(rsp)
+}
+
+// GetEmailTemplateWithResponse View an email template
+//
+// Needs the permission system.emails read.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /email/template/{template_id} (the `GetEmailTemplate` operationId).
+func (c *ClientWithResponses) GetEmailTemplateWithResponse(ctx context.Context, templateID int64, reqEditors ...RequestEditorFn) (*GetEmailTemplateResponse, error) {
+	rsp, err := c.GetEmailTemplate(ctx, templateID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetEmailTemplateResponse(rsp)
+}
+
+// UpdateEmailTemplateWithBodyWithResponse Edit an email template
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.emails write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /email/template/{template_id} (the `UpdateEmailTemplate` operationId).
+func (c *ClientWithResponses) UpdateEmailTemplateWithBodyWithResponse(ctx context.Context, templateID int64, params *UpdateEmailTemplateParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateEmailTemplateResponse, error) {
+	rsp, err := c.UpdateEmailTemplateWithBody(ctx, templateID, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateEmailTemplateResponse(rsp)
+}
+
+// UpdateEmailTemplateWithResponse Edit an email template
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.emails write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /email/template/{template_id} (the `UpdateEmailTemplate` operationId).
+func (c *ClientWithResponses) UpdateEmailTemplateWithResponse(ctx context.Context, templateID int64, params *UpdateEmailTemplateParams, body UpdateEmailTemplateJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateEmailTemplateResponse, error) {
+	rsp, err := c.UpdateEmailTemplate(ctx, templateID, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateEmailTemplateResponse(rsp)
+}
+
+// PreviewEmailTemplateWithBodyWithResponse Preview an email template with sample data
+//
+// What is sent takes the place of what is saved. Needs the permission system.emails write.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /email/template/{template_id}/preview (the `PreviewEmailTemplate` operationId).
+func (c *ClientWithResponses) PreviewEmailTemplateWithBodyWithResponse(ctx context.Context, templateID int64, params *PreviewEmailTemplateParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PreviewEmailTemplateResponse, error) {
+	rsp, err := c.PreviewEmailTemplateWithBody(ctx, templateID, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePreviewEmailTemplateResponse(rsp)
+}
+
+// PreviewEmailTemplateWithResponse Preview an email template with sample data
+//
+// What is sent takes the place of what is saved. Needs the permission system.emails write.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /email/template/{template_id}/preview (the `PreviewEmailTemplate` operationId).
+func (c *ClientWithResponses) PreviewEmailTemplateWithResponse(ctx context.Context, templateID int64, params *PreviewEmailTemplateParams, body PreviewEmailTemplateJSONRequestBody, reqEditors ...RequestEditorFn) (*PreviewEmailTemplateResponse, error) {
+	rsp, err := c.PreviewEmailTemplate(ctx, templateID, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePreviewEmailTemplateResponse(rsp)
+}
+
 // ListIPEntitiesWithResponse List IP entities
 //
 // Answers all items, or pages of them with per_page. Needs the permission network.entities read.
@@ -18898,6 +20161,266 @@ func ParseUpdateClientResponse(rsp *http.Response) (*UpdateClientResponse, error
 			headers.ETag = &value
 		}
 		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseListEmailTemplatesResponse parses an HTTP response from a ListEmailTemplatesWithResponse call
+func ParseListEmailTemplatesResponse(rsp *http.Response) (*ListEmailTemplatesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListEmailTemplatesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest []EmailTemplate
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	case rsp.StatusCode == 200:
+		// Content-type (text/csv) unsupported
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers ListEmailTemplatesResponse200Headers
+		if values := rsp.Header.Values("Link"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Link", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Link = &value
+		}
+		if values := rsp.Header.Values("X-Total-Count"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Total-Count", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XTotalCount = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseCreateEmailTemplateResponse parses an HTTP response from a CreateEmailTemplateWithResponse call
+func ParseCreateEmailTemplateResponse(rsp *http.Response) (*CreateEmailTemplateResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CreateEmailTemplateResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest EmailTemplate
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers CreateEmailTemplateResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseDeleteEmailTemplateResponse parses an HTTP response from a DeleteEmailTemplateWithResponse call
+func ParseDeleteEmailTemplateResponse(rsp *http.Response) (*DeleteEmailTemplateResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteEmailTemplateResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Message
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetEmailTemplateResponse parses an HTTP response from a GetEmailTemplateWithResponse call
+func ParseGetEmailTemplateResponse(rsp *http.Response) (*GetEmailTemplateResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetEmailTemplateResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest EmailTemplate
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers GetEmailTemplateResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseUpdateEmailTemplateResponse parses an HTTP response from a UpdateEmailTemplateWithResponse call
+func ParseUpdateEmailTemplateResponse(rsp *http.Response) (*UpdateEmailTemplateResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &UpdateEmailTemplateResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest EmailTemplate
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers UpdateEmailTemplateResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParsePreviewEmailTemplateResponse parses an HTTP response from a PreviewEmailTemplateWithResponse call
+func ParsePreviewEmailTemplateResponse(rsp *http.Response) (*PreviewEmailTemplateResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PreviewEmailTemplateResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Rendered
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
 	}
 
 	return response, nil

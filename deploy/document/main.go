@@ -1,4 +1,5 @@
-// Document writes, from the routes, the pages that describe them: the API document and the policy.
+// Document writes, from the routes, the pages that describe them: the API document and the policy;
+// and what email templates can show.
 package main
 
 import (
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/services/system/mail"
 )
 
 func main() {
@@ -34,6 +36,9 @@ func write(args []string) error {
 		return fmt.Errorf("encode the API document: %w", err)
 	}
 	if err := os.WriteFile(filepath.Join(args[0], "openapi.json"), text.Bytes(), 0o644); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(args[0], "email-variables.md"), []byte(mail.Reference()), 0o644); err != nil {
 		return err
 	}
 	return os.WriteFile(filepath.Join(args[0], "policy.md"), []byte(product.Policy()), 0o644)

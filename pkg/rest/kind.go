@@ -81,7 +81,7 @@ func (f *field) form(sent any) (any, bool) {
 	case f.kind == refsKind && (sent == nil || sent == ""):
 		sent = array{}
 	}
-	if text, ok := sent.(string); ok && f.kind != secretKind {
+	if text, ok := sent.(string); ok && f.kind != secretKind && !f.Blanks {
 		sent = strings.TrimRightFunc(text, unicode.IsSpace)
 	}
 	if o, ok := sent.(object); ok && len(o) == 0 {

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -22,6 +23,7 @@ type Route interface{ operation() *operation }
 // Read is an operation that answers one thing and changes nothing. Req says where its members come from; see Body
 // and the tags path and query.
 type Read[Req, Resp any] struct {
+	Method    string // empty: GET; POST of one that is asked with a body
 	Path      string // /port-speed/{port_speed_id}
 	Guard     guard.Guard
 	Name      string // of the method in generated clients: getPortSpeed; internal operations have none
@@ -172,8 +174,9 @@ type items struct {
 }
 
 func (r Read[Req, Resp]) operation() *operation {
-	o := newOperation[Req, Resp](Operation{Method: http.MethodGet, Path: r.Path, Guard: r.Guard, Name: r.Name, Summary: r.Summary, Doc: r.Doc, Extension: r.Extension})
+	o := newOperation[Req, Resp](Operation{Method: cmp.Or(r.Method, http.MethodGet), Path: r.Path, Guard: r.Guard, Name: r.Name, Summary: r.Summary, Doc: r.Doc, Extension: r.Extension})
 	o.Scoped, o.includes = r.scoped, r.includes
+	o.exemplify("")
 	o.endpoint = func(*pg.DB) endpoint.Endpoint {
 		return func(ctx context.Context, request any) (any, error) {
 			response, err := r.Do(ctx, request.(Req))

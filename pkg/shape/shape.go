@@ -12,6 +12,7 @@
 //	doc, example                                 what the API document says
 //	ext:"true"                                   it is not in the documented API, but an addition to it
 //	future:"true"                                of a moment: it is yet to come when it is sent
+//	blanks:"kept"                                of a text: those at its end are not cut off
 //	kept:"false"                                 of a secret: it is compared, and not kept
 package shape
 
@@ -58,6 +59,7 @@ type Member struct {
 	Example     *string
 	Extension   bool
 	Passing     bool // a secret that is not kept
+	Blanks      bool // a text that keeps those at its end
 	Future      bool // a moment that is yet to come where it is sent
 }
 
@@ -154,6 +156,7 @@ func (around *Member) member(field reflect.StructField, i int) *Member {
 	}
 	m.Format = tag("format")
 	m.Extension, m.Passing, m.Future = tag("ext") == "true", tag("kept") == "false", tag("future") == "true"
+	m.Blanks = tag("blanks") == "kept"
 	m.Required = occasions(field)
 	m.Min, m.Max = bound(field, "min"), bound(field, "max")
 	return m

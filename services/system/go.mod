@@ -6,12 +6,14 @@ replace (
 	github.com/ironplane/ironplane/backing => ../../backing
 	github.com/ironplane/ironplane/pkg => ../../pkg
 	github.com/ironplane/ironplane/process => ../../process
+	github.com/ironplane/ironplane/template => ../../template
 	github.com/ironplane/ironplane/testkit => ../../testkit
 )
 
 require (
 	github.com/ironplane/ironplane/pkg v0.0.0
 	github.com/ironplane/ironplane/process v0.0.0
+	github.com/ironplane/ironplane/template v0.0.0
 	github.com/ironplane/ironplane/testkit v0.0.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/prometheus/client_golang v1.25.0

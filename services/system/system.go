@@ -1,5 +1,5 @@
-// Package system is the bounded context of the installation itself. There are the log, integrations, settings, computer
-// parts and todo items; mail, license, packages, theme and certificates are not built yet.
+// Package system is the bounded context of the installation itself. There are the log, integrations, settings, email
+// templates, computer parts and todo items; mail, license, packages, theme and certificates are not built yet.
 package system
 
 import (
@@ -65,6 +65,7 @@ func (s *Service) Routes() []rest.Route {
 			s.integrations(), s.integrationPermissions()),
 		rest.Section{Name: "Settings", Doc: "What operators decide while the installation runs. Every process follows within a second."}.Of(s.settings()),
 		[]rest.Route{s.integrationEntry(), events.RefRoute(s.db, "integration", "integration", "jsonb_build_object('grants', permissions)", "clients", "identity")},
+		rest.Section{Name: "Email templates", Doc: "What mails say."}.Of(s.emailTemplates()),
 		rest.Section{Name: "Computer parts", Doc: "What servers are built of."}.Of(s.computerParts()),
 		rest.Section{Name: "Todo items", Doc: "What there is to do to set the installation up."}.Of(s.todoItems()),
 	)

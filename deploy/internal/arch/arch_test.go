@@ -49,6 +49,7 @@ var arrows = []struct{ folder, may string }{
 	{"process/peers", "pkg/mesh pkg/principal process/tracing"},
 	{"process/mtls", "process/peers pkg/principal pkg/problem pkg/problemhttp pkg/secret process/tracing"},
 	{"process/consul", "pkg/secret process/mtls"},
+	{"process/mail", "pkg/secret"},
 	{"process/setting", "pkg/mesh"},
 	{"process/maintenance", "pkg/problem"},
 	{"process/tracing", ""},
@@ -59,9 +60,10 @@ var arrows = []struct{ folder, may string }{
 	{"process", "pkg/health pkg/secret process/consul process/mtls process/tracing"},
 	{"clients/go", ""},
 	{"testkit", "backing pkg process/host process/pool"},
+	{"template", "pkg/secret"},
 	{"gateway", "gateway pkg/apikey pkg/cache pkg/health pkg/keycache pkg/mesh pkg/openapi pkg/principal pkg/problem pkg/problemhttp pkg/seal pkg/secret process"},
-	{"services/*", "services/* pkg process/server process/setting"},
-	{"deploy", "backing clients/go deploy gateway pkg process services testkit"},
+	{"services/*", "services/* pkg process/mail process/server process/setting template"},
+	{"deploy", "backing clients/go deploy gateway pkg process services template testkit"},
 }
 
 // withoutDatabase link no driver of Postgres, however far away.

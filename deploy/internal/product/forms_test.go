@@ -110,7 +110,7 @@ func asForm(value any, name string, secrets []string) any {
 		if value != "" && strings.Trim(value, "0123456789") == "" {
 			return json.Number(value)
 		}
-		if slices.Contains(secrets, name) {
+		if slices.Contains(secrets, name) || strings.Contains(value, "{{") { // of which nothing is cut off
 			return value
 		}
 		return value + " \t"

@@ -62,7 +62,7 @@ func (w *logWalk) inTurn(do func([]rest.Operation)) {
 	var edits, deletes, creates, many []rest.Operation
 	for _, o := range w.operations {
 		switch {
-		case o.Method == http.MethodGet:
+		case o.Effect.Logs == "": // it changes nothing
 		case o.Effect.Logs != rest.LogsItem:
 			many = append(many, o)
 		case o.Method == http.MethodDelete:

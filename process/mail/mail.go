@@ -1,0 +1,87 @@
+// Package mail is what mails Ironplane sends of itself, and what each of them can say. The system service sends them; the
+// services that have them sent fill in what they are about.
+package mail
+
+import (
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/secret"
+)
+
+// To is whom a mail is for.
+type To struct {
+	To struct {
+		Name  string `example:"Ben Miller" doc:"the account's name: a client's first and last, an admin's username"`
+		First string `example:"Ben" doc:"a client's"`
+		Last  string `example:"Miller" doc:"a client's"`
+		Email string `example:"ben@example.com"`
+	}
+}
+
+// Content is what a mail of one kind is about, besides whom it is for. The fields of the types below are variables of
+// templates: doc says to operators what they are, example what a preview shows.
+type Content interface{ Kind() string }
+
+// Kinds are the contents of all kinds. A kind has the name of the template that comes with Ironplane for it.
+var Kinds = []Content{ClientAccountCreated{}, ClientLinked{}, AccountChanged{}, KeyExpires{}, PasswordReset{}, TwoFactorCode{}, InstallFinished{}, ForClient{}}
+
+// ForClient is the kind of templates that operators make to write to clients. It has no template of its own.
+type ForClient struct{}
+
+// ClientAccountCreated lets the owner of a new account choose a password.
+type ClientAccountCreated struct {
+	Link    secret.String `example:"https://panel.example.com/auth/password-reset/7#token=…" doc:"where the password is chosen"`
+	Expires time.Time     `example:"2027-01-02T15:04:00Z" doc:"until when the link is good"`
+}
+
+// ClientLinked tells a client that another account was linked with it.
+type ClientLinked struct {
+	By       string `example:"Ann Smith" doc:"whose account it is"`
+	Relation string `example:"sub" doc:"sub: the client may be given servers; super: it may see what the other one has"`
+}
+
+// AccountChanged tells of what the account's security hangs on.
+type AccountChanged struct {
+	Changes []string  `example:"The password was changed." doc:"what happened, a sentence each"`
+	By      string    `example:"ann" doc:"who did it"`
+	At      time.Time `example:"2027-01-02T15:04:00Z" doc:"when"`
+	IP      string    `example:"192.0.2.7" doc:"from which address"`
+}
+
+// KeyExpires warns of a key that ends soon.
+type KeyExpires struct {
+	Key     string    `example:"billing system" doc:"the key's name"`
+	Expires time.Time `example:"2027-01-02T15:04:00Z" doc:"when it ends"`
+}
+
+// PasswordReset is the link for who has forgotten his password.
+type PasswordReset struct {
+	Link    secret.String `example:"https://panel.example.com/auth/password-reset/7#token=…" doc:"where a new password is chosen"`
+	Expires time.Time     `example:"2027-01-02T15:04:00Z" doc:"until when the link is good"`
+	IP      string        `example:"192.0.2.7" doc:"the address that asked for it"`
+}
+
+// TwoFactorCode is a code that completes a login or confirms a change.
+type TwoFactorCode struct {
+	Code    secret.String `example:"123456" doc:"the code"`
+	Expires time.Time     `example:"2027-01-02T15:04:00Z" doc:"until when it is good"`
+	IP      string        `example:"192.0.2.7" doc:"the address that asked for it"`
+}
+
+// InstallFinished tells a client that a machine is ready, or has failed.
+type InstallFinished struct {
+	Hostname string `example:"web1.example.com" doc:"the machine's name"`
+	Address  string `example:"192.0.2.10" doc:"its address"`
+	Profile  string `example:"Debian 13" doc:"what was installed"`
+	Status   string `example:"installed" doc:"installed or failed"`
+}
+
+// The kinds of the contents.
+func (ForClient) Kind() string            { return "client" }
+func (ClientAccountCreated) Kind() string { return "client-account-created" }
+func (ClientLinked) Kind() string         { return "client-linked" }
+func (AccountChanged) Kind() string       { return "account-changed" }
+func (KeyExpires) Kind() string           { return "key-expires" }
+func (PasswordReset) Kind() string        { return "password-reset" }
+func (TwoFactorCode) Kind() string        { return "two-factor-code" }
+func (InstallFinished) Kind() string      { return "install-finished" }

@@ -1,0 +1,137 @@
+package system
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"github.com/ironplane/ironplane/pkg/guard"
+	"github.com/ironplane/ironplane/pkg/permission"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/services/system/mail"
+)
+
+// EmailTemplate is what mails of one kind say.
+type EmailTemplate struct {
+	rest.Versioned
+	ID      int64   `json:"id" db:"id"`
+	Name    string  `json:"name" db:"name"`
+	Type    string  `json:"type" db:"type" ext:"true" doc:"which variables there are: the name of a template that comes with Ironplane, or client"`
+	Subject string  `json:"subject" db:"subject"`
+	Body    string  `json:"body" db:"body" doc:"the part of plain text"`
+	HTML    *string `json:"html,omitempty" db:"html" ext:"true" doc:"the part of HTML, where there is one"`
+}
+
+type emailTemplateBody struct {
+	Name    string  `json:"name" db:"name" required:"create,edit" pattern:"^[A-Za-z0-9][A-Za-z0-9._ -]*$" example:"welcome"`
+	Type    string  `json:"type" db:"type" ext:"true" doc:"which variables there are; client where a new one does not say"`
+	Subject string  `json:"subject" db:"subject" required:"create,edit" max:"1000" example:"Welcome to {{.Site.Name}}" doc:"a template, too"`
+	Body    string  `json:"body" db:"body" required:"create,edit" max:"65536" blanks:"kept" example:"Dear {{.To.Name}}, welcome." doc:"a Go template; what is wrong with it is said with line and column"`
+	HTML    *string `json:"html" db:"html" ext:"true" max:"262144" blanks:"kept" example:"<p>Dear {{.To.Name}}, welcome.</p>"`
+}
+
+func (b *emailTemplateBody) source() mail.Source {
+	s := mail.Source{Kind: b.Type, Subject: b.Subject, Text: b.Body}
+	if b.HTML != nil {
+		s.HTML = *b.HTML
+	}
+	return s
+}
+
+// Resolve checks that it is a template.
+func (b *emailTemplateBody) Resolve(wrong *problem.Fields) {
+	if b.Type == "" {
+		b.Type = "client"
+	}
+	b.source().Parse(wrong)
+}
+
+func (s *Service) emailTemplates() []rest.Route {
+	has := guard.Has(permission.SystemEmails)
+	return append(rest.Resource[EmailTemplate, emailTemplateBody]{
+		DB: s.db, Path: "/email/template", ID: "template_id", Noun: "email template", Guard: has, Table: "email_template",
+		By:    rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name"}, Filters: map[string]string{"name": "name", "type": "type"}},
+		Again: rest.AgainRefused, Edited: `{"name": "welcome", "subject": "Welcome", "body": "Welcome to {{.Site.Name}}, {{.To.First}}."}`,
+		Check: keepBuiltIn, Delete: deleteTemplate,
+	}.Routes(), rest.Read[previewed, mail.Rendered]{Method: http.MethodPost, Path: "/email/template/{template_id}/preview", Guard: has, Extension: true,
+		Name: "previewEmailTemplate", Summary: "Preview an email template with sample data", Doc: "What is sent takes the place of what is saved.", Do: s.preview})
+}
+
+// keepBuiltIn lets a template that Ironplane itself sends by have its name and type.
+func keepBuiltIn(_ context.Context, _ *pg.Tx, _ int64, before, b *emailTemplateBody) error {
+	var wrong problem.Fields
+	if before != nil && mail.BuiltIn(before.Name) {
+		if b.Name != before.Name {
+			wrong.Add("/name", "read_only", "is what Ironplane finds the template by")
+		}
+		if b.Type != before.Type {
+			wrong.Add("/type", "read_only", "is what Ironplane gives the template")
+		}
+	}
+	return wrong.Err()
+}
+
+func deleteTemplate(ctx context.Context, tx *pg.Tx, t *EmailTemplate) error {
+	if mail.BuiltIn(t.Name) {
+		return problem.New(problem.Conflict, "Email template %d (%s) is one that Ironplane sends by: it can be edited, and not deleted.", t.ID, t.Name)
+	}
+	_, err := tx.Exec(ctx, "DELETE FROM email_template WHERE id = $1", t.ID)
+	return err
+}
+
+// previewed is a template to preview, and what is to take the place of what is saved.
+type previewed struct {
+	ID   int64 `path:"*"`
+	Body rest.Body[previewBody]
+}
+
+type previewBody struct {
+	Subject *string `json:"subject" max:"1000" example:"Welcome"`
+	Body    *string `json:"body" max:"65536" blanks:"kept" example:"Dear {{.To.Name}}, welcome."`
+	HTML    *string `json:"html" max:"262144" blanks:"kept"`
+}
+
+func (s *Service) preview(ctx context.Context, req previewed) (r mail.Rendered, err error) {
+	t, err := emailTemplateView.Get(ctx, s.db, req.ID)
+	if err != nil {
+		return r, err
+	}
+	sent, err := req.Body.New()
+	if err != nil {
+		return r, err
+	}
+	body := emailTemplateBody{Name: t.Name, Type: t.Type, Subject: t.Subject, Body: t.Body, HTML: t.HTML}
+	if sent.Subject != nil {
+		body.Subject = *sent.Subject
+	}
+	if sent.Body != nil {
+		body.Body = *sent.Body
+	}
+	if sent.HTML != nil {
+		body.HTML = sent.HTML
+	}
+	var wrong problem.Fields
+	checked := body.source().Parse(&wrong)
+	if err := wrong.Err(); err != nil {
+		return r, err
+	}
+	site, err := s.site(ctx)
+	if err != nil {
+		return r, err
+	}
+	return checked.Sample(site)
+}
+
+var emailTemplateView = pg.NewView[EmailTemplate]("email_template")
+
+// site is what templates can say of the installation.
+func (s *Service) site(ctx context.Context) (site mail.Site, err error) {
+	values, err := valuesIn(ctx, s.db)
+	if err != nil {
+		return site, fmt.Errorf("read what mails say of the installation: %w", err)
+	}
+	site.Site.Name, site.Site.APIURL, site.Site.ClientURL, site.Site.AdminURL = values["site_name"], values["api_url"], values["client_url"], values["admin_url"]
+	return site, nil
+}

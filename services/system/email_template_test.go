@@ -1,0 +1,91 @@
+package system_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/ironplane/ironplane/services/system"
+	"github.com/ironplane/ironplane/services/system/mail"
+	"github.com/ironplane/ironplane/testkit"
+)
+
+func TestEmailTemplates(t *testing.T) {
+	t.Parallel()
+	c := newStand(t)
+	made := testkit.Decode[system.EmailTemplate](c.Do("POST", "/email/template", map[string]any{"name": "welcome", "subject": "Hi {{.To.First}}", "body": "Hi,\n\n{{.To.Name}}  \n", "html": "<p>{{.Site.Name}}</p>\n"}).Want(200))
+	if made.Name != "welcome" || made.Type != "client" || made.Body != "Hi,\n\n{{.To.Name}}  \n" || *made.HTML != "<p>{{.Site.Name}}</p>\n" {
+		t.Errorf("made %+v", made)
+	}
+	at := fmt.Sprintf("/email/template/%d", made.ID)
+	c.Do("POST", "/email/template", `{"name": "WELCOME", "subject": "x", "body": "x"}`).WantErrors("/name", "taken")
+	c.Do("POST", "/email/template", `{}`).WantErrors("/body", "required", "/name", "required", "/subject", "required")
+	c.Do("PATCH", at, `{"name": "welcome", "subject": "x"}`).WantErrors("/body", "required")
+	c.Do("POST", "/email/template", `{"name": "x", "subject": "x", "body": "x", "type": "spam"}`).WantErrors("/type", "invalid")
+
+	// What is wrong is told of each part, with line and column.
+	answer := c.Do("POST", "/email/template", map[string]any{"name": "x", "subject": "{{.Link}}\n", "body": "a\n{{.To.Frist}} {{.Nobody}}", "html": "<p>{{if}}", "type": "password-reset"})
+	answer.WantErrors("/body", "template", "/html", "template", "/subject", "template")
+	for _, says := range []string{"line 2, column 6: there is no .To.Frist: there are .To.Email, .To.First", "; line 2, column 17: there is no .Nobody: there are .Expires, .IP, .Link, .Site, .To", "line 1, column 4: missing value for if", "line 1, column 3: a secret cannot stand here"} {
+		if !strings.Contains(answer.Text, says) {
+			t.Errorf("%q is not said: %s", says, answer.Text)
+		}
+	}
+	// Another type has other variables, which are checked when it changes.
+	c.Do("PATCH", at, `{"name": "welcome", "subject": "x", "body": "{{.Hostname}}"}`).WantErrors("/body", "template")
+	c.Do("PATCH", at, `{"name": "welcome", "subject": "x", "body": "{{.Hostname}}", "type": "install-finished"}`).Want(200)
+	c.Do("PATCH", at, `{"name": "welcome", "subject": "x", "body": "{{.Hostname}}", "type": "client"}`).WantErrors("/body", "template")
+	c.Do("DELETE", at, nil).Want(200)
+}
+
+// The templates that come with Ironplane can be edited, and are always there.
+func TestBuiltInTemplates(t *testing.T) {
+	t.Parallel()
+	c := newStand(t)
+	all := testkit.Decode[[]system.EmailTemplate](c.Do("GET", "/email/template?sort=name", nil).Want(200))
+	if len(all) != len(mail.Kinds())-1 {
+		t.Fatalf("there are %d", len(all))
+	}
+	for _, built := range all {
+		at := fmt.Sprintf("/email/template/%d", built.ID)
+		same := map[string]any{"name": built.Name, "subject": built.Subject, "body": built.Body, "html": built.HTML, "type": built.Type}
+		if !mail.BuiltIn(built.Name) || built.Type != built.Name || built.HTML == nil {
+			t.Errorf("there is %+v", built)
+		}
+		c.Do("PATCH", at, same).Want(200) // so it is a template of its type
+		c.Do("PATCH", at, map[string]any{"name": "mine", "subject": "x", "body": "x"}).WantErrors("/name", "read_only")
+		c.Do("PATCH", at, map[string]any{"name": built.Name, "subject": "x", "body": "x", "html": nil, "type": "client"}).WantErrors("/type", "read_only")
+		c.Do("DELETE", at, nil).Want(409)
+		shown := testkit.Decode[mail.Rendered](c.Do("POST", at+"/preview", `{}`).Want(200))
+		for _, part := range []string{shown.Subject, shown.Text, shown.HTML} {
+			if part == "" || strings.Contains(part, "{{") || strings.Contains(part, "no value") {
+				t.Errorf("the preview of %s is %+v", built.Name, shown)
+			}
+		}
+		if !strings.Contains(shown.Text, "Hello Ben") || !strings.Contains(shown.HTML, "<p>Hello Ben,</p>") {
+			t.Errorf("the preview of %s is %+v", built.Name, shown)
+		}
+		c.Do("PATCH", at, map[string]any{"name": built.Name, "subject": "New", "body": "New", "html": nil}).Want(200)
+	}
+}
+
+// A preview shows sample data: of what is saved, or of what is sent in its place, and saves nothing.
+func TestPreview(t *testing.T) {
+	t.Parallel()
+	c := newStand(t)
+	at := fmt.Sprintf("/email/template/%d", c.Do("POST", "/email/template", map[string]any{"name": "x", "type": "account-changed", "subject": "{{.Site.Name}}: {{.By}}", "body": "{{range .Changes}}{{.}}{{end}} {{.At}}"}).Want(200).ID())
+	for body, want := range map[string]mail.Rendered{
+		`{}`:                                     {Subject: "Ironplane: ann", Text: "The password was changed. 2027-01-02 15:04 UTC"},
+		`{"body": "{{.IP}}"}`:                    {Subject: "Ironplane: ann", Text: "192.0.2.7"},
+		`{"subject": "a", "html": "<b>{{.By}}"}`: {Subject: "a", Text: "The password was changed. 2027-01-02 15:04 UTC", HTML: "<b>ann"},
+	} {
+		if got := testkit.Decode[mail.Rendered](c.Do("POST", at+"/preview", body).Want(200)); got != want {
+			t.Errorf("%s shows %+v", body, got)
+		}
+	}
+	c.Do("POST", at+"/preview", `{"body": "{{.Nothing}}"}`).WantErrors("/body", "template")
+	c.Do("POST", "/email/template/999/preview", `{}`).Want(404)
+	if got := testkit.Decode[system.EmailTemplate](c.Do("GET", at, nil).Want(200)); got.Body != "{{range .Changes}}{{.}}{{end}} {{.At}}" {
+		t.Errorf("it is %+v", got)
+	}
+}

@@ -1,0 +1,500 @@
+package template
+
+import (
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"text/template/parse"
+)
+
+// builtin are the functions of Go's templates that there are here. The others write values as Go has them, call what they
+// are given, or make texts without a bound.
+var builtin = []string{"and", "or", "not", "eq", "ne", "lt", "le", "gt", "ge", "len", "date"}
+
+var (
+	boolType   = reflect.TypeFor[bool]()
+	intType    = reflect.TypeFor[int64]()
+	stringType = reflect.TypeFor[string]()
+	// mixedType is that of what can be values of several types.
+	mixedType = reflect.TypeFor[any]()
+	// groupType is that of the outermost dot, which all structs of the language are together.
+	groupType = reflect.TypeFor[struct{ group struct{} }]()
+)
+
+// checker goes through a template as it would be run, with types in place of values. Where a type is nil, something was wrong
+// already.
+type checker struct {
+	language *Language
+	source   string
+	secrets  bool        // may be shown
+	shown    []parse.Pos // the actions that show one
+	wrong    []Error
+	scope    []variable // those that the template makes, the innermost last
+	depth    int
+}
+
+type variable struct {
+	name string
+	of   reflect.Type
+}
+
+// mostErrors is how many are told at once.
+const mostErrors = 20
+
+func (c *checker) add(n parse.Node, format string, args ...any) {
+	if len(c.wrong) < mostErrors {
+		c.wrong = append(c.wrong, at(c.source, n.Position(), format, args...))
+	}
+}
+
+// check parses a template and finds the actions that show secrets, or all that is wrong with it.
+func (l *Language) check(source string, secrets bool) (_ *parse.Tree, shown []parse.Pos, wrong []Error) {
+	if len(source) > maxSource {
+		return nil, nil, []Error{{1, 1, "it is too long"}}
+	}
+	if pos := tooDeep(source); pos >= 0 {
+		return nil, nil, []Error{at(source, parse.Pos(pos), "parentheses stand too deep in each other")}
+	}
+	tree, others, err := parsed(source)
+	if err != nil {
+		return nil, nil, []Error{syntax(source, err)}
+	}
+	c := &checker{language: l, source: source, secrets: secrets, scope: []variable{{"$", groupType}}}
+	for _, other := range others {
+		c.add(other.Root, "a template cannot define others")
+	}
+	if steps := c.list(tree.Root, groupType); steps > maxSteps && len(c.wrong) == 0 {
+		c.add(tree.Root, "its loops stand too deep in each other")
+	}
+	slices.SortStableFunc(c.wrong, func(a, b Error) int {
+		if a.Line != b.Line {
+			return a.Line - b.Line
+		}
+		return a.Column - b.Column
+	})
+	return tree, c.shown, c.wrong
+}
+
+func parsed(source string) (tree *parse.Tree, others []*parse.Tree, err error) {
+	tree, set := parse.New(name), map[string]*parse.Tree{}
+	tree.Mode = parse.SkipFuncCheck
+	if _, err := tree.Parse(source, "", "", set); err != nil {
+		return nil, nil, err
+	}
+	for _, t := range set {
+		if t != tree {
+			others = append(others, t)
+		}
+	}
+	return tree, others, nil
+}
+
+// list checks nodes that come one after the other, and tells how many steps they take at most.
+func (c *checker) list(l *parse.ListNode, dot reflect.Type) (steps int) {
+	if l == nil {
+		return 0
+	}
+	if c.depth++; c.depth > maxDepth {
+		c.add(l, "blocks stand too deep in each other")
+		return 0
+	}
+	outer := len(c.scope)
+	for _, n := range l.Nodes {
+		steps = min(steps+c.node(n, dot), maxSteps+1)
+	}
+	c.scope, c.depth = c.scope[:outer], c.depth-1
+	return steps
+}
+
+func (c *checker) node(n parse.Node, dot reflect.Type) (steps int) {
+	switch n := n.(type) {
+	case *parse.TextNode, *parse.BreakNode, *parse.ContinueNode, *parse.CommentNode:
+		return 1
+	case *parse.ActionNode:
+		c.action(n, dot)
+		return 1 + len(n.Pipe.Cmds)
+	case *parse.IfNode:
+		outer := len(c.scope)
+		c.value(n.Pipe, dot)
+		steps = 1 + c.list(n.List, dot) + c.list(n.ElseList, dot)
+		c.scope = c.scope[:outer]
+		return steps
+	case *parse.WithNode:
+		outer := len(c.scope)
+		of := c.value(n.Pipe, dot)
+		steps = 1 + c.list(n.List, of) + c.list(n.ElseList, dot)
+		c.scope = c.scope[:outer]
+		return steps
+	case *parse.RangeNode:
+		return c.loop(n, dot)
+	default:
+		c.add(n, "a template cannot have {{%s}}", strings.Fields(strings.Trim(n.String(), "{}"))[0])
+		return 1
+	}
+}
+
+func (c *checker) loop(n *parse.RangeNode, dot reflect.Type) (steps int) {
+	outer := len(c.scope)
+	declared := n.Pipe.Decl
+	of := c.commands(n.Pipe, dot)
+	var item reflect.Type
+	switch {
+	case of == nil:
+	case of.Kind() == reflect.Slice:
+		item = of.Elem()
+	default:
+		c.add(n.Pipe, "{{range}} goes through lists alone")
+	}
+	types := []reflect.Type{item}
+	if len(declared) == 2 {
+		types = []reflect.Type{intType, item}
+	}
+	for i, v := range declared {
+		if n.Pipe.IsAssign {
+			c.add(v, "{{range}} makes its own variables, with :=")
+		}
+		c.scope = append(c.scope, variable{v.Ident[0], types[i]})
+	}
+	steps = 1 + maxItems*c.list(n.List, item)
+	c.scope = c.scope[:outer]
+	return min(steps, maxSteps+1) + c.list(n.ElseList, dot)
+}
+
+// action checks what shows a value, or makes a variable.
+func (c *checker) action(n *parse.ActionNode, dot reflect.Type) {
+	if len(n.Pipe.Decl) > 0 {
+		c.value(n.Pipe, dot)
+		return
+	}
+	of := c.commands(n.Pipe, dot)
+	switch {
+	case of == nil:
+	case of == secretType && !c.secrets:
+		c.add(n.Pipe, "a secret cannot stand here")
+	case of == secretType:
+		c.shown = append(c.shown, n.Pos)
+	case of == groupType, of.Kind() == reflect.Struct && of != timeType:
+		c.add(n.Pipe, "this is no text, but %s", c.members(strings.Trim(n.Pipe.String(), " "), of))
+	case of.Kind() == reflect.Slice:
+		c.add(n.Pipe, "this is a list: show its items by {{range}}")
+	}
+}
+
+// value checks a pipeline whose value is not shown, and makes its variables.
+func (c *checker) value(p *parse.PipeNode, dot reflect.Type) reflect.Type {
+	of := c.commands(p, dot)
+	if of == secretType {
+		c.add(p, "a secret can be shown, and nothing else")
+		of = nil
+	}
+	for _, v := range p.Decl {
+		if !p.IsAssign {
+			c.scope = append(c.scope, variable{v.Ident[0], of})
+		} else if !slices.ContainsFunc(c.scope, func(made variable) bool { return made.name == v.Ident[0] }) {
+			c.add(v, "there is no variable %s", v.Ident[0])
+		} else if was := c.lookUp(v.Ident[0]); was != nil && of != nil && was != of {
+			c.add(v, "%s was something else", v.Ident[0])
+		}
+	}
+	return of
+}
+
+// lookUp is the type of a variable that the template made. The parser refuses others where they are read.
+func (c *checker) lookUp(name string) reflect.Type {
+	for _, v := range slices.Backward(c.scope) {
+		if v.name == name {
+			return v.of
+		}
+	}
+	return nil
+}
+
+// commands checks a pipeline, of which each command gets the one before as its last argument.
+func (c *checker) commands(p *parse.PipeNode, dot reflect.Type) (of reflect.Type) {
+	for i, command := range p.Cmds {
+		var piped []reflect.Type
+		if i > 0 {
+			piped = []reflect.Type{of}
+		}
+		of = c.command(command, dot, piped)
+	}
+	return of
+}
+
+func (c *checker) command(n *parse.CommandNode, dot reflect.Type, piped []reflect.Type) reflect.Type {
+	function, ok := n.Args[0].(*parse.IdentifierNode)
+	if !ok {
+		if len(n.Args) > 1 || len(piped) > 0 {
+			c.add(n, "%s is no function", n.Args[0])
+			return nil
+		}
+		return c.argument(n.Args[0], dot)
+	}
+	given := make([]reflect.Type, 0, len(n.Args))
+	for _, arg := range n.Args[1:] {
+		given = append(given, c.argument(arg, dot))
+	}
+	given = append(given, piped...)
+	for _, of := range given {
+		switch of {
+		case nil:
+			return c.answer(function.Ident)
+		case secretType:
+			c.add(n, "a secret can be shown, and nothing else")
+			return c.answer(function.Ident)
+		}
+	}
+	return c.call(n, function.Ident, given)
+}
+
+// argument checks a value that is no call, but one in parentheses.
+func (c *checker) argument(n parse.Node, dot reflect.Type) reflect.Type {
+	switch n := n.(type) {
+	case *parse.DotNode:
+		return dot
+	case *parse.FieldNode:
+		return c.fields(n, dot, "", n.Ident)
+	case *parse.VariableNode:
+		return c.fields(n, c.lookUp(n.Ident[0]), n.Ident[0], n.Ident[1:])
+	case *parse.ChainNode:
+		return c.fields(n, c.argument(n.Node, dot), n.Node.String(), n.Field)
+	case *parse.PipeNode:
+		if len(n.Decl) > 0 {
+			c.add(n, "a variable cannot be made here")
+			return nil
+		}
+		return c.commands(n, dot)
+	case *parse.IdentifierNode:
+		return c.call(n, n.Ident, nil)
+	case *parse.StringNode:
+		return stringType
+	case *parse.BoolNode:
+		return boolType
+	case *parse.NumberNode:
+		if n.IsInt && !strings.ContainsFunc(n.Text, func(r rune) bool { return r != '-' && (r < '0' || r > '9') }) { // no '0', 0x1 and 1e3
+			return intType
+		}
+	}
+	c.add(n, "%s is no value of a template", n)
+	return nil
+}
+
+// fields is the type of a member of a member …
+func (c *checker) fields(n parse.Node, of reflect.Type, prefix string, path []string) reflect.Type {
+	for _, name := range path {
+		if of == nil {
+			return nil
+		}
+		next := c.field(of, name)
+		if next == nil {
+			c.add(n, "there is no %s.%s: %s", prefix, name, c.members(prefix, of))
+			return nil
+		}
+		of, prefix = next, prefix+"."+name
+	}
+	return of
+}
+
+func (c *checker) structs(of reflect.Type) []reflect.Type {
+	switch {
+	case of == groupType:
+		return c.language.variables
+	case of == secretType, of == timeType, of.Kind() != reflect.Struct:
+		return nil
+	default:
+		return []reflect.Type{of}
+	}
+}
+
+func (c *checker) field(of reflect.Type, name string) reflect.Type {
+	for _, t := range c.structs(of) {
+		if f, ok := t.FieldByName(name); ok {
+			return f.Type
+		}
+	}
+	return nil
+}
+
+// members says what a value has.
+func (c *checker) members(prefix string, of reflect.Type) string {
+	if all := names(strings.TrimSuffix(prefix, "."), c.structs(of)...); all != "" {
+		return "there are " + all
+	}
+	return strings.TrimSpace(prefix+" ") + " has no members"
+}
+
+// answer is the type of what a function answers, whatever it is given; nil where that is not known.
+func (c *checker) answer(function string) reflect.Type {
+	switch function {
+	case "not", "eq", "ne", "lt", "le", "gt", "ge":
+		return boolType
+	case "len":
+		return intType
+	case "date":
+		return stringType
+	}
+	if f, ok := c.language.functions[function]; ok {
+		return reflect.TypeOf(f).Out(0)
+	}
+	return nil
+}
+
+// call checks what a function is given.
+func (c *checker) call(n parse.Node, function string, given []reflect.Type) reflect.Type {
+	custom, known := c.language.functions[function]
+	switch {
+	case known && function != "date":
+		takes := reflect.TypeOf(custom)
+		fits := len(given) == takes.NumIn()
+		for i := 0; fits && i < len(given); i++ {
+			fits = given[i] == takes.In(i)
+		}
+		if !fits {
+			c.add(n, "%s takes %s", function, described(takes))
+		}
+	case !slices.Contains(builtin, function):
+		c.add(n, "there is no function %s: there are %s", function, strings.Join(c.functions(), ", "))
+	case function == "and", function == "or":
+		if len(given) == 0 {
+			c.add(n, "%s takes values", function)
+			return nil
+		}
+		if slices.ContainsFunc(given, func(t reflect.Type) bool { return t != given[0] }) {
+			return mixedType
+		}
+		return given[0]
+	case function == "not":
+		if len(given) != 1 {
+			c.add(n, "not takes one value")
+		}
+	case function == "len":
+		if len(given) != 1 || given[0] != stringType && given[0].Kind() != reflect.Slice {
+			c.add(n, "len takes a list or a text")
+		}
+	case function == "date":
+		if command, ok := n.(*parse.CommandNode); !ok || len(given) != 2 || given[1] != timeType || len(command.Args) < 2 || command.Args[1].Type() != parse.NodeString {
+			c.add(n, `date takes how to write it, as Go does for 2006-01-02 15:04:05, in quotes, and a time`)
+		}
+	default:
+		ordered := function != "eq" && function != "ne"
+		if len(given) < 2 || len(given) > 2 && function != "eq" ||
+			slices.ContainsFunc(given, func(t reflect.Type) bool { return t != given[0] }) ||
+			given[0] != stringType && given[0] != intType && (ordered || given[0] != boolType) {
+			c.add(n, "%s takes two texts or two numbers", function)
+		}
+	}
+	return c.answer(function)
+}
+
+func (c *checker) functions() []string {
+	all := slices.Clone(builtin)
+	for name := range c.language.functions {
+		all = append(all, name)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// described is what a function takes, in words.
+func described(f reflect.Type) string {
+	words := map[reflect.Type]string{stringType: "a text", intType: "a number", boolType: "true or false"}
+	all := make([]string, f.NumIn())
+	for i := range all {
+		all[i] = words[f.In(i)]
+	}
+	return strings.Join(all, " and ")
+}
+
+var parserError = regexp.MustCompile(`(?s)^template: ` + name + `:(\d+):(?:\d+:)? ?(.*)$`)
+
+// syntax is an error of the parser, which says the line, with the place of the action that it is in.
+func syntax(source string, err error) Error {
+	message := err.Error()
+	if found := parserError.FindStringSubmatch(message); found != nil {
+		message = found[2]
+	}
+	actions := actionsOf(source)
+	unclosed := func(err error) bool { return strings.Contains(err.Error(), "unexpected EOF") }
+	// Up to the action that is wrong the template is right, or lacks the ends of its blocks alone.
+	low, high := 0, len(actions)
+	for low < high {
+		middle := (low + high) / 2
+		if _, _, err := parsed(source[:actions[middle].end]); err != nil && !unclosed(err) {
+			high = middle
+		} else {
+			low = middle + 1
+		}
+	}
+	if low < len(actions) {
+		return at(source, parse.Pos(actions[low].start), "%s", message)
+	}
+	var open []action
+	for _, a := range actions {
+		switch word := firstWord(source[a.start:a.end]); word {
+		case "if", "range", "with", "define", "block":
+			open = append(open, a)
+		case "end":
+			if len(open) > 0 {
+				open = open[:len(open)-1]
+			}
+		}
+	}
+	if unclosed(err) && len(open) > 0 {
+		a := open[len(open)-1]
+		return at(source, parse.Pos(a.start), "{{%s}} has no {{end}}", firstWord(source[a.start:a.end]))
+	}
+	return at(source, parse.Pos(len(source)), "%s", message)
+}
+
+func firstWord(action string) string {
+	words := strings.FieldsFunc(action, func(r rune) bool { return strings.ContainsRune("{}- \t\r\n(", r) })
+	if len(words) == 0 {
+		return ""
+	}
+	return words[0]
+}
+
+// action is where an action of a template stands.
+type action struct{ start, end int }
+
+var (
+	comment = regexp.MustCompile(`^{{(- )?/\*(?s:.*?)\*/( -)?}}`)
+	inside  = regexp.MustCompile("^{{(?:\"(?:[^\"\\\\\n]|\\\\.)*\"|`[^`]*`|'(?:[^'\\\\\n]|\\\\.)*'|[^\"`'}]|}[^}])*}}")
+)
+
+// actionsOf finds the actions of a template. One that is not closed reaches to its end.
+func actionsOf(source string) (all []action) {
+	for from := 0; ; {
+		i := strings.Index(source[from:], "{{")
+		if i < 0 {
+			return all
+		}
+		a := action{from + i, len(source)}
+		text := source[a.start:]
+		if found := comment.FindString(text); found != "" {
+			a.end = a.start + len(found)
+		} else if found := inside.FindString(text); found != "" {
+			a.end = a.start + len(found)
+		}
+		all, from = append(all, a), a.end
+	}
+}
+
+// tooDeep is where a template opens too many parentheses at once, -1 where it does not: the parser calls itself for each.
+func tooDeep(source string) int {
+	for _, a := range actionsOf(source) {
+		depth := 0
+		for i, r := range source[a.start:a.end] {
+			switch r {
+			case '(':
+				if depth++; depth > maxDepth {
+					return a.start + i
+				}
+			case ')':
+				depth--
+			}
+		}
+	}
+	return -1
+}

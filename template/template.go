@@ -1,0 +1,321 @@
+// Package template lets operators write Go templates that can show the variables that they are given and do nothing else.
+//
+// A template is checked when it is saved, without being run: each variable is one of its language, of a type that fits, and
+// what it says takes a bounded number of steps. When it is rendered, it gets maps, texts and numbers alone: there is no
+// method that it could call, and no value that leads to another one.
+package template
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	htmltemplate "html/template"
+	"io"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	texttemplate "text/template"
+	"text/template/parse"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/secret"
+)
+
+const (
+	// maxItems is how many items of a list are rendered at most, and what the bound on steps goes by.
+	maxItems = 100
+	// maxSteps is how many nodes of a template are run at most.
+	maxSteps = 1_000_000
+	// maxDepth is how deep blocks and parentheses stand in each other.
+	maxDepth = 30
+	// maxOutput is how many bytes a template makes at most.
+	maxOutput = 1 << 20
+	// maxSource is how many bytes a template has at most.
+	maxSource = 256 << 10
+)
+
+// ErrTooLong says that a template made more than is taken.
+var ErrTooLong = fmt.Errorf("a template makes at most %d bytes", maxOutput)
+
+// Error is what is wrong with a template.
+type Error struct {
+	Line, Column int // from 1; columns are characters
+	Message      string
+}
+
+func (e Error) Error() string {
+	return fmt.Sprintf("line %d, column %d: %s", e.Line, e.Column, e.Message)
+}
+
+// Language is what templates of one kind can say.
+type Language struct {
+	variables []reflect.Type // structs; their fields are the variables
+	functions map[string]any
+}
+
+// NewLanguage makes the language that has the fields of these structs as its variables, and these functions besides
+// comparisons and date. What a function answers is no longer than what it is given, or a template could make a text
+// without end. NewLanguage panics where a field's type has none in templates.
+func NewLanguage(functions map[string]any, variables ...any) *Language {
+	l := &Language{functions: map[string]any{"date": func(layout string, m moment) string { return m.at.UTC().Format(layout) }}}
+	maps.Copy(l.functions, functions)
+	for _, v := range variables {
+		t := reflect.TypeOf(v)
+		checkType(t)
+		l.variables = append(l.variables, t)
+	}
+	return l
+}
+
+var (
+	secretType = reflect.TypeFor[secret.String]()
+	timeType   = reflect.TypeFor[time.Time]()
+)
+
+// checkType panics where templates do not know what to do with values of a type.
+func checkType(t reflect.Type) {
+	switch {
+	case t == secretType, t == timeType, t.Kind() == reflect.String, t.Kind() == reflect.Bool, t.Kind() == reflect.Int64:
+	case t.Kind() == reflect.Slice && t.Elem() != secretType:
+		checkType(t.Elem())
+	case t.Kind() == reflect.Struct:
+		for i := range t.NumField() {
+			checkType(t.Field(i).Type)
+		}
+	default:
+		panic(fmt.Sprintf("template: %s is no type of variables", t))
+	}
+}
+
+// Variable is one that templates can show, or a list.
+type Variable struct {
+	Name   string // .To.Name; of a list's items .Changes[].Name
+	Doc    string // the field's tag
+	Secret bool
+}
+
+// Variables are those of the language.
+func (l *Language) Variables() (all []Variable) {
+	var add func(prefix string, t reflect.Type)
+	add = func(prefix string, t reflect.Type) {
+		for i := range t.NumField() {
+			f := t.Field(i)
+			name, of := prefix+"."+f.Name, f.Type
+			if of.Kind() == reflect.Slice {
+				name, of = name+"[]", of.Elem()
+			}
+			if of.Kind() == reflect.Struct && of != secretType && of != timeType {
+				add(name, of)
+				continue
+			}
+			all = append(all, Variable{name, f.Tag.Get("doc"), of == secretType})
+		}
+	}
+	for _, t := range l.variables {
+		add("", t)
+	}
+	return all
+}
+
+// Template is one that was checked.
+type Template struct {
+	language *Language
+	execute  func(io.Writer, any) error
+}
+
+// Text checks a template of text.
+func (l *Language) Text(source string) (*Template, []Error) { return l.text(source, true) }
+
+// Open checks a template of text that everybody may see: it shows no secrets.
+func (l *Language) Open(source string) (*Template, []Error) { return l.text(source, false) }
+
+func (l *Language) text(source string, secrets bool) (*Template, []Error) {
+	tree, _, wrong := l.check(source, secrets)
+	if len(wrong) > 0 {
+		return nil, wrong
+	}
+	t, err := texttemplate.New(name).Option("missingkey=error").Funcs(l.functions).AddParseTree(name, tree)
+	if err != nil {
+		return nil, []Error{{1, 1, err.Error()}}
+	}
+	return &Template{l, t.Execute}, nil
+}
+
+// HTML checks a template of HTML, in which what variables hold is escaped as it has to be where they stand. A secret
+// stands as text, or is all of a link's address.
+func (l *Language) HTML(source string) (*Template, []Error) {
+	tree, secrets, wrong := l.check(source, true)
+	if len(wrong) > 0 {
+		return nil, wrong
+	}
+	t, err := htmltemplate.New(name).Option("missingkey=error").Funcs(l.functions).AddParseTree(name, tree)
+	if err != nil {
+		return nil, []Error{{1, 1, err.Error()}}
+	}
+	// The first execution puts the escaping into the tree, of all branches.
+	if err := t.Execute(io.Discard, l.sample()); err != nil {
+		return nil, []Error{escapeError(source, err)}
+	}
+	if wrong := misplaced(source, t.Tree.Root, secrets); len(wrong) > 0 {
+		return nil, wrong
+	}
+	return &Template{l, t.Execute}, nil
+}
+
+const name = "template"
+
+// escapeError is what is wrong with a template that cannot be escaped.
+func escapeError(source string, err error) Error {
+	why, ok := errors.AsType[*htmltemplate.Error](err)
+	switch {
+	case !ok:
+		return Error{1, 1, err.Error()}
+	case why.Node != nil:
+		return at(source, why.Node.Position(), "%s", why.Description)
+	case why.Line > 0:
+		return Error{why.Line, 1, why.Description}
+	default:
+		return at(source, parse.Pos(len(source)), "%s", why.Description)
+	}
+}
+
+// sample is data with each variable empty.
+func (l *Language) sample() map[string]any {
+	empty := make([]any, len(l.variables))
+	for i, t := range l.variables {
+		empty[i] = reflect.Zero(t).Interface()
+	}
+	data, err := l.data(false, empty)
+	if err != nil {
+		panic(err) // it has no lists
+	}
+	return data
+}
+
+// Render makes what the template says of these variables: values of the structs that the language was made of. Secrets
+// show as a mark, unless they are to be revealed.
+func (t *Template) Render(reveal bool, variables ...any) (string, error) {
+	data, err := t.language.data(reveal, variables)
+	if err != nil {
+		return "", err
+	}
+	out := &bounded{}
+	err = t.execute(out, data)
+	if out.full {
+		return "", ErrTooLong
+	}
+	if err != nil {
+		return "", fmt.Errorf("render a template: %w", err)
+	}
+	return out.String(), nil
+}
+
+// bounded keeps what is written up to a length.
+type bounded struct {
+	bytes.Buffer
+	full bool
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	if b.full = b.full || b.Len()+len(p) > maxOutput; b.full {
+		return 0, ErrTooLong
+	}
+	return b.Buffer.Write(p)
+}
+
+func (l *Language) data(reveal bool, variables []any) (map[string]any, error) {
+	all := map[string]any{}
+	for i, v := range variables {
+		if i >= len(l.variables) || reflect.TypeOf(v) != l.variables[i] {
+			return nil, fmt.Errorf("%T are not the variables of this template", v)
+		}
+		fields, err := plain(reflect.ValueOf(v), reveal)
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(all, fields.(map[string]any))
+	}
+	return all, nil
+}
+
+// mark is shown in a secret's place.
+const mark = "[secret]"
+
+// moment is a time without the methods of one.
+type moment struct{ at time.Time }
+
+// String is how templates show a time, if not by a function.
+func (m moment) String() string {
+	if m.at.IsZero() {
+		return ""
+	}
+	return m.at.UTC().Format("2006-01-02 15:04 UTC")
+}
+
+// plain is a value as templates get it: without methods, and without a way to another value.
+func plain(v reflect.Value, reveal bool) (any, error) {
+	switch value := v.Interface().(type) {
+	case secret.String:
+		if reveal {
+			return value.Reveal(), nil
+		}
+		return mark, nil
+	case time.Time:
+		return moment{value}, nil
+	}
+	switch v.Kind() {
+	case reflect.String:
+		return v.String(), nil
+	case reflect.Bool:
+		return v.Bool(), nil
+	case reflect.Int64:
+		return v.Int(), nil
+	case reflect.Slice:
+		if v.Len() > maxItems {
+			return nil, fmt.Errorf("a template is given lists of at most %d items, and not of %d", maxItems, v.Len())
+		}
+		items := make([]any, v.Len())
+		for i := range items {
+			item, err := plain(v.Index(i), reveal)
+			if err != nil {
+				return nil, err
+			}
+			items[i] = item
+		}
+		return items, nil
+	default: // a struct: the others are refused where the language is made
+		fields := map[string]any{}
+		for i := range v.NumField() {
+			field, err := plain(v.Field(i), reveal)
+			if err != nil {
+				return nil, err
+			}
+			fields[v.Type().Field(i).Name] = field
+		}
+		return fields, nil
+	}
+}
+
+// position is where a byte of a text is: its line and the character in it, from 1.
+func position(text string, pos parse.Pos) (line, column int) {
+	before := text[:min(int(pos), len(text))]
+	return strings.Count(before, "\n") + 1, len([]rune(before[strings.LastIndex(before, "\n")+1:])) + 1
+}
+
+func at(text string, pos parse.Pos, format string, args ...any) Error {
+	line, column := position(text, pos)
+	return Error{line, column, fmt.Sprintf(format, args...)}
+}
+
+// names are what there is at one level of the variables, for who is told that there is no such one.
+func names(prefix string, types ...reflect.Type) string {
+	var all []string
+	for _, t := range types {
+		for i := range t.NumField() {
+			all = append(all, prefix+"."+t.Field(i).Name)
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(all, ", ")
+}
