@@ -25,6 +25,7 @@ type ledger struct {
 	tries                       int
 	answered, refused, repeated int
 	shared                      map[string][]int64 // what all may edit or name, and some of it is deleted
+	unheard                     map[string]bool    // requests that a schema that was lost had changes of which are in no log
 }
 
 // asked is one change: the requests that asked for it, of which the log has so many.
@@ -35,7 +36,21 @@ type asked struct {
 }
 
 func newLedger(t *testing.T, c *testkit.Client) *ledger {
-	return &ledger{t: t, c: c, shared: map[string][]int64{}}
+	return &ledger{t: t, c: c, shared: map[string][]int64{}, unheard: map[string]bool{}}
+}
+
+// during has callers change things that are theirs while something is done.
+func (l *ledger) during(callers int, do func()) {
+	working, calm := context.WithCancel(l.t.Context())
+	defer calm()
+	l.shared = map[string][]int64{}
+	var changing sync.WaitGroup
+	for range callers {
+		changing.Go(func() { newChanger(l).run(working) })
+	}
+	do()
+	calm()
+	changing.Wait()
 }
 
 // change asks for a change until there is an answer that says what became of it.

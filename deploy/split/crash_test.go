@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -10,7 +9,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -23,13 +21,17 @@ import (
 	"github.com/ironplane/ironplane/services/system"
 )
 
-// TestCrash has callers make changes at random while whatever takes part in that is killed, one after the other. In the
-// end each change that was answered is in the log once, and nothing contradicts anything else.
+// TestCrash has callers make changes at random while whatever takes part in that is killed, one after the other, and one
+// service's schema restored from a backup that was made meanwhile. In the end each change that was answered is in the log
+// once, but for those that only the lost schema knew of, and nothing contradicts anything else.
 func TestCrash(t *testing.T) {
 	t.Parallel()
 	needsProc(t)
-	rounds, callers := 8, 6
-	if *full {
+	rounds, callers, restored := 8, 6, []string{"identity", "network", "pxe", "system"}
+	rand.Shuffle(len(restored), func(i, j int) { restored[i], restored[j] = restored[j], restored[i] })
+	if !*full {
+		restored = restored[:1]
+	} else {
 		rounds = 200
 	}
 	config := backings.Config{Data: t.TempDir()}
@@ -40,22 +42,28 @@ func TestCrash(t *testing.T) {
 	f, c := startFleet(t, config, "IRONPLANE_OWNER_RATE=1000000", "IRONPLANE_OWNER_BURST=1000000", "IRONPLANE_OWNER_CONCURRENCY=1000000")
 	book := newLedger(t, c)
 
-	working, calm := context.WithCancel(t.Context())
-	defer calm()
-	var changing sync.WaitGroup
-	for range callers {
-		changing.Go(func() { newChanger(book).run(working) })
+	killed, round := map[string]int{}, 0
+	storm := func(until int) {
+		for ; round < until; round++ {
+			time.Sleep(time.Duration(rand.IntN(300)) * time.Millisecond)
+			killed[crash(t, f, config, redis, round)]++
+		}
 	}
-	killed := map[string]int{}
-	for round := range rounds {
-		time.Sleep(time.Duration(rand.IntN(300)) * time.Millisecond)
-		killed[crash(t, f, config, redis, round)]++
+	stretch := rounds / (len(restored) + 1)
+	for _, service := range restored {
+		var b *backup
+		book.during(callers, func() {
+			storm(round + stretch/2)
+			b = backUp(t, f, config, service)
+			storm(round + stretch - stretch/2)
+		})
+		f.killAll(t)
+		book.during(callers, func() { b.restore(f, book) })
 	}
-	calm()
-	changing.Wait()
+	book.during(callers, func() { storm(rounds) })
 
 	checkCrash(t, f, c, book)
-	t.Logf("%d changes were answered, %d refused, %d requests sent again; killed: %v", book.answered, book.refused, book.repeated, killed)
+	t.Logf("%d changes were answered, %d refused, %d requests sent again; killed: %v; restored: %v, which %d changes were lost with that nobody had heard of", book.answered, book.refused, book.repeated, killed, restored, len(book.unheard))
 }
 
 // crash kills one of what a change needs, and starts it again a little later.
