@@ -49,7 +49,7 @@ storm: ## allocate and release with 200 callers while the network service is kil
 	go test -v -timeout 30m ./deploy/split -run TestAllocationStorm -full
 
 .PHONY: crash
-crash: ## change things at random while services, Postgres and Redis are killed 200 times, and compare what is left; refer to what is being deleted, 500 times
+crash: ## change things at random while services, Postgres and Redis are killed 200 times and four schemas restored, and compare what is left; refer to what is being deleted, 500 times
 	go test -v -timeout 60m ./deploy/split -run TestCrash -full
 	go test -v ./deploy/internal/product -run TestReferenceWhileItsTargetIsDeleted -full
 

@@ -98,7 +98,7 @@ func (b *backup) noteUnheard(f *fleet, book *ledger) {
 	log, lost := openDatabase(b.T, f, system.Name), openDatabase(b.T, f, b.service)
 	defer log.Close()
 	defer lost.Close()
-	if err := log.QueryRow(b.Context(), "SELECT seq FROM change_cursor WHERE source = $1", b.service).Scan(&heard); err != nil {
+	if err := log.QueryRow(b.Context(), "SELECT seq FROM consumer WHERE source = $1 AND name = ''", b.service).Scan(&heard); err != nil {
 		b.Fatal(err)
 	}
 	rows, err := lost.Query(b.Context(), "SELECT coalesce(request_id, '') FROM change WHERE seq IS NULL OR seq > $1", heard)
