@@ -91,6 +91,8 @@ func (l *ledger) enter(what asked, method string, answer *testkit.Answer) {
 	case http.StatusOK:
 		l.answered++
 		what.least, what.most = 1, 1
+	case http.StatusConflict: // something is assigned to the client
+		l.refused++
 	case http.StatusNotFound, http.StatusUnprocessableEntity:
 		l.refused++
 		if method == http.MethodDelete { // nobody else deletes it: an earlier request has
@@ -135,7 +137,7 @@ func newChanger(l *ledger) *changer { return &changer{ledger: l, own: map[string
 
 const (
 	space    = 16 // entities in the group of each caller
-	owners   = 3
+	servers  = 3
 	pause    = 5 * time.Millisecond
 	pxeField = "pxe_dhcp_server"
 )
@@ -147,6 +149,9 @@ var bodies = map[string]func(l *ledger, name string) map[string]any{
 	},
 	"pxe/dhcp": func(_ *ledger, name string) map[string]any {
 		return map[string]any{"name": name, "http": map[string]any{"host": "192.0.2.1"}}
+	},
+	"client": func(_ *ledger, name string) map[string]any {
+		return map[string]any{"email": name + "@example.com", "first": "Ben", "last": name}
 	},
 	"auth/key": func(_ *ledger, name string) map[string]any { return map[string]any{"name": name} },
 	"group": func(l *ledger, name string) map[string]any {
@@ -211,8 +216,16 @@ func (c *changer) allocate() {
 	if len(c.held) == space {
 		return
 	}
-	owner := map[string]any{"id": rand.IntN(owners) + 1, "server": map[string]any{"id": rand.IntN(owners) + 1}}
-	for _, entity := range testkit.Decode[[]network.IPEntity](c.change("POST", c.path+"/allocate", map[string]any{"owner": owner}).Want(200)) {
+	client, ok := c.recent("client")
+	if !ok {
+		return
+	}
+	owner := map[string]any{"id": client, "server": map[string]any{"id": rand.IntN(servers) + 1}}
+	answer := c.change("POST", c.path+"/allocate", map[string]any{"owner": owner})
+	if answer.Status != http.StatusOK { // the client may be gone, or going
+		return
+	}
+	for _, entity := range testkit.Decode[[]network.IPEntity](answer) {
 		c.held = append(c.held, entity.ID)
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/services/clients"
 	"github.com/ironplane/ironplane/services/network"
 	"github.com/ironplane/ironplane/services/pxe"
 	"github.com/ironplane/ironplane/services/system"
@@ -59,9 +60,11 @@ func drain(t *testing.T, databases map[string]*pg.DB) {
 			}
 		}
 	}
-	for deadline := time.Now().Add(time.Minute); state(network.Name, "SELECT min(seq) FROM consumer WHERE source = $1", pxe.Name) < state(pxe.Name, "SELECT last FROM sequencer"); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("network does not hear of all changes of pxe")
+	for _, source := range []string{clients.Name, pxe.Name} {
+		for deadline := time.Now().Add(time.Minute); state(network.Name, "SELECT min(seq) FROM consumer WHERE source = $1", source) < state(source, "SELECT last FROM sequencer"); time.Sleep(50 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("network does not hear of all changes of %s", source)
+			}
 		}
 	}
 }
@@ -250,7 +253,7 @@ func checkVerifies(t *testing.T, f *fleet) {
 	}
 }
 
-// checkReferences compares what groups name with what pxe has.
+// checkReferences compares what groups and entities name with what pxe and clients have.
 func checkReferences(t *testing.T, databases map[string]*pg.DB) {
 	t.Helper()
 	names := func(service, sql string) map[int64]string {
@@ -273,11 +276,19 @@ func checkReferences(t *testing.T, databases map[string]*pg.DB) {
 		}
 		return found
 	}
-	there := names(pxe.Name, "SELECT id, name FROM dhcp_server")
-	for id, name := range names(network.Name, "SELECT pxe_dhcp_server_id, pxe_dhcp_server_name FROM ip_group_view WHERE pxe_dhcp_server_id IS NOT NULL") {
-		if there[id] != name {
-			t.Errorf("a group names DHCP server %d, %q, which is %q", id, name, there[id])
+	for _, reference := range []struct{ service, items, used string }{
+		{pxe.Name, "SELECT id, name FROM dhcp_server", "SELECT pxe_dhcp_server_id, pxe_dhcp_server_name FROM ip_group_view WHERE pxe_dhcp_server_id IS NOT NULL"},
+		{clients.Name, "SELECT id, name FROM client", "SELECT owner_id, min(owner_name) FROM ip_assignment GROUP BY owner_id HAVING min(owner_name) = max(owner_name) AND NOT bool_or(owner_missing)"},
+	} {
+		there := names(reference.service, reference.items)
+		for id, name := range names(network.Name, reference.used) {
+			if there[id] != name {
+				t.Errorf("network names %d of %s %q, which is %q", id, reference.service, name, there[id])
+			}
 		}
+	}
+	if missing := names(network.Name, "SELECT owner_id, owner_name FROM ip_assignment WHERE owner_missing"); len(missing) > 0 {
+		t.Errorf("entities are assigned to clients that are gone: %v", missing)
 	}
 }
 

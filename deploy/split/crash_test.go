@@ -70,7 +70,7 @@ func TestCrash(t *testing.T) {
 func crash(t *testing.T, f *fleet, config backings.Config, redis *ownRedis, round int) string {
 	t.Helper()
 	pause := func() { time.Sleep(time.Duration(rand.IntN(300)) * time.Millisecond) }
-	victims := []string{"postgres", "system", "redis", "network", "flush", "pxe", "identity", principal.Gateway}
+	victims := []string{"postgres", "system", "redis", "network", "flush", "clients", "pxe", "identity", principal.Gateway}
 	victim := victims[rand.IntN(len(victims))]
 	if round < len(victims) {
 		victim = victims[round] // each once

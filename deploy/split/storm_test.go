@@ -52,6 +52,12 @@ func TestAllocationStorm(t *testing.T) {
 		}
 	})
 	for caller := range callers {
+		client := s.c.Do("POST", "/client", map[string]any{"email": fmt.Sprintf("caller-%d@example.com", caller), "first": "Ben", "last": "Miller"}).Want(200).ID()
+		if client != int64(caller+1) {
+			t.Fatalf("caller %d is client %d", caller+1, client)
+		}
+	}
+	for caller := range callers {
 		calling.Go(func() {
 			for round := range rounds {
 				s.round(caller+1, round, enough, true)

@@ -28,6 +28,8 @@ type Refs struct {
 	// Cleared takes a reference to an item away that is gone, wherever there is one. It holds that nobody makes a new
 	// one meanwhile.
 	Cleared func(ctx context.Context, tx *pg.Tx, id int64, name string) error
+	// Uses says how an item is used here, so that it cannot be deleted: has 2 clients. Empty: it is not. nil: nobody asks.
+	Uses func(ctx context.Context, q pg.Querier, id int64) (string, error)
 }
 
 // item is what the owner answers of one.
@@ -35,7 +37,8 @@ type item struct {
 	Exists  bool            `json:"exists"`
 	Name    string          `json:"name"`
 	Version int64           `json:"version"`
-	Detail  json.RawMessage `json:"detail,omitempty"` // of this version
+	Detail  json.RawMessage `json:"detail,omitempty"`  // of this version
+	Closing bool            `json:"closing,omitempty"` // it is just being deleted
 }
 
 func refPath(kind string) string { return "/internal/ref/" + kind }
@@ -43,14 +46,24 @@ func refPath(kind string) string { return "/internal/ref/" + kind }
 // RefRoute answers other services, who refer to them, about the items of a table. detail is SQL for what they are told
 // besides, as jsonb.
 func RefRoute(db *pg.DB, kind, table, detail string, readers ...string) rest.Route {
+	sql := "SELECT name, version, " + detail + ", (SELECT until > clock_timestamp() FROM closing c WHERE c.type = $2 AND c.id = $1) FROM " +
+		pgx.Identifier{table}.Sanitize() + " WHERE id = $1"
 	return rest.Read[rest.Item, item]{Path: refPath(kind) + "/{id}", Guard: guard.Peers(readers...), Do: func(ctx context.Context, req rest.Item) (item, error) {
-		found := item{Exists: true}
-		err := db.QueryRow(ctx, "SELECT name, version, "+detail+" FROM "+pgx.Identifier{table}.Sanitize()+" WHERE id = $1", req.ID).
-			Scan(&found.Name, &found.Version, &found.Detail)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return item{}, nil
+		for {
+			found := item{Exists: true}
+			var closing *bool
+			err := db.QueryRow(ctx, sql, req.ID, kind).Scan(&found.Name, &found.Version, &found.Detail, &closing)
+			if errors.Is(err, pgx.ErrNoRows) {
+				return item{}, nil
+			}
+			if err != nil || closing == nil || *closing {
+				found.Closing = closing != nil
+				return found, err
+			}
+			if err := lift(ctx, db, kind, req.ID); err != nil {
+				return item{}, err
+			}
 		}
-		return found, err
 	}}
 }
 
@@ -63,16 +76,18 @@ func (r *Refs) Hold(ctx context.Context, tx *pg.Tx, id int64, pointer string) er
 // HoldDetail is Hold that reads what else the owner tells of the item. That is as old as the last change that was heard of.
 func (r *Refs) HoldDetail(ctx context.Context, tx *pg.Tx, id int64, pointer string, detail any) error {
 	var gone bool
+	var version int64
+	var closing *int64
 	var text []byte
-	err := tx.QueryRow(ctx, "SELECT gone, detail FROM ref WHERE type = $1 AND id = $2 FOR SHARE", r.Type, id).Scan(&gone, &text)
-	if errors.Is(err, pgx.ErrNoRows) || err == nil && !gone && detail != nil && text == nil {
-		return pg.RestartAfter(func(ctx context.Context) error { return r.learn(ctx, id, pointer) })
-	}
-	if err != nil {
+	err := tx.QueryRow(ctx, "SELECT gone, version, closing, detail FROM ref WHERE type = $1 AND id = $2 FOR SHARE", r.Type, id).Scan(&gone, &version, &closing, &text)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return fmt.Errorf("hold %s %d: %w", r.Type, id, err)
 	}
 	if gone {
 		return notFound(pointer)
+	}
+	if version == 0 || closing != nil || detail != nil && text == nil { // it is not heard of, or not all that is needed
+		return pg.RestartAfter(func(ctx context.Context) error { return r.learn(ctx, id, pointer, closing) })
 	}
 	if detail == nil {
 		return nil
@@ -80,8 +95,9 @@ func (r *Refs) HoldDetail(ctx context.Context, tx *pg.Tx, id int64, pointer stri
 	return wrap(fmt.Sprintf("read what is known of %s %d", r.Type, id), json.Unmarshal(text, detail))
 }
 
-// learn asks the owner about an item that was not heard of.
-func (r *Refs) learn(ctx context.Context, id int64, pointer string) error {
+// learn asks the owner about an item that was not heard of, or of which it was heard, with this token, that it is being
+// deleted.
+func (r *Refs) learn(ctx context.Context, id int64, pointer string, closing *int64) error {
 	found, err := r.ask(ctx, id)
 	if errors.Is(err, mesh.ErrAway) {
 		return problem.New(problem.Unavailable, "Whether %s %d exists cannot be found out right now.", r.Type, id).Because(err)
@@ -92,9 +108,16 @@ func (r *Refs) learn(ctx context.Context, id int64, pointer string) error {
 	if !found.Exists {
 		return notFound(pointer)
 	}
+	if closing != nil && found.Closing {
+		return problem.Member(pointer, "closing", "names something that is just being deleted")
+	}
 	return r.DB.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("it is recorded where it was changed")
-		return r.keep(ctx, tx, pg.Target{ID: id, Name: found.Name, Version: found.Version}, false, found.Detail)
+		if err := r.keep(ctx, tx, pg.Target{ID: id, Name: found.Name, Version: found.Version}, false, found.Detail); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, "UPDATE ref SET closing = NULL WHERE type = $1 AND id = $2 AND closing = $3", r.Type, id, closing)
+		return wrap("open "+r.Type, err)
 	})
 }
 
@@ -152,7 +175,7 @@ func (r *Refs) askAgain(ctx context.Context, tx *pg.Tx, _ TakenUp) error {
 		if err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, "UPDATE ref SET gone = NOT $3, name = CASE WHEN $3 THEN $4 ELSE name END, version = $5, detail = $6 WHERE type = $1 AND id = $2",
+		if _, err := tx.Exec(ctx, "UPDATE ref SET gone = NOT $3, name = CASE WHEN $3 THEN $4 ELSE name END, version = $5, detail = $6, closing = NULL WHERE type = $1 AND id = $2",
 			r.Type, of.ID, found.Exists, found.Name, found.Version, found.Detail); err != nil {
 			return fmt.Errorf("keep %s %d: %w", r.Type, of.ID, err)
 		}

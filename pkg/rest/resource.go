@@ -71,6 +71,8 @@ type Resource[V, B any] struct {
 	Insert func(context.Context, *pg.Tx, *B) (id int64, err error)
 	Update func(ctx context.Context, tx *pg.Tx, id int64, body *B) error
 	Delete func(ctx context.Context, tx *pg.Tx, item *V) error
+	// Close makes sure, before items are deleted that the caller may delete, that no other service refers to them.
+	Close func(ctx context.Context, tx *pg.Tx, items []V) error
 
 	// Reveal puts into the answer to a create or an edit what is shown this once.
 	Reveal func(item *V, body *B)
@@ -416,6 +418,11 @@ func (r *resource[V, B]) remove(ctx context.Context, tx *pg.Tx, req deleteItems)
 	before, err := r.hold(ctx, tx, req.Parent, req.IDs, req.Match)
 	if err != nil {
 		return nil, err
+	}
+	if r.Close != nil {
+		if err := r.Close(ctx, tx, before); err != nil {
+			return nil, err
+		}
 	}
 	for i := range before {
 		if err := r.Delete(ctx, tx, &before[i]); err != nil {

@@ -85,7 +85,7 @@ func (s *Service) clients() []rest.Route {
 	return append(rest.Resource[ViewedClient, clientBody]{
 		DB: s.db, Path: "/client", ID: "client_id", Noun: "client", Again: rest.AgainRefused, Edited: `{"first": "Benjamin", "billing": {"id": 7}}`,
 		Guard: has, OwnGuard: guard.HasOrSelf(permission.UsersClients, principal.Client), Table: "client", View: "client_view", Without: rest.Listing,
-		Prepare: s.hashPassword, Check: s.checkClient, Delete: s.deleteClient,
+		Prepare: s.hashPassword, Check: s.checkClient, Close: s.closeClients, Delete: s.deleteClient,
 	}.Routes(), rest.List[rest.None, Client]{
 		DB: s.db, Path: "/client", Guard: has, Name: "listClients", Summary: "List clients", View: "client_view",
 		By: rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name", "email": "email", "created_at": "created_at"},
@@ -195,13 +195,30 @@ func (b *clientBody) checkTaken(ctx context.Context, tx *pg.Tx, id int64) error 
 	return wrong.Err()
 }
 
-func (s *Service) deleteClient(ctx context.Context, tx *pg.Tx, c *ViewedClient) error {
-	if id, is := callingIntegration(ctx); is && (c.Integration == nil || c.Integration.ID != id) {
-		return problem.New(problem.Forbidden, "An integration deletes its own clients alone.")
+// closeClients refuses while something is assigned to one of them.
+func (s *Service) closeClients(ctx context.Context, tx *pg.Tx, clients []ViewedClient) error {
+	var ids []int64
+	for _, c := range clients {
+		if id, is := callingIntegration(ctx); is && (c.Integration == nil || c.Integration.ID != id) {
+			return problem.New(problem.Forbidden, "An integration deletes its own clients alone.")
+		}
+		ids = append(ids, c.ID)
 	}
+	return s.closing.Close(ctx, tx, ids)
+}
+
+func (s *Service) deleteClient(ctx context.Context, tx *pg.Tx, c *ViewedClient) error {
 	s.revoke(tx, c.ID)
 	_, err := tx.Exec(ctx, "DELETE FROM client WHERE id = $1", c.ID)
 	return err
+}
+
+// clientsOf says how many clients an integration has, which cannot be deleted then.
+func clientsOf(ctx context.Context, q pg.Querier, integration int64) (has string, err error) {
+	err = q.QueryRow(ctx, `
+		SELECT CASE n WHEN 0 THEN '' WHEN 1 THEN 'has 1 client' ELSE 'has ' || n || ' clients' END
+		FROM (SELECT count(*) AS n FROM client WHERE integration_id = $1) counted`, integration).Scan(&has)
+	return has, err
 }
 
 // clearIntegration takes an integration that is gone from the clients that it had, with their billing ids.

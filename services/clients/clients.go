@@ -24,7 +24,7 @@ var migrations embed.FS
 // Definition is the service.
 var Definition = service.Definition{Name: Name, Migrations: migrations, Fills: true, New: func(d service.Deps) service.Parts {
 	s := New(d)
-	return service.Parts{Routes: s.Routes(), Readers: []string{"identity"}, Consumers: []*events.Consumer{s.integrations.Consumer()},
+	return service.Parts{Routes: s.Routes(), Readers: []string{"identity", "network"}, Consumers: []*events.Consumer{s.integrations.Consumer()},
 		Jobs: []service.Job{{Name: "follow the settings", Run: s.settings.Follow}}}
 }}
 
@@ -35,16 +35,18 @@ type Service struct {
 	hasher       account.Hasher
 	settings     *setting.Follower
 	integrations *events.Refs
+	closing      *events.Closing
 }
 
 // New makes the service on its migrated schema.
 func New(d service.Deps) *Service {
 	return &Service{db: d.DB, entries: d.Entries, hasher: account.NewHasher(), settings: &setting.Follower{Peers: d.Peers},
-		integrations: &events.Refs{Owner: "system", Type: string(principal.Integration), DB: d.DB, Peers: d.Peers, Cleared: clearIntegration}}
+		integrations: &events.Refs{Owner: "system", Type: string(principal.Integration), DB: d.DB, Peers: d.Peers, Cleared: clearIntegration, Uses: clientsOf},
+		closing:      &events.Closing{DB: d.DB, Peers: d.Peers, Type: "client", Noun: "client", Table: "client", Users: []string{"network"}}}
 }
 
 // Routes are what the service answers.
 func (s *Service) Routes() []rest.Route {
 	return append(rest.Section{Name: "Clients", Doc: "The people who rent servers."}.Of(s.clients()),
-		s.entryRoute(), events.RefRoute(s.db, "client", "client", "jsonb_build_object('integration', integration_id)", "identity"))
+		s.entryRoute(), s.integrations.CloseRoute(), events.RefRoute(s.db, "client", "client", "jsonb_build_object('integration', integration_id)", "identity", "network"))
 }

@@ -27,8 +27,7 @@ type allocation struct {
 	Prefix *int32  `json:"prefix" min:"1" max:"128" doc:"instead of count: the length of a prefix of which all addresses are wanted" example:"29"`
 	Family *string `json:"family" enum:"v4,v6" example:"v4" doc:"v4 where it is not sent"`
 	Owner  struct {
-		ID     int64   `json:"id" required:"create" min:"1" doc:"a client's id" example:"17"`
-		Name   *string `json:"name" example:"Acme"`
+		ID     int64 `json:"id" required:"create" min:"1" doc:"a client's id" example:"1"`
 		Server struct {
 			ID   *int64  `json:"id" min:"1" example:"4"`
 			Name *string `json:"name" example:"fra1-s4"`
@@ -74,7 +73,7 @@ func (s *Service) allocations() []rest.Route {
 	return []rest.Route{
 		rest.Mutation[allocateRequest, []IPEntity]{Method: http.MethodPost, Path: "/group/{group_id}/allocate", Guard: guard.Has(permission.NetworkEntities),
 			Name: "allocateIPEntities", Summary: "Assign free IP entities of an IP group to a client", Extension: true,
-			Effect: rest.Effect{Logs: rest.LogsEach, Again: rest.AgainAnother}, Example: `{"count": 1, "owner": {"id": 17, "name": "Acme"}}`, Do: allocate},
+			Effect: rest.Effect{Logs: rest.LogsEach, Again: rest.AgainAnother}, Example: `{"count": 1, "owner": {"id": 1}}`, Do: s.allocate},
 		rest.Mutation[releaseRequest, IPEntity]{Method: http.MethodPost, Path: "/entity/{entity_id}/release", Guard: guard.Has(permission.NetworkEntities),
 			Name: "releaseIPEntity", Summary: "Take an IP entity back from its client", Extension: true,
 			Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: "/entity/{entity_id}"}, Do: release},
@@ -86,7 +85,7 @@ type assigned struct {
 	Owner *Owner `json:"owner"`
 }
 
-func allocate(ctx context.Context, tx *pg.Tx, req allocateRequest) ([]IPEntity, error) {
+func (s *Service) allocate(ctx context.Context, tx *pg.Tx, req allocateRequest) ([]IPEntity, error) {
 	wanted, err := req.Body.New()
 	if err != nil {
 		return nil, err
@@ -97,6 +96,9 @@ func allocate(ctx context.Context, tx *pg.Tx, req allocateRequest) ([]IPEntity, 
 	}
 	if left < wanted.count { // with those that others are just taking
 		return nil, wanted.exhausted(req.Group, left)
+	}
+	if err := s.clients.Hold(ctx, tx, wanted.Owner.ID, "/owner/id"); err != nil {
+		return nil, err
 	}
 	take := wanted.lowest
 	if wanted.Prefix != nil {
@@ -195,13 +197,13 @@ func (a *allocation) block(ctx context.Context, tx *pg.Tx, group int64) (ids []i
 const (
 	countFree = `SELECT (SELECT count(*) FROM (SELECT FROM ip_free WHERE group_id = $1 AND {v}_first IS NOT NULL LIMIT $2) free) FROM ip_group WHERE id = $1`
 
-	// takeFree assigns at most $6 free entities, the lowest first. That none is assigned twice is the primary key's part.
+	// takeFree assigns at most $5 free entities, the lowest first. That none is assigned twice is the primary key's part.
 	takeFree = `
 		WITH {slot} free AS MATERIALIZED (
 			SELECT f.entity_id, f.{v}_first AS first FROM ip_free f JOIN ip_entity e ON e.id = f.entity_id
-			WHERE f.group_id = $1 AND {where} ORDER BY f.{v}_first LIMIT $6 {lock}),
+			WHERE f.group_id = $1 AND {where} ORDER BY f.{v}_first LIMIT $5 {lock}),
 		assigned AS (
-			INSERT INTO ip_assignment (entity_id, group_id, owner_id, owner_name, server_id, server_name) SELECT entity_id, $1, $2, $3, $4, $5 FROM free),
+			INSERT INTO ip_assignment (entity_id, group_id, owner_id, server_id, server_name) SELECT entity_id, $1, $2, $3, $4 FROM free),
 		edited AS (
 			UPDATE ip_entity e SET version = version + 1 FROM free WHERE e.id = free.entity_id)
 		SELECT entity_id FROM free ORDER BY first`
@@ -243,14 +245,14 @@ type way struct{ slot, where, lock string }
 var (
 	beside       = way{slot, `(EXISTS (SELECT FROM lowest) OR EXISTS (SELECT FROM awaited)) AND f.{v}_first IS NOT NULL`, skipping}
 	alone        = way{"", `f.{v}_first IS NOT NULL`, waiting}
-	aloneInBlock = way{"", `f.{v}_first BETWEEN $7 AND $8`, waiting}
+	aloneInBlock = way{"", `f.{v}_first BETWEEN $6 AND $7`, waiting}
 )
 
 // take assigns the lowest free entities. Fewer than are wanted are errTooFew.
 func (a *allocation) take(ctx context.Context, tx *pg.Tx, w way, group int64, args ...any) ([]int64, error) {
 	sql := a.family.in(takeFree, "{slot}", w.slot, "{where}", a.family.in(w.where), "{lock}", w.lock)
 	o := a.Owner
-	rows, err := tx.Query(ctx, sql, append([]any{group, o.ID, o.Name, o.Server.ID, o.Server.Name, a.count}, args...)...)
+	rows, err := tx.Query(ctx, sql, append([]any{group, o.ID, o.Server.ID, o.Server.Name, a.count}, args...)...)
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/ironplane/ironplane/testkit"
 )
 
-const acme = `"owner": {"id": 17, "name": "Acme", "server": {"id": 4, "name": "fra1-s4"}}`
+const acme = `"owner": {"id": 17, "server": {"id": 4, "name": "fra1-s4"}}`
 
 // fullIPs are the addresses of the entities in an answer.
 func fullIPs(a *testkit.Answer) []string {
@@ -41,7 +41,7 @@ func TestAllocate(t *testing.T) {
 	allocate := func(body string) *testkit.Answer { return c.Do("POST", "/group/1/allocate", body) }
 
 	first := allocate(`{` + acme + `}`)
-	if got := testkit.Decode[[]network.IPEntity](first.Want(200)); len(got) != 1 || got[0].FullIP != "10.0.0.3" || testkit.JSON(got[0].Owner) != `{"id":17,"name":"Acme","server":{"id":4,"name":"fra1-s4"}}` {
+	if got := testkit.Decode[[]network.IPEntity](first.Want(200)); len(got) != 1 || got[0].FullIP != "10.0.0.3" || testkit.JSON(got[0].Owner) != `{"id":17,"name":"Client 17","server":{"id":4,"name":"fra1-s4"}}` {
 		t.Fatalf("%s", first.Text)
 	}
 	viewed := c.Do("GET", "/entity/3", nil).Want(200)
@@ -89,8 +89,8 @@ func TestDeleteOfAssigned(t *testing.T) {
 	c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200)
 	c.Do("POST", "/entity", `{"group": 1, "address": "192.0.2.1", `+acme+`}`).Want(200)
 	c.Do("POST", "/entity", `{"group": 1, "address": "192.0.2.2", "owner": {"id": 17}}`).Want(200)
-	c.Do("DELETE", "/entity/1", nil).WantDetail(problem.Conflict, "IP entity 1 is assigned to client 17 (Acme), server 4 (fra1-s4). POST /entity/1/release takes it back.")
-	c.Do("DELETE", "/entity/2", nil).WantDetail(problem.Conflict, "IP entity 2 is assigned to client 17. POST /entity/2/release takes it back.")
+	c.Do("DELETE", "/entity/1", nil).WantDetail(problem.Conflict, "IP entity 1 is assigned to client 17 (Client 17), server 4 (fra1-s4). POST /entity/1/release takes it back.")
+	c.Do("DELETE", "/entity/2", nil).WantDetail(problem.Conflict, "IP entity 2 is assigned to client 17 (Client 17). POST /entity/2/release takes it back.")
 	c.Do("POST", "/entity/1/release", nil).Want(200)
 	c.Do("DELETE", "/entity/1", nil).Want(200)
 	c.Do("GET", "/entity/1", nil).Want(404)

@@ -21,7 +21,7 @@ import (
 // Groups' counts are right at every moment, whatever happens at once and however much of it is folded.
 func TestCountsStayExact(t *testing.T) {
 	t.Parallel()
-	db := testkit.Database(t, network.Name, network.Definition.Migrations)
+	db := newDatabase(t)
 	service := network.New(db, box, nil)
 	c := testkit.NewClient(t, testkit.As(rest.NewHandler(network.Name, db, slog.New(slog.DiscardHandler), service.Routes()), testkit.Holder(principal.All)))
 	for _, name := range []string{"here", "there", "busy", "busier", "never used"} {

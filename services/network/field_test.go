@@ -126,7 +126,7 @@ func TestFieldValues(t *testing.T) {
 // Values are guarded by the permission of what they belong to.
 func TestFieldValueGuards(t *testing.T) {
 	t.Parallel()
-	db := testkit.Database(t, network.Name, network.Definition.Migrations)
+	db := newDatabase(t)
 	handler := rest.NewHandler(network.Name, db, slog.New(slog.NewTextHandler(t.Output(), nil)), network.New(db, box, nil).Routes())
 	client := func(grants principal.Grants) *testkit.Client {
 		return testkit.NewClient(t, testkit.As(handler, testkit.Holder(grants)))

@@ -46,9 +46,10 @@ type IPEntity struct {
 
 // Owner is the client that an entity is assigned to, and the server that uses it.
 type Owner struct {
-	ID     int64     `json:"id" db:"id"`
-	Name   *string   `json:"name,omitempty" db:"name"`
-	Server *OwnerRef `json:"server,omitempty" db:"server_"`
+	ID      int64     `json:"id" db:"id"`
+	Name    *string   `json:"name,omitempty" db:"name"`
+	Missing bool      `json:"missing,omitempty" db:"missing" ext:"true" doc:"there is no such client: it was assigned before owners had to be clients"`
+	Server  *OwnerRef `json:"server,omitempty" db:"server_"`
 }
 
 // String names the client, and the server where there is one.
@@ -95,8 +96,8 @@ type ipEntityBody struct {
 	VLAN      *int32     `json:"vlan" db:"vlan" min:"1" max:"4094" example:"100"`
 	FullIP    *fullIP    `json:"full_ip" doc:"address and range_end in one, or v6_address: 192.0.2.10, 192.0.2.10-192.0.2.20, 192.0.2.0/29 or 2001:db8::/64"`
 	Owner     struct {
-		ID     *int64  `json:"id" db:"id" min:"1" doc:"a client's id" example:"17"`
-		Name   *string `json:"name" db:"name" example:"Acme"`
+		ID     *int64  `json:"id" db:"id" min:"1" doc:"a client's id" example:"1"`
+		Name   *string `json:"name" doc:"read, and not stored: it is the client's"`
 		Server struct {
 			ID   *int64  `json:"id" db:"id" min:"1" example:"4"`
 			Name *string `json:"name" db:"name" example:"fra1-s4"`
@@ -183,8 +184,8 @@ func (s *Service) ipEntities() []rest.Route {
 			return err
 		}},
 		By: rest.By{Search: searchEntities, Sorts: map[string]string{"name": "name", "address": "first_address"}, Filters: map[string]string{
-			"assigned": "assigned", "billing_id": "billing_id", "group_id": "group_id", "name": "name", "owner": "owner_id", "owner_id": "owner_id", "server_id": "owner_server_id", "vlan": "vlan"}},
-		Lock: lockScopes, Insert: insertEntity, Update: updateEntity, Delete: deleteEntity,
+			"assigned": "assigned", "billing_id": "billing_id", "group_id": "group_id", "name": "name", "owner": "owner_id", "owner_id": "owner_id", "owner_missing": "owner_missing", "server_id": "owner_server_id", "vlan": "vlan"}},
+		Lock: lockScopes, Check: s.checkOwner, Insert: insertEntity, Update: updateEntity, Delete: deleteEntity,
 	}.Routes()
 }
 
@@ -253,10 +254,12 @@ func (b *ipEntityBody) assign(ctx context.Context, tx *pg.Tx, id int64) error {
 		_, err = tx.Exec(ctx, "DELETE FROM ip_assignment WHERE entity_id = $1", id)
 	} else {
 		_, err = tx.Exec(ctx, `
-			INSERT INTO ip_assignment (entity_id, group_id, owner_id, owner_name, server_id, server_name) VALUES ($1, $2, $3, $4, $5, $6)
-			ON CONFLICT (entity_id) DO UPDATE SET owner_id = EXCLUDED.owner_id, owner_name = EXCLUDED.owner_name,
+			INSERT INTO ip_assignment AS a (entity_id, group_id, owner_id, server_id, server_name) VALUES ($1, $2, $3, $4, $5)
+			ON CONFLICT (entity_id) DO UPDATE SET owner_id = EXCLUDED.owner_id,
+				owner_name = CASE WHEN a.owner_id = EXCLUDED.owner_id THEN a.owner_name ELSE EXCLUDED.owner_name END,
+				owner_missing = a.owner_missing AND a.owner_id = EXCLUDED.owner_id,
 				server_id = EXCLUDED.server_id, server_name = EXCLUDED.server_name`,
-			id, b.Group, o.ID, o.Name, o.Server.ID, o.Server.Name)
+			id, b.Group, o.ID, o.Server.ID, o.Server.Name)
 	}
 	if err != nil {
 		return fmt.Errorf("assign IP entity %d: %w", id, err)

@@ -162,7 +162,7 @@ func TestIPEntityEdit(t *testing.T) {
 	c := newClient(t)
 	c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200)
 	c.Do("POST", "/group", `{"name": "Bern"}`).Want(200)
-	c.Do("POST", "/entity", `{"group": 1, "v4": {"address": "10.0.0.5", "range_end": "10.0.0.9"}, "v6_address": "fd00::/64", "vlan": 5, "owner": {"id": 3, "name": "Acme", "server": {"id": 8, "name": "srv8"}}}`).Want(200)
+	c.Do("POST", "/entity", `{"group": 1, "v4": {"address": "10.0.0.5", "range_end": "10.0.0.9"}, "v6_address": "fd00::/64", "vlan": 5, "owner": {"id": 3, "server": {"id": 8, "name": "srv8"}}}`).Want(200)
 	c.Do("POST", "/entity", `{"group": 2, "address": "10.0.0.7"}`).Want(200) // private space is another group's own
 
 	edit := func(body string) network.IPEntity {

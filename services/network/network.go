@@ -5,6 +5,7 @@ package network
 import (
 	"embed"
 	"slices"
+	"time"
 
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/mesh"
@@ -23,7 +24,7 @@ var migrations embed.FS
 // Definition is the service.
 var Definition = service.Definition{Name: Name, Migrations: migrations, Seals: true, Sealed: []string{"forward_gateway.api_key"}, New: func(d service.Deps) service.Parts {
 	s := New(d.DB, d.Box, d.Peers)
-	return service.Parts{Routes: s.Routes(), Jobs: s.Jobs(), Consumers: []*events.Consumer{s.dhcpServers.Consumer()}}
+	return service.Parts{Routes: s.Routes(), Jobs: s.Jobs(), Consumers: []*events.Consumer{s.dhcpServers.Consumer(), s.clients.Consumer()}}
 }}
 
 // Service is the network service.
@@ -31,11 +32,14 @@ type Service struct {
 	db          *pg.DB
 	box         *seal.Box
 	dhcpServers *events.Refs
+	clients     *events.Refs
 }
 
 // New makes the service on its migrated schema.
 func New(db *pg.DB, box *seal.Box, peers mesh.Peers) *Service {
-	return &Service{db, box, &events.Refs{Owner: "pxe", Type: "pxe/dhcp", DB: db, Peers: peers, Cleared: clearDHCPServer}}
+	return &Service{db, box,
+		&events.Refs{Owner: "pxe", Type: "pxe/dhcp", DB: db, Peers: peers, Cleared: clearDHCPServer},
+		&events.Refs{Owner: "clients", Type: "client", DB: db, Peers: peers, Cleared: missOwner, Uses: assignedTo}}
 }
 
 // Routes are what the service answers.
@@ -49,10 +53,11 @@ func (s *Service) Routes() []rest.Route {
 		rest.Section{Name: "Custom fields", Doc: "Fields of clients, IP entities, IP groups and servers beside those that the API has, and what they hold."}.Of(
 			s.fields(), s.fieldValues()),
 		rest.Section{Name: "Port speeds", Doc: "The speeds that switch ports are sold at."}.Of(s.portSpeeds()),
+		[]rest.Route{s.clients.CloseRoute()},
 	)
 }
 
 // Jobs are what the service does besides.
 func (s *Service) Jobs() []service.Job {
-	return []service.Job{service.Every(foldPause, "fold counts", s.FoldCounts)}
+	return []service.Job{service.Every(foldPause, "fold counts", s.FoldCounts), service.Every(time.Hour, "find the owners of before", s.FindOwners)}
 }

@@ -30,10 +30,24 @@ func newClient(t *testing.T) *testkit.Client {
 	return c
 }
 
+// newDatabase is one of the test's own. Of clients those are known that have the first hundred numbers.
+func newDatabase(t *testing.T) *pg.DB {
+	t.Helper()
+	db := testkit.Database(t, network.Name, network.Definition.Migrations)
+	exec(t, db, "INSERT INTO ref (type, id, name, version) SELECT 'client', n, 'Client ' || n, 1 FROM generate_series(1, 100) n")
+	return db
+}
+
 // newService is newClient, and the database.
 func newService(t *testing.T) (*testkit.Client, *pg.DB) {
 	t.Helper()
-	db := testkit.Database(t, network.Name, network.Definition.Migrations)
+	db := newDatabase(t)
 	handler := rest.NewHandler(network.Name, db, slog.New(slog.NewTextHandler(t.Output(), nil)), network.New(db, box, nil).Routes())
 	return testkit.NewClient(t, testkit.As(handler, testkit.Holder(principal.All))), db
+}
+
+// rename gives a client another name, as when it is heard of.
+func rename(t *testing.T, db *pg.DB, client int, name string) {
+	t.Helper()
+	exec(t, db, "UPDATE ref SET name = $2 WHERE type = 'client' AND id = $1", client, name)
 }

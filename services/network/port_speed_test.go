@@ -67,7 +67,7 @@ func TestPortSpeedsOfBefore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	db := testkit.Database(t, network.Name, network.Definition.Migrations)
+	db := newDatabase(t)
 	err = db.InTx(t.Context(), func(tx *pg.Tx) error {
 		tx.Unrecorded("a test")
 		_, err := tx.Exec(t.Context(), `ALTER TABLE port_speed DROP CONSTRAINT port_speed__name, DROP CONSTRAINT port_speed__billing_id;

@@ -107,11 +107,11 @@ func TestRemovalRefused(t *testing.T) {
 	}
 	c.Do("PATCH", "/entity/2", `{`+acme+`}`).Want(200)
 	c.Do("POST", "/group/1/entity/bulk-delete", `{"prefix": "192.0.2.0/26"}`).WantDetail(problem.Conflict,
-		"Assigned are 1 of 4 IP entities: IP entity 2 (192.0.2.10-192.0.2.19) to client 17 (Acme), server 4 (fra1-s4). POST /entity/{entity_id}/release takes one back.")
+		"Assigned are 1 of 4 IP entities: IP entity 2 (192.0.2.10-192.0.2.19) to client 17 (Client 17), server 4 (fra1-s4). POST /entity/{entity_id}/release takes one back.")
 	c.Do("POST", "/group/1/entity/bulk", `{"prefix": "198.51.100.0/28"}`).Want(200)
 	c.Do("POST", "/group/1/allocate", `{"prefix": 28, "owner": {"id": 5}}`).Want(200)
 	refused := c.Do("POST", "/group/1/entity/bulk-delete", `{"prefix": "198.51.100.0/24"}`).Want(http.StatusConflict).Text
-	if !strings.Contains(refused, "Assigned are 16 of 16 IP entities") || !strings.Contains(refused, "(198.51.100.4) to client 5; and 11 more.") {
+	if !strings.Contains(refused, "Assigned are 16 of 16 IP entities") || !strings.Contains(refused, "(198.51.100.4) to client 5 (Client 5); and 11 more.") {
 		t.Error(refused)
 	}
 	if n := len(names(c.Do("GET", "/entity", nil))); n != 22 {

@@ -12,7 +12,6 @@ import (
 	"github.com/ironplane/ironplane/pkg/permission"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
-	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 )
 
@@ -40,7 +39,7 @@ func (s *Service) integrations() []rest.Route {
 		Guard: guard.Has(permission.SystemIntegrations), OwnGuard: guard.HasOrSelf(permission.SystemIntegrations, principal.Integration),
 		Table: "integration", View: "integration_view",
 		By:    rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name"}, Filters: map[string]string{"disabled": "disabled", "name": "name"}},
-		Check: s.checkIntegration, Delete: s.deleteIntegration,
+		Check: s.checkIntegration, Close: s.closeIntegrations, Delete: s.deleteIntegration,
 	}.Routes()
 }
 
@@ -52,14 +51,20 @@ func (s *Service) checkIntegration(ctx context.Context, tx *pg.Tx, id int64, bef
 	return mayWriteIntegration(ctx, tx, id)
 }
 
-// deleteIntegration refuses while there are clients of it. Its keys are refused from then on, and deleted by their owner.
+// closeIntegrations refuses while there are clients of one of them.
+func (s *Service) closeIntegrations(ctx context.Context, tx *pg.Tx, integrations []Integration) error {
+	var ids []int64
+	for _, i := range integrations {
+		if err := mayWriteIntegration(ctx, tx, i.ID); err != nil {
+			return err
+		}
+		ids = append(ids, i.ID)
+	}
+	return s.closing.Close(ctx, tx, ids)
+}
+
+// deleteIntegration revokes the integration's keys, which their owner then deletes.
 func (s *Service) deleteIntegration(ctx context.Context, tx *pg.Tx, i *Integration) error {
-	if err := mayWriteIntegration(ctx, tx, i.ID); err != nil {
-		return err
-	}
-	if i.Clients > 0 {
-		return problem.New(problem.Conflict, "Integration %d has %d clients.", i.ID, i.Clients)
-	}
 	s.revoke(tx, i.ID)
 	_, err := tx.Exec(ctx, "DELETE FROM integration WHERE id = $1", i.ID)
 	return err

@@ -15,6 +15,7 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/keycache"
+	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/seal"
@@ -34,7 +35,7 @@ var migrations embed.FS
 
 // Definition is the service.
 var Definition = service.Definition{Name: Name, Migrations: migrations, Seals: true, Signs: []string{"audit log"}, Signed: func(box *seal.Box) service.Signed { return audit.New(box) }, Fills: true,
-	New:   func(d service.Deps) service.Parts { return New(d.DB, audit.New(d.Box), d.Entries).parts() },
+	New:   func(d service.Deps) service.Parts { return New(d.DB, audit.New(d.Box), d.Entries, d.Peers).parts() },
 	Begin: begin,
 	RecordSkip: func(ctx context.Context, d service.Deps, tx *pg.Tx, skipped events.Span) error {
 		tx.Unrecorded("the log has an item of its own for it")
@@ -50,11 +51,12 @@ type Service struct {
 	db      *pg.DB
 	log     *audit.Log
 	entries *keycache.Store
+	closing *events.Closing // of integrations
 }
 
 // New makes the service on its migrated schema.
-func New(db *pg.DB, log *audit.Log, entries *keycache.Store) *Service {
-	return &Service{db, log, entries}
+func New(db *pg.DB, log *audit.Log, entries *keycache.Store, peers mesh.Peers) *Service {
+	return &Service{db, log, entries, &events.Closing{DB: db, Peers: peers, Type: "integration", Noun: "integration", Table: "integration", Users: []string{"clients"}}}
 }
 
 // Routes are what the service answers.

@@ -43,7 +43,7 @@ func newStandWith(t testing.TB, masterKey secret.String) *stand {
 	box := mustBox(t, masterKey.Reveal())
 	s := &stand{t: t, db: db, box: box, log: audit.New(box), seq: map[string]int64{}}
 	s.begin()
-	handler := rest.NewHandler(system.Name, db, slog.New(slog.NewTextHandler(t.Output(), nil)), system.New(db, s.log, nil).Routes())
+	handler := rest.NewHandler(system.Name, db, slog.New(slog.NewTextHandler(t.Output(), nil)), system.New(db, s.log, nil, nil).Routes())
 	s.Client = testkit.NewClient(t, testkit.As(handler, testkit.Holder(principal.All)))
 	return s
 }

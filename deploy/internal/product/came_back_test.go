@@ -177,7 +177,9 @@ func (i *installation) ofBefore(schema string) {
 		ALTER TABLE consumer RENAME TO change_cursor;
 		ALTER TABLE change_cursor DROP name, ADD CONSTRAINT change_cursor_pkey PRIMARY KEY (source), DROP history, DROP change, DROP change_seq, DROP newest;
 		DROP TABLE key_check;
-		ALTER TABLE ref DROP detail;
+		DROP TABLE closing;
+		DROP SEQUENCE closing_token;
+		ALTER TABLE ref DROP detail, DROP closing;
 		DELETE FROM migration_shared WHERE version_id >= 7;`), "psql", "-q", "-v", "ON_ERROR_STOP=1")
 }
 

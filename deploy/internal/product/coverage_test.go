@@ -78,6 +78,7 @@ type walk struct {
 }
 
 func newWalk(t *testing.T, p *product.Product, c *testkit.Client) *walk {
+	c.Do("POST", "/client", order("owner@example.com")).Want(200) // whose number examples have as the owner's
 	w := &walk{t: t, c: c, ids: map[string]string{}}
 	for _, service := range slices.Sorted(maps.Keys(p.Routes)) {
 		for _, o := range rest.Operations(p.Routes[service]) {

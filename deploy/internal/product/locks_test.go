@@ -35,6 +35,7 @@ func testAnotherRoleHoldsUpNobody(t *testing.T, p *product.Product, c *testkit.C
 		t.Errorf("%s, then %s", made.Text, again.Text)
 	}
 	c.Do("POST", path("/group/%d/entity/bulk", group), `{"prefix": "10.1.0.0/28"}`).Want(200)
+	c.Do("POST", "/client", order("ben@example.com")).Want(200)
 	c.Do("POST", path("/group/%d/allocate", group), `{"count": 3, "owner": {"id": 1}}`).Want(200)
 	c.Do("POST", path("/group/%d/allocate", group), `{"prefix": 30, "owner": {"id": 1}}`).Want(200)
 	id, _ := newAdmin(t, c, "other", `{}`)

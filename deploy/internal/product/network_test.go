@@ -68,7 +68,8 @@ func testNetwork(t *testing.T, p *product.Product, c *testkit.Client) {
 	}
 	do("GET", path("/field/%d/value/%d", field, value.ID()), nil, "/field/{field_id}/value/{value_id}")
 
-	if given := testkit.Decode[[]network.IPEntity](c.Do("POST", path("/group/%d/allocate", group), `{"owner": {"id": 17}}`).Want(200)); given[0].ID != entity {
+	owner := c.Do("POST", "/client", order("ben@example.com")).Want(200).ID()
+	if given := testkit.Decode[[]network.IPEntity](c.Do("POST", path("/group/%d/allocate", group), map[string]any{"owner": map[string]any{"id": owner}}).Want(200)); given[0].ID != entity {
 		t.Errorf("%+v is allocated", given)
 	}
 	c.Do("POST", path("/entity/%d/release", entity), nil).Want(200)

@@ -1,6 +1,7 @@
 package product_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -66,6 +67,9 @@ func TestSpellingsOfParameters(t *testing.T) { producttest.Together(t, testSpell
 func testSpellingsOfParameters(t *testing.T, _ *product.Product, c *testkit.Client) {
 	c.Do("POST", "/group", `{"name": "Berlin", "reserved": true, "billing_id": "B"}`).Want(200)
 	c.Do("POST", "/group", `{"name": "Bern"}`).Want(200)
+	for i := range 3 {
+		c.Do("POST", "/client", order(fmt.Sprintf("ben-%d@example.com", i))).Want(200)
+	}
 	for _, entity := range []string{`{"group": 1, "address": "192.0.2.1", "billing_id": "7", "vlan": 5, "owner": {"id": 3}}`, `{"group": 2, "address": "192.0.2.2"}`} {
 		c.Do("POST", "/entity", entity).Want(200)
 	}

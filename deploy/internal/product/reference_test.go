@@ -10,6 +10,9 @@ import (
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/process/peers"
+	"github.com/ironplane/ironplane/services/clients"
 	"github.com/ironplane/ironplane/services/network"
 	"github.com/ironplane/ironplane/services/pxe"
 	"github.com/ironplane/ironplane/testkit"
@@ -114,4 +117,102 @@ func TestReferenceWhileItsTargetIsDeleted(t *testing.T) {
 	if err := p.Databases[network.Name].QueryRow(t.Context(), "SELECT count(*) FROM ip_group g JOIN ref r ON r.id = g.pxe_dhcp_server_id WHERE r.gone").Scan(&dangling); err != nil || dangling > 0 {
 		t.Error(dangling, err)
 	}
+}
+
+// However many assign to a client while it is deleted: nothing is assigned to one that is gone.
+func TestAssignmentWhileItsClientIsDeleted(t *testing.T) {
+	t.Parallel()
+	p, c := producttest.Split(t)
+	rounds, callers := 20, 8
+	if *full {
+		rounds, callers = 500, 64
+	}
+	group := path("/group/%d", c.Do("POST", "/group", map[string]any{"name": "Frankfurt 1"}).Want(200).ID())
+	c.Do("POST", group+"/entity/bulk", map[string]any{"prefix": "198.51.100.0/24"}).Want(200)
+	deleted, kept := 0, 0
+	for round := range rounds {
+		client := c.Do("POST", "/client", order(fmt.Sprintf("ben-%d@example.com", round))).Want(200).ID()
+		at := path("/client/%d", client)
+		var racing sync.WaitGroup
+		for range callers {
+			racing.Go(func() {
+				answer := c.Do("POST", group+"/allocate", map[string]any{"owner": map[string]any{"id": client}})
+				if answer.Status == 422 {
+					if code := testkit.Decode[problem.Problem](answer).Errors[0].Code; code != "not_found" && code != "closing" {
+						t.Error(answer.Text)
+					}
+					return
+				}
+				answer.Want(200)
+			})
+		}
+		gone := c.Do("DELETE", at, nil)
+		racing.Wait()
+		assigned := testkit.Decode[[]network.IPEntity](c.Do("GET", path("/entity?owner=%d", client), nil).Want(200))
+		switch gone.Status {
+		case 200:
+			deleted++
+			c.Do("GET", at, nil).Want(404)
+			if len(assigned) > 0 {
+				t.Errorf("client %d is gone, and has %d entities", client, len(assigned))
+			}
+		default:
+			kept++
+			if text := gone.Want(409).Text; !strings.Contains(text, "has IP entity") || len(assigned) == 0 {
+				t.Errorf("client %d, with %d entities, is not deleted: %s", client, len(assigned), text)
+			}
+			c.Do("GET", at, nil).Want(200)
+			for _, e := range assigned {
+				c.Do("POST", path("/entity/%d/release", e.ID), nil).Want(200)
+			}
+			c.Do("DELETE", at, nil).Want(200)
+		}
+	}
+	t.Logf("%d clients were deleted at once, %d had entities", deleted, kept)
+	var open int
+	if err := p.Databases[clients.Name].QueryRow(t.Context(), "SELECT count(*) FROM closing").Scan(&open); err != nil || open > 0 {
+		t.Errorf("%d deletions are noted as under way: %v", open, err)
+	}
+}
+
+// What was assigned before owners had to be clients stays, and says whose it is not.
+func TestOwnersOfBefore(t *testing.T) { producttest.Together(t, testOwnersOfBefore) }
+
+func testOwnersOfBefore(t *testing.T, p *product.Product, c *testkit.Client) {
+	c.Do("POST", "/client", order("ben@example.com")).Want(200)
+	c.Do("POST", "/group", `{"name": "Frankfurt 1"}`).Want(200)
+	for _, e := range []string{`{"group": 1, "address": "192.0.2.1"}`, `{"group": 1, "address": "192.0.2.2"}`, `{"group": 1, "address": "192.0.2.3", "owner": 1}`} {
+		c.Do("POST", "/entity", e).Want(200)
+	}
+	execute(t, p.Databases[network.Name], "DELETE FROM ref WHERE type = 'client'")
+	execute(t, p.Databases[network.Name], "INSERT INTO ip_owner_of_before VALUES (1), (2)")
+	execute(t, p.Databases[network.Name], "INSERT INTO ip_assignment (entity_id, owner_id, owner_missing) VALUES (1, 1, true), (2, 2, true)")
+	execute(t, p.Databases[network.Name], "UPDATE ip_assignment SET owner_name = 'Acme' WHERE entity_id < 3")
+	if err := network.New(p.Databases[network.Name], nil, peers.New(network.Name, p.Services)).FindOwners(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	shown := func(entity int) string {
+		return testkit.JSON(testkit.Decode[network.IPEntity](c.Do("GET", path("/entity/%d", entity), nil).Want(200)).Owner)
+	}
+	if got := shown(1) + shown(2) + shown(3); got != `{"id":1,"name":"Ben Miller"}{"id":2,"name":"Acme","missing":true}{"id":1,"name":"Ben Miller"}` {
+		t.Errorf("the owners are %s", got)
+	}
+	// Who gets the number gets nothing else, and what is edited stays as it is.
+	other := path("/client/%d", c.Do("POST", "/client", order("eve@example.com")).Want(200).ID())
+	c.Do("PATCH", "/entity/2", `{"nickname": "old", "owner": {"id": 2, "server": {"id": 7}}}`).Want(200)
+	if got := shown(2); got != `{"id":2,"name":"Acme","missing":true,"server":{"id":7}}` {
+		t.Errorf("the owner is %s", got)
+	}
+	if list := testkit.Decode[[]network.IPEntity](c.Do("GET", "/entity?owner_missing=true", nil).Want(200)); len(list) != 1 || list[0].ID != 2 {
+		t.Errorf("without an owner are %+v", list)
+	}
+	c.Do("DELETE", other, nil).Want(200)
+	c.Do("PATCH", "/entity/2", `{"owner": {"id": 1}}`).Want(200)
+	c.Do("PATCH", "/client/1", `{"first": "Benjamin"}`).Want(200)
+	eventually(t, "the name follows", func() bool { return strings.Contains(shown(2), `{"id":1,"name":"Benjamin Miller"`) })
+	if found := testkit.Decode[[]network.IPEntity](c.Do("GET", "/entity?q=benjamin", nil).Want(200)); len(found) != 3 {
+		t.Errorf("by the new name are found %+v", found)
+	}
+	c.Do("PATCH", "/entity/1", `{"owner": {"id": 2}}`).WantErrors("/owner/id", "not_found")
+	c.Do("DELETE", "/client/1", nil).WantDetail(problem.Conflict, "Client 1 has IP entity 1 (192.0.2.1); IP entity 2 (old); IP entity 3 (192.0.2.3).")
 }

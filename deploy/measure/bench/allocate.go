@@ -43,7 +43,7 @@ var allocateOne = question{
 		return append(strconv.AppendInt(append(request, `{"owner":{"id":`...), owner, 10), "}}"...)
 	},
 	right: func(body []byte, owner int64) error {
-		if !bytes.Contains(body, []byte(`"owner":{"id":`+strconv.FormatInt(owner, 10)+`}`)) {
+		if !bytes.Contains(body, []byte(`"owner":{"id":`+strconv.FormatInt(owner, 10)+`,`)) {
 			return fmt.Errorf("the answer is another one: %s", bytes.TrimSpace(body))
 		}
 		return nil
@@ -56,6 +56,9 @@ func (l *lineup) allocate(ctx context.Context) error {
 	gateway := l.reached[gatewayName]
 	if err := post(ctx, gateway, "/group", `{"name": "Bench"}`); err != nil {
 		return err
+	}
+	if err := l.database.run(ctx, "INSERT INTO ref (type, id, name, version) SELECT 'client', n, 'Client ' || n, 1 FROM generate_series(1, 1000000) n", "VACUUM (ANALYZE) ref"); err != nil {
+		return fmt.Errorf("make clients known: %w", err)
 	}
 	prefix, began := fmt.Sprint("10.0.0.0/", l.settings.prefix), time.Now()
 	if err := post(ctx, gateway, "/group/1/entity/bulk", `{"prefix": "`+prefix+`"}`); err != nil {
@@ -120,7 +123,17 @@ func (db *database) releaseAll(ctx context.Context) error {
 	if !left {
 		return errors.New("nothing was left to allocate, so the round says nothing: make it shorter")
 	}
-	for _, sql := range []string{"DELETE FROM ip_assignment", "DELETE FROM ip_group_server_delta", "VACUUM (ANALYZE) ip_assignment", "VACUUM (ANALYZE) ip_free", "VACUUM (ANALYZE) ip_entity"} {
+	return db.run(ctx, "DELETE FROM ip_assignment", "DELETE FROM ip_group_server_delta", "VACUUM (ANALYZE) ip_assignment", "VACUUM (ANALYZE) ip_free", "VACUUM (ANALYZE) ip_entity")
+}
+
+// run runs statements in network's schema.
+func (db *database) run(ctx context.Context, statements ...string) error {
+	conn, err := pgx.Connect(ctx, db.urls[network.Name])
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	for _, sql := range statements {
 		if _, err := conn.Exec(ctx, sql); err != nil {
 			return err
 		}

@@ -69,7 +69,7 @@ func startLog(t *testing.T, items int) *installation {
 	db, err = pool.Open(t.Context(), url.Reveal(), 4)
 	must(t, err)
 	t.Cleanup(db.Close)
-	handler := rest.NewHandler(system.Name, db.DB, slog.New(slog.NewTextHandler(t.Output(), nil)), system.New(db.DB, nil, nil).Routes())
+	handler := rest.NewHandler(system.Name, db.DB, slog.New(slog.NewTextHandler(t.Output(), nil)), system.New(db.DB, nil, nil, nil).Routes())
 	i.client = testkit.NewClient(t, testkit.As(handler, testkit.Holder(principal.All)))
 	return i
 }

@@ -124,9 +124,10 @@ func fillEntities(ctx context.Context, l *loader, groups int) error {
 	if err != nil {
 		return err
 	}
-	l.filled = append(l.filled, "ip_assignment", "ip_free", "ip_group_count", "ip_group_server_count", "ip_free_count", "ip_free_chunk")
+	l.filled = append(l.filled, "ref", "ip_assignment", "ip_free", "ip_group_count", "ip_group_server_count", "ip_free_count", "ip_free_chunk")
 	// What the triggers and the folding would have done.
 	return l.run(ctx, slices.Concat([]string{
+		"INSERT INTO ref (type, id, name, version) SELECT DISTINCT 'client', owner_id, owner_name, 1 FROM assigned",
 		`INSERT INTO ip_assignment (entity_id, group_id, owner_id, owner_name, server_id, server_name, entity_name, vlan)
 		SELECT e.id, e.group_id, owner_id, owner_name, server_id, server_name, e.name, e.vlan FROM assigned JOIN ip_entity e ON e.id = entity_id ORDER BY e.id`,
 		"INSERT INTO ip_free SELECT * FROM ip_unassigned",
@@ -150,7 +151,7 @@ func (l *loader) customerOf(i int) customer {
 		return customer{}
 	}
 	u := float64(n>>11) / (1 << 53)
-	c := customer{owner: 1 + int64(u*u*float64(l.Entities/40+1))} // some have many
+	c := customer{owner: 1 + int64(u*u*float64(l.clients()))} // some have many
 	if n>>7%10 > 0 {
 		c.server = int64(machine) + 1
 	}

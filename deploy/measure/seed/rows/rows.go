@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/services/clients"
 	"github.com/ironplane/ironplane/services/identity"
 	"github.com/ironplane/ironplane/services/network"
 	"github.com/ironplane/ironplane/services/pxe"
@@ -37,7 +38,7 @@ func Fill(ctx context.Context, urls map[string]secret.String, o Options) error {
 	for _, part := range []struct {
 		service string
 		fill    func(context.Context, *loader) error
-	}{{network.Name, fillNetwork}, {identity.Name, fillIdentity}, {pxe.Name, fillPXE}} {
+	}{{clients.Name, fillClients}, {network.Name, fillNetwork}, {identity.Name, fillIdentity}, {pxe.Name, fillPXE}} {
 		if err := fillService(ctx, urls[part.service], o, part.fill); err != nil {
 			return fmt.Errorf("seed %s: %w", part.service, err)
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/services/clients"
 	"github.com/ironplane/ironplane/services/identity"
 	"github.com/ironplane/ironplane/services/network"
 	"github.com/ironplane/ironplane/services/pxe"
@@ -20,7 +21,7 @@ func TestMain(m *testing.M) { testkit.Main(m) }
 
 func databases(t *testing.T) map[string]secret.String {
 	var services []testkit.Service
-	for _, d := range []service.Definition{identity.Definition, network.Definition, pxe.Definition} {
+	for _, d := range []service.Definition{clients.Definition, identity.Definition, network.Definition, pxe.Definition} {
 		services = append(services, testkit.Service{Name: d.Name, Migrations: d.Migrations})
 	}
 	return testkit.Databases(t, services...)
@@ -42,6 +43,7 @@ func TestFill(t *testing.T) {
 		t.Errorf("the schema became\n%s\nit was\n%s", after, before)
 	}
 	for service, tables := range map[string][]string{
+		clients.Name:  {"client"},
 		network.Name:  {"ip_group", "ip_entity", "ip_assignment", "ip_free", "ip_group_count", "ip_group_server_count", "port_speed"},
 		identity.Name: {"admin", "api_key"},
 		pxe.Name:      {"dhcp_server"},

@@ -1,0 +1,156 @@
+package events_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/events"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/process/peers"
+)
+
+// closing is what deletes things unless there are notes of them, which refs then says.
+func closing(s *stage, refs *events.Refs) *events.Closing {
+	refs.Uses = func(ctx context.Context, q pg.Querier, id int64) (string, error) {
+		var n int
+		err := q.QueryRow(ctx, "SELECT count(*) FROM note WHERE thing = $1", id).Scan(&n)
+		return strings.Repeat("has a note", min(n, 1)), err
+	}
+	user := rest.NewHandler("user", s.user, slog.New(slog.DiscardHandler), []rest.Route{refs.CloseRoute()})
+	return &events.Closing{DB: s.owner, Type: "thing", Noun: "thing", Table: "thing", Users: []string{"user"}, Peers: peers.New("owner", map[string]http.Handler{"user": user})}
+}
+
+// removeClosed deletes things that nobody uses.
+func (s *stage) removeClosed(c *events.Closing, things ...int64) error {
+	return s.owner.InTx(s.Context(), func(tx *pg.Tx) error {
+		held, err := tx.Exec(s.Context(), "SELECT FROM thing WHERE id = ANY ($1) ORDER BY id FOR UPDATE", things)
+		if err != nil || held.RowsAffected() < int64(len(things)) {
+			return errors.Join(err, pgx.ErrNoRows)
+		}
+		if err := c.Close(s.Context(), tx, things); err != nil {
+			return err
+		}
+		for _, thing := range things {
+			tx.Record(pg.Record{Kind: "thing", Action: pg.Deleted, Targets: []pg.Target{{Type: "thing", ID: thing, Name: "new"}}})
+		}
+		_, err = tx.Exec(s.Context(), "DELETE FROM thing WHERE id = ANY ($1)", things)
+		return err
+	})
+}
+
+func TestDeletionThatIsForbidden(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	refs := noting(s)
+	c := closing(s, refs)
+	used, free := s.change(kept), s.change(kept)
+	if err := s.noteOf(refs, used); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := s.removeClosed(c, free, used); !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), "Thing 1 has a note.") {
+			t.Errorf("what is used is deleted with %v", err)
+		}
+	}
+	// That the other one could have been deleted closes nothing.
+	for _, thing := range []int64{used, free} {
+		if err := s.noteOf(refs, thing); err != nil {
+			t.Errorf("after a deletion that was refused: %v", err)
+		}
+	}
+	exec(t, s.user, "DELETE FROM note")
+	if err := s.removeClosed(c, used, free); err != nil {
+		t.Errorf("what is not used any more: %v", err)
+	}
+	for _, thing := range []int64{used, free} {
+		if err := s.noteOf(refs, thing); !problem.Is(err, problem.Invalid) {
+			t.Errorf("of a thing that is deleted and not heard of: %v", err)
+		}
+	}
+	if n := count(t, s.owner, "closing"); n != 0 {
+		t.Errorf("%d deletions are noted as under way", n)
+	}
+
+	// Who uses it cannot be asked.
+	alone := *c
+	alone.Peers = peers.New("owner", map[string]http.Handler{"user": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) })})
+	last := s.change(kept)
+	if err := s.removeClosed(&alone, last); !problem.Is(err, problem.Unavailable) || count(t, s.owner, "thing WHERE id = $1", last) != 1 {
+		t.Errorf("without its user: %v", err)
+	}
+}
+
+// A deletion whose process ended in between closes nothing for ever.
+func TestDeletionThatIsNotDone(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	refs := noting(s)
+	c := closing(s, refs)
+	thing := s.change(kept)
+	exec(t, s.owner, "INSERT INTO closing (type, id, agreed, until) SELECT 'thing', id, true, now() + interval '1 hour' FROM thing")
+	exec(t, s.user, "INSERT INTO ref (type, id, name, version, closing) VALUES ('thing', 1, '', 0, 1)")
+	if err := s.noteOf(refs, thing); !problem.Is(err, problem.Invalid) || problem.From(err).Fields[0].Code != "closing" {
+		t.Errorf("of a thing that is being deleted: %v", err)
+	}
+	exec(t, s.owner, "UPDATE closing SET until = now() - interval '1 second'")
+	if err := s.noteOf(refs, thing); err != nil {
+		t.Errorf("once its time is over: %v", err)
+	}
+	if err := s.removeClosed(c, thing); !problem.Is(err, problem.Conflict) {
+		t.Errorf("what was agreed before is used now, and deleted with %v", err)
+	}
+	exec(t, s.user, "DELETE FROM note")
+	if err := s.removeClosed(c, thing); err != nil {
+		t.Error(err)
+	}
+}
+
+// Whoever refers to a thing while it is deleted, by several at once: either it is there, or the reference is not.
+func TestNobodyUsesWhatIsDeleted(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.sequence()
+	refs := noting(s)
+	c := closing(s, refs)
+	rounds := 100
+	if testing.Short() {
+		rounds = 20
+	}
+	deleted, used := 0, 0
+	for range rounds {
+		thing := s.change(kept)
+		var racing sync.WaitGroup
+		for range 2 {
+			racing.Go(func() {
+				if err := s.removeClosed(c, thing); err != nil && !problem.Is(err, problem.Conflict) && !errors.Is(err, pgx.ErrNoRows) {
+					t.Error(err)
+				}
+			})
+			racing.Go(func() {
+				if err := s.noteOf(refs, thing); err != nil && !problem.Is(err, problem.Invalid) {
+					t.Error(err)
+				}
+			})
+		}
+		racing.Wait()
+		notes, there := count(t, s.user, "note WHERE thing = $1", thing), count(t, s.owner, "thing WHERE id = $1", thing)
+		if notes > 0 && there == 0 {
+			t.Errorf("thing %d is deleted, and there are %d notes of it", thing, notes)
+		}
+		deleted += 1 - there
+		used += min(notes, 1)
+	}
+	t.Logf("%d were deleted, %d used", deleted, used)
+	if deleted == 0 || used == 0 {
+		t.Errorf("nobody was ever faster: %d were deleted, %d used", deleted, used)
+	}
+}
