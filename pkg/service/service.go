@@ -31,6 +31,8 @@ type Definition struct {
 	Signs      []string               // what its Box signs
 	Signed     func(*seal.Box) Signed // what of that stays; nil: nothing
 	Fills      bool                   // whether it fills entries of keycache
+	Sends      []string               // the services that it sends messages to
+	Receives   []string               // the services whose messages it takes
 	New        func(Deps) Parts       // nil: nothing yet
 	// Begin does, on a schema that is up to date, what has to be done before the service serves; nil: nothing.
 	Begin    func(context.Context, Deps) error
@@ -69,6 +71,9 @@ type Deps struct {
 	Redis   redis.UniversalClient
 	Entries *keycache.Store // nil where the service does not fill any
 	Box     *seal.Box       // nil where the service does not seal
+	// Outboxes are by the service that messages go to, and Inboxes by the one that they come from.
+	Outboxes map[string]*events.Outbox
+	Inboxes  map[string]*events.Inbox
 	Settings
 	Given map[string]string // variables of the environment that count until a setting does, and what they say
 	Log   *slog.Logger
@@ -84,6 +89,12 @@ func (d Definition) Purposes() (all []seal.Purpose) {
 	}
 	if d.Fills {
 		all = append(all, keycache.Purpose)
+	}
+	for _, receiver := range d.Sends {
+		all = append(all, seal.Sealing(events.MessageKey(receiver)))
+	}
+	if len(d.Receives) > 0 {
+		all = append(all, seal.Sealing(events.MessageKey(d.Name)))
 	}
 	return all
 }
@@ -106,6 +117,7 @@ type Parts struct {
 	Jobs      []Job
 	Readers   []string // the services that may read its changes, besides the one that keeps the log
 	Consumers []*events.Consumer
+	Takes     map[string]events.Take // what messages of other services it does something about, by their kinds
 	Checks    []health.Check         // of what it depends on besides its database
 	Metrics   []prometheus.Collector // which get the service's name as a label
 }

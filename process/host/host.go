@@ -4,6 +4,7 @@ package host
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -88,6 +89,21 @@ func Unlock(d service.Definition, deps *service.Deps, key *seal.ProcessKey) erro
 		}
 		deps.Entries = keycache.NewStore(deps.Redis, signer, deps.Log)
 	}
+	deps.Outboxes, deps.Inboxes = map[string]*events.Outbox{}, map[string]*events.Inbox{}
+	for _, receiver := range d.Sends {
+		box, err := key.Box(events.MessageKey(receiver))
+		if err != nil {
+			return err
+		}
+		deps.Outboxes[receiver] = &events.Outbox{Receiver: receiver, Box: box}
+	}
+	for _, source := range d.Receives {
+		box, err := key.Box(events.MessageKey(d.Name))
+		if err != nil {
+			return err
+		}
+		deps.Inboxes[source] = &events.Inbox{Source: source, Box: box}
+	}
 	return nil
 }
 
@@ -133,7 +149,15 @@ func Assemble(d service.Definition, on *pool.Pool, deps service.Deps, maintenanc
 	sequence := events.Sequencer(d.Name, deps.DB, cache.NewLink(deps.Redis, "events", deps.Log))
 	readers := append([]string{setting.Keeper}, parts.Readers...)
 	routes := append(parts.Routes, events.Feed(deps.DB, readers...))
+	if len(d.Sends) > 0 {
+		routes = append(routes, events.MessageRoute(deps.DB, d.Sends...))
+		parts.Metrics = append(parts.Metrics, sending(deps.DB)...)
+	}
+	for _, inbox := range deps.Inboxes {
+		inbox.Takes = parts.Takes
+	}
 	jobs := slices.Concat(parts.Jobs, consuming(deps, parts.Consumers), []service.Job{
+		service.Every(sweepPause, "forget messages that were taken", func(ctx context.Context) error { return events.ForgetTaken(ctx, deps.DB) }),
 		service.Every(sweepPause, "sweep kept answers", func(ctx context.Context) error { return rest.Sweep(ctx, deps.DB) }),
 		service.Every(sweepPause, "forget changes", func(ctx context.Context) error { return events.Keep(ctx, deps.DB, readers...) }),
 	})
@@ -144,9 +168,16 @@ func Assemble(d service.Definition, on *pool.Pool, deps service.Deps, maintenanc
 		Name: "ironplane_job_failures_total", Help: "How often what is done besides answering failed and was begun again.",
 	}, []string{"job"})
 	older := prometheus.NewGauge(prometheus.GaugeOpts{Name: "ironplane_older_key_uses", Help: "How much an older master key than the newest is still needed for: see the command reseal."})
-	if deps.Box != nil {
-		jobs = append(jobs, service.Every(olderPause, "count what older keys are needed for", func(ctx context.Context) error {
-			n, err := olderUses(ctx, d, deps.DB, deps.Box)
+	if deps.Box != nil || len(d.Sends) > 0 {
+		jobs = append(jobs, service.Every(olderPause, "count what older keys are needed for", func(ctx context.Context) (err error) {
+			n := int64(0)
+			if deps.Box != nil {
+				n, err = olderUses(ctx, d, deps.DB, deps.Box)
+			}
+			for _, outbox := range deps.Outboxes {
+				sent, failed := outbox.Older(ctx, deps.DB)
+				n, err = n+sent, errors.Join(err, failed)
+			}
 			if err == nil {
 				older.Set(float64(n))
 			}
@@ -184,7 +215,7 @@ func (s *Service) Show(o Operations) {
 	prometheus.WrapRegistererWith(prometheus.Labels{"service": s.name}, o).MustRegister(s.metrics...)
 }
 
-// consuming are the jobs of consumers, and what wakes them.
+// consuming are the jobs of consumers and inboxes, and what wakes them.
 func consuming(deps service.Deps, consumers []*events.Consumer) (jobs []service.Job) {
 	wakes := map[string][]chan struct{}{}
 	for _, c := range consumers {
@@ -194,10 +225,26 @@ func consuming(deps service.Deps, consumers []*events.Consumer) (jobs []service.
 			return c.Consume(ctx, deps.DB, deps.Peers, wake)
 		}})
 	}
-	if len(consumers) > 0 {
+	for source, inbox := range deps.Inboxes {
+		wake := make(chan struct{}, 1)
+		wakes[source] = append(wakes[source], wake)
+		jobs = append(jobs, service.Job{Name: "take the messages of " + source, Run: func(ctx context.Context) error {
+			return inbox.Run(ctx, deps.DB, deps.Peers, wake)
+		}})
+	}
+	if len(wakes) > 0 {
 		jobs = append(jobs, service.Job{Name: "listen for changes", Run: func(ctx context.Context) error { return events.Wake(ctx, deps.Redis, wakes) }})
 	}
 	return jobs
+}
+
+// sending are the metrics of a service that sends messages.
+func sending(db pg.Querier) []prometheus.Collector {
+	return []prometheus.Collector{
+		service.Gauge(db, "ironplane_messages_waiting", "Messages to other services that are not taken yet.", "SELECT count(*)::float8 FROM message"),
+		service.Gauge(db, "ironplane_messages_oldest_seconds", "How long the oldest message waits that is not taken yet; 0: none does.",
+			"SELECT coalesce(extract(epoch FROM now() - min(at)), 0)::float8 FROM message"),
+	}
 }
 
 // following are the checks that consumers get on. One that has stopped takes nothing away from who asks this service.

@@ -41,7 +41,7 @@ var arrows = []struct{ folder, may string }{
 	{"pkg/listing", "pkg/pg pkg/statement"},
 	{"pkg/table", "pkg/pg pkg/seal pkg/secret pkg/statement"},
 	{"pkg/rest", "pkg/accept pkg/guard pkg/listing pkg/openapi pkg/permission pkg/pg pkg/pgerror pkg/principal pkg/problem pkg/problemhttp pkg/seal pkg/secret pkg/shape pkg/table"},
-	{"pkg/events", "pkg/cache pkg/guard pkg/mesh pkg/pg pkg/principal pkg/problem pkg/rest"},
+	{"pkg/events", "pkg/cache pkg/guard pkg/mesh pkg/pg pkg/principal pkg/problem pkg/rest pkg/seal pkg/secret"},
 	{"pkg/service", "pkg/events pkg/health pkg/keycache pkg/mesh pkg/pg pkg/rest pkg/seal pkg/secret"},
 	{"pkg", ""},
 	{"backing/provision", "pkg/secret process/pool process/schema"},

@@ -1,0 +1,211 @@
+package events
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/guard"
+	"github.com/ironplane/ironplane/pkg/mesh"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/seal"
+	"github.com/ironplane/ironplane/pkg/secret"
+)
+
+const (
+	messagePath = "/internal/messages"
+	// mostMessages is how many messages are given at once, and largestMessage how many bytes of JSON one has at most.
+	mostMessages   = 100
+	largestMessage = 32 << 10
+	// takenFor is how long a message that was taken is known again: a sender that is restored from a backup may give it
+	// once more.
+	takenFor = 90 * 24 * time.Hour
+)
+
+// MessageKey is the owner of the key that messages to a service are sealed with.
+func MessageKey(receiver string) string { return "messages to " + receiver }
+
+// Message is what one service is to do because of what another did.
+type Message struct {
+	N         int64           `json:"n"` // its sender gives out messages in this order
+	ID        string          `json:"id"`
+	Kind      string          `json:"kind"`
+	Content   json.RawMessage `json:"content"`
+	Sealed    []byte          `json:"sealed,omitempty"`
+	RequestID string          `json:"request_id,omitempty"`
+	At        time.Time       `json:"at"`
+
+	Secret secret.String `json:"-"` // what was sealed
+}
+
+func (m *Message) place() seal.Place { return seal.Place{Table: "message", Column: "sealed", ID: m.N} }
+
+// Outbox sends messages to one service.
+type Outbox struct {
+	Receiver string
+	Box      *seal.Box // of MessageKey
+}
+
+// Send sends a message if the unit of work is committed. The secret, where there is one, nobody but the receiver reads.
+func (o *Outbox) Send(ctx context.Context, tx *pg.Tx, kind string, content any, confidential secret.String) error {
+	text, err := json.Marshal(content)
+	if err != nil {
+		return fmt.Errorf("encode a message: %w", err)
+	}
+	if len(text) > largestMessage || len(confidential.Reveal()) > largestMessage {
+		return fmt.Errorf("a message of the kind %s has more than %d bytes", kind, largestMessage)
+	}
+	m := Message{}
+	if err := tx.QueryRow(ctx, "INSERT INTO message (receiver, kind, content, request_id) VALUES ($1, $2, $3, nullif($4, '')) RETURNING n",
+		o.Receiver, kind, string(text), principal.From(ctx).RequestID).Scan(&m.N); err != nil {
+		return fmt.Errorf("send a message to %s: %w", o.Receiver, err)
+	}
+	if confidential.IsZero() {
+		return nil
+	}
+	_, err = tx.Exec(ctx, "UPDATE message SET sealed = $2 WHERE n = $1", m.N, o.Box.Seal(m.place(), confidential))
+	return wrap("seal a message to "+o.Receiver, err)
+}
+
+// Older tells how many messages are on their way that an older master key than the newest is needed for.
+func (o *Outbox) Older(ctx context.Context, db *pg.DB) (n int64, err error) {
+	err = db.QueryRow(ctx, "SELECT count(*) FROM message WHERE receiver = $1 AND substring(sealed FROM 1 FOR length($2::bytea)) <> $2", o.Receiver, o.Box.KeyID()).Scan(&n)
+	return n, wrap("count messages to "+o.Receiver, err)
+}
+
+// giveOut is a receiver's request for the next messages. Those that it has taken are gone from then on.
+type giveOut struct {
+	After int64  `query:"after"`
+	Taken string `query:"taken" max:"4000"` // ids, with commas between
+}
+
+// given is the answer.
+type given struct {
+	Messages []Message `json:"messages"`
+}
+
+// MessageRoute gives a service's messages to their receivers.
+func MessageRoute(db *pg.DB, receivers ...string) rest.Route {
+	return rest.Read[giveOut, given]{Path: messagePath, Guard: guard.Peers(receivers...), Do: func(ctx context.Context, req giveOut) (out given, err error) {
+		receiver := principal.From(ctx).Peer
+		if req.Taken != "" {
+			if err := db.InTx(ctx, func(tx *pg.Tx) error {
+				tx.Unrecorded("its receiver has it")
+				_, err := tx.Exec(ctx, "DELETE FROM message WHERE receiver = $1 AND id = ANY ($2::uuid[])", receiver, strings.Split(req.Taken, ","))
+				return err
+			}); err != nil {
+				return out, fmt.Errorf("forget messages that are taken: %w", err)
+			}
+		}
+		rows, err := db.Query(ctx, "SELECT n, id::text, kind, content, sealed, coalesce(request_id, ''), at FROM message WHERE receiver = $1 AND n > $2 ORDER BY n LIMIT $3", receiver, req.After, mostMessages)
+		if err != nil {
+			return out, fmt.Errorf("read messages: %w", err)
+		}
+		var m Message
+		size := 0
+		_, err = pgx.ForEachRow(rows, []any{&m.N, &m.ID, &m.Kind, &m.Content, &m.Sealed, &m.RequestID, &m.At}, func() error {
+			if size += len(m.Content) + len(m.Sealed); len(out.Messages) == 0 || size <= largest {
+				out.Messages = append(out.Messages, m)
+			}
+			m = Message{}
+			return nil
+		})
+		return out, err
+	}}
+}
+
+// Take does what a message is for, in the unit of work that notes it as taken.
+type Take func(context.Context, *pg.Tx, Message) error
+
+// Inbox takes the messages of one service.
+type Inbox struct {
+	Source string
+	Box    *seal.Box       // of MessageKey
+	Takes  map[string]Take // by the messages' kinds
+}
+
+// Run takes what there is, and again whenever it is woken, until ctx ends. A message that cannot be taken stays with its
+// sender, and is in the way of no other.
+func (i *Inbox) Run(ctx context.Context, db *pg.DB, peers mesh.Peers, wake <-chan struct{}) error {
+	tick := time.NewTicker(pollInterval)
+	defer tick.Stop()
+	for {
+		if err := i.round(ctx, db, peers); err != nil || ctx.Err() != nil {
+			return err
+		}
+		select {
+		case <-wake:
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// round takes all messages that there are.
+func (i *Inbox) round(ctx context.Context, db *pg.DB, peers mesh.Peers) error {
+	var failed error
+	after, taken := int64(0), []string(nil)
+	for {
+		asking, cancel := context.WithTimeout(ctx, pullTime)
+		var out given
+		query := url.Values{"after": {strconv.FormatInt(after, 10)}, "taken": {strings.Join(taken, ",")}}
+		err := peers.Ask(asking, i.Source, messagePath+"?"+query.Encode(), &out)
+		cancel()
+		if err != nil {
+			return errors.Join(failed, fmt.Errorf("ask %s for messages: %w", i.Source, err))
+		}
+		if len(out.Messages) == 0 {
+			return failed
+		}
+		taken = nil
+		for _, m := range out.Messages {
+			after = m.N
+			if err := i.take(ctx, db, m); err != nil {
+				failed = errors.Join(failed, fmt.Errorf("take message %s of %s (%s): %w", m.ID, i.Source, m.Kind, err))
+				continue
+			}
+			taken = append(taken, m.ID)
+		}
+	}
+}
+
+func (i *Inbox) take(ctx context.Context, db *pg.DB, m Message) error {
+	take := i.Takes[m.Kind]
+	if take == nil {
+		return errors.New("nobody here takes such messages: is the sender a newer version?")
+	}
+	if len(m.Sealed) > 0 {
+		var err error
+		if m.Secret, err = i.Box.Open(m.place(), m.Sealed); err != nil {
+			return err
+		}
+	}
+	ctx = principal.With(ctx, &principal.Call{RequestID: m.RequestID})
+	return db.InTx(ctx, func(tx *pg.Tx) error {
+		tx.Unrecorded("what led to it is recorded where it was done")
+		done, err := tx.Exec(ctx, "INSERT INTO message_taken (id) VALUES ($1) ON CONFLICT DO NOTHING", m.ID)
+		if err != nil || done.RowsAffected() == 0 {
+			return wrap("note a message as taken", err)
+		}
+		return take(ctx, tx, m)
+	})
+}
+
+// ForgetTaken forgets which messages were taken long ago.
+func ForgetTaken(ctx context.Context, db *pg.DB) error {
+	return wrap("forget messages that were taken", db.InTx(ctx, func(tx *pg.Tx) error {
+		tx.Unrecorded("nobody gives them again")
+		_, err := tx.Exec(ctx, "DELETE FROM message_taken WHERE at < now() - $1::interval", takenFor)
+		return err
+	}))
+}

@@ -1,0 +1,173 @@
+package events_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/ironplane/ironplane/pkg/events"
+	"github.com/ironplane/ironplane/pkg/mesh"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/seal"
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/process/peers"
+)
+
+// post is the owner's outbox and the user's inbox.
+type post struct {
+	*stage
+	outbox *events.Outbox
+	box    *seal.Box
+	mesh.Peers
+	lost atomic.Int32 // how many answers are to get lost on their way
+}
+
+func newPost(t *testing.T) *post {
+	s := newStage(t)
+	key, err := seal.Derive(seal.NewMasterKey(), "owner", seal.Sealing(events.MessageKey("user")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	box, err := key.Box(events.MessageKey("user"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &post{stage: s, box: box, outbox: &events.Outbox{Receiver: "user", Box: box}}
+	owner := rest.NewHandler("owner", s.owner, slog.New(slog.DiscardHandler), []rest.Route{events.MessageRoute(s.owner, "user")})
+	p.Peers = peers.New("user", map[string]http.Handler{"owner": owner})
+	return p
+}
+
+// Ask asks, and loses the answer where that is wanted.
+func (p *post) Ask(ctx context.Context, service, path string, into any) error {
+	err := p.Peers.Ask(ctx, service, path, into)
+	if p.lost.Add(-1) >= 0 {
+		return mesh.ErrAway
+	}
+	return err
+}
+
+func (p *post) send(kind, content, confidential string, after func(*pg.Tx, int64) error) {
+	p.Helper()
+	p.change(func(tx *pg.Tx, thing int64) error {
+		if err := p.outbox.Send(p.Context(), tx, kind, map[string]string{"text": content}, secret.New(confidential)); err != nil {
+			return err
+		}
+		return after(tx, thing)
+	})
+}
+
+func (p *post) execute(db *pg.DB, sql string, args ...any) {
+	p.Helper()
+	if err := db.InTx(p.Context(), func(tx *pg.Tx) error {
+		tx.Unrecorded("it is a test's")
+		_, err := tx.Exec(p.Context(), sql, args...)
+		return err
+	}); err != nil {
+		p.Fatal(err)
+	}
+}
+
+// take runs an instance of the user's, which notes what it gets.
+func (p *post) take() {
+	inbox := &events.Inbox{Source: "owner", Box: p.box, Takes: map[string]events.Take{"note": func(ctx context.Context, tx *pg.Tx, m events.Message) error {
+		var content struct{ Text string }
+		if err := json.Unmarshal(m.Content, &content); err != nil {
+			return err
+		}
+		if content.Text == "poison" {
+			return errors.New("it cannot be taken")
+		}
+		_, err := tx.Exec(ctx, "INSERT INTO applied (seq, type, thing, version) VALUES ($1, $2, 0, 0)", m.N, content.Text+m.Secret.Reveal())
+		return err
+	}}}
+	p.do(func(ctx context.Context) error { return inbox.Run(ctx, p.user, p, nil) })
+}
+
+func (p *post) took() (all string) {
+	p.Helper()
+	if err := p.user.QueryRow(p.Context(), "SELECT coalesce(string_agg(type, ' ' ORDER BY type), '') FROM applied").Scan(&all); err != nil {
+		p.Fatal(err)
+	}
+	return all
+}
+
+// A message is taken if what sent it is committed, once, and is gone then. One that cannot be taken is in the way of none.
+func TestMessages(t *testing.T) {
+	t.Parallel()
+	p := newPost(t)
+	p.send("note", "poison", "", kept)
+	p.send("unknown", "x", "", kept)
+	p.send("note", "undone", "", undone)
+	p.send("note", "a", ":token", kept)
+	var sealed []byte
+	if err := p.owner.QueryRow(t.Context(), "SELECT sealed FROM message WHERE sealed IS NOT NULL").Scan(&sealed); err != nil || bytes.Contains(sealed, []byte("token")) {
+		t.Errorf("%q is kept, %v", sealed, err)
+	}
+	p.take()
+	p.take() // another instance
+	for range 250 {
+		p.send("note", "b", "", kept)
+	}
+	p.eventually("all are gone but those that nobody can take", func() bool { return count(p, p.owner, "message") == 2 })
+	if got := p.took(); got != "a:token"+strings.Repeat(" b", 250) {
+		t.Errorf("taken is %s", got)
+	}
+}
+
+// Whatever becomes of the word that a message was taken, it is not taken again: nor when its sender is put back to before.
+func TestMessageGivenTwice(t *testing.T) {
+	t.Parallel()
+	p := newPost(t)
+	p.send("note", "a", ":token", kept)
+	p.execute(p.owner, "CREATE TABLE backup AS SELECT * FROM message")
+	p.lost.Store(3)
+	p.take()
+	p.eventually("it is gone", func() bool { return count(p, p.owner, "message") == 0 })
+	p.execute(p.owner, "INSERT INTO message OVERRIDING SYSTEM VALUE SELECT * FROM backup")
+	p.eventually("it is gone again", func() bool { return count(p, p.owner, "message") == 0 })
+	if got := p.took(); got != "a:token" {
+		t.Errorf("taken is %s", got)
+	}
+	for _, age := range []string{"80 days", "100 days"} {
+		p.execute(p.user, "INSERT INTO message_taken (id, at) VALUES (gen_random_uuid(), now() - $1::interval)", age)
+	}
+	if err := events.ForgetTaken(t.Context(), p.user); err != nil || count(t, p.user, "message_taken") != 2 {
+		t.Errorf("%d are known, %v", count(t, p.user, "message_taken"), err)
+	}
+}
+
+// What an older key sealed is counted, and opened.
+func TestMessageOfAnOlderKey(t *testing.T) {
+	t.Parallel()
+	p := newPost(t)
+	first, second := seal.NewMasterKey(), seal.NewMasterKey()
+	boxOf := func(text string) *seal.Box {
+		key, err := seal.Derive(secret.New(text), "owner", seal.Sealing(events.MessageKey("user")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		box, err := key.Box(events.MessageKey("user"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return box
+	}
+	p.outbox.Box = boxOf(first.Reveal())
+	p.send("note", "a", ":token", kept)
+	p.outbox.Box = boxOf(second.Reveal() + "," + first.Reveal())
+	p.send("note", "b", ":token", kept)
+	if n, err := p.outbox.Older(t.Context(), p.owner); n != 1 || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+	p.box = p.outbox.Box
+	p.take()
+	p.eventually("they are taken", func() bool { return p.took() == "a:token b:token" })
+}
