@@ -114,7 +114,7 @@ func (d Definition) NewBox(masterKey secret.String) (*seal.Box, error) {
 // Parts are what a service consists of.
 type Parts struct {
 	Routes    []rest.Route
-	Jobs      []Job
+	Loops     []Loop
 	Readers   []string // the services that may read its changes, besides the one that keeps the log
 	Consumers []*events.Consumer
 	Takes     map[string]events.Take // what messages of other services it does something about, by their kinds
@@ -122,16 +122,16 @@ type Parts struct {
 	Metrics   []prometheus.Collector // which get the service's name as a label
 }
 
-// Job is what a service does besides answering. Run works until its context ends, as it does when maintenance begins; it
+// Loop is what a service does besides answering. Run works until its context ends, as it does when maintenance begins; it
 // may end before, and is run again.
-type Job struct {
+type Loop struct {
 	Name string
 	Run  func(context.Context) error
 }
 
-// Every is a job that does something now and then.
-func Every(pause time.Duration, name string, do func(context.Context) error) Job {
-	return Job{name, func(ctx context.Context) error {
+// Every is a loop that does something now and then.
+func Every(pause time.Duration, name string, do func(context.Context) error) Loop {
+	return Loop{name, func(ctx context.Context) error {
 		tick := time.NewTicker(pause)
 		defer tick.Stop()
 		for {

@@ -1,5 +1,5 @@
 // Package host runs services in a process: it brings their schemas up to date, unlocks what they seal and sign with, has
-// them answer, and does their jobs until the process ends.
+// them answer, and does their work until the process ends.
 package host
 
 import (
@@ -123,10 +123,10 @@ type Service struct {
 	http.Handler
 	Routes      []rest.Route
 	name        string
-	jobs        []service.Job
-	sequencer   service.Job
+	loops       []service.Loop
+	sequencer   service.Loop
 	maintenance maintenance.File
-	failed      *prometheus.CounterVec // jobs
+	failed      *prometheus.CounterVec // loops
 	checks      []health.Check
 	metrics     []prometheus.Collector
 	log         *slog.Logger
@@ -138,7 +138,7 @@ const olderPause = time.Minute
 // sweepPause is how long may stay what need not be kept any more.
 const sweepPause = 10 * time.Minute
 
-// Assemble puts the service together on its migrated schema. It answers from now on; its jobs wait for Work.
+// Assemble puts the service together on its migrated schema. It answers from now on; its loops and jobs wait for Work.
 func Assemble(d service.Definition, on *pool.Pool, deps service.Deps, maintenance maintenance.File) *Service {
 	deps.Log = deps.Log.With("service", d.Name)
 	var parts service.Parts
@@ -156,12 +156,12 @@ func Assemble(d service.Definition, on *pool.Pool, deps service.Deps, maintenanc
 	for _, inbox := range deps.Inboxes {
 		inbox.Takes = parts.Takes
 	}
-	jobs := slices.Concat(parts.Jobs, consuming(deps, parts.Consumers), []service.Job{
+	loops := slices.Concat(parts.Loops, consuming(deps, parts.Consumers), []service.Loop{
 		service.Every(sweepPause, "forget messages that were taken", func(ctx context.Context) error { return events.ForgetTaken(ctx, deps.DB) }),
 		service.Every(sweepPause, "sweep kept answers", func(ctx context.Context) error { return rest.Sweep(ctx, deps.DB) }),
 		service.Every(sweepPause, "forget changes", func(ctx context.Context) error { return events.Keep(ctx, deps.DB, readers...) }),
 	})
-	sequencer := service.Job{Name: "number changes", Run: func(ctx context.Context) error {
+	sequencer := service.Loop{Name: "number changes", Run: func(ctx context.Context) error {
 		return gate.note(sequence(ctx))
 	}}
 	failed := prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -169,7 +169,7 @@ func Assemble(d service.Definition, on *pool.Pool, deps service.Deps, maintenanc
 	}, []string{"job"})
 	older := prometheus.NewGauge(prometheus.GaugeOpts{Name: "ironplane_older_key_uses", Help: "How much an older master key than the newest is still needed for: see the command reseal."})
 	if deps.Box != nil || len(d.Sends) > 0 {
-		jobs = append(jobs, service.Every(olderPause, "count what older keys are needed for", func(ctx context.Context) (err error) {
+		loops = append(loops, service.Every(olderPause, "count what older keys are needed for", func(ctx context.Context) (err error) {
 			n := int64(0)
 			if deps.Box != nil {
 				n, err = olderUses(ctx, d, deps.DB, deps.Box)
@@ -188,7 +188,7 @@ func Assemble(d service.Definition, on *pool.Pool, deps service.Deps, maintenanc
 	handler, requests := observed(gate)
 	return &Service{
 		Handler: handler, Routes: routes,
-		name: d.Name, jobs: jobs, sequencer: sequencer, maintenance: maintenance, failed: failed, log: deps.Log,
+		name: d.Name, loops: loops, sequencer: sequencer, maintenance: maintenance, failed: failed, log: deps.Log,
 		checks: slices.Concat(parts.Checks, following(parts.Consumers), []health.Check{
 			{Name: "postgres", Ask: on.Ping}, {Name: "changes", Ask: on.Writable, Optional: true}, {Name: "history", Ask: gate.ask},
 		}),
@@ -215,27 +215,27 @@ func (s *Service) Show(o Operations) {
 	prometheus.WrapRegistererWith(prometheus.Labels{"service": s.name}, o).MustRegister(s.metrics...)
 }
 
-// consuming are the jobs of consumers and inboxes, and what wakes them.
-func consuming(deps service.Deps, consumers []*events.Consumer) (jobs []service.Job) {
+// consuming are the loops of consumers and inboxes, and what wakes them.
+func consuming(deps service.Deps, consumers []*events.Consumer) (loops []service.Loop) {
 	wakes := map[string][]chan struct{}{}
 	for _, c := range consumers {
 		wake := make(chan struct{}, 1)
 		wakes[c.Source] = append(wakes[c.Source], wake)
-		jobs = append(jobs, service.Job{Name: "apply the changes of " + c.String(), Run: func(ctx context.Context) error {
+		loops = append(loops, service.Loop{Name: "apply the changes of " + c.String(), Run: func(ctx context.Context) error {
 			return c.Consume(ctx, deps.DB, deps.Peers, wake)
 		}})
 	}
 	for source, inbox := range deps.Inboxes {
 		wake := make(chan struct{}, 1)
 		wakes[source] = append(wakes[source], wake)
-		jobs = append(jobs, service.Job{Name: "take the messages of " + source, Run: func(ctx context.Context) error {
+		loops = append(loops, service.Loop{Name: "take the messages of " + source, Run: func(ctx context.Context) error {
 			return inbox.Run(ctx, deps.DB, deps.Peers, wake)
 		}})
 	}
 	if len(wakes) > 0 {
-		jobs = append(jobs, service.Job{Name: "listen for changes", Run: func(ctx context.Context) error { return events.Wake(ctx, deps.Redis, wakes) }})
+		loops = append(loops, service.Loop{Name: "listen for changes", Run: func(ctx context.Context) error { return events.Wake(ctx, deps.Redis, wakes) }})
 	}
-	return jobs
+	return loops
 }
 
 // sending are the metrics of a service that sends messages.
@@ -255,31 +255,31 @@ func following(consumers []*events.Consumer) (checks []health.Check) {
 	return checks
 }
 
-// Work does the service's jobs until ctx ends, and returns when they have. During maintenance they pause; the sequencer
+// Work runs the service's loops until ctx ends, and returns when they have. During maintenance they pause; the sequencer
 // goes on, which finds a schema that was restored.
 func (s *Service) Work(ctx context.Context) {
 	var working sync.WaitGroup
 	working.Go(func() { s.keep(ctx, s.sequencer) })
 	s.maintenance.Outside(ctx, func(ctx context.Context) {
-		var jobs sync.WaitGroup
-		for _, job := range s.jobs {
-			jobs.Go(func() { s.keep(ctx, job) })
+		var loops sync.WaitGroup
+		for _, loop := range s.loops {
+			loops.Go(func() { s.keep(ctx, loop) })
 		}
-		jobs.Wait()
+		loops.Wait()
 	})
 	working.Wait()
 }
 
-// retryPause is how long a job that failed waits until it is run again.
+// retryPause is how long a loop that failed waits until it is run again.
 const retryPause = time.Second
 
-// keep runs a job until its context ends.
-func (s *Service) keep(ctx context.Context, job service.Job) {
+// keep runs a loop until its context ends.
+func (s *Service) keep(ctx context.Context, loop service.Loop) {
 	for ctx.Err() == nil {
-		err := run(ctx, job)
+		err := run(ctx, loop)
 		if err != nil && ctx.Err() == nil {
-			s.failed.WithLabelValues(job.Name).Inc()
-			s.log.Error(job.Name, "outage", job.Name, "error", err)
+			s.failed.WithLabelValues(loop.Name).Inc()
+			s.log.Error(loop.Name, "outage", loop.Name, "error", err)
 		}
 		select {
 		case <-time.After(retryPause):
@@ -288,11 +288,11 @@ func (s *Service) keep(ctx context.Context, job service.Job) {
 	}
 }
 
-func run(ctx context.Context, job service.Job) (err error) {
+func run(ctx context.Context, loop service.Loop) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
 		}
 	}()
-	return job.Run(ctx)
+	return loop.Run(ctx)
 }

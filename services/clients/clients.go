@@ -25,7 +25,7 @@ var migrations embed.FS
 var Definition = service.Definition{Name: Name, Migrations: migrations, Fills: true, New: func(d service.Deps) service.Parts {
 	s := New(d)
 	return service.Parts{Routes: s.Routes(), Readers: []string{"identity", "network"}, Consumers: []*events.Consumer{s.integrations.Consumer()},
-		Jobs: []service.Job{{Name: "follow the settings", Run: s.settings.Follow}}}
+		Loops: []service.Loop{{Name: "follow the settings", Run: s.settings.Follow}}}
 }}
 
 // Service is the clients service.

@@ -29,7 +29,7 @@ var migrations embed.FS
 // Definition is the service.
 var Definition = service.Definition{Name: Name, Migrations: migrations, Fills: true, New: func(d service.Deps) service.Parts {
 	s := New(d)
-	return service.Parts{Routes: s.Routes(), Consumers: []*events.Consumer{s.clients.Consumer(), s.integrations.Consumer()}, Jobs: []service.Job{{Name: "follow the settings", Run: s.settings.Follow}}}
+	return service.Parts{Routes: s.Routes(), Consumers: []*events.Consumer{s.clients.Consumer(), s.integrations.Consumer()}, Loops: []service.Loop{{Name: "follow the settings", Run: s.settings.Follow}}}
 }}
 
 // Service is the identity service.

@@ -24,7 +24,7 @@ var migrations embed.FS
 // Definition is the service.
 var Definition = service.Definition{Name: Name, Migrations: migrations, Seals: true, Sealed: []string{"forward_gateway.api_key"}, New: func(d service.Deps) service.Parts {
 	s := New(d.DB, d.Box, d.Peers)
-	return service.Parts{Routes: s.Routes(), Jobs: s.Jobs(), Consumers: []*events.Consumer{s.dhcpServers.Consumer(), s.clients.Consumer()}}
+	return service.Parts{Routes: s.Routes(), Loops: s.Loops(), Consumers: []*events.Consumer{s.dhcpServers.Consumer(), s.clients.Consumer()}}
 }}
 
 // Service is the network service.
@@ -57,7 +57,7 @@ func (s *Service) Routes() []rest.Route {
 	)
 }
 
-// Jobs are what the service does besides.
-func (s *Service) Jobs() []service.Job {
-	return []service.Job{service.Every(foldPause, "fold counts", s.FoldCounts), service.Every(time.Hour, "find the owners of before", s.FindOwners)}
+// Loops are what the service does besides answering.
+func (s *Service) Loops() []service.Loop {
+	return []service.Loop{service.Every(foldPause, "fold counts", s.FoldCounts), service.Every(time.Hour, "find the owners of before", s.FindOwners)}
 }

@@ -77,7 +77,7 @@ func (s *Service) Routes() []rest.Route {
 const lookPause = time.Hour
 
 func (s *Service) parts() service.Parts {
-	parts := service.Parts{Routes: s.Routes(), Readers: []string{"clients", "identity"}, Jobs: []service.Job{
+	parts := service.Parts{Routes: s.Routes(), Readers: []string{"clients", "identity"}, Loops: []service.Loop{
 		service.Every(lookPause, "sign the log's head", func(ctx context.Context) error { return s.log.Begin(ctx, s.db) }),
 		s.cutLog(),
 	}, Metrics: []prometheus.Collector{service.Gauge(s.db, "ironplane_log_last_change_timestamp_seconds", "When the last change was made that is logged.",
@@ -98,7 +98,7 @@ func (s *Service) parts() service.Parts {
 }
 
 // cutLog cuts the log by its setting, once it is another one and from time to time.
-func (s *Service) cutLog() service.Job {
+func (s *Service) cutLog() service.Loop {
 	days, looked := 0, time.Time{}
 	return service.Every(time.Second, "cut the log", func(ctx context.Context) error {
 		values, err := valuesIn(ctx, s.db)
