@@ -115,6 +115,7 @@ func (d Definition) NewBox(masterKey secret.String) (*seal.Box, error) {
 type Parts struct {
 	Routes    []rest.Route
 	Loops     []Loop
+	Jobs      []Job
 	Readers   []string // the services that may read its changes, besides the one that keeps the log
 	Consumers []*events.Consumer
 	Takes     map[string]events.Take // what messages of other services it does something about, by their kinds

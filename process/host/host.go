@@ -24,6 +24,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/process/jobs"
 	"github.com/ironplane/ironplane/process/maintenance"
 	"github.com/ironplane/ironplane/process/pool"
 	"github.com/ironplane/ironplane/process/schema"
@@ -31,10 +32,10 @@ import (
 )
 
 // shared are the migrations of what all services have. Their numbers are counted across the packages.
-var shared = schema.MigrationSet{Table: "migration_shared", Files: []fs.FS{pg.Migrations, rest.Migrations, events.Migrations}}
+var shared = schema.MigrationSet{Table: "migration_shared", Files: []fs.FS{pg.Migrations, rest.Migrations, events.Migrations, jobs.Migrations}}
 
 func migrations(d service.Definition) []schema.MigrationSet {
-	all := []schema.MigrationSet{shared}
+	all := []schema.MigrationSet{shared, {Table: "migration_river", Files: []fs.FS{jobs.River}}}
 	if d.Migrations != nil {
 		all = append(all, schema.MigrationSet{Table: "migration", Files: []fs.FS{d.Migrations}})
 	}
@@ -183,6 +184,11 @@ func Assemble(d service.Definition, on *pool.Pool, deps service.Deps, maintenanc
 			}
 			return err
 		}))
+	}
+	if len(parts.Jobs) > 0 {
+		runner := jobs.NewRunner(deps.DB, on.Connections(), parts.Jobs, deps.Log)
+		loops = append(loops, service.Loop{Name: "do jobs", Run: runner.Work})
+		parts.Metrics = append(parts.Metrics, runner.Metrics()...)
 	}
 	gate.Handler = rest.NewHandler(d.Name, deps.DB, deps.Log, routes)
 	handler, requests := observed(gate)

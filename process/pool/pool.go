@@ -92,6 +92,9 @@ func awaitStarted(ctx context.Context, pool *pgxpool.Pool) error {
 	}
 }
 
+// Connections are the pool as libraries know it, which write to tables of their own.
+func (p *Pool) Connections() *pgxpool.Pool { return p.connections }
+
 // Connect makes a connection besides the pool's, without the limits that are for requests.
 func (p *Pool) Connect(ctx context.Context) (*pgx.Conn, error) {
 	config := p.connections.Config().ConnConfig.Copy()

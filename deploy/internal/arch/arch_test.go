@@ -55,14 +55,15 @@ var arrows = []struct{ folder, may string }{
 	{"process/tracing", ""},
 	{"process/pool", "pkg/pg pkg/pgerror process/tracing"},
 	{"process/schema", "pkg/pg process/pool"},
-	{"process/host", "pkg process/maintenance process/pool process/schema process/setting"},
+	{"process/jobs", "pkg"},
+	{"process/host", "pkg process/jobs process/maintenance process/pool process/schema process/setting"},
 	{"process/server", "process pkg"},
 	{"process", "pkg/health pkg/secret process/consul process/mtls process/tracing"},
 	{"clients/go", ""},
 	{"testkit", "backing pkg process/host process/pool"},
 	{"template", "pkg/secret"},
 	{"gateway", "gateway pkg/apikey pkg/cache pkg/health pkg/keycache pkg/mesh pkg/openapi pkg/principal pkg/problem pkg/problemhttp pkg/seal pkg/secret process"},
-	{"services/*", "services/* pkg process/mail process/server process/setting template"},
+	{"services/*", "services/* pkg process/mail process/jobs process/server process/setting template"},
 	{"deploy", "backing clients/go deploy gateway pkg process services template testkit"},
 }
 

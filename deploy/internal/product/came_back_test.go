@@ -176,7 +176,7 @@ func (i *installation) ofBefore(schema string) {
 		DROP VIEW change_cursor;
 		ALTER TABLE consumer RENAME TO change_cursor;
 		ALTER TABLE change_cursor DROP name, ADD CONSTRAINT change_cursor_pkey PRIMARY KEY (source), DROP history, DROP change, DROP change_seq, DROP newest;
-		DROP TABLE key_check;
+		DROP TABLE key_check, job_runner, message, message_taken;
 		DROP TABLE closing;
 		DROP SEQUENCE closing_token;
 		ALTER TABLE ref DROP detail, DROP closing;

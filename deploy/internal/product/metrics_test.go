@@ -46,12 +46,12 @@ func TestMonitoringNamesMetrics(t *testing.T) {
 	t.Parallel()
 	o := newOperated(t)
 	there := metricsOf(t, o)
-	for _, elsewhere := range []string{"process/certificate.go", "process/pool/pool.go", "process/host/host.go"} { // what is not there before it happens
+	for _, elsewhere := range []string{"process/certificate.go", "process/pool/pool.go", "process/host/host.go", "process/jobs/runner.go"} { // what is not there before it happens
 		text, err := os.ReadFile("../../../" + elsewhere)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, found := range regexp.MustCompile(`Name: "(ironplane_[a-z_]+)"`).FindAllSubmatch(text, -1) {
+		for _, found := range regexp.MustCompile(`(?:Name: |Gauge\([a-z.]+, )"(ironplane_[a-z_]+)"`).FindAllSubmatch(text, -1) {
 			there += "\n" + string(found[1]) + " "
 		}
 	}

@@ -18,9 +18,9 @@ func TestReleasedMigrations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Those of pkg are numbered together.
+	// Those of pkg and process are numbered together.
 	set := func(file string) string {
-		if strings.HasPrefix(file, "pkg/") {
+		if strings.HasPrefix(file, "pkg/") || strings.HasPrefix(file, "process/") {
 			return "pkg"
 		}
 		return filepath.Dir(file)
@@ -39,7 +39,7 @@ func TestReleasedMigrations(t *testing.T) {
 		}
 	}
 	var files []string
-	for _, pattern := range []string{"pkg/*/migrations/*.sql", "services/*/migrations/*.sql"} {
+	for _, pattern := range []string{"pkg/*/migrations/*.sql", "process/*/migrations/*.sql", "services/*/migrations/*.sql"} {
 		found, err := filepath.Glob(root + pattern)
 		if err != nil {
 			t.Fatal(err)

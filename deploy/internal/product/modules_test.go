@@ -25,7 +25,7 @@ func TestModulesAreApart(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		may := []string{"backing", "process", "testkit"}
+		may := []string{"backing", "process", "template", "testkit"}
 		if !strings.HasSuffix(mod, "/pkg/go.mod") {
 			may = append(may, "pkg")
 		}
