@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -180,7 +181,7 @@ func makeTemplate(admin *backing.Postgres, name string, names []string, services
 		if err != nil {
 			return err
 		}
-		err = host.Migrate(ctx, service.Definition{Name: s.Name, Migrations: s.Migrations}, db)
+		err = host.Migrate(ctx, service.Definition{Name: s.Name, Migrations: s.Migrations}, db, slog.New(slog.DiscardHandler))
 		db.Close()
 		if err != nil {
 			return err

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"log/slog"
 	"maps"
 	"net/url"
 	"strings"
@@ -427,7 +428,7 @@ func TestMigrateAtOnce(t *testing.T) {
 				return
 			}
 			defer db.Close()
-			if err := host.Migrate(ctx, service.Definition{Name: "late", Migrations: migrations}, db); err != nil {
+			if err := host.Migrate(ctx, service.Definition{Name: "late", Migrations: migrations}, db, slog.New(slog.DiscardHandler)); err != nil {
 				t.Error(err)
 			}
 		})
@@ -454,17 +455,17 @@ func TestSchemaOfAnotherVersion(t *testing.T) {
 	}
 	wantLack(migrations, "0001_things.sql")
 	wantLack(newer, "0001_things.sql, 0002_more.sql")
-	if err := host.Migrate(ctx, service.Definition{Migrations: migrations}, aged); err != nil {
+	if err := host.Migrate(ctx, service.Definition{Migrations: migrations}, aged, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
 	wantLack(migrations, "")
 	wantLack(newer, "0002_more.sql")
-	if err := host.Migrate(ctx, service.Definition{Migrations: newer}, aged); err != nil {
+	if err := host.Migrate(ctx, service.Definition{Migrations: newer}, aged, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
 	wantLack(newer, "")
 	wantLack(migrations, "")
-	if err := host.Migrate(ctx, service.Definition{Migrations: migrations}, aged); err != nil {
+	if err := host.Migrate(ctx, service.Definition{Migrations: migrations}, aged, slog.New(slog.DiscardHandler)); err != nil {
 		t.Error("an older program's migrate on a newer schema:", err)
 	}
 	wantLack(newer, "")
@@ -478,7 +479,7 @@ func TestSchemaOfAnotherVersion(t *testing.T) {
 		if err := host.Ready(ctx, d, service.Deps{DB: aged.DB}); err == nil || !strings.Contains(err.Error(), wrong) {
 			t.Errorf("ready though %s: %v", wrong, err)
 		}
-		if err := host.Migrate(ctx, d, aged); err == nil || !strings.Contains(err.Error(), wrong) {
+		if err := host.Migrate(ctx, d, aged, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), wrong) {
 			t.Errorf("migrated though %s: %v", wrong, err)
 		}
 	}

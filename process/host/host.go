@@ -43,8 +43,8 @@ func migrations(d service.Definition) []schema.MigrationSet {
 }
 
 // Migrate brings the service's schema up to date, while any number of processes does so.
-func Migrate(ctx context.Context, d service.Definition, to *pool.Pool) error {
-	if err := schema.Migrate(ctx, to, migrations(d)...); err != nil {
+func Migrate(ctx context.Context, d service.Definition, to *pool.Pool, log *slog.Logger) error {
+	if err := schema.Migrate(ctx, to, log.With("service", d.Name), migrations(d)...); err != nil {
 		return fmt.Errorf("migrate %s: %w", d.Name, err)
 	}
 	return nil

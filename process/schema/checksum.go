@@ -5,8 +5,11 @@ import (
 	"context"
 	"crypto/sha256"
 	"database/sql"
+	"encoding/hex"
 	"fmt"
 	"io/fs"
+	"regexp"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/pressly/goose/v3"
@@ -14,20 +17,33 @@ import (
 	"github.com/ironplane/ironplane/pkg/pg"
 )
 
-// checksums are the files by their names, with what they hold.
-func (m MigrationSet) checksums() (map[string][]byte, error) {
+// A line of a migration that says what it was once, by its checksum: -- replaces 890c13….
+var replaces = regexp.MustCompile(`(?m)^-- replaces ([0-9a-f]{64})\b`)
+
+// checksums are those of the files, by their names.
+func (m MigrationSet) checksums() (map[string][][]byte, error) {
 	files := folders(m.Files)
 	names, err := files.Glob("*.sql")
-	sums := map[string][]byte{}
+	sums := map[string][][]byte{}
 	for _, name := range names {
 		text, err := fs.ReadFile(files, name)
 		if err != nil {
 			return nil, err
 		}
-		sum := sha256.Sum256(text)
-		sums[name] = sum[:]
+		sums[name] = Checksums(text)
 	}
 	return sums, err
+}
+
+// Checksums are those that a migration is known by: its own, and those of what it replaces, which left the same behind.
+func Checksums(migration []byte) [][]byte {
+	own := sha256.Sum256(migration)
+	all := [][]byte{own[:]}
+	for _, found := range replaces.FindAllSubmatch(migration, -1) {
+		sum, _ := hex.DecodeString(string(found[1])) // the expression has seen to it
+		all = append(all, sum)
+	}
+	return all
 }
 
 // record notes what was done, for intact.
@@ -37,9 +53,9 @@ func (m MigrationSet) record(ctx context.Context, db *sql.DB) error {
 		return err
 	}
 	_, err = db.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS migration_checksum (migrations text, name text, checksum bytea NOT NULL, PRIMARY KEY (migrations, name))")
-	for name, sum := range sums {
+	for name, known := range sums {
 		if err == nil {
-			_, err = db.ExecContext(ctx, "INSERT INTO migration_checksum VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", m.Table, name, sum)
+			_, err = db.ExecContext(ctx, "INSERT INTO migration_checksum VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", m.Table, name, known[0])
 		}
 	}
 	if err != nil {
@@ -75,14 +91,14 @@ func (m MigrationSet) intact(ctx context.Context, db pg.Querier) error {
 	if err != nil {
 		return fmt.Errorf("read the checksums of migrations: %w", err)
 	}
-	for name, sum := range sums {
+	for name, known := range sums {
 		number, err := goose.NumericComponent(name)
 		if err != nil {
 			return err
 		}
 		before, is := done[name]
 		switch {
-		case is && !bytes.Equal(before, sum):
+		case is && !slices.ContainsFunc(known, func(sum []byte) bool { return bytes.Equal(before, sum) }):
 			return fmt.Errorf("the migration %s was edited after it was done here: put it back as it was, and add another one", name)
 		case !is && number <= last:
 			return fmt.Errorf("the migration %s was put in before number %d, which is done here: give it the next free number", name, last)

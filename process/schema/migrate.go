@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"path"
 	"slices"
 	"strings"
@@ -30,9 +31,9 @@ type MigrationSet struct {
 // migrateWait is how long one who migrates waits for another one.
 const migrateWait = 10 * time.Minute
 
-// Migrate brings the schema up to date, by all migrations of the first, then of the next. Any number of processes may
-// call it at once.
-func Migrate(ctx context.Context, to *pool.Pool, all ...MigrationSet) error {
+// Migrate brings the schema up to date, by all migrations of the first, then of the next, and says to the log what it did. Any
+// number of processes may call it at once.
+func Migrate(ctx context.Context, to *pool.Pool, log *slog.Logger, all ...MigrationSet) error {
 	conn, err := to.Connect(ctx)
 	if err != nil {
 		return err
@@ -47,7 +48,7 @@ func Migrate(ctx context.Context, to *pool.Pool, all ...MigrationSet) error {
 		if err := m.intact(ctx, to.DB); err != nil {
 			return err
 		}
-		if err := m.migrate(ctx, conn.Config()); err != nil {
+		if err := m.migrate(ctx, conn.Config(), log); err != nil {
 			return err
 		}
 	}
@@ -132,14 +133,27 @@ func (m MigrationSet) lacks(ctx context.Context, db *pg.DB) (missing []string, e
 	return missing, nil
 }
 
-func (m MigrationSet) migrate(ctx context.Context, config *pgx.ConnConfig) error {
+func (m MigrationSet) migrate(ctx context.Context, config *pgx.ConnConfig, log *slog.Logger) error {
 	sqldb := stdlib.OpenDB(*config)
 	defer sqldb.Close()
 	provider, err := goose.NewProvider(goose.DialectPostgres, sqldb, folders(m.Files), goose.WithTableName(m.Table))
 	if err != nil {
 		return err
 	}
-	if _, err = provider.Up(ctx); err != nil {
+	before, err := provider.GetDBVersion(ctx)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	done, err := provider.Up(ctx)
+	if len(done) > 0 {
+		level := slog.LevelWarn
+		if before == 0 { // nobody has used it yet
+			level = slog.LevelInfo
+		}
+		log.Log(ctx, level, "the schema is migrated", "migrations", m.Table, "from", before, "to", done[len(done)-1].Source.Version, "took", time.Since(began).Round(time.Millisecond))
+	}
+	if err != nil {
 		return err
 	}
 	return m.record(ctx, sqldb)

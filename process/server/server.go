@@ -123,7 +123,7 @@ func (d definition) migrate(ctx context.Context, c keyedConfig) error {
 		return err
 	}
 	defer db.Close()
-	return host.Migrate(ctx, d.Definition, db)
+	return host.Migrate(ctx, d.Definition, db, c.Log())
 }
 
 func (d definition) serve(ctx context.Context, c keyedConfig, operations *process.Operations, log *slog.Logger) error {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -199,7 +200,7 @@ func Migrate(ctx context.Context, urls map[string]secret.String) error {
 		if err != nil {
 			return fmt.Errorf("migrate %s: %w", s.Name, err)
 		}
-		err = host.Migrate(ctx, s, db)
+		err = host.Migrate(ctx, s, db, slog.New(slog.DiscardHandler))
 		db.Close()
 		if err != nil {
 			return err

@@ -89,7 +89,7 @@ func Open(ctx context.Context, urls map[string]secret.String, masterKey secret.S
 			return nil, fmt.Errorf("start %s: %w", d.Name, err)
 		}
 		p.Databases[d.Name], p.pools = on.DB, append(p.pools, on)
-		if err := host.Migrate(ctx, d, on); err != nil {
+		if err := host.Migrate(ctx, d, on, log); err != nil {
 			return nil, err
 		}
 		deps.DB = on.DB

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os/exec"
 	"path/filepath"
 	"time"
@@ -108,7 +109,7 @@ func (db *database) seed(ctx context.Context, rows int) error {
 	if err != nil {
 		return err
 	}
-	err = host.Migrate(ctx, network.Definition, pool)
+	err = host.Migrate(ctx, network.Definition, pool, slog.New(slog.DiscardHandler))
 	pool.Close()
 	if err != nil {
 		return err

@@ -48,7 +48,7 @@ func startLog(t *testing.T, items int) *installation {
 	url := urls[system.Name]
 	db, err := pool.Open(t.Context(), url.Reveal(), 4)
 	must(t, err)
-	must(t, host.Migrate(t.Context(), system.Definition, db))
+	must(t, host.Migrate(t.Context(), system.Definition, db, slog.New(slog.DiscardHandler)))
 	db.Close() // what is explained is for connections from now on
 	for _, sql := range []string{
 		"SET search_path = system, ext",

@@ -1,0 +1,133 @@
+package product_test
+
+import (
+	"context"
+	"io/fs"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/process/host"
+	"github.com/ironplane/ironplane/process/pool"
+	"github.com/ironplane/ironplane/services/network"
+	"github.com/ironplane/ironplane/testkit"
+)
+
+// before are the network service's migrations up to the one of this number.
+func before(t *testing.T, number string) fs.FS {
+	t.Helper()
+	files, err := fs.Glob(network.Definition.Migrations, "migrations/*.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	some := fstest.MapFS{}
+	for _, file := range files {
+		text, err := fs.ReadFile(network.Definition.Migrations, file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if filepath.Base(file) < number {
+			some[file] = &fstest.MapFile{Data: text}
+		}
+	}
+	return some
+}
+
+// The migration that rewrites all assignments holds no writes: in the middle of it others insert, rename, release and
+// delete, on both sides of where it is. One that was cut off is done by the next try.
+func TestMigrationInSteps(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	url := testkit.Databases(t, testkit.Service{Name: network.Name, Migrations: before(t, "0010")})[network.Name]
+	connect := func() *pgx.Conn {
+		conn, err := pgx.Connect(ctx, url.Reveal())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close(context.Background()) })
+		return conn
+	}
+	execute := func(conn *pgx.Conn, statement string) {
+		t.Helper()
+		if _, err := conn.Exec(ctx, statement); err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
+	}
+	writer, holder := connect(), connect()
+	execute(writer, `
+		INSERT INTO ip_group (name, reserved) VALUES ('site', false);
+		INSERT INTO ip_entity (group_id, v4_first, v4_last, vlan) SELECT 1, '10.0.0.0'::inet + n, '10.0.0.0'::inet + n, 7 FROM generate_series(1, 12000) n;
+		INSERT INTO ip_assignment (entity_id, owner_id, owner_name) SELECT id, 1, 'x' FROM ip_entity WHERE id <= 11000;
+		CREATE TABLE halt ();
+		CREATE FUNCTION halt() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN LOCK TABLE halt; RETURN NEW; END $$;
+		CREATE TRIGGER halt BEFORE UPDATE ON ip_assignment FOR EACH ROW WHEN (NEW.entity_id = 6000) EXECUTE FUNCTION halt()`)
+
+	// It halts in the second batch; the first one is committed.
+	migrate := func() chan error {
+		migrated := make(chan error, 1)
+		go func() {
+			db, err := pool.Open(ctx, url.Reveal(), 2)
+			if err != nil {
+				migrated <- err
+				return
+			}
+			defer db.Close()
+			migrated <- host.Migrate(ctx, network.Definition, db, slog.New(slog.DiscardHandler))
+		}()
+		return migrated
+	}
+	halted := func() (pid int) {
+		t.Helper()
+		for deadline := time.Now().Add(time.Minute); pid == 0; time.Sleep(5 * time.Millisecond) {
+			err := writer.QueryRow(ctx, "SELECT coalesce(max(pid), 0) FROM pg_stat_activity WHERE query LIKE '%LOOP%' AND pid <> pg_backend_pid() AND wait_event_type = 'Lock' AND datname = current_database()").Scan(&pid)
+			if err != nil || time.Now().After(deadline) {
+				t.Fatal("it does not come to the second batch: ", err)
+			}
+		}
+		return pid
+	}
+	execute(holder, "BEGIN")
+	execute(holder, "LOCK TABLE halt")
+	migrated := migrate()
+	halted()
+	execute(writer, "SET lock_timeout = '20s'") // what waits fails
+	execute(writer, "UPDATE ip_entity SET nickname = 'renamed', vlan = NULL WHERE id IN (10, 9000)")
+	execute(writer, "DELETE FROM ip_assignment WHERE entity_id IN (20, 9100)")
+	execute(writer, "INSERT INTO ip_assignment (entity_id, owner_id) VALUES (11500, 2), (20, 2)")
+	execute(writer, "DELETE FROM ip_entity WHERE id IN (30, 9200)")
+	execute(writer, "INSERT INTO ip_entity (group_id, v4_first, v4_last) VALUES (1, '10.9.0.1', '10.9.0.1')")
+	admin, err := pgx.Connect(ctx, testkit.Administrator(t, url).Reveal())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close(ctx)
+	if _, err := admin.Exec(ctx, "SELECT pg_terminate_backend($1, 10000)", halted()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-migrated; err == nil || !strings.Contains(err.Error(), "migrate network") {
+		t.Fatalf("it was cut off, and says %v", err)
+	}
+
+	migrated = migrate()
+	halted()
+	execute(writer, "UPDATE ip_entity SET nickname = 'renamed again' WHERE id IN (11, 9001)")
+	execute(holder, "COMMIT")
+	if err := <-migrated; err != nil {
+		t.Fatal(err)
+	}
+	var rows, wrong int
+	err = writer.QueryRow(ctx, "SELECT count(*), count(*) FILTER (WHERE (a.entity_name, a.vlan) IS DISTINCT FROM (e.name, e.vlan)) FROM ip_assignment a JOIN ip_entity e ON e.id = a.entity_id").Scan(&rows, &wrong)
+	if err != nil || rows != 11000-4+2 || wrong != 0 {
+		t.Errorf("%d of %d assignments say another name or VLAN than their entities: %v", wrong, rows, err)
+	}
+	var invalid int
+	if err := writer.QueryRow(ctx, "SELECT count(*) FROM pg_index WHERE NOT indisvalid").Scan(&invalid); err != nil || invalid > 0 {
+		t.Errorf("%d indexes are half made: %v", invalid, err)
+	}
+}
