@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/ironplane/ironplane/backing"
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/pkg/secret"
@@ -58,7 +60,7 @@ func (b *Backings) Databases(ctx context.Context, c Config, screen io.Writer) (m
 	if err != nil {
 		return nil, err
 	}
-	short, err := claim.CheckConnections(ctx)
+	short, err := claim.Short(ctx)
 	if short != "" {
 		fmt.Fprintln(screen, short)
 	}
@@ -70,7 +72,12 @@ func (b *Backings) MasterKey(ctx context.Context, c Config) (secret.String, erro
 	if !c.MasterKey.IsZero() {
 		return c.MasterKey, nil
 	}
-	return product.MasterKey(ctx, c.Data, b.claim.Conn)
+	var key secret.String
+	err := b.claim.Ask(ctx, func(conn *pgx.Conn) (err error) {
+		key, err = product.MasterKey(ctx, c.Data, conn)
+		return err
+	})
+	return key, err
 }
 
 // Administrator answers the URL of the database in an installation that may be running: in another process, too.

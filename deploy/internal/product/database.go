@@ -57,7 +57,7 @@ func createDatabase(ctx context.Context, server string) error {
 
 // Claim sees to it that one process at a time uses a database.
 type Claim struct {
-	Conn  *pgx.Conn // as the administrator; the claim lasts as long as it does
+	conn  *pgx.Conn // as the administrator; the claim lasts as long as it does
 	admin secret.String
 	name  string // of the connection
 }
@@ -90,7 +90,7 @@ func (c *Claim) take(ctx context.Context) error {
 	case !got:
 		err = errClaimed
 	default:
-		c.Conn = conn
+		c.conn = conn
 		return nil
 	}
 	return errors.Join(err, conn.Close(ctx))
@@ -106,12 +106,12 @@ const (
 // another process was faster.
 func (c *Claim) Hold(ctx context.Context) error {
 	for {
-		if _, err := c.Conn.WaitForNotification(ctx); ctx.Err() != nil {
+		if _, err := c.conn.WaitForNotification(ctx); ctx.Err() != nil {
 			return nil
 		} else if err != nil { // there are no notifications
 			_ = c.Close(ctx)
 		}
-		for c.Conn.IsClosed() {
+		for c.conn.IsClosed() {
 			taking, cancel := context.WithTimeout(ctx, claimTime)
 			err := c.take(taking)
 			cancel()
@@ -130,8 +130,19 @@ func (c *Claim) Hold(ctx context.Context) error {
 	}
 }
 
+// Ask asks the database as the administrator, on a connection of its own: the claim's is within a transaction, where what a
+// statement has seen is held, so that nothing is vacuumed and no index is made concurrently.
+func (c *Claim) Ask(ctx context.Context, ask func(*pgx.Conn) error) error {
+	conn, err := pool.Connect(ctx, c.admin.Reveal())
+	if err != nil {
+		return fmt.Errorf("connect to the database: %w", err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	return ask(conn)
+}
+
 // Close gives the claim up.
-func (c *Claim) Close(ctx context.Context) error { return c.Conn.Close(ctx) }
+func (c *Claim) Close(ctx context.Context) error { return c.conn.Close(ctx) }
 
 // Bootstrap makes what the services need in a database and does not have, and answers the URL of each one's schema. The
 // passwords of their roles are kept in the data folder.

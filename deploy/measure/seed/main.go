@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/ironplane/ironplane/backing"
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/measure/seed/rows"
@@ -71,7 +73,10 @@ func fill(ctx context.Context, data string, admin secret.String, o rows.Options)
 		return err
 	}
 	if o.MasterKey.IsZero() {
-		if o.MasterKey, err = product.MasterKey(starting, data, alone.Conn); err != nil {
+		if err := alone.Ask(starting, func(conn *pgx.Conn) (err error) {
+			o.MasterKey, err = product.MasterKey(starting, data, conn)
+			return err
+		}); err != nil {
 			return err
 		}
 	}
