@@ -15,36 +15,44 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-// configure fills a program's configuration from its environment, as one of its commands needs it. A member reads
+// configure fills a program's configuration from its environment, as one of its commands needs it, and says all that is
+// wrong with it. A member reads
 //
 //	Listen string `env:"IRONPLANE_LISTEN" default:"127.0.0.1:8080" required:"serve" doc:"the address to serve on"`
 //
 // A member without a default is off where it is empty, or required by the commands that it names. A secret may stand
 // in a file, which <name>_FILE names.
-func configure(config any, environment []string, command string) error {
+func configure(config any, environment []string, command string) (wrong []error) {
 	given := map[string]string{}
 	for _, entry := range environment {
 		name, value, _ := strings.Cut(entry, "=")
 		given[name] = value
 	}
-	for _, m := range members(reflect.ValueOf(config).Elem()) {
-		text := given[m.name]
-		if file := given[m.name+"_FILE"]; text == "" && file != "" && m.isSecret() {
-			content, err := os.ReadFile(file)
-			if err != nil {
-				return fmt.Errorf("%s_FILE: %w", m.name, err)
-			}
-			text = strings.TrimSpace(string(content))
+	for _, m := range membersOf(config) {
+		if err := m.fill(given, command); err != nil {
+			wrong = append(wrong, err)
 		}
-		if text == "" {
-			text = m.tag.Get("default")
+	}
+	return wrong
+}
+
+func (m member) fill(given map[string]string, command string) error {
+	text := given[m.name]
+	if file := given[m.name+"_FILE"]; text == "" && file != "" && m.isSecret() {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			return fmt.Errorf("%s_FILE: %w", m.name, err)
 		}
-		if text == "" && slices.Contains(strings.Split(m.tag.Get("required"), ","), command) {
-			return fmt.Errorf("%s is not set: %s", m.name, m.tag.Get("doc"))
-		}
-		if err := set(m.into, text); err != nil {
-			return fmt.Errorf("%s is %q: %w", m.name, text, err)
-		}
+		text = strings.TrimSpace(string(content))
+	}
+	if text == "" {
+		text = m.tag.Get("default")
+	}
+	if text == "" && slices.Contains(strings.Split(m.tag.Get("required"), ","), command) {
+		return fmt.Errorf("%s is not set: %s", m.name, m.tag.Get("doc"))
+	}
+	if err := set(m.into, text); err != nil {
+		return fmt.Errorf("%s is %q: %w", m.name, text, err)
 	}
 	return nil
 }
@@ -55,6 +63,8 @@ type member struct {
 	tag  reflect.StructTag
 	into any // a pointer to it
 }
+
+func membersOf(config any) []member { return members(reflect.ValueOf(config).Elem()) }
 
 func members(v reflect.Value) (all []member) {
 	for i := range v.NumField() {
@@ -124,7 +134,7 @@ func parseNetworks(text string) ([]netip.Prefix, error) {
 // describe lists the variables that configure reads.
 func describe(config any) string {
 	var b strings.Builder
-	all := members(reflect.ValueOf(config).Elem())
+	all := membersOf(config)
 	for i, m := range all {
 		if slices.ContainsFunc(all[:i], func(earlier member) bool { return earlier.name == m.name }) { // for another part, too
 			continue

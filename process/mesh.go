@@ -102,6 +102,8 @@ func (m *Mesh) follow(service string, move func(service string, addresses []stri
 	return found
 }
 
+var errNoPapers = errors.New("neither IRONPLANE_MESH_CERTIFICATE nor CONSUL_URL is set: nobody certifies this process")
+
 // identify gets the process's certificate, and keeps it new.
 func (m *Mesh) identify(ctx context.Context, files mtls.Files) (err error) {
 	switch {
@@ -114,7 +116,7 @@ func (m *Mesh) identify(ctx context.Context, files mtls.Files) (err error) {
 			m.working.Go(func() { m.agent.Renew(m.until, m.Identity, m.name) })
 		}
 	default:
-		err = errors.New("neither IRONPLANE_MESH_CERTIFICATE nor CONSUL_URL is set: nobody certifies this process")
+		err = errNoPapers
 	}
 	if err == nil {
 		showCertificate(m.Identity, m.operations)

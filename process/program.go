@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+
+	"github.com/ironplane/ironplane/pkg/health"
 )
 
 // Program is what a main is: commands, and a configuration for all of them that comes from the environment.
@@ -15,6 +17,8 @@ type Program struct {
 	Name     string
 	Config   any       // a pointer to a struct, as configure reads it
 	Commands []Command // the first is the one that is meant where none is given
+	// Checks are of what the first command needs of what the configuration names. They change nothing.
+	Checks func() []health.Check
 }
 
 // Command is one thing that a program does.
@@ -44,12 +48,15 @@ func (p Program) run(ctx context.Context, arguments, environment []string, scree
 	if len(arguments) > 1 {
 		return fmt.Errorf("what is %q? All settings are in the environment: see %s help", arguments[1], p.Name)
 	}
+	if name == "check" || name == "--check" {
+		return p.examine(ctx, environment, screen)
+	}
 	for _, c := range p.Commands {
 		if c.Name != name {
 			continue
 		}
-		if err := configure(p.Config, environment, name); err != nil {
-			return err
+		if wrong := configure(p.Config, environment, name); wrong != nil {
+			return errors.Join(wrong...)
 		}
 		return c.Run(ctx)
 	}
@@ -66,7 +73,10 @@ func (p Program) usage() string {
 		}
 		b.WriteString("\n")
 	}
-	fmt.Fprintf(&b, "  %-10s say which one this is\n  %-10s print this\n\nEnvironment:\n%s", "version", "help", describe(p.Config))
+	for _, own := range [][2]string{{"check", "say all that would keep it from starting, and change nothing; --check, too"}, {"version", "say which one this is"}, {"help", "print this"}} {
+		fmt.Fprintf(&b, "  %-10s %s\n", own[0], own[1])
+	}
+	fmt.Fprintf(&b, "\nEnvironment:\n%s", describe(p.Config))
 	return b.String()
 }
 

@@ -3,6 +3,7 @@ package process
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -51,7 +52,7 @@ func TestConfigure(t *testing.T) {
 		"": "NAME is not set", "NAME=x URL=": "URL is not set: of what", "NAME=x URL_FILE=/nowhere URL=": "URL_FILE: open /nowhere",
 		"NAME=x RATE=many": `RATE is "many": it is no number`, "NAME=x ON=perhaps": `ON is "perhaps"`, "NAME=x LEVEL=loud": `LEVEL is "loud"`, "NAME=x NETWORKS=home": `NETWORKS is "home"`,
 	} {
-		if err := configure(&c, append([]string{"URL=hunter2"}, strings.Fields(wrong)...), "serve"); err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "hunter2") {
+		if err := errors.Join(configure(&c, append([]string{"URL=hunter2"}, strings.Fields(wrong)...), "serve")...); err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%q: %v", wrong, err)
 		}
 	}

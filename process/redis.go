@@ -8,7 +8,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/health"
+	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/process/tracing"
 )
 
@@ -22,6 +24,18 @@ func (o *Operations) Redis(client redis.UniversalClient) error {
 	o.MustRegister(took)
 	client.AddHook(stopwatch{took.WithLabelValues("ok"), took.WithLabelValues("error")})
 	return tracing.Redis(client)
+}
+
+// CheckRedis is that the Redis at REDIS_URL lets this process in. Without it most work goes on, slower.
+func CheckRedis(url secret.String) health.Check {
+	return health.Check{Name: "REDIS_URL: it answers", Ask: func(ctx context.Context) error {
+		client, err := cache.Open(url)
+		if err != nil {
+			return err
+		}
+		defer client.Close()
+		return client.Ping(ctx).Err()
+	}}
 }
 
 // stopwatch times what a client asks.

@@ -31,9 +31,9 @@ func trace(ctx context.Context, process, endpoint string, log *slog.Logger, work
 	if endpoint == "" {
 		return work(ctx)
 	}
-	to, err := url.Parse(endpoint)
-	if err != nil || to.Host == "" || to.Scheme != "http" && to.Scheme != "https" {
-		return errors.New("OTEL_EXPORTER_OTLP_ENDPOINT is not a URL such as http://collector:4318")
+	to, err := parseEndpoint(endpoint)
+	if err != nil {
+		return err
 	}
 	exporter, err := otlptrace.New(ctx, otlpClient{to.JoinPath("v1/traces").String()})
 	if err != nil {
@@ -53,6 +53,14 @@ func trace(ctx context.Context, process, endpoint string, log *slog.Logger, work
 		log.Warn("traces are lost", "outage", "traces", "error", lost)
 	}
 	return err
+}
+
+func parseEndpoint(text string) (*url.URL, error) {
+	to, err := url.Parse(text)
+	if err != nil || to.Host == "" || to.Scheme != "http" && to.Scheme != "https" {
+		return nil, errors.New("OTEL_EXPORTER_OTLP_ENDPOINT is not a URL such as http://collector:4318")
+	}
+	return to, nil
 }
 
 // otlpClient sends spans by OTLP over HTTP. OpenTelemetry's own brings gRPC along, which makes each program twice as large.

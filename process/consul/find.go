@@ -2,6 +2,8 @@ package consul
 
 import (
 	"context"
+	"net"
+	"strconv"
 	"strings"
 
 	"github.com/go-kit/kit/sd"
@@ -39,6 +41,22 @@ func (a *Agent) Find(ctx context.Context, service string, move func(addresses []
 			return
 		}
 	}
+}
+
+// Instances are the ready ones of a service, as Consul knows them now.
+func (a *Agent) Instances(ctx context.Context, service string) (addresses []string, err error) {
+	_, err = a.ask(ctx, 0, func(q *api.QueryOptions) (uint64, error) {
+		entries, _, err := a.client.Health().Service(service, "", true, q)
+		for _, e := range entries {
+			host := e.Service.Address
+			if host == "" {
+				host = e.Node.Address
+			}
+			addresses = append(addresses, net.JoinHostPort(host, strconv.Itoa(e.Service.Port)))
+		}
+		return 0, err
+	})
+	return addresses, err
 }
 
 // asked is how go-kit asks Consul: until it answers, or ctx ends.

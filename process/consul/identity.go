@@ -31,18 +31,25 @@ func (a *Agent) Identity(ctx context.Context, name string) (*mtls.Identity, erro
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
 	for {
-		p := &papers{name: name}
-		_, err := a.ask(ctx, 0, a.leaf(p))
-		if err == nil {
-			_, err = a.ask(ctx, 0, a.roots(p))
-		}
+		id, err := a.Certify(ctx, name)
 		if a.heard(ctx, certificate, err) == nil {
-			return mtls.NewIdentity(name, p.issued, p.roots)
+			return id, nil
 		}
 		if rest(ctx); ctx.Err() != nil {
+			return nil, err
+		}
+	}
+}
+
+// Certify asks once for the identity of the process of this name.
+func (a *Agent) Certify(ctx context.Context, name string) (*mtls.Identity, error) {
+	p := &papers{name: name}
+	for _, part := range []func(*api.QueryOptions) (uint64, error){a.leaf(p), a.roots(p)} {
+		if _, err := a.ask(ctx, 0, part); err != nil {
 			return nil, fmt.Errorf("get a certificate from Consul: %w", err)
 		}
 	}
+	return mtls.NewIdentity(name, p.issued, p.roots)
 }
 
 // Renew gives the identity new papers as soon as Consul has some, until ctx ends.

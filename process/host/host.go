@@ -53,11 +53,7 @@ func Migrate(ctx context.Context, d service.Definition, to *pool.Pool, log *slog
 // Ready fails where the service's schema lacks a migration, was restored from a backup and not taken up since, or holds
 // what was sealed with another key than the box's, which is nil of a service that does not seal.
 func Ready(ctx context.Context, d service.Definition, deps service.Deps) error {
-	err := schema.Migrated(ctx, deps.DB, migrations(d)...)
-	var history string
-	if err == nil {
-		history, err = events.History(ctx, deps.DB)
-	}
+	history, err := examine(ctx, d, deps.DB)
 	if err == nil && deps.Entries != nil {
 		deps.Entries.Bind(ctx, d.Name, history)
 	}

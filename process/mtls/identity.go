@@ -5,6 +5,7 @@
 package mtls
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -121,6 +122,20 @@ func (id *Identity) Listener(l net.Listener) net.Listener {
 	return tls.NewListener(l, &tls.Config{
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return id.papers.Load().listening, nil },
 	})
+}
+
+// Greet finds out whether a service answers this process at an address, whatever it says.
+func (id *Identity) Greet(ctx context.Context, service, address string) error {
+	transport := &http.Transport{TLSClientConfig: id.ClientConfig(service), DisableKeepAlives: true}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+address+"/", http.NoBody)
+	if err != nil {
+		return err
+	}
+	answer, err := transport.RoundTrip(r)
+	if err != nil {
+		return err
+	}
+	return answer.Body.Close()
 }
 
 const protocol = "http/1.1"

@@ -9,10 +9,12 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"sync"
 
 	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/events"
+	"github.com/ironplane/ironplane/pkg/health"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/service"
@@ -93,7 +95,19 @@ func Main(of service.Definition) {
 	for _, own := range d.Commands {
 		commands = append(commands, process.Command{Name: own.Name, Summary: own.Summary, Run: func(ctx context.Context) error { return d.named(d.do(ctx, c, own)) }})
 	}
-	process.Program{Name: d.Name, Config: config, Commands: commands}.Main()
+	process.Program{Name: d.Name, Config: config, Commands: commands, Checks: func() []health.Check { return d.checks(&c) }}.Main()
+}
+
+func (d definition) checks(c *keyedConfig) (checks []health.Check) {
+	var deps service.Deps
+	if len(d.Purposes()) > 0 {
+		err := d.unlock(&deps, *c)
+		checks = append(checks, health.Check{Name: "IRONPLANE_PROCESS_KEY: it is this service's", Ask: func(context.Context) error { return err }})
+	}
+	return slices.Concat(checks,
+		host.Checks(d.Definition, c.Database, c.Connections, deps.Box),
+		[]health.Check{process.CheckRedis(c.Redis), process.CheckListen("IRONPLANE_LISTEN", c.Listen)},
+		c.OperationsConfig.Checks(), c.MeshConfig.Checks(d.Name))
 }
 
 func (d definition) do(ctx context.Context, c keyedConfig, own service.Command) error {
@@ -126,6 +140,15 @@ func (d definition) migrate(ctx context.Context, c keyedConfig) error {
 	return host.Migrate(ctx, d.Definition, db, c.Log())
 }
 
+// warnOfLimits says where the database allows fewer connections than the pool may open.
+func warnOfLimits(ctx context.Context, on *pool.Pool, log *slog.Logger) error {
+	short, err := on.Short(ctx)
+	if short != "" {
+		log.Warn(short)
+	}
+	return err
+}
+
 func (d definition) serve(ctx context.Context, c keyedConfig, operations *process.Operations, log *slog.Logger) error {
 	if d.Name != setting.Keeper {
 		c.Variables.Ignored(log)
@@ -152,6 +175,9 @@ func (d definition) serve(ctx context.Context, c keyedConfig, operations *proces
 		return err
 	}
 	defer on.Close()
+	if err := warnOfLimits(ctx, on, log); err != nil {
+		return err
+	}
 	deps.DB = on.DB
 	if err := host.Ready(ctx, d.Definition, deps); err != nil {
 		return err

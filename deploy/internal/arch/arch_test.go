@@ -58,7 +58,7 @@ var arrows = []struct{ folder, may string }{
 	{"process/jobs", "pkg"},
 	{"process/host", "pkg process/jobs process/maintenance process/pool process/schema process/setting"},
 	{"process/server", "process pkg"},
-	{"process", "pkg/health pkg/secret process/consul process/mtls process/tracing"},
+	{"process", "pkg/cache pkg/health pkg/secret process/consul process/mtls process/tracing"},
 	{"clients/go", ""},
 	{"testkit", "backing pkg process/host process/pool"},
 	{"template", "pkg/secret"},

@@ -7,10 +7,12 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 
 	"github.com/ironplane/ironplane/gateway"
 	"github.com/ironplane/ironplane/gateway/proxy"
 	"github.com/ironplane/ironplane/pkg/cache"
+	"github.com/ironplane/ironplane/pkg/health"
 	"github.com/ironplane/ironplane/pkg/keycache"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/seal"
@@ -42,14 +44,33 @@ func main() {
 			return nil
 		}},
 		c.Ready(),
-	}}.Main()
+	}, Checks: func() []health.Check { return checks(&c) }}.Main()
 }
 
-func serve(ctx context.Context, c config, operations *process.Operations, log *slog.Logger) error {
+func checks(c *config) []health.Check {
+	return slices.Concat([]health.Check{
+		{Name: "IRONPLANE_PROCESS_KEY: it is the gateway's", Ask: func(context.Context) error {
+			_, err := entrySigner(c.Key)
+			return err
+		}},
+		{Name: "IRONPLANE_SERVICES: it names all services", Ask: func(context.Context) error { return c.namesAll() }},
+		process.CheckRedis(c.Redis),
+		process.CheckListen("IRONPLANE_LISTEN", c.Listen),
+	}, c.OperationsConfig.Checks(), c.MeshConfig.Checks(principal.Gateway))
+}
+
+func (c *config) namesAll() error {
 	for _, name := range gateway.Services() {
 		if _, named := c.Services[name]; !named {
 			return fmt.Errorf("IRONPLANE_SERVICES does not name %s", name)
 		}
+	}
+	return nil
+}
+
+func serve(ctx context.Context, c config, operations *process.Operations, log *slog.Logger) error {
+	if err := c.namesAll(); err != nil {
+		return err
 	}
 	signer, err := entrySigner(c.Key)
 	if err != nil {

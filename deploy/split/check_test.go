@@ -1,0 +1,81 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/deploy/internal/backings"
+	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/pkg/principal"
+)
+
+// examined is what a program says of an environment before it starts. What is given replaces what there is.
+func (f *fleet) examined(t *testing.T, name string, given ...string) (string, error) {
+	t.Helper()
+	environment := f.serviceEnvironment(name)
+	if name == principal.Gateway {
+		environment = append(f.common(name), f.services())
+	}
+	cmd := exec.Command(filepath.Join(f.programs, name), "--check")
+	cmd.Env = slices.Concat(environment, []string{"IRONPLANE_LISTEN=127.0.0.1:0"}, given) // the last one counts
+	out, err := cmd.CombinedOutput()
+	for _, file := range []string{name + ".database-url", "redis-url", name + ".process-key"} {
+		if text, err := os.ReadFile(f.file(file)); err == nil && strings.Contains(string(out), strings.TrimSpace(string(text))) {
+			t.Errorf("%s prints its %s", name, file)
+		}
+	}
+	return string(out), err
+}
+
+// A program says beforehand all that would keep it from starting.
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	f, _ := startFleet(t, backings.Config{Data: t.TempDir()})
+	for _, name := range append(product.Names(), principal.Gateway) {
+		if said, err := f.examined(t, name); err != nil || strings.Contains(said, "fails") || !strings.Contains(said, "ok ") {
+			t.Errorf("%s would not start: %v\n%s", name, err, said)
+		}
+	}
+	lacks := func(name string, says []string, given ...string) {
+		t.Helper()
+		said, err := f.examined(t, name, given...)
+		if err == nil {
+			t.Errorf("%s would start:\n%s", name, said)
+		}
+		for _, part := range says {
+			if !strings.Contains(said, part) {
+				t.Errorf("%s does not say %q:\n%s", name, part, said)
+			}
+		}
+	}
+	foreign := []string{
+		"IRONPLANE_PROCESS_KEY_FILE=" + f.file("system.process-key"), "IRONPLANE_MESH_CERTIFICATE=" + f.file("pxe.crt"),
+		"REDIS_URL=redis://127.0.0.1:1", "IRONPLANE_LISTEN=" + f.addresses["network"], "IRONPLANE_DRAIN_DELAY=soon",
+	}
+	lacks("gateway", []string{"IRONPLANE_PROCESS_KEY: it is the gateway's: ", "certificate: it is this process's", "REDIS_URL: ", "is taken", `IRONPLANE_DRAIN_DELAY is "soon"`, "5 of "}, foreign...)
+	lacks("network", []string{"IRONPLANE_PROCESS_KEY: ", "the role ironplane_pxe does not find the schema network", "5 of "},
+		append(foreign, "DATABASE_URL_FILE="+f.file("pxe.database-url"), "IRONPLANE_DRAIN_DELAY=1s")...)
+	lacks("identity", []string{"DATABASE_URL: ", "failed"}, "DATABASE_URL=postgres://identity:x@127.0.0.1:1/none")
+
+	url, err := os.ReadFile(f.file("network.database-url"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := pgx.Connect(t.Context(), string(url))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	for _, statement := range []string{"DELETE FROM migration WHERE version_id = 2", "ALTER ROLE CURRENT_USER CONNECTION LIMIT 30"} {
+		if _, err := conn.Exec(t.Context(), statement); err != nil && !strings.Contains(statement, "ALTER") {
+			t.Fatal(err)
+		}
+	}
+	lacks("network", []string{"needs its migrations 0002_group_counts.sql: run migrate first"})
+}
