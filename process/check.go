@@ -204,7 +204,7 @@ func askFound(ctx context.Context, agent func() (*consul.Agent, error), id *mtls
 		return err
 	}
 	if len(addresses) == 0 {
-		return errors.New("Consul knows of none that is ready")
+		return errors.New("none that is ready is known to Consul")
 	}
 	for _, address := range addresses {
 		err = errors.Join(err, id.Greet(ctx, service, address))
