@@ -42,7 +42,10 @@ func (c config) bootstrapPostgres(ctx context.Context) (map[string]secret.String
 			return nil, err
 		}
 	}
-	return urls, provision.Database(ctx, admin, rolePrefix, passwords)
+	if err := provision.Database(ctx, admin, rolePrefix, passwords); err != nil {
+		return nil, err
+	}
+	return urls, product.MarkLost(ctx, secret.New(admin))
 }
 
 // takeUp takes up what was restored.

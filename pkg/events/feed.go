@@ -86,6 +86,11 @@ func read(ctx context.Context, db *pg.DB, req pull) (page, error) {
 		if p.Next, err = succession(ctx, db, req.History); err != nil {
 			return p, err
 		}
+		if p.Next == nil { // the reader has applied changes of a history that nobody here knows of
+			if err := db.InTx(ctx, func(tx *pg.Tx) error { return noteRestored(ctx, tx) }); err != nil {
+				return p, err
+			}
+		}
 	}
 	if p.Next != nil {
 		p.History, p.Last = req.History, p.Next.Ended

@@ -10,13 +10,20 @@ import (
 	"github.com/ironplane/ironplane/pkg/pg"
 )
 
-// ErrRestored says that a schema was restored from a dump, and not taken up since.
-var ErrRestored = errors.New("the schema was restored from a backup: the command restored has to take it up before it serves")
+// ErrRestored says that a schema was restored from a dump, or began anew, and was not taken up since.
+var ErrRestored = errors.New("the schema was restored from a backup, or what was in it is lost: the command restored has to take it up before it serves")
+
+// noteRestored notes that the schema lacks changes that somebody has seen, so that nothing serves before it is taken up.
+func noteRestored(ctx context.Context, tx *pg.Tx) error {
+	tx.Unrecorded("what is lost is recorded when the schema is taken up")
+	_, err := tx.Exec(ctx, "UPDATE sequencer SET relation = 0 WHERE relation <> 0")
+	return wrap("note that changes are lost", err)
+}
 
 // History is the one that the schema is in. It fails with ErrRestored where the schema is a restored one.
 func History(ctx context.Context, q pg.Querier) (uuid string, err error) {
 	var intact bool
-	err = q.QueryRow(ctx, "SELECT relation = 'sequencer'::regclass, (SELECT uuid::text FROM history WHERE ended IS NULL) FROM sequencer").Scan(&intact, &uuid)
+	err = q.QueryRow(ctx, "SELECT relation = 'sequencer'::regclass AND to_regclass('lost') IS NULL, (SELECT uuid::text FROM history WHERE ended IS NULL) FROM sequencer").Scan(&intact, &uuid)
 	if err != nil {
 		return "", fmt.Errorf("look whether the schema was restored: %w", err)
 	}

@@ -84,8 +84,7 @@ func number(ctx context.Context, db *pg.DB, seen *cursor) (n int64, err error) {
 		}
 		if last < seen.seq || seen.change != "" && again != "" && seen.change != again {
 			n = -1
-			_, err := tx.Exec(ctx, "UPDATE sequencer SET relation = 0")
-			return wrap("note that changes are lost", err)
+			return noteRestored(ctx, tx)
 		}
 		// A statement of its own: it sees all that was committed before the lock was free.
 		done, err := tx.Exec(ctx, `

@@ -37,6 +37,10 @@ type Definition struct {
 	// Begin does, on a schema that is up to date, what has to be done before the service serves; nil: nothing.
 	Begin    func(context.Context, Deps) error
 	Commands []Command // of its program, besides those that all have
+	// Takes are the types of changes that take something away from keys and accounts, and CameBack finds what is there again in
+	// a schema that has lost such changes, as it was restored from a backup; nil: there are none.
+	Takes    []string
+	CameBack func(context.Context, pg.Querier, []Lost) ([]CameBack, error)
 	// RecordSkip records, in the unit of work that skips them for a consumer without a name, changes of another service; nil:
 	// events.RecordSkip does, as it does for the others.
 	RecordSkip func(ctx context.Context, d Deps, tx *pg.Tx, skipped events.Span) error

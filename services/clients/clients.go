@@ -22,7 +22,7 @@ const Name = "clients"
 var migrations embed.FS
 
 // Definition is the service.
-var Definition = service.Definition{Name: Name, Migrations: migrations, Fills: true, New: func(d service.Deps) service.Parts {
+var Definition = service.Definition{Name: Name, Migrations: migrations, Fills: true, Takes: []string{"client.deleted", "client.edited"}, CameBack: service.AccountsBack[ViewedClient]("client"), New: func(d service.Deps) service.Parts {
 	s := New(d)
 	return service.Parts{Routes: s.Routes(), Readers: []string{"identity", "network"}, Consumers: []*events.Consumer{s.integrations.Consumer()},
 		Loops: []service.Loop{{Name: "follow the settings", Run: s.settings.Follow}}}

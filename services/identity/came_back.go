@@ -15,11 +15,14 @@ import (
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/service"
 )
 
-// TakenAway is what was taken away of keys and accounts, as the log has it, by changes that the service has lost because
-// it was restored from a backup. The zero TakenAway is nothing.
-type TakenAway struct {
+// takes are the types of changes that taken makes something of.
+var takes = []string{"auth.key.deleted", "auth.key.edited", "admin.deleted", "admin.edited", "admin.permission.edited"}
+
+// taken is what was taken away of keys and accounts by changes that the service has lost.
+type taken struct {
 	keys   map[int64]*keyFate
 	admins map[int64]*adminFate
 }
@@ -37,27 +40,18 @@ type adminFate struct {
 	taken                       principal.Grants
 }
 
-// Logged is what a change did to the members of an item.
-type Logged map[string]struct{ Before, After json.RawMessage }
-
-// LoggedTypes are the types of changes that Note makes something of.
-func LoggedTypes() []string {
-	return []string{"auth.key.deleted", "auth.key.edited", "admin.deleted", "admin.edited", "admin.permission.edited"}
-}
-
-// Note notes a change of one of LoggedTypes. They come in their order.
-func (t *TakenAway) Note(kind string, id int64, changes Logged) error {
-	switch kind {
+func (t *taken) note(l service.Lost) error {
+	switch l.Type {
 	case "auth.key.deleted":
-		fateOf(&t.keys, id).deleted = true
+		fateOf(&t.keys, l.ID).deleted = true
 	case "auth.key.edited":
-		fateOf(&t.keys, id).edited(changes)
+		fateOf(&t.keys, l.ID).edited(l)
 	case "admin.deleted":
-		fateOf(&t.admins, id).deleted = true
+		fateOf(&t.admins, l.ID).deleted = true
 	case "admin.edited":
-		fateOf(&t.admins, id).edited(changes)
+		fateOf(&t.admins, l.ID).edited(l)
 	case "admin.permission.edited":
-		return fateOf(&t.admins, id).permitted(changes)
+		return fateOf(&t.admins, l.ID).permitted(l)
 	}
 	return nil
 }
@@ -72,32 +66,32 @@ func fateOf[Fate any](all *map[int64]*Fate, id int64) *Fate {
 	return (*all)[id]
 }
 
-func (f *keyFate) edited(changes Logged) {
-	if _, set := changes["key"]; set {
+func (f *keyFate) edited(l service.Lost) {
+	if _, set := l.Changes["key"]; set {
 		f.replaced = true
 	}
-	if c, set := changes["owner.url"]; set {
+	if c, set := l.Changes["owner.url"]; set {
 		_ = json.Unmarshal(c.After, &f.owner)
 	}
-	if c, set := changes["expires_at.iso_8601"]; set {
+	if c, set := l.Changes["expires_at.iso_8601"]; set {
 		f.expires = &c.After
 	}
-	if c, set := changes["bound"]; set {
+	if c, set := l.Changes["bound"]; set {
 		f.bound = &c.After
 	}
 }
 
-func (f *adminFate) edited(changes Logged) {
-	if _, set := changes["password"]; set {
+func (f *adminFate) edited(l service.Lost) {
+	if _, set := l.Changes["password"]; set {
 		f.replaced = true
 	}
-	if c, set := changes["disabled"]; set {
+	if c, set := l.Changes["disabled"]; set {
 		f.disabled = string(c.After) == "true"
 	}
 }
 
-func (f *adminFate) permitted(changes Logged) error {
-	for member, c := range changes {
+func (f *adminFate) permitted(l service.Lost) error {
+	for member, c := range l.Changes {
 		dot := strings.LastIndexByte(member, '.')
 		if dot < 0 {
 			return fmt.Errorf("%q is no permission", member)
@@ -110,20 +104,21 @@ func (f *adminFate) permitted(changes Logged) error {
 	return nil
 }
 
-// CameBack is something that was taken away and is there again.
-type CameBack struct {
-	What string // API key 7 (billing) was deleted
-	take func(context.Context, *pg.Tx) error
+func back(what string, take func(context.Context, *pg.Tx) error) service.CameBack {
+	return service.CameBack{What: what, Take: take}
 }
 
 // ErrLastAdmin says that something is left, so that there is an admin who can do what remains to be done.
 var ErrLastAdmin = errors.New("it is left to the last admin who holds users.admins write")
 
-// Take takes it away again, and records that.
-func (c CameBack) Take(ctx context.Context, tx *pg.Tx) error { return c.take(ctx, tx) }
-
-// CameBack looks what of it is there again: keys first, and accounts that are to be deleted last.
-func (t *TakenAway) CameBack(ctx context.Context, q pg.Querier) (all []CameBack, err error) {
+// cameBack looks what is there again: keys first, and accounts that are to be deleted last.
+func cameBack(ctx context.Context, q pg.Querier, lost []service.Lost) (all []service.CameBack, err error) {
+	var t taken
+	for _, l := range lost {
+		if err := t.note(l); err != nil {
+			return nil, err
+		}
+	}
 	for _, id := range slices.Sorted(maps.Keys(t.keys)) {
 		key, err := keyView.Get(ctx, q, id)
 		if errors.Is(err, pgx.ErrNoRows) {
@@ -134,7 +129,7 @@ func (t *TakenAway) CameBack(ctx context.Context, q pg.Querier) (all []CameBack,
 		}
 		all = append(all, t.keys[id].cameBack(&key)...)
 	}
-	var deleted []CameBack
+	var deleted []service.CameBack
 	for _, id := range slices.Sorted(maps.Keys(t.admins)) {
 		admin, err := adminView.Get(ctx, q, id)
 		if errors.Is(err, pgx.ErrNoRows) {
@@ -145,7 +140,7 @@ func (t *TakenAway) CameBack(ctx context.Context, q pg.Querier) (all []CameBack,
 		}
 		fate := t.admins[id]
 		if what := fmt.Sprintf("admin %d (%s)", id, admin.Username); fate.deleted {
-			deleted = append(deleted, CameBack{what + " was deleted", deleteAgain(id)})
+			deleted = append(deleted, back(what+" was deleted", deleteAgain(id)))
 			continue
 		}
 		found, err := fate.cameBack(ctx, q, &admin)
@@ -159,20 +154,20 @@ func (t *TakenAway) CameBack(ctx context.Context, q pg.Querier) (all []CameBack,
 
 var adminView = pg.NewView[Admin]("admin_view")
 
-func (f *keyFate) cameBack(key *APIKey) (all []CameBack) {
+func (f *keyFate) cameBack(key *APIKey) (all []service.CameBack) {
 	what := fmt.Sprintf("API key %d (%s)", key.ID, key.Name)
 	switch {
 	case f.deleted:
-		return []CameBack{{what + " was deleted", deleteKeyAgain(key.ID)}}
+		return []service.CameBack{back(what+" was deleted", deleteKeyAgain(key.ID))}
 	case f.replaced:
-		return []CameBack{{what + " had got another value", deleteKeyAgain(key.ID)}}
+		return []service.CameBack{back(what+" had got another value", deleteKeyAgain(key.ID))}
 	case f.owner != "" && f.owner != key.Owner.URL:
-		return []CameBack{{what + " had been given to " + f.owner, deleteKeyAgain(key.ID)}}
+		return []service.CameBack{back(what+" had been given to "+f.owner, deleteKeyAgain(key.ID))}
 	}
 	if f.expires != nil {
 		var expires time.Time
 		if json.Unmarshal(*f.expires, &expires) == nil && (key.ExpiresAt == nil || key.ExpiresAt.After(expires)) {
-			all = append(all, CameBack{what + " was to expire at " + expires.UTC().Format(time.RFC3339), editKeyAgain(key.ID, "expires_at = $2", expires)})
+			all = append(all, back(what+" was to expire at "+expires.UTC().Format(time.RFC3339), editKeyAgain(key.ID, "expires_at = $2", expires)))
 		}
 	}
 	if f.bound != nil {
@@ -181,7 +176,7 @@ func (f *keyFate) cameBack(key *APIKey) (all []CameBack) {
 		if json.Unmarshal(*f.bound, &names) == nil {
 			if narrow := principal.ParseGrants(names); is == nil || *is&^narrow != 0 {
 				both := within(is, &narrow)
-				all = append(all, CameBack{what + " was bound to " + listed(narrow), editKeyAgain(key.ID, "bound = $2", both.Names())})
+				all = append(all, back(what+" was bound to "+listed(narrow), editKeyAgain(key.ID, "bound = $2", both.Names())))
 			}
 		}
 	}
@@ -195,10 +190,10 @@ func listed(g principal.Grants) string {
 	return strings.Join(g.Names(), ", ")
 }
 
-func (f *adminFate) cameBack(ctx context.Context, q pg.Querier, admin *Admin) (all []CameBack, err error) {
+func (f *adminFate) cameBack(ctx context.Context, q pg.Querier, admin *Admin) (all []service.CameBack, err error) {
 	what := fmt.Sprintf("admin %d (%s)", admin.ID, admin.Username)
 	if f.disabled && !admin.Disabled {
-		all = append(all, CameBack{what + " was disabled", editAdminAgain(admin.ID, "disabled = true", true)})
+		all = append(all, back(what+" was disabled", editAdminAgain(admin.ID, "disabled = true", true)))
 	}
 	var hasPassword bool
 	var names []string
@@ -206,10 +201,10 @@ func (f *adminFate) cameBack(ctx context.Context, q pg.Querier, admin *Admin) (a
 		return nil, fmt.Errorf("read admin %d: %w", admin.ID, err)
 	}
 	if f.replaced && hasPassword {
-		all = append(all, CameBack{what + " had got another password", editAdminAgain(admin.ID, "password_hash = NULL", false)})
+		all = append(all, back(what+" had got another password", editAdminAgain(admin.ID, "password_hash = NULL", false)))
 	}
-	if back := f.taken & principal.ParseGrants(names); back != 0 {
-		all = append(all, CameBack{what + " was stripped of " + listed(back), stripAgain(admin, back)})
+	if again := f.taken & principal.ParseGrants(names); again != 0 {
+		all = append(all, back(what+" was stripped of "+listed(again), stripAgain(admin, again)))
 	}
 	return all, nil
 }

@@ -37,6 +37,7 @@ var migrations embed.FS
 var Definition = service.Definition{Name: Name, Migrations: migrations, Seals: true, Signs: []string{"audit log"}, Signed: func(box *seal.Box) service.Signed { return audit.New(box) }, Fills: true,
 	New:   func(d service.Deps) service.Parts { return New(d.DB, audit.New(d.Box), d.Entries, d.Peers).parts() },
 	Begin: begin,
+	Takes: []string{"integration.deleted", "integration.edited"}, CameBack: service.AccountsBack[Integration]("integration"),
 	RecordSkip: func(ctx context.Context, d service.Deps, tx *pg.Tx, skipped events.Span) error {
 		tx.Unrecorded("the log has an item of its own for it")
 		return audit.New(d.Box).Skip(ctx, tx, skipped)

@@ -11,6 +11,7 @@ import (
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/process/pool"
+	"github.com/ironplane/ironplane/services/clients"
 	"github.com/ironplane/ironplane/services/identity"
 	"github.com/ironplane/ironplane/services/network"
 	"github.com/ironplane/ironplane/services/pxe"
@@ -204,6 +205,75 @@ func TestRestoredDumpOfAnOlderProgram(t *testing.T) {
 	}
 	i.restart()
 	i.makeGroup("after", 0)
+	producttest.Drain(t, i.product)
+	i.verify()
+}
+
+// Clients that were deleted or disabled, or got another password, and integrations that were deleted, are listed and taken
+// back, too. What became of an integration's permissions, nobody knows where the log is restored with it: it is disabled.
+func TestAccountsThatCameBack(t *testing.T) {
+	t.Parallel()
+	i := newInstallation(t)
+	client := func(name string) int64 {
+		return i.admin.Do(http.MethodPost, "/client", map[string]any{"email": name + "@example.com", "first": name, "last": "Miller", "password": "a long walk in the rain"}).Want(http.StatusOK).ID()
+	}
+	integration := func(name string) made {
+		m := made{id: i.admin.Do(http.MethodPost, "/integration", map[string]any{"name": name}).Want(http.StatusOK).ID()}
+		i.admin.Do(http.MethodPatch, fmt.Sprintf("/integration/%d/permission", m.id), `{"network": {"groups": {"read": true, "write": true}}}`).Want(http.StatusOK)
+		key := i.admin.Do(http.MethodPost, "/auth/key", map[string]any{"name": name, "owner": map[string]any{"id": m.id, "type": "integration"}}).Want(http.StatusOK)
+		m.keyID, m.key = key.ID(), testkit.Decode[identity.APIKey](key).Key
+		return m
+	}
+	deleted, disabled, repassed := client("deleted"), client("disabled"), client("repassed")
+	gone, stripped, kept := integration("gone"), integration("stripped"), integration("kept")
+	producttest.Drain(t, i.product)
+	dumps := map[string][]byte{clients.Name: i.dump(clients.Name), system.Name: i.dump(system.Name)}
+
+	do := func(method, path string, body any) { i.admin.Do(method, path, body).Want(http.StatusOK) }
+	do(http.MethodDelete, fmt.Sprintf("/client/%d", deleted), nil)
+	do(http.MethodPatch, fmt.Sprintf("/client/%d", disabled), `{"disabled": true}`)
+	do(http.MethodPatch, fmt.Sprintf("/client/%d", repassed), `{"password": "another walk in the long rain"}`)
+	do(http.MethodDelete, fmt.Sprintf("/integration/%d", gone.id), nil)
+	do(http.MethodPatch, fmt.Sprintf("/integration/%d/permission", stripped.id), `{"network": {"groups": {"write": false}}}`)
+	producttest.Drain(t, i.product)
+	i.stop()
+	for _, c := range []struct {
+		schema string
+		want   []string
+	}{
+		{clients.Name, []string{"(deleted Miller) was deleted", "(disabled Miller) was disabled", "(repassed Miller) had got another password"}},
+		{system.Name, []string{"(gone) was deleted", "(stripped) was edited, nobody knows how: to take that back is to disable it"}},
+	} {
+		i.restore(c.schema, dumps[c.schema])
+		var screen strings.Builder
+		if err := product.TakeUp(t.Context(), i.urls, product.RestoredConfig{}, &screen); err == nil || !strings.Contains(err.Error(), "IRONPLANE_TAKE_BACK=yes") {
+			t.Errorf("nobody has to decide: %v", err)
+		}
+		for _, said := range c.want {
+			if !strings.Contains(screen.String(), said) {
+				t.Errorf("it does not say %q: %s", said, &screen)
+			}
+		}
+		if n := strings.Count(screen.String(), "and is back as it was."); n != len(c.want) {
+			t.Errorf("%d have come back, not %d: %s", n, len(c.want), &screen)
+		}
+		i.takeBack = "yes"
+		if said := i.takeUp(); !strings.Contains(said, fmt.Sprintf("%d of these are taken away again.", len(c.want))) {
+			t.Errorf("they are not: %s", said)
+		}
+	}
+	i.restart()
+	i.admin.Do(http.MethodGet, fmt.Sprintf("/client/%d", deleted), nil).Want(http.StatusNotFound)
+	if got := testkit.Decode[clients.Client](i.admin.Do(http.MethodGet, fmt.Sprintf("/client/%d", disabled), nil).Want(http.StatusOK)); !got.Disabled {
+		t.Error("a client is not disabled")
+	}
+	if n := i.count(clients.Name, "client WHERE password_hash IS NULL"); n != 1 {
+		t.Errorf("%d clients have no password", n)
+	}
+	i.admin.Do(http.MethodGet, fmt.Sprintf("/integration/%d", gone.id), nil).Want(http.StatusNotFound)
+	for account, status := range map[*made]int{&gone: http.StatusUnauthorized, &stripped: http.StatusUnauthorized, &kept: http.StatusOK} {
+		i.admin.With(account.key).Do(http.MethodGet, "/auth/key/current", nil).Want(status)
+	}
 	producttest.Drain(t, i.product)
 	i.verify()
 }

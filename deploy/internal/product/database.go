@@ -159,6 +159,9 @@ func Bootstrap(ctx context.Context, admin secret.String, data string) (map[strin
 	if err := provision.Database(ctx, admin.Reveal(), prefix, passwords); err != nil {
 		return nil, err
 	}
+	if err := MarkLost(ctx, admin); err != nil {
+		return nil, err
+	}
 	urls := map[string]secret.String{}
 	for name, password := range passwords {
 		url, err := provision.ServiceURL(admin.Reveal(), prefix, name, password)

@@ -50,13 +50,22 @@ func historyOf(ctx context.Context, schemas map[string]*pg.DB, name string) (*hi
 	return &h, h.keep(ctx, schemas[name], schemas[system.Name], name)
 }
 
+// knowIDs are where a schema knows ids of items of others: what it refers to, what its changes are of and who made them.
+const knowIDs = `SELECT max(id) FROM ref
+	UNION ALL SELECT max((target->>'id')::bigint) FROM change, jsonb_array_elements(targets) target WHERE target->>'type' NOT LIKE 'event/%'
+	UNION ALL SELECT max(greatest(actor_key, substring(actor_url from '[0-9]+$')::bigint)) FROM change`
+
+// logKnowsIDs are where the log knows ids.
+const logKnowsIDs = ` UNION ALL SELECT max(target_id) FROM log_target WHERE type NOT LIKE 'event/%'
+	UNION ALL SELECT max(greatest(user_key, substring(user_url from '[0-9]+$')::bigint)) FROM log`
+
 // highestID is the highest one that a schema knows of an item of another.
 func highestID(ctx context.Context, db *pg.DB, schema string) (id int64, err error) {
-	query := "SELECT coalesce(max(id), 0) FROM ref"
+	query := knowIDs
 	if schema == system.Name {
-		query = "SELECT coalesce(max(target_id), 0) FROM log_target WHERE type NOT LIKE 'event/%'"
+		query += logKnowsIDs
 	}
-	if err := db.QueryRow(ctx, query).Scan(&id); err != nil {
+	if err := db.QueryRow(ctx, "SELECT coalesce(max(id), 0) FROM ("+query+") known (id)").Scan(&id); err != nil {
 		return 0, fmt.Errorf("look for the highest id in %s: %w", schema, err)
 	}
 	return id, nil
@@ -119,6 +128,7 @@ func (h *history) begin(ctx context.Context, tx *pg.Tx) error {
 		{"INSERT INTO history (began) VALUES ($1)", []any{h.began}},
 		{"UPDATE sequencer SET last = $1, relation = 'sequencer'::regclass", []any{h.began}},
 		{"SELECT setval(format('%I.%I', schemaname, sequencename)::regclass, greatest(coalesce(last_value, 0), $1) + $2) FROM pg_sequences WHERE schemaname = current_schema()", []any{h.highestID, leap}},
+		{"DROP TABLE IF EXISTS lost", nil},
 		{"DELETE FROM idempotency", nil},
 	} {
 		if _, err := tx.Exec(ctx, step.sql, step.args...); err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/process/pool"
 	"github.com/ironplane/ironplane/services/identity"
 	"github.com/ironplane/ironplane/services/system"
@@ -56,58 +57,82 @@ func TakeUp(ctx context.Context, urls map[string]secret.String, c RestoredConfig
 		defer db.Close()
 		schemas[name] = db.DB
 	}
-	restored, err := restoredOf(ctx, schemas, c.Whole)
+	names, err := restoredOf(ctx, schemas, c.Whole)
 	if err != nil {
 		return err
 	}
-	if len(restored) == 0 {
+	if len(names) == 0 {
 		return errors.New("no schema was restored from a dump; where the whole database was put back in another way, say so with IRONPLANE_RESTORED_WHOLE=true")
 	}
-	for _, name := range restored {
-		if err := takeUp(ctx, schemas, name, c.TakeBack, screen); err != nil {
-			return fmt.Errorf("take up %s: %w", name, err)
+	all, found := make([]restored, len(names)), 0
+	for n, name := range names {
+		if all[n], err = look(ctx, schemas, name, screen); err != nil {
+			return fmt.Errorf("look at %s: %w", name, err)
+		}
+		found += len(all[n].back)
+	}
+	if found > 0 && c.TakeBack == "" {
+		return errCameBack
+	}
+	for _, r := range all {
+		if err := r.takeUp(ctx, schemas, c.TakeBack == "yes", screen); err != nil {
+			return fmt.Errorf("take up %s: %w", r.name, err)
 		}
 	}
 	return nil
 }
 
-func restoredOf(ctx context.Context, schemas map[string]*pg.DB, whole bool) (restored []string, err error) {
+// restored is a schema that was restored.
+type restored struct {
+	name string
+	*history
+	back []service.CameBack
+}
+
+func restoredOf(ctx context.Context, schemas map[string]*pg.DB, whole bool) (names []string, err error) {
 	for _, name := range Names() {
 		_, err := events.History(ctx, schemas[name])
 		if err != nil && !errors.Is(err, events.ErrRestored) {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 		if whole || err != nil {
-			restored = append(restored, name)
+			names = append(names, name)
 		}
 	}
-	return restored, nil
+	return names, nil
 }
 
-func takeUp(ctx context.Context, schemas map[string]*pg.DB, name string, takeBack Answer, screen io.Writer) error {
-	h, err := historyOf(ctx, schemas, name)
+// look says what came back with a schema, and changes nothing.
+func look(ctx context.Context, schemas map[string]*pg.DB, name string, screen io.Writer) (r restored, err error) {
+	r.name = name
+	if r.history, err = historyOf(ctx, schemas, name); err != nil {
+		return r, err
+	}
+	d := Services[slices.Index(Names(), name)]
+	if d.CameBack == nil {
+		return r, nil
+	}
+	lost, err := lostOf(ctx, schemas, d, r.lostAfter)
 	if err != nil {
-		return err
+		return r, err
 	}
-	var back []identity.CameBack
-	if name == identity.Name {
-		if back, err = cameBack(ctx, schemas, h.lostAfter); err != nil {
-			return err
-		}
-		for _, b := range back {
-			fmt.Fprintf(screen, "%s, and is back as it was.\n", b.What)
-		}
-		if len(back) > 0 && takeBack == "" {
-			return errCameBack
-		}
+	if r.back, err = d.CameBack(ctx, schemas[name], lost); err != nil {
+		return r, err
 	}
+	for _, b := range r.back {
+		fmt.Fprintf(screen, "%s, and is back as it was.\n", b.What)
+	}
+	return r, nil
+}
+
+func (r *restored) takeUp(ctx context.Context, schemas map[string]*pg.DB, takeBack bool, screen io.Writer) error {
 	left := []string{}
-	err = schemas[name].InTx(principal.With(ctx, &principal.Call{RequestID: "restored"}), func(tx *pg.Tx) error {
-		if err := h.begin(ctx, tx); err != nil || takeBack != "yes" {
+	err := schemas[r.name].InTx(principal.With(ctx, &principal.Call{RequestID: "restored"}), func(tx *pg.Tx) error {
+		if err := r.begin(ctx, tx); err != nil || !takeBack {
 			return err
 		}
 		left = left[:0]
-		for _, b := range back {
+		for _, b := range r.back {
 			switch err := b.Take(ctx, tx); {
 			case errors.Is(err, identity.ErrLastAdmin):
 				left = append(left, fmt.Sprintf("%s: %v.\n", b.What, err))
@@ -120,36 +145,50 @@ func takeUp(ctx context.Context, schemas map[string]*pg.DB, name string, takeBac
 	if err != nil {
 		return err
 	}
-	if takeBack == "yes" && len(back) > 0 {
-		fmt.Fprintf(screen, "%d of these are taken away again.\n", len(back)-len(left))
+	if takeBack && len(r.back) > 0 {
+		fmt.Fprintf(screen, "%d of these are taken away again.\n", len(r.back)-len(left))
 	}
 	for _, what := range left {
 		fmt.Fprint(screen, what)
 	}
-	fmt.Fprintf(screen, "%s is taken up: it has its changes up to %d, and goes on behind %d.\n", name, h.lostAfter, h.began)
-	return h.printLost(ctx, schemas[system.Name], name, screen)
+	fmt.Fprintf(screen, "%s is taken up: it has its changes up to %d, and goes on behind %d.\n", r.name, r.lostAfter, r.began)
+	return r.printLost(ctx, schemas[system.Name], r.name, screen)
 }
 
-// cameBack is what the log has as taken away of keys and accounts behind identity's last change, and is there again.
-func cameBack(ctx context.Context, schemas map[string]*pg.DB, lostAfter int64) ([]identity.CameBack, error) {
-	rows, err := schemas[system.Name].Query(ctx, "SELECT type, targets::text, changes::text FROM log WHERE source = $1 AND seq > $2 AND type = ANY ($3) ORDER BY id",
-		identity.Name, lostAfter, identity.LoggedTypes())
+// lostOf is what a service has lost of the changes that take something away: as the log has them behind the last one that
+// the service has, and of accounts that others refer to, as those know them.
+func lostOf(ctx context.Context, schemas map[string]*pg.DB, d service.Definition, lostAfter int64) (lost []service.Lost, err error) {
+	rows, err := schemas[system.Name].Query(ctx, "SELECT type, targets::text, changes::text FROM log WHERE source = $1 AND seq > $2 AND type = ANY ($3) ORDER BY id", d.Name, lostAfter, d.Takes)
 	if err != nil {
 		return nil, fmt.Errorf("read what was taken away: %w", err)
 	}
-	var taken identity.TakenAway
 	var kind, targets, changes string
 	if _, err := pgx.ForEachRow(rows, []any{&kind, &targets, &changes}, func() error {
 		var of []pg.Target
-		var what identity.Logged
-		if err := errors.Join(json.Unmarshal([]byte(targets), &of), json.Unmarshal([]byte(changes), &what)); err != nil || len(of) == 0 {
+		l := service.Lost{Type: kind}
+		if err := errors.Join(json.Unmarshal([]byte(targets), &of), json.Unmarshal([]byte(changes), &l.Changes)); err != nil || len(of) == 0 {
 			return err
 		}
-		return taken.Note(kind, of[0].ID, what)
+		l.ID, l.Version = of[0].ID, of[0].Version
+		lost = append(lost, l)
+		return nil
 	}); err != nil {
 		return nil, fmt.Errorf("read what was taken away: %w", err)
 	}
-	return taken.CameBack(ctx, schemas[identity.Name])
+	for name, db := range schemas {
+		rows, err := db.Query(ctx, "SELECT type || CASE WHEN gone THEN '.deleted' ELSE '.edited' END, id, version FROM ref WHERE type || '.deleted' = ANY ($1)", d.Takes)
+		if err != nil {
+			return nil, fmt.Errorf("read which accounts %s knows: %w", name, err)
+		}
+		var l service.Lost
+		if _, err := pgx.ForEachRow(rows, []any{&l.Type, &l.ID, &l.Version}, func() error {
+			lost = append(lost, l)
+			return nil
+		}); err != nil {
+			return nil, fmt.Errorf("read which accounts %s knows: %w", name, err)
+		}
+	}
+	return lost, nil
 }
 
 // mostLost is how many lost changes are printed.

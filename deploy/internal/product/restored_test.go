@@ -361,3 +361,84 @@ func TestAnotherMasterKey(t *testing.T) {
 		t.Error("it starts with the old key alone")
 	}
 }
+
+// beginAnew makes a schema with nothing in it of one that there was.
+func (i *installation) beginAnew(schema string) {
+	i.Helper()
+	i.run([]byte(`SELECT nspowner::regrole::text AS owner FROM pg_namespace WHERE nspname = '`+schema+`' \gset
+		DROP SCHEMA `+schema+` CASCADE;
+		CREATE SCHEMA `+schema+` AUTHORIZATION :owner;`), "psql", "-q", "-v", "ON_ERROR_STOP=1")
+}
+
+// A schema that begins anew though others know what was in it serves nothing until it is taken up.
+func TestLostSchema(t *testing.T) {
+	t.Parallel()
+	i := newInstallation(t)
+	last := i.makeGroup("lost", 0)
+	producttest.Drain(t, i.product)
+	i.stop()
+	i.beginAnew(network.Name)
+	mark := func() {
+		if err := product.MarkLost(t.Context(), testkit.Administrator(t, i.urls[network.Name])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mark()
+	mark()
+	if err := i.start(); !errors.Is(err, events.ErrRestored) {
+		t.Fatalf("it starts: %v", err)
+	}
+	if said := i.takeUp(); strings.Contains(said, "pxe is taken up") || !strings.Contains(said, "network is taken up: it has its changes up to 0,") {
+		t.Errorf("it says %s", said)
+	}
+	mark()
+	i.restart()
+	if made := i.makeGroup("after", 0); made <= last {
+		t.Errorf("the id %d was given before", made)
+	}
+	producttest.Drain(t, i.product)
+	i.verify()
+}
+
+// Where nobody was told that a schema begins anew, its service is told by those who have applied its changes, and answers
+// nothing more.
+func TestLostSchemaIsFoundOut(t *testing.T) {
+	t.Parallel()
+	i := newInstallation(t)
+	i.makeGroup("lost", 0)
+	producttest.Drain(t, i.product)
+	i.stop()
+	i.beginAnew(network.Name)
+	i.restart()
+	for deadline := time.Now().Add(20 * time.Second); i.admin.Do(http.MethodGet, "/group", nil).Status != http.StatusServiceUnavailable; time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it serves")
+		}
+	}
+	i.stop()
+	if err := i.start(); !errors.Is(err, events.ErrRestored) {
+		t.Fatalf("it starts again: %v", err)
+	}
+	i.takeUp()
+	i.restart()
+	i.makeGroup("after", 0)
+	producttest.Drain(t, i.product)
+	i.verify()
+}
+
+// An id that only others' changes know of is given to nobody else.
+func TestIDsThatOthersKnow(t *testing.T) {
+	t.Parallel()
+	i := newInstallation(t)
+	producttest.Drain(t, i.product)
+	dump, log := i.dump(identity.Name), i.dump(system.Name)
+	i.run([]byte(`INSERT INTO network.change (type, targets, actor_url, actor_name, actor_key) VALUES ('group.edited', '[{"type": "group", "id": 1}]', '/admin/3000000', 'lost', 4000000)`), "psql", "-q", "-v", "ON_ERROR_STOP=1")
+	i.stop()
+	i.restore(identity.Name, dump)
+	i.restore(system.Name, log)
+	i.takeUp()
+	i.restart()
+	if made := i.admin.Do(http.MethodPost, "/auth/key", `{"name": "after"}`).Want(http.StatusOK).ID(); made <= 5_000_000 {
+		t.Errorf("the key %d may have been given before", made)
+	}
+}
