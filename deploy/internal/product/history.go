@@ -50,8 +50,8 @@ func historyOf(ctx context.Context, schemas map[string]*pg.DB, name string) (*hi
 	return &h, h.keep(ctx, schemas[name], schemas[system.Name], name)
 }
 
-// knowIDs are where a schema knows ids of items of others: what it refers to, what its changes are of and who made them.
-const knowIDs = `SELECT max(id) FROM ref
+// knowIDs are where a schema knows ids of items of others, and tokens: what it refers to, what its changes are of and who made them.
+const knowIDs = `SELECT max(greatest(id, closing)) FROM ref
 	UNION ALL SELECT max((target->>'id')::bigint) FROM change, jsonb_array_elements(targets) target WHERE target->>'type' NOT LIKE 'event/%'
 	UNION ALL SELECT max(greatest(actor_key, substring(actor_url from '[0-9]+$')::bigint)) FROM change`
 
@@ -107,8 +107,12 @@ func (h *history) keep(ctx context.Context, db, log *pg.DB, name string) error {
 	return nil
 }
 
-// begin begins it in the restored schema, which gives no id and no number again that was given, and keeps no answer for
-// who sends a request again. Its readers go on by themselves.
+// forgotten are the tables of what counted for a while, or was on its way, when the backup was made: kept answers, which
+// requests sent again would get; deletions that were begun; messages, which their receivers have taken since.
+var forgotten = []string{"idempotency", "closing", "message"}
+
+// begin begins it in the restored schema, which gives no id and no number again that was given, and forgets what was of the
+// moment. Its readers go on by themselves.
 func (h *history) begin(ctx context.Context, tx *pg.Tx) error {
 	if _, err := tx.Exec(ctx, "SELECT FROM sequencer FOR UPDATE"); err != nil {
 		return fmt.Errorf("hold the numbers: %w", err)
@@ -129,10 +133,14 @@ func (h *history) begin(ctx context.Context, tx *pg.Tx) error {
 		{"UPDATE sequencer SET last = $1, relation = 'sequencer'::regclass", []any{h.began}},
 		{"SELECT setval(format('%I.%I', schemaname, sequencename)::regclass, greatest(coalesce(last_value, 0), $1) + $2) FROM pg_sequences WHERE schemaname = current_schema()", []any{h.highestID, leap}},
 		{"DROP TABLE IF EXISTS lost", nil},
-		{"DELETE FROM idempotency", nil},
 	} {
 		if _, err := tx.Exec(ctx, step.sql, step.args...); err != nil {
 			return err
+		}
+	}
+	for _, table := range forgotten {
+		if _, err := tx.Exec(ctx, "DELETE FROM "+pgx.Identifier{table}.Sanitize()); err != nil {
+			return fmt.Errorf("forget what is in %s: %w", table, err)
 		}
 	}
 	tx.Record(pg.Record{Kind: "history", Action: "restored", After: map[string]int64{"lost_after": h.lostAfter, "began": h.began}})

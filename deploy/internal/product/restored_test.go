@@ -442,3 +442,26 @@ func TestIDsThatOthersKnow(t *testing.T) {
 		t.Errorf("the key %d may have been given before", made)
 	}
 }
+
+// What was of the moment when the backup was made counts no more: an answer that is kept is given to nobody, and a message
+// is not sent again.
+func TestRestoredSchemaForgets(t *testing.T) {
+	t.Parallel()
+	i := newInstallation(t)
+	again := func() *testkit.Answer {
+		return i.admin.Do(http.MethodPost, "/group", `{"name": "again"}`, "Idempotency-Key", "one")
+	}
+	again().Want(http.StatusOK)
+	again().Want(http.StatusOK)
+	producttest.Drain(t, i.product)
+	i.stop()
+	i.run([]byte(`INSERT INTO network.message (receiver, kind, content) VALUES ('system', 'mail', '{}');
+		INSERT INTO network.closing (type, id, agreed, until) VALUES ('group', 1, true, now() + interval '1 hour')`), "psql", "-q", "-v", "ON_ERROR_STOP=1")
+	i.restore(network.Name, i.dump(network.Name))
+	i.takeUp()
+	i.restart()
+	again().Want(http.StatusUnprocessableEntity) // the name is taken
+	if n := i.count(network.Name, "message") + i.count(network.Name, "closing"); n != 0 {
+		t.Errorf("%d things that were under way are left", n)
+	}
+}
