@@ -304,6 +304,78 @@ func (e ListClientsParamsSort) Valid() bool {
 	}
 }
 
+// Defines values for ListGranterLinksParamsSort.
+const (
+	ListGranterLinksParamsSortID      ListGranterLinksParamsSort = "id"
+	ListGranterLinksParamsSortMinusID ListGranterLinksParamsSort = "-id"
+)
+
+// Valid indicates whether the value is a known member of the ListGranterLinksParamsSort enum.
+func (e ListGranterLinksParamsSort) Valid() bool {
+	switch e {
+	case ListGranterLinksParamsSortID:
+		return true
+	case ListGranterLinksParamsSortMinusID:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListParentLinksParamsSort.
+const (
+	ListParentLinksParamsSortID      ListParentLinksParamsSort = "id"
+	ListParentLinksParamsSortMinusID ListParentLinksParamsSort = "-id"
+)
+
+// Valid indicates whether the value is a known member of the ListParentLinksParamsSort enum.
+func (e ListParentLinksParamsSort) Valid() bool {
+	switch e {
+	case ListParentLinksParamsSortID:
+		return true
+	case ListParentLinksParamsSortMinusID:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListSubLinksParamsSort.
+const (
+	ListSubLinksParamsSortID      ListSubLinksParamsSort = "id"
+	ListSubLinksParamsSortMinusID ListSubLinksParamsSort = "-id"
+)
+
+// Valid indicates whether the value is a known member of the ListSubLinksParamsSort enum.
+func (e ListSubLinksParamsSort) Valid() bool {
+	switch e {
+	case ListSubLinksParamsSortID:
+		return true
+	case ListSubLinksParamsSortMinusID:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListSuperLinksParamsSort.
+const (
+	ListSuperLinksParamsSortID      ListSuperLinksParamsSort = "id"
+	ListSuperLinksParamsSortMinusID ListSuperLinksParamsSort = "-id"
+)
+
+// Valid indicates whether the value is a known member of the ListSuperLinksParamsSort enum.
+func (e ListSuperLinksParamsSort) Valid() bool {
+	switch e {
+	case ListSuperLinksParamsSortID:
+		return true
+	case ListSuperLinksParamsSortMinusID:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ListEmailTemplatesParamsSort.
 const (
 	ListEmailTemplatesParamsSortID        ListEmailTemplatesParamsSort = "id"
@@ -789,11 +861,8 @@ type AllocateIPEntitiesBodyFamily string
 type AllocateIPEntitiesBodyOwner struct {
 	// ID a client's id
 	//
-	// Examples: 17
-	ID int64 `json:"id"`
-
-	// Name Examples: Acme
-	Name   *string                            `json:"name,omitempty"`
+	// Examples: 1
+	ID     int64                              `json:"id"`
 	Server *AllocateIPEntitiesBodyOwnerServer `json:"server,omitempty"`
 }
 
@@ -847,6 +916,19 @@ type Change struct {
 
 	// Before left out where it was not set
 	Before interface{} `json:"before,omitempty"`
+}
+
+// Child defines model for Child.
+type Child struct {
+	CreatedAt Timestamp `json:"created_at"`
+	Email     string    `json:"email"`
+	First     string    `json:"first"`
+
+	// ID Examples: 1
+	ID          int64  `json:"id"`
+	Integration *Ref   `json:"integration,omitempty"`
+	Last        string `json:"last"`
+	Name        string `json:"name"`
 }
 
 // ChosenSetting defines model for ChosenSetting.
@@ -1221,10 +1303,10 @@ type CreateIPEntityBody struct {
 type CreateIPEntityBodyOwner struct {
 	// ID a client's id
 	//
-	// Examples: 17
+	// Examples: 1
 	ID *int64 `json:"id,omitempty"`
 
-	// Name Examples: Acme
+	// Name read, and not stored: it is the client's
 	Name   *string                        `json:"name,omitempty"`
 	Server *CreateIPEntityBodyOwnerServer `json:"server,omitempty"`
 }
@@ -1330,6 +1412,28 @@ type CreatePortSpeedBody struct {
 	//
 	// Examples: 1000
 	Speed int32 `json:"speed"`
+}
+
+// CreateSubLinkBody defines model for CreateSubLinkBody.
+type CreateSubLinkBody struct {
+	// ClientEmail instead of client_id
+	//
+	// Examples: ben@example.com
+	ClientEmail *string `json:"client_email,omitempty"`
+
+	// ClientID Examples: 2
+	ClientID *int64 `json:"client_id,omitempty"`
+}
+
+// CreateSuperLinkBody defines model for CreateSuperLinkBody.
+type CreateSuperLinkBody struct {
+	// ClientEmail instead of client_id
+	//
+	// Examples: ben@example.com
+	ClientEmail *string `json:"client_email,omitempty"`
+
+	// ClientID Examples: 2
+	ClientID *int64 `json:"client_id,omitempty"`
 }
 
 // CreateVerifyBody defines model for CreateVerifyBody.
@@ -1499,6 +1603,16 @@ type ForwardType struct {
 	ID   int64  `json:"id"`
 	Name string `json:"name"`
 	Slug string `json:"slug"`
+}
+
+// GranterLink defines model for GranterLink.
+type GranterLink struct {
+	Granter Ref `json:"granter"`
+
+	// ID of the link
+	//
+	// Examples: 1
+	ID int64 `json:"id"`
 }
 
 // HTTP defines model for HTTP.
@@ -1676,9 +1790,10 @@ type Owner struct {
 	// ID Examples: 1
 	ID int64 `json:"id"`
 
-	// Name Examples: Acme
-	Name   *string   `json:"name,omitempty"`
-	Server *OwnerRef `json:"server,omitempty"`
+	// Missing there is no such client: it was assigned before owners had to be clients
+	Missing *bool     `json:"missing,omitempty"`
+	Name    *string   `json:"name,omitempty"`
+	Server  *OwnerRef `json:"server,omitempty"`
 }
 
 // OwnerRef defines model for OwnerRef.
@@ -1688,6 +1803,15 @@ type OwnerRef struct {
 
 	// Name Examples: fra1-s4
 	Name *string `json:"name,omitempty"`
+}
+
+// ParentLink defines model for ParentLink.
+type ParentLink struct {
+	// ID of the link
+	//
+	// Examples: 1
+	ID     int64 `json:"id"`
+	Parent Ref   `json:"parent"`
 }
 
 // Part defines model for Part.
@@ -1899,6 +2023,26 @@ type ShownField struct {
 	Name  string `json:"name"`
 	Slug  string `json:"slug"`
 	Value string `json:"value"`
+}
+
+// SubLink defines model for SubLink.
+type SubLink struct {
+	Child Child `json:"child"`
+
+	// ID of the link
+	//
+	// Examples: 1
+	ID int64 `json:"id"`
+}
+
+// SuperLink defines model for SuperLink.
+type SuperLink struct {
+	Grantee Ref `json:"grantee"`
+
+	// ID of the link
+	//
+	// Examples: 1
+	ID int64 `json:"id"`
 }
 
 // Target defines model for Target.
@@ -2263,10 +2407,10 @@ type UpdateIPEntityBody struct {
 type UpdateIPEntityBodyOwner struct {
 	// ID a client's id
 	//
-	// Examples: 17
+	// Examples: 1
 	ID nullable.Nullable[int64] `json:"id,omitempty"`
 
-	// Name Examples: Acme
+	// Name read, and not stored: it is the client's
 	Name   nullable.Nullable[string]                        `json:"name,omitempty"`
 	Server nullable.Nullable[UpdateIPEntityBodyOwnerServer] `json:"server,omitempty"`
 }
@@ -2738,6 +2882,126 @@ type UpdateClientParams struct {
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
+// ListGranterLinksParams defines parameters for ListGranterLinks.
+type ListGranterLinksParams struct {
+	// Sort A member, with - before it from the last to the first.
+	Sort *ListGranterLinksParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
+
+	// PerPage Answers a page of so many items.
+	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
+
+	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	Page *Page `form:"page,omitempty" json:"page,omitempty"`
+
+	// Cursor From a Link header.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Count Whether to count the items in X-Total-Count.
+	Count *Count `form:"count,omitempty" json:"count,omitempty"`
+}
+
+// ListGranterLinksParamsSort defines parameters for ListGranterLinks.
+type ListGranterLinksParamsSort string
+
+// DeleteGranterLinkParams defines parameters for DeleteGranterLink.
+type DeleteGranterLinkParams struct {
+	// IfMatch ETags that the caller has seen; another one is refused.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
+// ListParentLinksParams defines parameters for ListParentLinks.
+type ListParentLinksParams struct {
+	// Sort A member, with - before it from the last to the first.
+	Sort *ListParentLinksParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
+
+	// PerPage Answers a page of so many items.
+	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
+
+	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	Page *Page `form:"page,omitempty" json:"page,omitempty"`
+
+	// Cursor From a Link header.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Count Whether to count the items in X-Total-Count.
+	Count *Count `form:"count,omitempty" json:"count,omitempty"`
+}
+
+// ListParentLinksParamsSort defines parameters for ListParentLinks.
+type ListParentLinksParamsSort string
+
+// DeleteParentLinkParams defines parameters for DeleteParentLink.
+type DeleteParentLinkParams struct {
+	// IfMatch ETags that the caller has seen; another one is refused.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
+// ListSubLinksParams defines parameters for ListSubLinks.
+type ListSubLinksParams struct {
+	// Sort A member, with - before it from the last to the first.
+	Sort *ListSubLinksParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
+
+	// PerPage Answers a page of so many items.
+	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
+
+	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	Page *Page `form:"page,omitempty" json:"page,omitempty"`
+
+	// Cursor From a Link header.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Count Whether to count the items in X-Total-Count.
+	Count *Count `form:"count,omitempty" json:"count,omitempty"`
+}
+
+// ListSubLinksParamsSort defines parameters for ListSubLinks.
+type ListSubLinksParamsSort string
+
+// CreateSubLinkParams defines parameters for CreateSubLink.
+type CreateSubLinkParams struct {
+	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
+// DeleteSubLinkParams defines parameters for DeleteSubLink.
+type DeleteSubLinkParams struct {
+	// IfMatch ETags that the caller has seen; another one is refused.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
+// ListSuperLinksParams defines parameters for ListSuperLinks.
+type ListSuperLinksParams struct {
+	// Sort A member, with - before it from the last to the first.
+	Sort *ListSuperLinksParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
+
+	// PerPage Answers a page of so many items.
+	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
+
+	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	Page *Page `form:"page,omitempty" json:"page,omitempty"`
+
+	// Cursor From a Link header.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Count Whether to count the items in X-Total-Count.
+	Count *Count `form:"count,omitempty" json:"count,omitempty"`
+}
+
+// ListSuperLinksParamsSort defines parameters for ListSuperLinks.
+type ListSuperLinksParamsSort string
+
+// CreateSuperLinkParams defines parameters for CreateSuperLink.
+type CreateSuperLinkParams struct {
+	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
+// DeleteSuperLinkParams defines parameters for DeleteSuperLink.
+type DeleteSuperLinkParams struct {
+	// IfMatch ETags that the caller has seen; another one is refused.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
 // ListEmailTemplatesParams defines parameters for ListEmailTemplates.
 type ListEmailTemplatesParams struct {
 	// Q A part of a human-readable member, in either case.
@@ -2829,6 +3093,9 @@ type ListIPEntitiesParams struct {
 
 	// OwnerID Only items with this value.
 	OwnerID *int64 `form:"owner_id,omitempty" json:"owner_id,omitempty"`
+
+	// OwnerMissing Only items with this value.
+	OwnerMissing *bool `form:"owner_missing,omitempty" json:"owner_missing,omitempty"`
 
 	// ServerID Only items with this value.
 	ServerID *int64 `form:"server_id,omitempty" json:"server_id,omitempty"`
@@ -3443,6 +3710,12 @@ type CreateClientJSONRequestBody = CreateClientBody
 // UpdateClientJSONRequestBody defines body for UpdateClient for application/json ContentType.
 type UpdateClientJSONRequestBody = UpdateClientBody
 
+// CreateSubLinkJSONRequestBody defines body for CreateSubLink for application/json ContentType.
+type CreateSubLinkJSONRequestBody = CreateSubLinkBody
+
+// CreateSuperLinkJSONRequestBody defines body for CreateSuperLink for application/json ContentType.
+type CreateSuperLinkJSONRequestBody = CreateSuperLinkBody
+
 // CreateEmailTemplateJSONRequestBody defines body for CreateEmailTemplate for application/json ContentType.
 type CreateEmailTemplateJSONRequestBody = CreateEmailTemplateBody
 
@@ -3877,14 +4150,14 @@ type ClientInterface interface {
 
 	// ListClients List clients
 	//
-	// Answers all items, or pages of them with per_page. Needs the permission users.clients read.
+	// A client sees its sub clients here, and theirs. Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
 	//
 	// Corresponds with GET /client (the `ListClients` operationId).
 	ListClients(ctx context.Context, params *ListClientsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateClientWithBody Create a client
 	//
-	// Needs the permission users.clients write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// There are those items that the caller may know of. Needs the permission users.clients write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3893,7 +4166,7 @@ type ClientInterface interface {
 
 	// CreateClient Create a client
 	//
-	// Needs the permission users.clients write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// There are those items that the caller may know of. Needs the permission users.clients write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3902,21 +4175,21 @@ type ClientInterface interface {
 
 	// DeleteClient Delete a client
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients write. The log gets one item. Sent again, it is refused.
+	// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients write. The log gets one item. Sent again, it is refused.
 	//
 	// Corresponds with DELETE /client/{client_id} (the `DeleteClient` operationId).
 	DeleteClient(ctx context.Context, clientID int64, params *DeleteClientParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetClient View a client
 	//
-	// Needs the permission users.clients read or self.
+	// Needs the permission users.clients or a client read.
 	//
 	// Corresponds with GET /client/{client_id} (the `GetClient` operationId).
 	GetClient(ctx context.Context, clientID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// UpdateClientWithBody Edit a client
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission users.clients write or self. The log gets one item. Sent again, it leaves things as they are.
+	// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3925,12 +4198,132 @@ type ClientInterface interface {
 
 	// UpdateClient Edit a client
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission users.clients write or self. The log gets one item. Sent again, it leaves things as they are.
+	// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with PATCH /client/{client_id} (the `UpdateClient` operationId).
 	UpdateClient(ctx context.Context, clientID int64, params *UpdateClientParams, body UpdateClientJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListGranterLinks List granter links
+	//
+	// Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
+	//
+	// Corresponds with GET /client/{client_id}/granter (the `ListGranterLinks` operationId).
+	ListGranterLinks(ctx context.Context, clientID int64, params *ListGranterLinksParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteGranterLink Delete a granter link
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients or a client write. The log gets one item. Sent again, it is refused.
+	//
+	// Corresponds with DELETE /client/{client_id}/granter/{super_id} (the `DeleteGranterLink` operationId).
+	DeleteGranterLink(ctx context.Context, clientID int64, superID int64, params *DeleteGranterLinkParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetGranterLink View a granter link
+	//
+	// Needs the permission users.clients or a client read.
+	//
+	// Corresponds with GET /client/{client_id}/granter/{super_id} (the `GetGranterLink` operationId).
+	GetGranterLink(ctx context.Context, clientID int64, superID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListParentLinks List parent links
+	//
+	// Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
+	//
+	// Corresponds with GET /client/{client_id}/parent (the `ListParentLinks` operationId).
+	ListParentLinks(ctx context.Context, clientID int64, params *ListParentLinksParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteParentLink Delete a parent link
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients or a client write. The log gets one item. Sent again, it is refused.
+	//
+	// Corresponds with DELETE /client/{client_id}/parent/{sub_id} (the `DeleteParentLink` operationId).
+	DeleteParentLink(ctx context.Context, clientID int64, subID int64, params *DeleteParentLinkParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetParentLink View a parent link
+	//
+	// Needs the permission users.clients or a client read.
+	//
+	// Corresponds with GET /client/{client_id}/parent/{sub_id} (the `GetParentLink` operationId).
+	GetParentLink(ctx context.Context, clientID int64, subID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListSubLinks List sub links
+	//
+	// Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
+	//
+	// Corresponds with GET /client/{client_id}/sub (the `ListSubLinks` operationId).
+	ListSubLinks(ctx context.Context, clientID int64, params *ListSubLinksParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateSubLinkWithBody Make an account a sub client of a client
+	//
+	// A link that is there already is answered as it is. A client links accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /client/{client_id}/sub (the `CreateSubLink` operationId).
+	CreateSubLinkWithBody(ctx context.Context, clientID int64, params *CreateSubLinkParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateSubLink Make an account a sub client of a client
+	//
+	// A link that is there already is answered as it is. A client links accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /client/{client_id}/sub (the `CreateSubLink` operationId).
+	CreateSubLink(ctx context.Context, clientID int64, params *CreateSubLinkParams, body CreateSubLinkJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteSubLink Delete a sub link
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients or a client write. The log gets one item. Sent again, it is refused.
+	//
+	// Corresponds with DELETE /client/{client_id}/sub/{sub_id} (the `DeleteSubLink` operationId).
+	DeleteSubLink(ctx context.Context, clientID int64, subID int64, params *DeleteSubLinkParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetSubLink View a sub link
+	//
+	// Needs the permission users.clients or a client read.
+	//
+	// Corresponds with GET /client/{client_id}/sub/{sub_id} (the `GetSubLink` operationId).
+	GetSubLink(ctx context.Context, clientID int64, subID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListSuperLinks List super links
+	//
+	// Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
+	//
+	// Corresponds with GET /client/{client_id}/super (the `ListSuperLinks` operationId).
+	ListSuperLinks(ctx context.Context, clientID int64, params *ListSuperLinksParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateSuperLinkWithBody Let an account read a client and what it reaches
+	//
+	// A link that is there already is answered as it is. A client links accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /client/{client_id}/super (the `CreateSuperLink` operationId).
+	CreateSuperLinkWithBody(ctx context.Context, clientID int64, params *CreateSuperLinkParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateSuperLink Let an account read a client and what it reaches
+	//
+	// A link that is there already is answered as it is. A client links accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /client/{client_id}/super (the `CreateSuperLink` operationId).
+	CreateSuperLink(ctx context.Context, clientID int64, params *CreateSuperLinkParams, body CreateSuperLinkJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteSuperLink Delete a super link
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients or a client write. The log gets one item. Sent again, it is refused.
+	//
+	// Corresponds with DELETE /client/{client_id}/super/{super_id} (the `DeleteSuperLink` operationId).
+	DeleteSuperLink(ctx context.Context, clientID int64, superID int64, params *DeleteSuperLinkParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetSuperLink View a super link
+	//
+	// Needs the permission users.clients or a client read.
+	//
+	// Corresponds with GET /client/{client_id}/super/{super_id} (the `GetSuperLink` operationId).
+	GetSuperLink(ctx context.Context, clientID int64, superID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListEmailTemplates List email templates
 	//
@@ -5058,7 +5451,7 @@ func (c *Caller) GetBrowserDetails(ctx context.Context, reqEditors ...RequestEdi
 
 // ListClients List clients
 //
-// Answers all items, or pages of them with per_page. Needs the permission users.clients read.
+// A client sees its sub clients here, and theirs. Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
 //
 // Corresponds with GET /client (the `ListClients` operationId).
 func (c *Caller) ListClients(ctx context.Context, params *ListClientsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5075,7 +5468,7 @@ func (c *Caller) ListClients(ctx context.Context, params *ListClientsParams, req
 
 // CreateClientWithBody Create a client
 //
-// Needs the permission users.clients write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// There are those items that the caller may know of. Needs the permission users.clients write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -5094,7 +5487,7 @@ func (c *Caller) CreateClientWithBody(ctx context.Context, params *CreateClientP
 
 // CreateClient Create a client
 //
-// Needs the permission users.clients write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// There are those items that the caller may know of. Needs the permission users.clients write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -5113,7 +5506,7 @@ func (c *Caller) CreateClient(ctx context.Context, params *CreateClientParams, b
 
 // DeleteClient Delete a client
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients write. The log gets one item. Sent again, it is refused.
+// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients write. The log gets one item. Sent again, it is refused.
 //
 // Corresponds with DELETE /client/{client_id} (the `DeleteClient` operationId).
 func (c *Caller) DeleteClient(ctx context.Context, clientID int64, params *DeleteClientParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5130,7 +5523,7 @@ func (c *Caller) DeleteClient(ctx context.Context, clientID int64, params *Delet
 
 // GetClient View a client
 //
-// Needs the permission users.clients read or self.
+// Needs the permission users.clients or a client read.
 //
 // Corresponds with GET /client/{client_id} (the `GetClient` operationId).
 func (c *Caller) GetClient(ctx context.Context, clientID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5147,7 +5540,7 @@ func (c *Caller) GetClient(ctx context.Context, clientID int64, reqEditors ...Re
 
 // UpdateClientWithBody Edit a client
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission users.clients write or self. The log gets one item. Sent again, it leaves things as they are.
+// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
 //
 // Takes any type of body and a specified content type.
 //
@@ -5166,13 +5559,293 @@ func (c *Caller) UpdateClientWithBody(ctx context.Context, clientID int64, param
 
 // UpdateClient Edit a client
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission users.clients write or self. The log gets one item. Sent again, it leaves things as they are.
+// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
 //
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with PATCH /client/{client_id} (the `UpdateClient` operationId).
 func (c *Caller) UpdateClient(ctx context.Context, clientID int64, params *UpdateClientParams, body UpdateClientJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateClientRequest(c.Server, clientID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListGranterLinks List granter links
+//
+// Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
+//
+// Corresponds with GET /client/{client_id}/granter (the `ListGranterLinks` operationId).
+func (c *Caller) ListGranterLinks(ctx context.Context, clientID int64, params *ListGranterLinksParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListGranterLinksRequest(c.Server, clientID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteGranterLink Delete a granter link
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients or a client write. The log gets one item. Sent again, it is refused.
+//
+// Corresponds with DELETE /client/{client_id}/granter/{super_id} (the `DeleteGranterLink` operationId).
+func (c *Caller) DeleteGranterLink(ctx context.Context, clientID int64, superID int64, params *DeleteGranterLinkParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteGranterLinkRequest(c.Server, clientID, superID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetGranterLink View a granter link
+//
+// Needs the permission users.clients or a client read.
+//
+// Corresponds with GET /client/{client_id}/granter/{super_id} (the `GetGranterLink` operationId).
+func (c *Caller) GetGranterLink(ctx context.Context, clientID int64, superID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetGranterLinkRequest(c.Server, clientID, superID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListParentLinks List parent links
+//
+// Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
+//
+// Corresponds with GET /client/{client_id}/parent (the `ListParentLinks` operationId).
+func (c *Caller) ListParentLinks(ctx context.Context, clientID int64, params *ListParentLinksParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListParentLinksRequest(c.Server, clientID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteParentLink Delete a parent link
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients or a client write. The log gets one item. Sent again, it is refused.
+//
+// Corresponds with DELETE /client/{client_id}/parent/{sub_id} (the `DeleteParentLink` operationId).
+func (c *Caller) DeleteParentLink(ctx context.Context, clientID int64, subID int64, params *DeleteParentLinkParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteParentLinkRequest(c.Server, clientID, subID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetParentLink View a parent link
+//
+// Needs the permission users.clients or a client read.
+//
+// Corresponds with GET /client/{client_id}/parent/{sub_id} (the `GetParentLink` operationId).
+func (c *Caller) GetParentLink(ctx context.Context, clientID int64, subID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetParentLinkRequest(c.Server, clientID, subID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListSubLinks List sub links
+//
+// Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
+//
+// Corresponds with GET /client/{client_id}/sub (the `ListSubLinks` operationId).
+func (c *Caller) ListSubLinks(ctx context.Context, clientID int64, params *ListSubLinksParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListSubLinksRequest(c.Server, clientID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateSubLinkWithBody Make an account a sub client of a client
+//
+// A link that is there already is answered as it is. A client links accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /client/{client_id}/sub (the `CreateSubLink` operationId).
+func (c *Caller) CreateSubLinkWithBody(ctx context.Context, clientID int64, params *CreateSubLinkParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateSubLinkRequestWithBody(c.Server, clientID, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateSubLink Make an account a sub client of a client
+//
+// A link that is there already is answered as it is. A client links accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /client/{client_id}/sub (the `CreateSubLink` operationId).
+func (c *Caller) CreateSubLink(ctx context.Context, clientID int64, params *CreateSubLinkParams, body CreateSubLinkJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateSubLinkRequest(c.Server, clientID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteSubLink Delete a sub link
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients or a client write. The log gets one item. Sent again, it is refused.
+//
+// Corresponds with DELETE /client/{client_id}/sub/{sub_id} (the `DeleteSubLink` operationId).
+func (c *Caller) DeleteSubLink(ctx context.Context, clientID int64, subID int64, params *DeleteSubLinkParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteSubLinkRequest(c.Server, clientID, subID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetSubLink View a sub link
+//
+// Needs the permission users.clients or a client read.
+//
+// Corresponds with GET /client/{client_id}/sub/{sub_id} (the `GetSubLink` operationId).
+func (c *Caller) GetSubLink(ctx context.Context, clientID int64, subID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetSubLinkRequest(c.Server, clientID, subID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListSuperLinks List super links
+//
+// Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
+//
+// Corresponds with GET /client/{client_id}/super (the `ListSuperLinks` operationId).
+func (c *Caller) ListSuperLinks(ctx context.Context, clientID int64, params *ListSuperLinksParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListSuperLinksRequest(c.Server, clientID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateSuperLinkWithBody Let an account read a client and what it reaches
+//
+// A link that is there already is answered as it is. A client links accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /client/{client_id}/super (the `CreateSuperLink` operationId).
+func (c *Caller) CreateSuperLinkWithBody(ctx context.Context, clientID int64, params *CreateSuperLinkParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateSuperLinkRequestWithBody(c.Server, clientID, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateSuperLink Let an account read a client and what it reaches
+//
+// A link that is there already is answered as it is. A client links accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /client/{client_id}/super (the `CreateSuperLink` operationId).
+func (c *Caller) CreateSuperLink(ctx context.Context, clientID int64, params *CreateSuperLinkParams, body CreateSuperLinkJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateSuperLinkRequest(c.Server, clientID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteSuperLink Delete a super link
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients or a client write. The log gets one item. Sent again, it is refused.
+//
+// Corresponds with DELETE /client/{client_id}/super/{super_id} (the `DeleteSuperLink` operationId).
+func (c *Caller) DeleteSuperLink(ctx context.Context, clientID int64, superID int64, params *DeleteSuperLinkParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteSuperLinkRequest(c.Server, clientID, superID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetSuperLink View a super link
+//
+// Needs the permission users.clients or a client read.
+//
+// Corresponds with GET /client/{client_id}/super/{super_id} (the `GetSuperLink` operationId).
+func (c *Caller) GetSuperLink(ctx context.Context, clientID int64, superID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetSuperLinkRequest(c.Server, clientID, superID)
 	if err != nil {
 		return nil, err
 	}
@@ -8159,6 +8832,954 @@ func NewUpdateClientRequestWithBody(server string, clientID int64, params *Updat
 	return req, nil
 }
 
+// NewListGranterLinksRequest constructs an http.Request for the ListGranterLinks method
+func NewListGranterLinksRequest(server string, clientID int64, params *ListGranterLinksParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "client_id", clientID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/client/%s/granter", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Sort != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "sort", *params.Sort, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.PerPage != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "per_page", *params.PerPage, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Page != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "page", *params.Page, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Count != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "count", *params.Count, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewDeleteGranterLinkRequest constructs an http.Request for the DeleteGranterLink method
+func NewDeleteGranterLinkRequest(server string, clientID int64, superID int64, params *DeleteGranterLinkParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "client_id", clientID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "super_id", superID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/client/%s/granter/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetGranterLinkRequest constructs an http.Request for the GetGranterLink method
+func NewGetGranterLinkRequest(server string, clientID int64, superID int64) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "client_id", clientID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "super_id", superID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/client/%s/granter/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListParentLinksRequest constructs an http.Request for the ListParentLinks method
+func NewListParentLinksRequest(server string, clientID int64, params *ListParentLinksParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "client_id", clientID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/client/%s/parent", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Sort != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "sort", *params.Sort, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.PerPage != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "per_page", *params.PerPage, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Page != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "page", *params.Page, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Count != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "count", *params.Count, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewDeleteParentLinkRequest constructs an http.Request for the DeleteParentLink method
+func NewDeleteParentLinkRequest(server string, clientID int64, subID int64, params *DeleteParentLinkParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "client_id", clientID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "sub_id", subID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/client/%s/parent/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetParentLinkRequest constructs an http.Request for the GetParentLink method
+func NewGetParentLinkRequest(server string, clientID int64, subID int64) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "client_id", clientID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "sub_id", subID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/client/%s/parent/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListSubLinksRequest constructs an http.Request for the ListSubLinks method
+func NewListSubLinksRequest(server string, clientID int64, params *ListSubLinksParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "client_id", clientID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/client/%s/sub", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Sort != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "sort", *params.Sort, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.PerPage != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "per_page", *params.PerPage, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Page != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "page", *params.Page, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Count != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "count", *params.Count, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewCreateSubLinkRequest calls the generic CreateSubLink builder with application/json body
+func NewCreateSubLinkRequest(server string, clientID int64, params *CreateSubLinkParams, body CreateSubLinkJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCreateSubLinkRequestWithBody(server, clientID, params, "application/json", bodyReader)
+}
+
+// NewCreateSubLinkRequestWithBody constructs an http.Request for the CreateSubLink method, with any body, and a specified content type
+func NewCreateSubLinkRequestWithBody(server string, clientID int64, params *CreateSubLinkParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "client_id", clientID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/client/%s/sub", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewDeleteSubLinkRequest constructs an http.Request for the DeleteSubLink method
+func NewDeleteSubLinkRequest(server string, clientID int64, subID int64, params *DeleteSubLinkParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "client_id", clientID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "sub_id", subID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/client/%s/sub/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetSubLinkRequest constructs an http.Request for the GetSubLink method
+func NewGetSubLinkRequest(server string, clientID int64, subID int64) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "client_id", clientID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "sub_id", subID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/client/%s/sub/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListSuperLinksRequest constructs an http.Request for the ListSuperLinks method
+func NewListSuperLinksRequest(server string, clientID int64, params *ListSuperLinksParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "client_id", clientID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/client/%s/super", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Sort != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "sort", *params.Sort, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.PerPage != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "per_page", *params.PerPage, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Page != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "page", *params.Page, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Count != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "count", *params.Count, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewCreateSuperLinkRequest calls the generic CreateSuperLink builder with application/json body
+func NewCreateSuperLinkRequest(server string, clientID int64, params *CreateSuperLinkParams, body CreateSuperLinkJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCreateSuperLinkRequestWithBody(server, clientID, params, "application/json", bodyReader)
+}
+
+// NewCreateSuperLinkRequestWithBody constructs an http.Request for the CreateSuperLink method, with any body, and a specified content type
+func NewCreateSuperLinkRequestWithBody(server string, clientID int64, params *CreateSuperLinkParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "client_id", clientID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/client/%s/super", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewDeleteSuperLinkRequest constructs an http.Request for the DeleteSuperLink method
+func NewDeleteSuperLinkRequest(server string, clientID int64, superID int64, params *DeleteSuperLinkParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "client_id", clientID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "super_id", superID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/client/%s/super/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetSuperLinkRequest constructs an http.Request for the GetSuperLink method
+func NewGetSuperLinkRequest(server string, clientID int64, superID int64) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "client_id", clientID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "super_id", superID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/client/%s/super/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewListEmailTemplatesRequest constructs an http.Request for the ListEmailTemplates method
 func NewListEmailTemplatesRequest(server string, params *ListEmailTemplatesParams) (*http.Request, error) {
 	var err error
@@ -8722,6 +10343,18 @@ func NewListIPEntitiesRequest(server string, params *ListIPEntitiesParams) (*htt
 		if params.OwnerID != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "owner_id", *params.OwnerID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.OwnerMissing != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "owner_missing", *params.OwnerMissing, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -13169,7 +14802,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListClientsWithResponse List clients
 	//
-	// Answers all items, or pages of them with per_page. Needs the permission users.clients read.
+	// A client sees its sub clients here, and theirs. Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -13178,7 +14811,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateClientWithBodyWithResponse Create a client
 	//
-	// Needs the permission users.clients write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// There are those items that the caller may know of. Needs the permission users.clients write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -13187,7 +14820,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateClientWithResponse Create a client
 	//
-	// Needs the permission users.clients write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// There are those items that the caller may know of. Needs the permission users.clients write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -13196,7 +14829,7 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteClientWithResponse Delete a client
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients write. The log gets one item. Sent again, it is refused.
+	// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients write. The log gets one item. Sent again, it is refused.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -13205,7 +14838,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetClientWithResponse View a client
 	//
-	// Needs the permission users.clients read or self.
+	// Needs the permission users.clients or a client read.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -13214,7 +14847,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateClientWithBodyWithResponse Edit a client
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission users.clients write or self. The log gets one item. Sent again, it leaves things as they are.
+	// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -13223,12 +14856,156 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateClientWithResponse Edit a client
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission users.clients write or self. The log gets one item. Sent again, it leaves things as they are.
+	// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with PATCH /client/{client_id} (the `UpdateClient` operationId).
 	UpdateClientWithResponse(ctx context.Context, clientID int64, params *UpdateClientParams, body UpdateClientJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateClientResponse, error)
+
+	// ListGranterLinksWithResponse List granter links
+	//
+	// Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /client/{client_id}/granter (the `ListGranterLinks` operationId).
+	ListGranterLinksWithResponse(ctx context.Context, clientID int64, params *ListGranterLinksParams, reqEditors ...RequestEditorFn) (*ListGranterLinksResponse, error)
+
+	// DeleteGranterLinkWithResponse Delete a granter link
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients or a client write. The log gets one item. Sent again, it is refused.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /client/{client_id}/granter/{super_id} (the `DeleteGranterLink` operationId).
+	DeleteGranterLinkWithResponse(ctx context.Context, clientID int64, superID int64, params *DeleteGranterLinkParams, reqEditors ...RequestEditorFn) (*DeleteGranterLinkResponse, error)
+
+	// GetGranterLinkWithResponse View a granter link
+	//
+	// Needs the permission users.clients or a client read.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /client/{client_id}/granter/{super_id} (the `GetGranterLink` operationId).
+	GetGranterLinkWithResponse(ctx context.Context, clientID int64, superID int64, reqEditors ...RequestEditorFn) (*GetGranterLinkResponse, error)
+
+	// ListParentLinksWithResponse List parent links
+	//
+	// Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /client/{client_id}/parent (the `ListParentLinks` operationId).
+	ListParentLinksWithResponse(ctx context.Context, clientID int64, params *ListParentLinksParams, reqEditors ...RequestEditorFn) (*ListParentLinksResponse, error)
+
+	// DeleteParentLinkWithResponse Delete a parent link
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients or a client write. The log gets one item. Sent again, it is refused.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /client/{client_id}/parent/{sub_id} (the `DeleteParentLink` operationId).
+	DeleteParentLinkWithResponse(ctx context.Context, clientID int64, subID int64, params *DeleteParentLinkParams, reqEditors ...RequestEditorFn) (*DeleteParentLinkResponse, error)
+
+	// GetParentLinkWithResponse View a parent link
+	//
+	// Needs the permission users.clients or a client read.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /client/{client_id}/parent/{sub_id} (the `GetParentLink` operationId).
+	GetParentLinkWithResponse(ctx context.Context, clientID int64, subID int64, reqEditors ...RequestEditorFn) (*GetParentLinkResponse, error)
+
+	// ListSubLinksWithResponse List sub links
+	//
+	// Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /client/{client_id}/sub (the `ListSubLinks` operationId).
+	ListSubLinksWithResponse(ctx context.Context, clientID int64, params *ListSubLinksParams, reqEditors ...RequestEditorFn) (*ListSubLinksResponse, error)
+
+	// CreateSubLinkWithBodyWithResponse Make an account a sub client of a client
+	//
+	// A link that is there already is answered as it is. A client links accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /client/{client_id}/sub (the `CreateSubLink` operationId).
+	CreateSubLinkWithBodyWithResponse(ctx context.Context, clientID int64, params *CreateSubLinkParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateSubLinkResponse, error)
+
+	// CreateSubLinkWithResponse Make an account a sub client of a client
+	//
+	// A link that is there already is answered as it is. A client links accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /client/{client_id}/sub (the `CreateSubLink` operationId).
+	CreateSubLinkWithResponse(ctx context.Context, clientID int64, params *CreateSubLinkParams, body CreateSubLinkJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateSubLinkResponse, error)
+
+	// DeleteSubLinkWithResponse Delete a sub link
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients or a client write. The log gets one item. Sent again, it is refused.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /client/{client_id}/sub/{sub_id} (the `DeleteSubLink` operationId).
+	DeleteSubLinkWithResponse(ctx context.Context, clientID int64, subID int64, params *DeleteSubLinkParams, reqEditors ...RequestEditorFn) (*DeleteSubLinkResponse, error)
+
+	// GetSubLinkWithResponse View a sub link
+	//
+	// Needs the permission users.clients or a client read.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /client/{client_id}/sub/{sub_id} (the `GetSubLink` operationId).
+	GetSubLinkWithResponse(ctx context.Context, clientID int64, subID int64, reqEditors ...RequestEditorFn) (*GetSubLinkResponse, error)
+
+	// ListSuperLinksWithResponse List super links
+	//
+	// Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /client/{client_id}/super (the `ListSuperLinks` operationId).
+	ListSuperLinksWithResponse(ctx context.Context, clientID int64, params *ListSuperLinksParams, reqEditors ...RequestEditorFn) (*ListSuperLinksResponse, error)
+
+	// CreateSuperLinkWithBodyWithResponse Let an account read a client and what it reaches
+	//
+	// A link that is there already is answered as it is. A client links accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /client/{client_id}/super (the `CreateSuperLink` operationId).
+	CreateSuperLinkWithBodyWithResponse(ctx context.Context, clientID int64, params *CreateSuperLinkParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateSuperLinkResponse, error)
+
+	// CreateSuperLinkWithResponse Let an account read a client and what it reaches
+	//
+	// A link that is there already is answered as it is. A client links accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /client/{client_id}/super (the `CreateSuperLink` operationId).
+	CreateSuperLinkWithResponse(ctx context.Context, clientID int64, params *CreateSuperLinkParams, body CreateSuperLinkJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateSuperLinkResponse, error)
+
+	// DeleteSuperLinkWithResponse Delete a super link
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients or a client write. The log gets one item. Sent again, it is refused.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /client/{client_id}/super/{super_id} (the `DeleteSuperLink` operationId).
+	DeleteSuperLinkWithResponse(ctx context.Context, clientID int64, superID int64, params *DeleteSuperLinkParams, reqEditors ...RequestEditorFn) (*DeleteSuperLinkResponse, error)
+
+	// GetSuperLinkWithResponse View a super link
+	//
+	// Needs the permission users.clients or a client read.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /client/{client_id}/super/{super_id} (the `GetSuperLink` operationId).
+	GetSuperLinkWithResponse(ctx context.Context, clientID int64, superID int64, reqEditors ...RequestEditorFn) (*GetSuperLinkResponse, error)
 
 	// ListEmailTemplatesWithResponse List email templates
 	//
@@ -14824,6 +16601,542 @@ func (r UpdateClientResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r UpdateClientResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// ListGranterLinksResponse200Headers the declared response headers of an HTTP 200 response for ListGranterLinks
+type ListGranterLinksResponse200Headers struct {
+	Link        *string
+	XTotalCount *string
+}
+
+type ListGranterLinksResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *[]GranterLink
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ListGranterLinksResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r ListGranterLinksResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListGranterLinksResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListGranterLinksResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteGranterLinkResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Message
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteGranterLinkResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteGranterLinkResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteGranterLinkResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// GetGranterLinkResponse200Headers the declared response headers of an HTTP 200 response for GetGranterLink
+type GetGranterLinkResponse200Headers struct {
+	ETag *string
+}
+
+type GetGranterLinkResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *GranterLink
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *GetGranterLinkResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r GetGranterLinkResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetGranterLinkResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetGranterLinkResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// ListParentLinksResponse200Headers the declared response headers of an HTTP 200 response for ListParentLinks
+type ListParentLinksResponse200Headers struct {
+	Link        *string
+	XTotalCount *string
+}
+
+type ListParentLinksResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *[]ParentLink
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ListParentLinksResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r ListParentLinksResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListParentLinksResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListParentLinksResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteParentLinkResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Message
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteParentLinkResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteParentLinkResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteParentLinkResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// GetParentLinkResponse200Headers the declared response headers of an HTTP 200 response for GetParentLink
+type GetParentLinkResponse200Headers struct {
+	ETag *string
+}
+
+type GetParentLinkResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ParentLink
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *GetParentLinkResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r GetParentLinkResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetParentLinkResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetParentLinkResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// ListSubLinksResponse200Headers the declared response headers of an HTTP 200 response for ListSubLinks
+type ListSubLinksResponse200Headers struct {
+	Link        *string
+	XTotalCount *string
+}
+
+type ListSubLinksResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *[]SubLink
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ListSubLinksResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r ListSubLinksResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListSubLinksResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListSubLinksResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// CreateSubLinkResponse200Headers the declared response headers of an HTTP 200 response for CreateSubLink
+type CreateSubLinkResponse200Headers struct {
+	ETag *string
+}
+
+type CreateSubLinkResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *SubLink
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *CreateSubLinkResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r CreateSubLinkResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CreateSubLinkResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CreateSubLinkResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteSubLinkResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Message
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteSubLinkResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteSubLinkResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteSubLinkResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// GetSubLinkResponse200Headers the declared response headers of an HTTP 200 response for GetSubLink
+type GetSubLinkResponse200Headers struct {
+	ETag *string
+}
+
+type GetSubLinkResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *SubLink
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *GetSubLinkResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r GetSubLinkResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetSubLinkResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetSubLinkResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// ListSuperLinksResponse200Headers the declared response headers of an HTTP 200 response for ListSuperLinks
+type ListSuperLinksResponse200Headers struct {
+	Link        *string
+	XTotalCount *string
+}
+
+type ListSuperLinksResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *[]SuperLink
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ListSuperLinksResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r ListSuperLinksResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListSuperLinksResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListSuperLinksResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// CreateSuperLinkResponse200Headers the declared response headers of an HTTP 200 response for CreateSuperLink
+type CreateSuperLinkResponse200Headers struct {
+	ETag *string
+}
+
+type CreateSuperLinkResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *SuperLink
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *CreateSuperLinkResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r CreateSuperLinkResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CreateSuperLinkResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CreateSuperLinkResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteSuperLinkResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Message
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteSuperLinkResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteSuperLinkResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteSuperLinkResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// GetSuperLinkResponse200Headers the declared response headers of an HTTP 200 response for GetSuperLink
+type GetSuperLinkResponse200Headers struct {
+	ETag *string
+}
+
+type GetSuperLinkResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *SuperLink
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *GetSuperLinkResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r GetSuperLinkResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetSuperLinkResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetSuperLinkResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -17771,7 +20084,7 @@ func (c *ClientWithResponses) GetBrowserDetailsWithResponse(ctx context.Context,
 
 // ListClientsWithResponse List clients
 //
-// Answers all items, or pages of them with per_page. Needs the permission users.clients read.
+// A client sees its sub clients here, and theirs. Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -17786,7 +20099,7 @@ func (c *ClientWithResponses) ListClientsWithResponse(ctx context.Context, param
 
 // CreateClientWithBodyWithResponse Create a client
 //
-// Needs the permission users.clients write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// There are those items that the caller may know of. Needs the permission users.clients write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -17801,7 +20114,7 @@ func (c *ClientWithResponses) CreateClientWithBodyWithResponse(ctx context.Conte
 
 // CreateClientWithResponse Create a client
 //
-// Needs the permission users.clients write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// There are those items that the caller may know of. Needs the permission users.clients write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -17816,7 +20129,7 @@ func (c *ClientWithResponses) CreateClientWithResponse(ctx context.Context, para
 
 // DeleteClientWithResponse Delete a client
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients write. The log gets one item. Sent again, it is refused.
+// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients write. The log gets one item. Sent again, it is refused.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -17831,7 +20144,7 @@ func (c *ClientWithResponses) DeleteClientWithResponse(ctx context.Context, clie
 
 // GetClientWithResponse View a client
 //
-// Needs the permission users.clients read or self.
+// Needs the permission users.clients or a client read.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -17846,7 +20159,7 @@ func (c *ClientWithResponses) GetClientWithResponse(ctx context.Context, clientI
 
 // UpdateClientWithBodyWithResponse Edit a client
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission users.clients write or self. The log gets one item. Sent again, it leaves things as they are.
+// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -17861,7 +20174,7 @@ func (c *ClientWithResponses) UpdateClientWithBodyWithResponse(ctx context.Conte
 
 // UpdateClientWithResponse Edit a client
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission users.clients write or self. The log gets one item. Sent again, it leaves things as they are.
+// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -17872,6 +20185,246 @@ func (c *ClientWithResponses) UpdateClientWithResponse(ctx context.Context, clie
 		return nil, err
 	}
 	return ParseUpdateClientResponse(rsp)
+}
+
+// ListGranterLinksWithResponse List granter links
+//
+// Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /client/{client_id}/granter (the `ListGranterLinks` operationId).
+func (c *ClientWithResponses) ListGranterLinksWithResponse(ctx context.Context, clientID int64, params *ListGranterLinksParams, reqEditors ...RequestEditorFn) (*ListGranterLinksResponse, error) {
+	rsp, err := c.ListGranterLinks(ctx, clientID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListGranterLinksResponse(rsp)
+}
+
+// DeleteGranterLinkWithResponse Delete a granter link
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients or a client write. The log gets one item. Sent again, it is refused.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /client/{client_id}/granter/{super_id} (the `DeleteGranterLink` operationId).
+func (c *ClientWithResponses) DeleteGranterLinkWithResponse(ctx context.Context, clientID int64, superID int64, params *DeleteGranterLinkParams, reqEditors ...RequestEditorFn) (*DeleteGranterLinkResponse, error) {
+	rsp, err := c.DeleteGranterLink(ctx, clientID, superID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteGranterLinkResponse(rsp)
+}
+
+// GetGranterLinkWithResponse View a granter link
+//
+// Needs the permission users.clients or a client read.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /client/{client_id}/granter/{super_id} (the `GetGranterLink` operationId).
+func (c *ClientWithResponses) GetGranterLinkWithResponse(ctx context.Context, clientID int64, superID int64, reqEditors ...RequestEditorFn) (*GetGranterLinkResponse, error) {
+	rsp, err := c.GetGranterLink(ctx, clientID, superID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetGranterLinkResponse(rsp)
+}
+
+// ListParentLinksWithResponse List parent links
+//
+// Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /client/{client_id}/parent (the `ListParentLinks` operationId).
+func (c *ClientWithResponses) ListParentLinksWithResponse(ctx context.Context, clientID int64, params *ListParentLinksParams, reqEditors ...RequestEditorFn) (*ListParentLinksResponse, error) {
+	rsp, err := c.ListParentLinks(ctx, clientID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListParentLinksResponse(rsp)
+}
+
+// DeleteParentLinkWithResponse Delete a parent link
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients or a client write. The log gets one item. Sent again, it is refused.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /client/{client_id}/parent/{sub_id} (the `DeleteParentLink` operationId).
+func (c *ClientWithResponses) DeleteParentLinkWithResponse(ctx context.Context, clientID int64, subID int64, params *DeleteParentLinkParams, reqEditors ...RequestEditorFn) (*DeleteParentLinkResponse, error) {
+	rsp, err := c.DeleteParentLink(ctx, clientID, subID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteParentLinkResponse(rsp)
+}
+
+// GetParentLinkWithResponse View a parent link
+//
+// Needs the permission users.clients or a client read.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /client/{client_id}/parent/{sub_id} (the `GetParentLink` operationId).
+func (c *ClientWithResponses) GetParentLinkWithResponse(ctx context.Context, clientID int64, subID int64, reqEditors ...RequestEditorFn) (*GetParentLinkResponse, error) {
+	rsp, err := c.GetParentLink(ctx, clientID, subID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetParentLinkResponse(rsp)
+}
+
+// ListSubLinksWithResponse List sub links
+//
+// Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /client/{client_id}/sub (the `ListSubLinks` operationId).
+func (c *ClientWithResponses) ListSubLinksWithResponse(ctx context.Context, clientID int64, params *ListSubLinksParams, reqEditors ...RequestEditorFn) (*ListSubLinksResponse, error) {
+	rsp, err := c.ListSubLinks(ctx, clientID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListSubLinksResponse(rsp)
+}
+
+// CreateSubLinkWithBodyWithResponse Make an account a sub client of a client
+//
+// A link that is there already is answered as it is. A client links accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /client/{client_id}/sub (the `CreateSubLink` operationId).
+func (c *ClientWithResponses) CreateSubLinkWithBodyWithResponse(ctx context.Context, clientID int64, params *CreateSubLinkParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateSubLinkResponse, error) {
+	rsp, err := c.CreateSubLinkWithBody(ctx, clientID, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateSubLinkResponse(rsp)
+}
+
+// CreateSubLinkWithResponse Make an account a sub client of a client
+//
+// A link that is there already is answered as it is. A client links accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /client/{client_id}/sub (the `CreateSubLink` operationId).
+func (c *ClientWithResponses) CreateSubLinkWithResponse(ctx context.Context, clientID int64, params *CreateSubLinkParams, body CreateSubLinkJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateSubLinkResponse, error) {
+	rsp, err := c.CreateSubLink(ctx, clientID, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateSubLinkResponse(rsp)
+}
+
+// DeleteSubLinkWithResponse Delete a sub link
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients or a client write. The log gets one item. Sent again, it is refused.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /client/{client_id}/sub/{sub_id} (the `DeleteSubLink` operationId).
+func (c *ClientWithResponses) DeleteSubLinkWithResponse(ctx context.Context, clientID int64, subID int64, params *DeleteSubLinkParams, reqEditors ...RequestEditorFn) (*DeleteSubLinkResponse, error) {
+	rsp, err := c.DeleteSubLink(ctx, clientID, subID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteSubLinkResponse(rsp)
+}
+
+// GetSubLinkWithResponse View a sub link
+//
+// Needs the permission users.clients or a client read.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /client/{client_id}/sub/{sub_id} (the `GetSubLink` operationId).
+func (c *ClientWithResponses) GetSubLinkWithResponse(ctx context.Context, clientID int64, subID int64, reqEditors ...RequestEditorFn) (*GetSubLinkResponse, error) {
+	rsp, err := c.GetSubLink(ctx, clientID, subID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetSubLinkResponse(rsp)
+}
+
+// ListSuperLinksWithResponse List super links
+//
+// Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /client/{client_id}/super (the `ListSuperLinks` operationId).
+func (c *ClientWithResponses) ListSuperLinksWithResponse(ctx context.Context, clientID int64, params *ListSuperLinksParams, reqEditors ...RequestEditorFn) (*ListSuperLinksResponse, error) {
+	rsp, err := c.ListSuperLinks(ctx, clientID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListSuperLinksResponse(rsp)
+}
+
+// CreateSuperLinkWithBodyWithResponse Let an account read a client and what it reaches
+//
+// A link that is there already is answered as it is. A client links accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /client/{client_id}/super (the `CreateSuperLink` operationId).
+func (c *ClientWithResponses) CreateSuperLinkWithBodyWithResponse(ctx context.Context, clientID int64, params *CreateSuperLinkParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateSuperLinkResponse, error) {
+	rsp, err := c.CreateSuperLinkWithBody(ctx, clientID, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateSuperLinkResponse(rsp)
+}
+
+// CreateSuperLinkWithResponse Let an account read a client and what it reaches
+//
+// A link that is there already is answered as it is. A client links accounts that it has a sub link to; see `POST /client`. Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /client/{client_id}/super (the `CreateSuperLink` operationId).
+func (c *ClientWithResponses) CreateSuperLinkWithResponse(ctx context.Context, clientID int64, params *CreateSuperLinkParams, body CreateSuperLinkJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateSuperLinkResponse, error) {
+	rsp, err := c.CreateSuperLink(ctx, clientID, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateSuperLinkResponse(rsp)
+}
+
+// DeleteSuperLinkWithResponse Delete a super link
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients or a client write. The log gets one item. Sent again, it is refused.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /client/{client_id}/super/{super_id} (the `DeleteSuperLink` operationId).
+func (c *ClientWithResponses) DeleteSuperLinkWithResponse(ctx context.Context, clientID int64, superID int64, params *DeleteSuperLinkParams, reqEditors ...RequestEditorFn) (*DeleteSuperLinkResponse, error) {
+	rsp, err := c.DeleteSuperLink(ctx, clientID, superID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteSuperLinkResponse(rsp)
+}
+
+// GetSuperLinkWithResponse View a super link
+//
+// Needs the permission users.clients or a client read.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /client/{client_id}/super/{super_id} (the `GetSuperLink` operationId).
+func (c *ClientWithResponses) GetSuperLinkWithResponse(ctx context.Context, clientID int64, superID int64, reqEditors ...RequestEditorFn) (*GetSuperLinkResponse, error) {
+	rsp, err := c.GetSuperLink(ctx, clientID, superID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetSuperLinkResponse(rsp)
 }
 
 // ListEmailTemplatesWithResponse List email templates
@@ -20153,6 +22706,638 @@ func ParseUpdateClientResponse(rsp *http.Response) (*UpdateClientResponse, error
 	switch {
 	case rsp.StatusCode == 200:
 		var headers UpdateClientResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseListGranterLinksResponse parses an HTTP response from a ListGranterLinksWithResponse call
+func ParseListGranterLinksResponse(rsp *http.Response) (*ListGranterLinksResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListGranterLinksResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest []GranterLink
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	case rsp.StatusCode == 200:
+		// Content-type (text/csv) unsupported
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers ListGranterLinksResponse200Headers
+		if values := rsp.Header.Values("Link"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Link", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Link = &value
+		}
+		if values := rsp.Header.Values("X-Total-Count"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Total-Count", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XTotalCount = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseDeleteGranterLinkResponse parses an HTTP response from a DeleteGranterLinkWithResponse call
+func ParseDeleteGranterLinkResponse(rsp *http.Response) (*DeleteGranterLinkResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteGranterLinkResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Message
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetGranterLinkResponse parses an HTTP response from a GetGranterLinkWithResponse call
+func ParseGetGranterLinkResponse(rsp *http.Response) (*GetGranterLinkResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetGranterLinkResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest GranterLink
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers GetGranterLinkResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseListParentLinksResponse parses an HTTP response from a ListParentLinksWithResponse call
+func ParseListParentLinksResponse(rsp *http.Response) (*ListParentLinksResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListParentLinksResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest []ParentLink
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	case rsp.StatusCode == 200:
+		// Content-type (text/csv) unsupported
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers ListParentLinksResponse200Headers
+		if values := rsp.Header.Values("Link"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Link", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Link = &value
+		}
+		if values := rsp.Header.Values("X-Total-Count"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Total-Count", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XTotalCount = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseDeleteParentLinkResponse parses an HTTP response from a DeleteParentLinkWithResponse call
+func ParseDeleteParentLinkResponse(rsp *http.Response) (*DeleteParentLinkResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteParentLinkResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Message
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetParentLinkResponse parses an HTTP response from a GetParentLinkWithResponse call
+func ParseGetParentLinkResponse(rsp *http.Response) (*GetParentLinkResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetParentLinkResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ParentLink
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers GetParentLinkResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseListSubLinksResponse parses an HTTP response from a ListSubLinksWithResponse call
+func ParseListSubLinksResponse(rsp *http.Response) (*ListSubLinksResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListSubLinksResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest []SubLink
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	case rsp.StatusCode == 200:
+		// Content-type (text/csv) unsupported
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers ListSubLinksResponse200Headers
+		if values := rsp.Header.Values("Link"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Link", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Link = &value
+		}
+		if values := rsp.Header.Values("X-Total-Count"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Total-Count", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XTotalCount = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseCreateSubLinkResponse parses an HTTP response from a CreateSubLinkWithResponse call
+func ParseCreateSubLinkResponse(rsp *http.Response) (*CreateSubLinkResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CreateSubLinkResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest SubLink
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers CreateSubLinkResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseDeleteSubLinkResponse parses an HTTP response from a DeleteSubLinkWithResponse call
+func ParseDeleteSubLinkResponse(rsp *http.Response) (*DeleteSubLinkResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteSubLinkResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Message
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetSubLinkResponse parses an HTTP response from a GetSubLinkWithResponse call
+func ParseGetSubLinkResponse(rsp *http.Response) (*GetSubLinkResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetSubLinkResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest SubLink
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers GetSubLinkResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseListSuperLinksResponse parses an HTTP response from a ListSuperLinksWithResponse call
+func ParseListSuperLinksResponse(rsp *http.Response) (*ListSuperLinksResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListSuperLinksResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest []SuperLink
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	case rsp.StatusCode == 200:
+		// Content-type (text/csv) unsupported
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers ListSuperLinksResponse200Headers
+		if values := rsp.Header.Values("Link"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Link", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Link = &value
+		}
+		if values := rsp.Header.Values("X-Total-Count"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Total-Count", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XTotalCount = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseCreateSuperLinkResponse parses an HTTP response from a CreateSuperLinkWithResponse call
+func ParseCreateSuperLinkResponse(rsp *http.Response) (*CreateSuperLinkResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CreateSuperLinkResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest SuperLink
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers CreateSuperLinkResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseDeleteSuperLinkResponse parses an HTTP response from a DeleteSuperLinkWithResponse call
+func ParseDeleteSuperLinkResponse(rsp *http.Response) (*DeleteSuperLinkResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteSuperLinkResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Message
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetSuperLinkResponse parses an HTTP response from a GetSuperLinkWithResponse call
+func ParseGetSuperLinkResponse(rsp *http.Response) (*GetSuperLinkResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetSuperLinkResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest SuperLink
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers GetSuperLinkResponse200Headers
 		if values := rsp.Header.Values("ETag"); len(values) > 0 {
 			var value string
 			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {

@@ -158,7 +158,13 @@ func (v *View[V]) batch(ctx context.Context, db pg.Querier, q Query, wanted int)
 		sql += where(&args, q.Where) + page(wanted, q.Skip)
 	} else { // first the rows, then what belongs to them
 		found := v.found(&args, q, columns, func() string { return page(wanted+q.Skip, 0) })
-		sql += " WHERE id = ANY (ARRAY(SELECT id FROM (" + found + ") found" + page(wanted, q.Skip) + "))" + order
+		sql += " WHERE id = ANY (ARRAY(SELECT id FROM (" + found + ") found" + page(wanted, q.Skip) + "))"
+		for _, c := range q.Where {
+			if c.Each {
+				sql += " AND " + args.Append(c.SQL, c.Args)
+			}
+		}
+		sql += order
 	}
 	rows, err := db.Query(ctx, sql, append([]any{planned}, args...)...)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 type Condition struct {
 	SQL  string
 	Args []any
+	Each bool // it tells rows of a view apart that have one id
 }
 
 // Source is where rows of a list are found: in a view that has, besides id, the columns of the list's conditions and of its

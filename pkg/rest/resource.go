@@ -48,6 +48,8 @@ type Resource[V, B any] struct {
 
 	// Scope is which items the caller may know of: there are no others for him, whatever he does. nil: all of them.
 	Scope func(context.Context) []pg.Condition
+	// Unseen is the error of a change of items of which some are not in the scope; nil: pgx.ErrNoRows.
+	Unseen func(ctx context.Context, q pg.Querier, ids []int64) error
 	// Parent is for a collection below each item of another one. It fails where the caller may not do this below the
 	// parent of this id: with pgx.ErrNoRows where he may not know of it. B has a member for the parent's id, with the
 	// tags path and db.
@@ -452,6 +454,9 @@ func (r *resource[V, B]) hold(ctx context.Context, tx *pg.Tx, parent int64, name
 	items, err := r.view.Some(ctx, tx, ids, r.visible(ctx, parent)...)
 	if err != nil {
 		return nil, err
+	}
+	if len(items) < len(ids) && r.Unseen != nil {
+		return nil, r.Unseen(ctx, tx, ids)
 	}
 	if len(items) < len(ids) {
 		return nil, pgx.ErrNoRows

@@ -81,18 +81,27 @@ func (b *clientBody) Resolve(wrong *problem.Fields) {
 }
 
 func (s *Service) clients() []rest.Route {
-	has := guard.Has(permission.UsersClients)
 	return append(rest.Resource[ViewedClient, clientBody]{
 		DB: s.db, Path: "/client", ID: "client_id", Noun: "client", Again: rest.AgainRefused, Edited: `{"first": "Benjamin", "billing": {"id": 7}}`,
-		Guard: has, OwnGuard: guard.HasOrSelf(permission.UsersClients, principal.Client), Table: "client", View: "client_view", Without: rest.Listing,
-		Prepare: s.hashPassword, Check: s.checkClient, Close: s.closeClients, Delete: s.deleteClient,
+		Guard: guard.Has(permission.UsersClients), OwnGuard: orClient, Table: "client", View: "client_view", Without: rest.Listing | rest.Viewing,
+		Scope: reached, Unseen: unseen, Prepare: s.hashPassword, Check: s.checkClient, Close: s.closeClients, Delete: s.deleteClient,
 	}.Routes(), rest.List[rest.None, Client]{
-		DB: s.db, Path: "/client", Guard: has, Name: "listClients", Summary: "List clients", View: "client_view",
+		DB: s.db, Path: "/client", Guard: orClient, Name: "listClients", Summary: "List clients", Doc: "A client sees its sub clients here, and theirs.", View: "client_seen",
+		Where: func(ctx context.Context, _ rest.None) ([]pg.Condition, error) {
+			return []pg.Condition{seen(ctx), {SQL: "listed"}}, nil
+		},
 		By: rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name", "email": "email", "created_at": "created_at"},
 			Filters: map[string]string{"email": "lower(email)", "billing_id": "billing_id", "integration_id": "integration_id", "disabled": "disabled", "name": "name"},
 			Me:      "integration_id", Narrow: narrow},
+	}, rest.Read[rest.Item, ViewedClient]{
+		Path: "/client/{client_id}", Guard: orClient, Name: "getClient", Summary: "View a client",
+		Do: func(ctx context.Context, req rest.Item) (ViewedClient, error) {
+			return clientsSeen.Get(ctx, s.db, req.ID, seen(ctx))
+		},
 	})
 }
+
+var clientsSeen = pg.NewView[ViewedClient]("client_seen")
 
 // narrow keeps an integration to its own clients where it asks for a billing id: another one's is another customer.
 func narrow(ctx context.Context, asked url.Values) ([]pg.Condition, error) {
@@ -209,6 +218,9 @@ func (s *Service) closeClients(ctx context.Context, tx *pg.Tx, clients []ViewedC
 
 func (s *Service) deleteClient(ctx context.Context, tx *pg.Tx, c *ViewedClient) error {
 	s.revoke(tx, c.ID)
+	if err := lockLinks(ctx, tx); err != nil {
+		return err
+	}
 	_, err := tx.Exec(ctx, "DELETE FROM client WHERE id = $1", c.ID)
 	return err
 }

@@ -1,5 +1,5 @@
-// Package clients is the bounded context of the people who rent servers: clients, and whose clients they are. Sub and
-// super clients, and mail to clients, are not built yet.
+// Package clients is the bounded context of the people who rent servers: clients, and whose clients they are, and
+// who of them reaches whom. Mail to clients is not built yet.
 package clients
 
 import (
@@ -47,6 +47,6 @@ func New(d service.Deps) *Service {
 
 // Routes are what the service answers.
 func (s *Service) Routes() []rest.Route {
-	return append(rest.Section{Name: "Clients", Doc: "The people who rent servers."}.Of(s.clients()),
+	return append(rest.Section{Name: "Clients", Doc: "The people who rent servers."}.Of(s.clients(), s.subLinks(), s.superLinks()),
 		s.entryRoute(), s.integrations.CloseRoute(), events.RefRoute(s.db, "client", "client", "jsonb_build_object('integration', integration_id)", "identity", "network"))
 }

@@ -84,7 +84,7 @@ func testClients(t *testing.T, p *product.Product, c *testkit.Client) {
 	own.Do("GET", at+"/permission", nil).Want(404)
 	own.Do("PATCH", at, `{"first": "Benjamin"}`).Want(200)
 	own.Do("PATCH", at, `{"billing_id": 9}`).Want(403)
-	own.Do("GET", path("/client/%d", other), nil).Want(403)
+	own.Do("GET", path("/client/%d", other), nil).Want(404)
 	own.Do("DELETE", at, nil).Want(403)
 	own.Do("GET", "/group", nil).Want(403)
 	for range 2 {

@@ -57,9 +57,9 @@ func testEveryRoute(t *testing.T, p *product.Product, c *testkit.Client) {
 					return
 				}
 				w.withoutKey(o)
-				w.withoutPermission(o, nobody.For(t))
-				for _, caller := range others {
-					w.withoutPermission(o, testkit.NewClient(t, testkit.As(p.Services[service], caller)))
+				w.withoutPermission(o, nobody.For(t), false)
+				for kind, caller := range others {
+					w.withoutPermission(o, testkit.NewClient(t, testkit.As(p.Services[service], caller)), kind == principal.Client)
 				}
 				w.missingItem(o)
 				w.garbage(o)
@@ -78,7 +78,9 @@ type walk struct {
 }
 
 func newWalk(t *testing.T, p *product.Product, c *testkit.Client) *walk {
-	c.Do("POST", "/client", order("owner@example.com")).Want(200) // whose number examples have as the owner's
+	for _, name := range []string{"owner", "reseller"} { // of whom the first one's number stands in examples
+		c.Do("POST", "/client", order(name+"@example.com")).Want(200)
+	}
 	w := &walk{t: t, c: c, ids: map[string]string{}}
 	for _, service := range slices.Sorted(maps.Keys(p.Routes)) {
 		for _, o := range rest.Operations(p.Routes[service]) {
@@ -110,12 +112,23 @@ func (w *walk) createOneOfEach() {
 		waiting = slices.DeleteFunc(waiting, func(o rest.Operation) bool {
 			last = w.c.Do(o.Method, w.item(o.Path), o.Example)
 			if last.Status == http.StatusOK {
-				w.ids[w.item(o.Path)] = fmt.Sprint(last.ID())
+				w.created(w.item(o.Path), last.ID())
 			}
 			return last.Status == http.StatusOK
 		})
 		if len(waiting) == before {
 			w.t.Fatalf("the example of %s makes nothing: %s", waiting[0].Path, last.Text)
+		}
+	}
+}
+
+// created notes what was made. A client is also linked from the reseller.
+func (w *walk) created(path string, id int64) {
+	w.ids[path] = fmt.Sprint(id)
+	if path == "/client" {
+		for link, other := range map[string]string{"sub": "parent", "super": "granter"} {
+			made := w.c.Do("POST", "/client/2/"+link, map[string]any{"client_id": id}).Want(200).ID()
+			w.ids[fmt.Sprintf("/client/%d/%s", id, other)] = fmt.Sprint(made)
 		}
 	}
 }
@@ -165,15 +178,21 @@ func (w *walk) withoutKey(o rest.Operation) {
 }
 
 // withoutPermission tries with a key that holds nothing, on items of others.
-func (w *walk) withoutPermission(o rest.Operation, nobody *testkit.Client) {
+func (w *walk) withoutPermission(o rest.Operation, nobody *testkit.Client, client bool) {
 	w.t.Helper()
 	switch {
 	case o.Guard == guard.Public:
+	case strings.HasSuffix(o.Guard.String(), " or a client") && client:
+		want := http.StatusNotFound
+		if !strings.Contains(o.Path, "{") && o.Method == http.MethodGet {
+			want = http.StatusOK
+		}
+		nobody.Do(o.Method, w.item(o.Path), o.Example).Want(want)
 	case o.Guard == guard.EveryKey:
 		nobody.Do(o.Method, w.item(o.Path), o.Example).Want(200)
 	case o.Guard == guard.PermissionOfTarget:
 		nobody.Do(o.Method, w.item(o.Path), o.Example).Want(403)
-	case o.Scoped && strings.HasSuffix(o.Path, "}"):
+	case o.Scoped && o.Guard == guard.AnyKey && strings.HasSuffix(o.Path, "}"):
 		nobody.Do(o.Method, w.item(o.Path), o.Example).Want(404)
 	case o.Guard == guard.AnyKey:
 	default:

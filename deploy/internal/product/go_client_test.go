@@ -69,7 +69,7 @@ func (g *goCaller) do(o rest.Operation) *testkit.Answer {
 		}
 	}
 	if makes(o) && answer.Status == http.StatusOK {
-		g.ids[g.item(o.Path)] = strconv.FormatInt(answer.ID(), 10)
+		g.created(g.item(o.Path), answer.ID())
 	}
 	return answer
 }

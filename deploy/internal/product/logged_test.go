@@ -45,7 +45,7 @@ func TestEverySecondCall(t *testing.T) {
 			again := rest.AgainRefused
 			if answer.Status == http.StatusOK {
 				again = rest.AgainAnother
-				if after := w.viewed(o.Effect.Shows); after != nil && reflect.DeepEqual(after, before) && !makes(o) {
+				if after := w.viewed(o.Effect.Shows); after != nil && reflect.DeepEqual(after, before) && (!makes(o) || w.ids[w.item(path)] == fmt.Sprint(answer.ID())) {
 					again = rest.AgainSame
 				}
 			}
@@ -130,7 +130,7 @@ func (w *logWalk) do(o rest.Operation) *testkit.Answer {
 		return answer
 	}
 	if makes(o) {
-		w.ids[path] = fmt.Sprint(answer.ID())
+		w.created(path, answer.ID())
 	}
 	made.after = w.viewed(o.Effect.Shows)
 	w.made[request] = made

@@ -66,12 +66,22 @@ type several struct {
 func (w *several) another() int64 {
 	w.t.Helper()
 	*w.made++
+	if w.create.Example == nil { // links that are seen from their other end
+		end, relation, _ := strings.Cut(strings.TrimPrefix(w.path, "/client/"), "/")
+		made := w.c.Do("POST", fmt.Sprintf("/client/%d/%s", w.client(), map[string]string{"parent": "sub", "granter": "super"}[relation]), map[string]any{"client_id": end})
+		return made.Want(200).ID()
+	}
 	var body map[string]any
 	if err := json.Unmarshal(w.create.Example, &body); err != nil {
 		w.t.Fatal(err)
 	}
 	w.vary(body)
 	return w.c.Do("POST", w.path, body).Want(200).ID()
+}
+
+func (w *several) client() int64 {
+	w.t.Helper()
+	return w.c.Do("POST", "/client", order(fmt.Sprintf("several-%d@example.com", *w.made))).Want(200).ID()
 }
 
 func (w *several) vary(body map[string]any) {
@@ -81,6 +91,8 @@ func (w *several) vary(body map[string]any) {
 			body[name] = fmt.Sprintf("%s-%d", value, *w.made)
 		case "email":
 			body[name] = fmt.Sprintf("%d-%s", *w.made, value)
+		case "client_id":
+			body[name] = w.client()
 		case "target_id":
 			body[name] = *w.made
 		case "address":

@@ -1,0 +1,191 @@
+package clients
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/permission"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/rest"
+)
+
+// SubLink says that a client may give its servers to another one.
+type SubLink struct {
+	rest.Versioned
+	ID     int64  `json:"id" db:"id" doc:"of the link"`
+	Client int64  `json:"-" db:"client_id"`
+	Name   string `json:"-" db:"name"`
+	Kind   string `json:"-" db:"kind"`
+	Child  Child  `json:"child" db:"child_"`
+}
+
+// Child is the account at the end of a sub link. Of one that the client has named there is what it gave with it.
+type Child struct {
+	ID          int64          `json:"id" db:"id"`
+	Name        string         `json:"name" db:"name"`
+	Email       string         `json:"email" db:"email"`
+	First       string         `json:"first" db:"first"`
+	Last        string         `json:"last" db:"last"`
+	CreatedAt   rest.Timestamp `json:"created_at" db:"created_at"`
+	Integration *rest.Ref      `json:"integration,omitempty" db:"integration_"`
+}
+
+// ParentLink is a sub link from its other end.
+type ParentLink struct {
+	rest.Versioned
+	ID     int64    `json:"id" db:"id" doc:"of the link"`
+	Client int64    `json:"-" db:"child_id"`
+	Name   string   `json:"-" db:"name"`
+	Parent rest.Ref `json:"parent" db:"parent_"`
+}
+
+type (
+	ofClient struct {
+		Client int64 `path:"client_id" db:"client_id"`
+	}
+	ofChild struct {
+		Client int64 `path:"client_id" db:"child_id"`
+	}
+	// otherEnd is the account that a link is made to.
+	otherEnd struct {
+		Client *int64  `json:"client_id" min:"1" example:"2"`
+		Email  *string `json:"client_email" ext:"true" doc:"instead of client_id" example:"ben@example.com"`
+	}
+	makeLink struct {
+		Client int64 `path:"*"`
+		Body   rest.Body[otherEnd]
+	}
+)
+
+// Resolve checks what the tags cannot say.
+func (o *otherEnd) Resolve(wrong *problem.Fields) {
+	if o.Client == nil && o.Email == nil {
+		wrong.Add("/client_id", "required", "is required, or client_email is")
+	} else if o.Client != nil && o.Email != nil {
+		wrong.Add("/client_email", "conflict", "cannot stand beside client_id")
+	}
+}
+
+var subLinks = pg.NewView[SubLink]("sub_link_view")
+
+func (s *Service) subLinks() []rest.Route {
+	const path = "/client/{client_id}/sub"
+	made := rest.Mutation[makeLink, SubLink]{Method: http.MethodPost, Path: path, Guard: orClient, Name: "createSubLink", Summary: "Make an account a sub client of a client",
+		Doc:    "A link that is there already is answered as it is. A client links accounts that it has a sub link to; see `POST /client`.",
+		Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: path + "/{sub_id}"}, Example: `{"client_id": 1}`, Do: makeSubLink}
+	return append(append(rest.Resource[SubLink, ofClient]{
+		DB: s.db, Path: path, ID: "sub_id", Noun: "sub link", Guard: orClient, Table: "sub_link", View: "sub_link_view",
+		Without: rest.Creating | rest.Editing, Additions: rest.Deleting, Parent: below, Lock: lockAll[ofClient],
+		About: func(l *SubLink) []pg.Target { return []pg.Target{party(l.Child.ID, l.Name)} },
+	}.Routes(), made), rest.Resource[ParentLink, ofChild]{
+		DB: s.db, Path: "/client/{client_id}/parent", ID: "sub_id", Noun: "parent link", Guard: orClient, Table: "sub_link", View: "sub_link_view",
+		Without: rest.Creating | rest.Editing, Additions: rest.Listing | rest.Viewing | rest.Deleting, Parent: below, Lock: lockAll[ofChild],
+		About: func(l *ParentLink) []pg.Target { return []pg.Target{party(l.Parent.ID, l.Parent.Name)} },
+	}.Routes()...)
+}
+
+// party is a client as what a link is about.
+func party(id int64, name string) pg.Target {
+	return pg.Target{Type: "client", Noun: "client", ID: id, Name: name}
+}
+
+func lockAll[B any](ctx context.Context, tx *pg.Tx, _ ...*B) error { return lockLinks(ctx, tx) }
+
+// lockLinks lets those who write sub links go one after the other: what one of them has looked at is as it was when it
+// commits.
+func lockLinks(ctx context.Context, tx *pg.Tx) error { return tx.Lock(ctx, "sub links", 0) }
+
+func makeSubLink(ctx context.Context, tx *pg.Tx, req makeLink) (SubLink, error) {
+	child, err := req.find(ctx, tx)
+	if err != nil {
+		return SubLink{}, err
+	}
+	return link(ctx, tx, req.Client, card{ID: child, kind: "given"})
+}
+
+// find is the account at the other end, of which the link is made: both are there until the unit of work ends.
+func (r makeLink) find(ctx context.Context, tx *pg.Tx) (id int64, err error) {
+	if err := below(ctx, tx, r.Client, permission.Write); err != nil {
+		return 0, err
+	}
+	to, err := r.Body.New()
+	if err != nil {
+		return 0, err
+	}
+	pointer := "/client_id"
+	if to.Email != nil {
+		pointer = "/client_email"
+	}
+	me := callingClient(ctx)
+	err = tx.QueryRow(ctx, `
+		SELECT child_id FROM sub_link_view WHERE client_id = $1 AND (child_id = $2 OR lower(child_email) = lower($3))
+		UNION ALL SELECT id FROM client WHERE $1 = 0 AND (id = $2 OR lower(email) = lower($3)) LIMIT 1`, me, to.Client, to.Email).Scan(&id)
+	if errors.Is(err, pgx.ErrNoRows) {
+		if me != 0 {
+			return 0, problem.Member(pointer, "not_found", "names no account that the client has a sub link to")
+		}
+		return 0, problem.Member(pointer, "not_found", "names something that does not exist")
+	}
+	if err != nil {
+		return 0, fmt.Errorf("find the account to link: %w", err)
+	}
+	if id == r.Client {
+		return 0, problem.Member(pointer, "invalid", "is the client itself")
+	}
+	return id, holdClients(ctx, tx, r.Client, id)
+}
+
+// holdClients keeps clients there.
+func holdClients(ctx context.Context, tx *pg.Tx, ids ...int64) error {
+	held, err := tx.Exec(ctx, "SELECT FROM client WHERE id = ANY ($1) ORDER BY id FOR KEY SHARE", ids)
+	if err == nil && held.RowsAffected() < int64(len(ids)) {
+		err = pgx.ErrNoRows
+	}
+	return err
+}
+
+// card is an account that a link is made to: of a named one what is shown of it.
+type card struct {
+	ID                 int64
+	kind               string
+	Email, First, Last *string
+}
+
+// link makes a sub link, or answers the one that there is. The caller holds both clients.
+func link(ctx context.Context, tx *pg.Tx, client int64, to card) (made SubLink, err error) {
+	if err := lockLinks(ctx, tx); err != nil {
+		return made, err
+	}
+	made, err = subLinks.One(ctx, tx, "client_id = $1 AND child_id = $2", client, to.ID)
+	if !errors.Is(err, pgx.ErrNoRows) {
+		tx.Unrecorded("the link is there")
+		return made, err
+	}
+	var circle bool
+	err = tx.QueryRow(ctx, `
+		WITH RECURSIVE above AS (SELECT $1::bigint AS id UNION SELECT l.client_id FROM sub_link l JOIN above a ON l.child_id = a.id)
+		SELECT EXISTS (SELECT FROM above WHERE id = $2)`, client, to.ID).Scan(&circle)
+	if err != nil {
+		return made, fmt.Errorf("look for a circle: %w", err)
+	}
+	if circle {
+		return made, problem.Member("/client_id", "circle", "has client %d below itself", client)
+	}
+	var id int64
+	err = tx.QueryRow(ctx, "INSERT INTO sub_link (client_id, child_id, kind, email, first, last) VALUES ($1, $2, $3, $4, $5, $6) RETURNING id",
+		client, to.ID, to.kind, to.Email, to.First, to.Last).Scan(&id)
+	if err != nil {
+		return made, fmt.Errorf("link client %d: %w", to.ID, err)
+	}
+	if made, err = subLinks.Get(ctx, tx, id); err != nil {
+		return made, fmt.Errorf("read the link: %w", err)
+	}
+	tx.Record(pg.Record{Kind: "client.sub", Action: pg.Created, After: made, Targets: []pg.Target{
+		{Type: fmt.Sprintf("client/%d/sub", client), Noun: "sub link", ID: id, Name: made.Name, Version: made.Version}, party(to.ID, made.Name)}})
+	return made, nil
+}

@@ -1,0 +1,76 @@
+package clients
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/rest"
+)
+
+// SuperLink says that a client lets another one read its record and the accounts that it reaches.
+type SuperLink struct {
+	rest.Versioned
+	ID      int64    `json:"id" db:"id" doc:"of the link"`
+	Client  int64    `json:"-" db:"client_id"`
+	Name    string   `json:"-" db:"name"`
+	Grantee rest.Ref `json:"grantee" db:"grantee_"`
+}
+
+// GranterLink is a super link from its other end.
+type GranterLink struct {
+	rest.Versioned
+	ID      int64    `json:"id" db:"id" doc:"of the link"`
+	Client  int64    `json:"-" db:"grantee_id"`
+	Name    string   `json:"-" db:"name"`
+	Granter rest.Ref `json:"granter" db:"granter_"`
+}
+
+type ofGrantee struct {
+	Client int64 `path:"client_id" db:"grantee_id"`
+}
+
+var superLinks = pg.NewView[SuperLink]("super_link_view")
+
+func (s *Service) superLinks() []rest.Route {
+	const path = "/client/{client_id}/super"
+	made := rest.Mutation[makeLink, SuperLink]{Method: http.MethodPost, Path: path, Guard: orClient, Name: "createSuperLink", Summary: "Let an account read a client and what it reaches",
+		Doc:    "A link that is there already is answered as it is. A client links accounts that it has a sub link to; see `POST /client`.",
+		Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: path + "/{super_id}"}, Example: `{"client_id": 1}`, Do: makeSuperLink}
+	return append(append(rest.Resource[SuperLink, ofClient]{
+		DB: s.db, Path: path, ID: "super_id", Noun: "super link", Guard: orClient, Table: "super_link", View: "super_link_view",
+		Without: rest.Creating | rest.Editing, Parent: below,
+		About: func(l *SuperLink) []pg.Target { return []pg.Target{party(l.Grantee.ID, l.Name)} },
+	}.Routes(), made), rest.Resource[GranterLink, ofGrantee]{
+		DB: s.db, Path: "/client/{client_id}/granter", ID: "super_id", Noun: "granter link", Guard: orClient, Table: "super_link", View: "super_link_view",
+		Without: rest.Creating | rest.Editing, Additions: rest.Listing | rest.Viewing | rest.Deleting, Parent: below,
+		About: func(l *GranterLink) []pg.Target { return []pg.Target{party(l.Granter.ID, l.Granter.Name)} },
+	}.Routes()...)
+}
+
+func makeSuperLink(ctx context.Context, tx *pg.Tx, req makeLink) (made SuperLink, err error) {
+	grantee, err := req.find(ctx, tx)
+	if err != nil {
+		return made, err
+	}
+	var id int64
+	err = tx.QueryRow(ctx, `
+		INSERT INTO super_link AS l (client_id, grantee_id, given, name)
+		SELECT $1, $2, $3, (SELECT first || ' ' || last FROM sub_link WHERE client_id = $1 AND child_id = $2 AND kind = 'named' AND NOT $3)
+		ON CONFLICT DO NOTHING RETURNING id`, req.Client, grantee, callingClient(ctx) == 0).Scan(&id)
+	there := errors.Is(err, pgx.ErrNoRows)
+	if err != nil && !there {
+		return made, fmt.Errorf("link client %d: %w", grantee, err)
+	}
+	if made, err = superLinks.One(ctx, tx, "client_id = $1 AND grantee_id = $2", req.Client, grantee); err != nil || there {
+		tx.Unrecorded("the link is there")
+		return made, err
+	}
+	tx.Record(pg.Record{Kind: "client.super", Action: pg.Created, After: made, Targets: []pg.Target{
+		{Type: fmt.Sprintf("client/%d/super", req.Client), Noun: "super link", ID: id, Name: made.Name, Version: made.Version}, party(grantee, made.Name)}})
+	return made, nil
+}
