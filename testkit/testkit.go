@@ -108,7 +108,7 @@ func Database(t testing.TB, service string, migrations fs.FS) *pg.DB {
 
 func open(t testing.TB, url secret.String) *pg.DB {
 	t.Helper()
-	opened, err := pool.Open(t.Context(), url.Reveal(), connections)
+	opened, err := pool.Open(t.Context(), url.Reveal(), connections, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +177,7 @@ func makeTemplate(admin *backing.Postgres, name string, names []string, services
 		if err != nil {
 			return err
 		}
-		db, err := pool.Open(ctx, url.Reveal(), 2)
+		db, err := pool.Open(ctx, url.Reveal(), 2, nil)
 		if err != nil {
 			return err
 		}

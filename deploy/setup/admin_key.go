@@ -22,7 +22,7 @@ func printAdminKey(ctx context.Context, c config, screen io.Writer) error {
 	if err != nil {
 		return err
 	}
-	db, err := pool.Open(ctx, url.Reveal(), 1)
+	db, err := pool.Open(ctx, url.Reveal(), 1, nil)
 	if err != nil {
 		return err
 	}

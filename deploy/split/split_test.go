@@ -370,7 +370,7 @@ func startFleet(t *testing.T, config backings.Config, environment ...string) (*f
 	if err := f.startGateway(t.Context(), public[identity.Name]); err != nil {
 		t.Fatal(err)
 	}
-	db, err := pool.Open(t.Context(), databases[identity.Name].Reveal(), 1)
+	db, err := pool.Open(t.Context(), databases[identity.Name].Reveal(), 1, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -389,7 +389,7 @@ func openDatabase(t *testing.T, f *fleet, service string) *pool.Pool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	db, err := pool.Open(t.Context(), string(url), 1)
+	db, err := pool.Open(t.Context(), string(url), 1, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -200,7 +200,7 @@ func TestExplain(t *testing.T) {
 		t.Errorf("a database that takes no changes: %v", f)
 	}
 	url := testkit.Databases(t, testkit.Service{Name: "things", Migrations: migrations})["things"].Reveal()
-	_, refused := pool.Open(t.Context(), strings.Replace(url, "for-tests-only", "another", 1), 1)
+	_, refused := pool.Open(t.Context(), strings.Replace(url, "for-tests-only", "another", 1), 1, nil)
 	if f := problem.From(pgerror.Explain(refused)); f.Kind != problem.Unavailable || f.RetryAfter == 0 {
 		t.Errorf("a password that is refused: %v", f)
 	}
@@ -214,7 +214,7 @@ func TestDatabaseStartsAgain(t *testing.T) {
 	t.Parallel()
 	const connections = 4
 	url := testkit.Databases(t, testkit.Service{Name: "things", Migrations: migrations})["things"].Reveal()
-	db, err := pool.Open(t.Context(), url, connections)
+	db, err := pool.Open(t.Context(), url, connections, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -395,7 +395,7 @@ func TestServicesAreApart(t *testing.T) {
 	}
 	guess, _ := url.Parse(urls["others"].Reveal())
 	guess.User = url.UserPassword(guess.User.Username(), "wrong")
-	if _, err := pool.Open(t.Context(), guess.String(), 1); err == nil || strings.Contains(err.Error(), "wrong") {
+	if _, err := pool.Open(t.Context(), guess.String(), 1, nil); err == nil || strings.Contains(err.Error(), "wrong") {
 		t.Errorf("a wrong password: %v", err)
 	}
 }
@@ -422,7 +422,7 @@ func TestMigrateAtOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for range 6 {
 		all.Go(func() {
-			db, err := pool.Open(ctx, urls["late"].Reveal(), 2)
+			db, err := pool.Open(ctx, urls["late"].Reveal(), 2, nil)
 			if err != nil {
 				t.Error(err)
 				return
@@ -439,7 +439,7 @@ func TestMigrateAtOnce(t *testing.T) {
 func TestSchemaOfAnotherVersion(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	aged, err := pool.Open(ctx, testkit.Databases(t, testkit.Service{Name: "aged"})["aged"].Reveal(), 2)
+	aged, err := pool.Open(ctx, testkit.Databases(t, testkit.Service{Name: "aged"})["aged"].Reveal(), 2, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,6 +26,7 @@ import (
 type Definition struct {
 	Name       string
 	Migrations fs.FS                  // nil: none of its own
+	Parameters map[string]string      // of Postgres, for the sessions that it serves from; nil: as Postgres has them
 	Seals      bool                   // whether it needs a Box
 	Sealed     []string               // the columns that its Box seals: dhcp_server.http_api_key
 	Signs      []string               // what its Box signs

@@ -31,7 +31,7 @@ type stand struct {
 }
 
 func newStand(t testing.TB) *stand {
-	opened, err := pool.Open(t.Context(), testkit.Databases(t, testkit.Service{Name: "jobs"})["jobs"].Reveal(), 10)
+	opened, err := pool.Open(t.Context(), testkit.Databases(t, testkit.Service{Name: "jobs"})["jobs"].Reveal(), 10, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync/atomic"
 	"time"
 
@@ -22,28 +23,23 @@ import (
 type Pool struct {
 	*pg.DB
 	connections *pgxpool.Pool
-	renewed     atomic.Int64 // when sessions were ended that took no changes
-	full        atomic.Bool  // the disk had no room for a change
+	serving     map[string]string // parameters of its sessions
+	renewed     atomic.Int64      // when sessions were ended that took no changes
+	full        atomic.Bool       // the disk had no room for a change
 	conflicts   *prometheus.CounterVec
 }
 
-// limits are what the server itself stops, should a deadline here fail to, in milliseconds, and what it leaves.
+// limits are what the server itself stops, should a deadline here fail to, in milliseconds.
 var limits = map[string]string{
 	"statement_timeout": "60000",
 	"lock_timeout":      "10000",
 	// Who waits for the locks of a process that stands still gets them before he gives up.
 	"idle_in_transaction_session_timeout": "5000",
-	// Of a page deep inside a list the planner thinks that a merge join begins there. It begins at the first row.
-	"enable_mergejoin": "off",
-	// It knows little of what boxes hold. Where it takes a few rows for many, to start workers or to compile takes longer
-	// than all else.
-	"max_parallel_workers_per_gather": "0",
-	"jit":                             "off",
 }
 
-// Open connects to url (postgres://…?search_path=network,ext) with at most connections connections, and returns
-// once the first one stands, for which a database that is starting has a minute.
-func Open(ctx context.Context, url string, connections int) (*Pool, error) {
+// Open connects to url (postgres://…?search_path=network,ext) with at most connections connections, whose sessions have
+// these parameters of Postgres, and returns once the first one stands, for which a database that is starting has a minute.
+func Open(ctx context.Context, url string, connections int, parameters map[string]string) (*Pool, error) {
 	if err := checkURL(url); err != nil {
 		return nil, err
 	}
@@ -57,9 +53,9 @@ func Open(ctx context.Context, url string, connections int) (*Pool, error) {
 	if provider := tracing.Provider(); provider != nil {
 		config.ConnConfig.Tracer = otelpgx.NewTracer(otelpgx.WithTracerProvider(provider))
 	}
-	for name, value := range limits {
-		config.ConnConfig.RuntimeParams[name] = value
-	}
+	serving := maps.Clone(limits)
+	maps.Copy(serving, parameters)
+	maps.Copy(config.ConnConfig.RuntimeParams, serving)
 	connected, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("open the database pool: %w", err)
@@ -68,7 +64,7 @@ func Open(ctx context.Context, url string, connections int) (*Pool, error) {
 		connected.Close()
 		return nil, fmt.Errorf("connect to the database: %w", err)
 	}
-	p := &Pool{connections: connected, conflicts: prometheus.NewCounterVec(prometheus.CounterOpts{
+	p := &Pool{connections: connected, serving: serving, conflicts: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "ironplane_database_conflicts_total", Help: "How often the database refused a unit of work, which is run again after a deadlock or a serialization failure.",
 	}, []string{"reason"})}
 	p.DB = pg.New(connected, p.refused)
@@ -95,10 +91,10 @@ func awaitStarted(ctx context.Context, pool *pgxpool.Pool) error {
 // Connections are the pool as libraries know it, which write to tables of their own.
 func (p *Pool) Connections() *pgxpool.Pool { return p.connections }
 
-// Connect makes a connection besides the pool's, without the limits that are for requests.
+// Connect makes a connection besides the pool's, without the parameters that are for requests.
 func (p *Pool) Connect(ctx context.Context) (*pgx.Conn, error) {
 	config := p.connections.Config().ConnConfig.Copy()
-	for name := range limits {
+	for name := range p.serving {
 		delete(config.RuntimeParams, name)
 	}
 	return pgx.ConnectConfig(ctx, config)

@@ -115,7 +115,7 @@ func (d definition) do(ctx context.Context, c keyedConfig, own service.Command) 
 	if err := d.unlock(&deps, c); err != nil {
 		return err
 	}
-	db, err := pool.Open(ctx, c.Database.Reveal(), 1)
+	db, err := pool.Open(ctx, c.Database.Reveal(), 1, d.Parameters)
 	if err != nil {
 		return err
 	}
@@ -132,7 +132,7 @@ func (d definition) named(err error) error {
 }
 
 func (d definition) migrate(ctx context.Context, c keyedConfig) error {
-	db, err := pool.Open(ctx, c.Database.Reveal(), 1)
+	db, err := pool.Open(ctx, c.Database.Reveal(), 1, d.Parameters)
 	if err != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ func (d definition) serve(ctx context.Context, c keyedConfig, operations *proces
 		return err
 	}
 	defer m.Close()
-	on, err := pool.Open(ctx, c.Database.Reveal(), c.Connections)
+	on, err := pool.Open(ctx, c.Database.Reveal(), c.Connections, d.Parameters)
 	if err != nil {
 		return err
 	}

@@ -22,10 +22,20 @@ const Name = "network"
 var migrations embed.FS
 
 // Definition is the service.
-var Definition = service.Definition{Name: Name, Migrations: migrations, Seals: true, Sealed: []string{"forward_gateway.api_key"}, New: func(d service.Deps) service.Parts {
+var Definition = service.Definition{Name: Name, Migrations: migrations, Parameters: parameters, Seals: true, Sealed: []string{"forward_gateway.api_key"}, New: func(d service.Deps) service.Parts {
 	s := New(d.DB, d.Box, d.Peers)
 	return service.Parts{Routes: s.Routes(), Loops: s.Loops(), Consumers: []*events.Consumer{s.dhcpServers.Consumer(), s.clients.Consumer()}}
 }}
+
+// parameters keep the planner from what it misjudges here.
+var parameters = map[string]string{
+	// Of a page deep inside a list it thinks that a merge join begins there. The join begins at the first row.
+	"enable_mergejoin": "off",
+	// It knows little of what boxes hold. Where it takes a few rows for many, to start workers or to compile takes longer
+	// than all else.
+	"max_parallel_workers_per_gather": "0",
+	"jit":                             "off",
+}
 
 // Service is the network service.
 type Service struct {

@@ -204,13 +204,13 @@ func OpenSchema(ctx context.Context, admin secret.String, service string) (*pool
 	query := u.Query()
 	query.Set("search_path", service+",ext")
 	u.RawQuery = query.Encode()
-	return pool.Open(ctx, u.String(), 1)
+	return pool.Open(ctx, u.String(), 1, nil)
 }
 
 // Migrate brings the services' schemas up to date.
 func Migrate(ctx context.Context, urls map[string]secret.String) error {
 	for _, s := range Services {
-		db, err := pool.Open(ctx, urls[s.Name].Reveal(), 1)
+		db, err := pool.Open(ctx, urls[s.Name].Reveal(), 1, nil)
 		if err != nil {
 			return fmt.Errorf("migrate %s: %w", s.Name, err)
 		}

@@ -84,7 +84,7 @@ func Open(ctx context.Context, urls map[string]secret.String, masterKey secret.S
 		if err := host.Unlock(d, &deps, keys[d.Name]); err != nil {
 			return nil, fmt.Errorf("start %s: %w", d.Name, err)
 		}
-		on, err := pool.Open(ctx, urls[d.Name].Reveal(), connections)
+		on, err := pool.Open(ctx, urls[d.Name].Reveal(), connections, d.Parameters)
 		if err != nil {
 			return nil, fmt.Errorf("start %s: %w", d.Name, err)
 		}

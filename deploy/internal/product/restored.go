@@ -50,7 +50,7 @@ func TakeUp(ctx context.Context, urls map[string]secret.String, c RestoredConfig
 	}
 	schemas := map[string]*pg.DB{}
 	for name, url := range urls {
-		db, err := pool.Open(ctx, url.Reveal(), 1)
+		db, err := pool.Open(ctx, url.Reveal(), 1, nil)
 		if err != nil {
 			return fmt.Errorf("open the schema of %s: %w", name, err)
 		}

@@ -223,7 +223,7 @@ func testConcurrencyIsASetting(t *testing.T, p *product.Product, c *testkit.Clie
 func TestLogDays(t *testing.T) {
 	t.Parallel()
 	i := newDatabases(t)
-	db, err := pool.Open(t.Context(), i.urls[system.Name].Reveal(), 1)
+	db, err := pool.Open(t.Context(), i.urls[system.Name].Reveal(), 1, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,7 +266,7 @@ func TestVariablesOfSettings(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	i.product.Close()
-	db, err := pool.Open(t.Context(), i.urls[system.Name].Reveal(), 1)
+	db, err := pool.Open(t.Context(), i.urls[system.Name].Reveal(), 1, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 // Welcome says at which address the installation is ready, and makes the first admin where there is none yet. The
 // admin's key goes to the file that the settings name, or else to the screen.
 func (i *Installation) Welcome(ctx context.Context, address string) error {
-	db, err := pool.Open(ctx, i.Databases[identity.Name].Reveal(), 1)
+	db, err := pool.Open(ctx, i.Databases[identity.Name].Reveal(), 1, nil)
 	if err != nil {
 		return err
 	}

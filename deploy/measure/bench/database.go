@@ -105,7 +105,7 @@ func (db *database) assignSchemas(ctx context.Context) error {
 
 // seed makes port speeds with the ids from 1 on.
 func (db *database) seed(ctx context.Context, rows int) error {
-	pool, err := pool.Open(ctx, db.urls[network.Name], 2)
+	pool, err := pool.Open(ctx, db.urls[network.Name], 2, nil)
 	if err != nil {
 		return err
 	}

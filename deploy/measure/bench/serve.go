@@ -73,7 +73,7 @@ const poolSize = 8
 
 // serveService is the network service's handler and nothing before it: everybody is an admin.
 func serveService(ctx context.Context, o order, say announce) error {
-	db, err := pool.Open(ctx, o.Databases[network.Name], poolSize)
+	db, err := pool.Open(ctx, o.Databases[network.Name], poolSize, network.Definition.Parameters)
 	if err != nil {
 		return err
 	}

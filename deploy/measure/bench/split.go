@@ -106,7 +106,7 @@ func (l *lineup) identify(authority *mtls.Authority, name string) (mtls.Files, e
 }
 
 func (db *database) newKey(ctx context.Context) (string, error) {
-	own, err := pool.Open(ctx, db.urls[identity.Name], 1)
+	own, err := pool.Open(ctx, db.urls[identity.Name], 1, nil)
 	if err != nil {
 		return "", err
 	}
@@ -126,13 +126,17 @@ func serveSplitService(ctx context.Context, o order, say announce) error {
 		return err
 	}
 	defer client.Close()
-	db, err := pool.Open(ctx, o.Databases[o.Member.Name], poolSize)
+	served := network.Definition
+	if o.Member.Name == identity.Name {
+		served = identity.Definition
+	}
+	db, err := pool.Open(ctx, o.Databases[served.Name], poolSize, served.Parameters)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
 	routes := network.New(db.DB, nil, nil).Routes()
-	if o.Member.Name == identity.Name {
+	if served.Name == identity.Name {
 		entries, err := o.Member.entries(client)
 		if err != nil {
 			return err

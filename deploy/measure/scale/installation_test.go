@@ -127,7 +127,7 @@ func must(t testing.TB, err error) {
 
 func makeFirstAdmin(t testing.TB, url secret.String) {
 	t.Helper()
-	db, err := pool.Open(t.Context(), url.Reveal(), 1)
+	db, err := pool.Open(t.Context(), url.Reveal(), 1, nil)
 	must(t, err)
 	defer db.Close()
 	_, _, err = identity.FirstAdmin(t.Context(), db.DB)

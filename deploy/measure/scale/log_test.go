@@ -2,19 +2,13 @@ package scale
 
 import (
 	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
-	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/rest"
-	"github.com/ironplane/ironplane/process/host"
-	"github.com/ironplane/ironplane/process/pool"
 	"github.com/ironplane/ironplane/services/system"
-	"github.com/ironplane/ironplane/testkit"
 )
 
 const (
@@ -28,50 +22,21 @@ func TestLogPages(t *testing.T) {
 	t.Parallel()
 	long := max(*entities, manyItems)
 	few, many := startLog(t, fewItems), startLog(t, long)
-	for n, q := range few.logQuestions(t, fewItems) {
-		a, b := few.answer(t, q.path), many.answer(t, many.logQuestions(t, long)[n].path)
-		t.Logf("%-28s %6d %8d %8d %10v %10v", q.name, b.items, a.pages, b.pages, a.took.Round(10*time.Microsecond), b.took.Round(10*time.Microsecond))
-		if a.items != b.items {
-			t.Errorf("%s: %d items of few and %d of many cannot be compared", q.name, a.items, b.items)
-		}
-		if b.pages > 2*a.pages {
-			t.Errorf("%s: %d pages of %d items, %d of %d\n%s", q.name, b.pages, long, a.pages, fewItems, b.plan)
-		}
-	}
+	comparePages(t, few, many, few.logQuestions(t, fewItems), many.logQuestions(t, long))
 }
 
 // startLog serves a log of so many items, which nobody signed, in which each of 50 admins did as much, to each of 50
 // groups, and one admin did three things to one of each.
 func startLog(t *testing.T, items int) *installation {
 	t.Helper()
-	i, _, urls := ground(t, "")
-	url := urls[system.Name]
-	db, err := pool.Open(t.Context(), url.Reveal(), 4)
-	must(t, err)
-	must(t, host.Migrate(t.Context(), system.Definition, db, slog.New(slog.DiscardHandler)))
-	db.Close() // what is explained is for connections from now on
-	for _, sql := range []string{
-		"SET search_path = system, ext",
+	return serve(t, system.Definition, func(db *pg.DB) []rest.Route { return system.New(db, nil, nil, nil).Routes() },
 		fmt.Sprintf(`INSERT INTO log SELECT n, '2026-01-01'::timestamptz + n * interval '1 second', 'network', n,
 			(ARRAY['group.edited', 'group.created', 'entity.edited', 'port-speed.edited'])[1 + n / 50 %% 4], 'IP group ' || CASE WHEN n IN (7, 77, 777) THEN 'depot' ELSE 'site' END || ' edited.',
 			'/admin/' || CASE WHEN n IN (7, 77, 777) THEN 999 ELSE 1 + n %% 50 END, 'anna', 1, '192.0.2.7', 'request-' || n,
 			json_build_array(json_build_object('type', 'group', 'id', CASE WHEN n IN (7, 77, 777) THEN 999 ELSE 1 + n %% 50 END, 'name', 'site ' || n)),
 			'{"name":{"before":"a","after":"b"}}', sha256(n::text::bytea) FROM generate_series(1, %d) n`, items),
 		"INSERT INTO log_target SELECT 'group', (targets->0->>'id')::bigint, at, id, user_url FROM log",
-		"VACUUM (ANALYZE) log", "VACUUM (ANALYZE) log_target",
-	} {
-		_, err := i.conn.Exec(t.Context(), sql)
-		must(t, err)
-	}
-	service, err := pgx.ParseConfig(url.Reveal())
-	must(t, err)
-	i.explain(t, service)
-	db, err = pool.Open(t.Context(), url.Reveal(), 4)
-	must(t, err)
-	t.Cleanup(db.Close)
-	handler := rest.NewHandler(system.Name, db.DB, slog.New(slog.NewTextHandler(t.Output(), nil)), system.New(db.DB, nil, nil, nil).Routes())
-	i.client = testkit.NewClient(t, testkit.As(handler, testkit.Holder(principal.All)))
-	return i
+		"VACUUM (ANALYZE) log", "VACUUM (ANALYZE) log_target")
 }
 
 func (i *installation) logQuestions(t *testing.T, items int) []question {

@@ -35,23 +35,8 @@ func TestPages(t *testing.T) {
 	}
 	explain := func(i *installation, service *pgx.ConnConfig) { i.explain(t, service) }
 	few, many := start(t, "", fewEntities, explain), start(t, *data, *entities, explain)
-	questions, same := few.questions(t), many.questions(t)
-	t.Logf("%-28s %6s %12s %12s %10s %10s", "", "items", "pages of few", "of many", "time of few", "of many")
-	for n, q := range questions {
-		a, b := few.answer(t, q.path), many.answer(t, same[n].path)
-		t.Logf("%-28s %6d %12d %12d %10v %10v", q.name, b.items, a.pages, b.pages, a.took.Round(10*time.Microsecond), b.took.Round(10*time.Microsecond))
-		if a.items != b.items {
-			t.Errorf("%s: %d items of few and %d of many cannot be compared", q.name, a.items, b.items)
-		}
-		if b.pages > 2*a.pages {
-			t.Errorf("%s: %d pages of %d entities, %d of %d\n%s", q.name, b.pages, many.entities, a.pages, few.entities, b.plan)
-		}
-	}
-	a, b := few.allocate(t), many.allocate(t)
-	t.Logf("%-28s %6d %12d %12d %10v %10v", "allocate", b.items, a.pages, b.pages, a.took.Round(10*time.Microsecond), b.took.Round(10*time.Microsecond))
-	if b.pages > 2*a.pages {
-		t.Errorf("allocate: %d pages of %d entities, %d of %d\n%s", b.pages, many.entities, a.pages, few.entities, b.plan)
-	}
+	comparePages(t, few, many, few.questions(t), many.questions(t))
+	comparePagesFor(t, "allocate", few.allocate(t), many.allocate(t))
 }
 
 type question struct{ name, path string }

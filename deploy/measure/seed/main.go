@@ -93,7 +93,7 @@ func fill(ctx context.Context, data string, admin secret.String, o rows.Options)
 
 // makeFirstAdmin comes before the admins that nobody has a key of.
 func makeFirstAdmin(ctx context.Context, url secret.String) error {
-	db, err := pool.Open(ctx, url.Reveal(), 1)
+	db, err := pool.Open(ctx, url.Reveal(), 1, nil)
 	if err != nil {
 		return err
 	}

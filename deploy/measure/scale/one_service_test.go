@@ -1,0 +1,64 @@
+package scale
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/process/host"
+	"github.com/ironplane/ironplane/process/pool"
+	"github.com/ironplane/ironplane/testkit"
+)
+
+// serve has one service alone answer who may do all, on a schema that statements fill.
+func serve(t *testing.T, d service.Definition, routes func(*pg.DB) []rest.Route, statements ...string) *installation {
+	t.Helper()
+	i, _, urls := ground(t, "")
+	url := urls[d.Name]
+	open := func() *pool.Pool {
+		db, err := pool.Open(t.Context(), url.Reveal(), 4, d.Parameters)
+		must(t, err)
+		return db
+	}
+	db := open()
+	must(t, host.Migrate(t.Context(), d, db, slog.New(slog.DiscardHandler)))
+	db.Close() // what is explained is for connections from now on
+	for _, sql := range append([]string{"SET search_path = " + d.Name + ", ext"}, statements...) {
+		_, err := i.conn.Exec(t.Context(), sql)
+		must(t, err)
+	}
+	schema, err := pgx.ParseConfig(url.Reveal())
+	must(t, err)
+	i.explain(t, schema)
+	db = open()
+	t.Cleanup(db.Close)
+	handler := rest.NewHandler(d.Name, db.DB, slog.New(slog.NewTextHandler(t.Output(), nil)), routes(db.DB))
+	i.client = testkit.NewClient(t, testkit.As(handler, testkit.Holder(principal.All)))
+	return i
+}
+
+// comparePages asks two installations the same, and compares the pages that Postgres reads for it.
+func comparePages(t *testing.T, few, many *installation, questions, same []question) {
+	t.Helper()
+	t.Logf("%-28s %6s %12s %12s %10s %10s", "", "items", "pages of few", "of many", "time of few", "of many")
+	for n, q := range questions {
+		comparePagesFor(t, q.name, few.answer(t, q.path), many.answer(t, same[n].path))
+	}
+}
+
+func comparePagesFor(t *testing.T, name string, a, b measured) {
+	t.Helper()
+	t.Logf("%-28s %6d %12d %12d %10v %10v", name, b.items, a.pages, b.pages, a.took.Round(10*time.Microsecond), b.took.Round(10*time.Microsecond))
+	if a.items != b.items {
+		t.Errorf("%s: %d items of few and %d of many cannot be compared", name, a.items, b.items)
+	}
+	if b.pages > 2*a.pages {
+		t.Errorf("%s: %d pages of few, and %d of many\n%s", name, a.pages, b.pages, b.plan)
+	}
+}
