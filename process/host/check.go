@@ -18,7 +18,7 @@ import (
 // nil of a service that does not seal, or whose key is no good. They change nothing.
 func Checks(d service.Definition, url secret.String, connections int, box *seal.Box) []health.Check {
 	on := func(ctx context.Context, ask func(*pool.Pool) error) error {
-		db, err := pool.Open(ctx, url.Reveal(), connections)
+		db, err := pool.Open(ctx, url.Reveal(), connections, nil)
 		if err != nil {
 			return err
 		}

@@ -72,7 +72,7 @@ func TestMigrationInSteps(t *testing.T) {
 	migrate := func() chan error {
 		migrated := make(chan error, 1)
 		go func() {
-			db, err := pool.Open(ctx, url.Reveal(), 2)
+			db, err := pool.Open(ctx, url.Reveal(), 2, nil)
 			if err != nil {
 				migrated <- err
 				return
