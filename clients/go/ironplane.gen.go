@@ -139,6 +139,36 @@ func (e CustomFieldType) Valid() bool {
 	}
 }
 
+// Defines values for JobState.
+const (
+	JobStateCancelled JobState = "cancelled"
+	JobStateDone      JobState = "done"
+	JobStateFailed    JobState = "failed"
+	JobStateRetrying  JobState = "retrying"
+	JobStateRunning   JobState = "running"
+	JobStateWaiting   JobState = "waiting"
+)
+
+// Valid indicates whether the value is a known member of the JobState enum.
+func (e JobState) Valid() bool {
+	switch e {
+	case JobStateCancelled:
+		return true
+	case JobStateDone:
+		return true
+	case JobStateFailed:
+		return true
+	case JobStateRetrying:
+		return true
+	case JobStateRunning:
+		return true
+	case JobStateWaiting:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for SettingType.
 const (
 	SettingTypeCheckbox SettingType = "Checkbox"
@@ -208,6 +238,36 @@ func (e UpdateFieldBodyType) Valid() bool {
 	case UpdateFieldBodyTypeSelect:
 		return true
 	case UpdateFieldBodyTypeText:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ViewedJobState.
+const (
+	ViewedJobStateCancelled ViewedJobState = "cancelled"
+	ViewedJobStateDone      ViewedJobState = "done"
+	ViewedJobStateFailed    ViewedJobState = "failed"
+	ViewedJobStateRetrying  ViewedJobState = "retrying"
+	ViewedJobStateRunning   ViewedJobState = "running"
+	ViewedJobStateWaiting   ViewedJobState = "waiting"
+)
+
+// Valid indicates whether the value is a known member of the ViewedJobState enum.
+func (e ViewedJobState) Valid() bool {
+	switch e {
+	case ViewedJobStateCancelled:
+		return true
+	case ViewedJobStateDone:
+		return true
+	case ViewedJobStateFailed:
+		return true
+	case ViewedJobStateRetrying:
+		return true
+	case ViewedJobStateRunning:
+		return true
+	case ViewedJobStateWaiting:
 		return true
 	default:
 		return false
@@ -757,6 +817,63 @@ func (e ListSettingGroupsParamsSort) Valid() bool {
 	case ListSettingGroupsParamsSortID:
 		return true
 	case ListSettingGroupsParamsSortMinusID:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListJobsParamsService.
+const (
+	Clients  ListJobsParamsService = "clients"
+	Identity ListJobsParamsService = "identity"
+	Network  ListJobsParamsService = "network"
+	Pxe      ListJobsParamsService = "pxe"
+	System   ListJobsParamsService = "system"
+)
+
+// Valid indicates whether the value is a known member of the ListJobsParamsService enum.
+func (e ListJobsParamsService) Valid() bool {
+	switch e {
+	case Clients:
+		return true
+	case Identity:
+		return true
+	case Network:
+		return true
+	case Pxe:
+		return true
+	case System:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListJobsParamsState.
+const (
+	ListJobsParamsStateCancelled ListJobsParamsState = "cancelled"
+	ListJobsParamsStateDone      ListJobsParamsState = "done"
+	ListJobsParamsStateFailed    ListJobsParamsState = "failed"
+	ListJobsParamsStateRetrying  ListJobsParamsState = "retrying"
+	ListJobsParamsStateRunning   ListJobsParamsState = "running"
+	ListJobsParamsStateWaiting   ListJobsParamsState = "waiting"
+)
+
+// Valid indicates whether the value is a known member of the ListJobsParamsState enum.
+func (e ListJobsParamsState) Valid() bool {
+	switch e {
+	case ListJobsParamsStateCancelled:
+		return true
+	case ListJobsParamsStateDone:
+		return true
+	case ListJobsParamsStateFailed:
+		return true
+	case ListJobsParamsStateRetrying:
+		return true
+	case ListJobsParamsStateRunning:
+		return true
+	case ListJobsParamsStateWaiting:
 		return true
 	default:
 		return false
@@ -1722,6 +1839,41 @@ type Integration struct {
 	Permissions int64 `json:"permissions"`
 }
 
+// Job defines model for Job.
+type Job struct {
+	// Attempt how often it was tried
+	Attempt     int64      `json:"attempt"`
+	AttemptedAt *Timestamp `json:"attempted_at,omitempty"`
+
+	// Cancelling it is told to stop
+	Cancelling bool      `json:"cancelling"`
+	CreatedAt  Timestamp `json:"created_at"`
+
+	// Error of the last attempt that failed
+	Error      *string    `json:"error,omitempty"`
+	FinishedAt *Timestamp `json:"finished_at,omitempty"`
+
+	// ID Examples: system:17
+	ID string `json:"id"`
+
+	// Kind Examples: webhook-delivery
+	Kind string `json:"kind"`
+
+	// MaxAttempts after how many attempts that failed it is given up
+	MaxAttempts int64     `json:"max_attempts"`
+	ScheduledAt Timestamp `json:"scheduled_at"`
+
+	// Service Examples: system
+	Service string `json:"service"`
+
+	// State of one that retries an attempt has failed; one that failed is given up
+	State JobState `json:"state"`
+	User  *User    `json:"user,omitempty"`
+}
+
+// JobState of one that retries an attempt has failed; one that failed is given up
+type JobState string
+
 // KeyOwner defines model for KeyOwner.
 type KeyOwner struct {
 	// ID Examples: 1
@@ -2595,6 +2747,14 @@ type UpdateVerifyBody struct {
 	Require *bool `json:"require,omitempty"`
 }
 
+// User defines model for User.
+type User struct {
+	// ID Examples: 1
+	ID   int64  `json:"id"`
+	Name string `json:"name"`
+	URL  string `json:"url"`
+}
+
 // Utilization defines model for Utilization.
 type Utilization struct {
 	// Free entities that are assigned to nobody
@@ -2670,6 +2830,47 @@ type ViewedClient struct {
 	// Verify one item
 	Verify []Verify `json:"verify"`
 }
+
+// ViewedJob defines model for ViewedJob.
+type ViewedJob struct {
+	// Args what it is to do
+	Args interface{} `json:"args"`
+
+	// Attempt how often it was tried
+	Attempt     int64      `json:"attempt"`
+	AttemptedAt *Timestamp `json:"attempted_at,omitempty"`
+
+	// Cancelling it is told to stop
+	Cancelling bool      `json:"cancelling"`
+	CreatedAt  Timestamp `json:"created_at"`
+
+	// Error of the last attempt that failed
+	Error      *string    `json:"error,omitempty"`
+	FinishedAt *Timestamp `json:"finished_at,omitempty"`
+
+	// ID Examples: system:17
+	ID string `json:"id"`
+
+	// Kind Examples: webhook-delivery
+	Kind string `json:"kind"`
+
+	// MaxAttempts after how many attempts that failed it is given up
+	MaxAttempts int64 `json:"max_attempts"`
+
+	// Progress how far it is
+	Progress    interface{} `json:"progress,omitempty"`
+	ScheduledAt Timestamp   `json:"scheduled_at"`
+
+	// Service Examples: system
+	Service string `json:"service"`
+
+	// State of one that retries an attempt has failed; one that failed is given up
+	State ViewedJobState `json:"state"`
+	User  *User          `json:"user,omitempty"`
+}
+
+// ViewedJobState of one that retries an attempt has failed; one that failed is given up
+type ViewedJobState string
 
 // ViewedLogItem defines model for ViewedLogItem.
 type ViewedLogItem struct {
@@ -3657,6 +3858,42 @@ type ListSettingGroupsParamsSort string
 type UpdateSettingGroupParams struct {
 	// IfMatch ETags that the caller has seen; another one is refused.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
+// ListJobsParams defines parameters for ListJobs.
+type ListJobsParams struct {
+	// Service Only jobs of this service, and no other is asked.
+	Service *ListJobsParamsService `form:"service,omitempty" json:"service,omitempty"`
+
+	// Kind Only jobs of this kind.
+	Kind *string `form:"kind,omitempty" json:"kind,omitempty"`
+
+	// State Only jobs in this state.
+	State *ListJobsParamsState `form:"state,omitempty" json:"state,omitempty"`
+
+	// Before Only jobs that come behind this one in the list: the id of the last one that an earlier answer has.
+	Before *string `form:"before,omitempty" json:"before,omitempty"`
+
+	// PerPage How many jobs at most: 100.
+	PerPage *int64 `form:"per_page,omitempty" json:"per_page,omitempty"`
+}
+
+// ListJobsParamsService defines parameters for ListJobs.
+type ListJobsParamsService string
+
+// ListJobsParamsState defines parameters for ListJobs.
+type ListJobsParamsState string
+
+// CancelJobParams defines parameters for CancelJob.
+type CancelJobParams struct {
+	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
+// RetryJobParams defines parameters for RetryJob.
+type RetryJobParams struct {
+	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // UpdateSettingParams defines parameters for UpdateSetting.
@@ -5065,6 +5302,34 @@ type ClientInterface interface {
 	//
 	// Corresponds with PATCH /setting-group/{setting_group_id} (the `UpdateSettingGroup` operationId).
 	UpdateSettingGroup(ctx context.Context, settingGroupID int64, params *UpdateSettingGroupParams, body UpdateSettingGroupJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListJobs List jobs
+	//
+	// The newest first, of all services. Those that are done or cancelled are kept for a day, and those that failed for a week. Needs the permission system.settings read.
+	//
+	// Corresponds with GET /system/job (the `ListJobs` operationId).
+	ListJobs(ctx context.Context, params *ListJobsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetJob View a job
+	//
+	// Needs the permission system.settings read.
+	//
+	// Corresponds with GET /system/job/{job_id} (the `GetJob` operationId).
+	GetJob(ctx context.Context, jobID string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CancelJob Cancel a job
+	//
+	// One that is being done is told to stop, and may come to its end before it does. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Corresponds with POST /system/job/{job_id}/cancel (the `CancelJob` operationId).
+	CancelJob(ctx context.Context, jobID string, params *CancelJobParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RetryJob Do a job again
+	//
+	// One that failed or was cancelled is done again, and one that waits for its next attempt is tried now. Needs the permission system.settings write. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+	//
+	// Corresponds with POST /system/job/{job_id}/retry (the `RetryJob` operationId).
+	RetryJob(ctx context.Context, jobID string, params *RetryJobParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetSetting View a setting
 	//
@@ -7497,6 +7762,74 @@ func (c *Caller) UpdateSettingGroupWithBody(ctx context.Context, settingGroupID 
 // Corresponds with PATCH /setting-group/{setting_group_id} (the `UpdateSettingGroup` operationId).
 func (c *Caller) UpdateSettingGroup(ctx context.Context, settingGroupID int64, params *UpdateSettingGroupParams, body UpdateSettingGroupJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateSettingGroupRequest(c.Server, settingGroupID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListJobs List jobs
+//
+// The newest first, of all services. Those that are done or cancelled are kept for a day, and those that failed for a week. Needs the permission system.settings read.
+//
+// Corresponds with GET /system/job (the `ListJobs` operationId).
+func (c *Caller) ListJobs(ctx context.Context, params *ListJobsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListJobsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetJob View a job
+//
+// Needs the permission system.settings read.
+//
+// Corresponds with GET /system/job/{job_id} (the `GetJob` operationId).
+func (c *Caller) GetJob(ctx context.Context, jobID string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetJobRequest(c.Server, jobID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CancelJob Cancel a job
+//
+// One that is being done is told to stop, and may come to its end before it does. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Corresponds with POST /system/job/{job_id}/cancel (the `CancelJob` operationId).
+func (c *Caller) CancelJob(ctx context.Context, jobID string, params *CancelJobParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCancelJobRequest(c.Server, jobID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RetryJob Do a job again
+//
+// One that failed or was cancelled is done again, and one that waits for its next attempt is tried now. Needs the permission system.settings write. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+//
+// Corresponds with POST /system/job/{job_id}/retry (the `RetryJob` operationId).
+func (c *Caller) RetryJob(ctx context.Context, jobID string, params *RetryJobParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRetryJobRequest(c.Server, jobID, params)
 	if err != nil {
 		return nil, err
 	}
@@ -14341,6 +14674,240 @@ func NewUpdateSettingGroupRequestWithBody(server string, settingGroupID int64, p
 	return req, nil
 }
 
+// NewListJobsRequest constructs an http.Request for the ListJobs method
+func NewListJobsRequest(server string, params *ListJobsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/system/job")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Kind != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "kind", *params.Kind, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.State != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "state", *params.State, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Before != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "before", *params.Before, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.PerPage != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "per_page", *params.PerPage, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetJobRequest constructs an http.Request for the GetJob method
+func NewGetJobRequest(server string, jobID string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "job_id", jobID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/system/job/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewCancelJobRequest constructs an http.Request for the CancelJob method
+func NewCancelJobRequest(server string, jobID string, params *CancelJobParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "job_id", jobID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/system/job/%s/cancel", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewRetryJobRequest constructs an http.Request for the RetryJob method
+func NewRetryJobRequest(server string, jobID string, params *RetryJobParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "job_id", jobID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/system/job/%s/retry", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
 // NewGetSettingRequest constructs an http.Request for the GetSetting method
 func NewGetSettingRequest(server string, settingID int64) (*http.Request, error) {
 	var err error
@@ -15825,6 +16392,42 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with PATCH /setting-group/{setting_group_id} (the `UpdateSettingGroup` operationId).
 	UpdateSettingGroupWithResponse(ctx context.Context, settingGroupID int64, params *UpdateSettingGroupParams, body UpdateSettingGroupJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateSettingGroupResponse, error)
+
+	// ListJobsWithResponse List jobs
+	//
+	// The newest first, of all services. Those that are done or cancelled are kept for a day, and those that failed for a week. Needs the permission system.settings read.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /system/job (the `ListJobs` operationId).
+	ListJobsWithResponse(ctx context.Context, params *ListJobsParams, reqEditors ...RequestEditorFn) (*ListJobsResponse, error)
+
+	// GetJobWithResponse View a job
+	//
+	// Needs the permission system.settings read.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /system/job/{job_id} (the `GetJob` operationId).
+	GetJobWithResponse(ctx context.Context, jobID string, reqEditors ...RequestEditorFn) (*GetJobResponse, error)
+
+	// CancelJobWithResponse Cancel a job
+	//
+	// One that is being done is told to stop, and may come to its end before it does. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /system/job/{job_id}/cancel (the `CancelJob` operationId).
+	CancelJobWithResponse(ctx context.Context, jobID string, params *CancelJobParams, reqEditors ...RequestEditorFn) (*CancelJobResponse, error)
+
+	// RetryJobWithResponse Do a job again
+	//
+	// One that failed or was cancelled is done again, and one that waits for its next attempt is tried now. Needs the permission system.settings write. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /system/job/{job_id}/retry (the `RetryJob` operationId).
+	RetryJobWithResponse(ctx context.Context, jobID string, params *RetryJobParams, reqEditors ...RequestEditorFn) (*RetryJobResponse, error)
 
 	// GetSettingWithResponse View a setting
 	//
@@ -19643,6 +20246,138 @@ func (r UpdateSettingGroupResponse) ContentType() string {
 	return ""
 }
 
+type ListJobsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *[]Job
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+}
+
+// Status returns HTTPResponse.Status
+func (r ListJobsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListJobsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListJobsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetJobResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ViewedJob
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+}
+
+// Status returns HTTPResponse.Status
+func (r GetJobResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetJobResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetJobResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type CancelJobResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ViewedJob
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+}
+
+// Status returns HTTPResponse.Status
+func (r CancelJobResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CancelJobResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CancelJobResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type RetryJobResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ViewedJob
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+}
+
+// Status returns HTTPResponse.Status
+func (r RetryJobResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RetryJobResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RetryJobResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 // GetSettingResponse200Headers the declared response headers of an HTTP 200 response for GetSetting
 type GetSettingResponse200Headers struct {
 	ETag *string
@@ -21790,6 +22525,66 @@ func (c *ClientWithResponses) UpdateSettingGroupWithResponse(ctx context.Context
 		return nil, err
 	}
 	return ParseUpdateSettingGroupResponse(rsp)
+}
+
+// ListJobsWithResponse List jobs
+//
+// The newest first, of all services. Those that are done or cancelled are kept for a day, and those that failed for a week. Needs the permission system.settings read.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /system/job (the `ListJobs` operationId).
+func (c *ClientWithResponses) ListJobsWithResponse(ctx context.Context, params *ListJobsParams, reqEditors ...RequestEditorFn) (*ListJobsResponse, error) {
+	rsp, err := c.ListJobs(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListJobsResponse(rsp)
+}
+
+// GetJobWithResponse View a job
+//
+// Needs the permission system.settings read.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /system/job/{job_id} (the `GetJob` operationId).
+func (c *ClientWithResponses) GetJobWithResponse(ctx context.Context, jobID string, reqEditors ...RequestEditorFn) (*GetJobResponse, error) {
+	rsp, err := c.GetJob(ctx, jobID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetJobResponse(rsp)
+}
+
+// CancelJobWithResponse Cancel a job
+//
+// One that is being done is told to stop, and may come to its end before it does. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /system/job/{job_id}/cancel (the `CancelJob` operationId).
+func (c *ClientWithResponses) CancelJobWithResponse(ctx context.Context, jobID string, params *CancelJobParams, reqEditors ...RequestEditorFn) (*CancelJobResponse, error) {
+	rsp, err := c.CancelJob(ctx, jobID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCancelJobResponse(rsp)
+}
+
+// RetryJobWithResponse Do a job again
+//
+// One that failed or was cancelled is done again, and one that waits for its next attempt is tried now. Needs the permission system.settings write. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /system/job/{job_id}/retry (the `RetryJob` operationId).
+func (c *ClientWithResponses) RetryJobWithResponse(ctx context.Context, jobID string, params *RetryJobParams, reqEditors ...RequestEditorFn) (*RetryJobResponse, error) {
+	rsp, err := c.RetryJob(ctx, jobID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRetryJobResponse(rsp)
 }
 
 // GetSettingWithResponse View a setting
@@ -26248,6 +27043,138 @@ func ParseUpdateSettingGroupResponse(rsp *http.Response) (*UpdateSettingGroupRes
 			headers.ETag = &value
 		}
 		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseListJobsResponse parses an HTTP response from a ListJobsWithResponse call
+func ParseListJobsResponse(rsp *http.Response) (*ListJobsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListJobsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest []Job
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetJobResponse parses an HTTP response from a GetJobWithResponse call
+func ParseGetJobResponse(rsp *http.Response) (*GetJobResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetJobResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ViewedJob
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseCancelJobResponse parses an HTTP response from a CancelJobWithResponse call
+func ParseCancelJobResponse(rsp *http.Response) (*CancelJobResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CancelJobResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ViewedJob
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseRetryJobResponse parses an HTTP response from a RetryJobWithResponse call
+func ParseRetryJobResponse(rsp *http.Response) (*RetryJobResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RetryJobResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ViewedJob
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
 	}
 
 	return response, nil

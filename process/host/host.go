@@ -145,7 +145,7 @@ func Assemble(d service.Definition, on *pool.Pool, deps service.Deps, maintenanc
 	gate := &gate{log: deps.Log, maintenance: maintenance}
 	sequence := events.Sequencer(d.Name, deps.DB, cache.NewLink(deps.Redis, "events", deps.Log))
 	readers := append([]string{setting.Keeper}, parts.Readers...)
-	routes := append(parts.Routes, events.Feed(deps.DB, readers...))
+	routes := append(append(parts.Routes, events.Feed(deps.DB, readers...)), jobs.Routes(d.Name, deps.DB, setting.Keeper)...)
 	if len(d.Sends) > 0 {
 		routes = append(routes, events.MessageRoute(deps.DB, d.Sends...))
 		parts.Metrics = append(parts.Metrics, sending(deps.DB)...)

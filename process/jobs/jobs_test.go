@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net/http"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -16,8 +17,10 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/process/jobs"
+	"github.com/ironplane/ironplane/process/peers"
 	"github.com/ironplane/ironplane/process/pool"
 	"github.com/ironplane/ironplane/testkit"
 )
@@ -248,6 +251,30 @@ func TestStop(t *testing.T) {
 	}
 	if n := s.count("river_job WHERE state = 'available' AND attempt = 0 AND args ->> 'name' = 'long'"); n != 1 {
 		t.Error("what takes long is not left for others")
+	}
+}
+
+// One that is being done is told to stop where it runs, and is not tried again.
+func TestCancelWhatIsBeingDone(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	begun := make(chan int64, 1)
+	job := service.Job{Kind: "never-ends", Do: func(ctx context.Context, a *service.Attempt) error {
+		begun <- a.Job
+		<-ctx.Done()
+		return ctx.Err()
+	}}
+	s.enqueue(t.Context(), job, struct{}{}, nil)
+	s.work(job)
+	id := <-begun
+	handler := rest.NewHandler("jobs", s.DB, slog.New(slog.DiscardHandler), jobs.Routes("jobs", s.DB, "keeper"))
+	told, err := jobs.Cancel(t.Context(), peers.New("keeper", map[string]http.Handler{"jobs": handler}), "jobs", id)
+	if err != nil || told.Job == nil || told.Job.State != "running" || !told.Job.Cancelling {
+		t.Fatalf("%+v, %v", told.Job, err)
+	}
+	s.becomes("cancelled")
+	if _, err := jobs.Get(t.Context(), peers.New("network", map[string]http.Handler{"jobs": handler}), "jobs", id); err == nil {
+		t.Error("another service sees it")
 	}
 }
 

@@ -52,12 +52,13 @@ type Service struct {
 	db      *pg.DB
 	log     *audit.Log
 	entries *keycache.Store
+	peers   mesh.Peers
 	closing *events.Closing // of integrations
 }
 
 // New makes the service on its migrated schema.
 func New(db *pg.DB, log *audit.Log, entries *keycache.Store, peers mesh.Peers) *Service {
-	return &Service{db, log, entries, &events.Closing{DB: db, Peers: peers, Type: "integration", Noun: "integration", Table: "integration", Users: []string{"clients"}}}
+	return &Service{db, log, entries, peers, &events.Closing{DB: db, Peers: peers, Type: "integration", Noun: "integration", Table: "integration", Users: []string{"clients"}}}
 }
 
 // Routes are what the service answers.
@@ -68,6 +69,7 @@ func (s *Service) Routes() []rest.Route {
 			s.integrations(), s.integrationPermissions()),
 		rest.Section{Name: "Settings", Doc: "What operators decide while the installation runs. Every process follows within a second."}.Of(s.settings()),
 		[]rest.Route{s.integrationEntry(), events.RefRoute(s.db, "integration", "integration", "jsonb_build_object('grants', permissions)", "clients", "identity")},
+		rest.Section{Name: "Jobs", Doc: "What requests left behind, to be done later."}.Of(s.jobs()),
 		rest.Section{Name: "Email templates", Doc: "What mails say."}.Of(s.emailTemplates()),
 		rest.Section{Name: "Computer parts", Doc: "What servers are built of."}.Of(s.computerParts()),
 		rest.Section{Name: "Todo items", Doc: "What there is to do to set the installation up."}.Of(s.todoItems()),

@@ -2,10 +2,10 @@ package product_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -80,11 +80,11 @@ func (g *goCaller) arguments(o rest.Operation, described *openapi3.Operation, me
 	path, item := strings.Split(o.Path, "/"), strings.Split(g.item(o.Path), "/")
 	for i := range path {
 		if parameter.MatchString(path[i]) {
-			id, err := strconv.ParseInt(item[i], 10, 64)
-			if err != nil {
+			id := reflect.New(method.In(len(given)))
+			if _, err := fmt.Sscan(item[i], id.Interface()); err != nil {
 				g.t.Fatal(err)
 			}
-			given = append(given, reflect.ValueOf(id))
+			given = append(given, id.Elem())
 		}
 	}
 	for _, wanted := range slices.Collect(method.Ins())[len(given) : method.NumIn()-1] {

@@ -26,6 +26,9 @@ func (t *Targets) Scan(from any) error {
 	*t = make(Targets, len(named))
 	for i, n := range named {
 		(*t)[i] = Target{n.ID, n.Name, nounOf(n), fmt.Sprintf("/%s/%d", n.Type, n.ID)}
+		if n.Type == "system/job" { // its name says which service's
+			(*t)[i].URL = "/" + n.Type + "/" + n.Name
+		}
 	}
 	return nil
 }

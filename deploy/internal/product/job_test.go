@@ -1,0 +1,143 @@
+package product_test
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"testing"
+
+	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/process/jobs"
+	"github.com/ironplane/ironplane/services/network"
+	"github.com/ironplane/ironplane/services/pxe"
+	"github.com/ironplane/ironplane/services/system"
+	"github.com/ironplane/ironplane/testkit"
+)
+
+// leaveJob has a service leave a job of a kind that nobody does, and then alters it in SQL.
+func leaveJob(t testing.TB, p *product.Product, of string, job service.Job, alter string) (id string) {
+	t.Helper()
+	var n int64
+	err := p.Databases[of].InTx(t.Context(), func(tx *pg.Tx) error {
+		tx.Unrecorded("a test")
+		if err := jobs.Enqueue(t.Context(), tx, &job, map[string]string{"for": of}); err != nil {
+			return err
+		}
+		if err := tx.QueryRow(t.Context(), "SELECT max(id) FROM river_job").Scan(&n); err != nil {
+			return err
+		}
+		_, err := tx.Exec(t.Context(), "UPDATE river_job SET "+alter+" WHERE id = $1", n)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%s:%d", of, n)
+}
+
+const (
+	failed  = `state = 'discarded', finalized_at = now(), attempt = 3, max_attempts = 3, errors = ARRAY[jsonb_build_object('at', now(), 'attempt', 3, 'error', 'the file server refuses', 'trace', '')]`
+	running = `state = 'running', attempt = 1, attempted_at = now(), attempted_by = ARRAY['somebody']`
+)
+
+func failedJob(t testing.TB, p *product.Product) string {
+	return leaveJob(t, p, network.Name, service.Job{Kind: "nobodys"}, failed)
+}
+
+// Operators see the jobs of all services, have them done again and give them up.
+func TestJobs(t *testing.T) { producttest.Both(t, testJobs) }
+
+func testJobs(t *testing.T, p *product.Product, c *testkit.Client) {
+	job := failedJob(t, p)
+	at := "/system/job/" + job
+	c.Do("POST", at+"/cancel", nil).WantDetail(http.StatusConflict, "Job "+job+" has ended.")
+	view := testkit.Decode[jobs.ViewedJob](c.Do("GET", at, nil).Want(200))
+	if view.State != "failed" || view.Error != "the file server refuses" || view.Attempt != 3 || view.FinishedAt == nil || string(view.Args) != `{"for": "network"}` && string(view.Args) != `{"for":"network"}` {
+		t.Errorf("it is seen as %+v", view)
+	}
+	again := testkit.Decode[jobs.ViewedJob](c.Do("POST", at+"/retry", nil, "X-Request-Id", "again").Want(200))
+	if again.State != "waiting" || again.MaxAttempts != 4 || again.FinishedAt != nil {
+		t.Errorf("it is done again as %+v", again)
+	}
+	if twice := testkit.Decode[jobs.ViewedJob](c.Do("POST", at+"/retry", nil).Want(200)); twice.MaxAttempts != 4 {
+		t.Errorf("told twice it is %+v", twice)
+	}
+	c.Do("POST", at+"/cancel", nil).Want(200)
+	producttest.Drain(t, p)
+	item := testkit.Decode[[]struct {
+		Desc    string
+		User    struct{ URL string }
+		IP      string
+		Targets []struct{ URL string }
+	}](c.Do("GET", "/log?type=system.job.retried", nil).Want(200))
+	if len(item) != 1 || item[0].Desc != "job "+job+" retried." && item[0].Desc != "Job "+job+" retried." || item[0].User.URL != "/admin/1" || item[0].Targets[0].URL != at {
+		t.Errorf("it is logged as %+v", item)
+	}
+
+	done := leaveJob(t, p, pxe.Name, service.Job{Kind: "nobodys"}, "state = 'completed', finalized_at = now()")
+	for _, way := range []string{"retry", "cancel"} {
+		c.Do("POST", "/system/job/"+done+"/"+way, nil).Want(http.StatusConflict)
+	}
+	busy := leaveJob(t, p, system.Name, service.Job{Kind: "busy"}, running)
+	c.Do("POST", "/system/job/"+busy+"/retry", nil).WantDetail(http.StatusConflict, "Job "+busy+" is running.")
+	if stopping := testkit.Decode[jobs.ViewedJob](c.Do("POST", "/system/job/"+busy+"/cancel", nil).Want(200)); stopping.State != "running" || !stopping.Cancelling {
+		t.Errorf("what is being done is told to stop as %+v", stopping)
+	}
+	unique := service.Job{Kind: "unique", Unique: true}
+	was := leaveJob(t, p, pxe.Name, unique, failed)
+	leaveJob(t, p, pxe.Name, unique, "attempt = 0")
+	c.Do("POST", "/system/job/"+was+"/retry", nil).WantDetail(http.StatusConflict, "Job "+was+" is there once more, and has not ended.")
+	for _, missing := range []string{"network:999", "nobody:1", "17", "network:01", "network:", "network:-1"} {
+		c.Do("GET", "/system/job/"+missing, nil).Want(404)
+		c.Do("POST", "/system/job/"+missing+"/retry", nil).Want(404)
+	}
+}
+
+// A list has the newest first, whichever service they are of, and goes on behind the last of an earlier one.
+func TestListOfJobs(t *testing.T) {
+	t.Parallel()
+	p, c := producttest.Start(t)
+	var left [7]string
+	for i := range left {
+		of := []string{network.Name, pxe.Name, system.Name}[i%3]
+		left[i] = leaveJob(t, p, of, service.Job{Kind: []string{"even", "odd"}[i%2]}, fmt.Sprintf("created_at = '2026-01-0%d'", i/4+1))
+	}
+	want := []string{left[5], left[4], left[6], left[2], left[1], left[3], left[0]}
+	ids := func(query string) (ids []string) {
+		t.Helper()
+		for _, job := range testkit.Decode[[]jobs.Job](c.Do("GET", "/system/job"+query, nil).Want(200)) {
+			ids = append(ids, job.ID)
+		}
+		return ids
+	}
+	all := ids("")
+	if !slices.Equal(all, want) {
+		t.Errorf("there are %v, and not %v", all, want)
+	}
+	var paged []string
+	for before := ""; ; before = paged[len(paged)-1] {
+		page := ids("?per_page=2&before=" + before)
+		if len(page) == 0 {
+			break
+		}
+		paged = append(paged, page...)
+	}
+	if !slices.Equal(paged, all) {
+		t.Errorf("by pages there are %v, and at once %v", paged, all)
+	}
+	if odd := ids("?kind=odd"); len(odd) != 3 {
+		t.Errorf("of a kind there are %v", odd)
+	}
+	if of := ids("?service=pxe&state=waiting"); len(of) != 2 {
+		t.Errorf("of a service there are %v", of)
+	}
+	if none := ids("?state=failed"); len(none) != 0 {
+		t.Errorf("failed are %v", none)
+	}
+	c.Do("GET", "/system/job?before=network:999", nil).Want(400)
+	c.Do("GET", "/system/job?service=nobody", nil).Want(400)
+	c.Do("GET", "/system/job?per_page=1001", nil).Want(400)
+}

@@ -1,0 +1,167 @@
+package system
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/guard"
+	"github.com/ironplane/ironplane/pkg/mesh"
+	"github.com/ironplane/ironplane/pkg/permission"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/process/jobs"
+)
+
+// jobsAsked is what a list of jobs may be narrowed down by. It comes from all services, so it has a way of its own to go on.
+type jobsAsked struct {
+	Service string `query:"service" enum:"clients,identity,network,pxe,system" doc:"Only jobs of this service, and no other is asked."`
+	Kind    string `query:"kind" doc:"Only jobs of this kind."`
+	State   string `query:"state" enum:"waiting,running,retrying,done,failed,cancelled" doc:"Only jobs in this state."`
+	Before  string `query:"before" doc:"Only jobs that come behind this one in the list: the id of the last one that an earlier answer has."`
+	PerPage int64  `query:"per_page" min:"1" max:"1000" doc:"How many jobs at most: 100."`
+}
+
+type ofJob struct {
+	ID string `path:"job_id"`
+}
+
+// service is the one that has the job, and its id there.
+func (o ofJob) service() (name string, id int64, ok bool) {
+	name, number, _ := strings.Cut(o.ID, ":")
+	id, err := strconv.ParseInt(number, 10, 64)
+	return name, id, err == nil && id > 0 && strconv.FormatInt(id, 10) == number && slices.Contains(sources, name)
+}
+
+// jobToChange is a job that its service is told to change, and what it replied.
+type jobToChange struct {
+	ofJob
+	changed *jobs.ViewedJob
+}
+
+const oneJob = "/system/job/{job_id}"
+
+func (s *Service) jobs() []rest.Route {
+	has := guard.Has(permission.SystemSettings)
+	change := func(way, name, summary, doc string, again rest.Again, tell func(context.Context, mesh.Peers, string, int64) (jobs.Reply, error)) rest.Route {
+		return rest.Mutation[jobToChange, *jobs.ViewedJob]{Method: http.MethodPost, Path: oneJob + "/" + way, Guard: has, Name: name, Summary: summary, Doc: doc, Extension: true,
+			Effect: rest.Effect{Logs: rest.LogsItem, Again: again, Shows: oneJob},
+			Prepare: func(_ context.Context, req *jobToChange) error {
+				req.changed = &jobs.ViewedJob{}
+				return nil
+			},
+			Do: func(_ context.Context, tx *pg.Tx, req jobToChange) (*jobs.ViewedJob, error) {
+				tx.Unrecorded("the service that has the job records it")
+				if req.changed.ID != "" {
+					return req.changed, nil
+				}
+				return nil, pg.RestartAfter(func(ctx context.Context) error { return s.tellJob(ctx, req, tell) })
+			}}
+	}
+	return []rest.Route{
+		rest.Read[jobsAsked, []jobs.Job]{Path: "/system/job", Guard: has, Name: "listJobs", Summary: "List jobs", Extension: true,
+			Doc: "The newest first, of all services. Those that are done or cancelled are kept for a day, and those that failed for a week.", Do: s.listJobs},
+		rest.Read[ofJob, *jobs.ViewedJob]{Path: oneJob, Guard: has, Name: "getJob", Summary: "View a job", Extension: true, Do: s.getJob},
+		change("cancel", "cancelJob", "Cancel a job", "One that is being done is told to stop, and may come to its end before it does.", rest.AgainSame, jobs.Cancel),
+		change("retry", "retryJob", "Do a job again", "One that failed or was cancelled is done again, and one that waits for its next attempt is tried now.", rest.AgainAnother, jobs.Retry),
+	}
+}
+
+// askTime is how long a service may take to answer about its jobs.
+const askTime = 5 * time.Second
+
+// jobsAway is what callers are told where a service cannot be asked.
+func jobsAway(name string, err error) error {
+	if !errors.Is(err, mesh.ErrAway) && !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return problem.New(problem.Unavailable, "The service %s cannot be asked for its jobs right now. ?service= asks one alone.", name).Because(err)
+}
+
+func (s *Service) getJob(ctx context.Context, req ofJob) (*jobs.ViewedJob, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	found, err := s.findJob(ctx, req)
+	return found.Job, err
+}
+
+func (s *Service) findJob(ctx context.Context, req ofJob) (jobs.Reply, error) {
+	name, id, ok := req.service()
+	if !ok {
+		return jobs.Reply{}, noJob(req)
+	}
+	found, err := jobs.Get(ctx, s.peers, name, id)
+	if err == nil && found.Job == nil {
+		err = noJob(req)
+	}
+	return found, jobsAway(name, err)
+}
+
+func noJob(req ofJob) error { return problem.New(problem.NotFound, "There is no job %s.", req.ID) }
+
+func (s *Service) tellJob(ctx context.Context, req jobToChange, tell func(context.Context, mesh.Peers, string, int64) (jobs.Reply, error)) error {
+	name, id, ok := req.service()
+	if !ok {
+		return noJob(req.ofJob)
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	switch found, err := tell(ctx, s.peers, name, id); {
+	case err != nil:
+		return jobsAway(name, err)
+	case found.Job == nil:
+		return noJob(req.ofJob)
+	case found.Refused != "":
+		return problem.New(problem.Conflict, "Job %s %s.", req.ID, found.Refused)
+	default:
+		*req.changed = *found.Job
+		return nil
+	}
+}
+
+// listJobs asks all services for as many as are wanted of the newest, and keeps the newest of those.
+func (s *Service) listJobs(ctx context.Context, req jobsAsked) ([]jobs.Job, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	behind := jobs.Place{Made: time.Now().Add(time.Hour).UnixMicro()} // clocks differ
+	if req.Before != "" {
+		last, err := s.findJob(ctx, ofJob{req.Before})
+		if problem.Is(err, problem.NotFound) {
+			return nil, problem.New(problem.BadRequest, "?before is no job that is still kept: %s.", req.Before)
+		}
+		if err != nil {
+			return nil, err
+		}
+		behind = last.Place
+	}
+	asked := jobs.Asked{Kind: req.Kind, State: req.State, Made: behind.Made, Most: cmp.Or(req.PerPage, 100)}
+	found, failed := make([][]jobs.Listed, len(sources)), make([]error, len(sources))
+	var asking sync.WaitGroup
+	for i, name := range sources {
+		if req.Service != "" && name != req.Service {
+			continue
+		}
+		asking.Go(func() {
+			found[i], failed[i] = jobs.List(ctx, s.peers, name, asked.Behind(behind, name))
+			failed[i] = jobsAway(name, failed[i])
+		})
+	}
+	asking.Wait()
+	if err := cmp.Or(failed...); err != nil {
+		return nil, err
+	}
+	all := slices.Concat(found...)
+	slices.SortFunc(all, func(a, b jobs.Listed) int { return b.Place.Compare(a.Place) })
+	answer := []jobs.Job{}
+	for _, job := range all[:min(len(all), int(asked.Most))] {
+		answer = append(answer, job.Job)
+	}
+	return answer, nil
+}
