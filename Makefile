@@ -55,7 +55,8 @@ crash: ## change things at random while services, Postgres and Redis are killed 
 
 .PHONY: restore
 restore: ## back up and restore by the words of docs/restore.md, in every way, while callers change things
-	go test -v -timeout 30m ./deploy/standalone -run TestRestore -full
+	go test -v -timeout 30m ./deploy/standalone -run 'TestRestore|TestPointInTime' -full
+
 .PHONY: replace
 replace: ## replace two of each process in turn under 150 requests a second, none of which may fail
 	go test -v -timeout 30m ./deploy/split -run TestReplacedInTurn -full

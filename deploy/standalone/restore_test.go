@@ -5,13 +5,14 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -22,14 +23,12 @@ import (
 
 var full = flag.Bool("full", false, "restore in every way that docs/restore.md knows")
 
+const document = "../../docs/restore.md"
+
 // TestRestore backs up and restores by the words of docs/restore.md, while callers change things.
 func TestRestore(t *testing.T) {
 	t.Parallel()
-	for _, tool := range []string{"sh", "pg_dump", "pg_restore", "psql", "pg_isready", "createdb"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			t.Skip("restoring needs ", tool)
-		}
-	}
+	needsTools(t, "pg_dump", "pg_restore", "psql", "pg_isready", "createdb")
 	for name, way := range map[string]struct {
 		services string // empty: all
 		elsewhere,
@@ -81,6 +80,54 @@ func TestRestore(t *testing.T) {
 	}
 }
 
+// TestPointInTime goes back to a moment by the words of the document.
+func TestPointInTime(t *testing.T) {
+	t.Parallel()
+	if !*full {
+		t.Skip("make restore does this")
+	}
+	needsTools(t, "pg_basebackup", "psql", "tar")
+	i := newRestored(t)
+	i.change()
+	i.running.stop()
+	i.run("archive", nil)
+	i.start()
+	i.underLoad(func() { i.run("base backup", nil) })
+	moment, err := i.shell(`psql "$(sed 's/?.*//' data/database-url)" -A -t -c "SELECT clock_timestamp()"`, nil).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := maps.Clone(i.groups)
+	for len(i.groups) < len(kept)+20 {
+		i.change()
+	}
+	i.running.stop()
+	if said := i.run("point in time", map[string]string{"MOMENT": strings.TrimSpace(string(moment))}); strings.Count(said, "is taken up") != 5 {
+		t.Errorf("it says %s", said)
+	}
+	i.start()
+	there := map[string]bool{}
+	for _, group := range i.all("/group") {
+		there[string(group["name"])] = true
+	}
+	for name := range i.groups {
+		if _, is := kept[name]; is != there[strconv.Quote(name)] {
+			t.Errorf("the group %s is there: %v", name, there[strconv.Quote(name)])
+		}
+	}
+	i.check()
+	i.running.stop()
+}
+
+func needsTools(t *testing.T, tools ...string) {
+	t.Helper()
+	for _, tool := range tools {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skip("restoring needs ", tool)
+		}
+	}
+}
+
 // restored is an installation in a folder, as the document takes it.
 type restored struct {
 	*testing.T
@@ -117,24 +164,6 @@ func (i *restored) start() {
 	i.client = i.running.client(i.key)
 }
 
-var block = regexp.MustCompile("(?ms)^( *)```sh ([a-z ]+)\n(.*?)^ *```")
-
-// words are what a block of the document says.
-func (i *restored) words(name string) string {
-	i.Helper()
-	text, err := os.ReadFile("../../docs/restore.md")
-	if err != nil {
-		i.Fatal(err)
-	}
-	for _, found := range block.FindAllStringSubmatch(string(text), -1) {
-		if found[2] == name {
-			return strings.ReplaceAll("\n"+found[3], "\n"+found[1], "\n")
-		}
-	}
-	i.Fatalf("the document has no block %q", name)
-	return ""
-}
-
 func (i *restored) shell(script string, environment map[string]string) *exec.Cmd {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute) // a block may wait for what does not come
 	i.Cleanup(cancel)
@@ -149,7 +178,7 @@ func (i *restored) shell(script string, environment map[string]string) *exec.Cmd
 
 func (i *restored) run(name string, environment map[string]string) string {
 	i.Helper()
-	said, err := i.shell(i.words(name), environment).CombinedOutput()
+	said, err := i.shell(testkit.Block(i, document, name), environment).CombinedOutput()
 	if err != nil {
 		i.Fatalf("%s: %v\n%s", name, err, said)
 	}
@@ -159,7 +188,7 @@ func (i *restored) run(name string, environment map[string]string) string {
 // postgres starts its own Postgres alone. What it answers stops it.
 func (i *restored) postgres() (stop func()) {
 	i.Helper()
-	cmd := i.shell(i.words("postgres")+"\necho ready\nread end\nkill $!\nwait", nil)
+	cmd := i.shell(testkit.Block(i, document, "postgres")+"\necho ready\nread end\nkill $!\nwait", nil)
 	end, err := cmd.StdinPipe()
 	if err != nil {
 		i.Fatal(err)
