@@ -107,9 +107,15 @@ func (h *history) keep(ctx context.Context, db, log *pg.DB, name string) error {
 	return nil
 }
 
-// forgotten are the tables of what counted for a while, or was on its way, when the backup was made: kept answers, which
-// requests sent again would get; deletions that were begun; messages, which their receivers have taken since.
-var forgotten = []string{"idempotency", "closing", "message"}
+// forget are the statements that end what counted for a while, or was on its way, when the backup was made: kept answers,
+// which requests sent again would get; deletions that were begun; messages, which their receivers have taken since; jobs,
+// which have been done since: an operator sees them, and can have one done again.
+var forget = []string{
+	"DELETE FROM idempotency",
+	"DELETE FROM closing",
+	"DELETE FROM message",
+	"UPDATE river_job SET state = 'cancelled', finalized_at = now() WHERE finalized_at IS NULL",
+}
 
 // begin begins it in the restored schema, which gives no id and no number again that was given, and forgets what was of the
 // moment. Its readers go on by themselves.
@@ -138,9 +144,9 @@ func (h *history) begin(ctx context.Context, tx *pg.Tx) error {
 			return err
 		}
 	}
-	for _, table := range forgotten {
-		if _, err := tx.Exec(ctx, "DELETE FROM "+pgx.Identifier{table}.Sanitize()); err != nil {
-			return fmt.Errorf("forget what is in %s: %w", table, err)
+	for _, statement := range forget {
+		if _, err := tx.Exec(ctx, statement); err != nil {
+			return fmt.Errorf("forget what was of the moment: %w", err)
 		}
 	}
 	tx.Record(pg.Record{Kind: "history", Action: "restored", After: map[string]int64{"lost_after": h.lostAfter, "began": h.began}})

@@ -443,8 +443,8 @@ func TestIDsThatOthersKnow(t *testing.T) {
 	}
 }
 
-// What was of the moment when the backup was made counts no more: an answer that is kept is given to nobody, and a message
-// is not sent again.
+// What was of the moment when the backup was made counts no more: an answer that is kept is given to nobody, a message is
+// not sent again, and a job not done again.
 func TestRestoredSchemaForgets(t *testing.T) {
 	t.Parallel()
 	i := newInstallation(t)
@@ -456,6 +456,7 @@ func TestRestoredSchemaForgets(t *testing.T) {
 	producttest.Drain(t, i.product)
 	i.stop()
 	i.run([]byte(`INSERT INTO network.message (receiver, kind, content) VALUES ('system', 'mail', '{}');
+		INSERT INTO network.river_job (kind, args, max_attempts) VALUES ('mail', '{}', 25);
 		INSERT INTO network.closing (type, id, agreed, until) VALUES ('group', 1, true, now() + interval '1 hour')`), "psql", "-q", "-v", "ON_ERROR_STOP=1")
 	i.restore(network.Name, i.dump(network.Name))
 	i.takeUp()
@@ -463,5 +464,8 @@ func TestRestoredSchemaForgets(t *testing.T) {
 	again().Want(http.StatusUnprocessableEntity) // the name is taken
 	if n := i.count(network.Name, "message") + i.count(network.Name, "closing"); n != 0 {
 		t.Errorf("%d things that were under way are left", n)
+	}
+	if n := i.count(network.Name, "river_job WHERE state = 'cancelled'"); n != 1 {
+		t.Error("a job is not cancelled")
 	}
 }
