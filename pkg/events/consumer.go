@@ -317,7 +317,7 @@ func wrap(doing string, err error) error {
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
-// stop notes which change could not be applied, for Skip.
+// stop notes which change could not be applied, which an operator may skip.
 func (c *Consumer) stop(ctx context.Context, db *pg.DB, at, seq, newest int64) error {
 	err := db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("nothing is applied")

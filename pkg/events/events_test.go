@@ -22,6 +22,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/process/host"
 	"github.com/ironplane/ironplane/process/peers"
 	"github.com/ironplane/ironplane/testkit"
 )
@@ -238,11 +240,11 @@ func TestConsumerStopsAndIsToldToSkip(t *testing.T) {
 			if n := count(t, s.user, "applied"); n != 1 {
 				t.Errorf("%d changes were applied before the one that cannot be", n)
 			}
-			if err := events.Skip(t.Context(), s.user, events.Span{Source: "owner", First: 3, Last: 3}, events.RecordSkip); !errors.Is(err, events.ErrNotStopped) {
+			if err := host.SkipChange(t.Context(), service.Definition{}, service.Deps{DB: s.user}, events.Span{Source: "owner", First: 3, Last: 3}); !errors.Is(err, host.ErrNotStopped) {
 				t.Error("skipped a change at which nothing has stopped")
 			}
 			s.eventually("it can be skipped", func() bool {
-				return events.Skip(t.Context(), s.user, events.Span{Source: "owner", First: 2, Last: 2}, events.RecordSkip) == nil
+				return host.SkipChange(t.Context(), service.Definition{}, service.Deps{DB: s.user}, events.Span{Source: "owner", First: 2, Last: 2}) == nil
 			})
 			s.eventually("it goes on", func() bool { return count(t, s.user, "applied") == 2 && c.Status().Stopped == 0 })
 			if n := count(t, s.user, `change WHERE type = 'event.skipped' AND targets @> '[{"type": "event/owner", "id": 2}]'`); n != 1 {
@@ -283,7 +285,7 @@ func TestLostChangesStopAConsumer(t *testing.T) {
 				t.Errorf("%d are applied before them", n)
 			}
 			s.eventually("it can be skipped", func() bool {
-				return events.Skip(t.Context(), s.user, events.Span{Source: "owner", First: int64(lost.last), Last: int64(lost.last)}, events.RecordSkip) == nil
+				return host.SkipChange(t.Context(), service.Definition{}, service.Deps{DB: s.user}, events.Span{Source: "owner", First: int64(lost.last), Last: int64(lost.last)}) == nil
 			})
 			s.change(kept)
 			left := 7 - (lost.last - lost.first + 1)
@@ -301,7 +303,7 @@ func TestNamedConsumers(t *testing.T) {
 		s.change(kept)
 	}
 	s.number()
-	if err := events.Keep(t.Context(), s.owner, "user"); err != nil {
+	if err := host.Sweep(t.Context(), s.owner, "user"); err != nil {
 		t.Fatal(err)
 	}
 	s.consume(&events.Consumer{Source: "owner", Batched: true, Apply: note})
@@ -322,12 +324,12 @@ func TestNamedConsumers(t *testing.T) {
 	s.start()
 	s.consume(&events.Consumer{Source: "owner", Batched: true, Apply: note})
 	s.eventually("it is noted how far the slowest has read", func() bool { return count(t, s.owner, "change_reader WHERE seq = 1") == 1 })
-	if err := events.Skip(t.Context(), s.user, events.Span{Source: "owner", First: 2, Last: 2}, events.RecordSkip); !errors.Is(err, events.ErrNotStopped) {
+	if err := host.SkipChange(t.Context(), service.Definition{}, service.Deps{DB: s.user}, events.Span{Source: "owner", First: 2, Last: 2}); !errors.Is(err, host.ErrNotStopped) {
 		t.Errorf("the one without a name skips: %v", err)
 	}
 	s.eventually("the named one can be told to skip", func() bool {
 		var skipped events.Span
-		return skipped.UnmarshalText([]byte("owner/named:2")) == nil && events.Skip(t.Context(), s.user, skipped, events.RecordSkip) == nil
+		return skipped.UnmarshalText([]byte("owner/named:2")) == nil && host.SkipChange(t.Context(), service.Definition{}, service.Deps{DB: s.user}, skipped) == nil
 	})
 	s.eventually("it goes on", func() bool { return count(t, s.user, "consumer WHERE name = 'named' AND seq = 3") == 1 })
 	if n, all := count(t, s.user, "applied"), 3+2; n != all {
@@ -540,10 +542,10 @@ func TestSpanIsSkipped(t *testing.T) {
 		if err := skipped.UnmarshalText([]byte(text)); err != nil {
 			t.Fatal(err)
 		}
-		return events.Skip(t.Context(), s.user, skipped, events.RecordSkip)
+		return host.SkipChange(t.Context(), service.Definition{}, service.Deps{DB: s.user}, skipped)
 	}
 	for _, other := range []string{"owner:3-5", "owner:1", "other:2-5"} {
-		if err := skip(other); !errors.Is(err, events.ErrNotStopped) {
+		if err := skip(other); !errors.Is(err, host.ErrNotStopped) {
 			t.Errorf("%s: %v", other, err)
 		}
 	}
@@ -609,7 +611,7 @@ func TestNothingIsLeftToApply(t *testing.T) {
 	c := &events.Consumer{Source: "owner", Apply: func(context.Context, *pg.Tx, []events.Event) error { return errors.New("poison") }}
 	s.consume(c)
 	s.eventually("it can be skipped", func() bool {
-		return events.Skip(t.Context(), s.user, events.Span{Source: "owner", First: 1, Last: 1}, events.RecordSkip) == nil
+		return host.SkipChange(t.Context(), service.Definition{}, service.Deps{DB: s.user}, events.Span{Source: "owner", First: 1, Last: 1}) == nil
 	})
 	s.eventually("it says that it goes on", func() bool { return c.Status().Stopped == 0 && c.Status().Reason == nil })
 }
@@ -767,7 +769,7 @@ func TestChangesAreForgottenThatAllHaveRead(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	keep := func() int {
-		if err := events.Keep(t.Context(), s.owner, "user", "other"); err != nil {
+		if err := host.Sweep(t.Context(), s.owner, "user", "other"); err != nil {
 			t.Fatal(err)
 		}
 		return count(t, s.owner, "change")

@@ -23,8 +23,6 @@ const (
 	// largest is how many bytes of events, about, a page has; more if that is one event. Encoding makes them at most six
 	// times as many, which mesh.Peers still takes.
 	largest = 512 << 10
-	// kept is how long changes are kept that all readers have read.
-	kept = 7 * 24 * time.Hour
 )
 
 // pull is the request for a page.

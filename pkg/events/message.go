@@ -26,9 +26,6 @@ const (
 	// mostMessages is how many messages are given at once, and largestMessage how many bytes of JSON one has at most.
 	mostMessages   = 100
 	largestMessage = 32 << 10
-	// takenFor is how long a message that was taken is known again: a sender that is restored from a backup may give it
-	// once more.
-	takenFor = 90 * 24 * time.Hour
 )
 
 // MessageKey is the owner of the key that messages to a service are sealed with.
@@ -199,13 +196,4 @@ func (i *Inbox) take(ctx context.Context, db *pg.DB, m Message) error {
 		}
 		return take(ctx, tx, m)
 	})
-}
-
-// ForgetTaken forgets which messages were taken long ago.
-func ForgetTaken(ctx context.Context, db *pg.DB) error {
-	return wrap("forget messages that were taken", db.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Unrecorded("nobody gives them again")
-		_, err := tx.Exec(ctx, "DELETE FROM message_taken WHERE at < now() - $1::interval", takenFor)
-		return err
-	}))
 }

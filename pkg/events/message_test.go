@@ -17,6 +17,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/process/host"
 	"github.com/ironplane/ironplane/process/peers"
 )
 
@@ -139,7 +140,7 @@ func TestMessageGivenTwice(t *testing.T) {
 	for _, age := range []string{"80 days", "100 days"} {
 		p.execute(p.user, "INSERT INTO message_taken (id, at) VALUES (gen_random_uuid(), now() - $1::interval)", age)
 	}
-	if err := events.ForgetTaken(t.Context(), p.user); err != nil || count(t, p.user, "message_taken") != 2 {
+	if err := host.Sweep(t.Context(), p.user); err != nil || count(t, p.user, "message_taken") != 2 {
 		t.Errorf("%d are known, %v", count(t, p.user, "message_taken"), err)
 	}
 }

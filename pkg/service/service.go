@@ -43,7 +43,7 @@ type Definition struct {
 	Takes    []string
 	CameBack func(context.Context, pg.Querier, []Lost) ([]CameBack, error)
 	// RecordSkip records, in the unit of work that skips them for a consumer without a name, changes of another service; nil:
-	// events.RecordSkip does, as it does for the others.
+	// the host does, as it does for the others.
 	RecordSkip func(ctx context.Context, d Deps, tx *pg.Tx, skipped events.Span) error
 }
 

@@ -104,17 +104,6 @@ func Unlock(d service.Definition, deps *service.Deps, key *seal.ProcessKey) erro
 	return nil
 }
 
-// SkipChange lets the service go on behind changes of another one that it cannot apply. It needs a DB and a Box.
-func SkipChange(ctx context.Context, d service.Definition, deps service.Deps, skipped events.Span) error {
-	record := events.RecordSkip
-	if d.RecordSkip != nil && skipped.Consumer == "" {
-		record = func(ctx context.Context, tx *pg.Tx, skipped events.Span) error {
-			return d.RecordSkip(ctx, deps, tx, skipped)
-		}
-	}
-	return events.Skip(ctx, deps.DB, skipped, record)
-}
-
 // Service is a service that is put together.
 type Service struct {
 	http.Handler
@@ -154,9 +143,7 @@ func Assemble(d service.Definition, on *pool.Pool, deps service.Deps, maintenanc
 		inbox.Takes = parts.Takes
 	}
 	loops := slices.Concat(parts.Loops, consuming(deps, parts.Consumers), []service.Loop{
-		service.Every(sweepPause, "forget messages that were taken", func(ctx context.Context) error { return events.ForgetTaken(ctx, deps.DB) }),
-		service.Every(sweepPause, "sweep kept answers", func(ctx context.Context) error { return rest.Sweep(ctx, deps.DB) }),
-		service.Every(sweepPause, "forget changes", func(ctx context.Context) error { return events.Keep(ctx, deps.DB, readers...) }),
+		service.Every(sweepPause, "sweep", func(ctx context.Context) error { return Sweep(ctx, deps.DB, readers...) }),
 	})
 	sequencer := service.Loop{Name: "number changes", Run: func(ctx context.Context) error {
 		return gate.note(sequence(ctx))
@@ -194,7 +181,7 @@ func Assemble(d service.Definition, on *pool.Pool, deps service.Deps, maintenanc
 		checks: slices.Concat(parts.Checks, following(parts.Consumers), []health.Check{
 			{Name: "postgres", Ask: on.Ping}, {Name: "changes", Ask: on.Writable, Optional: true}, {Name: "history", Ask: gate.ask},
 		}),
-		metrics: append(parts.Metrics, on, failed, older, requests, events.Collector(parts.Consumers),
+		metrics: append(parts.Metrics, on, failed, older, requests, followers(parts.Consumers),
 			service.Gauge(on.DB, "ironplane_database_lock_waits", "Sessions of this service's role that wait for a lock.",
 				"SELECT count(*)::float8 FROM pg_stat_activity WHERE usename = current_user AND wait_event_type = 'Lock'"),
 			service.Gauge(on.DB, "ironplane_schema_migration", "The number of the schema's newest migration of the service's own.", "SELECT max(version_id)::float8 FROM migration"),

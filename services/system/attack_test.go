@@ -265,7 +265,7 @@ func TestSkippedChangeIsAccountedFor(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
 	s.live()
-	if err := s.skip("network", 7); !errors.Is(err, events.ErrNotStopped) {
+	if err := s.skip("network", 7); !errors.Is(err, host.ErrNotStopped) {
 		t.Errorf("nothing has stopped: %v", err)
 	}
 	s.stopAt("network", 7)

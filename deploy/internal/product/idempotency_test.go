@@ -13,8 +13,10 @@ import (
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/process/host"
 	"github.com/ironplane/ironplane/services/identity"
 	"github.com/ironplane/ironplane/services/network"
+	"github.com/ironplane/ironplane/services/system"
 	"github.com/ironplane/ironplane/testkit"
 )
 
@@ -63,7 +65,7 @@ func testIdempotency(t *testing.T, p *product.Product, c *testkit.Client) {
 	execute(t, p.Databases[network.Name], "INSERT INTO idempotency SELECT int8send(n), '', '', now() FROM generate_series(1, 20000) n")
 	c.Do("POST", "/port-speed", body, idempotencyKey, "a").WantErrors("/name", "taken")
 	c.Do("POST", "/port-speed", `{"name": "the day after", "speed": 1}`, idempotencyKey, "a").Want(200)
-	if err := rest.Sweep(t.Context(), p.Databases[network.Name]); err != nil {
+	if err := host.Sweep(t.Context(), p.Databases[network.Name], system.Name); err != nil {
 		t.Fatal(err)
 	}
 	c.Do("POST", "/port-speed", `{"name": "later", "speed": 1}`, idempotencyKey, "e").Want(200)

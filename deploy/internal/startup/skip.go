@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
-	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/process/host"
@@ -25,14 +24,14 @@ func skipChange(ctx context.Context, c Config) error {
 			return err
 		}
 		err = host.SkipChange(ctx, d, service.Deps{DB: db, Box: box}, c.Skip)
-		if errors.Is(err, events.ErrNotStopped) {
+		if errors.Is(err, host.ErrNotStopped) {
 			return nil
 		}
 		skipped = skipped || err == nil
 		return err
 	})
 	if err == nil && !skipped {
-		return fmt.Errorf("skip %s: %w", c.Skip, events.ErrNotStopped)
+		return fmt.Errorf("skip %s: %w", c.Skip, host.ErrNotStopped)
 	}
 	return err
 }

@@ -1,9 +1,11 @@
-package events
+package host
 
 import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ironplane/ironplane/pkg/events"
 )
 
 var (
@@ -13,10 +15,10 @@ var (
 	stopped = prometheus.NewDesc("ironplane_events_stopped", "The number of the change of another service that cannot be applied; 0: there is none.", []string{"source", "consumer"}, nil)
 )
 
-// Collector counts what consumers have not applied.
-func Collector(consumers []*Consumer) prometheus.Collector { return collector(consumers) }
+// followers counts what consumers have not applied.
+func followers(consumers []*events.Consumer) prometheus.Collector { return collector(consumers) }
 
-type collector []*Consumer
+type collector []*events.Consumer
 
 func (collector) Describe(to chan<- *prometheus.Desc) {
 	to <- behind
