@@ -292,7 +292,7 @@ func TestJobsOfProcessesThatWereKilled(t *testing.T) {
 		by      string
 	}{"killed": {1, "dead"}, "kills": {3, "dead"}, "goes on": {1, "elsewhere"}, "began just now": {1, "dead"}} {
 		s.enqueue(t.Context(), job, greeting{name}, nil)
-		s.execute("UPDATE river_job SET state = 'running', attempt = $2, attempted_at = now() - CASE WHEN $1 = 'began just now' THEN interval '0' ELSE interval '1 hour' END, attempted_by = ARRAY['earlier', $3] WHERE args ->> 'name' = $1",
+		s.execute("UPDATE river_job SET state = 'running', attempt = $2, attempted_at = now() - CASE WHEN $1 = 'began just now' THEN interval '-1 hour' ELSE interval '1 hour' END, attempted_by = ARRAY['earlier', $3] WHERE args ->> 'name' = $1",
 			name, at.attempt, at.by)
 	}
 	s.execute("INSERT INTO job_runner (id, since, seen) VALUES ('dead', now() - interval '1 hour', now() - interval '1 minute'), ('elsewhere', now() - interval '1 hour', now() + interval '1 hour')")
