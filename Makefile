@@ -101,11 +101,12 @@ clients: go-client ## write the Go client, and into bin/clients one in TypeScrip
 	@clients/check.sh
 
 .PHONY: bench
-bench: ## measure reading, allocating and creating beside pgbench and nginx; answers beside a smaller installation's; a list beside COPY
+bench: ## measure reading, allocating and creating beside pgbench and nginx; answers beside a smaller installation's; a list beside COPY; 10,000 mails
 	go run ./deploy/measure/bench
 	go test -run '^$$' -bench . -benchmem ./gateway/... ./process/peers ./pkg/rest
 	go test -run '^$$' -bench Answers -benchtime 25x ./deploy/measure/scale -entities 200000
 	go test -run '^$$' -bench List -benchtime 5x ./deploy/measure/scale -entities 200000
+	go test -run '^$$' -bench Mails -benchtime 10000x ./services/system
 
 .PHONY: scale
 scale: ## show, on 10 million IP entities or ENTITIES=…, that pages stay few and lists fast and small: most of an hour

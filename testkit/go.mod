@@ -9,6 +9,8 @@ replace (
 )
 
 require (
+	github.com/emersion/go-sasl v0.0.0-20241020182733-b788ff22d5a6
+	github.com/emersion/go-smtp v0.25.1
 	github.com/getkin/kin-openapi v0.152.0
 	github.com/ironplane/ironplane/backing v0.0.0
 	github.com/ironplane/ironplane/pkg v0.0.0

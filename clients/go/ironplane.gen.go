@@ -139,6 +139,45 @@ func (e CustomFieldType) Valid() bool {
 	}
 }
 
+// Defines values for EmailMessageStatus.
+const (
+	EmailMessageStatusFailed EmailMessageStatus = "failed"
+	EmailMessageStatusHeld   EmailMessageStatus = "held"
+	EmailMessageStatusQueued EmailMessageStatus = "queued"
+	EmailMessageStatusSent   EmailMessageStatus = "sent"
+)
+
+// Valid indicates whether the value is a known member of the EmailMessageStatus enum.
+func (e EmailMessageStatus) Valid() bool {
+	switch e {
+	case EmailMessageStatusFailed:
+		return true
+	case EmailMessageStatusHeld:
+		return true
+	case EmailMessageStatusQueued:
+		return true
+	case EmailMessageStatusSent:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for EmailResultType.
+const (
+	Success EmailResultType = "success"
+)
+
+// Valid indicates whether the value is a known member of the EmailResultType enum.
+func (e EmailResultType) Valid() bool {
+	switch e {
+	case Success:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for JobState.
 const (
 	JobStateCancelled JobState = "cancelled"
@@ -430,6 +469,54 @@ func (e ListSuperLinksParamsSort) Valid() bool {
 	case ListSuperLinksParamsSortID:
 		return true
 	case ListSuperLinksParamsSortMinusID:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListEmailMessagesParamsSort.
+const (
+	ListEmailMessagesParamsSortCreatedAt      ListEmailMessagesParamsSort = "created_at"
+	ListEmailMessagesParamsSortID             ListEmailMessagesParamsSort = "id"
+	ListEmailMessagesParamsSortMinusCreatedAt ListEmailMessagesParamsSort = "-created_at"
+	ListEmailMessagesParamsSortMinusID        ListEmailMessagesParamsSort = "-id"
+)
+
+// Valid indicates whether the value is a known member of the ListEmailMessagesParamsSort enum.
+func (e ListEmailMessagesParamsSort) Valid() bool {
+	switch e {
+	case ListEmailMessagesParamsSortCreatedAt:
+		return true
+	case ListEmailMessagesParamsSortID:
+		return true
+	case ListEmailMessagesParamsSortMinusCreatedAt:
+		return true
+	case ListEmailMessagesParamsSortMinusID:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListEmailMessagesParamsStatus.
+const (
+	ListEmailMessagesParamsStatusFailed ListEmailMessagesParamsStatus = "failed"
+	ListEmailMessagesParamsStatusHeld   ListEmailMessagesParamsStatus = "held"
+	ListEmailMessagesParamsStatusQueued ListEmailMessagesParamsStatus = "queued"
+	ListEmailMessagesParamsStatusSent   ListEmailMessagesParamsStatus = "sent"
+)
+
+// Valid indicates whether the value is a known member of the ListEmailMessagesParamsStatus enum.
+func (e ListEmailMessagesParamsStatus) Valid() bool {
+	switch e {
+	case ListEmailMessagesParamsStatusFailed:
+		return true
+	case ListEmailMessagesParamsStatusHeld:
+		return true
+	case ListEmailMessagesParamsStatusQueued:
+		return true
+	case ListEmailMessagesParamsStatusSent:
 		return true
 	default:
 		return false
@@ -1633,6 +1720,59 @@ type DeleteIPEntitiesBody struct {
 	To *string `json:"to,omitempty"`
 }
 
+// EmailClientBody defines model for EmailClientBody.
+type EmailClientBody struct {
+	// Type the name of an email template of the type client, with or without .tpl
+	//
+	// Examples: welcome
+	Type string `json:"type"`
+}
+
+// EmailMessage defines model for EmailMessage.
+type EmailMessage struct {
+	// Account whose it is, as a path: /client/5
+	Account  string `json:"account"`
+	Attempts int64  `json:"attempts"`
+
+	// Body the part of plain text
+	Body      string    `json:"body"`
+	CreatedAt Timestamp `json:"created_at"`
+
+	// Error what the last attempt failed with
+	Error     *string    `json:"error,omitempty"`
+	ExpiresAt *Timestamp `json:"expires_at,omitempty"`
+
+	// HTML the part of HTML
+	HTML *string `json:"html,omitempty"`
+
+	// ID Examples: 1
+	ID     int64      `json:"id"`
+	SentAt *Timestamp `json:"sent_at,omitempty"`
+
+	// Status held: there is no SMTP server; queued: it is being sent
+	Status  EmailMessageStatus `json:"status"`
+	Subject string             `json:"subject"`
+
+	// Template by which it was written
+	Template string `json:"template"`
+	To       struct {
+		Email string `json:"email"`
+		Name  string `json:"name"`
+	} `json:"to"`
+}
+
+// EmailMessageStatus held: there is no SMTP server; queued: it is being sent
+type EmailMessageStatus string
+
+// EmailResult defines model for EmailResult.
+type EmailResult struct {
+	Text string          `json:"text"`
+	Type EmailResultType `json:"type"`
+}
+
+// EmailResultType defines model for EmailResult.Type.
+type EmailResultType string
+
 // EmailTemplate defines model for EmailTemplate.
 type EmailTemplate struct {
 	// Body the part of plain text
@@ -2104,8 +2244,8 @@ type Removed struct {
 	Message string `json:"message"`
 }
 
-// Rendered defines model for Rendered.
-type Rendered struct {
+// RenderedEmail defines model for RenderedEmail.
+type RenderedEmail struct {
 	// Body the part of plain text
 	//
 	// Examples: Dear {{.To.Name}}, welcome.
@@ -3083,6 +3223,12 @@ type UpdateClientParams struct {
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
+// EmailClientParams defines parameters for EmailClient.
+type EmailClientParams struct {
+	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
 // ListGranterLinksParams defines parameters for ListGranterLinks.
 type ListGranterLinksParams struct {
 	// Sort A member, with - before it from the last to the first.
@@ -3201,6 +3347,45 @@ type CreateSuperLinkParams struct {
 type DeleteSuperLinkParams struct {
 	// IfMatch ETags that the caller has seen; another one is refused.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
+// ListEmailMessagesParams defines parameters for ListEmailMessages.
+type ListEmailMessagesParams struct {
+	// Sort A member, with - before it from the last to the first.
+	Sort *ListEmailMessagesParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
+
+	// PerPage Answers a page of so many items.
+	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
+
+	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	Page *Page `form:"page,omitempty" json:"page,omitempty"`
+
+	// Cursor From a Link header.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Count Whether to count the items in X-Total-Count.
+	Count *Count `form:"count,omitempty" json:"count,omitempty"`
+
+	// Email Only items with this value.
+	Email *string `form:"email,omitempty" json:"email,omitempty"`
+
+	// Status Only items with this value.
+	Status *ListEmailMessagesParamsStatus `form:"status,omitempty" json:"status,omitempty"`
+
+	// Template Only items with this value.
+	Template *string `form:"template,omitempty" json:"template,omitempty"`
+}
+
+// ListEmailMessagesParamsSort defines parameters for ListEmailMessages.
+type ListEmailMessagesParamsSort string
+
+// ListEmailMessagesParamsStatus defines parameters for ListEmailMessages.
+type ListEmailMessagesParamsStatus string
+
+// SendEmailMessageParams defines parameters for SendEmailMessage.
+type SendEmailMessageParams struct {
+	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // ListEmailTemplatesParams defines parameters for ListEmailTemplates.
@@ -3947,6 +4132,9 @@ type CreateClientJSONRequestBody = CreateClientBody
 // UpdateClientJSONRequestBody defines body for UpdateClient for application/json ContentType.
 type UpdateClientJSONRequestBody = UpdateClientBody
 
+// EmailClientJSONRequestBody defines body for EmailClient for application/json ContentType.
+type EmailClientJSONRequestBody = EmailClientBody
+
 // CreateSubLinkJSONRequestBody defines body for CreateSubLink for application/json ContentType.
 type CreateSubLinkJSONRequestBody = CreateSubLinkBody
 
@@ -4442,6 +4630,24 @@ type ClientInterface interface {
 	// Corresponds with PATCH /client/{client_id} (the `UpdateClient` operationId).
 	UpdateClient(ctx context.Context, clientID int64, params *UpdateClientParams, body UpdateClientJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// EmailClientWithBody Send a client a mail
+	//
+	// Needs the permission users.clients write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /client/{client_id}/email (the `EmailClient` operationId).
+	EmailClientWithBody(ctx context.Context, clientID int64, params *EmailClientParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// EmailClient Send a client a mail
+	//
+	// Needs the permission users.clients write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /client/{client_id}/email (the `EmailClient` operationId).
+	EmailClient(ctx context.Context, clientID int64, params *EmailClientParams, body EmailClientJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListGranterLinks List granter links
 	//
 	// Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
@@ -4561,6 +4767,27 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /client/{client_id}/super/{super_id} (the `GetSuperLink` operationId).
 	GetSuperLink(ctx context.Context, clientID int64, superID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListEmailMessages List mails
+	//
+	// Answers all items, or pages of them with per_page. Needs the permission system.emails read.
+	//
+	// Corresponds with GET /email/message (the `ListEmailMessages` operationId).
+	ListEmailMessages(ctx context.Context, params *ListEmailMessagesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetEmailMessage View a mail
+	//
+	// Needs the permission system.emails read.
+	//
+	// Corresponds with GET /email/message/{message_id} (the `GetEmailMessage` operationId).
+	GetEmailMessage(ctx context.Context, messageID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SendEmailMessage Send a mail that is held or has failed, or once more
+	//
+	// Without an SMTP server it is held. A mail with a secret can be sent once, and not when its link or code is good no longer. Needs the permission system.emails write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Corresponds with POST /email/message/{message_id}/send (the `SendEmailMessage` operationId).
+	SendEmailMessage(ctx context.Context, messageID int64, params *SendEmailMessageParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListEmailTemplates List email templates
 	//
@@ -5841,6 +6068,44 @@ func (c *Caller) UpdateClient(ctx context.Context, clientID int64, params *Updat
 	return c.Client.Do(req)
 }
 
+// EmailClientWithBody Send a client a mail
+//
+// Needs the permission users.clients write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /client/{client_id}/email (the `EmailClient` operationId).
+func (c *Caller) EmailClientWithBody(ctx context.Context, clientID int64, params *EmailClientParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewEmailClientRequestWithBody(c.Server, clientID, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// EmailClient Send a client a mail
+//
+// Needs the permission users.clients write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /client/{client_id}/email (the `EmailClient` operationId).
+func (c *Caller) EmailClient(ctx context.Context, clientID int64, params *EmailClientParams, body EmailClientJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewEmailClientRequest(c.Server, clientID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListGranterLinks List granter links
 //
 // Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
@@ -6111,6 +6376,57 @@ func (c *Caller) DeleteSuperLink(ctx context.Context, clientID int64, superID in
 // Corresponds with GET /client/{client_id}/super/{super_id} (the `GetSuperLink` operationId).
 func (c *Caller) GetSuperLink(ctx context.Context, clientID int64, superID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetSuperLinkRequest(c.Server, clientID, superID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListEmailMessages List mails
+//
+// Answers all items, or pages of them with per_page. Needs the permission system.emails read.
+//
+// Corresponds with GET /email/message (the `ListEmailMessages` operationId).
+func (c *Caller) ListEmailMessages(ctx context.Context, params *ListEmailMessagesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListEmailMessagesRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetEmailMessage View a mail
+//
+// Needs the permission system.emails read.
+//
+// Corresponds with GET /email/message/{message_id} (the `GetEmailMessage` operationId).
+func (c *Caller) GetEmailMessage(ctx context.Context, messageID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetEmailMessageRequest(c.Server, messageID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SendEmailMessage Send a mail that is held or has failed, or once more
+//
+// Without an SMTP server it is held. A mail with a secret can be sent once, and not when its link or code is good no longer. Needs the permission system.emails write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Corresponds with POST /email/message/{message_id}/send (the `SendEmailMessage` operationId).
+func (c *Caller) SendEmailMessage(ctx context.Context, messageID int64, params *SendEmailMessageParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSendEmailMessageRequest(c.Server, messageID, params)
 	if err != nil {
 		return nil, err
 	}
@@ -9165,6 +9481,68 @@ func NewUpdateClientRequestWithBody(server string, clientID int64, params *Updat
 	return req, nil
 }
 
+// NewEmailClientRequest calls the generic EmailClient builder with application/json body
+func NewEmailClientRequest(server string, clientID int64, params *EmailClientParams, body EmailClientJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewEmailClientRequestWithBody(server, clientID, params, "application/json", bodyReader)
+}
+
+// NewEmailClientRequestWithBody constructs an http.Request for the EmailClient method, with any body, and a specified content type
+func NewEmailClientRequestWithBody(server string, clientID int64, params *EmailClientParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "client_id", clientID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/client/%s/email", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
 // NewListGranterLinksRequest constructs an http.Request for the ListGranterLinks method
 func NewListGranterLinksRequest(server string, clientID int64, params *ListGranterLinksParams) (*http.Request, error) {
 	var err error
@@ -10108,6 +10486,227 @@ func NewGetSuperLinkRequest(server string, clientID int64, superID int64) (*http
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListEmailMessagesRequest constructs an http.Request for the ListEmailMessages method
+func NewListEmailMessagesRequest(server string, params *ListEmailMessagesParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/email/message")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Sort != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "sort", *params.Sort, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.PerPage != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "per_page", *params.PerPage, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Page != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "page", *params.Page, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Count != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "count", *params.Count, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Email != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "email", *params.Email, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Status != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "status", *params.Status, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Template != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "template", *params.Template, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetEmailMessageRequest constructs an http.Request for the GetEmailMessage method
+func NewGetEmailMessageRequest(server string, messageID int64) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "message_id", messageID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/email/message/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewSendEmailMessageRequest constructs an http.Request for the SendEmailMessage method
+func NewSendEmailMessageRequest(server string, messageID int64, params *SendEmailMessageParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "message_id", messageID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/email/message/%s/send", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
 	}
 
 	return req, nil
@@ -15430,6 +16029,24 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with PATCH /client/{client_id} (the `UpdateClient` operationId).
 	UpdateClientWithResponse(ctx context.Context, clientID int64, params *UpdateClientParams, body UpdateClientJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateClientResponse, error)
 
+	// EmailClientWithBodyWithResponse Send a client a mail
+	//
+	// Needs the permission users.clients write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /client/{client_id}/email (the `EmailClient` operationId).
+	EmailClientWithBodyWithResponse(ctx context.Context, clientID int64, params *EmailClientParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*EmailClientResponse, error)
+
+	// EmailClientWithResponse Send a client a mail
+	//
+	// Needs the permission users.clients write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /client/{client_id}/email (the `EmailClient` operationId).
+	EmailClientWithResponse(ctx context.Context, clientID int64, params *EmailClientParams, body EmailClientJSONRequestBody, reqEditors ...RequestEditorFn) (*EmailClientResponse, error)
+
 	// ListGranterLinksWithResponse List granter links
 	//
 	// Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
@@ -15573,6 +16190,33 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /client/{client_id}/super/{super_id} (the `GetSuperLink` operationId).
 	GetSuperLinkWithResponse(ctx context.Context, clientID int64, superID int64, reqEditors ...RequestEditorFn) (*GetSuperLinkResponse, error)
+
+	// ListEmailMessagesWithResponse List mails
+	//
+	// Answers all items, or pages of them with per_page. Needs the permission system.emails read.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /email/message (the `ListEmailMessages` operationId).
+	ListEmailMessagesWithResponse(ctx context.Context, params *ListEmailMessagesParams, reqEditors ...RequestEditorFn) (*ListEmailMessagesResponse, error)
+
+	// GetEmailMessageWithResponse View a mail
+	//
+	// Needs the permission system.emails read.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /email/message/{message_id} (the `GetEmailMessage` operationId).
+	GetEmailMessageWithResponse(ctx context.Context, messageID int64, reqEditors ...RequestEditorFn) (*GetEmailMessageResponse, error)
+
+	// SendEmailMessageWithResponse Send a mail that is held or has failed, or once more
+	//
+	// Without an SMTP server it is held. A mail with a secret can be sent once, and not when its link or code is good no longer. Needs the permission system.emails write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /email/message/{message_id}/send (the `SendEmailMessage` operationId).
+	SendEmailMessageWithResponse(ctx context.Context, messageID int64, params *SendEmailMessageParams, reqEditors ...RequestEditorFn) (*SendEmailMessageResponse, error)
 
 	// ListEmailTemplatesWithResponse List email templates
 	//
@@ -17210,6 +17854,39 @@ func (r UpdateClientResponse) ContentType() string {
 	return ""
 }
 
+type EmailClientResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *[]EmailResult
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+}
+
+// Status returns HTTPResponse.Status
+func (r EmailClientResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r EmailClientResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r EmailClientResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 // ListGranterLinksResponse200Headers the declared response headers of an HTTP 200 response for ListGranterLinks
 type ListGranterLinksResponse200Headers struct {
 	Link        *string
@@ -17746,6 +18423,127 @@ func (r GetSuperLinkResponse) ContentType() string {
 	return ""
 }
 
+// ListEmailMessagesResponse200Headers the declared response headers of an HTTP 200 response for ListEmailMessages
+type ListEmailMessagesResponse200Headers struct {
+	Link        *string
+	XTotalCount *string
+}
+
+type ListEmailMessagesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *[]EmailMessage
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ListEmailMessagesResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r ListEmailMessagesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListEmailMessagesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListEmailMessagesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// GetEmailMessageResponse200Headers the declared response headers of an HTTP 200 response for GetEmailMessage
+type GetEmailMessageResponse200Headers struct {
+	ETag *string
+}
+
+type GetEmailMessageResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *EmailMessage
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *GetEmailMessageResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r GetEmailMessageResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetEmailMessageResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetEmailMessageResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// SendEmailMessageResponse200Headers the declared response headers of an HTTP 200 response for SendEmailMessage
+type SendEmailMessageResponse200Headers struct {
+	ETag *string
+}
+
+type SendEmailMessageResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *EmailMessage
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *SendEmailMessageResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r SendEmailMessageResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r SendEmailMessageResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r SendEmailMessageResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 // ListEmailTemplatesResponse200Headers the declared response headers of an HTTP 200 response for ListEmailTemplates
 type ListEmailTemplatesResponse200Headers struct {
 	Link        *string
@@ -17944,7 +18742,7 @@ type PreviewEmailTemplateResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
 	// JSON200 the response for an HTTP 200 `application/json` response
-	JSON200 *Rendered
+	JSON200 *RenderedEmail
 	// JSONDefault the response for an HTTP default `application/json` response
 	JSONDefault *Problem
 }
@@ -20922,6 +21720,36 @@ func (c *ClientWithResponses) UpdateClientWithResponse(ctx context.Context, clie
 	return ParseUpdateClientResponse(rsp)
 }
 
+// EmailClientWithBodyWithResponse Send a client a mail
+//
+// Needs the permission users.clients write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /client/{client_id}/email (the `EmailClient` operationId).
+func (c *ClientWithResponses) EmailClientWithBodyWithResponse(ctx context.Context, clientID int64, params *EmailClientParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*EmailClientResponse, error) {
+	rsp, err := c.EmailClientWithBody(ctx, clientID, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseEmailClientResponse(rsp)
+}
+
+// EmailClientWithResponse Send a client a mail
+//
+// Needs the permission users.clients write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /client/{client_id}/email (the `EmailClient` operationId).
+func (c *ClientWithResponses) EmailClientWithResponse(ctx context.Context, clientID int64, params *EmailClientParams, body EmailClientJSONRequestBody, reqEditors ...RequestEditorFn) (*EmailClientResponse, error) {
+	rsp, err := c.EmailClient(ctx, clientID, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseEmailClientResponse(rsp)
+}
+
 // ListGranterLinksWithResponse List granter links
 //
 // Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
@@ -21160,6 +21988,51 @@ func (c *ClientWithResponses) GetSuperLinkWithResponse(ctx context.Context, clie
 		return nil, err
 	}
 	return ParseGetSuperLinkResponse(rsp)
+}
+
+// ListEmailMessagesWithResponse List mails
+//
+// Answers all items, or pages of them with per_page. Needs the permission system.emails read.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /email/message (the `ListEmailMessages` operationId).
+func (c *ClientWithResponses) ListEmailMessagesWithResponse(ctx context.Context, params *ListEmailMessagesParams, reqEditors ...RequestEditorFn) (*ListEmailMessagesResponse, error) {
+	rsp, err := c.ListEmailMessages(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListEmailMessagesResponse(rsp)
+}
+
+// GetEmailMessageWithResponse View a mail
+//
+// Needs the permission system.emails read.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /email/message/{message_id} (the `GetEmailMessage` operationId).
+func (c *ClientWithResponses) GetEmailMessageWithResponse(ctx context.Context, messageID int64, reqEditors ...RequestEditorFn) (*GetEmailMessageResponse, error) {
+	rsp, err := c.GetEmailMessage(ctx, messageID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetEmailMessageResponse(rsp)
+}
+
+// SendEmailMessageWithResponse Send a mail that is held or has failed, or once more
+//
+// Without an SMTP server it is held. A mail with a secret can be sent once, and not when its link or code is good no longer. Needs the permission system.emails write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /email/message/{message_id}/send (the `SendEmailMessage` operationId).
+func (c *ClientWithResponses) SendEmailMessageWithResponse(ctx context.Context, messageID int64, params *SendEmailMessageParams, reqEditors ...RequestEditorFn) (*SendEmailMessageResponse, error) {
+	rsp, err := c.SendEmailMessage(ctx, messageID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSendEmailMessageResponse(rsp)
 }
 
 // ListEmailTemplatesWithResponse List email templates
@@ -23514,6 +24387,39 @@ func ParseUpdateClientResponse(rsp *http.Response) (*UpdateClientResponse, error
 	return response, nil
 }
 
+// ParseEmailClientResponse parses an HTTP response from a EmailClientWithResponse call
+func ParseEmailClientResponse(rsp *http.Response) (*EmailClientResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &EmailClientResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest []EmailResult
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseListGranterLinksResponse parses an HTTP response from a ListGranterLinksWithResponse call
 func ParseListGranterLinksResponse(rsp *http.Response) (*ListGranterLinksResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -24146,6 +25052,154 @@ func ParseGetSuperLinkResponse(rsp *http.Response) (*GetSuperLinkResponse, error
 	return response, nil
 }
 
+// ParseListEmailMessagesResponse parses an HTTP response from a ListEmailMessagesWithResponse call
+func ParseListEmailMessagesResponse(rsp *http.Response) (*ListEmailMessagesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListEmailMessagesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest []EmailMessage
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	case rsp.StatusCode == 200:
+		// Content-type (text/csv) unsupported
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers ListEmailMessagesResponse200Headers
+		if values := rsp.Header.Values("Link"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Link", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Link = &value
+		}
+		if values := rsp.Header.Values("X-Total-Count"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Total-Count", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XTotalCount = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseGetEmailMessageResponse parses an HTTP response from a GetEmailMessageWithResponse call
+func ParseGetEmailMessageResponse(rsp *http.Response) (*GetEmailMessageResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetEmailMessageResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest EmailMessage
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers GetEmailMessageResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseSendEmailMessageResponse parses an HTTP response from a SendEmailMessageWithResponse call
+func ParseSendEmailMessageResponse(rsp *http.Response) (*SendEmailMessageResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &SendEmailMessageResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest EmailMessage
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers SendEmailMessageResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
 // ParseListEmailTemplatesResponse parses an HTTP response from a ListEmailTemplatesWithResponse call
 func ParseListEmailTemplatesResponse(rsp *http.Response) (*ListEmailTemplatesResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -24388,7 +25442,7 @@ func ParsePreviewEmailTemplateResponse(rsp *http.Response) (*PreviewEmailTemplat
 
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
-		var dest Rendered
+		var dest RenderedEmail
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

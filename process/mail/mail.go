@@ -3,10 +3,102 @@
 package mail
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
 	"time"
 
+	"github.com/ironplane/ironplane/pkg/events"
+	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
+
+// MessageKind is the kind of the messages that have the system service send a mail.
+const MessageKind = "mail"
+
+const (
+	// CopiesPath is where identity answers the addresses of who gets blind copies of what is mailed to clients, and
+	// MostCopies how many at most.
+	CopiesPath = "/internal/mail-copies"
+	MostCopies = 100
+	// TemplatesPath is where the system service answers the names of the templates of the type client.
+	TemplatesPath = "/internal/email/templates"
+)
+
+// Message is what such a message says. Its secret is what the content's members hold that are secrets, by their names, as
+// JSON.
+type Message struct {
+	Template string          `json:"template"` // its name
+	Kind     string          `json:"kind"`
+	Account  string          `json:"account"` // whose mail it is: /client/5
+	To       To              `json:"to"`
+	Content  json.RawMessage `json:"content"`
+	Expires  time.Time       `json:"expires,omitzero"` // it is not sent later than that
+}
+
+// Send has a mail sent if the unit of work is committed: by the template that comes with Ironplane for such a content.
+func Send(ctx context.Context, tx *pg.Tx, outbox *events.Outbox, account string, to To, content Content) error {
+	return SendBy(ctx, tx, outbox, content.Kind(), account, to, content)
+}
+
+// SendBy is Send by a template that is of the content's kind.
+func SendBy(ctx context.Context, tx *pg.Tx, outbox *events.Outbox, template, account string, to To, content Content) error {
+	text, err := json.Marshal(content) // in which secrets show as a mark
+	if err != nil {
+		return fmt.Errorf("encode what a mail is about: %w", err)
+	}
+	m := Message{Template: template, Kind: content.Kind(), Account: account, To: to, Content: text}
+	secrets, values := map[string]string{}, reflect.ValueOf(content)
+	for i := range values.NumField() {
+		switch value := values.Field(i).Interface().(type) {
+		case secret.String:
+			secrets[values.Type().Field(i).Name] = value.Reveal()
+		case time.Time:
+			if values.Type().Field(i).Name == "Expires" {
+				m.Expires = value
+			}
+		}
+	}
+	var confidential secret.String
+	if len(secrets) > 0 {
+		text, err := json.Marshal(secrets)
+		if err != nil {
+			return errors.New("encode a mail's secrets") // err would show a part
+		}
+		confidential = secret.New(string(text))
+	}
+	return outbox.Send(ctx, tx, MessageKind, m, confidential)
+}
+
+// Open is the content of a message with its secrets in their places.
+func (m *Message) Open(confidential secret.String) (Content, error) {
+	for _, of := range Kinds {
+		if of.Kind() != m.Kind {
+			continue
+		}
+		content := reflect.New(reflect.TypeOf(of))
+		if err := json.Unmarshal(m.Content, content.Interface()); err != nil {
+			return nil, fmt.Errorf("read what a mail is about: %w", err)
+		}
+		var secrets map[string]string
+		if !confidential.IsZero() {
+			if err := json.Unmarshal([]byte(confidential.Reveal()), &secrets); err != nil {
+				return nil, errors.New("a mail's secrets cannot be read")
+			}
+		}
+		for name, value := range secrets {
+			field := content.Elem().FieldByName(name)
+			if !field.IsValid() || field.Type() != reflect.TypeFor[secret.String]() {
+				return nil, fmt.Errorf("a mail of the kind %s has no secret %s", m.Kind, name)
+			}
+			field.Set(reflect.ValueOf(secret.New(value)))
+		}
+		return content.Elem().Interface().(Content), nil
+	}
+	return nil, fmt.Errorf("there is no kind of mail %s", m.Kind)
+}
 
 // To is whom a mail is for.
 type To struct {

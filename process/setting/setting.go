@@ -31,6 +31,8 @@ var (
 	AddressConcurrency = Integer{"limits.address_concurrency", 50}
 
 	LogDays = Integer{"log.days", 0} // 0: for ever
+
+	EmailDays = Integer{"email.days", 30}
 )
 
 // Values are what settings are, by their slugs.

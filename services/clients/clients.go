@@ -1,5 +1,5 @@
 // Package clients is the bounded context of the people who rent servers: clients, and whose clients they are, and
-// who of them reaches whom. Mail to clients is not built yet.
+// who of them reaches whom.
 package clients
 
 import (
@@ -8,6 +8,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/account"
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/keycache"
+	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/rest"
@@ -22,7 +23,7 @@ const Name = "clients"
 var migrations embed.FS
 
 // Definition is the service.
-var Definition = service.Definition{Name: Name, Migrations: migrations, Fills: true, Takes: []string{"client.deleted", "client.edited"}, CameBack: service.AccountsBack[ViewedClient]("client"), New: func(d service.Deps) service.Parts {
+var Definition = service.Definition{Name: Name, Migrations: migrations, Fills: true, Sends: []string{"system"}, Takes: []string{"client.deleted", "client.edited"}, CameBack: service.AccountsBack[ViewedClient]("client"), New: func(d service.Deps) service.Parts {
 	s := New(d)
 	return service.Parts{Routes: s.Routes(), Readers: []string{"identity", "network"}, Consumers: []*events.Consumer{s.integrations.Consumer()},
 		Loops: []service.Loop{{Name: "follow the settings", Run: s.settings.Follow}}}
@@ -34,19 +35,21 @@ type Service struct {
 	entries      *keycache.Store
 	hasher       account.Hasher
 	settings     *setting.Follower
+	peers        mesh.Peers
+	outbox       *events.Outbox // to system, which sends mails
 	integrations *events.Refs
 	closing      *events.Closing
 }
 
 // New makes the service on its migrated schema.
 func New(d service.Deps) *Service {
-	return &Service{db: d.DB, entries: d.Entries, hasher: account.NewHasher(), settings: &setting.Follower{Peers: d.Peers},
+	return &Service{db: d.DB, entries: d.Entries, hasher: account.NewHasher(), settings: &setting.Follower{Peers: d.Peers}, peers: d.Peers, outbox: d.Outboxes["system"],
 		integrations: &events.Refs{Owner: "system", Type: string(principal.Integration), DB: d.DB, Peers: d.Peers, Cleared: clearIntegration, Uses: clientsOf},
 		closing:      &events.Closing{DB: d.DB, Peers: d.Peers, Type: "client", Noun: "client", Table: "client", Users: []string{"network"}}}
 }
 
 // Routes are what the service answers.
 func (s *Service) Routes() []rest.Route {
-	return append(rest.Section{Name: "Clients", Doc: "The people who rent servers."}.Of(s.clients(), s.subLinks(), s.superLinks()),
+	return append(rest.Section{Name: "Clients", Doc: "The people who rent servers."}.Of(s.clients(), s.subLinks(), s.superLinks(), s.emails()),
 		s.entryRoute(), s.integrations.CloseRoute(), events.RefRoute(s.db, "client", "client", "jsonb_build_object('integration', integration_id)", "identity", "network"))
 }

@@ -64,7 +64,7 @@ func (s *Service) Routes() []rest.Route {
 		rest.Section{Name: "API keys", Doc: "What callers prove with who they are. A key can do what its owner may."}.Of(s.apiKeys()),
 		rest.Section{Name: "Browser", Doc: "What a caller looks like from here."}.Of(s.browserDetails()),
 		s.entryRoutes(),
-		[]rest.Route{s.settingsCopy()},
+		[]rest.Route{s.settingsCopy(), s.mailCopies()},
 	)
 }
 

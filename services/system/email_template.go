@@ -5,11 +5,14 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/ironplane/ironplane/pkg/guard"
 	"github.com/ironplane/ironplane/pkg/permission"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
+	processmail "github.com/ironplane/ironplane/process/mail"
 	"github.com/ironplane/ironplane/services/system/mail"
 )
 
@@ -55,8 +58,9 @@ func (s *Service) emailTemplates() []rest.Route {
 		By:    rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name"}, Filters: map[string]string{"name": "name", "type": "type"}},
 		Again: rest.AgainRefused, Edited: `{"name": "welcome", "subject": "Welcome", "body": "Welcome to {{.Site.Name}}, {{.To.First}}."}`,
 		Check: keepBuiltIn, Delete: deleteTemplate,
-	}.Routes(), rest.Read[previewed, mail.Rendered]{Method: http.MethodPost, Path: "/email/template/{template_id}/preview", Guard: has, Extension: true,
-		Name: "previewEmailTemplate", Summary: "Preview an email template with sample data", Doc: "What is sent takes the place of what is saved.", Do: s.preview})
+	}.Routes(), rest.Read[previewed, mail.RenderedEmail]{Method: http.MethodPost, Path: "/email/template/{template_id}/preview", Guard: has, Extension: true,
+		Name: "previewEmailTemplate", Summary: "Preview an email template with sample data", Doc: "What is sent takes the place of what is saved.", Do: s.preview},
+		rest.Read[rest.None, []string]{Path: processmail.TemplatesPath, Guard: guard.Peers("clients"), Do: s.forClients})
 }
 
 // keepBuiltIn lets a template that Ironplane itself sends by have its name and type.
@@ -81,6 +85,15 @@ func deleteTemplate(ctx context.Context, tx *pg.Tx, t *EmailTemplate) error {
 	return err
 }
 
+// forClients are the names of the templates by which clients can be written to.
+func (s *Service) forClients(ctx context.Context, _ rest.None) ([]string, error) {
+	rows, err := s.db.Query(ctx, "SELECT name FROM email_template WHERE type = $1 ORDER BY name LIMIT 1000", processmail.ForClient{}.Kind())
+	if err != nil {
+		return nil, fmt.Errorf("list the templates for clients: %w", err)
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
+
 // previewed is a template to preview, and what is to take the place of what is saved.
 type previewed struct {
 	ID   int64 `path:"*"`
@@ -93,7 +106,7 @@ type previewBody struct {
 	HTML    *string `json:"html" max:"262144" blanks:"kept"`
 }
 
-func (s *Service) preview(ctx context.Context, req previewed) (r mail.Rendered, err error) {
+func (s *Service) preview(ctx context.Context, req previewed) (r mail.RenderedEmail, err error) {
 	t, err := emailTemplateView.Get(ctx, s.db, req.ID)
 	if err != nil {
 		return r, err
@@ -117,7 +130,7 @@ func (s *Service) preview(ctx context.Context, req previewed) (r mail.Rendered, 
 	if err := wrong.Err(); err != nil {
 		return r, err
 	}
-	site, err := s.site(ctx)
+	site, err := siteIn(ctx, s.db)
 	if err != nil {
 		return r, err
 	}
@@ -126,9 +139,9 @@ func (s *Service) preview(ctx context.Context, req previewed) (r mail.Rendered, 
 
 var emailTemplateView = pg.NewView[EmailTemplate]("email_template")
 
-// site is what templates can say of the installation.
-func (s *Service) site(ctx context.Context) (site mail.Site, err error) {
-	values, err := valuesIn(ctx, s.db)
+// siteIn is what templates can say of the installation.
+func siteIn(ctx context.Context, q pg.Querier) (site mail.Site, err error) {
+	values, err := valuesIn(ctx, q)
 	if err != nil {
 		return site, fmt.Errorf("read what mails say of the installation: %w", err)
 	}

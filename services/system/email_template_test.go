@@ -56,7 +56,7 @@ func TestBuiltInTemplates(t *testing.T) {
 		c.Do("PATCH", at, map[string]any{"name": "mine", "subject": "x", "body": "x"}).WantErrors("/name", "read_only")
 		c.Do("PATCH", at, map[string]any{"name": built.Name, "subject": "x", "body": "x", "html": nil, "type": "client"}).WantErrors("/type", "read_only")
 		c.Do("DELETE", at, nil).Want(409)
-		shown := testkit.Decode[mail.Rendered](c.Do("POST", at+"/preview", `{}`).Want(200))
+		shown := testkit.Decode[mail.RenderedEmail](c.Do("POST", at+"/preview", `{}`).Want(200))
 		for _, part := range []string{shown.Subject, shown.Text, shown.HTML} {
 			if part == "" || strings.Contains(part, "{{") || strings.Contains(part, "no value") {
 				t.Errorf("the preview of %s is %+v", built.Name, shown)
@@ -74,12 +74,12 @@ func TestPreview(t *testing.T) {
 	t.Parallel()
 	c := newStand(t)
 	at := fmt.Sprintf("/email/template/%d", c.Do("POST", "/email/template", map[string]any{"name": "x", "type": "account-changed", "subject": "{{.Site.Name}}: {{.By}}", "body": "{{range .Changes}}{{.}}{{end}} {{.At}}"}).Want(200).ID())
-	for body, want := range map[string]mail.Rendered{
+	for body, want := range map[string]mail.RenderedEmail{
 		`{}`:                                     {Subject: "Ironplane: ann", Text: "The password was changed. 2027-01-02 15:04 UTC"},
 		`{"body": "{{.IP}}"}`:                    {Subject: "Ironplane: ann", Text: "192.0.2.7"},
 		`{"subject": "a", "html": "<b>{{.By}}"}`: {Subject: "a", Text: "The password was changed. 2027-01-02 15:04 UTC", HTML: "<b>ann"},
 	} {
-		if got := testkit.Decode[mail.Rendered](c.Do("POST", at+"/preview", body).Want(200)); got != want {
+		if got := testkit.Decode[mail.RenderedEmail](c.Do("POST", at+"/preview", body).Want(200)); got != want {
 			t.Errorf("%s shows %+v", body, got)
 		}
 	}

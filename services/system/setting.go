@@ -331,6 +331,9 @@ func (s *Setting) write(ctx context.Context, tx *pg.Tx, choice *string) error {
 // begin takes over what environment variables say, where nobody has chosen yet, and shows what the processes are
 // configured with.
 func begin(ctx context.Context, d service.Deps) error {
+	if _, err := mailServer(d.Settings); err != nil {
+		return err
+	}
 	return d.DB.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("the settings are as they were")
 		if err := holdSettings(ctx, tx); err != nil {

@@ -1,5 +1,5 @@
-// Package system is the bounded context of the installation itself. There are the log, integrations, settings, email
-// templates, computer parts and todo items; mail, license, packages, theme and certificates are not built yet.
+// Package system is the bounded context of the installation itself. There are the log, integrations, settings, mail,
+// computer parts and todo items; license, packages, theme and certificates are not built yet.
 package system
 
 import (
@@ -11,8 +11,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/keycache"
 	"github.com/ironplane/ironplane/pkg/mesh"
@@ -20,8 +18,10 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/service"
+	processmail "github.com/ironplane/ironplane/process/mail"
 	"github.com/ironplane/ironplane/process/setting"
 	"github.com/ironplane/ironplane/services/system/audit"
+	"github.com/ironplane/ironplane/services/system/mail"
 )
 
 // Name is the service's name, and its schema's.
@@ -35,7 +35,8 @@ var migrations embed.FS
 
 // Definition is the service.
 var Definition = service.Definition{Name: Name, Migrations: migrations, Seals: true, Signs: []string{"audit log"}, Signed: func(box *seal.Box) service.Signed { return audit.New(box) }, Fills: true,
-	New:   func(d service.Deps) service.Parts { return New(d.DB, audit.New(d.Box), d.Entries, d.Peers).parts() },
+	Sealed: []string{"email_message.sealed"}, Receives: []string{"clients"},
+	New:   func(d service.Deps) service.Parts { return New(d).parts() },
 	Begin: begin,
 	Takes: []string{"integration.deleted", "integration.edited"}, CameBack: service.AccountsBack[Integration]("integration"),
 	RecordSkip: func(ctx context.Context, d service.Deps, tx *pg.Tx, skipped events.Span) error {
@@ -54,11 +55,24 @@ type Service struct {
 	entries *keycache.Store
 	peers   mesh.Peers
 	closing *events.Closing // of integrations
+	mail    *mail.Office
 }
 
 // New makes the service on its migrated schema.
-func New(db *pg.DB, log *audit.Log, entries *keycache.Store, peers mesh.Peers) *Service {
-	return &Service{db, log, entries, peers, &events.Closing{DB: db, Peers: peers, Type: "integration", Noun: "integration", Table: "integration", Users: []string{"clients"}}}
+func New(d service.Deps) *Service {
+	server, _ := mailServer(d.Settings) // begin has said what is wrong with it
+	return &Service{db: d.DB, log: audit.New(d.Box), entries: d.Entries, peers: d.Peers,
+		closing: &events.Closing{DB: d.DB, Peers: d.Peers, Type: "integration", Noun: "integration", Table: "integration", Users: []string{"clients"}},
+		mail:    &mail.Office{DB: d.DB, Box: d.Box, Peers: d.Peers, Server: server, Site: siteIn, Source: templateOf},
+	}
+}
+
+// mailServer is the one that takes mails; nil: there is none.
+func mailServer(s service.Settings) (*mail.Server, error) {
+	if s.SMTP == "" {
+		return nil, nil
+	}
+	return mail.NewServer(s.SMTP, s.SMTPUser, s.SMTPPassword, s.MailFrom)
 }
 
 // Routes are what the service answers.
@@ -71,6 +85,7 @@ func (s *Service) Routes() []rest.Route {
 		[]rest.Route{s.integrationEntry(), events.RefRoute(s.db, "integration", "integration", "jsonb_build_object('grants', permissions)", "clients", "identity")},
 		rest.Section{Name: "Jobs", Doc: "What requests left behind, to be done later."}.Of(s.jobs()),
 		rest.Section{Name: "Email templates", Doc: "What mails say."}.Of(s.emailTemplates()),
+		rest.Section{Name: "Mails", Doc: "What was mailed, and what became of it."}.Of(s.emailMessages()),
 		rest.Section{Name: "Computer parts", Doc: "What servers are built of."}.Of(s.computerParts()),
 		rest.Section{Name: "Todo items", Doc: "What there is to do to set the installation up."}.Of(s.todoItems()),
 	)
@@ -83,8 +98,10 @@ func (s *Service) parts() service.Parts {
 	parts := service.Parts{Routes: s.Routes(), Readers: []string{"clients", "identity"}, Loops: []service.Loop{
 		service.Every(lookPause, "sign the log's head", func(ctx context.Context) error { return s.log.Begin(ctx, s.db) }),
 		s.cutLog(),
-	}, Metrics: []prometheus.Collector{service.Gauge(s.db, "ironplane_log_last_change_timestamp_seconds", "When the last change was made that is logged.",
-		"SELECT extract(epoch FROM at)::float8 FROM log ORDER BY id DESC LIMIT 1")}}
+		service.Every(forgetPause, "forget mails", s.forgetMails),
+	}, Jobs: []service.Job{s.mail.Job()}, Takes: map[string]events.Take{processmail.MessageKind: s.mail.Take},
+		Metrics: append(s.mail.Metrics(), service.Gauge(s.db, "ironplane_log_last_change_timestamp_seconds", "When the last change was made that is logged.",
+			"SELECT extract(epoch FROM at)::float8 FROM log ORDER BY id DESC LIMIT 1"))}
 	for _, source := range sources {
 		parts.Consumers = append(parts.Consumers, &events.Consumer{Source: source, Batched: true, TakenUp: s.log.TakenUp,
 			Apply: func(ctx context.Context, tx *pg.Tx, changes []events.Event) error {

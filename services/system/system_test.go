@@ -14,6 +14,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/services/system"
 	"github.com/ironplane/ironplane/services/system/audit"
 	"github.com/ironplane/ironplane/testkit"
@@ -43,7 +44,7 @@ func newStandWith(t testing.TB, masterKey secret.String) *stand {
 	box := mustBox(t, masterKey.Reveal())
 	s := &stand{t: t, db: db, box: box, log: audit.New(box), seq: map[string]int64{}}
 	s.begin()
-	handler := rest.NewHandler(system.Name, db, slog.New(slog.NewTextHandler(t.Output(), nil)), system.New(db, s.log, nil, nil).Routes())
+	handler := rest.NewHandler(system.Name, db, slog.New(slog.NewTextHandler(t.Output(), nil)), system.New(service.Deps{DB: db, Box: box}).Routes())
 	s.Client = testkit.NewClient(t, testkit.As(handler, testkit.Holder(principal.All)))
 	return s
 }

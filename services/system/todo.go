@@ -9,6 +9,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/permission"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/services/system/mail"
 )
 
 // TodoItem is a step of setting the installation up.
@@ -32,7 +33,7 @@ func (s *Service) todoItems() []rest.Route {
 func completeTodos(ctx context.Context, tx *pg.Tx, changes []events.Event) error {
 	first := map[string]events.Event{}
 	for _, e := range changes {
-		if _, seen := first[e.Type]; !seen && e.Action == pg.Created {
+		if _, seen := first[e.Type]; !seen && (e.Action == pg.Created || e.Action == mail.Sent) {
 			first[e.Type] = e
 		}
 	}

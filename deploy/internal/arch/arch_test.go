@@ -49,7 +49,7 @@ var arrows = []struct{ folder, may string }{
 	{"process/peers", "pkg/mesh pkg/principal process/tracing"},
 	{"process/mtls", "process/peers pkg/principal pkg/problem pkg/problemhttp pkg/secret process/tracing"},
 	{"process/consul", "pkg/secret process/mtls"},
-	{"process/mail", "pkg/secret"},
+	{"process/mail", "pkg/events pkg/pg pkg/secret"},
 	{"process/setting", "pkg/mesh"},
 	{"process/maintenance", "pkg/problem"},
 	{"process/tracing", ""},

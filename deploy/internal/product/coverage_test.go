@@ -21,6 +21,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/system"
 	"github.com/ironplane/ironplane/testkit"
 )
 
@@ -81,6 +82,7 @@ func newWalk(t *testing.T, p *product.Product, c *testkit.Client) *walk {
 	for _, name := range []string{"owner", "reseller"} { // of whom the first one's number stands in examples
 		c.Do("POST", "/client", order(name+"@example.com")).Want(200)
 	}
+	execute(t, p.Databases[system.Name], "INSERT INTO email_message (template, account, to_name, to_email, secret, status) VALUES ('welcome', '/client/1', 'Ben', 'ben@example.com', false, 'failed')")
 	w := &walk{t: t, c: c, ids: map[string]string{"/system/job": failedJob(t, p)}}
 	for _, service := range slices.Sorted(maps.Keys(p.Routes)) {
 		for _, o := range rest.Operations(p.Routes[service]) {

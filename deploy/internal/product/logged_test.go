@@ -78,6 +78,8 @@ func (w *logWalk) inTurn(do func([]rest.Operation)) {
 	do(edits)
 	do(deletes)
 	w.ids["/group"] = fmt.Sprint(w.c.Do("POST", "/group", `{"name": "another"}`).Want(200).ID())
+	w.ids["/client"] = fmt.Sprint(w.c.Do("POST", "/client", order("another@example.com")).Want(200).ID())
+	w.c.Do("POST", "/email/template", `{"name": "welcome", "subject": "x", "body": "x"}`)
 	do(many)
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/services/system"
 )
 
@@ -29,7 +30,7 @@ func TestLogPages(t *testing.T) {
 // groups, and one admin did three things to one of each.
 func startLog(t *testing.T, items int) *installation {
 	t.Helper()
-	return serve(t, system.Definition, func(db *pg.DB) []rest.Route { return system.New(db, nil, nil, nil).Routes() },
+	return serve(t, system.Definition, func(db *pg.DB) []rest.Route { return system.New(service.Deps{DB: db}).Routes() },
 		fmt.Sprintf(`INSERT INTO log SELECT n, '2026-01-01'::timestamptz + n * interval '1 second', 'network', n,
 			(ARRAY['group.edited', 'group.created', 'entity.edited', 'port-speed.edited'])[1 + n / 50 %% 4], 'IP group ' || CASE WHEN n IN (7, 77, 777) THEN 'depot' ELSE 'site' END || ' edited.',
 			'/admin/' || CASE WHEN n IN (7, 77, 777) THEN 999 ELSE 1 + n %% 50 END, 'anna', 1, '192.0.2.7', 'request-' || n,

@@ -4,6 +4,7 @@ package mail
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -128,15 +129,15 @@ func (s Source) Parse(wrong *problem.Fields) *Template {
 	return t
 }
 
-// Rendered is what a mail says.
-type Rendered struct {
+// RenderedEmail is what a mail says.
+type RenderedEmail struct {
 	Subject string `json:"subject" db:"subject"`
 	Text    string `json:"body" db:"body" doc:"the part of plain text"`
 	HTML    string `json:"html,omitempty" db:"html" doc:"the part of HTML"`
 }
 
 // Render makes a mail's parts. Secrets show as a mark, unless they are to be revealed.
-func (t *Template) Render(reveal bool, site Site, to mail.To, content mail.Content) (r Rendered, err error) {
+func (t *Template) Render(reveal bool, site Site, to mail.To, content mail.Content) (r RenderedEmail, err error) {
 	for _, part := range []struct {
 		into *string
 		from *template.Template
@@ -158,8 +159,13 @@ func (t *Template) Render(reveal bool, site Site, to mail.To, content mail.Conte
 	return r, nil
 }
 
+// secrets tells whether mails of the kind have any.
+func (k kind) secrets() bool {
+	return slices.ContainsFunc(k.language.Variables(), func(v template.Variable) bool { return v.Secret })
+}
+
 // Sample renders the mail as it would be with sample data.
-func (t *Template) Sample(site Site) (Rendered, error) {
+func (t *Template) Sample(site Site) (RenderedEmail, error) {
 	return t.Render(true, site, example(mail.To{}).(mail.To), t.kind.sample)
 }
 

@@ -32,18 +32,24 @@ func Start(t testing.TB) (*product.Product, *testkit.Client) {
 // StartOn is Start with a Redis that is given.
 func StartOn(t testing.TB, client redis.UniversalClient) (*product.Product, *testkit.Client) {
 	t.Helper()
-	p := open(t, client)
+	return StartWith(t, client, service.Settings{})
+}
+
+// StartWith is Start with a Redis that is given and with what services are told.
+func StartWith(t testing.TB, client redis.UniversalClient, settings service.Settings) (*product.Product, *testkit.Client) {
+	t.Helper()
+	p := open(t, client, settings)
 	return p, firstAdmin(t, p)
 }
 
-func open(t testing.TB, client redis.UniversalClient) *product.Product {
+func open(t testing.TB, client redis.UniversalClient, settings service.Settings) *product.Product {
 	t.Helper()
 	services := make([]testkit.Service, len(product.Services))
 	for i, s := range product.Services {
 		services[i] = testkit.Service{Name: s.Name, Migrations: s.Migrations}
 	}
 	door := gateway.Config{Maintenance: maintenance.File(filepath.Join(t.TempDir(), "maintenance"))}
-	p, err := product.Open(t.Context(), testkit.Databases(t, services...), seal.NewMasterKey(), service.Settings{}, Unlimited, client, door, Log(t))
+	p, err := product.Open(t.Context(), testkit.Databases(t, services...), seal.NewMasterKey(), settings, Unlimited, client, door, Log(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/ironplane/ironplane/gateway"
 	"github.com/ironplane/ironplane/gateway/proxy"
 	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/process"
 	"github.com/ironplane/ironplane/process/mtls"
 	"github.com/ironplane/ironplane/testkit"
@@ -41,7 +42,7 @@ func Together(t *testing.T, test func(*testing.T, *product.Product, *testkit.Cli
 func Split(t testing.TB) (*product.Product, *testkit.Client) {
 	t.Helper()
 	client := testkit.Redis(t)
-	p := open(t, client)
+	p := open(t, client, service.Settings{})
 	p.Gateway.Close()
 	p.Gateway = NewMesh(t, p, p.Services, Log(t)).Gateway(client)
 	return p, firstAdmin(t, p)

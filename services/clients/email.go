@@ -1,0 +1,81 @@
+package clients
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/guard"
+	"github.com/ironplane/ironplane/pkg/mesh"
+	"github.com/ironplane/ironplane/pkg/permission"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/process/mail"
+)
+
+// EmailResult says what became of a mail that was asked for.
+type EmailResult struct {
+	Type string `json:"type" enum:"success"`
+	Text string `json:"text"`
+}
+
+type emailRequest struct {
+	ID        int64 `path:"*"`
+	Body      rest.Body[emailBody]
+	templates []string // by which clients can be written to
+}
+
+type emailBody struct {
+	Type string `json:"type" required:"create" example:"welcome" doc:"the name of an email template of the type client, with or without .tpl"`
+}
+
+// askTime is how long the system service may take to say which templates there are.
+const askTime = 3 * time.Second
+
+func (s *Service) emails() []rest.Route {
+	return []rest.Route{rest.Mutation[emailRequest, []EmailResult]{Method: http.MethodPost, Path: "/client/{client_id}/email", Guard: guard.Has(permission.UsersClients),
+		Name: "emailClient", Summary: "Send a client a mail", Effect: rest.Effect{Logs: rest.LogsSummary, Again: rest.AgainAnother},
+		Prepare: func(ctx context.Context, req *emailRequest) error {
+			ctx, cancel := context.WithTimeout(ctx, askTime)
+			defer cancel()
+			err := s.peers.Ask(ctx, "system", mail.TemplatesPath, &req.templates)
+			if errors.Is(err, mesh.ErrAway) {
+				return problem.New(problem.Unavailable, "Which email templates there are cannot be found out right now.").Because(err)
+			}
+			return err
+		}, Do: s.emailClient}}
+}
+
+func (s *Service) emailClient(ctx context.Context, tx *pg.Tx, req emailRequest) ([]EmailResult, error) {
+	var to mail.To
+	if err := tx.QueryRow(ctx, "SELECT name, first, last, email FROM client WHERE id = $1 FOR SHARE", req.ID).
+		Scan(&to.To.Name, &to.To.First, &to.To.Last, &to.To.Email); err != nil {
+		return nil, err
+	}
+	body, err := req.Body.New()
+	if err != nil {
+		return nil, err
+	}
+	found := slices.IndexFunc(req.templates, func(name string) bool {
+		return strings.EqualFold(name, body.Type) || strings.EqualFold(name, strings.TrimSuffix(body.Type, ".tpl"))
+	})
+	if found < 0 {
+		known := "there is none yet"
+		if len(req.templates) > 0 {
+			known = "there are " + strings.Join(req.templates, ", ")
+		}
+		return nil, problem.Member("/type", "not_found", "is no template to write to clients by: %s", known)
+	}
+	template := req.templates[found]
+	if err := mail.SendBy(ctx, tx, s.outbox, template, fmt.Sprintf("/client/%d", req.ID), to, mail.ForClient{}); err != nil {
+		return nil, err
+	}
+	tx.Record(pg.Record{Kind: "client", Action: "emailed", Targets: []pg.Target{{Type: "client", Noun: "client", ID: req.ID, Name: to.To.Name}},
+		Before: struct{}{}, After: map[string]string{"email_template": template}})
+	return []EmailResult{{"success", fmt.Sprintf("The mail %s to %s is on its way.", template, to.To.Email)}}, nil
+}

@@ -1,0 +1,57 @@
+package system
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/guard"
+	"github.com/ironplane/ironplane/pkg/permission"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/process/setting"
+	"github.com/ironplane/ironplane/services/system/mail"
+)
+
+func (s *Service) emailMessages() []rest.Route {
+	const one = "/email/message/{message_id}"
+	has := guard.Has(permission.SystemEmails)
+	view := pg.NewView[mail.EmailMessage]("email_message")
+	return []rest.Route{
+		rest.List[rest.None, mail.EmailMessage]{Path: "/email/message", Guard: has, Extension: true, Name: "listEmailMessages", Summary: "List mails", DB: s.db, View: "email_message",
+			By: rest.By{Sorts: map[string]string{"created_at": "created_at"}, Filters: map[string]string{"status": "status", "template": "template", "email": "lower(to_email)"}}},
+		rest.Read[rest.Item, mail.EmailMessage]{Path: one, Guard: has, Extension: true, Name: "getEmailMessage", Summary: "View a mail",
+			Do: func(ctx context.Context, req rest.Item) (mail.EmailMessage, error) {
+				return view.Get(ctx, s.db, req.ID)
+			}},
+		rest.Mutation[rest.Item, mail.EmailMessage]{Method: http.MethodPost, Path: one + "/send", Guard: has, Extension: true, Name: "sendEmailMessage", Summary: "Send a mail that is held or has failed, or once more",
+			Doc:    "Without an SMTP server it is held. A mail with a secret can be sent once, and not when its link or code is good no longer.",
+			Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: one},
+			Do: func(ctx context.Context, tx *pg.Tx, req rest.Item) (mail.EmailMessage, error) {
+				return s.mail.SendAgain(ctx, tx, req.ID)
+			}},
+	}
+}
+
+// templateOf is the template of a name, with or without .tpl.
+func templateOf(ctx context.Context, q pg.Querier, name string) (mail.Source, error) {
+	t, err := emailTemplateView.One(ctx, q, "lower(name) IN (lower($1), lower($2))", name, strings.TrimSuffix(name, ".tpl"))
+	if err != nil {
+		return mail.Source{}, err
+	}
+	body := emailTemplateBody{Type: t.Type, Subject: t.Subject, Body: t.Body, HTML: t.HTML}
+	return body.source(), nil
+}
+
+// forgetMails forgets mails by the setting.
+func (s *Service) forgetMails(ctx context.Context) error {
+	values, err := valuesIn(ctx, s.db)
+	if err != nil {
+		return err
+	}
+	return s.mail.Forget(ctx, setting.EmailDays.In(values))
+}
+
+// forgetPause is how long a mail may stay longer than it is to be kept, and a secret that is good no longer.
+const forgetPause = time.Minute

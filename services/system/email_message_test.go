@@ -1,0 +1,382 @@
+package system_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	netmail "net/mail"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/emersion/go-smtp"
+
+	"github.com/ironplane/ironplane/pkg/events"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/seal"
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/process/jobs"
+	"github.com/ironplane/ironplane/process/mail"
+	"github.com/ironplane/ironplane/process/pool"
+	"github.com/ironplane/ironplane/services/system"
+	systemmail "github.com/ironplane/ironplane/services/system/mail"
+	"github.com/ironplane/ironplane/testkit"
+	"github.com/ironplane/ironplane/testkit/mailbox"
+)
+
+// office is the system service with its jobs, on a database of the test's own.
+type office struct {
+	*testkit.Client
+	testing.TB
+	pool  *pool.Pool
+	deps  service.Deps
+	parts service.Parts
+	sent  int64 // messages
+	away  atomic.Bool
+	stop  func()
+}
+
+func newOffice(t testing.TB, smtp string) *office {
+	t.Helper()
+	opened, err := pool.Open(t.Context(), testkit.Databases(t, testkit.Service{Name: system.Name, Migrations: system.Definition.Migrations})[system.Name].Reveal(), 10, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(opened.Close)
+	o := &office{TB: t, pool: opened, stop: func() {}}
+	o.deps = service.Deps{DB: opened.DB, Box: mustBox(t, seal.NewMasterKey().Reveal()), Peers: o}
+	t.Cleanup(func() { o.stop() })
+	o.start(smtp)
+	return o
+}
+
+// Ask answers as identity does.
+func (o *office) Ask(_ context.Context, _, _ string, into any) error {
+	if o.away.Load() {
+		return errors.New("identity is away")
+	}
+	*into.(*[]string) = []string{"ann@example.com"}
+	return nil
+}
+
+// start starts the service, in place of one that runs.
+func (o *office) start(smtp string) {
+	o.Helper()
+	o.stop()
+	o.deps.SMTP, o.deps.MailFrom = smtp, "noreply@example.com"
+	o.parts = system.Definition.New(o.deps)
+	o.Client = testkit.NewClient(o.TB, testkit.As(rest.NewHandler(system.Name, o.deps.DB, slog.New(slog.DiscardHandler), o.parts.Routes), testkit.Holder(principal.All)))
+	working, end := context.WithCancel(o.Context())
+	var done sync.WaitGroup
+	done.Go(func() {
+		if err := jobs.NewRunner(o.deps.DB, o.pool.Connections(), o.parts.Jobs, slog.New(slog.DiscardHandler)).Work(working); err != nil && working.Err() == nil {
+			o.Error(err)
+		}
+	})
+	o.stop = sync.OnceFunc(func() {
+		end()
+		done.Wait()
+	})
+}
+
+func (o *office) inTx(do func(tx *pg.Tx) error) {
+	o.Helper()
+	if err := o.deps.DB.InTx(o.Context(), func(tx *pg.Tx) error {
+		tx.Unrecorded("it is a test's")
+		return do(tx)
+	}); err != nil {
+		o.Fatal(err)
+	}
+}
+
+func (o *office) execute(sql string) {
+	o.Helper()
+	o.inTx(func(tx *pg.Tx) error { _, err := tx.Exec(o.Context(), sql); return err })
+}
+
+// take has a mail sent as if another service wanted it, and answers its id.
+func (o *office) take(template string, content mail.Content) (id int64) {
+	o.Helper()
+	var to mail.To
+	to.To.Name, to.To.First, to.To.Email = "Ben Miller", "Ben", "ben@example.org"
+	key, err := seal.Derive(seal.NewMasterKey(), "clients", seal.Sealing(events.MessageKey(system.Name)))
+	if err != nil {
+		o.Fatal(err)
+	}
+	box, err := key.Box(events.MessageKey(system.Name))
+	if err != nil {
+		o.Fatal(err)
+	}
+	o.inTx(func(tx *pg.Tx) error {
+		if err := mail.SendBy(o.Context(), tx, &events.Outbox{Receiver: system.Name, Box: box}, template, "/client/5", to, content); err != nil {
+			return err
+		}
+		var m events.Message
+		if err := tx.QueryRow(o.Context(), "DELETE FROM message RETURNING n, content, sealed").Scan(&m.N, &m.Content, &m.Sealed); err != nil {
+			return err
+		}
+		if m.Sealed != nil {
+			if m.Secret, err = box.Open(seal.Place{Table: "message", Column: "sealed", ID: m.N}, m.Sealed); err != nil {
+				return err
+			}
+		}
+		if err := o.parts.Takes[mail.MessageKind](o.Context(), tx, m); err != nil {
+			return err
+		}
+		return tx.QueryRow(o.Context(), "SELECT max(id) FROM email_message").Scan(&id)
+	})
+	return id
+}
+
+func (o *office) message(id int64) systemmail.EmailMessage {
+	o.Helper()
+	return testkit.Decode[systemmail.EmailMessage](o.Do("GET", fmt.Sprintf("/email/message/%d", id), nil).Want(200))
+}
+
+// becomes waits until a mail is in a state. What is to be tried again later is tried at once.
+func (o *office) becomes(id int64, status string) systemmail.EmailMessage {
+	o.Helper()
+	return o.until("mail is "+status, id, func(m systemmail.EmailMessage) bool { return m.Status == status })
+}
+
+func (o *office) until(what string, id int64, is func(systemmail.EmailMessage) bool) systemmail.EmailMessage {
+	o.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		m := o.message(id)
+		if is(m) {
+			return m
+		}
+		if time.Now().After(deadline) {
+			o.Fatalf("it did not come to be that %s: %+v", what, m)
+		}
+		o.execute("UPDATE river_job SET state = 'available', scheduled_at = now() WHERE state = 'retryable'")
+	}
+}
+
+// secretsKept is how many mails have something sealed.
+func (o *office) secretsKept() (n int) {
+	o.Helper()
+	if err := o.deps.DB.QueryRow(o.Context(), "SELECT count(*) FROM email_message WHERE sealed IS NOT NULL").Scan(&n); err != nil {
+		o.Fatal(err)
+	}
+	return n
+}
+
+const token = "s3cr3t-t0ken"
+
+// contents are one of each kind. What is secret has the token in it.
+func contents() []mail.Content {
+	soon := time.Now().Add(time.Hour)
+	link := secret.New("https://panel.example.com/auth/password-reset/7#token=" + token)
+	return []mail.Content{
+		mail.ClientAccountCreated{Link: link, Expires: soon}, mail.ClientLinked{By: "Ann", Relation: "sub"},
+		mail.AccountChanged{Changes: []string{"The password was changed."}, By: "ann", At: time.Now(), IP: "192.0.2.7"}, mail.KeyExpires{Key: "shop", Expires: soon},
+		mail.PasswordReset{Link: link, Expires: soon, IP: "192.0.2.7"}, mail.TwoFactorCode{Code: secret.New(token), Expires: soon},
+		mail.InstallFinished{Hostname: "web1", Address: "192.0.2.10", Profile: "Debian 13", Status: "installed"},
+	}
+}
+
+// Each template that comes with Ironplane is written, sent and received, with its secret; nobody else gets to see that.
+func TestBuiltInMailsArrive(t *testing.T) {
+	t.Parallel()
+	box := mailbox.Start(t, mailbox.Options{})
+	o := newOffice(t, "smtp+plain://"+box.Addr)
+	secrets := 0
+	for _, content := range contents() {
+		id := o.take(content.Kind(), content)
+		m := o.becomes(id, "sent")
+		if m.SentAt == nil || m.Error != nil || m.Attempts != 1 || m.To.Email != "ben@example.org" || m.Template != content.Kind() || m.Account != "/client/5" {
+			t.Errorf("%s: %+v", content.Kind(), m)
+		}
+		shown := o.Do("GET", "/email/message", nil).Want(200).Text
+		if strings.Contains(shown, token) {
+			t.Errorf("%s: the secret is shown", content.Kind())
+		}
+		var received *mailbox.Mail
+		for _, got := range box.Mails() {
+			if got.To[0] == "ben@example.org" {
+				received = &got
+			}
+		}
+		if received == nil {
+			t.Fatalf("%s: nothing has come", content.Kind())
+		}
+		parsed, err := netmail.ReadMessage(bytes.NewReader(received.Data))
+		if err != nil || parsed.Header.Get("Subject") == "" || !strings.HasPrefix(parsed.Header.Get("Content-Type"), "multipart/alternative") {
+			t.Errorf("%s: %v, %s", content.Kind(), err, received.Data)
+		}
+		plain := bytes.ReplaceAll(received.Data, []byte("=\r\n"), nil)
+		has := bytes.Count(plain, []byte(token))
+		if strings.Contains(m.Text, "[secret]") {
+			secrets++
+			if has != 2 || !strings.Contains(m.HTML, "[secret]") { // in both parts
+				t.Errorf("%s: the secret comes %d times", content.Kind(), has)
+			}
+		} else if has != 0 {
+			t.Errorf("%s: a secret comes", content.Kind())
+		}
+	}
+	if secrets != 3 || o.secretsKept() != 0 {
+		t.Errorf("%d mails with a secret, %d are kept", secrets, o.secretsKept())
+	}
+	// Blind copies are of those without a secret.
+	o.eventually("copies have come", func() bool { return box.Taken() == 7+4 })
+	for _, got := range box.Mails() {
+		if got.To[0] == "ann@example.com" && bytes.Contains(got.Data, []byte(token)) {
+			t.Error("a copy has a secret")
+		}
+	}
+}
+
+func (o *office) eventually(what string, is func() bool) {
+	o.Helper()
+	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			o.Fatalf("it did not come to be that %s", what)
+		}
+		o.execute("UPDATE river_job SET state = 'available', scheduled_at = now() WHERE state = 'retryable'")
+	}
+}
+
+// forget runs the loop that forgets mails until something is so.
+func (o *office) forget(what string, is func() bool) {
+	o.Helper()
+	n := slices.IndexFunc(o.parts.Loops, func(l service.Loop) bool { return l.Name == "forget mails" })
+	working, end := context.WithCancel(o.Context())
+	var done sync.WaitGroup
+	done.Go(func() { _ = o.parts.Loops[n].Run(working) })
+	o.eventually(what, is)
+	end()
+	done.Wait()
+}
+
+// Without an SMTP server mails are held; once there is one, they are sent by hand, with the secret that was kept for it.
+func TestMailsAreHeld(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t, "")
+	id := o.take("password-reset", contents()[4])
+	if m := o.becomes(id, "held"); strings.Contains(m.Text+m.HTML, token) || !strings.Contains(m.Text, "[secret]") {
+		t.Errorf("%+v", m)
+	}
+	again := fmt.Sprintf("/email/message/%d/send", id)
+	if m := testkit.Decode[systemmail.EmailMessage](o.Do("POST", again, nil).Want(200)); m.Status != "held" {
+		t.Errorf("%+v", m)
+	}
+	box := mailbox.Start(t, mailbox.Options{})
+	o.start("smtp+plain://" + box.Addr)
+	if m := testkit.Decode[systemmail.EmailMessage](o.Do("POST", again, nil).Want(200)); m.Status != "queued" {
+		t.Errorf("%+v", m)
+	}
+	o.becomes(id, "sent")
+	if got := box.Mails(); len(got) != 1 || !bytes.Contains(bytes.ReplaceAll(got[0].Data, []byte("=\r\n"), nil), []byte(token)) {
+		t.Errorf("%+v", got)
+	}
+	o.Do("POST", again, nil).Want(409) // the secret is gone
+	o.Do("POST", "/email/message/999/send", nil).Want(404)
+
+	// What is good no longer is not sent, and its secret goes.
+	o.start("")
+	late := o.take("two-factor-code", contents()[5])
+	o.execute("UPDATE email_message SET expires_at = now() - interval '1 second' WHERE status = 'held'")
+	o.Do("POST", fmt.Sprintf("/email/message/%d/send", late), nil).Want(409)
+	o.forget("the secret is gone", func() bool { return o.secretsKept() == 0 })
+}
+
+// A server that wants to be asked later is; the mail stays the same one. So it does where it was taken and nobody heard of it.
+func TestMailsAreTriedAgain(t *testing.T) {
+	t.Parallel()
+	box := mailbox.Start(t, mailbox.Options{
+		Refuse: func(attempt int, to string) error {
+			switch {
+			case attempt == 1:
+				return &smtp.SMTPError{Code: 451, Message: "greylisted"}
+			case to == "ann@example.com":
+				return &smtp.SMTPError{Code: 550, Message: "no such admin"}
+			}
+			return nil
+		},
+		Cut: func(attempt int) (bool, bool) { return attempt == 1, true },
+	})
+	o := newOffice(t, "smtp+plain://"+box.Addr)
+	o.away.Store(true)
+	id := o.take("key-expires", contents()[3])
+	o.until("it was tried", id, func(systemmail.EmailMessage) bool {
+		var failed int
+		err := o.deps.DB.QueryRow(t.Context(), "SELECT coalesce(max(cardinality(errors)), 0) FROM river_job").Scan(&failed)
+		return err == nil && failed > 0
+	})
+	o.away.Store(false)
+	o.until("it says why", id, func(m systemmail.EmailMessage) bool {
+		return m.Error != nil && strings.Contains(*m.Error, "greylisted")
+	})
+	if m := o.becomes(id, "sent"); m.Attempts < 3 || m.Error != nil {
+		t.Errorf("%+v", m)
+	}
+	got := box.Mails()
+	if len(got) != 2 {
+		t.Fatalf("%d have come", len(got))
+	}
+	var ids []string
+	for _, m := range got {
+		parsed, err := netmail.ReadMessage(bytes.NewReader(m.Data))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, parsed.Header.Get("Message-ID"))
+	}
+	if ids[0] != ids[1] || !strings.HasSuffix(ids[0], "@example.com>") {
+		t.Errorf("they are %v", ids)
+	}
+}
+
+// What nothing will come of is failed, with the reason, and can be sent again by hand.
+func TestMailsFail(t *testing.T) {
+	t.Parallel()
+	var refuse atomic.Bool
+	refuse.Store(true)
+	box := mailbox.Start(t, mailbox.Options{Refuse: func(int, string) error {
+		if refuse.Load() {
+			return &smtp.SMTPError{Code: 550, Message: "no such user"}
+		}
+		return nil
+	}})
+	o := newOffice(t, "smtp+plain://"+box.Addr)
+	id := o.take("password-reset", contents()[4])
+	if m := o.becomes(id, "failed"); m.Error == nil || !strings.Contains(*m.Error, "no such user") {
+		t.Errorf("%+v", m)
+	}
+	unknown := o.take("nothing", mail.ForClient{})
+	if m := o.message(unknown); m.Status != "failed" || !strings.Contains(*m.Error, "there is no template nothing") {
+		t.Errorf("%+v", m)
+	}
+	other := o.take("password-reset", mail.ForClient{})
+	if m := o.message(other); m.Status != "failed" || !strings.Contains(*m.Error, "is of the type password-reset") {
+		t.Errorf("%+v", m)
+	}
+	refuse.Store(false)
+	o.Do("POST", fmt.Sprintf("/email/message/%d/send", id), nil).Want(200)
+	if m := o.becomes(id, "sent"); m.Error != nil {
+		t.Errorf("%+v", m)
+	}
+	for query, want := range map[string]int{"?status=failed": 2, "?status=sent": 1, "?email=BEN@example.org": 3, "?template=nothing": 1, "?status=held": 0} {
+		if got := testkit.Decode[[]systemmail.EmailMessage](o.Do("GET", "/email/message"+query, nil).Want(200)); len(got) != want {
+			t.Errorf("%s finds %d", query, len(got))
+		}
+	}
+
+	// The setting says how long they are kept.
+	o.execute("UPDATE email_message SET created_at = now() - interval '10 days' WHERE status <> 'sent'")
+	o.execute("UPDATE setting SET chosen = '9' WHERE slug = 'email.days'")
+	o.forget("they are forgotten", func() bool {
+		return len(testkit.Decode[[]json.RawMessage](o.Do("GET", "/email/message", nil).Want(200))) == 1
+	})
+}
