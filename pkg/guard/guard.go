@@ -19,12 +19,14 @@ type Guard interface {
 }
 
 // Has lets those through who hold the permission.
-type Has permission.Permission
+func Has(p permission.Permission) Guard { return has(p) }
 
-func (h Has) String() string { return permission.Permission(h).String() }
+type has permission.Permission
+
+func (h has) String() string { return permission.Permission(h).String() }
 
 // Check compares with what the key's owner holds.
-func (h Has) Check(c *principal.Call, a permission.Access, _ int64) error {
+func (h has) Check(c *principal.Call, a permission.Access, _ int64) error {
 	if err := AnyKey.Check(c, a, 0); err != nil {
 		return err
 	}
@@ -106,14 +108,14 @@ func Internal(g Guard) bool {
 }
 
 // HasOrSelf lets those through who hold the permission, and an account of this type to its own record.
-func HasOrSelf(p permission.Permission, t principal.OwnerType) Guard { return hasOrSelf{Has(p), t} }
+func HasOrSelf(p permission.Permission, t principal.OwnerType) Guard { return hasOrSelf{has(p), t} }
 
 type hasOrSelf struct {
-	Has
+	has
 	self principal.OwnerType
 }
 
-func (g hasOrSelf) String() string { return g.Has.String() + " or self" }
+func (g hasOrSelf) String() string { return g.has.String() + " or self" }
 
 func (g hasOrSelf) Check(c *principal.Call, a permission.Access, id int64) error {
 	if err := AnyKey.Check(c, a, id); err != nil {
@@ -122,5 +124,5 @@ func (g hasOrSelf) Check(c *principal.Call, a permission.Access, id int64) error
 	if c.Principal.Owner == (principal.Owner{Type: g.self, ID: id}) {
 		return nil
 	}
-	return g.Has.Check(c, a, id)
+	return g.has.Check(c, a, id)
 }

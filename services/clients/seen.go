@@ -17,9 +17,9 @@ import (
 // may write each operation says.
 var orClient guard.Guard = hasOrClient{guard.Has(permission.UsersClients)}
 
-type hasOrClient struct{ guard.Has }
+type hasOrClient struct{ has guard.Guard }
 
-func (g hasOrClient) String() string { return g.Has.String() + " or a client" }
+func (g hasOrClient) String() string { return g.has.String() + " or a client" }
 
 func (g hasOrClient) Check(c *principal.Call, a permission.Access, id int64) error {
 	if err := guard.AnyKey.Check(c, a, id); err != nil {
@@ -28,7 +28,7 @@ func (g hasOrClient) Check(c *principal.Call, a permission.Access, id int64) err
 	if c.Principal.Owner.Type == principal.Client {
 		return nil
 	}
-	return g.Has.Check(c, a, id)
+	return g.has.Check(c, a, id)
 }
 
 // callingClient is the caller, if it is a client; else 0.
