@@ -40,7 +40,6 @@ type office struct {
 	pool  *pool.Pool
 	deps  service.Deps
 	parts service.Parts
-	sent  int64 // messages
 	away  atomic.Bool
 	stop  func()
 }

@@ -4,7 +4,6 @@ package mail
 import (
 	"fmt"
 	"reflect"
-	"slices"
 	"strings"
 	"time"
 
@@ -157,11 +156,6 @@ func (t *Template) Render(reveal bool, site Site, to mail.To, content mail.Conte
 		return c
 	}, r.Subject)), " ")
 	return r, nil
-}
-
-// secrets tells whether mails of the kind have any.
-func (k kind) secrets() bool {
-	return slices.ContainsFunc(k.language.Variables(), func(v template.Variable) bool { return v.Secret })
 }
 
 // Sample renders the mail as it would be with sample data.
