@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -215,7 +216,7 @@ func checkChains(t *testing.T, log []logged, c *testkit.Client) {
 				if followed := member == pxeField+".name"; followed || change.Before == "[secret]" || change.After == "[secret]" {
 					continue
 				}
-				if thing[member] != change.Before {
+				if !reflect.DeepEqual(thing[member], change.Before) {
 					t.Errorf("item %d, %s of %s: %s was %v, but is left as %v by the one before", item.id, item.kind, at, member, change.Before, thing[member])
 				}
 				thing[member] = change.After
