@@ -68,6 +68,16 @@ func StartPostgres(ctx context.Context, o PostgresOptions) (*Postgres, error) {
 	return p, nil
 }
 
+// CheckPostgres fails where there is no Postgres on this machine that a folder's data could be served by. It changes nothing.
+func CheckPostgres(ctx context.Context, dir string) error {
+	major, err := dataVersion(filepath.Join(dir, "data"))
+	if err != nil {
+		return err
+	}
+	_, err = findPostgres(ctx, usualBins(ctx), major)
+	return err
+}
+
 // URL is the superuser's address of a database, with the password in it. Its require_auth keeps clients from giving
 // the password to whoever may listen on the port once this Postgres is gone; libpq knows it from version 16 on.
 func (p *Postgres) URL(database string) string {

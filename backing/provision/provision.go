@@ -52,6 +52,36 @@ func Database(ctx context.Context, adminURL, rolePrefix string, passwords map[st
 	return nil
 }
 
+// Check fails where Database would, and says what is missing. It changes nothing.
+func Check(ctx context.Context, adminURL, rolePrefix string, passwords map[string]secret.String) error {
+	conn, err := pool.Connect(ctx, adminURL)
+	if err != nil {
+		return fmt.Errorf("connect as the database's administrator: %w", err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	tx, err := conn.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback(context.WithoutCancel(ctx)) // all of it
+	var lacks bool
+	if err := tx.QueryRow(ctx, "SELECT to_regnamespace($1) IS NULL", extensionSchema).Scan(&lacks); err != nil {
+		return err
+	}
+	if lacks {
+		if _, err := tx.Exec(ctx, "CREATE SCHEMA "+extensionSchema); refused(err) {
+			return lacking(err, []step{schemaStep(conn)})
+		} else if err != nil {
+			return err
+		}
+	}
+	return bootstrap(ctx, tx, adminURL, rolePrefix, passwords)
+}
+
+func schemaStep(conn *pgx.Conn) step {
+	return step{statement: "CREATE SCHEMA " + extensionSchema + " AUTHORIZATION " + pgx.Identifier{conn.Config().User}.Sanitize()}
+}
+
 // step makes something, where a query tells that it is not there.
 type step struct {
 	lacks     string
@@ -185,7 +215,7 @@ func ServiceURL(adminURL, rolePrefix, service string, password secret.String) (s
 func lockDatabase(ctx context.Context, conn *pgx.Conn, name, mode string) (pgx.Tx, error) {
 	const lacks = "SELECT to_regnamespace($1) IS NULL"
 	if err := schema.Create(ctx, conn, lacks, extensionSchema, "SCHEMA "+extensionSchema); refused(err) {
-		return nil, lacking(err, []step{{statement: "CREATE SCHEMA " + extensionSchema + " AUTHORIZATION " + pgx.Identifier{conn.Config().User}.Sanitize()}})
+		return nil, lacking(err, []step{schemaStep(conn)})
 	} else if err != nil {
 		return nil, err
 	}

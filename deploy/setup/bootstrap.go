@@ -28,17 +28,13 @@ func bootstrap(ctx context.Context, c config) error {
 
 // bootstrapPostgres makes the services' roles and schemas, and answers the URL of each one's.
 func (c config) bootstrapPostgres(ctx context.Context) (map[string]secret.String, error) {
-	password, err := c.kept("postgres-password")
+	admin, passwords, err := c.postgres()
 	if err != nil {
 		return nil, err
 	}
-	admin := c.administrator(password)
-	passwords, urls := map[string]secret.String{}, map[string]secret.String{}
-	for _, name := range product.Names() {
-		if passwords[name], err = c.kept(name + "-password"); err != nil {
-			return nil, err
-		}
-		if urls[name], err = provision.ServiceURL(admin, rolePrefix, name, passwords[name]); err != nil {
+	urls := map[string]secret.String{}
+	for name, password := range passwords {
+		if urls[name], err = provision.ServiceURL(admin, rolePrefix, name, password); err != nil {
 			return nil, err
 		}
 	}
@@ -46,6 +42,21 @@ func (c config) bootstrapPostgres(ctx context.Context) (map[string]secret.String
 		return nil, err
 	}
 	return urls, product.MarkLost(ctx, secret.New(admin))
+}
+
+// postgres is the URL of the database as its administrator, and the passwords of the services' roles.
+func (c config) postgres() (admin string, passwords map[string]secret.String, err error) {
+	password, err := c.kept("postgres-password")
+	if err != nil {
+		return "", nil, err
+	}
+	passwords = map[string]secret.String{}
+	for _, name := range product.Names() {
+		if passwords[name], err = c.kept(name + "-password"); err != nil {
+			return "", nil, err
+		}
+	}
+	return c.administrator(password), passwords, nil
 }
 
 // takeUp takes up what was restored.
@@ -59,17 +70,9 @@ func takeUp(ctx context.Context, c config, screen io.Writer) error {
 
 // admitToConsul lets each process be itself, and know where others are.
 func (c config) admitToConsul(ctx context.Context) error {
-	u, err := url.Parse(c.Consul)
-	if err != nil {
-		return fmt.Errorf("CONSUL_URL: %w", err)
-	}
-	management, err := c.kept("consul-management-token")
+	client, err := c.manageConsul()
 	if err != nil {
 		return err
-	}
-	client, err := api.NewClient(&api.Config{Address: u.Host, Scheme: u.Scheme, Token: management.Reveal()})
-	if err != nil {
-		return fmt.Errorf("CONSUL_URL: %w", err)
 	}
 	for _, name := range processes() {
 		token, err := c.kept(name + "-consul-token")
@@ -81,6 +84,22 @@ func (c config) admitToConsul(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+func (c config) manageConsul() (*api.Client, error) {
+	u, err := url.Parse(c.Consul)
+	if err != nil {
+		return nil, fmt.Errorf("CONSUL_URL: %w", err)
+	}
+	management, err := c.kept("consul-management-token")
+	if err != nil {
+		return nil, err
+	}
+	client, err := api.NewClient(&api.Config{Address: u.Host, Scheme: u.Scheme, Token: management.Reveal()})
+	if err != nil {
+		return nil, fmt.Errorf("CONSUL_URL: %w", err)
+	}
+	return client, nil
 }
 
 const rules = `service %q { policy = "write" }

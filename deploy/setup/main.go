@@ -8,7 +8,11 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/hashicorp/consul/api"
+
+	"github.com/ironplane/ironplane/backing/provision"
 	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/pkg/health"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/process"
 	"github.com/ironplane/ironplane/process/maintenance"
@@ -57,7 +61,39 @@ func main() {
 		{Name: "process-key", Summary: "derive a process' key from the master key, and print it: for who makes secrets otherwise", Run: func(context.Context) error {
 			return printProcessKey(c, os.Stdout)
 		}},
-	}}.Main()
+	}, Checks: c.checks}.Main()
+}
+
+// checks are of what bootstrap needs. Before there are secrets, nobody is known by one.
+func (c *config) checks() []health.Check {
+	return []health.Check{
+		{Name: "IRONPLANE_SECRETS: " + c.Secrets + " has secrets", Ask: func(context.Context) error {
+			_, err := c.kept("master-key")
+			return err
+		}},
+		{Name: "IRONPLANE_POSTGRES: all is there that services need, or may be made", Ask: func(ctx context.Context) error {
+			admin, passwords, err := c.postgres()
+			if err != nil {
+				return err
+			}
+			return provision.Check(ctx, admin, rolePrefix, passwords)
+		}},
+		{Name: "IRONPLANE_REDIS: it answers", Ask: func(ctx context.Context) error {
+			password, err := c.kept("redis-password")
+			if err != nil {
+				return err
+			}
+			return process.CheckRedis(c.redisURL(watcher, password)).Ask(ctx)
+		}},
+		{Name: "CONSUL_URL: it lets this program make tokens", Ask: func(ctx context.Context) error {
+			client, err := c.manageConsul()
+			if err != nil {
+				return err
+			}
+			_, _, err = client.ACL().PolicyList((&api.QueryOptions{}).WithContext(ctx))
+			return err
+		}},
+	}
 }
 
 // ofAll does something to the file of each process that says whether there is maintenance.

@@ -270,3 +270,25 @@ func TestSecretsOfProcesses(t *testing.T) {
 		t.Errorf("there is a key of nobody: %v", err)
 	}
 }
+
+// Before bootstrap, it is said what is there of what that needs.
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	i := newInstallation(t)
+	i.config.Consul = "http://127.0.0.1:1"
+	none := config{Secrets: t.TempDir()}
+	for _, c := range []struct {
+		config
+		well int
+	}{{i.config, 2}, {none, 0}} {
+		well := 0
+		for _, check := range c.checks() {
+			if check.Ask(t.Context()) == nil {
+				well++
+			}
+		}
+		if well != c.well {
+			t.Errorf("%d checks are well of %q, not %d", well, c.Secrets, c.well)
+		}
+	}
+}

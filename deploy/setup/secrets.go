@@ -67,7 +67,7 @@ func (c config) files() (map[string]secret.String, error) {
 	failed = errors.Join(failed, err)
 	for _, name := range processes() {
 		redis[name] = kept(name+"-redis-password", rand.Text)
-		files[name+"/redis-url"] = secret.New((&url.URL{Scheme: "redis", User: url.UserPassword(name, redis[name].Reveal()), Host: c.Redis, Path: "/0"}).String())
+		files[name+"/redis-url"] = c.redisURL(name, redis[name])
 		files[name+"/consul-token"] = kept(name+"-consul-token", uuid.NewString)
 		if key := keys[name]; key != nil {
 			files[name+"/process-key"] = key.Text()
@@ -80,6 +80,10 @@ func (c config) files() (map[string]secret.String, error) {
 		files[service.Name+"/database-url"] = at
 	}
 	return files, failed
+}
+
+func (c config) redisURL(user string, password secret.String) secret.String {
+	return secret.New((&url.URL{Scheme: "redis", User: url.UserPassword(user, password.Reveal()), Host: c.Redis, Path: "/0"}).String())
 }
 
 // administrator is the URL of the database as its administrator.

@@ -9,11 +9,28 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/startup"
+	"github.com/ironplane/ironplane/pkg/health"
 	"github.com/ironplane/ironplane/pkg/principal"
 )
 
-func main() { startup.Main("split", run) }
+func main() {
+	startup.Main("split", run, health.Check{Name: "the other programs are beside this one", Ask: func(context.Context) error { return findPrograms() }})
+}
+
+func findPrograms() error {
+	own, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	var missing error
+	for _, name := range append(product.Names(), principal.Gateway) {
+		_, err := os.Stat(filepath.Join(filepath.Dir(own), name))
+		missing = errors.Join(missing, err)
+	}
+	return missing
+}
 
 func run(ctx context.Context, c startup.Config) error {
 	program, err := os.Executable()

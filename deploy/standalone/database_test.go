@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/ironplane/ironplane/backing"
+	"github.com/ironplane/ironplane/pkg/seal"
 )
 
 // given is a Postgres that is there already.
@@ -217,4 +218,39 @@ func TestRedisAwayAtStart(t *testing.T) {
 		t.Errorf("it does not say so:\n%s", r.screen)
 	}
 	r.stop()
+}
+
+// It says beforehand what would keep it from starting, and leaves no trace.
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	g := newGiven(t)
+	data := filepath.Join(t.TempDir(), "data")
+	environment := map[string]string{"IRONPLANE_DATA": data, "DATABASE_URL": g.URL("postgres")}
+	says := func(well bool, parts ...string) {
+		t.Helper()
+		r := launch(t, environment, "--check")
+		err := r.exit()
+		for _, part := range parts {
+			if well != (err == nil) || !strings.Contains(r.screen.String(), part) {
+				t.Errorf("it does not say %q: %v\n%s", part, err, r.screen)
+			}
+		}
+	}
+	says(true, "ok       DATABASE_URL: all is there that services need, or may be made")
+	var traces int
+	err := g.superuser.QueryRow(t.Context(), "SELECT (SELECT count(*) FROM pg_roles WHERE rolname LIKE 'postgres\\_%') + (SELECT count(*) FROM pg_namespace WHERE nspname IN ('ext', 'network'))").Scan(&traces)
+	if _, made := os.Stat(data); err != nil || traces > 0 || made == nil {
+		t.Errorf("it left %d traces: %v, %v", traces, err, made)
+	}
+	start(t, environment).stop()
+	says(true, "sealed with this master key")
+	g.execute(g.superuser, "CREATE ROLE app LOGIN PASSWORD 'app'", "CREATE DATABASE plane", "ALTER DATABASE postgres CONNECTION LIMIT 20")
+	environment["IRONPLANE_MASTER_KEY"] = seal.NewMasterKey().Reveal()
+	environment["REDIS_URL"] = "redis://127.0.0.1:1"
+	environment["IRONPLANE_LISTEN"] = "192.0.2.1:80"
+	says(false, "fails    REDIS_URL", "fails    IRONPLANE_LISTEN", "network: the key is not the one that this installation's secrets are sealed with", "warning  DATABASE_URL: there are connections enough: Too few", "3 of ")
+	environment["DATABASE_URL"] = strings.NewReplacer("/postgres?", "/plane?", "postgres:", "app:x").Replace(g.URL("postgres"))
+	says(false, "fails    DATABASE_URL")
+	delete(environment, "DATABASE_URL")
+	says(false, "ok       PostgreSQL: there is one to start")
 }

@@ -49,6 +49,19 @@ func Checks(d service.Definition, url secret.String, connections int, box *seal.
 	}
 }
 
+// Kept fails where a schema, which is yet to be migrated, could not be taken up by a process with this box, nil of a service
+// that does not seal. It changes nothing.
+func Kept(ctx context.Context, d service.Definition, db *pg.DB, box *seal.Box) error {
+	_, err := examine(ctx, d, db)
+	if errors.Is(err, schema.ErrOlder) {
+		return nil
+	}
+	if err != nil || box == nil {
+		return err
+	}
+	return opens(ctx, db, box)
+}
+
 // examine fails where the schema lacks a migration, or was restored from a backup and not taken up since. It answers the
 // history that the schema is in.
 func examine(ctx context.Context, d service.Definition, db *pg.DB) (history string, err error) {

@@ -55,6 +55,9 @@ func Migrate(ctx context.Context, to *pool.Pool, log *slog.Logger, all ...Migrat
 	return nil
 }
 
+// ErrOlder says that a schema lacks migrations.
+var ErrOlder = errors.New("the schema is older than this program")
+
 // Migrated fails where the schema lacks a migration. One that has more is that of a newer version, and will do: what
 // is added leaves the older one working.
 func Migrated(ctx context.Context, db *pg.DB, all ...MigrationSet) error {
@@ -64,7 +67,7 @@ func Migrated(ctx context.Context, db *pg.DB, all ...MigrationSet) error {
 			return fmt.Errorf("look at the schema's migrations: %w", err)
 		}
 		if len(lacks) > 0 {
-			return fmt.Errorf("the schema is older than this program, which needs its migrations %s: run migrate first", strings.Join(lacks, ", "))
+			return fmt.Errorf("%w, which needs its migrations %s: run migrate first", ErrOlder, strings.Join(lacks, ", "))
 		}
 		if err := m.intact(ctx, db); err != nil {
 			return err

@@ -12,6 +12,7 @@ import (
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/gateway"
 	"github.com/ironplane/ironplane/pkg/events"
+	"github.com/ironplane/ironplane/pkg/health"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/process"
@@ -39,9 +40,9 @@ func (c Config) maintenance() maintenance.File {
 	return cmp.Or(c.Gateway.Maintenance, maintenance.File(filepath.Join(c.Backings.Data, "maintenance")))
 }
 
-// Main is the main of a program of this name: the command run, and those that look after an installation, whether it
-// runs or not.
-func Main(name string, run func(context.Context, Config) error) {
+// Main is the main of a program of this name: the command run, which needs what the checks are of besides its configuration,
+// and those that look after an installation, whether it runs or not.
+func Main(name string, run func(context.Context, Config) error, checks ...health.Check) {
 	var c Config
 	process.Program{Name: name, Config: &c, Commands: []process.Command{
 		{Name: "run", Summary: "start and serve until SIGINT or SIGTERM", Run: func(ctx context.Context) error {
@@ -75,5 +76,5 @@ func Main(name string, run func(context.Context, Config) error) {
 		{Name: "verify", Summary: "tell whether the log is as it was written; also while the installation runs", Run: func(ctx context.Context) error {
 			return verifyLog(ctx, c, os.Stdout)
 		}},
-	}}.Main()
+	}, Checks: func() []health.Check { return append(c.checks(), checks...) }}.Main()
 }
