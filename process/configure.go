@@ -21,7 +21,7 @@ import (
 //	Listen string `env:"IRONPLANE_LISTEN" default:"127.0.0.1:8080" required:"serve" doc:"the address to serve on"`
 //
 // A member without a default is off where it is empty, or required by the commands that it names. A secret may stand
-// in a file, which <name>_FILE names.
+// in a file, which <name>_FILE names, and which is read again whenever it is used.
 func configure(config any, environment []string, command string) (wrong []error) {
 	given := map[string]string{}
 	for _, entry := range environment {
@@ -39,11 +39,17 @@ func configure(config any, environment []string, command string) (wrong []error)
 func (m member) fill(given map[string]string, command string) error {
 	text := given[m.name]
 	if file := given[m.name+"_FILE"]; text == "" && file != "" && m.isSecret() {
-		content, err := os.ReadFile(file)
+		read, err := secret.Read(func() (string, error) {
+			content, err := os.ReadFile(file)
+			return strings.TrimSpace(string(content)), err
+		})
 		if err != nil {
 			return fmt.Errorf("%s_FILE: %w", m.name, err)
 		}
-		text = strings.TrimSpace(string(content))
+		if !read.IsZero() {
+			*m.into.(*secret.String) = read
+			return nil
+		}
 	}
 	if text == "" {
 		text = m.tag.Get("default")

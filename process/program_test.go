@@ -42,7 +42,7 @@ func TestConfigure(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := settings{"127.0.0.1:1", secret.New("hunter2"), 9, true, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("::1/128")}, slog.LevelDebug, embedded{"a=b"}}
-	if fmt.Sprint(c) != fmt.Sprint(want) || c.URL != want.URL {
+	if fmt.Sprint(c) != fmt.Sprint(want) || !c.URL.Equal(want.URL) {
 		t.Errorf("got %+v, want %+v", c, want)
 	}
 	if err := configure(&c, []string{"URL=x", "URL_FILE=/nowhere"}, "migrate"); err != nil || c.URL.Reveal() != "x" {

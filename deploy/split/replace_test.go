@@ -46,19 +46,7 @@ func TestReplacedInTurn(t *testing.T) {
 		}
 	}
 
-	front := &balancer{gateways: pairs[principal.Gateway]}
-	ctx, stop := context.WithCancel(t.Context())
-	var working sync.WaitGroup
-	front.look()
-	working.Go(func() {
-		for ctx.Err() == nil {
-			front.look()
-			time.Sleep(lookPause)
-		}
-	})
-	for n := range callers {
-		working.Go(func() { front.call(ctx, t, n, c.Key, fmt.Sprintf("/group/%d", id)) })
-	}
+	front, rest := callersOf(t, pairs[principal.Gateway], c.Key, fmt.Sprintf("/group/%d", id))
 	rounds := 1
 	if *full {
 		rounds = 5
@@ -73,17 +61,39 @@ func TestReplacedInTurn(t *testing.T) {
 			}
 		}
 	}
-	stop()
-	working.Wait()
+	rest()
 	t.Logf("%d requests, %d failed, %d replaced", front.asked.Load(), front.failed.Load(), rounds*len(names)*2)
 	if front.failed.Load() > 0 || front.asked.Load() < 200 {
 		t.Errorf("%d of %d requests failed", front.failed.Load(), front.asked.Load())
 	}
 }
 
+// callersOf has callers ask for a path, and edit what is there, until they are told to rest.
+func callersOf(t *testing.T, gateways [2]*one, key, path string) (front *balancer, rest func()) {
+	t.Helper()
+	front = &balancer{gateways: gateways}
+	ctx, stop := context.WithCancel(t.Context())
+	var working sync.WaitGroup
+	front.look()
+	working.Go(func() {
+		for ctx.Err() == nil {
+			front.look()
+			time.Sleep(lookPause)
+		}
+	})
+	for n := range callers {
+		working.Go(func() { front.call(ctx, t, n, key, path) })
+	}
+	return front, func() {
+		stop()
+		working.Wait()
+	}
+}
+
 // one is one of two processes of a kind.
 type one struct {
 	name, address, operations string
+	programs                  string // their folder
 	environment               []string
 	f                         *fleet
 	process                   *child.Child
@@ -96,7 +106,7 @@ func newPairs(t *testing.T, f *fleet) map[string][2]*one {
 	for _, name := range append(product.Names(), principal.Gateway) {
 		var pair [2]*one
 		for n := range pair {
-			pair[n] = &one{name: name, address: freeAddress(t), operations: freeAddress(t), f: f}
+			pair[n] = &one{name: name, address: freeAddress(t), operations: freeAddress(t), programs: f.programs, f: f}
 		}
 		pairs[name] = pair
 		f.addresses[name] = pair[0].address + "," + pair[1].address
@@ -131,7 +141,7 @@ func freeAddress(t *testing.T) string {
 // start returns once the process is ready.
 func (o *one) start(t *testing.T) {
 	t.Helper()
-	cmd := exec.Command(filepath.Join(o.f.programs, o.name), "serve")
+	cmd := exec.Command(filepath.Join(o.programs, o.name), "serve")
 	cmd.Env, cmd.Stderr = o.environment, t.Output()
 	var err error
 	if o.process, err = child.Start(cmd, syscall.SIGTERM, syscall.SIGKILL); err != nil {

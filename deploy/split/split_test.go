@@ -333,6 +333,11 @@ func kill(t *testing.T, process *child.Child) {
 // startFleet is a run whose processes may die.
 func startFleet(t *testing.T, config backings.Config, environment ...string) (*fleet, *testkit.Client) {
 	t.Helper()
+	return startFleetOf(t, programs, config, environment...)
+}
+
+func startFleetOf(t *testing.T, programs string, config backings.Config, environment ...string) (*fleet, *testkit.Client) {
+	t.Helper()
 	parts := &backings.Backings{}
 	t.Cleanup(func() {
 		if err := parts.Stop(context.Background()); err != nil {

@@ -45,6 +45,7 @@ func serve(ctx context.Context, i *startup.Installation, operations *process.Ope
 	if err := i.Welcome(ctx, i.Listener.Addr().String()); err != nil {
 		return err
 	}
+	defer process.AtHangup(log, p.Renew)()
 	p.Show(operations)
 	return operations.Serve(ctx, i.Listener, p.Gateway, func() {})
 }

@@ -35,6 +35,12 @@ func Open(url secret.String) (*redis.Client, error) {
 	if err != nil {
 		return nil, errors.New("not a URL of a Redis such as redis://localhost:6379/0") // err would show the password
 	}
+	options.CredentialsProviderContext = func(context.Context) (user, password string, err error) { // it may have been changed
+		if now, err := redis.ParseURL(url.Reveal()); err == nil {
+			return now.Username, now.Password, nil
+		}
+		return options.Username, options.Password, nil
+	}
 	options.DialTimeout, options.ReadTimeout, options.WriteTimeout, options.PoolTimeout = time.Second, time.Second, time.Second, time.Second
 	options.ContextTimeoutEnabled = true
 	options.DisableIdentity = true // CLIENT SETINFO, which no user of ours may

@@ -5,26 +5,54 @@ import (
 	"crypto/subtle"
 	"fmt"
 	"log/slog"
+	"sync"
 )
 
 const hidden = "[secret]"
 
 // String is a password, a key or a token on its way through the program. Formatting, logging and marshalling it
 // give "[secret]"; only Reveal gives the value.
-type String struct{ value string }
+type String struct {
+	value  string
+	source *source // nil: it stays what it is
+}
+
+// source is where a secret is read again.
+type source struct {
+	mu   sync.Mutex
+	last string
+	read func() (string, error)
+}
 
 // New takes a value into hiding.
-func New(value string) String { return String{value} }
+func New(value string) String { return String{value: value} }
+
+// Read takes into hiding what read answers, now and again whenever it is revealed, so that it can be changed meanwhile. Where
+// read fails later, what it answered last holds.
+func Read(read func() (string, error)) (String, error) {
+	value, err := read()
+	return String{value, &source{last: value, read: read}}, err
+}
 
 // Reveal is the value itself. Each call is a place to look at when asking where secrets go.
-func (s String) Reveal() string { return s.value }
+func (s String) Reveal() string {
+	if s.source == nil {
+		return s.value
+	}
+	s.source.mu.Lock()
+	defer s.source.mu.Unlock()
+	if now, err := s.source.read(); err == nil && now != "" {
+		s.source.last = now
+	}
+	return s.source.last
+}
 
 // IsZero tells whether there is no value.
 func (s String) IsZero() bool { return s.value == "" }
 
 // Equal compares in constant time.
 func (s String) Equal(other String) bool {
-	return subtle.ConstantTimeCompare([]byte(s.value), []byte(other.value)) == 1
+	return subtle.ConstantTimeCompare([]byte(s.Reveal()), []byte(other.Reveal())) == 1
 }
 
 // Format hides the value under every verb; a String method would leave it to %d.
@@ -34,6 +62,6 @@ func (String) MarshalText() ([]byte, error) { return []byte(hidden), nil }
 
 // UnmarshalText takes the value from a request's body.
 func (s *String) UnmarshalText(text []byte) error {
-	s.value = string(text)
+	*s = New(string(text))
 	return nil
 }

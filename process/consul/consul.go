@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/url"
 	"sync"
 	"time"
@@ -48,7 +49,7 @@ func Open(c Config, log *slog.Logger) (*Agent, error) {
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, errors.New("CONSUL_URL is not a URL such as http://127.0.0.1:8500")
 	}
-	client, err := api.NewClient(&api.Config{Address: u.Host, Scheme: u.Scheme, Token: c.Token.Reveal()})
+	client, err := api.NewClient(&api.Config{Address: u.Host, Scheme: u.Scheme, HttpClient: &http.Client{Transport: bearer{http.DefaultTransport.(*http.Transport).Clone(), c.Token}}})
 	if err != nil {
 		return nil, fmt.Errorf("CONSUL_URL: %w", err)
 	}
@@ -59,6 +60,18 @@ func Open(c Config, log *slog.Logger) (*Agent, error) {
 		}
 	}
 	return a, nil
+}
+
+// bearer asks with the token that there is now, which may be in a file that changes.
+type bearer struct {
+	http.RoundTripper
+	token secret.String
+}
+
+func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("X-Consul-Token", b.token.Reveal())
+	return b.RoundTripper.RoundTrip(r)
 }
 
 // ownAddress is the address by which this machine reaches another one. Nothing is sent.

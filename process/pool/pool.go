@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/process/tracing"
 )
 
@@ -26,6 +27,7 @@ type Pool struct {
 	serving     map[string]string // parameters of its sessions
 	renewed     atomic.Int64      // when sessions were ended that took no changes
 	full        atomic.Bool       // the disk had no room for a change
+	url         atomic.Pointer[secret.String]
 	conflicts   *prometheus.CounterVec
 }
 
@@ -56,6 +58,8 @@ func Open(ctx context.Context, url string, connections int, parameters map[strin
 	serving := maps.Clone(limits)
 	maps.Copy(serving, parameters)
 	maps.Copy(config.ConnConfig.RuntimeParams, serving)
+	p := &Pool{serving: serving}
+	config.BeforeConnect = func(_ context.Context, config *pgx.ConnConfig) error { return p.address(config) }
 	connected, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("open the database pool: %w", err)
@@ -64,12 +68,38 @@ func Open(ctx context.Context, url string, connections int, parameters map[strin
 		connected.Close()
 		return nil, fmt.Errorf("connect to the database: %w", err)
 	}
-	p := &Pool{connections: connected, serving: serving, conflicts: prometheus.NewCounterVec(prometheus.CounterOpts{
+	p.connections = connected
+	p.conflicts = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "ironplane_database_conflicts_total", Help: "How often the database refused a unit of work, which is run again after a deadlock or a serialization failure.",
-	}, []string{"reason"})}
+	}, []string{"reason"})
 	p.DB = pg.New(connected, p.refused)
 	return p, nil
 }
+
+// Follow has connections that begin from now on go by what the URL is then, so that a password can be changed.
+func (p *Pool) Follow(url secret.String) { p.url.Store(&url) }
+
+// address says in a connection's configuration where it leads now.
+func (p *Pool) address(config *pgx.ConnConfig) error {
+	url := p.url.Load()
+	if url == nil {
+		return nil
+	}
+	text := url.Reveal()
+	if err := checkURL(text); err != nil {
+		return err
+	}
+	now, err := pgx.ParseConfig(text)
+	if err != nil {
+		return fmt.Errorf("read the database URL: %w", err)
+	}
+	config.Host, config.Port, config.Database, config.User, config.Password = now.Host, now.Port, now.Database, now.User, now.Password
+	config.TLSConfig, config.Fallbacks = now.TLSConfig, now.Fallbacks
+	return nil
+}
+
+// Renew has all sessions end once they are not used, and new ones begin.
+func (p *Pool) Renew() { p.connections.Reset() }
 
 // awaitStarted waits for a database that says that it is starting, which takes longer after a crash.
 func awaitStarted(ctx context.Context, pool *pgxpool.Pool) error {
@@ -94,6 +124,9 @@ func (p *Pool) Connections() *pgxpool.Pool { return p.connections }
 // Connect makes a connection besides the pool's, without the parameters that are for requests.
 func (p *Pool) Connect(ctx context.Context) (*pgx.Conn, error) {
 	config := p.connections.Config().ConnConfig.Copy()
+	if err := p.address(config); err != nil {
+		return nil, err
+	}
 	for name := range p.serving {
 		delete(config.RuntimeParams, name)
 	}

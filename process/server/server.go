@@ -175,6 +175,8 @@ func (d definition) serve(ctx context.Context, c keyedConfig, operations *proces
 		return err
 	}
 	defer on.Close()
+	on.Follow(c.Database)
+	defer process.AtHangup(log, on.Renew)()
 	if err := warnOfLimits(ctx, on, log); err != nil {
 		return err
 	}

@@ -53,7 +53,7 @@ var arrows = []struct{ folder, may string }{
 	{"process/setting", "pkg/mesh"},
 	{"process/maintenance", "pkg/problem"},
 	{"process/tracing", ""},
-	{"process/pool", "pkg/pg pkg/pgerror process/tracing"},
+	{"process/pool", "pkg/pg pkg/pgerror pkg/secret process/tracing"},
 	{"process/schema", "pkg/pg process/pool"},
 	{"process/jobs", "pkg"},
 	{"process/host", "pkg process/jobs process/maintenance process/pool process/schema process/setting"},

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/ironplane/ironplane/backing/provision"
@@ -19,7 +18,7 @@ import (
 func CheckDatabase(ctx context.Context, admin secret.String, data string) error {
 	passwords := map[string]secret.String{}
 	for _, name := range Names() {
-		text, _ := os.ReadFile(filepath.Join(data, "passwords", name)) // one that is not there is made
+		text, _ := os.ReadFile(passwordFile(data, name)) // one that is not there is made
 		passwords[name] = secret.New(strings.TrimSpace(string(text)))
 	}
 	return provision.Check(ctx, admin.Reveal(), rolePrefix(admin), passwords)

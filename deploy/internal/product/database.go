@@ -150,7 +150,7 @@ func Bootstrap(ctx context.Context, admin secret.String, data string) (map[strin
 	prefix := rolePrefix(admin)
 	passwords := map[string]secret.String{}
 	for _, name := range Names() {
-		password, err := keptPassword(filepath.Join(data, "passwords", name))
+		password, err := keptPassword(passwordFile(data, name))
 		if err != nil {
 			return nil, fmt.Errorf("keep the password of %s's role: %w", name, err)
 		}
@@ -163,8 +163,15 @@ func Bootstrap(ctx context.Context, admin secret.String, data string) (map[strin
 		return nil, err
 	}
 	urls := map[string]secret.String{}
-	for name, password := range passwords {
-		url, err := provision.ServiceURL(admin.Reveal(), prefix, name, password)
+	for name := range passwords {
+		url, err := secret.Read(func() (string, error) {
+			password, err := os.ReadFile(passwordFile(data, name))
+			if err != nil {
+				return "", err
+			}
+			url, err := provision.ServiceURL(admin.Reveal(), prefix, name, secret.New(strings.TrimSpace(string(password))))
+			return url.Reveal(), err
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -172,6 +179,8 @@ func Bootstrap(ctx context.Context, admin secret.String, data string) (map[strin
 	}
 	return urls, nil
 }
+
+func passwordFile(data, service string) string { return filepath.Join(data, "passwords", service) }
 
 // keptPassword is what a file holds, which is made where it is not there.
 func keptPassword(place string) (secret.String, error) {

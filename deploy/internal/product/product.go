@@ -88,6 +88,7 @@ func Open(ctx context.Context, urls map[string]secret.String, masterKey secret.S
 		if err != nil {
 			return nil, fmt.Errorf("start %s: %w", d.Name, err)
 		}
+		on.Follow(urls[d.Name])
 		p.Databases[d.Name], p.pools = on.DB, append(p.pools, on)
 		if err := host.Migrate(ctx, d, on, log); err != nil {
 			return nil, err
@@ -122,6 +123,13 @@ func (p *Product) Show(o *process.Operations) {
 	o.MustRegister(p.Gateway.Metrics()...)
 	for _, service := range p.services {
 		service.Show(o)
+	}
+}
+
+// Renew has all sessions with the database begin anew, by the passwords that there are now.
+func (p *Product) Renew() {
+	for _, pool := range p.pools {
+		pool.Renew()
 	}
 }
 

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/deploy/internal/backings"
+	"github.com/ironplane/ironplane/testkit"
+)
+
+// A password is changed in its file and nowhere else: who refuses the old one is asked with the new one, and SIGHUP has
+// sessions begin anew by it. Until the file has it, callers get a 503.
+func TestFilesAreReadAgain(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	f, c := startFleet(t, backings.Config{Data: data})
+	url, err := os.ReadFile(data + "/database-url")
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin, err := pgx.Connect(t.Context(), string(url))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close(t.Context())
+	place := f.file("network.database-url")
+	own, err := os.ReadFile(place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	role, _, _ := strings.Cut(strings.TrimPrefix(string(own), "postgres://"), ":")
+	change := func(password string) string {
+		t.Helper()
+		if _, err := admin.Exec(t.Context(), fmt.Sprintf("ALTER ROLE %s PASSWORD '%s'", role, password)); err != nil {
+			t.Fatal(err)
+		}
+		_, rest, _ := strings.Cut(string(own), "@")
+		return fmt.Sprintf("postgres://%s:%s@%s", role, password, rest)
+	}
+	sessions := func() (pids []int32) {
+		t.Helper()
+		if err := admin.QueryRow(t.Context(), "SELECT coalesce(array_agg(pid), '{}') FROM pg_stat_activity WHERE usename = $1", role).Scan(&pids); err != nil {
+			t.Fatal(err)
+		}
+		return pids
+	}
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(place, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until := func(what string, holds func() bool) {
+		t.Helper()
+		for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(20 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatal("in vain waited until ", what)
+			}
+		}
+	}
+	answers := func(status int) func() bool {
+		return func() bool { return list(c).Status == status }
+	}
+
+	second := change("second")
+	if _, err := admin.Exec(t.Context(), "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE usename = $1", role); err != nil {
+		t.Fatal(err)
+	}
+	until("the old password is refused", answers(http.StatusServiceUnavailable))
+	write(second)
+	until("the new one is used", answers(http.StatusOK))
+
+	write(change("third"))
+	before := map[int32]bool{}
+	for _, pid := range sessions() {
+		before[pid] = true
+	}
+	if err := syscall.Kill(f.processes["network"].PID(), syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	until("no session is one of before", func() bool {
+		if list(c).Status != http.StatusOK {
+			return false
+		}
+		for _, pid := range sessions() {
+			if before[pid] {
+				return false
+			}
+		}
+		return true
+	})
+	if err := syscall.Kill(f.processes["gateway"].PID(), syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	list(c).Want(http.StatusOK)
+}
+
+func list(c *testkit.Client) *testkit.Answer { return c.Do("GET", "/group", nil) }
