@@ -5,7 +5,6 @@ import (
 	"crypto/subtle"
 	"fmt"
 	"log/slog"
-	"sync"
 )
 
 const hidden = "[secret]"
@@ -13,38 +12,27 @@ const hidden = "[secret]"
 // String is a password, a key or a token on its way through the program. Formatting, logging and marshalling it
 // give "[secret]"; only Reveal gives the value.
 type String struct {
-	value  string
-	source *source // nil: it stays what it is
-}
-
-// source is where a secret is read again.
-type source struct {
-	mu   sync.Mutex
-	last string
-	read func() (string, error)
+	value string
+	read  *func() (string, error) // it again; nil: it stays
 }
 
 // New takes a value into hiding.
 func New(value string) String { return String{value: value} }
 
-// Read takes into hiding what read answers, now and again whenever it is revealed, so that it can be changed meanwhile. Where
-// read fails later, what it answered last holds.
+// Read takes into hiding what read answers, whenever it is revealed, and where it fails then, what it answers at first.
 func Read(read func() (string, error)) (String, error) {
 	value, err := read()
-	return String{value, &source{last: value, read: read}}, err
+	return String{value, &read}, err
 }
 
 // Reveal is the value itself. Each call is a place to look at when asking where secrets go.
 func (s String) Reveal() string {
-	if s.source == nil {
-		return s.value
+	if s.read != nil {
+		if now, err := (*s.read)(); err == nil && now != "" {
+			return now
+		}
 	}
-	s.source.mu.Lock()
-	defer s.source.mu.Unlock()
-	if now, err := s.source.read(); err == nil && now != "" {
-		s.source.last = now
-	}
-	return s.source.last
+	return s.value
 }
 
 // IsZero tells whether there is no value.
