@@ -33,7 +33,7 @@ func TestTodo(t *testing.T) {
 		c.Do("POST", "/pxe/dhcp", `{"name": "fra1", "http": {"host": "192.0.2.1", "port": 443, "use_https": true, "api_key": "secret"}}`).Want(200)
 		eventually(t, "all are completed", func() bool {
 			for _, item := range items() {
-				if item.CompletedAt == nil {
+				if item.CompletedAt == nil && item.Slug != "system.email.configure" { // see TestEmailToClient
 					return false
 				}
 			}
