@@ -104,6 +104,10 @@ func down() error {
 	if _, err := compose(ctx, "down", "--volumes", "--timeout", "30"); err != nil {
 		return err
 	}
+	// That of a restore on a new machine is not compose's own.
+	if _, err := run(ctx, "docker", "volume", "rm", "--force", project+"_secrets-setup"); err != nil {
+		return err
+	}
 	docker, of := installed.docker.Client(), client.Filters{}.Add("label", "com.docker.compose.project="+project)
 	containers, err := docker.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: of})
 	volumes, err2 := docker.VolumeList(ctx, client.VolumeListOptions{Filters: of})
