@@ -39,15 +39,16 @@ func configure(config any, environment []string, command string) (wrong []error)
 func (m member) fill(given map[string]string, command string) error {
 	text := given[m.name]
 	if file := given[m.name+"_FILE"]; text == "" && file != "" && m.isSecret() {
-		read, err := secret.Read(func() (string, error) {
+		read := func() (string, error) {
 			content, err := os.ReadFile(file)
 			return strings.TrimSpace(string(content)), err
-		})
+		}
+		content, err := read()
 		if err != nil {
 			return fmt.Errorf("%s_FILE: %w", m.name, err)
 		}
-		if !read.IsZero() {
-			*m.into.(*secret.String) = read
+		if content != "" {
+			*m.into.(*secret.String) = secret.New(content, read)
 			return nil
 		}
 	}

@@ -16,13 +16,13 @@ type String struct {
 	read  *func() (string, error) // it again; nil: it stays
 }
 
-// New takes a value into hiding.
-func New(value string) String { return String{value: value} }
-
-// Read takes into hiding what read answers, whenever it is revealed, and where it fails then, what it answers at first.
-func Read(read func() (string, error)) (String, error) {
-	value, err := read()
-	return String{value, &read}, err
+// New takes a value into hiding. It stays, unless there is a way to read it again: that is done whenever it is revealed, and
+// where it fails, the value holds.
+func New(value string, again ...func() (string, error)) String {
+	if len(again) == 0 {
+		return String{value: value}
+	}
+	return String{value, &again[0]}
 }
 
 // Reveal is the value itself. Each call is a place to look at when asking where secrets go.

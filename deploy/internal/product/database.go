@@ -164,18 +164,19 @@ func Bootstrap(ctx context.Context, admin secret.String, data string) (map[strin
 	}
 	urls := map[string]secret.String{}
 	for name := range passwords {
-		url, err := secret.Read(func() (string, error) {
+		read := func() (string, error) {
 			password, err := os.ReadFile(passwordFile(data, name))
 			if err != nil {
 				return "", err
 			}
 			url, err := provision.ServiceURL(admin.Reveal(), prefix, name, secret.New(strings.TrimSpace(string(password))))
 			return url.Reveal(), err
-		})
+		}
+		url, err := read()
 		if err != nil {
 			return nil, err
 		}
-		urls[name] = url
+		urls[name] = secret.New(url, read)
 	}
 	return urls, nil
 }
