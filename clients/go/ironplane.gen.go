@@ -1159,8 +1159,9 @@ type Client struct {
 	Billing Billing `json:"billing"`
 
 	// BillingID as in billing
-	BillingID *int64    `json:"billing_id,omitempty"`
-	CreatedAt Timestamp `json:"created_at"`
+	BillingID *int64     `json:"billing_id,omitempty"`
+	ClaimedAt *Timestamp `json:"claimed_at,omitempty"`
+	CreatedAt Timestamp  `json:"created_at"`
 
 	// Disabled whether all keys are refused, as if they were revoked, until it is taken back
 	Disabled bool   `json:"disabled"`
@@ -2881,6 +2882,84 @@ type UpdateSettingGroupBody struct {
 	Settings *[]ChosenSetting `json:"settings,omitempty"`
 }
 
+// UpdateSubLinkBody defines model for UpdateSubLinkBody.
+type UpdateSubLinkBody struct {
+	Billing *UpdateSubLinkBodyBilling `json:"billing,omitempty"`
+
+	// Disabled whether all keys are refused, as if they were revoked, until it is taken back
+	//
+	// Examples: false
+	Disabled *bool `json:"disabled,omitempty"`
+
+	// Email no other client has it, in either case
+	//
+	// Examples: ben@example.com
+	Email *openapi_types.Email `json:"email,omitempty"`
+
+	// First Examples: Ben
+	First *string `json:"first,omitempty"`
+
+	// Last Examples: Miller
+	Last *string `json:"last,omitempty"`
+
+	// Password hard to guess, and at least as long as the setting security.password_length says (12 characters); empty: no login by password, and on edit: unchanged
+	//
+	// Examples: a long walk in the rain
+	Password *string           `json:"password,omitempty"`
+	Verify   *UpdateVerifyBody `json:"verify,omitempty"`
+}
+
+// UpdateSubLinkBodyBilling defines model for UpdateSubLinkBodyBilling.
+type UpdateSubLinkBodyBilling struct {
+	// ID no other client of the integration has it; also read as billing_id
+	ID nullable.Nullable[int64] `json:"id,omitempty"`
+
+	// IgnoreAutoSuspend Examples: false
+	IgnoreAutoSuspend *bool `json:"ignoreAutoSuspend,omitempty"`
+
+	// Integration whose client it is; of what an integration makes, that one; also read as integration, integration_id
+	Integration nullable.Nullable[RefBody] `json:"integration,omitempty"`
+}
+
+// UpdateSuperLinkBody defines model for UpdateSuperLinkBody.
+type UpdateSuperLinkBody struct {
+	Billing *UpdateSuperLinkBodyBilling `json:"billing,omitempty"`
+
+	// Disabled whether all keys are refused, as if they were revoked, until it is taken back
+	//
+	// Examples: false
+	Disabled *bool `json:"disabled,omitempty"`
+
+	// Email no other client has it, in either case
+	//
+	// Examples: ben@example.com
+	Email *openapi_types.Email `json:"email,omitempty"`
+
+	// First Examples: Ben
+	First *string `json:"first,omitempty"`
+
+	// Last Examples: Miller
+	Last *string `json:"last,omitempty"`
+
+	// Password hard to guess, and at least as long as the setting security.password_length says (12 characters); empty: no login by password, and on edit: unchanged
+	//
+	// Examples: a long walk in the rain
+	Password *string           `json:"password,omitempty"`
+	Verify   *UpdateVerifyBody `json:"verify,omitempty"`
+}
+
+// UpdateSuperLinkBodyBilling defines model for UpdateSuperLinkBodyBilling.
+type UpdateSuperLinkBodyBilling struct {
+	// ID no other client of the integration has it; also read as billing_id
+	ID nullable.Nullable[int64] `json:"id,omitempty"`
+
+	// IgnoreAutoSuspend Examples: false
+	IgnoreAutoSuspend *bool `json:"ignoreAutoSuspend,omitempty"`
+
+	// Integration whose client it is; of what an integration makes, that one; also read as integration, integration_id
+	Integration nullable.Nullable[RefBody] `json:"integration,omitempty"`
+}
+
 // UpdateVerifyBody defines model for UpdateVerifyBody.
 type UpdateVerifyBody struct {
 	// Require Examples: false
@@ -2943,8 +3022,9 @@ type ViewedClient struct {
 	Billing Billing `json:"billing"`
 
 	// BillingID as in billing
-	BillingID *int64    `json:"billing_id,omitempty"`
-	CreatedAt Timestamp `json:"created_at"`
+	BillingID *int64     `json:"billing_id,omitempty"`
+	ClaimedAt *Timestamp `json:"claimed_at,omitempty"`
+	CreatedAt Timestamp  `json:"created_at"`
 
 	// Disabled whether all keys are refused, as if they were revoked, until it is taken back
 	//
@@ -3316,6 +3396,12 @@ type DeleteSubLinkParams struct {
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
+// UpdateSubLinkParams defines parameters for UpdateSubLink.
+type UpdateSubLinkParams struct {
+	// IfMatch ETags that the caller has seen; another one is refused.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
 // ListSuperLinksParams defines parameters for ListSuperLinks.
 type ListSuperLinksParams struct {
 	// Sort A member, with - before it from the last to the first.
@@ -3345,6 +3431,12 @@ type CreateSuperLinkParams struct {
 
 // DeleteSuperLinkParams defines parameters for DeleteSuperLink.
 type DeleteSuperLinkParams struct {
+	// IfMatch ETags that the caller has seen; another one is refused.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
+// UpdateSuperLinkParams defines parameters for UpdateSuperLink.
+type UpdateSuperLinkParams struct {
 	// IfMatch ETags that the caller has seen; another one is refused.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
@@ -4138,8 +4230,14 @@ type EmailClientJSONRequestBody = EmailClientBody
 // CreateSubLinkJSONRequestBody defines body for CreateSubLink for application/json ContentType.
 type CreateSubLinkJSONRequestBody = CreateSubLinkBody
 
+// UpdateSubLinkJSONRequestBody defines body for UpdateSubLink for application/json ContentType.
+type UpdateSubLinkJSONRequestBody = UpdateSubLinkBody
+
 // CreateSuperLinkJSONRequestBody defines body for CreateSuperLink for application/json ContentType.
 type CreateSuperLinkJSONRequestBody = CreateSuperLinkBody
+
+// UpdateSuperLinkJSONRequestBody defines body for UpdateSuperLink for application/json ContentType.
+type UpdateSuperLinkJSONRequestBody = UpdateSuperLinkBody
 
 // CreateEmailTemplateJSONRequestBody defines body for CreateEmailTemplate for application/json ContentType.
 type CreateEmailTemplateJSONRequestBody = CreateEmailTemplateBody
@@ -4582,7 +4680,7 @@ type ClientInterface interface {
 
 	// CreateClientWithBody Create a client
 	//
-	// There are those items that the caller may know of. Needs the permission users.clients write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// There are those items that the caller may know of. Needs the permission users.clients or a client write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -4591,7 +4689,7 @@ type ClientInterface interface {
 
 	// CreateClient Create a client
 	//
-	// There are those items that the caller may know of. Needs the permission users.clients write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// There are those items that the caller may know of. Needs the permission users.clients or a client write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -4600,7 +4698,7 @@ type ClientInterface interface {
 
 	// DeleteClient Delete a client
 	//
-	// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients write. The log gets one item. Sent again, it is refused.
+	// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients or a client write. The log gets one item. Sent again, it is refused.
 	//
 	// Corresponds with DELETE /client/{client_id} (the `DeleteClient` operationId).
 	DeleteClient(ctx context.Context, clientID int64, params *DeleteClientParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -4729,6 +4827,24 @@ type ClientInterface interface {
 	// Corresponds with GET /client/{client_id}/sub/{sub_id} (the `GetSubLink` operationId).
 	GetSubLink(ctx context.Context, clientID int64, subID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// UpdateSubLinkWithBody Edit the client at the end of a sub link
+	//
+	// Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PATCH /client/{client_id}/sub/{sub_id} (the `UpdateSubLink` operationId).
+	UpdateSubLinkWithBody(ctx context.Context, clientID int64, subID int64, params *UpdateSubLinkParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateSubLink Edit the client at the end of a sub link
+	//
+	// Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PATCH /client/{client_id}/sub/{sub_id} (the `UpdateSubLink` operationId).
+	UpdateSubLink(ctx context.Context, clientID int64, subID int64, params *UpdateSubLinkParams, body UpdateSubLinkJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListSuperLinks List super links
 	//
 	// Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
@@ -4767,6 +4883,24 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /client/{client_id}/super/{super_id} (the `GetSuperLink` operationId).
 	GetSuperLink(ctx context.Context, clientID int64, superID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateSuperLinkWithBody Edit the client at the end of a super link
+	//
+	// Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PATCH /client/{client_id}/super/{super_id} (the `UpdateSuperLink` operationId).
+	UpdateSuperLinkWithBody(ctx context.Context, clientID int64, superID int64, params *UpdateSuperLinkParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateSuperLink Edit the client at the end of a super link
+	//
+	// Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PATCH /client/{client_id}/super/{super_id} (the `UpdateSuperLink` operationId).
+	UpdateSuperLink(ctx context.Context, clientID int64, superID int64, params *UpdateSuperLinkParams, body UpdateSuperLinkJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListEmailMessages List mails
 	//
@@ -5960,7 +6094,7 @@ func (c *Caller) ListClients(ctx context.Context, params *ListClientsParams, req
 
 // CreateClientWithBody Create a client
 //
-// There are those items that the caller may know of. Needs the permission users.clients write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// There are those items that the caller may know of. Needs the permission users.clients or a client write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -5979,7 +6113,7 @@ func (c *Caller) CreateClientWithBody(ctx context.Context, params *CreateClientP
 
 // CreateClient Create a client
 //
-// There are those items that the caller may know of. Needs the permission users.clients write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// There are those items that the caller may know of. Needs the permission users.clients or a client write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -5998,7 +6132,7 @@ func (c *Caller) CreateClient(ctx context.Context, params *CreateClientParams, b
 
 // DeleteClient Delete a client
 //
-// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients write. The log gets one item. Sent again, it is refused.
+// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients or a client write. The log gets one item. Sent again, it is refused.
 //
 // Corresponds with DELETE /client/{client_id} (the `DeleteClient` operationId).
 func (c *Caller) DeleteClient(ctx context.Context, clientID int64, params *DeleteClientParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -6297,6 +6431,44 @@ func (c *Caller) GetSubLink(ctx context.Context, clientID int64, subID int64, re
 	return c.Client.Do(req)
 }
 
+// UpdateSubLinkWithBody Edit the client at the end of a sub link
+//
+// Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PATCH /client/{client_id}/sub/{sub_id} (the `UpdateSubLink` operationId).
+func (c *Caller) UpdateSubLinkWithBody(ctx context.Context, clientID int64, subID int64, params *UpdateSubLinkParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateSubLinkRequestWithBody(c.Server, clientID, subID, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateSubLink Edit the client at the end of a sub link
+//
+// Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PATCH /client/{client_id}/sub/{sub_id} (the `UpdateSubLink` operationId).
+func (c *Caller) UpdateSubLink(ctx context.Context, clientID int64, subID int64, params *UpdateSubLinkParams, body UpdateSubLinkJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateSubLinkRequest(c.Server, clientID, subID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListSuperLinks List super links
 //
 // Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
@@ -6376,6 +6548,44 @@ func (c *Caller) DeleteSuperLink(ctx context.Context, clientID int64, superID in
 // Corresponds with GET /client/{client_id}/super/{super_id} (the `GetSuperLink` operationId).
 func (c *Caller) GetSuperLink(ctx context.Context, clientID int64, superID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetSuperLinkRequest(c.Server, clientID, superID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateSuperLinkWithBody Edit the client at the end of a super link
+//
+// Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PATCH /client/{client_id}/super/{super_id} (the `UpdateSuperLink` operationId).
+func (c *Caller) UpdateSuperLinkWithBody(ctx context.Context, clientID int64, superID int64, params *UpdateSuperLinkParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateSuperLinkRequestWithBody(c.Server, clientID, superID, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateSuperLink Edit the client at the end of a super link
+//
+// Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PATCH /client/{client_id}/super/{super_id} (the `UpdateSuperLink` operationId).
+func (c *Caller) UpdateSuperLink(ctx context.Context, clientID int64, superID int64, params *UpdateSuperLinkParams, body UpdateSuperLinkJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateSuperLinkRequest(c.Server, clientID, superID, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -10223,6 +10433,75 @@ func NewGetSubLinkRequest(server string, clientID int64, subID int64) (*http.Req
 	return req, nil
 }
 
+// NewUpdateSubLinkRequest calls the generic UpdateSubLink builder with application/json body
+func NewUpdateSubLinkRequest(server string, clientID int64, subID int64, params *UpdateSubLinkParams, body UpdateSubLinkJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewUpdateSubLinkRequestWithBody(server, clientID, subID, params, "application/json", bodyReader)
+}
+
+// NewUpdateSubLinkRequestWithBody constructs an http.Request for the UpdateSubLink method, with any body, and a specified content type
+func NewUpdateSubLinkRequestWithBody(server string, clientID int64, subID int64, params *UpdateSubLinkParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "client_id", clientID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "sub_id", subID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/client/%s/sub/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
 // NewListSuperLinksRequest constructs an http.Request for the ListSuperLinks method
 func NewListSuperLinksRequest(server string, clientID int64, params *ListSuperLinksParams) (*http.Request, error) {
 	var err error
@@ -10486,6 +10765,75 @@ func NewGetSuperLinkRequest(server string, clientID int64, superID int64) (*http
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewUpdateSuperLinkRequest calls the generic UpdateSuperLink builder with application/json body
+func NewUpdateSuperLinkRequest(server string, clientID int64, superID int64, params *UpdateSuperLinkParams, body UpdateSuperLinkJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewUpdateSuperLinkRequestWithBody(server, clientID, superID, params, "application/json", bodyReader)
+}
+
+// NewUpdateSuperLinkRequestWithBody constructs an http.Request for the UpdateSuperLink method, with any body, and a specified content type
+func NewUpdateSuperLinkRequestWithBody(server string, clientID int64, superID int64, params *UpdateSuperLinkParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "client_id", clientID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "super_id", superID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/client/%s/super/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
 	}
 
 	return req, nil
@@ -15977,7 +16325,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateClientWithBodyWithResponse Create a client
 	//
-	// There are those items that the caller may know of. Needs the permission users.clients write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// There are those items that the caller may know of. Needs the permission users.clients or a client write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -15986,7 +16334,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateClientWithResponse Create a client
 	//
-	// There are those items that the caller may know of. Needs the permission users.clients write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// There are those items that the caller may know of. Needs the permission users.clients or a client write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -15995,7 +16343,7 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteClientWithResponse Delete a client
 	//
-	// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients write. The log gets one item. Sent again, it is refused.
+	// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients or a client write. The log gets one item. Sent again, it is refused.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -16146,6 +16494,24 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /client/{client_id}/sub/{sub_id} (the `GetSubLink` operationId).
 	GetSubLinkWithResponse(ctx context.Context, clientID int64, subID int64, reqEditors ...RequestEditorFn) (*GetSubLinkResponse, error)
 
+	// UpdateSubLinkWithBodyWithResponse Edit the client at the end of a sub link
+	//
+	// Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /client/{client_id}/sub/{sub_id} (the `UpdateSubLink` operationId).
+	UpdateSubLinkWithBodyWithResponse(ctx context.Context, clientID int64, subID int64, params *UpdateSubLinkParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateSubLinkResponse, error)
+
+	// UpdateSubLinkWithResponse Edit the client at the end of a sub link
+	//
+	// Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /client/{client_id}/sub/{sub_id} (the `UpdateSubLink` operationId).
+	UpdateSubLinkWithResponse(ctx context.Context, clientID int64, subID int64, params *UpdateSubLinkParams, body UpdateSubLinkJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateSubLinkResponse, error)
+
 	// ListSuperLinksWithResponse List super links
 	//
 	// Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
@@ -16190,6 +16556,24 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /client/{client_id}/super/{super_id} (the `GetSuperLink` operationId).
 	GetSuperLinkWithResponse(ctx context.Context, clientID int64, superID int64, reqEditors ...RequestEditorFn) (*GetSuperLinkResponse, error)
+
+	// UpdateSuperLinkWithBodyWithResponse Edit the client at the end of a super link
+	//
+	// Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /client/{client_id}/super/{super_id} (the `UpdateSuperLink` operationId).
+	UpdateSuperLinkWithBodyWithResponse(ctx context.Context, clientID int64, superID int64, params *UpdateSuperLinkParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateSuperLinkResponse, error)
+
+	// UpdateSuperLinkWithResponse Edit the client at the end of a super link
+	//
+	// Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /client/{client_id}/super/{super_id} (the `UpdateSuperLink` operationId).
+	UpdateSuperLinkWithResponse(ctx context.Context, clientID int64, superID int64, params *UpdateSuperLinkParams, body UpdateSuperLinkJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateSuperLinkResponse, error)
 
 	// ListEmailMessagesWithResponse List mails
 	//
@@ -18269,6 +18653,46 @@ func (r GetSubLinkResponse) ContentType() string {
 	return ""
 }
 
+// UpdateSubLinkResponse200Headers the declared response headers of an HTTP 200 response for UpdateSubLink
+type UpdateSubLinkResponse200Headers struct {
+	ETag *string
+}
+
+type UpdateSubLinkResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *SubLink
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *UpdateSubLinkResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r UpdateSubLinkResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r UpdateSubLinkResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r UpdateSubLinkResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 // ListSuperLinksResponse200Headers the declared response headers of an HTTP 200 response for ListSuperLinks
 type ListSuperLinksResponse200Headers struct {
 	Link        *string
@@ -18417,6 +18841,46 @@ func (r GetSuperLinkResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetSuperLinkResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// UpdateSuperLinkResponse200Headers the declared response headers of an HTTP 200 response for UpdateSuperLink
+type UpdateSuperLinkResponse200Headers struct {
+	ETag *string
+}
+
+type UpdateSuperLinkResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *SuperLink
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *UpdateSuperLinkResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r UpdateSuperLinkResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r UpdateSuperLinkResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r UpdateSuperLinkResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -21632,7 +22096,7 @@ func (c *ClientWithResponses) ListClientsWithResponse(ctx context.Context, param
 
 // CreateClientWithBodyWithResponse Create a client
 //
-// There are those items that the caller may know of. Needs the permission users.clients write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// There are those items that the caller may know of. Needs the permission users.clients or a client write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -21647,7 +22111,7 @@ func (c *ClientWithResponses) CreateClientWithBodyWithResponse(ctx context.Conte
 
 // CreateClientWithResponse Create a client
 //
-// There are those items that the caller may know of. Needs the permission users.clients write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// There are those items that the caller may know of. Needs the permission users.clients or a client write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -21662,7 +22126,7 @@ func (c *ClientWithResponses) CreateClientWithResponse(ctx context.Context, para
 
 // DeleteClientWithResponse Delete a client
 //
-// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients write. The log gets one item. Sent again, it is refused.
+// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission users.clients or a client write. The log gets one item. Sent again, it is refused.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -21915,6 +22379,36 @@ func (c *ClientWithResponses) GetSubLinkWithResponse(ctx context.Context, client
 	return ParseGetSubLinkResponse(rsp)
 }
 
+// UpdateSubLinkWithBodyWithResponse Edit the client at the end of a sub link
+//
+// Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /client/{client_id}/sub/{sub_id} (the `UpdateSubLink` operationId).
+func (c *ClientWithResponses) UpdateSubLinkWithBodyWithResponse(ctx context.Context, clientID int64, subID int64, params *UpdateSubLinkParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateSubLinkResponse, error) {
+	rsp, err := c.UpdateSubLinkWithBody(ctx, clientID, subID, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateSubLinkResponse(rsp)
+}
+
+// UpdateSubLinkWithResponse Edit the client at the end of a sub link
+//
+// Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /client/{client_id}/sub/{sub_id} (the `UpdateSubLink` operationId).
+func (c *ClientWithResponses) UpdateSubLinkWithResponse(ctx context.Context, clientID int64, subID int64, params *UpdateSubLinkParams, body UpdateSubLinkJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateSubLinkResponse, error) {
+	rsp, err := c.UpdateSubLink(ctx, clientID, subID, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateSubLinkResponse(rsp)
+}
+
 // ListSuperLinksWithResponse List super links
 //
 // Answers all items, or pages of them with per_page. Needs the permission users.clients or a client read.
@@ -21988,6 +22482,36 @@ func (c *ClientWithResponses) GetSuperLinkWithResponse(ctx context.Context, clie
 		return nil, err
 	}
 	return ParseGetSuperLinkResponse(rsp)
+}
+
+// UpdateSuperLinkWithBodyWithResponse Edit the client at the end of a super link
+//
+// Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /client/{client_id}/super/{super_id} (the `UpdateSuperLink` operationId).
+func (c *ClientWithResponses) UpdateSuperLinkWithBodyWithResponse(ctx context.Context, clientID int64, superID int64, params *UpdateSuperLinkParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateSuperLinkResponse, error) {
+	rsp, err := c.UpdateSuperLinkWithBody(ctx, clientID, superID, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateSuperLinkResponse(rsp)
+}
+
+// UpdateSuperLinkWithResponse Edit the client at the end of a super link
+//
+// Needs the permission users.clients or a client write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /client/{client_id}/super/{super_id} (the `UpdateSuperLink` operationId).
+func (c *ClientWithResponses) UpdateSuperLinkWithResponse(ctx context.Context, clientID int64, superID int64, params *UpdateSuperLinkParams, body UpdateSuperLinkJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateSuperLinkResponse, error) {
+	rsp, err := c.UpdateSuperLink(ctx, clientID, superID, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateSuperLinkResponse(rsp)
 }
 
 // ListEmailMessagesWithResponse List mails
@@ -24871,6 +25395,52 @@ func ParseGetSubLinkResponse(rsp *http.Response) (*GetSubLinkResponse, error) {
 	return response, nil
 }
 
+// ParseUpdateSubLinkResponse parses an HTTP response from a UpdateSubLinkWithResponse call
+func ParseUpdateSubLinkResponse(rsp *http.Response) (*UpdateSubLinkResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &UpdateSubLinkResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest SubLink
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers UpdateSubLinkResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
 // ParseListSuperLinksResponse parses an HTTP response from a ListSuperLinksWithResponse call
 func ParseListSuperLinksResponse(rsp *http.Response) (*ListSuperLinksResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -25039,6 +25609,52 @@ func ParseGetSuperLinkResponse(rsp *http.Response) (*GetSuperLinkResponse, error
 	switch {
 	case rsp.StatusCode == 200:
 		var headers GetSuperLinkResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseUpdateSuperLinkResponse parses an HTTP response from a UpdateSuperLinkWithResponse call
+func ParseUpdateSuperLinkResponse(rsp *http.Response) (*UpdateSuperLinkResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &UpdateSuperLinkResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest SuperLink
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers UpdateSuperLinkResponse200Headers
 		if values := rsp.Header.Values("ETag"); len(values) > 0 {
 			var value string
 			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {

@@ -2,10 +2,10 @@ package events
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -59,12 +59,12 @@ func (c *Closing) ask(ctx context.Context, ids []int64) error {
 	if err != nil || len(items) == 0 {
 		return err
 	}
-	tokens, texts := make([]int64, len(items)), make([]string, len(items))
+	tokens := make([]int64, len(items))
 	for i, item := range items {
-		tokens[i], texts[i] = item.Token, fmt.Sprintf("%d.%d", item.ID, item.Token)
+		tokens[i] = item.Token
 	}
 	for _, service := range c.Users {
-		if err := c.askUser(ctx, service, strings.Join(texts, ",")); err != nil {
+		if err := c.askUser(ctx, service, items); err != nil {
 			return errors.Join(err, c.settle(ctx, "DELETE FROM closing WHERE token = ANY ($1)", tokens))
 		}
 	}
@@ -90,11 +90,15 @@ func (c *Closing) begin(ctx context.Context, ids []int64) (items []closingItem, 
 	return items, wrap("close "+c.Type, err)
 }
 
-func (c *Closing) askUser(ctx context.Context, service, items string) error {
+func (c *Closing) askUser(ctx context.Context, service string, items []closingItem) error {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
+	text, err := json.Marshal(items)
+	if err != nil {
+		return err
+	}
 	var found user
-	if err := c.Peers.Ask(ctx, service, closePath(c.Type)+"?items="+url.QueryEscape(items), &found); err != nil {
+	if err := c.Peers.Ask(ctx, service, closePath(c.Type)+"?items="+url.QueryEscape(string(text)), &found); err != nil {
 		return problem.New(problem.Unavailable, "Whether %s uses it cannot be found out right now.", service).Because(err)
 	}
 	if found.ID != 0 {
@@ -124,22 +128,7 @@ func lift(ctx context.Context, db *pg.DB, kind string, id int64) error {
 func closePath(kind string) string { return "/internal/close/" + kind }
 
 type closeItems struct {
-	Items string `query:"items"` // <id>.<token>, with commas between
-}
-
-func (r closeItems) parse() (items []closingItem, err error) {
-	for text := range strings.SplitSeq(r.Items, ",") {
-		id, token, _ := strings.Cut(text, ".")
-		var item closingItem
-		var wrong error
-		item.ID, err = strconv.ParseInt(id, 10, 64)
-		item.Token, wrong = strconv.ParseInt(token, 10, 64)
-		if err != nil || wrong != nil {
-			return nil, problem.New(problem.BadRequest, "The query is wrong: items are ids and tokens.")
-		}
-		items = append(items, item)
-	}
-	return items, nil
+	Items string `query:"items"` // []closingItem as JSON
 }
 
 var errUsed = errors.New("it is used")
@@ -147,9 +136,9 @@ var errUsed = errors.New("it is used")
 // CloseRoute answers the owner whether items may be deleted. Once it has said so, Hold refuses them.
 func (r *Refs) CloseRoute() rest.Route {
 	return rest.Read[closeItems, user]{Path: closePath(r.Type), Guard: guard.Peers(r.Owner), Do: func(ctx context.Context, req closeItems) (found user, err error) {
-		items, err := req.parse()
-		if err != nil {
-			return found, err
+		var items []closingItem
+		if err := json.Unmarshal([]byte(req.Items), &items); err != nil {
+			return found, fmt.Errorf("read which items: %w", err)
 		}
 		err = r.DB.InTx(ctx, func(tx *pg.Tx) error {
 			tx.Unrecorded("it is recorded where it is deleted")
@@ -163,19 +152,16 @@ func (r *Refs) CloseRoute() rest.Route {
 			}
 			for _, item := range items {
 				uses, err := r.Uses(ctx, tx, item.ID)
-				if err != nil {
-					return fmt.Errorf("look for uses of %s %d: %w", r.Type, item.ID, err)
-				}
-				if uses != "" {
-					found = user{item.ID, uses}
-					return errUsed
+				if found = (user{item.ID, uses}); err != nil || uses != "" {
+					return errors.Join(err, errUsed)
 				}
 			}
+			found = user{}
 			return nil
 		})
-		if errors.Is(err, errUsed) {
-			err = nil
+		if found.Uses != "" {
+			return found, nil
 		}
-		return found, err
+		return user{}, err
 	}}
 }

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -55,6 +56,14 @@ type Resource[V, B any] struct {
 	// tags path and db.
 	Parent func(ctx context.Context, q pg.Querier, id int64, a permission.Access) error
 
+	// Through are links to items, of which an edit is one of the item: Item finds it, and Show is the link afterwards.
+	Through []struct {
+		Path, Noun, Edited string
+		Link               any // of the type that Show answers
+		Item               func(ctx context.Context, q pg.Querier, parent, link int64) (id int64, err error)
+		Show               func(ctx context.Context, q pg.Querier, parent, link int64) (any, error)
+	}
+
 	// Includes are what a view can show besides, as include= names it.
 	Includes map[string]func(context.Context, pg.Querier, *V) error
 
@@ -67,6 +76,8 @@ type Resource[V, B any] struct {
 	// items are edited or deleted, it is called without any, and before they are written over once more with what they
 	// are to be.
 	Lock func(ctx context.Context, tx *pg.Tx, rows ...*B) error
+	// There answers a create of something that is there already, with what the caller is shown of it; nil: it is not there.
+	There func(context.Context, *pg.Tx, *B) (*V, error)
 	// Check finds what is wrong with a body that takes the database to know. before is nil, and id 0, of a new item.
 	Check func(ctx context.Context, tx *pg.Tx, id int64, before, body *B) error
 
@@ -129,6 +140,12 @@ type (
 		Match  IfMatch
 		Body   Body[B]
 	}
+	editThrough[B any] struct {
+		Parent int64 `path:"parent"`
+		ID     int64 `path:"*"`
+		Match  IfMatch
+		Body   Body[B]
+	}
 	deleteItems struct {
 		Parent int64   `path:"parent"`
 		IDs    itemIDs `path:"*"`
@@ -187,7 +204,33 @@ func (r Resource[V, B]) Routes() []Route {
 			own = append(own, routes[o])
 		}
 	}
+	for _, l := range r.Through {
+		own = append(own, throughRoute{reflect.TypeOf(l.Link), Mutation[editThrough[B], any]{Method: http.MethodPatch, Path: l.Path, Guard: guard(r.OwnGuard), Name: "update" + camel(l.Noun), Summary: "Edit the " + r.Noun + " at the end of " + withArticle(l.Noun),
+			Effect: effect(AgainSame, l.Path), Example: l.Edited,
+			Prepare: func(ctx context.Context, req *editThrough[B]) error { return all.prepare(ctx, &req.Body) },
+			Do: func(ctx context.Context, tx *pg.Tx, req editThrough[B]) (any, error) {
+				id, err := l.Item(ctx, tx, req.Parent, req.ID)
+				if err == nil {
+					_, err = all.edit(ctx, tx, editItems[B]{IDs: itemIDs{id}, Match: req.Match, Body: req.Body})
+				}
+				if err != nil {
+					return nil, err
+				}
+				return l.Show(ctx, tx, req.Parent, req.ID)
+			}}})
+	}
 	return own
+}
+
+type throughRoute struct {
+	link reflect.Type
+	Route
+}
+
+func (t throughRoute) operation() *operation {
+	o := t.Route.operation()
+	o.responseType = t.link
+	return o
 }
 
 // assemble fills in what the resource leaves to the table, and panics where its parts do not fit together.
@@ -228,6 +271,9 @@ func (r Resource[V, B]) assemble() *resource[V, B] {
 	}
 	if r.Delete == nil {
 		r.Delete = func(ctx context.Context, tx *pg.Tx, item *V) error { return all.table.Delete(ctx, tx, idOf(item)) }
+	}
+	if r.Unseen == nil {
+		r.Unseen = func(context.Context, pg.Querier, []int64) error { return pgx.ErrNoRows }
 	}
 	if r.Reveal == nil {
 		r.Reveal = func(*V, *B) {}
@@ -320,6 +366,11 @@ func (r *resource[V, B]) create(ctx context.Context, tx *pg.Tx, req newItem[B]) 
 	r.place(body, req.Parent)
 	if err := r.Lock(ctx, tx, body); err != nil {
 		return *new(V), err
+	}
+	if r.There != nil {
+		if there, err := r.There(ctx, tx, body); err != nil || there != nil {
+			return *cmp.Or(there, new(V)), req.Body.blame(err)
+		}
 	}
 	id, err := r.insert(ctx, tx, body)
 	if err != nil {
@@ -455,11 +506,8 @@ func (r *resource[V, B]) hold(ctx context.Context, tx *pg.Tx, parent int64, name
 	if err != nil {
 		return nil, err
 	}
-	if len(items) < len(ids) && r.Unseen != nil {
-		return nil, r.Unseen(ctx, tx, ids)
-	}
 	if len(items) < len(ids) {
-		return nil, pgx.ErrNoRows
+		return nil, r.Unseen(ctx, tx, ids)
 	}
 	return items, match.Check(versionOf(&items[0]))
 }

@@ -5,17 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/ironplane/ironplane/pkg/account"
-	"github.com/ironplane/ironplane/pkg/guard"
 	"github.com/ironplane/ironplane/pkg/permission"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/table"
 	"github.com/ironplane/ironplane/process/setting"
 )
 
@@ -32,6 +33,8 @@ type Client struct {
 	Billing     Billing        `json:"billing" db:"of_billing_"`
 	Integration *rest.Ref      `json:"integration,omitempty" db:"integration_" doc:"whose client it is"`
 	Disabled    bool           `json:"disabled" db:"disabled" ext:"true" doc:"whether all keys are refused, as if they were revoked, until it is taken back"`
+
+	ClaimedAt *rest.Timestamp `json:"claimed_at,omitempty" db:"claimed_at" ext:"true" doc:"since when who created the account writes its address no more"`
 }
 
 // Billing is what a billing system knows of a client.
@@ -64,9 +67,11 @@ type clientBody struct {
 	Verify   Verify `json:"verify" ext:"true"`
 	Disabled bool   `json:"disabled" db:"disabled" ext:"true" example:"false" doc:"whether all keys are refused, as if they were revoked, until it is taken back"`
 
-	Hash  *string `db:"password_hash"`
-	least int     // characters of Password
-	hash  *string // of Password, once it is prepared
+	Hash    *string         `db:"password_hash"`
+	Claimed *rest.Timestamp `db:"claimed_at"`
+	least   int             // characters of Password
+	ignored bool            // Password, which the caller may not set
+	hash    *string         // of Password, once it is prepared
 }
 
 // Resolve checks what the tags cannot say.
@@ -74,18 +79,20 @@ func (b *clientBody) Resolve(wrong *problem.Fields) {
 	if b.Email != "" {
 		account.CheckEmail(b.Email, wrong)
 	}
-	if !b.Password.IsZero() {
+	if !b.Password.IsZero() && !b.ignored {
 		account.CheckPassword(b.Password, b.least, wrong)
 		account.CheckStrength(b.Password, []string{b.First, b.Last, b.Email}, wrong)
 	}
 }
 
 func (s *Service) clients() []rest.Route {
-	return append(rest.Resource[ViewedClient, clientBody]{
+	accounts := rest.Resource[ViewedClient, clientBody]{
 		DB: s.db, Path: "/client", ID: "client_id", Noun: "client", Again: rest.AgainRefused, Edited: `{"first": "Benjamin", "billing": {"id": 7}}`,
-		Guard: guard.Has(permission.UsersClients), OwnGuard: orClient, Table: "client", View: "client_view", Without: rest.Listing | rest.Viewing,
-		Scope: reached, Unseen: unseen, Prepare: s.hashPassword, Check: s.checkClient, Close: s.closeClients, Delete: s.deleteClient,
-	}.Routes(), rest.List[rest.None, Client]{
+		Guard: orClient, Table: "client", View: "client_view", Without: rest.Listing | rest.Viewing,
+		Scope: reached, Unseen: unseen, Prepare: s.hashPassword, There: s.knownAddress, Check: s.checkClient, Insert: s.insertClient, Close: s.closeClients, Delete: s.deleteClient,
+	}
+	accounts.Through = append(append(accounts.Through, throughSub), throughSuper)
+	return append(accounts.Routes(), rest.List[rest.None, Client]{
 		DB: s.db, Path: "/client", Guard: orClient, Name: "listClients", Summary: "List clients", Doc: "A client sees its sub clients here, and theirs.", View: "client_seen",
 		Where: func(ctx context.Context, _ rest.None) ([]pg.Condition, error) {
 			return []pg.Condition{seen(ctx), {SQL: "listed"}}, nil
@@ -100,6 +107,8 @@ func (s *Service) clients() []rest.Route {
 		},
 	})
 }
+
+var clientTable = table.New[clientBody]("client", "client_view", nil)
 
 var clientsSeen = pg.NewView[ViewedClient]("client_seen")
 
@@ -125,7 +134,8 @@ func callingIntegration(ctx context.Context) (int64, bool) {
 func (s *Service) hashPassword(ctx context.Context, b *clientBody) error {
 	b.least = setting.PasswordLength.In(s.settings.Values())
 	var wrong problem.Fields
-	if b.Password.IsZero() || !principal.From(ctx).Principal.May(permission.UsersClients, permission.Write) {
+	b.ignored = !principal.From(ctx).Principal.May(permission.UsersClients, permission.Write)
+	if b.Password.IsZero() || b.ignored {
 		return nil
 	}
 	if b.Resolve(&wrong); len(wrong) > 0 { // which is said later
@@ -140,8 +150,12 @@ func (s *Service) hashPassword(ctx context.Context, b *clientBody) error {
 func (s *Service) checkClient(ctx context.Context, tx *pg.Tx, id int64, before, b *clientBody) error {
 	if before != nil {
 		s.revoke(tx, id)
-		if err := guard.Has(permission.UsersClients).Check(principal.From(ctx), permission.Write, 0); err != nil {
-			return err
+		if me := callingClient(ctx); me != 0 {
+			if err := b.mayClient(ctx, tx, me, id, before); err != nil {
+				return err
+			}
+		} else if b.Claimed == nil {
+			b.Claimed = &rest.Timestamp{Time: time.Now()}
 		}
 	} else {
 		before = &clientBody{}
@@ -196,7 +210,11 @@ func (b *clientBody) checkTaken(ctx context.Context, tx *pg.Tx, id int64) error 
 		var name string
 		err := tx.QueryRow(ctx, "SELECT id, name FROM client WHERE id <> $1 AND "+of.sql, of.args...).Scan(&other, &name)
 		if err == nil {
-			wrong.Add(pointer, "taken", "is client %d's (%s)", other, name)
+			if callingClient(ctx) != 0 {
+				wrong.Add(pointer, "taken", "is taken")
+			} else {
+				wrong.Add(pointer, "taken", "is client %d's (%s)", other, name)
+			}
 		} else if !errors.Is(err, pgx.ErrNoRows) {
 			return fmt.Errorf("look for another client's: %w", err)
 		}
@@ -206,6 +224,9 @@ func (b *clientBody) checkTaken(ctx context.Context, tx *pg.Tx, id int64) error 
 
 // closeClients refuses while something is assigned to one of them.
 func (s *Service) closeClients(ctx context.Context, tx *pg.Tx, clients []ViewedClient) error {
+	if callingClient(ctx) != 0 {
+		return problem.New(problem.Forbidden, "A client deletes no accounts.")
+	}
 	var ids []int64
 	for _, c := range clients {
 		if id, is := callingIntegration(ctx); is && (c.Integration == nil || c.Integration.ID != id) {

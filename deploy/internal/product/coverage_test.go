@@ -186,8 +186,8 @@ func (w *walk) withoutPermission(o rest.Operation, nobody *testkit.Client, clien
 	case o.Guard == guard.Public:
 	case strings.HasSuffix(o.Guard.String(), " or a client") && client:
 		want := http.StatusNotFound
-		if !strings.Contains(o.Path, "{") && o.Method == http.MethodGet {
-			want = http.StatusOK
+		if !strings.Contains(o.Path, "{") {
+			want = map[string]int{http.MethodGet: http.StatusOK, http.MethodPost: http.StatusForbidden}[o.Method]
 		}
 		nobody.Do(o.Method, w.item(o.Path), o.Example).Want(want)
 	case o.Guard == guard.EveryKey:

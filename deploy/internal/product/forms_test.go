@@ -60,6 +60,7 @@ func (w *walk) shown(o rest.Operation) string {
 	answer := w.c.Do("GET", w.item(o.Effect.Shows), nil).Want(200)
 	item := single(answer)
 	delete(item, "created_at")
+	delete(item, "claimed_at")
 	if child, ok := item["child"].(map[string]any); ok {
 		delete(child, "created_at")
 	}

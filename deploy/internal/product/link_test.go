@@ -174,3 +174,109 @@ func compareReach(t *testing.T, p *product.Product) {
 		t.Errorf("there are %d circles, and %d pairs are wrong: %v", circles, wrong, err)
 	}
 }
+
+// A reseller's day with nothing but its own key: what it orders, ten times each, and what each of the three sees.
+func TestResellersDay(t *testing.T) { producttest.Together(t, testResellersDay) }
+
+func testResellersDay(t *testing.T, p *product.Product, c *testkit.Client) {
+	ids, as := newClients(t, c, "reseller", "known", "stranger")
+	own := path("/client/%d", ids["reseller"])
+	reseller, known := as["reseller"], as["known"]
+
+	// A new address: an account of its own, whoever sends the order how often.
+	var made clients.ViewedClient
+	for i := range 10 {
+		answer := reseller.Do("POST", "/client", order("new@example.com", "billing_id", 7, "password", "secret", "disabled", true)).Want(200)
+		if i == 0 {
+			made = testkit.Decode[clients.ViewedClient](answer)
+		} else if again := testkit.Decode[clients.ViewedClient](answer); testkit.JSON(again) != testkit.JSON(made) {
+			t.Errorf("the order made %+v, and again %+v", made, again)
+		}
+	}
+	if made.BillingID != nil || made.Disabled || made.Name != "Ben Miller" {
+		t.Errorf("made was %+v", made)
+	}
+	at := path("/client/%d", made.ID)
+
+	// A known one: nothing of it is shown or changed, and the answer has the same members.
+	before := c.Do("GET", path("/client/%d", ids["known"]), nil).Want(200).Text
+	for range 10 {
+		named := testkit.Decode[clients.ViewedClient](reseller.Do("POST", "/client", order("KNOWN@example.com")).Want(200))
+		if named.ID != ids["known"] || named.Name != "Ben Miller" || named.Email != "KNOWN@example.com" || named.ClaimedAt != nil {
+			t.Errorf("of a known address is answered %+v", named)
+		}
+	}
+	if after := c.Do("GET", path("/client/%d", ids["known"]), nil).Want(200).Text; after != before {
+		t.Errorf("the account was %s and is %s", before, after)
+	}
+	theirs := path("/client/%d", ids["known"])
+	if shown := testkit.Decode[clients.ViewedClient](reseller.Do("GET", theirs, nil).Want(200)); shown.First != "Ben" || shown.Email != "KNOWN@example.com" {
+		t.Errorf("the reseller sees of it %+v", shown)
+	}
+	if list := reseller.Do("GET", "/client?sort=name", nil).Want(200).Text; strings.Count(list, `"name":"Ben Miller"`) != 2 || strings.Contains(list, "known Miller") {
+		t.Errorf("its list is %s", list)
+	}
+	for _, nested := range []string{"/sub", "/super", "/parent", "/granter"} {
+		reseller.Do("GET", theirs+nested, nil).Want(404)
+	}
+	reseller.Do("PATCH", theirs, `{"first": "Ben"}`).Want(403)
+	reseller.Do("PATCH", theirs, `{"first": "known"}`).Want(403) // which would tell a guess
+	reseller.Do("POST", "/client", order("reseller@example.com")).WantErrors("/email", "invalid")
+	known.Do("POST", "/client", order("reseller@example.com")).WantErrors("/client_id", "circle")
+
+	// What it writes: its own name, and of what it has created the address, too, until an admin has edited it.
+	reseller.Do("PATCH", own, `{"last": "Hosting"}`).Want(200)
+	reseller.Do("PATCH", at, `{"first": "Bob", "email": "bob@example.com"}`).Want(200)
+	for _, body := range []string{`{"password": "a long walk in the rain"}`, `{"billing_id": 9}`, `{"verify": {"require": true}}`, disable} { // nor of itself what is not its own
+		reseller.Do("PATCH", at, body).Want(403)
+	}
+	reseller.Do("PATCH", at, `{"email": "stranger@example.com"}`).WantErrors("/email", "taken")
+	links := testkit.Decode[[]clients.SubLink](reseller.Do("GET", own+"/sub", nil).Want(200))
+	if len(links) != 2 || links[0].Child.Email != "bob@example.com" || links[1].Child.Name != "Ben Miller" {
+		t.Fatalf("its links are %+v", links)
+	}
+	reseller.Do("PATCH", fmt.Sprint(own, "/sub/", links[0].ID), `{"last": "Baker"}`).Want(200)
+	reseller.Do("PATCH", fmt.Sprint(own, "/sub/", links[1].ID), `{"last": "Baker"}`).Want(403)
+	c.Do("PATCH", at, `{"last": "Brown"}`).Want(200)
+	reseller.Do("PATCH", at, `{"email": "mine@example.com"}`).Want(403)
+	reseller.Do("PATCH", at, `{"last": "Black"}`).Want(200)
+	for _, other := range []string{path("/client/%d", ids["stranger"]), "/client/999999"} {
+		reseller.Do("GET", other, nil).Want(404)
+		reseller.Do("PATCH", other, `{"first": "x"}`).Want(404)
+		reseller.Do("DELETE", other, nil).Want(404)
+	}
+	reseller.Do("DELETE", at, nil).Want(403)
+
+	// A super client by address, and what it sees: what the reseller has created, and not what it has named.
+	granted := reseller.Do("POST", own+"/super", `{"client_email": "known@example.com"}`).Want(200)
+	if !strings.Contains(granted.Text, `"name":"Ben Miller"`) {
+		t.Errorf("the grantee is shown as %s", granted.Text)
+	}
+	known.Do("GET", at, nil).Want(200)
+	known.Do("PATCH", at, `{"first": "x"}`).Want(403)
+	if got := listed(t, known); got != "Bob" {
+		t.Errorf("the grantee's list has %q", got)
+	}
+	known.Do("DELETE", fmt.Sprint(theirs, "/granter/", granted.ID()), nil).Want(200)
+	known.Do("GET", at, nil).Want(404)
+	parent := testkit.Decode[[]clients.ParentLink](known.Do("GET", theirs+"/parent", nil).Want(200))
+	known.Do("DELETE", fmt.Sprint(theirs, "/parent/", parent[0].ID), nil).Want(200)
+	reseller.Do("GET", theirs, nil).Want(404)
+	reseller.Do("DELETE", fmt.Sprint(own, "/sub/", links[0].ID), nil).Want(200)
+	reseller.Do("GET", at, nil).Want(404)
+	if named := testkit.Decode[clients.ViewedClient](reseller.Do("POST", "/client", order("bob@example.com")).Want(200)); named.ID != made.ID || named.First != "Ben" {
+		t.Errorf("linked again it is %+v", named)
+	}
+	reseller.Do("PATCH", at, `{"first": "Bob"}`).Want(403)
+
+	// The same order of many at once makes one account.
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() { reseller.Do("POST", "/client", order("rush@example.com")).Want(200) })
+	}
+	all.Wait()
+	if list := testkit.Decode[[]clients.Client](c.Do("GET", "/client?email=rush@example.com", nil).Want(200)); len(list) != 1 {
+		t.Errorf("made were %+v", list)
+	}
+	compareReach(t, p)
+}

@@ -1,0 +1,91 @@
+package clients
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/problem"
+)
+
+// knownAddress answers a client who makes an account that there is: it is linked, and nothing of it is changed or shown.
+func (s *Service) knownAddress(ctx context.Context, tx *pg.Tx, b *clientBody) (*ViewedClient, error) {
+	me := callingClient(ctx)
+	if me == 0 {
+		return nil, nil
+	}
+	if err := holdClients(ctx, tx, me); errors.Is(err, pgx.ErrNoRows) {
+		return nil, problem.New(problem.Forbidden, "The calling client is gone.")
+	} else if err != nil {
+		return nil, err
+	}
+	*b = clientBody{Email: b.Email, First: b.First, Last: b.Last} // the rest is not a client's to give
+	to := card{kind: "named", Email: &b.Email, First: &b.First, Last: &b.Last}
+	err := tx.QueryRow(ctx, "SELECT id FROM client WHERE lower(email) = lower($1) FOR KEY SHARE", b.Email).Scan(&to.ID)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for the address: %w", err)
+	}
+	if to.ID == me {
+		return nil, problem.Member("/email", "invalid", "is the client's own")
+	}
+	if _, err := link(ctx, tx, me, to); err != nil {
+		return nil, err
+	}
+	shown, err := clientsSeen.Get(ctx, tx, to.ID, seen(ctx))
+	return &shown, err
+}
+
+// insertClient makes a client, and of who is one the link to it. Where somebody else was just faster with the address, it
+// begins again.
+func (s *Service) insertClient(ctx context.Context, tx *pg.Tx, b *clientBody) (id int64, err error) {
+	me := callingClient(ctx)
+	if me == 0 {
+		return clientTable.Insert(ctx, tx, b)
+	}
+	const made = "INSERT INTO client (email, first, last) VALUES ($1, $2, $3) ON CONFLICT (lower(email)) DO NOTHING RETURNING id"
+	err = tx.QueryRow(ctx, made, b.Email, b.First, b.Last).Scan(&id)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return 0, pg.RestartAfter(func(context.Context) error { return nil })
+	}
+	if err == nil {
+		_, err = link(ctx, tx, me, card{ID: id, kind: "created"})
+	}
+	return id, err
+}
+
+// mayClient refuses what a client may not write: of itself and of what it has created it writes the name, of the latter the
+// address, until it is claimed.
+func (b *clientBody) mayClient(ctx context.Context, tx *pg.Tx, me, id int64, before *clientBody) error {
+	allowed := *before
+	allowed.First, allowed.Last = b.First, b.Last
+	if me == id {
+		allowed.Verify.Require = allowed.Verify.Require || b.Verify.Require
+	} else {
+		var claimed bool
+		err := tx.QueryRow(ctx, "SELECT c.claimed_at IS NOT NULL FROM client c JOIN sub_link l ON l.child_id = c.id WHERE c.id = $1 AND l.client_id = $2 AND l.kind = 'created'", id, me).Scan(&claimed)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return problem.New(problem.Forbidden, "The account is not one that the client has created.")
+		}
+		if err != nil {
+			return fmt.Errorf("look who has created client %d: %w", id, err)
+		}
+		if !claimed {
+			allowed.Email = b.Email
+		}
+	}
+	switch {
+	case !b.Password.IsZero() || b.Email != allowed.Email:
+		return problem.New(problem.Forbidden, "A client does not write this account's email or password.")
+	case b.Verify != allowed.Verify || b.Disabled != allowed.Disabled:
+		return problem.New(problem.Forbidden, "A client does not write this account's verify or disabled.")
+	case !same(b.Billing.ID, allowed.Billing.ID) || b.Billing.IgnoreAutoSuspend != allowed.Billing.IgnoreAutoSuspend || !same(b.Billing.Integration, allowed.Billing.Integration):
+		return problem.New(problem.Forbidden, "A client writes no billing.")
+	}
+	return nil
+}
