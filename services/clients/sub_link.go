@@ -166,15 +166,15 @@ func link(ctx context.Context, tx *pg.Tx, client int64, to card) (made SubLink, 
 		tx.Unrecorded("the link is there")
 		return made, err
 	}
-	var circle bool
+	var cycle bool
 	err = tx.QueryRow(ctx, `
 		WITH RECURSIVE above AS (SELECT $1::bigint AS id UNION SELECT l.client_id FROM sub_link l JOIN above a ON l.child_id = a.id)
-		SELECT EXISTS (SELECT FROM above WHERE id = $2)`, client, to.ID).Scan(&circle)
+		SELECT EXISTS (SELECT FROM above WHERE id = $2)`, client, to.ID).Scan(&cycle)
 	if err != nil {
-		return made, fmt.Errorf("look for a circle: %w", err)
+		return made, fmt.Errorf("look for a cycle: %w", err)
 	}
-	if circle {
-		return made, problem.Member("/client_id", "circle", "has client %d below itself", client)
+	if cycle {
+		return made, problem.Member("/client_id", "cycle", "has client %d below itself", client)
 	}
 	var id int64
 	err = tx.QueryRow(ctx, "INSERT INTO sub_link (client_id, child_id, kind, email, first, last) VALUES ($1, $2, $3, $4, $5, $6) RETURNING id",

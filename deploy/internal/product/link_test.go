@@ -78,7 +78,7 @@ func testLinks(t *testing.T, _ *product.Product, c *testkit.Client) {
 	}
 
 	// What is refused.
-	c.Do("POST", at("leaf")+"/sub", to("top")).WantErrors("/client_id", "circle")
+	c.Do("POST", at("leaf")+"/sub", to("top")).WantErrors("/client_id", "cycle")
 	c.Do("POST", at("top")+"/sub", to("top")).WantErrors("/client_id", "invalid")
 	c.Do("POST", at("top")+"/super", to("top")).WantErrors("/client_id", "invalid")
 	c.Do("POST", at("top")+"/sub", `{"client_id": 999999}`).WantErrors("/client_id", "not_found")
@@ -115,10 +115,10 @@ func testLinks(t *testing.T, _ *product.Product, c *testkit.Client) {
 	}
 }
 
-// However many make and take away links at once: there is no circle, and what is reached is what the links say.
-func TestSubLinksMakeNoCircle(t *testing.T) { producttest.Together(t, testSubLinksMakeNoCircle) }
+// However many make and take away links at once: there is no cycle, and what is reached is what the links say.
+func TestSubLinksMakeNoCycle(t *testing.T) { producttest.Together(t, testSubLinksMakeNoCycle) }
 
-func testSubLinksMakeNoCircle(t *testing.T, p *product.Product, c *testkit.Client) {
+func testSubLinksMakeNoCycle(t *testing.T, p *product.Product, c *testkit.Client) {
 	const accounts, callers, rounds = 8, 32, 12
 	for i := range accounts {
 		c.Do("POST", "/client", order(fmt.Sprintf("c%d@example.com", i))).Want(200)
@@ -138,7 +138,7 @@ func testSubLinksMakeNoCircle(t *testing.T, p *product.Product, c *testkit.Clien
 				if answer.Status == 200 {
 					made++
 				} else {
-					answer.WantErrors("/client_id", "circle")
+					answer.WantErrors("/client_id", "cycle")
 					refused++
 				}
 				mu.Unlock()
@@ -162,16 +162,16 @@ func testSubLinksMakeNoCircle(t *testing.T, p *product.Product, c *testkit.Clien
 // compareReach compares what is kept of whom clients reach with what the links say.
 func compareReach(t *testing.T, p *product.Product) {
 	t.Helper()
-	var circles, wrong int
+	var cycles, wrong int
 	err := p.Databases[clients.Name].QueryRow(t.Context(), `
 		WITH RECURSIVE way AS (
 			SELECT client_id AS ancestor, child_id AS descendant, 1 AS length FROM sub_link WHERE kind <> 'named'
 			UNION ALL SELECT w.ancestor, l.child_id, w.length + 1 FROM way w JOIN sub_link l ON l.client_id = w.descendant AND l.kind <> 'named' WHERE w.length < 20),
 		counted AS (SELECT ancestor, descendant, count(*)::numeric AS ways FROM way GROUP BY 1, 2)
 		SELECT (SELECT count(*) FROM way WHERE ancestor = descendant),
-			(SELECT count(*) FROM ((TABLE counted EXCEPT TABLE client_reach) UNION ALL (TABLE client_reach EXCEPT TABLE counted)) differs)`).Scan(&circles, &wrong)
-	if err != nil || circles > 0 || wrong > 0 {
-		t.Errorf("there are %d circles, and %d pairs are wrong: %v", circles, wrong, err)
+			(SELECT count(*) FROM ((TABLE counted EXCEPT TABLE client_reach) UNION ALL (TABLE client_reach EXCEPT TABLE counted)) differs)`).Scan(&cycles, &wrong)
+	if err != nil || cycles > 0 || wrong > 0 {
+		t.Errorf("there are %d cycles, and %d pairs are wrong: %v", cycles, wrong, err)
 	}
 }
 
@@ -222,7 +222,7 @@ func testResellersDay(t *testing.T, p *product.Product, c *testkit.Client) {
 	reseller.Do("PATCH", theirs, `{"first": "Ben"}`).Want(403)
 	reseller.Do("PATCH", theirs, `{"first": "known"}`).Want(403) // which would tell a guess
 	reseller.Do("POST", "/client", order("reseller@example.com")).WantErrors("/email", "invalid")
-	known.Do("POST", "/client", order("reseller@example.com")).WantErrors("/client_id", "circle")
+	known.Do("POST", "/client", order("reseller@example.com")).WantErrors("/client_id", "cycle")
 
 	// What it writes: its own name, and of what it has created the address, too, until an admin has edited it.
 	reseller.Do("PATCH", own, `{"last": "Hosting"}`).Want(200)

@@ -34,7 +34,7 @@ CREATE INDEX super_link_by_client ON super_link (client_id, id);
 CREATE INDEX super_link_by_grantee ON super_link (grantee_id, id);
 
 -- Along how many ways of whole links each client reaches which others. Who writes sub links holds the lock of all of them,
--- and has looked that there is no circle.
+-- and has looked that there is no cycle.
 CREATE TABLE client_reach (
 	ancestor   bigint NOT NULL,
 	descendant bigint NOT NULL,
