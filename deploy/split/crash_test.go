@@ -157,12 +157,11 @@ func startRedis(t *testing.T) *ownRedis {
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		return nil
 	}
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	free, err := freeAddresses(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &ownRedis{t: t, address: l.Addr().String(), password: fmt.Sprint(rand.Uint64())}
-	_ = l.Close()
+	r := &ownRedis{t: t, address: free[0], password: fmt.Sprint(rand.Uint64())}
 	r.start()
 	t.Cleanup(r.kill)
 	return r

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -49,9 +51,14 @@ type fleet struct {
 
 // newFleet makes the certificates and writes down, for each process, what it needs to know.
 func newFleet(folder, programs string, environment []string, databases map[string]secret.String, masterKey, redis secret.String) (*fleet, error) {
-	addresses, err := freeAddresses()
+	names := product.Names()
+	free, err := freeAddresses(len(names))
 	if err != nil {
 		return nil, err
+	}
+	addresses := map[string]string{}
+	for n, name := range names {
+		addresses[name] = free[n]
 	}
 	authority, err := mtls.NewAuthority(life)
 	if err != nil {
@@ -59,7 +66,7 @@ func newFleet(folder, programs string, environment []string, databases map[strin
 	}
 	f := &fleet{folder: folder, programs: programs, environment: environment, addresses: addresses, processes: map[string]*child.Child{}, ended: make(chan error, 1)}
 	content := map[string]string{"ca.crt": string(authority.Certificate()), "redis-url": redis.Reveal()}
-	for _, name := range append(product.Names(), principal.Gateway) {
+	for _, name := range append(names, principal.Gateway) {
 		issued, err := authority.Issue(name)
 		if err != nil {
 			return nil, err
@@ -211,16 +218,19 @@ func (f *fleet) stop(ctx context.Context) error {
 	return failed
 }
 
-// freeAddresses answers an address of this machine for each service, where nobody listened a moment ago.
-func freeAddresses() (map[string]string, error) {
-	addresses := map[string]string{}
-	for _, name := range product.Names() {
-		l, err := net.Listen("tcp4", "127.0.0.1:0")
-		if err != nil {
-			return nil, fmt.Errorf("find a free port: %w", err)
+// freeAddresses answers addresses of this machine where nobody listens. Their ports are below those that connections get by
+// themselves, so that none of these takes one before a process listens there, or while it is started anew.
+func freeAddresses(count int) (addresses []string, err error) {
+	const first, last, attempts = 10_000, 32_000, 1000
+	for range attempts {
+		if len(addresses) == count {
+			return addresses, nil
 		}
-		defer l.Close() // not before all are found
-		addresses[name] = l.Addr().String()
+		var l net.Listener
+		if l, err = net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(first+rand.IntN(last-first)))); err == nil {
+			defer l.Close() // not before all are found
+			addresses = append(addresses, l.Addr().String())
+		}
 	}
-	return addresses, nil
+	return nil, fmt.Errorf("find %d free ports: %w", count, err)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os/exec"
 	"path/filepath"
@@ -103,10 +102,15 @@ type one struct {
 func newPairs(t *testing.T, f *fleet) map[string][2]*one {
 	t.Helper()
 	pairs := map[string][2]*one{}
-	for _, name := range append(product.Names(), principal.Gateway) {
+	names := append(product.Names(), principal.Gateway)
+	free, err := freeAddresses(4 * len(names))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, name := range names {
 		var pair [2]*one
 		for n := range pair {
-			pair[n] = &one{name: name, address: freeAddress(t), operations: freeAddress(t), programs: f.programs, f: f}
+			pair[n] = &one{name: name, address: free[4*i+2*n], operations: free[4*i+2*n+1], programs: f.programs, f: f}
 		}
 		pairs[name] = pair
 		f.addresses[name] = pair[0].address + "," + pair[1].address
@@ -126,16 +130,6 @@ func newPairs(t *testing.T, f *fleet) map[string][2]*one {
 		}
 	}
 	return pairs
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // start returns once the process is ready.

@@ -368,11 +368,11 @@ func startFleetOf(t *testing.T, programs string, config backings.Config, environ
 	if err := f.startServices(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	public, err := freeAddresses()
+	public, err := freeAddresses(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := f.startGateway(t.Context(), public[identity.Name]); err != nil {
+	if err := f.startGateway(t.Context(), public[0]); err != nil {
 		t.Fatal(err)
 	}
 	db, err := pool.Open(t.Context(), databases[identity.Name].Reveal(), 1, nil)
@@ -384,7 +384,7 @@ func startFleetOf(t *testing.T, programs string, config backings.Config, environ
 	if err != nil {
 		t.Fatal(err)
 	}
-	return f, testkit.ClientOf(t, "http://"+public[identity.Name]).With(key.Reveal())
+	return f, testkit.ClientOf(t, "http://"+public[0]).With(key.Reveal())
 }
 
 // openDatabase opens a service's schema.
