@@ -25,7 +25,9 @@ import (
 // The README's tour works on what the compose file starts.
 func TestTour(t *testing.T) { tour.Take(t, root+"/README.md", installed.url, installed.key) }
 
-const largest = 25_000_000 // of an image, in bytes
+// largest is how many bytes an image has at most, and largestRendering one with text/template: its reflection keeps the
+// linker from leaving out what is not called.
+const largest, largestRendering = 27_000_000, 40_000_000
 
 func TestImages(t *testing.T) {
 	commit, _ := exec.Command("git", "rev-parse", "--verify", "HEAD").Output()
@@ -35,7 +37,11 @@ func TestImages(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Logf("%s: %.1f MB", name, float64(image.Size)/1e6)
-		if image.Size > largest {
+		most := int64(largest)
+		if name == "system" || name == "setup" {
+			most = largestRendering
+		}
+		if image.Size > most {
 			t.Errorf("%s is of %d bytes", name, image.Size)
 		}
 		if image.Config.User != "65532:65532" {
