@@ -105,10 +105,12 @@ func crash(t *testing.T, f *fleet, config backings.Config, redis *ownRedis, roun
 }
 
 // crashPostgres kills one of its processes: it takes that for a crash, throws everybody out and recovers from its log.
-// It has to have recovered from the last one: without the process that does it, it ends.
+// It has to have recovered from the last one: without the process that does it, it ends. So this returns once it has noticed,
+// and whoever connects from then on waits until it has recovered.
 func crashPostgres(t *testing.T, f *fleet, data string) {
 	t.Helper()
-	openDatabase(t, f, system.Name).Close()
+	session := openDatabase(t, f, system.Name)
+	defer session.Close()
 	text, err := os.ReadFile(filepath.Join(data, "postgres", "data", "postmaster.pid"))
 	if err != nil {
 		t.Fatal(err)
@@ -119,6 +121,10 @@ func crashPostgres(t *testing.T, f *fleet, data string) {
 	}
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		if all := childrenOf(t, postmaster); len(all) > 0 && syscall.Kill(all[rand.IntN(len(all))].pid, syscall.SIGKILL) == nil {
+			var one int
+			for noticed := time.Now().Add(5 * time.Second); time.Now().Before(noticed) && session.QueryRow(t.Context(), "SELECT 1").Scan(&one) == nil; {
+				time.Sleep(5 * time.Millisecond) // nobody is thrown out where the process had just ended by itself
+			}
 			return
 		}
 		if time.Now().After(deadline) {
