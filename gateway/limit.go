@@ -55,7 +55,12 @@ type terms struct {
 
 // bucket is one caller's count.
 type bucket struct {
-	mu    sync.Mutex
+	mu sync.Mutex
+	count
+}
+
+type count struct {
+	by    *terms
 	due   time.Time // when all that was let through would be due at the limit's rate (GCRA)
 	held  int       // allowed by Redis, not made use of yet
 	left  int       // what Redis would have allowed beyond that when it was last asked
@@ -76,8 +81,11 @@ func newLimit[K comparable](name string, nameOf func(K) string, link *cache.Link
 	}
 }
 
-// set changes how much the limit lets through.
+// set changes how much the limit lets through. What was counted by another limit does not count by this one.
 func (l *limit[K]) set(rate, burst int) {
+	if now := l.terms.Load(); now != nil && now.rate == rate && now.burst == burst {
+		return
+	}
 	interval := time.Second / time.Duration(rate)
 	l.terms.Store(&terms{rate, burst, interval, time.Duration(burst) * interval, []string{fmt.Sprintf("%q;q=%d;w=%d", l.name, burst, (burst+rate-1)/rate)}})
 }
@@ -88,6 +96,9 @@ func (l *limit[K]) take(ctx context.Context, answer http.Header, who K) error {
 	b, t := l.bucketOf(who), l.terms.Load()
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.by != t {
+		b.count = count{by: t}
+	}
 	answer["Ratelimit-Policy"] = t.policy
 	now := time.Now()
 	wait := t.wait(b, now)
@@ -125,7 +136,9 @@ func (l *limit[K]) giveBack(who K) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.held++
-	b.due = b.due.Add(-l.terms.Load().interval)
+	if b.by != nil {
+		b.due = b.due.Add(-b.by.interval)
+	}
 }
 
 func (l *limit[K]) bucketOf(who K) *bucket {
@@ -153,7 +166,7 @@ func (l *limit[K]) fetch(ctx context.Context, t *terms, b *bucket, who K) {
 	_ = l.link.Do(ctx, func(ctx context.Context, r redis.UniversalClient) error {
 		shared := redis_rate.NewLimiter(r)
 		terms := redis_rate.Limit{Rate: t.rate, Burst: t.burst, Period: time.Second}
-		name := l.name + ":" + l.nameOf(who)
+		name := fmt.Sprintf("%s:%s:%d/%d", l.name, l.nameOf(who), t.rate, t.burst)
 		result, err := shared.AllowN(ctx, name, terms, b.batch)
 		if err == nil && result.Allowed == 0 && b.batch > 1 { // it is all of them or none
 			b.batch = 1

@@ -136,6 +136,17 @@ func TestRefusal(t *testing.T) {
 	}
 }
 
+// A limit that is raised lets through at once whom the one before had let through its burst, here and in Redis.
+func TestRaisedLimit(t *testing.T) {
+	t.Parallel()
+	d := newDoorOn(t, narrow, backing.RedisOptions{})
+	key := d.identity.issue(1)
+	for d.gateway.perOwner.set(1, 20); get(d.gateway, somebody, key, "/port-speed").Code == http.StatusOK; {
+	}
+	d.gateway.perOwner.set(1000, 10)
+	d.want(http.StatusOK, key, "/port-speed")
+}
+
 // Every answer that a limit was counted for says what is left of it, across gateways.
 func TestRateLimitHeaders(t *testing.T) {
 	t.Parallel()

@@ -28,6 +28,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/process/peers"
+	"github.com/ironplane/ironplane/process/setting"
 	"github.com/ironplane/ironplane/services/identity/lockout"
 )
 
@@ -144,10 +145,11 @@ func TestRedisUsers(t *testing.T) {
 	if owner, _, err := keycache.Get[keycache.Owner](t.Context(), reading, "identity", "owner/admin/1"); err != nil || owner.Name != "anna" {
 		t.Errorf("the gateway reads %+v, %v", owner, err)
 	}
-	if left := i.client(principal.Gateway, "").Exists(t.Context(), "rate:owner:admin:1"); left.Err() == nil {
+	count := fmt.Sprintf("rate:owner:admin:1:%d/%d", setting.OwnerRate.In(nil), setting.OwnerBurst.In(nil))
+	if left := i.client(principal.Gateway, "").Exists(t.Context(), count); left.Err() == nil {
 		t.Error("the gateway may look for keys")
 	}
-	if n, err := i.client(principal.Gateway, "").Get(t.Context(), "rate:owner:admin:1").Result(); err != nil || n == "" {
+	if n, err := i.client(principal.Gateway, "").Get(t.Context(), count).Result(); err != nil || n == "" {
 		t.Errorf("the gateway counts no limits: %q, %v", n, err)
 	}
 	if err := filling.Remove(t.Context(), "owner/admin/1"); err != nil {
