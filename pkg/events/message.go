@@ -73,12 +73,6 @@ func (o *Outbox) Send(ctx context.Context, tx *pg.Tx, kind string, content any, 
 	return wrap("seal a message to "+o.Receiver, err)
 }
 
-// Older tells how many messages are on their way that an older master key than the newest is needed for.
-func (o *Outbox) Older(ctx context.Context, db *pg.DB) (n int64, err error) {
-	err = db.QueryRow(ctx, "SELECT count(*) FROM message WHERE receiver = $1 AND substring(sealed FROM 1 FOR length($2::bytea)) <> $2", o.Receiver, o.Box.KeyID()).Scan(&n)
-	return n, wrap("count messages to "+o.Receiver, err)
-}
-
 // giveOut is a receiver's request for the next messages. Those that it has taken are gone from then on.
 type giveOut struct {
 	After int64  `query:"after"`

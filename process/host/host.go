@@ -4,7 +4,6 @@ package host
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -153,15 +152,8 @@ func Assemble(d service.Definition, on *pool.Pool, deps service.Deps, maintenanc
 	}, []string{"job"})
 	older := prometheus.NewGauge(prometheus.GaugeOpts{Name: "ironplane_older_key_uses", Help: "How much an older master key than the newest is still needed for: see the command reseal."})
 	if deps.Box != nil || len(d.Sends) > 0 {
-		loops = append(loops, service.Every(olderPause, "count what older keys are needed for", func(ctx context.Context) (err error) {
-			n := int64(0)
-			if deps.Box != nil {
-				n, err = olderUses(ctx, d, deps.DB, deps.Box)
-			}
-			for _, outbox := range deps.Outboxes {
-				sent, failed := outbox.Older(ctx, deps.DB)
-				n, err = n+sent, errors.Join(err, failed)
-			}
+		loops = append(loops, service.Every(olderPause, "count what older keys are needed for", func(ctx context.Context) error {
+			n, err := olderUses(ctx, d, deps)
 			if err == nil {
 				older.Set(float64(n))
 			}

@@ -85,10 +85,10 @@ func Main(of service.Definition) {
 			}}))
 		}},
 	}
-	if d.Seals {
+	if d.Seals || len(d.Sends) > 0 {
 		commands = append(commands, process.Command{Name: "reseal", Summary: "seal and sign with the newest key what was with an older one, and say how much is left; also while it serves", Run: func(ctx context.Context) error {
 			return d.named(d.do(ctx, c, service.Command{Run: func(ctx context.Context, deps service.Deps, screen io.Writer) error {
-				return host.Reseal(ctx, d.Definition, deps.DB, deps.Box, screen)
+				return host.Reseal(ctx, d.Definition, deps, screen)
 			}}))
 		}})
 	}

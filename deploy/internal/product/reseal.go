@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/process/host"
 )
 
@@ -13,18 +15,23 @@ import (
 // may be done while everything serves.
 func Reseal(ctx context.Context, admin, masterKey secret.String, screen io.Writer) error {
 	for _, d := range Services {
-		box, err := d.NewBox(masterKey)
+		if len(d.Purposes()) == 0 {
+			continue
+		}
+		key, err := seal.Derive(masterKey, d.Name, d.Purposes()...)
 		if err != nil {
 			return err
 		}
-		if box == nil {
-			continue
+		var deps service.Deps
+		if err := host.Unlock(d, &deps, key); err != nil {
+			return err
 		}
 		db, err := OpenSchema(ctx, admin, d.Name)
 		if err != nil {
 			return err
 		}
-		err = host.Reseal(ctx, d, db.DB, box, screen)
+		deps.DB = db.DB
+		err = host.Reseal(ctx, d, deps, screen)
 		db.Close()
 		if err != nil {
 			return fmt.Errorf("%s: %w", d.Name, err)

@@ -12,10 +12,16 @@ import (
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/pkg/events"
+	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/process/host"
+	"github.com/ironplane/ironplane/services/clients"
 	"github.com/ironplane/ironplane/services/network"
 	"github.com/ironplane/ironplane/services/pxe"
+	"github.com/ironplane/ironplane/services/system"
 	"github.com/ironplane/ironplane/testkit"
 )
 
@@ -28,6 +34,8 @@ func TestReseal(t *testing.T) {
 		i.admin.Do(http.MethodPost, "/pxe/dhcp", fmt.Sprintf(`{"name": "dhcp %d", "http": {"host": "192.0.2.%d", "api_key": "dhcp key"}}`, n, n)).Want(200)
 		i.admin.Do(http.MethodPost, "/forward/gateway", fmt.Sprintf(`{"name": "nat %d", "hostname": "192.0.2.%d", "api_key": "nat key", "port_limit": "1"}`, n, n)).Want(200)
 	}
+	outbox := i.outbox()
+	i.onItsWay(outbox)
 	producttest.Drain(t, i.product)
 	newest := seal.NewMasterKey()
 	i.masterKey = secret.New(newest.Reveal() + "," + i.masterKey.Reveal())
@@ -44,7 +52,7 @@ func TestReseal(t *testing.T) {
 		t.Fatal(err)
 	}
 	editing.Wait()
-	for _, want := range []string{"network: an older key was needed for 3, and is for 0.", "pxe: an older key was needed for ", "and is for 0.\nsystem: an older key was needed for ", "and is for 0.\n"} {
+	for _, want := range []string{"clients: an older key was needed for 1, and is for 0.", "network: an older key was needed for 3, and is for 0.", "pxe: an older key was needed for ", "and is for 0.\nsystem: an older key was needed for ", "and is for 0.\n"} {
 		if !strings.Contains(said.String(), want) {
 			t.Errorf("it does not say %q:\n%s", want, &said)
 		}
@@ -73,6 +81,40 @@ func TestReseal(t *testing.T) {
 			t.Errorf("%+v: %v", place, err)
 		}
 	}
+	var n int64
+	var sealed []byte
+	if err := i.product.Databases[clients.Name].QueryRow(t.Context(), "SELECT n, sealed FROM message").Scan(&n, &sealed); err != nil {
+		t.Fatal(err)
+	}
+	if value, err := i.outbox().Box.Open(seal.Place{Table: "message", Column: "sealed", ID: n}, sealed); err != nil || value.Reveal() != "on its way" {
+		t.Errorf("a message that was on its way: %v", err)
+	}
+}
+
+// outbox is that of clients' messages to the system service.
+func (i *installation) outbox() *events.Outbox {
+	i.Helper()
+	key, err := seal.Derive(i.masterKey, clients.Name, clients.Definition.Purposes()...)
+	if err != nil {
+		i.Fatal(err)
+	}
+	var deps service.Deps
+	if err := host.Unlock(clients.Definition, &deps, key); err != nil {
+		i.Fatal(err)
+	}
+	return deps.Outboxes[system.Name]
+}
+
+// onItsWay sends a message with a secret that nobody takes.
+func (i *installation) onItsWay(outbox *events.Outbox) {
+	i.Helper()
+	err := i.product.Databases[clients.Name].InTx(i.Context(), func(tx *pg.Tx) error {
+		tx.Unrecorded("a test")
+		return outbox.Send(i.Context(), tx, "of a newer version", nil, secret.New("on its way"))
+	})
+	if err != nil {
+		i.Fatal(err)
+	}
 }
 
 // All that is stored as bytes is declared as sealed, so that it is sealed anew, or is known here to be something else.
@@ -83,7 +125,7 @@ func TestSealedColumnsAreDeclared(t *testing.T) {
 		"idempotency.id", "idempotency.fingerprint", "idempotency.answer", // under keys of the callers' values
 		"api_key.hash", "migration_checksum.checksum", "river_job.unique_key", // SHA-256
 		"key_check.sealed", // of every service that seals
-		"message.sealed",   // on its way: gone with the message
+		"message.sealed",   // of every service that sends messages
 		// Signed, which Resign knows.
 		"log.mac", "log_head.mac", "log_head.signature", "log_head.checkpoint", "log_checkpoint.mac", "log_checkpoint.signature",
 		"log_countersigned.digest", "log_countersigned.signature",
