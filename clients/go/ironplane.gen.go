@@ -892,6 +892,36 @@ func (e ListDHCPServersParamsSort) Valid() bool {
 	}
 }
 
+// Defines values for ListFileServersParamsSort.
+const (
+	ListFileServersParamsSortHost      ListFileServersParamsSort = "host"
+	ListFileServersParamsSortID        ListFileServersParamsSort = "id"
+	ListFileServersParamsSortMinusHost ListFileServersParamsSort = "-host"
+	ListFileServersParamsSortMinusID   ListFileServersParamsSort = "-id"
+	ListFileServersParamsSortMinusName ListFileServersParamsSort = "-name"
+	ListFileServersParamsSortName      ListFileServersParamsSort = "name"
+)
+
+// Valid indicates whether the value is a known member of the ListFileServersParamsSort enum.
+func (e ListFileServersParamsSort) Valid() bool {
+	switch e {
+	case ListFileServersParamsSortHost:
+		return true
+	case ListFileServersParamsSortID:
+		return true
+	case ListFileServersParamsSortMinusHost:
+		return true
+	case ListFileServersParamsSortMinusID:
+		return true
+	case ListFileServersParamsSortMinusName:
+		return true
+	case ListFileServersParamsSortName:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ListSettingGroupsParamsSort.
 const (
 	ListSettingGroupsParamsSortID      ListSettingGroupsParamsSort = "id"
@@ -1385,6 +1415,48 @@ type CreateFieldValueBody struct {
 	Value string `json:"value"`
 }
 
+// CreateFileServerBody defines model for CreateFileServerBody.
+type CreateFileServerBody struct {
+	// GroupID An item, by its id. The id alone is read, too.
+	GroupID RefBody                  `json:"group_id"`
+	HTTP    CreateFileServerHTTPBody `json:"http"`
+
+	// InstallMaxConcurrent how many installations read from it at a time
+	//
+	// Examples: 20
+	InstallMaxConcurrent int32 `json:"install_max_concurrent"`
+
+	// Name Examples: fra1-files1
+	Name string `json:"name"`
+
+	// ParentID An item, by its id. The id alone is read, too.
+	ParentID *RefBody      `json:"parent_id,omitempty"`
+	SSH      CreateSSHBody `json:"ssh"`
+}
+
+// CreateFileServerHTTPBody defines model for CreateFileServerHTTPBody.
+type CreateFileServerHTTPBody struct {
+	// APIKey kept sealed and never shown; on edit, empty: unchanged; also read as api_key
+	//
+	// Examples: what the agent asks of its callers
+	APIKey *string `json:"api_key,omitempty"`
+
+	// Host a name or an address; also read as host
+	//
+	// Examples: files.fra1.example.net
+	Host string `json:"host"`
+
+	// Port also read as port
+	//
+	// Examples: 8443
+	Port int32 `json:"port"`
+
+	// UseHTTPS also read as use_https
+	//
+	// Examples: true
+	UseHTTPS *bool `json:"use_https,omitempty"`
+}
+
 // CreateForwardingGatewayBody defines model for CreateForwardingGatewayBody.
 type CreateForwardingGatewayBody struct {
 	// APIKey kept sealed and never shown; on edit, empty: unchanged; also read as apikey
@@ -1619,6 +1691,19 @@ type CreatePortSpeedBody struct {
 	Speed int32 `json:"speed"`
 }
 
+// CreateSSHBody defines model for CreateSshBody.
+type CreateSSHBody struct {
+	// Port 22 where it is not sent
+	//
+	// Examples: 22
+	Port *int32 `json:"port,omitempty"`
+
+	// PublicKey of the host, as in a known_hosts or authorized_keys file: type, key and comment; also read as public_key
+	//
+	// Examples: ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUFGSJFCT8IXStp9iotgQlFRILJ5FVUFVlM3Z2l4gNG fra1-files1
+	PublicKey string `json:"public_key"`
+}
+
 // CreateSubLinkBody defines model for CreateSubLinkBody.
 type CreateSubLinkBody struct {
 	// ClientEmail instead of client_id
@@ -1834,6 +1919,25 @@ type FieldValue struct {
 
 	// Value Examples: 2027-12-31
 	Value *string `json:"value,omitempty"`
+}
+
+// FileServer defines model for FileServer.
+type FileServer struct {
+	Group *Ref `json:"group,omitempty"`
+	HTTP  HTTP `json:"http"`
+
+	// ID Examples: 1
+	ID int64 `json:"id"`
+
+	// InstallMaxConcurrent how many installations read from it at a time
+	//
+	// Examples: 20
+	InstallMaxConcurrent int32 `json:"install_max_concurrent"`
+
+	// Name Examples: fra1-files1
+	Name   string `json:"name"`
+	Parent *Ref   `json:"parent,omitempty"`
+	SSH    SSH    `json:"ssh"`
 }
 
 // ForwardGateway defines model for ForwardGateway.
@@ -2259,6 +2363,15 @@ type RenderedEmail struct {
 	Subject string `json:"subject"`
 }
 
+// SSH defines model for SSH.
+type SSH struct {
+	// Port Examples: 22
+	Port int32 `json:"port"`
+
+	// PublicKey Examples: ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUFGSJFCT8IXStp9iotgQlFRILJ5FVUFVlM3Z2l4gNG fra1-files1
+	PublicKey string `json:"public_key"`
+}
+
 // Servers defines model for Servers.
 type Servers struct {
 	Count     int64 `json:"count"`
@@ -2628,6 +2741,48 @@ type UpdateFieldValueBody struct {
 	Value string `json:"value"`
 }
 
+// UpdateFileServerBody defines model for UpdateFileServerBody.
+type UpdateFileServerBody struct {
+	// GroupID the site's IP group: one of /group; also read as group
+	GroupID nullable.Nullable[RefBody] `json:"group_id,omitempty"`
+	HTTP    *UpdateFileServerHTTPBody  `json:"http,omitempty"`
+
+	// InstallMaxConcurrent how many installations read from it at a time
+	//
+	// Examples: 20
+	InstallMaxConcurrent *int32 `json:"install_max_concurrent,omitempty"`
+
+	// Name Examples: fra1-files1
+	Name *string `json:"name,omitempty"`
+
+	// ParentID the file server whose files it has, too: one of /pxe/file, and none below itself; also read as parent
+	ParentID nullable.Nullable[RefBody] `json:"parent_id,omitempty"`
+	SSH      *UpdateSSHBody             `json:"ssh,omitempty"`
+}
+
+// UpdateFileServerHTTPBody defines model for UpdateFileServerHTTPBody.
+type UpdateFileServerHTTPBody struct {
+	// APIKey kept sealed and never shown; on edit, empty: unchanged; also read as api_key
+	//
+	// Examples: what the agent asks of its callers
+	APIKey nullable.Nullable[string] `json:"api_key,omitempty"`
+
+	// Host a name or an address; also read as host
+	//
+	// Examples: files.fra1.example.net
+	Host *string `json:"host,omitempty"`
+
+	// Port also read as port
+	//
+	// Examples: 8443
+	Port nullable.Nullable[int32] `json:"port,omitempty"`
+
+	// UseHTTPS also read as use_https
+	//
+	// Examples: true
+	UseHTTPS *bool `json:"use_https,omitempty"`
+}
+
 // UpdateForwardingGatewayBody defines model for UpdateForwardingGatewayBody.
 type UpdateForwardingGatewayBody struct {
 	// APIKey kept sealed and never shown; on edit, empty: unchanged; also read as apikey
@@ -2880,6 +3035,19 @@ type UpdateSettingBody struct {
 type UpdateSettingGroupBody struct {
 	// Settings Examples: [{"slug":"site_name","value":"Example Hosting"}]
 	Settings *[]ChosenSetting `json:"settings,omitempty"`
+}
+
+// UpdateSSHBody defines model for UpdateSshBody.
+type UpdateSSHBody struct {
+	// Port 22 where it is not sent
+	//
+	// Examples: 22
+	Port *int32 `json:"port,omitempty"`
+
+	// PublicKey of the host, as in a known_hosts or authorized_keys file: type, key and comment; also read as public_key
+	//
+	// Examples: ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUFGSJFCT8IXStp9iotgQlFRILJ5FVUFVlM3Z2l4gNG fra1-files1
+	PublicKey *string `json:"public_key,omitempty"`
 }
 
 // UpdateSubLinkBody defines model for UpdateSubLinkBody.
@@ -4110,6 +4278,60 @@ type UpdateDHCPServerParams struct {
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
+// ListFileServersParams defines parameters for ListFileServers.
+type ListFileServersParams struct {
+	// Q A part of a human-readable member, in either case.
+	Q *Q `form:"q,omitempty" json:"q,omitempty"`
+
+	// Sort A member, with - before it from the last to the first.
+	Sort *ListFileServersParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
+
+	// PerPage Answers a page of so many items.
+	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
+
+	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	Page *Page `form:"page,omitempty" json:"page,omitempty"`
+
+	// Cursor From a Link header.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Count Whether to count the items in X-Total-Count.
+	Count *Count `form:"count,omitempty" json:"count,omitempty"`
+
+	// GroupID Only items with this value.
+	GroupID *int64 `form:"group_id,omitempty" json:"group_id,omitempty"`
+
+	// Host Only items with this value.
+	Host *string `form:"host,omitempty" json:"host,omitempty"`
+
+	// Name Only items with this value.
+	Name *string `form:"name,omitempty" json:"name,omitempty"`
+
+	// ParentID Only items with this value.
+	ParentID *int64 `form:"parent_id,omitempty" json:"parent_id,omitempty"`
+}
+
+// ListFileServersParamsSort defines parameters for ListFileServers.
+type ListFileServersParamsSort string
+
+// CreateFileServerParams defines parameters for CreateFileServer.
+type CreateFileServerParams struct {
+	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
+// DeleteFileServerParams defines parameters for DeleteFileServer.
+type DeleteFileServerParams struct {
+	// IfMatch ETags that the caller has seen; another one is refused.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
+// UpdateFileServerParams defines parameters for UpdateFileServer.
+type UpdateFileServerParams struct {
+	// IfMatch ETags that the caller has seen; another one is refused.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
 // ListSettingGroupsParams defines parameters for ListSettingGroups.
 type ListSettingGroupsParams struct {
 	// Sort A member, with - before it from the last to the first.
@@ -4313,6 +4535,12 @@ type CreateDHCPServerJSONRequestBody = CreateDHCPServerBody
 
 // UpdateDHCPServerJSONRequestBody defines body for UpdateDHCPServer for application/json ContentType.
 type UpdateDHCPServerJSONRequestBody = UpdateDHCPServerBody
+
+// CreateFileServerJSONRequestBody defines body for CreateFileServer for application/json ContentType.
+type CreateFileServerJSONRequestBody = CreateFileServerBody
+
+// UpdateFileServerJSONRequestBody defines body for UpdateFileServer for application/json ContentType.
+type UpdateFileServerJSONRequestBody = UpdateFileServerBody
 
 // UpdateSettingGroupJSONRequestBody defines body for UpdateSettingGroup for application/json ContentType.
 type UpdateSettingGroupJSONRequestBody = UpdateSettingGroupBody
@@ -5631,6 +5859,63 @@ type ClientInterface interface {
 	//
 	// Corresponds with PATCH /pxe/dhcp/{dhcp_id} (the `UpdateDHCPServer` operationId).
 	UpdateDHCPServer(ctx context.Context, dhcpid int64, params *UpdateDHCPServerParams, body UpdateDHCPServerJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListFileServers List file servers
+	//
+	// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
+	//
+	// Corresponds with GET /pxe/file (the `ListFileServers` operationId).
+	ListFileServers(ctx context.Context, params *ListFileServersParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateFileServerWithBody Create a file server
+	//
+	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /pxe/file (the `CreateFileServer` operationId).
+	CreateFileServerWithBody(ctx context.Context, params *CreateFileServerParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateFileServer Create a file server
+	//
+	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /pxe/file (the `CreateFileServer` operationId).
+	CreateFileServer(ctx context.Context, params *CreateFileServerParams, body CreateFileServerJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteFileServer Delete a file server
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+	//
+	// Corresponds with DELETE /pxe/file/{file_server_id} (the `DeleteFileServer` operationId).
+	DeleteFileServer(ctx context.Context, fileServerID int64, params *DeleteFileServerParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetFileServer View a file server
+	//
+	// Needs the permission pxe.settings read.
+	//
+	// Corresponds with GET /pxe/file/{file_server_id} (the `GetFileServer` operationId).
+	GetFileServer(ctx context.Context, fileServerID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateFileServerWithBody Edit a file server
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PATCH /pxe/file/{file_server_id} (the `UpdateFileServer` operationId).
+	UpdateFileServerWithBody(ctx context.Context, fileServerID int64, params *UpdateFileServerParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateFileServer Edit a file server
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PATCH /pxe/file/{file_server_id} (the `UpdateFileServer` operationId).
+	UpdateFileServer(ctx context.Context, fileServerID int64, params *UpdateFileServerParams, body UpdateFileServerJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListSettingGroups List setting groups
 	//
@@ -8216,6 +8501,133 @@ func (c *Caller) UpdateDHCPServerWithBody(ctx context.Context, dhcpid int64, par
 // Corresponds with PATCH /pxe/dhcp/{dhcp_id} (the `UpdateDHCPServer` operationId).
 func (c *Caller) UpdateDHCPServer(ctx context.Context, dhcpid int64, params *UpdateDHCPServerParams, body UpdateDHCPServerJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateDHCPServerRequest(c.Server, dhcpid, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListFileServers List file servers
+//
+// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
+//
+// Corresponds with GET /pxe/file (the `ListFileServers` operationId).
+func (c *Caller) ListFileServers(ctx context.Context, params *ListFileServersParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListFileServersRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateFileServerWithBody Create a file server
+//
+// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /pxe/file (the `CreateFileServer` operationId).
+func (c *Caller) CreateFileServerWithBody(ctx context.Context, params *CreateFileServerParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateFileServerRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateFileServer Create a file server
+//
+// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /pxe/file (the `CreateFileServer` operationId).
+func (c *Caller) CreateFileServer(ctx context.Context, params *CreateFileServerParams, body CreateFileServerJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateFileServerRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteFileServer Delete a file server
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+//
+// Corresponds with DELETE /pxe/file/{file_server_id} (the `DeleteFileServer` operationId).
+func (c *Caller) DeleteFileServer(ctx context.Context, fileServerID int64, params *DeleteFileServerParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteFileServerRequest(c.Server, fileServerID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetFileServer View a file server
+//
+// Needs the permission pxe.settings read.
+//
+// Corresponds with GET /pxe/file/{file_server_id} (the `GetFileServer` operationId).
+func (c *Caller) GetFileServer(ctx context.Context, fileServerID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetFileServerRequest(c.Server, fileServerID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateFileServerWithBody Edit a file server
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PATCH /pxe/file/{file_server_id} (the `UpdateFileServer` operationId).
+func (c *Caller) UpdateFileServerWithBody(ctx context.Context, fileServerID int64, params *UpdateFileServerParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateFileServerRequestWithBody(c.Server, fileServerID, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateFileServer Edit a file server
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PATCH /pxe/file/{file_server_id} (the `UpdateFileServer` operationId).
+func (c *Caller) UpdateFileServer(ctx context.Context, fileServerID int64, params *UpdateFileServerParams, body UpdateFileServerJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateFileServerRequest(c.Server, fileServerID, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -15423,6 +15835,368 @@ func NewUpdateDHCPServerRequestWithBody(server string, dhcpid int64, params *Upd
 	return req, nil
 }
 
+// NewListFileServersRequest constructs an http.Request for the ListFileServers method
+func NewListFileServersRequest(server string, params *ListFileServersParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/file")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Q != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "q", *params.Q, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Sort != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "sort", *params.Sort, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.PerPage != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "per_page", *params.PerPage, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Page != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "page", *params.Page, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Count != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "count", *params.Count, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.GroupID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "group_id", *params.GroupID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Host != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "host", *params.Host, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Name != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "name", *params.Name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.ParentID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "parent_id", *params.ParentID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewCreateFileServerRequest calls the generic CreateFileServer builder with application/json body
+func NewCreateFileServerRequest(server string, params *CreateFileServerParams, body CreateFileServerJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCreateFileServerRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewCreateFileServerRequestWithBody constructs an http.Request for the CreateFileServer method, with any body, and a specified content type
+func NewCreateFileServerRequestWithBody(server string, params *CreateFileServerParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/file")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewDeleteFileServerRequest constructs an http.Request for the DeleteFileServer method
+func NewDeleteFileServerRequest(server string, fileServerID int64, params *DeleteFileServerParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "file_server_id", fileServerID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/file/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetFileServerRequest constructs an http.Request for the GetFileServer method
+func NewGetFileServerRequest(server string, fileServerID int64) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "file_server_id", fileServerID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/file/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewUpdateFileServerRequest calls the generic UpdateFileServer builder with application/json body
+func NewUpdateFileServerRequest(server string, fileServerID int64, params *UpdateFileServerParams, body UpdateFileServerJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewUpdateFileServerRequestWithBody(server, fileServerID, params, "application/json", bodyReader)
+}
+
+// NewUpdateFileServerRequestWithBody constructs an http.Request for the UpdateFileServer method, with any body, and a specified content type
+func NewUpdateFileServerRequestWithBody(server string, fileServerID int64, params *UpdateFileServerParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "file_server_id", fileServerID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/file/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
 // NewListSettingGroupsRequest constructs an http.Request for the ListSettingGroups method
 func NewListSettingGroupsRequest(server string, params *ListSettingGroupsParams) (*http.Request, error) {
 	var err error
@@ -17384,6 +18158,69 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with PATCH /pxe/dhcp/{dhcp_id} (the `UpdateDHCPServer` operationId).
 	UpdateDHCPServerWithResponse(ctx context.Context, dhcpid int64, params *UpdateDHCPServerParams, body UpdateDHCPServerJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateDHCPServerResponse, error)
+
+	// ListFileServersWithResponse List file servers
+	//
+	// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /pxe/file (the `ListFileServers` operationId).
+	ListFileServersWithResponse(ctx context.Context, params *ListFileServersParams, reqEditors ...RequestEditorFn) (*ListFileServersResponse, error)
+
+	// CreateFileServerWithBodyWithResponse Create a file server
+	//
+	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /pxe/file (the `CreateFileServer` operationId).
+	CreateFileServerWithBodyWithResponse(ctx context.Context, params *CreateFileServerParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateFileServerResponse, error)
+
+	// CreateFileServerWithResponse Create a file server
+	//
+	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /pxe/file (the `CreateFileServer` operationId).
+	CreateFileServerWithResponse(ctx context.Context, params *CreateFileServerParams, body CreateFileServerJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateFileServerResponse, error)
+
+	// DeleteFileServerWithResponse Delete a file server
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /pxe/file/{file_server_id} (the `DeleteFileServer` operationId).
+	DeleteFileServerWithResponse(ctx context.Context, fileServerID int64, params *DeleteFileServerParams, reqEditors ...RequestEditorFn) (*DeleteFileServerResponse, error)
+
+	// GetFileServerWithResponse View a file server
+	//
+	// Needs the permission pxe.settings read.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /pxe/file/{file_server_id} (the `GetFileServer` operationId).
+	GetFileServerWithResponse(ctx context.Context, fileServerID int64, reqEditors ...RequestEditorFn) (*GetFileServerResponse, error)
+
+	// UpdateFileServerWithBodyWithResponse Edit a file server
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /pxe/file/{file_server_id} (the `UpdateFileServer` operationId).
+	UpdateFileServerWithBodyWithResponse(ctx context.Context, fileServerID int64, params *UpdateFileServerParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateFileServerResponse, error)
+
+	// UpdateFileServerWithResponse Edit a file server
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /pxe/file/{file_server_id} (the `UpdateFileServer` operationId).
+	UpdateFileServerWithResponse(ctx context.Context, fileServerID int64, params *UpdateFileServerParams, body UpdateFileServerJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateFileServerResponse, error)
 
 	// ListSettingGroupsWithResponse List setting groups
 	//
@@ -21387,6 +22224,200 @@ func (r UpdateDHCPServerResponse) ContentType() string {
 	return ""
 }
 
+// ListFileServersResponse200Headers the declared response headers of an HTTP 200 response for ListFileServers
+type ListFileServersResponse200Headers struct {
+	Link        *string
+	XTotalCount *string
+}
+
+type ListFileServersResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *[]FileServer
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ListFileServersResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r ListFileServersResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListFileServersResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListFileServersResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// CreateFileServerResponse200Headers the declared response headers of an HTTP 200 response for CreateFileServer
+type CreateFileServerResponse200Headers struct {
+	ETag *string
+}
+
+type CreateFileServerResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *FileServer
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *CreateFileServerResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r CreateFileServerResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CreateFileServerResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CreateFileServerResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteFileServerResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Message
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteFileServerResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteFileServerResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteFileServerResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// GetFileServerResponse200Headers the declared response headers of an HTTP 200 response for GetFileServer
+type GetFileServerResponse200Headers struct {
+	ETag *string
+}
+
+type GetFileServerResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *FileServer
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *GetFileServerResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r GetFileServerResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetFileServerResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetFileServerResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// UpdateFileServerResponse200Headers the declared response headers of an HTTP 200 response for UpdateFileServer
+type UpdateFileServerResponse200Headers struct {
+	ETag *string
+}
+
+type UpdateFileServerResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *FileServer
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *UpdateFileServerResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r UpdateFileServerResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r UpdateFileServerResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r UpdateFileServerResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 // ListSettingGroupsResponse200Headers the declared response headers of an HTTP 200 response for ListSettingGroups
 type ListSettingGroupsResponse200Headers struct {
 	Link        *string
@@ -23862,6 +24893,111 @@ func (c *ClientWithResponses) UpdateDHCPServerWithResponse(ctx context.Context, 
 		return nil, err
 	}
 	return ParseUpdateDHCPServerResponse(rsp)
+}
+
+// ListFileServersWithResponse List file servers
+//
+// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /pxe/file (the `ListFileServers` operationId).
+func (c *ClientWithResponses) ListFileServersWithResponse(ctx context.Context, params *ListFileServersParams, reqEditors ...RequestEditorFn) (*ListFileServersResponse, error) {
+	rsp, err := c.ListFileServers(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListFileServersResponse(rsp)
+}
+
+// CreateFileServerWithBodyWithResponse Create a file server
+//
+// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /pxe/file (the `CreateFileServer` operationId).
+func (c *ClientWithResponses) CreateFileServerWithBodyWithResponse(ctx context.Context, params *CreateFileServerParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateFileServerResponse, error) {
+	rsp, err := c.CreateFileServerWithBody(ctx, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateFileServerResponse(rsp)
+}
+
+// CreateFileServerWithResponse Create a file server
+//
+// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /pxe/file (the `CreateFileServer` operationId).
+func (c *ClientWithResponses) CreateFileServerWithResponse(ctx context.Context, params *CreateFileServerParams, body CreateFileServerJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateFileServerResponse, error) {
+	rsp, err := c.CreateFileServer(ctx, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateFileServerResponse(rsp)
+}
+
+// DeleteFileServerWithResponse Delete a file server
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /pxe/file/{file_server_id} (the `DeleteFileServer` operationId).
+func (c *ClientWithResponses) DeleteFileServerWithResponse(ctx context.Context, fileServerID int64, params *DeleteFileServerParams, reqEditors ...RequestEditorFn) (*DeleteFileServerResponse, error) {
+	rsp, err := c.DeleteFileServer(ctx, fileServerID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteFileServerResponse(rsp)
+}
+
+// GetFileServerWithResponse View a file server
+//
+// Needs the permission pxe.settings read.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /pxe/file/{file_server_id} (the `GetFileServer` operationId).
+func (c *ClientWithResponses) GetFileServerWithResponse(ctx context.Context, fileServerID int64, reqEditors ...RequestEditorFn) (*GetFileServerResponse, error) {
+	rsp, err := c.GetFileServer(ctx, fileServerID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetFileServerResponse(rsp)
+}
+
+// UpdateFileServerWithBodyWithResponse Edit a file server
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /pxe/file/{file_server_id} (the `UpdateFileServer` operationId).
+func (c *ClientWithResponses) UpdateFileServerWithBodyWithResponse(ctx context.Context, fileServerID int64, params *UpdateFileServerParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateFileServerResponse, error) {
+	rsp, err := c.UpdateFileServerWithBody(ctx, fileServerID, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateFileServerResponse(rsp)
+}
+
+// UpdateFileServerWithResponse Edit a file server
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /pxe/file/{file_server_id} (the `UpdateFileServer` operationId).
+func (c *ClientWithResponses) UpdateFileServerWithResponse(ctx context.Context, fileServerID int64, params *UpdateFileServerParams, body UpdateFileServerJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateFileServerResponse, error) {
+	rsp, err := c.UpdateFileServer(ctx, fileServerID, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateFileServerResponse(rsp)
 }
 
 // ListSettingGroupsWithResponse List setting groups
@@ -28557,6 +29693,233 @@ func ParseUpdateDHCPServerResponse(rsp *http.Response) (*UpdateDHCPServerRespons
 	switch {
 	case rsp.StatusCode == 200:
 		var headers UpdateDHCPServerResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseListFileServersResponse parses an HTTP response from a ListFileServersWithResponse call
+func ParseListFileServersResponse(rsp *http.Response) (*ListFileServersResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListFileServersResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest []FileServer
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	case rsp.StatusCode == 200:
+		// Content-type (text/csv) unsupported
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers ListFileServersResponse200Headers
+		if values := rsp.Header.Values("Link"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Link", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Link = &value
+		}
+		if values := rsp.Header.Values("X-Total-Count"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Total-Count", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XTotalCount = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseCreateFileServerResponse parses an HTTP response from a CreateFileServerWithResponse call
+func ParseCreateFileServerResponse(rsp *http.Response) (*CreateFileServerResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CreateFileServerResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest FileServer
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers CreateFileServerResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseDeleteFileServerResponse parses an HTTP response from a DeleteFileServerWithResponse call
+func ParseDeleteFileServerResponse(rsp *http.Response) (*DeleteFileServerResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteFileServerResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Message
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetFileServerResponse parses an HTTP response from a GetFileServerWithResponse call
+func ParseGetFileServerResponse(rsp *http.Response) (*GetFileServerResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetFileServerResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest FileServer
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers GetFileServerResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseUpdateFileServerResponse parses an HTTP response from a UpdateFileServerWithResponse call
+func ParseUpdateFileServerResponse(rsp *http.Response) (*UpdateFileServerResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &UpdateFileServerResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest FileServer
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers UpdateFileServerResponse200Headers
 		if values := rsp.Header.Values("ETag"); len(values) > 0 {
 			var value string
 			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {

@@ -1,9 +1,10 @@
-// Package pxe is the bounded context of network boot. There are DHCP servers; file servers, ISOs, drivers, preseeds,
-// profiles and shell scripts are not built yet.
+// Package pxe is the bounded context of network boot. There are DHCP servers and file servers; ISOs, drivers,
+// preseeds, profiles and shell scripts are not built yet.
 package pxe
 
 import (
 	"embed"
+	"slices"
 
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/pg"
@@ -19,21 +20,28 @@ const Name = "pxe"
 var migrations embed.FS
 
 // Definition is the service.
-var Definition = service.Definition{Name: Name, Migrations: migrations, Seals: true, Sealed: []string{"dhcp_server.http_api_key"}, New: func(d service.Deps) service.Parts {
-	return service.Parts{Routes: New(d.DB, d.Box).Routes(), Readers: []string{"network"}}
+var Definition = service.Definition{Name: Name, Migrations: migrations, Seals: true, Sealed: []string{"dhcp_server.http_api_key", "file_server.http_api_key"}, New: func(d service.Deps) service.Parts {
+	s := New(d)
+	return service.Parts{Routes: s.Routes(), Readers: []string{"network"}, Consumers: []*events.Consumer{s.groups.Consumer()}}
 }}
 
 // Service is the pxe service.
 type Service struct {
-	db  *pg.DB
-	box *seal.Box
+	db     *pg.DB
+	box    *seal.Box
+	groups *events.Refs
 }
 
 // New makes the service on its migrated schema.
-func New(db *pg.DB, box *seal.Box) *Service { return &Service{db, box} }
+func New(d service.Deps) *Service {
+	return &Service{db: d.DB, box: d.Box, groups: &events.Refs{Owner: "network", Type: "group", DB: d.DB, Peers: d.Peers, Cleared: clearGroup}}
+}
 
 // Routes are what the service answers.
 func (s *Service) Routes() []rest.Route {
-	dhcpServers := rest.Section{Name: "DHCP servers", Doc: "The agents at the sites that answer machines which ask for an address and what to boot."}.Of(s.dhcpServers())
-	return append(dhcpServers, events.RefRoute(s.db, "pxe/dhcp", "dhcp_server", "NULL::jsonb", "network"))
+	return slices.Concat(
+		rest.Section{Name: "DHCP servers", Doc: "The agents at the sites that answer machines which ask for an address and what to boot."}.Of(s.dhcpServers()),
+		rest.Section{Name: "File servers", Doc: "The agents at the sites that have the files which installations read."}.Of(s.fileServers()),
+		[]rest.Route{events.RefRoute(s.db, "pxe/dhcp", "dhcp_server", "NULL::jsonb", "network")},
+	)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/seal"
+	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/services/pxe"
 	"github.com/ironplane/ironplane/testkit"
 )
@@ -18,10 +19,24 @@ func TestMain(m *testing.M) { testkit.Main(m) }
 func newClient(t *testing.T) (*testkit.Client, *pg.DB, *seal.Box) {
 	t.Helper()
 	db := testkit.Database(t, pxe.Name, pxe.Definition.Migrations)
+	// Of IP groups those are known that have the first ten numbers.
+	exec(t, db, "INSERT INTO ref (type, id, name, version) SELECT 'group', n, 'Group ' || n, 1 FROM generate_series(1, 10) n")
 	box, err := pxe.Definition.NewBox(seal.NewMasterKey())
 	if err != nil {
 		t.Fatal(err)
 	}
-	handler := rest.NewHandler(pxe.Name, db, slog.New(slog.NewTextHandler(t.Output(), nil)), pxe.New(db, box).Routes())
+	handler := rest.NewHandler(pxe.Name, db, slog.New(slog.NewTextHandler(t.Output(), nil)), pxe.New(service.Deps{DB: db, Box: box}).Routes())
 	return testkit.NewClient(t, testkit.As(handler, testkit.Holder(principal.All))), db, box
+}
+
+func exec(t *testing.T, db *pg.DB, sql string, args ...any) {
+	t.Helper()
+	err := db.InTx(t.Context(), func(tx *pg.Tx) error {
+		tx.Unrecorded("a test")
+		_, err := tx.Exec(t.Context(), sql, args...)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }

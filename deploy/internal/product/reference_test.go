@@ -67,6 +67,24 @@ func testReference(t *testing.T, _ *product.Product, c *testkit.Client) {
 	c.Do("PATCH", at, map[string]any{"pxe_dhcp_server": other}).Want(422).WantErrors("/pxe_dhcp_server", "not_found")
 }
 
+// A file server names its site's IP group, which is network's.
+func TestFileServersGroup(t *testing.T) { producttest.Both(t, testFileServersGroup) }
+
+func testFileServersGroup(t *testing.T, _ *product.Product, c *testkit.Client) {
+	group := c.Do("POST", "/group", `{"name": "Frankfurt 1"}`).Want(200).ID()
+	body := map[string]any{"name": "fra1", "install_max_concurrent": 20, "group_id": group, "host": "192.0.2.1", "port": 443, "api_key": "secret", "public_key": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUFGSJFCT8IXStp9iotgQlFRILJ5FVUFVlM3Z2l4gNG"}
+	at := path("/pxe/file/%d", c.Do("POST", "/pxe/file", body).Want(200).ID())
+	body["name"], body["group_id"] = "fra2", 999
+	c.Do("POST", "/pxe/file", body).WantErrors("/group_id", "not_found")
+	c.Do("PATCH", path("/group/%d", group), `{"name": "Frankfurt 2"}`).Want(200)
+	eventually(t, "the file server shows the group's new name", func() bool {
+		return strings.Contains(c.Do("GET", at, nil).Want(200).Text, `"group":{"id":1,"name":"Frankfurt 2"}`)
+	})
+	c.Do("DELETE", path("/group/%d", group), nil).Want(200)
+	eventually(t, "the reference is cleared", func() bool { return !strings.Contains(c.Do("GET", at, nil).Want(200).Text, `"group"`) })
+	c.Do("PATCH", at, map[string]any{"group": group}).WantErrors("/group", "not_found")
+}
+
 func code(sent any) string {
 	if _, text := sent.(string); text {
 		return "type"

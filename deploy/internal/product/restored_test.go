@@ -251,7 +251,7 @@ func (i *installation) history() (uuid string) {
 // remember has another reader, which was not restored, know of a history of network's.
 func (i *installation) remember(history string) {
 	i.Helper()
-	i.run([]byte(fmt.Sprintf("INSERT INTO pxe.consumer (source, seq, history) VALUES ('network', 1000002, '%s')", history)), "psql", "-q", "-v", "ON_ERROR_STOP=1")
+	i.run([]byte(fmt.Sprintf("INSERT INTO pxe.consumer (source, name, seq, history) VALUES ('network', 'another', 1000002, '%s')", history)), "psql", "-q", "-v", "ON_ERROR_STOP=1")
 }
 
 // References follow an owner that was restored: names as they are there, none to what is not there any more, and what was
