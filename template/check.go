@@ -1,6 +1,7 @@
 package template
 
 import (
+	"cmp"
 	"reflect"
 	"regexp"
 	"slices"
@@ -32,6 +33,7 @@ type checker struct {
 	wrong    []Error
 	scope    []variable // those that the template makes, the innermost last
 	depth    int
+	calls    int // the steps of the functions that a pipeline calls
 }
 
 type variable struct {
@@ -65,7 +67,7 @@ func (l *Language) check(source string, secrets bool) (_ *parse.Tree, shown []pa
 		c.add(other.Root, "a template cannot define others")
 	}
 	if steps := c.list(tree.Root, groupType); steps > maxSteps && len(c.wrong) == 0 {
-		c.add(tree.Root, "its loops stand too deep in each other")
+		c.add(tree.Root, "its loops stand too deep in each other, or call what takes long too often")
 	}
 	slices.SortStableFunc(c.wrong, func(a, b Error) int {
 		if a.Line != b.Line {
@@ -113,17 +115,17 @@ func (c *checker) node(n parse.Node, dot reflect.Type) (steps int) {
 		return 1
 	case *parse.ActionNode:
 		c.action(n, dot)
-		return 1 + len(n.Pipe.Cmds)
+		return len(n.Pipe.Cmds) + c.called()
 	case *parse.IfNode:
 		outer := len(c.scope)
 		c.value(n.Pipe, dot)
-		steps = 1 + c.list(n.List, dot) + c.list(n.ElseList, dot)
+		steps = c.called() + c.list(n.List, dot) + c.list(n.ElseList, dot)
 		c.scope = c.scope[:outer]
 		return steps
 	case *parse.WithNode:
 		outer := len(c.scope)
 		of := c.value(n.Pipe, dot)
-		steps = 1 + c.list(n.List, of) + c.list(n.ElseList, dot)
+		steps = c.called() + c.list(n.List, of) + c.list(n.ElseList, dot)
 		c.scope = c.scope[:outer]
 		return steps
 	case *parse.RangeNode:
@@ -134,10 +136,17 @@ func (c *checker) node(n parse.Node, dot reflect.Type) (steps int) {
 	}
 }
 
+// called are the steps that a node takes whose pipeline was checked just now.
+func (c *checker) called() (steps int) {
+	steps, c.calls = 1+c.calls, 0
+	return steps
+}
+
 func (c *checker) loop(n *parse.RangeNode, dot reflect.Type) (steps int) {
 	outer := len(c.scope)
 	declared := n.Pipe.Decl
 	of := c.commands(n.Pipe, dot)
+	steps = c.called()
 	var item reflect.Type
 	switch {
 	case of == nil:
@@ -156,7 +165,7 @@ func (c *checker) loop(n *parse.RangeNode, dot reflect.Type) (steps int) {
 		}
 		c.scope = append(c.scope, variable{v.Ident[0], types[i]})
 	}
-	steps = 1 + maxItems*c.list(n.List, item)
+	steps += maxItems * c.list(n.List, item)
 	c.scope = c.scope[:outer]
 	return min(steps, maxSteps+1) + c.list(n.ElseList, dot)
 }
@@ -236,16 +245,23 @@ func (c *checker) command(n *parse.CommandNode, dot reflect.Type, piped []reflec
 		given = append(given, c.argument(arg, dot))
 	}
 	given = append(given, piped...)
-	for _, of := range given {
-		switch of {
-		case nil:
-			return c.answer(function.Ident)
-		case secretType:
-			c.add(n, "a secret can be shown, and nothing else")
-			return c.answer(function.Ident)
+	if slices.Contains(given, nil) {
+		return c.answer(function.Ident)
+	}
+	if !slices.Contains(given, secretType) {
+		return c.call(n, function.Ident, given)
+	}
+	if !c.language.functions[function.Ident].Secrets {
+		c.add(n, "a secret can be shown, and nothing else")
+		return c.answer(function.Ident)
+	}
+	for i, of := range given {
+		if of == secretType {
+			given[i] = stringType
 		}
 	}
-	return c.call(n, function.Ident, given)
+	c.call(n, function.Ident, given)
+	return secretType
 }
 
 // argument checks a value that is no call, but one in parentheses.
@@ -335,7 +351,7 @@ func (c *checker) answer(function string) reflect.Type {
 		return stringType
 	}
 	if f, ok := c.language.functions[function]; ok {
-		return reflect.TypeOf(f).Out(0)
+		return reflect.TypeOf(f.Do).Out(0)
 	}
 	return nil
 }
@@ -343,9 +359,10 @@ func (c *checker) answer(function string) reflect.Type {
 // call checks what a function is given.
 func (c *checker) call(n parse.Node, function string, given []reflect.Type) reflect.Type {
 	custom, known := c.language.functions[function]
+	c.calls += custom.Steps
 	switch {
-	case known && function != "date":
-		takes := reflect.TypeOf(custom)
+	case known:
+		takes := reflect.TypeOf(custom.Do)
 		fits := len(given) == takes.NumIn()
 		for i := 0; fits && i < len(given); i++ {
 			fits = given[i] == takes.In(i)
@@ -398,10 +415,10 @@ func (c *checker) functions() []string {
 
 // described is what a function takes, in words.
 func described(f reflect.Type) string {
-	words := map[reflect.Type]string{stringType: "a text", intType: "a number", boolType: "true or false"}
+	words := map[reflect.Type]string{stringType: "a text", intType: "a number", boolType: "true or false", reflect.TypeFor[[]string](): "a list of texts"}
 	all := make([]string, f.NumIn())
 	for i := range all {
-		all[i] = words[f.In(i)]
+		all[i] = cmp.Or(words[f.In(i)], "a list")
 	}
 	return strings.Join(all, " and ")
 }

@@ -51,15 +51,17 @@ func (e Error) Error() string {
 // Language is what templates of one kind can say.
 type Language struct {
 	variables []reflect.Type // structs; their fields are the variables
-	functions map[string]any
+	functions map[string]Function
+	calls     map[string]any // the functions, as Go's templates call them
 }
 
 // NewLanguage makes the language that has the fields of these structs as its variables, and these functions besides
-// comparisons and date. What a function answers is no longer than what it is given, or a template could make a text
-// without end. NewLanguage panics where a field's type has none in templates.
-func NewLanguage(functions map[string]any, variables ...any) *Language {
-	l := &Language{functions: map[string]any{"date": func(layout string, m moment) string { return m.at.UTC().Format(layout) }}}
-	maps.Copy(l.functions, functions)
+// comparisons and date. NewLanguage panics where a field's type has none in templates.
+func NewLanguage(functions map[string]Function, variables ...any) *Language {
+	l := &Language{functions: functions, calls: map[string]any{"date": func(layout string, m moment) string { return m.at.UTC().Format(layout) }}}
+	for name, f := range functions {
+		l.calls[name] = f.call(name)
+	}
 	for _, v := range variables {
 		t := reflect.TypeOf(v)
 		checkType(t)
@@ -135,7 +137,7 @@ func (l *Language) text(source string, secrets bool) (*Template, []Error) {
 	if len(wrong) > 0 {
 		return nil, wrong
 	}
-	t, err := texttemplate.New(name).Option("missingkey=error").Funcs(l.functions).AddParseTree(name, tree)
+	t, err := texttemplate.New(name).Option("missingkey=error").Funcs(l.calls).AddParseTree(name, tree)
 	if err != nil {
 		return nil, []Error{{1, 1, err.Error()}}
 	}
@@ -149,7 +151,7 @@ func (l *Language) HTML(source string) (*Template, []Error) {
 	if len(wrong) > 0 {
 		return nil, wrong
 	}
-	t, err := htmltemplate.New(name).Option("missingkey=error").Funcs(l.functions).AddParseTree(name, tree)
+	t, err := htmltemplate.New(name).Option("missingkey=error").Funcs(l.calls).AddParseTree(name, tree)
 	if err != nil {
 		return nil, []Error{{1, 1, err.Error()}}
 	}
@@ -239,8 +241,8 @@ func (l *Language) data(reveal bool, variables []any) (map[string]any, error) {
 	return all, nil
 }
 
-// mark is shown in a secret's place.
-const mark = "[secret]"
+// Mark is shown in a secret's place.
+const Mark = "[secret]"
 
 // moment is a time without the methods of one.
 type moment struct{ at time.Time }
@@ -260,7 +262,7 @@ func plain(v reflect.Value, reveal bool) (any, error) {
 		if reveal {
 			return value.Reveal(), nil
 		}
-		return mark, nil
+		return masked(Mark), nil
 	case time.Time:
 		return moment{value}, nil
 	}

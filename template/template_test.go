@@ -29,8 +29,8 @@ type letter struct {
 
 type change struct{ What, Before string }
 
-var language = template.NewLanguage(map[string]any{
-	"upper": strings.ToUpper,
+var language = template.NewLanguage(map[string]template.Function{
+	"upper": {Do: strings.ToUpper},
 }, site{}, letter{})
 
 func variables() []any {

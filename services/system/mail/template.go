@@ -24,14 +24,7 @@ type Site struct {
 }
 
 // functions are what templates have besides comparisons.
-var functions = map[string]any{
-	"default": func(instead, text string) string {
-		if text == "" {
-			return instead
-		}
-		return text
-	},
-}
+var functions = map[string]template.Function{"default": template.Default}
 
 // kind is what there is to know of mails of one kind.
 type kind struct {
