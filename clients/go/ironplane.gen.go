@@ -4958,7 +4958,7 @@ type ClientInterface interface {
 
 	// EmailClientWithBody Send a client a mail
 	//
-	// Needs the permission users.clients write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	// A client sends `client-account-created` to accounts that it has created. Needs the permission users.clients or a client write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -4967,7 +4967,7 @@ type ClientInterface interface {
 
 	// EmailClient Send a client a mail
 	//
-	// Needs the permission users.clients write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	// A client sends `client-account-created` to accounts that it has created. Needs the permission users.clients or a client write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -6489,7 +6489,7 @@ func (c *Caller) UpdateClient(ctx context.Context, clientID int64, params *Updat
 
 // EmailClientWithBody Send a client a mail
 //
-// Needs the permission users.clients write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+// A client sends `client-account-created` to accounts that it has created. Needs the permission users.clients or a client write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 //
 // Takes any type of body and a specified content type.
 //
@@ -6508,7 +6508,7 @@ func (c *Caller) EmailClientWithBody(ctx context.Context, clientID int64, params
 
 // EmailClient Send a client a mail
 //
-// Needs the permission users.clients write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+// A client sends `client-account-created` to accounts that it has created. Needs the permission users.clients or a client write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -17153,7 +17153,7 @@ type ClientWithResponsesInterface interface {
 
 	// EmailClientWithBodyWithResponse Send a client a mail
 	//
-	// Needs the permission users.clients write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	// A client sends `client-account-created` to accounts that it has created. Needs the permission users.clients or a client write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -17162,7 +17162,7 @@ type ClientWithResponsesInterface interface {
 
 	// EmailClientWithResponse Send a client a mail
 	//
-	// Needs the permission users.clients write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	// A client sends `client-account-created` to accounts that it has created. Needs the permission users.clients or a client write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -23217,7 +23217,7 @@ func (c *ClientWithResponses) UpdateClientWithResponse(ctx context.Context, clie
 
 // EmailClientWithBodyWithResponse Send a client a mail
 //
-// Needs the permission users.clients write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+// A client sends `client-account-created` to accounts that it has created. Needs the permission users.clients or a client write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -23232,7 +23232,7 @@ func (c *ClientWithResponses) EmailClientWithBodyWithResponse(ctx context.Contex
 
 // EmailClientWithResponse Send a client a mail
 //
-// Needs the permission users.clients write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+// A client sends `client-account-created` to accounts that it has created. Needs the permission users.clients or a client write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //

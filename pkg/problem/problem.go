@@ -40,6 +40,7 @@ type Error struct {
 	Detail     string
 	Fields     []Field
 	RetryAfter time.Duration // of Unavailable and TooManyRequests: when to come back
+	Limit      string        // of TooManyRequests by a service: the limit, as RateLimit-Policy has it: "emails";q=60;w=3600
 	Allow      []string      // of MethodNotAllowed: what is allowed
 	Cause      error
 }

@@ -37,7 +37,11 @@ func Write(w http.ResponseWriter, r *http.Request, log *slog.Logger, err error) 
 	case problem.MethodNotAllowed:
 		h.Set("Allow", strings.Join(f.Allow, ", "))
 	case problem.Unavailable, problem.TooManyRequests:
-		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(max(f.RetryAfter, time.Second).Seconds()))))
+		wait := strconv.Itoa(int(math.Ceil(max(f.RetryAfter, time.Second).Seconds())))
+		h.Set("Retry-After", wait)
+		if name, _, limited := strings.Cut(f.Limit, ";"); limited {
+			h["Ratelimit"], h["Ratelimit-Policy"] = []string{name + ";r=0;t=" + wait}, []string{f.Limit}
+		}
 	case problem.TooLarge:
 		h.Set("Connection", "close") // what is left of the body is not read
 	}

@@ -67,9 +67,10 @@ type Resource[V, B any] struct {
 	// Includes are what a view can show besides, as include= names it.
 	Includes map[string]func(context.Context, pg.Querier, *V) error
 
-	// Prepare does what takes long, before the unit of work begins. It is given what was sent, of which nothing is
-	// checked yet, and may leave what it worked out in members of B that have no tag.
-	Prepare func(context.Context, *B) error
+	// Prepare does what takes long, or counts a request whatever comes of it, before the unit of work of a create or an
+	// edit begins. It is given what was sent, of which nothing is checked yet, and may leave what it worked out in members
+	// of B that have no tag.
+	Prepare func(context.Context, Verbs, *B) error
 	// Allow says whether this caller may create this: see Mutation. What is sent may be wrong in other ways.
 	Allow func(context.Context, *pg.Tx, *B) error
 	// Lock takes, before anything else, the locks that a change takes. rows are those that are to be inserted. Where
@@ -178,7 +179,7 @@ func (r Resource[V, B]) Routes() []Route {
 	effect := func(again Again, shows string) Effect { return Effect{LogsItem, again, shows} }
 	noun, scoped := withArticle(r.Noun), r.Scope != nil
 	create := Mutation[newItem[B], V]{Method: http.MethodPost, Path: r.Path, Guard: r.Guard, Name: "create" + camel(r.Noun), Summary: "Create " + noun, Extension: added(Creating),
-		Effect: effect(r.Again, item), Example: r.Example, Prepare: func(ctx context.Context, req *newItem[B]) error { return all.prepare(ctx, &req.Body) },
+		Effect: effect(r.Again, item), Example: r.Example, Prepare: func(ctx context.Context, req *newItem[B]) error { return all.prepare(ctx, Creating, &req.Body) },
 		Allow: all.allow, Do: all.create, scoped: scoped}
 	view := Route(Read[viewItem, V]{Path: item, Guard: guard(r.ReadGuard, r.OwnGuard), Name: "get" + camel(r.Noun), Summary: "View " + noun, Extension: added(Viewing), Do: all.viewOne, scoped: scoped})
 	if r.Includes != nil {
@@ -191,7 +192,7 @@ func (r Resource[V, B]) Routes() []Route {
 		Viewing:  view,
 		Editing: itemsRoute[editItems[B], V]{Mutation[editItems[B], any]{Method: http.MethodPatch, Path: item, Guard: guard(r.OwnGuard), Name: "update" + camel(r.Noun), Summary: "Edit " + noun, Extension: added(Editing),
 			Effect: effect(AgainSame, item), Example: r.Edited,
-			Prepare: func(ctx context.Context, req *editItems[B]) error { return all.prepare(ctx, &req.Body) }, Do: all.edit, scoped: scoped}},
+			Prepare: func(ctx context.Context, req *editItems[B]) error { return all.prepare(ctx, Editing, &req.Body) }, Do: all.edit, scoped: scoped}},
 		Deleting: itemsRoute[deleteItems, Message]{Mutation[deleteItems, any]{Method: http.MethodDelete, Path: item, Guard: r.Guard, Name: "delete" + camel(r.Noun), Summary: "Delete " + noun, Extension: added(Deleting),
 			Effect: effect(AgainRefused, ""), Do: all.remove, scoped: scoped}},
 	}
@@ -207,7 +208,7 @@ func (r Resource[V, B]) Routes() []Route {
 	for _, l := range r.Through {
 		own = append(own, throughRoute{reflect.TypeOf(l.Link), Mutation[editThrough[B], any]{Method: http.MethodPatch, Path: l.Path, Guard: guard(r.OwnGuard), Name: "update" + camel(l.Noun), Summary: "Edit the " + r.Noun + " at the end of " + withArticle(l.Noun),
 			Effect: effect(AgainSame, l.Path), Example: l.Edited,
-			Prepare: func(ctx context.Context, req *editThrough[B]) error { return all.prepare(ctx, &req.Body) },
+			Prepare: func(ctx context.Context, req *editThrough[B]) error { return all.prepare(ctx, Editing, &req.Body) },
 			Do: func(ctx context.Context, tx *pg.Tx, req editThrough[B]) (any, error) {
 				id, err := l.Item(ctx, tx, req.Parent, req.ID)
 				if err == nil {
@@ -282,11 +283,11 @@ func (r Resource[V, B]) assemble() *resource[V, B] {
 	return all
 }
 
-func (r *resource[V, B]) prepare(ctx context.Context, body *Body[B]) error {
+func (r *resource[V, B]) prepare(ctx context.Context, verb Verbs, body *Body[B]) error {
 	if r.Prepare == nil {
 		return nil
 	}
-	return r.Prepare(ctx, &body.value)
+	return r.Prepare(ctx, verb, &body.value)
 }
 
 func (r *resource[V, B]) allow(ctx context.Context, tx *pg.Tx, req newItem[B]) error {

@@ -30,6 +30,8 @@ var (
 	AddressBurst       = Integer{"limits.address_burst", 20}
 	AddressConcurrency = Integer{"limits.address_concurrency", 50}
 
+	ClientEmails = Integer{"limits.client_emails", 60} // an hour
+
 	LogDays = Integer{"log.days", 0} // 0: for ever
 
 	EmailDays = Integer{"email.days", 30}

@@ -48,8 +48,8 @@ func (s *Service) insertClient(ctx context.Context, tx *pg.Tx, b *clientBody) (i
 	if me == 0 {
 		return clientTable.Insert(ctx, tx, b)
 	}
-	const made = "INSERT INTO client (email, first, last) VALUES ($1, $2, $3) ON CONFLICT (lower(email)) DO NOTHING RETURNING id"
-	err = tx.QueryRow(ctx, made, b.Email, b.First, b.Last).Scan(&id)
+	const made = "INSERT INTO client (email, first, last, root_id) SELECT $1, $2, $3, coalesce(root_id, id) FROM client WHERE id = $4 ON CONFLICT (lower(email)) DO NOTHING RETURNING id"
+	err = tx.QueryRow(ctx, made, b.Email, b.First, b.Last, me).Scan(&id)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return 0, pg.RestartAfter(func(context.Context) error { return nil })
 	}
@@ -67,13 +67,9 @@ func (b *clientBody) mayClient(ctx context.Context, tx *pg.Tx, me, id int64, bef
 	if me == id {
 		allowed.Verify.Require = allowed.Verify.Require || b.Verify.Require
 	} else {
-		var claimed bool
-		err := tx.QueryRow(ctx, "SELECT c.claimed_at IS NOT NULL FROM client c JOIN sub_link l ON l.child_id = c.id WHERE c.id = $1 AND l.client_id = $2 AND l.kind = 'created'", id, me).Scan(&claimed)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return problem.New(problem.Forbidden, "The account is not one that the client has created.")
-		}
+		claimed, err := created(ctx, tx, me, id)
 		if err != nil {
-			return fmt.Errorf("look who has created client %d: %w", id, err)
+			return err
 		}
 		if !claimed {
 			allowed.Email = b.Email
@@ -88,4 +84,28 @@ func (b *clientBody) mayClient(ctx context.Context, tx *pg.Tx, me, id int64, bef
 		return problem.New(problem.Forbidden, "A client writes no billing.")
 	}
 	return nil
+}
+
+// created tells of an account that a client has created, as long as that link stands, whether it is claimed. Any other one is
+// an error.
+func created(ctx context.Context, tx *pg.Tx, creator, id int64) (claimed bool, err error) {
+	err = tx.QueryRow(ctx, `
+		SELECT c.claimed_at IS NOT NULL FROM client c JOIN sub_link l ON l.child_id = c.id
+		WHERE c.id = $1 AND l.client_id = $2 AND l.kind = 'created' FOR SHARE OF c`, id, creator).Scan(&claimed)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return false, unseen(ctx, tx, []int64{id})
+	}
+	if err != nil {
+		err = fmt.Errorf("look who has created client %d: %w", id, err)
+	}
+	return claimed, err
+}
+
+// maySendTo says whether a client may have a mail sent to an account.
+func maySendTo(ctx context.Context, tx *pg.Tx, me, id int64) error {
+	claimed, err := created(ctx, tx, me, id)
+	if err == nil && claimed {
+		err = problem.New(problem.Forbidden, "The account is its own, and chooses its password itself.")
+	}
+	return err
 }

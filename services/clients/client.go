@@ -89,7 +89,7 @@ func (s *Service) clients() []rest.Route {
 	accounts := rest.Resource[ViewedClient, clientBody]{
 		DB: s.db, Path: "/client", ID: "client_id", Noun: "client", Again: rest.AgainRefused, Edited: `{"first": "Benjamin", "billing": {"id": 7}}`,
 		Guard: orClient, Table: "client", View: "client_view", Without: rest.Listing | rest.Viewing,
-		Scope: reached, Unseen: unseen, Prepare: s.hashPassword, There: s.knownAddress, Check: s.checkClient, Insert: s.insertClient, Close: s.closeClients, Delete: s.deleteClient,
+		Scope: reached, Unseen: unseen, Prepare: s.prepare, There: s.knownAddress, Check: s.checkClient, Insert: s.insertClient, Close: s.closeClients, Delete: s.deleteClient,
 	}
 	accounts.Through = append(append(accounts.Through, throughSub), throughSuper)
 	return append(accounts.Routes(), rest.List[rest.None, Client]{
@@ -130,8 +130,12 @@ func callingIntegration(ctx context.Context) (int64, bool) {
 	return caller.ID, caller.Type == principal.Integration
 }
 
-// hashPassword hashes a password that is good enough and that the caller may set: hashing takes much, and few at a time.
-func (s *Service) hashPassword(ctx context.Context, b *clientBody) error {
+// prepare counts what a client may do so often, and hashes a password that is good enough and that the caller may set:
+// hashing takes much, and few at a time.
+func (s *Service) prepare(ctx context.Context, verb rest.Verbs, b *clientBody) error {
+	if err := s.countAddress(ctx, verb, b.Email); err != nil {
+		return err
+	}
 	b.least = setting.PasswordLength.In(s.settings.Values())
 	var wrong problem.Fields
 	b.ignored = !principal.From(ctx).Principal.May(permission.UsersClients, permission.Write)

@@ -4,6 +4,7 @@ package clients
 
 import (
 	"embed"
+	"time"
 
 	"github.com/ironplane/ironplane/pkg/account"
 	"github.com/ironplane/ironplane/pkg/events"
@@ -26,7 +27,7 @@ var migrations embed.FS
 var Definition = service.Definition{Name: Name, Migrations: migrations, Fills: true, Sends: []string{"system"}, Takes: []string{"client.deleted", "client.edited"}, CameBack: service.AccountsBack[ViewedClient]("client"), New: func(d service.Deps) service.Parts {
 	s := New(d)
 	return service.Parts{Routes: s.Routes(), Readers: []string{"identity", "network"}, Consumers: []*events.Consumer{s.integrations.Consumer()},
-		Loops: []service.Loop{{Name: "follow the settings", Run: s.settings.Follow}}}
+		Loops: []service.Loop{{Name: "follow the settings", Run: s.settings.Follow}, service.Every(time.Hour, "forget what clients did with addresses", s.forgetEmails)}}
 }}
 
 // Service is the clients service.

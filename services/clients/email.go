@@ -9,9 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/guard"
 	"github.com/ironplane/ironplane/pkg/mesh"
-	"github.com/ironplane/ironplane/pkg/permission"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
@@ -38,9 +36,12 @@ type emailBody struct {
 const askTime = 3 * time.Second
 
 func (s *Service) emails() []rest.Route {
-	return []rest.Route{rest.Mutation[emailRequest, []EmailResult]{Method: http.MethodPost, Path: "/client/{client_id}/email", Guard: guard.Has(permission.UsersClients),
-		Name: "emailClient", Summary: "Send a client a mail", Effect: rest.Effect{Logs: rest.LogsSummary, Again: rest.AgainAnother},
+	return []rest.Route{rest.Mutation[emailRequest, []EmailResult]{Method: http.MethodPost, Path: "/client/{client_id}/email", Guard: orClient,
+		Name: "emailClient", Summary: "Send a client a mail", Doc: "A client sends `client-account-created` to accounts that it has created.", Effect: rest.Effect{Logs: rest.LogsSummary, Again: rest.AgainAnother},
 		Prepare: func(ctx context.Context, req *emailRequest) error {
+			if callingClient(ctx) != 0 {
+				return s.countEmail(ctx)
+			}
 			ctx, cancel := context.WithTimeout(ctx, askTime)
 			defer cancel()
 			err := s.peers.Ask(ctx, "system", mail.TemplatesPath, &req.templates)
@@ -52,6 +53,11 @@ func (s *Service) emails() []rest.Route {
 }
 
 func (s *Service) emailClient(ctx context.Context, tx *pg.Tx, req emailRequest) ([]EmailResult, error) {
+	if me := callingClient(ctx); me != 0 {
+		if err := maySendTo(ctx, tx, me, req.ID); err != nil {
+			return nil, err
+		}
+	}
 	var to mail.To
 	if err := tx.QueryRow(ctx, "SELECT name, first, last, email FROM client WHERE id = $1 FOR SHARE", req.ID).
 		Scan(&to.To.Name, &to.To.First, &to.To.Last, &to.To.Email); err != nil {
@@ -61,12 +67,18 @@ func (s *Service) emailClient(ctx context.Context, tx *pg.Tx, req emailRequest) 
 	if err != nil {
 		return nil, err
 	}
-	found := slices.IndexFunc(req.templates, func(name string) bool {
+	is := func(name string) bool {
 		return strings.EqualFold(name, body.Type) || strings.EqualFold(name, strings.TrimSuffix(body.Type, ".tpl"))
-	})
+	}
+	if is(mail.ClientAccountCreated{}.Kind()) {
+		return nil, problem.Member("/type", "unavailable", "cannot be sent: it holds a link to choose a password by, and there are no such links yet")
+	}
+	found := slices.IndexFunc(req.templates, is)
 	if found < 0 {
-		known := "there is none yet"
-		if len(req.templates) > 0 {
+		known := "there is none yet; `POST /email/template` makes one"
+		if callingClient(ctx) != 0 {
+			known = "a client sends " + mail.ClientAccountCreated{}.Kind()
+		} else if len(req.templates) > 0 {
 			known = "there are " + strings.Join(req.templates, ", ")
 		}
 		return nil, problem.Member("/type", "not_found", "is no template to write to clients by: %s", known)

@@ -81,7 +81,7 @@ func (s *Service) admins() []rest.Route {
 
 // preparePasswords compares the current password with the caller's, and hashes the new one for who may set it: hashing
 // takes much, and few at a time.
-func (s *Service) preparePasswords(ctx context.Context, b *adminBody) error {
+func (s *Service) preparePasswords(ctx context.Context, _ rest.Verbs, b *adminBody) error {
 	b.least = setting.PasswordLength.In(s.settings.Values())
 	if !b.CurrentPassword.IsZero() && principal.From(ctx).Principal.Owner.Type == principal.Admin {
 		if err := s.confirm(ctx, b); err != nil {

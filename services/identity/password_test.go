@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/process/setting"
 )
@@ -17,7 +18,7 @@ func TestNoHashForWhoMayNotSetIt(t *testing.T) {
 	defer cancel()
 	powerless := &principal.Principal{KeyID: 7, Owner: principal.Owner{Type: principal.Admin, ID: 7}}
 	b := &adminBody{Password: secret.New("a long walk in the rain")}
-	if err := s.preparePasswords(principal.With(ctx, &principal.Call{Principal: powerless}), b); err != nil || b.hash != nil {
+	if err := s.preparePasswords(principal.With(ctx, &principal.Call{Principal: powerless}), rest.Editing, b); err != nil || b.hash != nil {
 		t.Errorf("hashed %v, %v", b.hash != nil, err)
 	}
 }

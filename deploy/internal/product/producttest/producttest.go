@@ -44,17 +44,37 @@ func StartWith(t testing.TB, client redis.UniversalClient, settings service.Sett
 
 func open(t testing.TB, client redis.UniversalClient, settings service.Settings) *product.Product {
 	t.Helper()
+	return openAll(t, 1, client, settings)[0]
+}
+
+// Instances runs all of the product several times, on one database and one Redis. The clients have the first admin's key.
+func Instances(t testing.TB, n int) []*testkit.Client {
+	t.Helper()
+	all := openAll(t, n, testkit.Redis(t), service.Settings{})
+	clients := []*testkit.Client{firstAdmin(t, all[0])}
+	for _, p := range all[1:] {
+		clients = append(clients, testkit.NewClient(t, p.Gateway).With(clients[0].Key))
+	}
+	return clients
+}
+
+func openAll(t testing.TB, n int, client redis.UniversalClient, settings service.Settings) (all []*product.Product) {
+	t.Helper()
 	services := make([]testkit.Service, len(product.Services))
 	for i, s := range product.Services {
 		services[i] = testkit.Service{Name: s.Name, Migrations: s.Migrations}
 	}
 	door := gateway.Config{Maintenance: maintenance.File(filepath.Join(t.TempDir(), "maintenance"))}
-	p, err := product.Open(t.Context(), testkit.Databases(t, services...), seal.NewMasterKey(), settings, Unlimited, client, door, Log(t))
-	if err != nil {
-		t.Fatal(err)
+	urls, key := testkit.Databases(t, services...), seal.NewMasterKey()
+	for range n {
+		p, err := product.Open(t.Context(), urls, key, settings, Unlimited, client, door, Log(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(p.Close)
+		all = append(all, p)
 	}
-	t.Cleanup(p.Close)
-	return p
+	return all
 }
 
 // Log writes warnings to the test's output.
