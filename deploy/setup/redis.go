@@ -9,6 +9,7 @@ import (
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/services/clients"
 	"github.com/ironplane/ironplane/services/identity"
 )
 
@@ -33,7 +34,7 @@ func redisUsers(passwords map[string]secret.String) secret.String {
 		if service.Fills {
 			rights[service.Name] += fills
 		}
-		if service.Name == identity.Name {
+		if service.Name == identity.Name || service.Name == clients.Name {
 			rights[service.Name] += guards
 		}
 	}

@@ -27,9 +27,9 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/process/lockout"
 	"github.com/ironplane/ironplane/process/peers"
 	"github.com/ironplane/ironplane/process/setting"
-	"github.com/ironplane/ironplane/services/identity/lockout"
 )
 
 // installation is secrets that were made, and a Redis that knows its users from them.

@@ -19,7 +19,6 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/process/setting"
-	"github.com/ironplane/ironplane/services/identity/lockout"
 )
 
 // Admin is somebody who runs the installation.
@@ -102,11 +101,8 @@ func (s *Service) preparePasswords(ctx context.Context, _ rest.Verbs, b *adminBo
 
 // confirm compares the current password with the caller's, unless it was guessed too often. A wrong one is logged.
 func (s *Service) confirm(ctx context.Context, b *adminBody) error {
-	call := principal.From(ctx)
-	owner := call.Principal.Owner
 	var stored *string
-	var name string
-	err := s.db.QueryRow(ctx, "SELECT password_hash, username FROM admin WHERE id = $1", owner.ID).Scan(&stored, &name)
+	err := s.db.QueryRow(ctx, "SELECT password_hash FROM admin WHERE id = $1", principal.From(ctx).Principal.Owner.ID).Scan(&stored)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return apikey.Invalid()
 	}
@@ -116,25 +112,11 @@ func (s *Service) confirm(ctx context.Context, b *adminBody) error {
 	if stored == nil {
 		return nil
 	}
-	guess := lockout.Guess{Name: owner.URL(), Address: call.IP, Key: call.Principal.KeyID}
-	right, err := s.lockouts.Try(ctx, guess, func() (bool, error) { return s.hasher.Matches(ctx, b.CurrentPassword, *stored) })
-	if err != nil {
-		return fmt.Errorf("compare the current password: %w", err)
-	}
+	right, err := s.lockouts.Confirm(ctx, s.db, s.hasher, b.CurrentPassword, *stored)
 	if right {
 		b.confirmed = stored
-		return nil
 	}
-	return s.db.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Record(pg.Record{Kind: "admin", Part: "password", Action: "refused", Targets: []pg.Target{{Type: "admin", Noun: "admin", ID: owner.ID, Name: name}},
-			After: refusedPassword{"current_password"}})
-		return nil
-	})
-}
-
-// refusedPassword is what stands in the record of a wrong password.
-type refusedPassword struct {
-	Member string `json:"member"`
+	return err
 }
 
 func (s *Service) insertAdmin(ctx context.Context, tx *pg.Tx, b *adminBody) (id int64, err error) {

@@ -16,8 +16,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/process/lockout"
 	"github.com/ironplane/ironplane/process/setting"
-	"github.com/ironplane/ironplane/services/identity/lockout"
 )
 
 // Name is the service's name, and its schema's.

@@ -51,6 +51,7 @@ var arrows = []struct{ folder, may string }{
 	{"process/consul", "pkg/secret process/mtls"},
 	{"process/mail", "pkg/events pkg/pg pkg/secret"},
 	{"process/setting", "pkg/mesh"},
+	{"process/lockout", "pkg/account pkg/cache pkg/pg pkg/principal pkg/problem pkg/secret"},
 	{"process/maintenance", "pkg/problem"},
 	{"process/tracing", ""},
 	{"process/pool", "pkg/pg pkg/pgerror pkg/secret process/tracing"},
@@ -63,7 +64,7 @@ var arrows = []struct{ folder, may string }{
 	{"testkit", "backing pkg process/host process/pool"},
 	{"template", "pkg/secret"},
 	{"gateway", "gateway pkg/apikey pkg/cache pkg/health pkg/keycache pkg/mesh pkg/openapi pkg/principal pkg/problem pkg/problemhttp pkg/seal pkg/secret process"},
-	{"services/*", "services/* pkg process/mail process/jobs process/server process/setting template"},
+	{"services/*", "services/* pkg process/lockout process/mail process/jobs process/server process/setting template"},
 	{"deploy", "backing clients/go deploy gateway pkg process services template testkit"},
 }
 

@@ -8,8 +8,8 @@ import (
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/process/lockout"
 	"github.com/ironplane/ironplane/services/identity"
-	"github.com/ironplane/ironplane/services/identity/lockout"
 	"github.com/ironplane/ironplane/testkit"
 )
 
