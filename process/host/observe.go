@@ -1,7 +1,6 @@
 package host
 
 import (
-	"fmt"
 	"net/http"
 	"time"
 
@@ -29,6 +28,8 @@ func observed(next http.Handler) (http.Handler, prometheus.Collector) {
 	}), took
 }
 
+var statusClasses = [...]string{"0xx", "1xx", "2xx", "3xx", "4xx", "5xx", "other"}
+
 // observation is the http.ResponseWriter of a request. It notes status and route before they go further.
 type observation struct {
 	http.ResponseWriter
@@ -44,7 +45,7 @@ func (o *observation) note(status int) {
 	}
 	o.route, o.status = o.Header().Get(problemhttp.RouteHeader), "none"
 	if status > 0 {
-		o.status = fmt.Sprintf("%dxx", status/100)
+		o.status = statusClasses[min(status/100, len(statusClasses)-1)]
 	}
 }
 

@@ -59,7 +59,11 @@ type Integer struct {
 
 // In is what the setting is.
 func (s Integer) In(v Values) int {
-	if n, err := strconv.Atoi(v[s.Slug]); err == nil {
+	text, known := v[s.Slug]
+	if !known {
+		return s.Default
+	}
+	if n, err := strconv.Atoi(text); err == nil {
 		return n
 	}
 	return s.Default
