@@ -42,16 +42,21 @@ func backUp(t *testing.T, f *fleet, config backings.Config, service string) *bac
 
 func (b *backup) run(name string, args ...string) {
 	b.Helper()
-	if _, err := exec.LookPath(name); err != nil {
-		found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/" + name)
-		if len(found) == 0 {
-			b.Skip("restoring needs ", name)
-		}
-		name = found[len(found)-1]
+	if said, err := exec.CommandContext(b.Context(), postgresTool(name), args...).CombinedOutput(); err != nil {
+		b.Fatalf("%s: %v: %s", name, err, said)
 	}
-	if said, err := exec.CommandContext(b.Context(), name, args...).CombinedOutput(); err != nil {
-		b.Fatalf("%s: %v: %s", filepath.Base(name), err, said)
+}
+
+// postgresTool is where one of Postgres' programs is; empty: nowhere.
+func postgresTool(name string) string {
+	if place, err := exec.LookPath(name); err == nil {
+		return place
 	}
+	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/" + name)
+	if len(found) == 0 {
+		return ""
+	}
+	return found[len(found)-1]
 }
 
 // restore puts the schema back while nothing runs, takes it up, and starts all again. What only the schema knew of is
