@@ -17,6 +17,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/process/host"
 	"github.com/ironplane/ironplane/process/peers"
 )
@@ -120,6 +121,30 @@ func TestMessages(t *testing.T) {
 	p.eventually("all are gone but those that nobody can take", func() bool { return count(p, p.owner, "message") == 2 })
 	if got := p.took(); got != "a:token"+strings.Repeat(" b", 250) {
 		t.Errorf("taken is %s", got)
+	}
+
+	var id string
+	if err := p.owner.QueryRow(t.Context(), "SELECT id FROM message WHERE kind = 'unknown'").Scan(&id); err != nil {
+		t.Fatal(err)
+	}
+	skip := func(name, text string) error {
+		var skipped events.Span
+		if err := skipped.UnmarshalText([]byte(text)); err != nil || skipped.String() != text {
+			t.Fatal(skipped, err)
+		}
+		return host.SkipChange(t.Context(), service.Definition{Name: name}, service.Deps{DB: p.owner}, skipped)
+	}
+	for name, text := range map[string]string{"user": "owner:" + id, "owner": "owner:00000000-0000-0000-0000-000000000000"} {
+		if err := skip(name, text); !errors.Is(err, host.ErrNotStopped) {
+			t.Errorf("%s gives up %s: %v", name, text, err)
+		}
+	}
+	if err := skip("owner", "owner:"+id); err != nil || count(t, p.owner, "message") != 1 {
+		t.Errorf("%d messages are left, %v", count(t, p.owner, "message"), err)
+	}
+	var record string
+	if err := p.owner.QueryRow(t.Context(), "SELECT type || ' ' || (targets->0->>'name') FROM change WHERE type = 'event.skipped'").Scan(&record); err != nil || record != "event.skipped owner:"+id {
+		t.Errorf("the record is %q, %v", record, err)
 	}
 }
 

@@ -3,19 +3,23 @@ package events
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 
 	"github.com/ironplane/ironplane/pkg/pg"
 )
 
-// Span names changes of a service that follow each other, for one of the consumers that another has. As a text: pxe:17,
-// pxe:17-20 or pxe/webhooks:17
+// Span names changes of a service that follow each other, for one of the consumers that another has, or a message that the
+// service sends. As a text: pxe:17, pxe:17-20, pxe/webhooks:17 or pxe:8f14e45f-ceea-467f-a0e6-b3f7f2b1c9d4
 type Span struct {
 	Source      string
 	Consumer    string // its name
 	First, Last int64
+	Message     string // its id
 }
+
+var messageID = regexp.MustCompile("^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 
 // UnmarshalText reads the text; an empty one is the zero Span.
 func (s *Span) UnmarshalText(text []byte) error {
@@ -23,6 +27,10 @@ func (s *Span) UnmarshalText(text []byte) error {
 		return nil
 	}
 	source, numbers, _ := strings.Cut(string(text), ":")
+	if messageID.MatchString(numbers) && source != "" {
+		*s = Span{Source: source, Message: numbers}
+		return nil
+	}
 	source, consumer, _ := strings.Cut(source, "/")
 	from, to, several := strings.Cut(numbers, "-")
 	if !several {
@@ -31,14 +39,17 @@ func (s *Span) UnmarshalText(text []byte) error {
 	first, err := strconv.ParseInt(from, 10, 64)
 	last, wrong := strconv.ParseInt(to, 10, 64)
 	if source == "" || err != nil || wrong != nil || first < 1 || last < first {
-		return errors.New("it is neither <service>:<number of the change> nor <service>:<first number>-<last number>, nor one of these with <service>/<consumer>")
+		return errors.New("it is neither <service>:<number of the change> nor <service>:<first number>-<last number>, nor one of these with <service>/<consumer>, nor <service>:<id of its message>")
 	}
-	*s = Span{source, consumer, first, last}
+	*s = Span{Source: source, Consumer: consumer, First: first, Last: last}
 	return nil
 }
 
 func (s Span) String() string {
 	of := fullName(s.Source, s.Consumer)
+	if s.Message != "" {
+		return of + ":" + s.Message
+	}
 	if s.First == s.Last {
 		return fmt.Sprintf("%s:%d", of, s.Last)
 	}

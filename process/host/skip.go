@@ -12,8 +12,12 @@ import (
 	"github.com/ironplane/ironplane/pkg/service"
 )
 
-// SkipChange lets the service go on behind changes of another one that it cannot apply. It needs a DB and a Box.
+// SkipChange lets the service go on behind changes of another one that it cannot apply, or give up a message of its own that
+// its receiver cannot take. It needs a DB and a Box.
 func SkipChange(ctx context.Context, d service.Definition, deps service.Deps, skipped events.Span) error {
+	if skipped.Message != "" {
+		return giveUp(ctx, d.Name, deps.DB, skipped)
+	}
 	record := recordSkip
 	if d.RecordSkip != nil && skipped.Consumer == "" {
 		record = func(ctx context.Context, tx *pg.Tx, skipped events.Span) error {
@@ -53,6 +57,27 @@ func skip(ctx context.Context, db *pg.DB, skipped events.Span, record func(conte
 			return err
 		}
 		return record(ctx, tx, skipped)
+	})
+	if err != nil {
+		return fmt.Errorf("skip %s: %w", skipped, err)
+	}
+	return nil
+}
+
+// giveUp deletes a message that is on its way, and leaves a record.
+func giveUp(ctx context.Context, sender string, db *pg.DB, skipped events.Span) error {
+	if skipped.Source != sender {
+		return fmt.Errorf("skip %s: %w: a message is given up by its sender, and this is %s", skipped, ErrNotStopped, sender)
+	}
+	err := db.InTx(ctx, func(tx *pg.Tx) error {
+		err := tx.QueryRow(ctx, "DELETE FROM message WHERE id = $1 RETURNING n", skipped.Message).Scan(&skipped.Last)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return ErrNotStopped
+		}
+		if err != nil {
+			return err
+		}
+		return recordSkip(ctx, tx, skipped)
 	})
 	if err != nil {
 		return fmt.Errorf("skip %s: %w", skipped, err)

@@ -34,7 +34,7 @@ type serviceConfig struct {
 	Database    secret.String    `env:"DATABASE_URL" required:"serve,migrate,skip-change,verify,reseal" doc:"the service's schema, as the role that owns it: postgres://…?search_path=<service>,ext"`
 	Connections int              `env:"IRONPLANE_CONNECTIONS" default:"8" doc:"how many connections to the database there may be"`
 	Redis       secret.String    `env:"REDIS_URL" required:"serve" doc:"the Redis of all gateways and services: redis://…"`
-	Skip        events.Span      `env:"IRONPLANE_SKIP_CHANGE" required:"skip-change" doc:"the changes of another service to skip: pxe:17, or pxe:17-20"`
+	Skip        events.Span      `env:"IRONPLANE_SKIP_CHANGE" required:"skip-change" doc:"the changes of another service to skip: pxe:17, or pxe:17-20; or the message of this one to give up, by its id: clients:8f14e45f-…"`
 	Maintenance maintenance.File `env:"IRONPLANE_MAINTENANCE" doc:"a file: as long as it is there, changes are refused, for the reason that it holds, and jobs pause"`
 	service.Settings
 	setting.Variables

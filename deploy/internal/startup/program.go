@@ -25,7 +25,7 @@ type Config struct {
 	Listen       string `env:"IRONPLANE_LISTEN" default:"127.0.0.1:8080" doc:"the address to serve on"`
 	AdminKeyFile string `env:"IRONPLANE_ADMIN_KEY_FILE" doc:"where the first admin's key goes (mode 0600), instead of to the screen"`
 	Backings     backings.Config
-	Skip         events.Span `env:"IRONPLANE_SKIP_CHANGE" required:"skip-change" doc:"the changes of a service that others cannot apply: pxe:17, or pxe:17-20"`
+	Skip         events.Span `env:"IRONPLANE_SKIP_CHANGE" required:"skip-change" doc:"the changes of a service that others cannot apply: pxe:17, or pxe:17-20; or its message that another cannot take, by its id: clients:8f14e45f-…"`
 	Restored     product.RestoredConfig
 	Reason       string `env:"IRONPLANE_MAINTENANCE_REASON" doc:"for maintenance-on: what callers are told"`
 	service.Settings
@@ -52,7 +52,7 @@ func Main(name string, run func(context.Context, Config) error, checks ...health
 		{Name: "admin-key", Summary: "make another key for the first admin, and print it; also while the installation runs", Run: func(ctx context.Context) error {
 			return printAdminKey(ctx, c, os.Stdout)
 		}},
-		{Name: "skip-change", Summary: "let services go on behind a change of another that they cannot apply; also while the installation runs", Run: func(ctx context.Context) error {
+		{Name: "skip-change", Summary: "let services go on behind a change, or without a message, of another that they cannot apply; also while the installation runs", Run: func(ctx context.Context) error {
 			return skipChange(ctx, c)
 		}},
 		{Name: "postgres", Summary: "start its own PostgreSQL alone until SIGINT or SIGTERM, to restore into it", Run: func(ctx context.Context) error {
