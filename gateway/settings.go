@@ -26,7 +26,7 @@ func (g *Gateway) follow() {
 		for last := ""; ctx.Err() == nil; {
 			if err := g.settings.Follow(ctx); err != nil && ctx.Err() == nil && err.Error() != last {
 				last = err.Error()
-				g.log.Warn("the settings cannot be asked for: the last ones count", "error", err)
+				g.log.Warn("the settings cannot be asked for: the last ones count", "request_id", principal.From(ctx).RequestID, "error", err)
 			}
 			select {
 			case <-time.After(time.Second):

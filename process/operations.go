@@ -166,10 +166,14 @@ func (c *OperationsConfig) Ready() Command {
 }
 
 // While serves the operations, where they have an address, as long as work does its work. Once ctx ends they say that
-// the process is not ready.
-func (o *Operations) While(ctx context.Context, c OperationsConfig, log *slog.Logger, work func(context.Context) error) error {
+// the process is not ready. The log is work's, too.
+func (o *Operations) While(ctx context.Context, c OperationsConfig, lines LogConfig, work func(context.Context, *slog.Logger) error) error {
+	log, closeLog := lines.Log(o.process)
+	defer closeLog()
 	o.log, o.drainDelay = log, c.DrainDelay
-	traced := func(ctx context.Context) error { return trace(ctx, o.process, c.Traces, log, work) }
+	traced := func(ctx context.Context) error {
+		return trace(ctx, o.process, c.Traces, log, func(ctx context.Context) error { return work(ctx, log) })
+	}
 	if c.Operations == "" {
 		return traced(ctx)
 	}

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// outageAttr names what is away, in the lines of an outage.
-	outageAttr = "outage"
+	// outageAttr names what is away, in the lines of an outage, and serviceAttr the service whose line it is.
+	outageAttr, serviceAttr = "outage", "service"
 	// reminderPause is how often an outage is told of while it lasts.
 	reminderPause = time.Minute
 	// quietTime is how long no line of an outage comes until it is over.
@@ -20,7 +20,7 @@ const (
 )
 
 // outages is a handler that logs of an outage, the lines that have the same attribute outage, the first one, then one a
-// minute with their number, and when it is over.
+// minute with their number, and when it is over. Of several services that a log is of, the last one counts.
 type outages struct {
 	slog.Handler
 	service string
@@ -28,8 +28,10 @@ type outages struct {
 }
 
 type openOutages struct {
-	mu     sync.Mutex
-	byName map[[2]string]*outage // by service and attribute
+	mu       sync.Mutex
+	byName   map[[2]string]*outage // by service and attribute; nil: all lines are logged from now on
+	closed   chan struct{}
+	watching sync.WaitGroup
 }
 
 type outage struct {
@@ -38,14 +40,24 @@ type outage struct {
 }
 
 func newOutages(h slog.Handler) outages {
-	return outages{Handler: h, open: &openOutages{byName: map[[2]string]*outage{}}}
+	return outages{Handler: h, open: &openOutages{byName: map[[2]string]*outage{}, closed: make(chan struct{})}}
+}
+
+// close waits for nobody's end of an outage any more.
+func (h outages) close() {
+	h.open.mu.Lock()
+	h.open.byName = nil
+	h.open.mu.Unlock()
+	close(h.open.closed)
+	h.open.watching.Wait()
 }
 
 func (h outages) WithAttrs(attrs []slog.Attr) slog.Handler {
-	h.Handler = h.Handler.WithAttrs(attrs)
-	if i := slices.IndexFunc(attrs, func(a slog.Attr) bool { return a.Key == "service" }); i >= 0 {
+	if i := slices.IndexFunc(attrs, func(a slog.Attr) bool { return a.Key == serviceAttr }); i >= 0 {
 		h.service = attrs[i].Value.String()
+		attrs = slices.Delete(slices.Clone(attrs), i, i+1)
 	}
+	h.Handler = h.Handler.WithAttrs(attrs)
 	return h
 }
 
@@ -56,21 +68,32 @@ func (h outages) WithGroup(name string) slog.Handler {
 
 func (h outages) Handle(ctx context.Context, r slog.Record) error {
 	name := ""
+	line := h.line(r.Time, r.Level, r.Message)
 	r.Attrs(func(a slog.Attr) bool {
 		if a.Key == outageAttr {
 			name = a.Value.String()
 		}
-		return name == ""
+		line.AddAttrs(a)
+		return true
 	})
 	if name == "" {
-		return h.Handler.Handle(ctx, r)
+		return h.Handler.Handle(ctx, line)
 	}
 	if count, tell := h.note([2]string{h.service, name}, r.Time); !tell {
 		return nil
 	} else if count > 1 {
-		r.AddAttrs(slog.Int("lines", count))
+		line.AddAttrs(slog.Int("lines", count))
 	}
-	return h.Handler.Handle(ctx, r)
+	return h.Handler.Handle(ctx, line)
+}
+
+// line begins a line of the service.
+func (h outages) line(at time.Time, level slog.Level, message string) slog.Record {
+	line := slog.NewRecord(at, level, message, 0)
+	if h.service != "" {
+		line.AddAttrs(slog.String(serviceAttr, h.service))
+	}
+	return line
 }
 
 // note counts a line, and answers how many it stands for where it is to be logged.
@@ -79,11 +102,11 @@ func (h outages) note(key [2]string, at time.Time) (count int, tell bool) {
 	defer h.open.mu.Unlock()
 	o := h.open.byName[key]
 	if o == nil {
-		if len(h.open.byName) == mostOutages {
+		if h.open.byName == nil || len(h.open.byName) == mostOutages {
 			return 1, true
 		}
 		h.open.byName[key] = &outage{began: at, told: at, last: at, total: 1}
-		time.AfterFunc(quietTime, func() { h.end(key) })
+		h.open.watching.Go(func() { h.watch(key) })
 		return 1, true
 	}
 	o.last = at
@@ -95,20 +118,41 @@ func (h outages) note(key [2]string, at time.Time) (count int, tell bool) {
 	return count, true
 }
 
-// end logs that an outage is over, or looks again later.
-func (h outages) end(key [2]string) {
+// watch waits for an outage's end, and logs it.
+func (h outages) watch(key [2]string) {
+	timer := time.NewTimer(quietTime)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-h.open.closed:
+			return
+		}
+		left := h.end(key)
+		if left <= 0 {
+			return
+		}
+		timer.Reset(left)
+	}
+}
+
+// end logs that an outage is over, or tells how long that takes at least.
+func (h outages) end(key [2]string) (left time.Duration) {
 	h.open.mu.Lock()
 	o := h.open.byName[key]
-	if left := quietTime - time.Since(o.last); left > 0 {
-		time.AfterFunc(left, func() { h.end(key) })
+	if o != nil {
+		left = quietTime - time.Since(o.last)
+	}
+	if o == nil || left > 0 {
 		h.open.mu.Unlock()
-		return
+		return left
 	}
 	delete(h.open.byName, key)
 	h.open.mu.Unlock()
-	over := slog.NewRecord(time.Now(), slog.LevelWarn, "an outage is over", 0)
+	over := h.line(time.Now(), slog.LevelWarn, "an outage is over")
 	over.AddAttrs(slog.String(outageAttr, key[1]), slog.Duration("took", o.last.Sub(o.began)), slog.Int("lines", o.total))
 	if ctx := context.Background(); h.Enabled(ctx, over.Level) {
 		_ = h.Handler.Handle(ctx, over)
 	}
+	return 0
 }

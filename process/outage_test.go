@@ -14,7 +14,8 @@ func TestOutageIsFewLines(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var text bytes.Buffer
-		log := slog.New(newOutages(slog.NewJSONHandler(&text, nil)))
+		h := newOutages(slog.NewJSONHandler(&text, nil))
+		log := slog.New(h)
 		network, pxe := log.With("service", "network"), log.With("service", "pxe")
 		for n := range 110 * 150 { // a second for 150 s
 			network.Error("request failed", "outage", "no database", "n", n)
@@ -26,7 +27,9 @@ func TestOutageIsFewLines(t *testing.T) {
 		time.Sleep(time.Minute)
 		network.Error("request failed", "outage", "no database")
 		time.Sleep(time.Minute)
-		synctest.Wait()
+		network.Error("request failed", "outage", "no Redis")
+		h.close() // nothing is left running, or the bubble does not end
+		network.Error("request failed", "outage", "no Redis")
 
 		type line struct {
 			Msg, Service, Outage string
@@ -40,6 +43,7 @@ func TestOutageIsFewLines(t *testing.T) {
 			{"another thing", "pxe", "", 0}, {"another thing", "pxe", "", 0},
 			{"an outage is over", "network", "no database", 110 * 150}, {"an outage is over", "pxe", "no database", 1},
 			{"request failed", "network", "no database", 0}, {"an outage is over", "network", "no database", 1},
+			{"request failed", "network", "no Redis", 0}, {"request failed", "network", "no Redis", 0},
 		}
 		lines := json.NewDecoder(&text)
 		for n, w := range want {

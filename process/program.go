@@ -97,11 +97,13 @@ func (f *LogFormat) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Log is the program's log, on stderr.
-func (c LogConfig) Log() *slog.Logger {
+// Log is the log of a program of this name, on stderr, until it is closed.
+func (c LogConfig) Log(name string) (log *slog.Logger, closeLog func()) {
 	options := &slog.HandlerOptions{Level: c.Level}
+	var lines slog.Handler = slog.NewTextHandler(os.Stderr, options)
 	if c.Format == "json" {
-		return slog.New(newOutages(slog.NewJSONHandler(os.Stderr, options)))
+		lines = slog.NewJSONHandler(os.Stderr, options)
 	}
-	return slog.New(newOutages(slog.NewTextHandler(os.Stderr, options)))
+	h := newOutages(lines)
+	return slog.New(h).With(serviceAttr, name), h.close
 }

@@ -19,7 +19,7 @@ func reason(err error) string {
 // ours are the types of errors whose words come from here. What they wrap is looked at, too.
 var ours = map[string]bool{
 	"*errors.errorString": true, "*errors.joinError": true, "*fmt.wrapError": true, "*fmt.wrapErrors": true,
-	"*problem.Error": true, fmt.Sprintf("%T", context.DeadlineExceeded): true,
+	"*problem.Error": true, "*events.RequestError": true, fmt.Sprintf("%T", context.DeadlineExceeded): true,
 }
 
 // strangers are the outermost errors of other types.

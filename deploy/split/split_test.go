@@ -196,7 +196,7 @@ func needsProc(t *testing.T) {
 func TestRun(t *testing.T) {
 	t.Parallel()
 	needsProc(t)
-	r := start(t)
+	r := start(t, "IRONPLANE_LOG_FORMAT=json", "IRONPLANE_LOG_LEVEL=INFO", "IRONPLANE_SMTP=smtp+plain://127.0.0.1:1", "IRONPLANE_MAIL_FROM=noreply@example.com")
 	c := r.client
 	speed := c.Do("POST", "/port-speed", `{"name": "fast", "speed": 1000}`).Want(200).ID()
 	path := fmt.Sprintf("/port-speed/%d", speed)
@@ -222,6 +222,8 @@ func TestRun(t *testing.T) {
 			t.Errorf("%s is %v, %v", file, info.Mode(), err)
 		}
 	}
+
+	t.Run("lines", func(t *testing.T) { testLines(t, r) })
 
 	command := func(name string) string {
 		c := exec.Command(filepath.Join(programs, "split"), name)

@@ -17,8 +17,8 @@ import (
 func main() { startup.Main("standalone", run) }
 
 func run(ctx context.Context, c startup.Config) error {
-	operations, log := process.NewOperations("standalone"), c.Log()
-	return operations.While(ctx, c.OperationsConfig, log, func(ctx context.Context) error {
+	operations := process.NewOperations("standalone")
+	return operations.While(ctx, c.OperationsConfig, c.LogConfig, func(ctx context.Context, log *slog.Logger) error {
 		return startup.Run(ctx, c, os.Stdout, func(ctx context.Context, i *startup.Installation) error {
 			return serve(ctx, i, operations, log)
 		})

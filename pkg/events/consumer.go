@@ -242,7 +242,7 @@ func (c *Consumer) whole(ctx context.Context, db *pg.DB, at cursor, p page) erro
 		if err := c.apply(ctx, db, at, p.behindOne(&e), p.Events[i:i+1]); errors.Is(err, errOvertaken) {
 			return err
 		} else if err != nil {
-			err = fmt.Errorf("apply change %d of %s (%s): %w", e.Seq, c, e.Type, err)
+			err = &RequestError{e.RequestID, fmt.Errorf("apply change %d of %s (%s): %w", e.Seq, c, e.Type, err)}
 			c.note(func(s *Status) { s.Stopped, s.Reason = e.Seq, err })
 			return errors.Join(err, c.stop(ctx, db, at.seq, e.Seq, p.Newest))
 		}

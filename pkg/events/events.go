@@ -55,3 +55,11 @@ type page struct {
 	Forgot  bool    `json:"forgot"`         // what is behind After is not all there any more: it was read by all, or so it seemed
 	Next    *next   `json:"next,omitempty"` // what followed the history
 }
+
+// RequestError is why something cannot be done here that a request led to elsewhere.
+type RequestError struct {
+	RequestID string
+	error
+}
+
+func (e *RequestError) Unwrap() error { return e.error }

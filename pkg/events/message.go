@@ -162,7 +162,7 @@ func (i *Inbox) round(ctx context.Context, db *pg.DB, peers mesh.Peers) error {
 		for _, m := range out.Messages {
 			after = m.N
 			if err := i.take(ctx, db, m); err != nil {
-				failed = errors.Join(failed, fmt.Errorf("take message %s of %s (%s): %w", m.ID, i.Source, m.Kind, err))
+				failed = errors.Join(failed, &RequestError{m.RequestID, fmt.Errorf("take message %s of %s (%s): %w", m.ID, i.Source, m.Kind, err)})
 				continue
 			}
 			taken = append(taken, m.ID)

@@ -3,7 +3,10 @@
 package host
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
+	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -20,6 +23,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/health"
 	"github.com/ironplane/ironplane/pkg/keycache"
 	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/service"
@@ -43,7 +47,7 @@ func migrations(d service.Definition) []schema.MigrationSet {
 
 // Migrate brings the service's schema up to date, while any number of processes does so.
 func Migrate(ctx context.Context, d service.Definition, to *pool.Pool, log *slog.Logger) error {
-	if err := schema.Migrate(ctx, to, log.With("service", d.Name), migrations(d)...); err != nil {
+	if err := schema.Migrate(ctx, to, log, migrations(d)...); err != nil {
 		return fmt.Errorf("migrate %s: %w", d.Name, err)
 	}
 	return nil
@@ -125,7 +129,6 @@ const sweepPause = 10 * time.Minute
 
 // Assemble puts the service together on its migrated schema. It answers from now on; its loops and jobs wait for Work.
 func Assemble(d service.Definition, on *pool.Pool, deps service.Deps, maintenance maintenance.File) *Service {
-	deps.Log = deps.Log.With("service", d.Name)
 	var parts service.Parts
 	if d.New != nil {
 		parts = d.New(deps)
@@ -257,10 +260,15 @@ const retryPause = time.Second
 // keep runs a loop until its context ends.
 func (s *Service) keep(ctx context.Context, loop service.Loop) {
 	for ctx.Err() == nil {
-		err := run(ctx, loop)
+		call := &principal.Call{RequestID: rand.Text()} // by which lines of this run are known, here and where it asks
+		err := run(principal.With(ctx, call), loop)
 		if err != nil && ctx.Err() == nil {
 			s.failed.WithLabelValues(loop.Name).Inc()
-			s.log.Error(loop.Name, "outage", loop.Name, "error", err)
+			id := call.RequestID
+			if of, ok := errors.AsType[*events.RequestError](err); ok {
+				id = cmp.Or(of.RequestID, id)
+			}
+			s.log.Error(loop.Name, "outage", loop.Name, "request_id", id, "error", err)
 		}
 		select {
 		case <-time.After(retryPause):

@@ -170,12 +170,19 @@ func (w *worker) NextRetry(job *river.Job[arguments]) time.Time {
 
 func (w *worker) Work(ctx context.Context, job *river.Job[arguments]) error {
 	last := job.Attempt >= job.MaxAttempts
-	err := w.attempt(ctx, job, last)
+	var kept metadata
+	err := json.Unmarshal(job.Metadata, &kept)
+	if err != nil {
+		err = fmt.Errorf("read who the job is done for: %w", err)
+	} else {
+		ctx = principal.With(ctx, &principal.Call{Principal: kept.Caller.Principal, IP: kept.Caller.IP, RequestID: kept.Caller.RequestID})
+		err = w.attempt(ctx, job, kept.Progress, last)
+	}
 	cause := context.Cause(ctx)
 	stopping := cause != nil && !errors.Is(cause, context.DeadlineExceeded) && !errors.Is(cause, rivertype.ErrJobCancelledRemotely)
 	later, isLater := errors.AsType[*river.JobSnoozeError](err)
 	_, isNever := errors.AsType[*river.JobCancelError](err)
-	outcome := "failed"
+	outcome, level := "failed", slog.LevelWarn
 	switch {
 	case err == nil:
 		outcome = "done"
@@ -184,24 +191,22 @@ func (w *worker) Work(ctx context.Context, job *river.Job[arguments]) error {
 	case stopping:
 		outcome, err = "later", Later(0)
 	case last, isNever:
-		outcome = "given up"
+		outcome, level = "given up", slog.LevelError
 	}
 	w.attempts.WithLabelValues(w.Kind, outcome).Inc()
+	if outcome == "failed" || outcome == "given up" {
+		w.log.Log(ctx, level, "a job failed", "outage", "jobs of the kind "+w.Kind, "job", job.ID, "attempt", job.Attempt, "last", level == slog.LevelError, "request_id", kept.Caller.RequestID, "error", err)
+	}
 	return err
 }
 
-func (w *worker) attempt(ctx context.Context, job *river.Job[arguments], last bool) (err error) {
+func (w *worker) attempt(ctx context.Context, job *river.Job[arguments], earlier json.RawMessage, last bool) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
 		}
 	}()
-	var kept metadata
-	if err := json.Unmarshal(job.Metadata, &kept); err != nil {
-		return fmt.Errorf("read who the job is done for: %w", err)
-	}
-	ctx = principal.With(ctx, &principal.Call{Principal: kept.Caller.Principal, IP: kept.Caller.IP, RequestID: kept.Caller.RequestID})
-	return w.Do(ctx, &service.Attempt{Job: job.ID, Number: job.Attempt, Last: last, Args: job.Args.text, Earlier: kept.Progress,
+	return w.Do(ctx, &service.Attempt{Job: job.ID, Number: job.Attempt, Last: last, Args: job.Args.text, Earlier: earlier,
 		Progress: func(ctx context.Context, progress any) error {
 			_, err := river.ClientFromContext[pgx.Tx](ctx).JobUpdate(ctx, job.ID, &river.JobUpdateParams{Output: progress})
 			return err

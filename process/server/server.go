@@ -74,12 +74,12 @@ func Main(of service.Definition) {
 	}
 	commands := []process.Command{
 		{Name: "serve", Summary: "serve the gateway until SIGINT or SIGTERM", Run: func(ctx context.Context) error {
-			operations, log := process.NewOperations(d.Name), c.Log()
-			return d.named(operations.While(ctx, c.OperationsConfig, log, func(ctx context.Context) error { return d.serve(ctx, c, operations, log) }))
+			operations := process.NewOperations(d.Name)
+			return d.named(operations.While(ctx, c.OperationsConfig, c.LogConfig, func(ctx context.Context, log *slog.Logger) error { return d.serve(ctx, c, operations, log) }))
 		}},
 		{Name: "migrate", Summary: "bring the schema up to date, which serve expects", Run: func(ctx context.Context) error { return d.named(d.migrate(ctx, c)) }},
 		c.Ready(),
-		{Name: "skip-change", Summary: "let it go on behind a change of another service that it cannot apply; also while it serves", Run: func(ctx context.Context) error {
+		{Name: "skip-change", Summary: "let it go on behind a change of another service that it cannot apply, or give up a message that another cannot take; also while it serves", Run: func(ctx context.Context) error {
 			return d.named(d.do(ctx, c, service.Command{Run: func(ctx context.Context, deps service.Deps, _ io.Writer) error {
 				return host.SkipChange(ctx, d.Definition, deps, c.Skip)
 			}}))
@@ -137,7 +137,9 @@ func (d definition) migrate(ctx context.Context, c keyedConfig) error {
 		return err
 	}
 	defer db.Close()
-	return host.Migrate(ctx, d.Definition, db, c.Log())
+	log, closeLog := c.Log(d.Name)
+	defer closeLog()
+	return host.Migrate(ctx, d.Definition, db, log)
 }
 
 // warnOfLimits says where the database allows fewer connections than the pool may open.

@@ -80,6 +80,7 @@ func Open(ctx context.Context, urls map[string]secret.String, masterKey secret.S
 		return nil, err
 	}
 	for _, d := range Services {
+		log := log.With("service", d.Name)
 		deps := service.Deps{Peers: peers.New(d.Name, p.Services), Redis: client, Settings: settings, Given: variables.Given(), Log: log}
 		if err := host.Unlock(d, &deps, keys[d.Name]); err != nil {
 			return nil, fmt.Errorf("start %s: %w", d.Name, err)

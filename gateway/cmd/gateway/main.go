@@ -36,8 +36,8 @@ func main() {
 	var c config
 	process.Program{Name: "gateway", Config: &c, Commands: []process.Command{
 		{Name: "serve", Summary: "serve the public API until SIGINT or SIGTERM", Run: func(ctx context.Context) error {
-			operations, log := process.NewOperations(principal.Gateway), c.Log().With("service", principal.Gateway)
-			err := operations.While(ctx, c.OperationsConfig, log, func(ctx context.Context) error { return serve(ctx, c, operations, log) })
+			operations := process.NewOperations(principal.Gateway)
+			err := operations.While(ctx, c.OperationsConfig, c.LogConfig, func(ctx context.Context, log *slog.Logger) error { return serve(ctx, c, operations, log) })
 			if err != nil {
 				return fmt.Errorf("gateway: %w", err)
 			}
