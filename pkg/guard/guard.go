@@ -66,13 +66,6 @@ var EveryKey Guard = everyKey{}
 
 type everyKey struct{ anyKey }
 
-// PermissionOfTarget lets every valid key through: the route's function checks the permission of what the item belongs to.
-var PermissionOfTarget Guard = permissionOfTarget{}
-
-type permissionOfTarget struct{ anyKey }
-
-func (permissionOfTarget) String() string { return "the target's permission" }
-
 // Public lets everybody through who comes by the gateway.
 var Public Guard = public{}
 
@@ -105,6 +98,23 @@ func (p peers) Check(c *principal.Call, _ permission.Access, _ int64) error {
 func Internal(g Guard) bool {
 	_, is := g.(peers)
 	return is
+}
+
+// HasOrClient lets those through who hold the permission, and clients: which items there are for them, the route says.
+func HasOrClient(p permission.Permission) Guard { return hasOrClient{has(p)} }
+
+type hasOrClient struct{ has }
+
+func (g hasOrClient) String() string { return g.has.String() + " or a client" }
+
+func (g hasOrClient) Check(c *principal.Call, a permission.Access, id int64) error {
+	if err := AnyKey.Check(c, a, id); err != nil {
+		return err
+	}
+	if c.Client() != 0 {
+		return nil
+	}
+	return g.has.Check(c, a, id)
 }
 
 // HasOrSelf lets those through who hold the permission, and an account of this type to its own record.

@@ -64,6 +64,14 @@ type Call struct {
 	RequestID string
 }
 
+// Client is the calling client's id; 0 where somebody else calls.
+func (c *Call) Client() int64 {
+	if c.Principal == nil || c.Principal.Owner.Type != Client {
+		return 0
+	}
+	return c.Principal.Owner.ID
+}
+
 type callKey struct{}
 
 // With puts the call into a context. Only what terminates a connection may do so.

@@ -100,7 +100,7 @@ func TestQueriesAreReadInLinearTime(t *testing.T) {
 			}, func(r *http.Request) {
 				plan := &requestPlan{names: by.known(nil)}
 				if asked, wrong, err := plan.readQuery(r); err == nil {
-					readListQuery(asked, by, typeOf, &wrong)
+					readListQuery(t.Context(), asked, by, typeOf, &wrong)
 				}
 			})
 		})

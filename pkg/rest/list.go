@@ -46,7 +46,7 @@ type List[Req, V any] struct {
 // By says how a list may be searched, sorted and filtered.
 type By struct {
 	// Search says where the rows are of which the query speaks, q among its parameters; nil: in the view, without a q.
-	Search func(asked url.Values) []pg.Source
+	Search func(ctx context.Context, asked url.Values) []pg.Source
 	// Sorts are values of sort, and the columns that they sort by, which are never NULL and have, with the id behind
 	// them, an index.
 	Sorts map[string]string
@@ -74,8 +74,8 @@ const (
 
 // SearchIn finds q in columns, without case. Each holds the searched members in lower case, each behind a line feed, and
 // has a trigram index. Fewer than three letters have no trigram, so those are found where a member begins with them.
-func SearchIn(columns ...string) func(url.Values) []pg.Source {
-	return func(asked url.Values) (found []pg.Source) {
+func SearchIn(columns ...string) func(context.Context, url.Values) []pg.Source {
+	return func(_ context.Context, asked url.Values) (found []pg.Source) {
 		q := asked.Get("q")
 		if q == "" {
 			return nil
@@ -134,7 +134,7 @@ func (l List[Req, V]) operation() *operation {
 		if err != nil {
 			return nil, err
 		}
-		req.query = readListQuery(asked, l.By, l.view.TypeOf, &wrong)
+		req.query = readListQuery(r.Context(), asked, l.By, l.view.TypeOf, &wrong)
 		if len(wrong) > 0 {
 			return nil, wrongQuery(wrong)
 		}
@@ -283,7 +283,7 @@ func anySeq[V any](found iter.Seq2[V, error]) iter.Seq2[any, error] {
 }
 
 // readListQuery reads the parameters that lists have.
-func readListQuery(asked url.Values, by By, typeOf func(string) reflect.Type, wrong *problem.Fields) *listQuery {
+func readListQuery(ctx context.Context, asked url.Values, by By, typeOf func(string) reflect.Type, wrong *problem.Fields) *listQuery {
 	q := &listQuery{asked: asked}
 	q.sort, q.desc = by.Sorts[strings.TrimPrefix(by.Default, "-")], strings.HasPrefix(by.Default, "-")
 	for _, name := range slices.Sorted(maps.Keys(asked)) {
@@ -338,7 +338,7 @@ func readListQuery(asked url.Values, by By, typeOf func(string) reflect.Type, wr
 		wrong.Add("?page", "out_of_range", "reaches deeper than %d items; follow the Link headers without it", maxDeep)
 	}
 	if by.Search != nil && len(*wrong) == 0 {
-		q.from = by.Search(asked)
+		q.from = by.Search(ctx, asked)
 	}
 	return q
 }

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"context"
 	"net/url"
 	"reflect"
 	"testing"
@@ -14,12 +15,12 @@ func TestSearchIsAskedInOneSpelling(t *testing.T) {
 	t.Parallel()
 	for sent, want := range map[string]string{"0": "false", "False": "false", "false": "false", "1": "true", "TRUE": "true", "": ""} {
 		got, by := "none", By{Filters: map[string]string{"assigned": "assigned"}}
-		by.Search = func(asked url.Values) []pg.Source {
+		by.Search = func(_ context.Context, asked url.Values) []pg.Source {
 			got = asked.Get("assigned")
 			return nil
 		}
 		var wrong problem.Fields
-		readListQuery(url.Values{"assigned": {sent}}, by, func(string) reflect.Type { return reflect.TypeFor[bool]() }, &wrong)
+		readListQuery(t.Context(), url.Values{"assigned": {sent}}, by, func(string) reflect.Type { return reflect.TypeFor[bool]() }, &wrong)
 		if got != want || len(wrong) > 0 {
 			t.Errorf("%q: %q %v", sent, got, wrong)
 		}

@@ -15,29 +15,10 @@ import (
 
 // orClient lets those through who hold users.clients, and clients: what is there for them is in client_seen, and what they
 // may write each operation says.
-var orClient guard.Guard = hasOrClient{guard.Has(permission.UsersClients)}
-
-type hasOrClient struct{ has guard.Guard }
-
-func (g hasOrClient) String() string { return g.has.String() + " or a client" }
-
-func (g hasOrClient) Check(c *principal.Call, a permission.Access, id int64) error {
-	if err := guard.AnyKey.Check(c, a, id); err != nil {
-		return err
-	}
-	if c.Principal.Owner.Type == principal.Client {
-		return nil
-	}
-	return g.has.Check(c, a, id)
-}
+var orClient = guard.HasOrClient(permission.UsersClients)
 
 // callingClient is the caller, if it is a client; else 0.
-func callingClient(ctx context.Context) int64 {
-	if p := principal.From(ctx).Principal; p.Owner.Type == principal.Client {
-		return p.Owner.ID
-	}
-	return 0
-}
+func callingClient(ctx context.Context) int64 { return principal.From(ctx).Client() }
 
 // seen is the condition which rows of client_seen are the caller's.
 func seen(ctx context.Context) pg.Condition {

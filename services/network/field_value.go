@@ -32,16 +32,21 @@ type fieldValueBody struct {
 	Value      string `json:"value" db:"value" required:"create,edit" max:"1000" example:"2027-12-31"`
 }
 
+// permissionOfTarget lets every valid key through: the permission is that of what the value belongs to.
+type permissionOfTarget struct{ guard.Guard }
+
+func (permissionOfTarget) String() string { return "the target's permission" }
+
 func (s *Service) fieldValues() []rest.Route {
 	return append(rest.Resource[FieldValue, fieldValueBody]{
-		DB: s.db, Path: "/field/{field_id}/value", ID: "value_id", Noun: "field value", Guard: guard.PermissionOfTarget,
+		DB: s.db, Path: "/field/{field_id}/value", ID: "value_id", Noun: "field value", Guard: permissionOfTarget{guard.AnyKey},
 		Table: "field_value", View: "field_value_view", Without: rest.Listing, Additions: rest.Creating | rest.Editing | rest.Deleting,
 		Again: rest.AgainRefused, Edited: `{"value": "2028-12-31"}`,
 		Parent: mayHandleValues, Check: checkValue,
 		About: func(v *FieldValue) []pg.Target {
 			return []pg.Target{{Type: v.TargetType, Noun: fieldTargets[v.TargetType].noun, ID: v.TargetID}}
 		},
-	}.Routes(), rest.Read[ofTarget, FieldValue]{Path: "/field/{field_id}/value", Guard: guard.PermissionOfTarget, Name: "getFieldValueOfTarget",
+	}.Routes(), rest.Read[ofTarget, FieldValue]{Path: "/field/{field_id}/value", Guard: permissionOfTarget{guard.AnyKey}, Name: "getFieldValueOfTarget",
 		Summary: "View the value of a field that a target has, or its default", Do: s.valueOfTarget})
 }
 
@@ -97,8 +102,11 @@ type ShownField struct {
 	Value string `json:"value"`
 }
 
-// shownFields are the fields of a target that have a value, or a default.
+// shownFields are the fields of a target that have a value, or a default, for who may read those.
 func shownFields(ctx context.Context, q pg.Querier, targetType string, id int64) ([]ShownField, error) {
+	if err := guard.Has(fieldTargets[targetType].permission).Check(principal.From(ctx), permission.Read, 0); err != nil {
+		return nil, err
+	}
 	rows, err := q.Query(ctx, `
 		SELECT f.id, f.name, f.slug, coalesce(v.value, f.default_value)
 		FROM field f LEFT JOIN field_value v ON v.field_id = f.id AND v.target_id = $2

@@ -178,7 +178,7 @@ var entityView = pg.NewView[IPEntity]("ip_entity_view")
 func (s *Service) ipEntities() []rest.Route {
 	return rest.Resource[IPEntity, ipEntityBody]{
 		DB: s.db, Path: "/entity", ID: "entity_id", Noun: "IP entity", Again: rest.AgainRefused, Edited: `{"nickname": "rack 14", "vlan": 200}`,
-		Guard: guard.Has(permission.NetworkEntities), Table: "ip_entity", View: "ip_entity_view",
+		Guard: guard.Has(permission.NetworkEntities), ReadGuard: guard.HasOrClient(permission.NetworkEntities), Scope: ownEntities, Table: "ip_entity", View: "ip_entity_view",
 		Includes: map[string]func(context.Context, pg.Querier, *IPEntity) error{"fields": func(ctx context.Context, q pg.Querier, item *IPEntity) (err error) {
 			item.Fields, err = shownFields(ctx, q, "entity", item.ID)
 			return err

@@ -36,7 +36,7 @@ func TestBodiesAreResolvedInLinearTime(t *testing.T) {
 			entity.V6.Address = new(ipText(*s + "/64"))
 			entity.Resolve(&problem.Fields{})
 		}},
-		"a search": {text("ab"), func(s *string) { searchEntities(url.Values{"q": {*s}}) }},
+		"a search": {text("ab"), func(s *string) { searchEntities(t.Context(), url.Values{"q": {*s}}) }},
 	} {
 		t.Run(name, func(t *testing.T) { work.Linear(t, 16<<10, resolve.text, resolve.do) })
 	}

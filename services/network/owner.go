@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 )
 
@@ -17,6 +18,15 @@ func (s *Service) checkOwner(ctx context.Context, tx *pg.Tx, _ int64, before, b 
 		return nil
 	}
 	return s.clients.Hold(ctx, tx, *b.Owner.ID, "/owner/id")
+}
+
+// ownEntities is the condition which entities a client may know of: those that are assigned to it.
+func ownEntities(ctx context.Context) []pg.Condition {
+	client := principal.From(ctx).Client()
+	if client == 0 {
+		return nil
+	}
+	return []pg.Condition{{SQL: "owner_id = $1 AND NOT owner_missing", Args: []any{client}}}
 }
 
 // assignedTo names what is assigned to a client, which cannot be deleted then.

@@ -2,6 +2,7 @@ package network
 
 import (
 	"bytes"
+	"context"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -11,17 +12,19 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/rest"
 )
 
 // searchEntities finds what an operator types: an address in the entity that holds it, the addresses of a prefix or a
 // range, the beginning of an address, or a part of a nickname, a billing id, or the owner's or the server's name.
-func searchEntities(asked url.Values) []pg.Source {
-	q, view := asked.Get("q"), viewFor(asked)
+func searchEntities(ctx context.Context, asked url.Values) []pg.Source {
+	owned := asked.Has("owner") || asked.Has("owner_id") || principal.From(ctx).Client() != 0 // which its own alone is shown to
+	q, view := asked.Get("q"), viewFor(asked, owned)
 	found := searchAddresses(q)
 	switch {
 	case found == nil && q != "":
-		found = searchTexts(asked)
+		found = searchTexts(ctx, asked)
 		if searchedAlone(asked) {
 			found[1].View = ofOwner
 		}
@@ -42,13 +45,13 @@ const (
 	free    = "ip_entity_free"
 )
 
-// viewFor is the view whose indexes find what is asked for; empty: that of all entities.
-func viewFor(asked url.Values) string {
+// viewFor is the view whose indexes find what is asked for, of one owner or of all; empty: that of all entities.
+func viewFor(asked url.Values, owned bool) string {
 	sort := strings.TrimPrefix(asked.Get("sort"), "-")
 	switch {
 	case asked.Get("assigned") == "false" && sort != "name" && (sort != "address" || asked.Has("group_id")):
 		return free
-	case (asked.Has("owner") || asked.Has("owner_id")) && sort != "address":
+	case owned && sort != "address":
 		return ofOwner
 	default:
 		return ""
@@ -185,10 +188,10 @@ const piece = 5
 
 // searchTexts finds q in the texts of entities, and in those of their assignments. They have an index of pieces, too. A text that
 // is longer than one is made of some that hardly anything else has, however frequent its trigrams are.
-func searchTexts(asked url.Values) []pg.Source {
+func searchTexts(ctx context.Context, asked url.Values) []pg.Source {
 	letters := []rune(strings.ReplaceAll(strings.ToLower(asked.Get("q")), "\n", " "))
 	if len(letters) < piece {
-		return rest.SearchIn("search", "owner_search")(asked)
+		return rest.SearchIn("search", "owner_search")(ctx, asked)
 	}
 	var pieces []string
 	left := len(letters)

@@ -71,8 +71,8 @@ func (s *Service) logItems() []rest.Route {
 }
 
 // searchLog finds items about a thing by an index of their own.
-func searchLog(asked url.Values) []pg.Source {
-	found := rest.SearchIn("search")(asked)
+func searchLog(ctx context.Context, asked url.Values) []pg.Source {
+	found := rest.SearchIn("search")(ctx, asked)
 	if asked.Get("target_type") == "" {
 		return found
 	}

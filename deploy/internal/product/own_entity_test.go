@@ -1,0 +1,99 @@
+package product_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/services/network"
+	"github.com/ironplane/ironplane/testkit"
+)
+
+// A client reads the IP entities that are assigned to it, and learns of no other one, however it asks.
+func TestEntitiesOfAClient(t *testing.T) { producttest.Both(t, testEntitiesOfAClient) }
+
+func testEntitiesOfAClient(t *testing.T, p *product.Product, c *testkit.Client) {
+	ids, as := newClients(t, c, "owner", "other", "nobody")
+	c.Do("POST", path("/client/%d/sub", ids["other"]), map[string]any{"client_id": ids["owner"]}).Want(200)   // whose parent reads it,
+	c.Do("POST", path("/client/%d/super", ids["owner"]), map[string]any{"client_id": ids["other"]}).Want(200) // and not what is assigned to it
+	group := c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200).ID()
+	entity := func(address, client string) int64 {
+		body := map[string]any{"group": group, "address": address, "nickname": "rack " + address, "billing_id": "IP-7", "vlan": 7}
+		if client != "" {
+			body["owner"] = map[string]any{"id": ids[client], "server": map[string]any{"id": ids[client] * 10, "name": "srv " + client}}
+		}
+		return c.Do("POST", "/entity", body).Want(200).ID()
+	}
+	own, second := entity("192.0.2.1", "owner"), entity("192.0.2.9", "owner")
+	others, free := entity("192.0.2.2", "other"), entity("192.0.2.3", "")
+	// Of before owners were clients: whoever gets the number is another one.
+	stale := entity("192.0.2.4", "owner")
+	execute(t, p.Databases[network.Name], fmt.Sprintf("UPDATE ip_assignment SET owner_missing = true WHERE entity_id = %d", stale))
+
+	owner := as["owner"]
+	all := fmt.Sprint([]int64{own, second})
+	for query, want := range map[string]string{
+		"":                       all,
+		"?count=true&per_page=1": fmt.Sprint([]int64{own}),
+		"?sort=name":             all, "?sort=-address": fmt.Sprint([]int64{second, own}),
+		"?q=rack": all, "?q=192.0.2": all, "?q=192.0.2.0/24": all, "?q=192.0.2.2": "[]", "?q=IP-7": all, "?q=srv+other": "[]", "?q=other+Miller": "[]", "?q=ra": all,
+		"?vlan=7": all, "?billing_id=IP-7": all, path("?group_id=%d", group): all, "?assigned=true": all, "?assigned=false": "[]",
+		path("?owner=%d", ids["owner"]): all, path("?owner=%d", ids["other"]): "[]", path("?owner_id=%d&sort=name", ids["other"]): "[]",
+		path("?server_id=%d", ids["other"]*10): "[]", "?owner_missing=true": "[]", "?owner_missing=false": all,
+		"?q=rack&owner_missing=true": "[]", "?sort=name&vlan=7&q=rack": all,
+	} {
+		answer := owner.Do("GET", "/entity"+query, nil).Want(200)
+		found := []int64{}
+		for _, e := range testkit.Decode[[]network.IPEntity](answer) {
+			found = append(found, e.ID)
+		}
+		if fmt.Sprint(found) != want {
+			t.Errorf("/entity%s has %v, want %s", query, found, want)
+		}
+		if total := answer.Header.Get("X-Total-Count"); strings.Contains(query, "count") && total != "2" {
+			t.Errorf("it says that there are %s", total)
+		}
+	}
+	if sheet := owner.Do("GET", "/entity", nil, "Accept", "text/csv").Want(200).Text; strings.Count(sheet, "\n") != 3 || strings.Contains(sheet, "192.0.2.2") {
+		t.Errorf("as a table they are %s", sheet)
+	}
+	if got := as["nobody"].Do("GET", "/entity", nil).Want(200).Text; got != "[]\n" {
+		t.Errorf("whom nothing is assigned to sees %s", got)
+	}
+	if shown := testkit.Decode[network.IPEntity](owner.Do("GET", path("/entity/%d", own), nil).Want(200)); shown.Owner == nil || *shown.Owner.Name != "owner Miller" || shown.FullIP != "192.0.2.1" {
+		t.Errorf("it sees of its entity %+v", shown)
+	}
+	for _, unknown := range []int64{others, free, stale, 999999} {
+		owner.Do("GET", path("/entity/%d", unknown), nil).Want(404)
+	}
+
+	// What belongs to operators: fields, which have a permission of their own, and every change.
+	field := c.Do("POST", "/field", `{"name": "Rack unit", "slug": "unit", "target_type": "entity"}`).Want(200).ID()
+	c.Do("POST", path("/field/%d/value", field), map[string]any{"target_id": own, "value": "12"}).Want(200)
+	if got := c.Do("GET", path("/entity/%d?include=fields", own), nil).Want(200).Text; !strings.Contains(got, `"value":"12"`) {
+		t.Errorf("with its fields it is %s", got)
+	}
+	owner.Do("GET", path("/entity/%d?include=fields", own), nil).WantDetail(http.StatusForbidden, "The key lacks network.entities read.")
+	owner.Do("GET", path("/field/%d/value?target_id=%d", field, own), nil).Want(403)
+	for _, id := range []int64{own, others, 999999} {
+		at := path("/entity/%d", id)
+		for _, change := range []string{"PATCH " + at, "DELETE " + at, "POST " + at + "/release", "PATCH " + at + ",1"} {
+			method, path, _ := strings.Cut(change, " ")
+			owner.Do(method, path, `{"nickname": "mine"}`).WantDetail(http.StatusForbidden, "The key lacks network.entities write.")
+		}
+	}
+	for _, change := range []string{"POST /entity", path("POST /group/%d/allocate", group), path("POST /group/%d/entity/bulk", group), path("POST /group/%d/entity/bulk-delete", group), "GET /group", path("GET /group/%d", group)} {
+		method, path, _ := strings.Cut(change, " ")
+		owner.Do(method, path, `{}`).Want(403)
+	}
+
+	// It sees what is assigned now.
+	c.Do("POST", path("/entity/%d/release", own), nil).Want(200)
+	owner.Do("GET", path("/entity/%d", own), nil).Want(404)
+	c.Do("PATCH", path("/entity/%d", free), map[string]any{"owner": map[string]any{"id": ids["owner"]}}).Want(200)
+	owner.Do("GET", path("/entity/%d", free), nil).Want(200)
+	as["other"].Do("GET", path("/entity/%d", free), nil).Want(404)
+}
