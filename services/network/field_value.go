@@ -42,7 +42,7 @@ func (s *Service) fieldValues() []rest.Route {
 		DB: s.db, Path: "/field/{field_id}/value", ID: "value_id", Noun: "field value", Guard: permissionOfTarget{guard.AnyKey},
 		Table: "field_value", View: "field_value_view", Without: rest.Listing, Additions: rest.Creating | rest.Editing | rest.Deleting,
 		Again: rest.AgainRefused, Edited: `{"value": "2028-12-31"}`,
-		Parent: mayHandleValues, Check: checkValue,
+		Parent: mayHandleValues, Check: s.checkValue,
 		About: func(v *FieldValue) []pg.Target {
 			return []pg.Target{{Type: v.TargetType, Noun: fieldTargets[v.TargetType].noun, ID: v.TargetID}}
 		},
@@ -64,8 +64,8 @@ func mayHandleValues(ctx context.Context, q pg.Querier, field int64, a permissio
 	return guard.Has(fieldTargets[target].permission).Check(principal.From(ctx), a, 0)
 }
 
-// checkValue refuses what is no value of the field.
-func checkValue(ctx context.Context, tx *pg.Tx, _ int64, _, b *fieldValueBody) error {
+// checkValue refuses what is no value of the field, and keeps a client there that gets one.
+func (s *Service) checkValue(ctx context.Context, tx *pg.Tx, _ int64, before, b *fieldValueBody) error {
 	field, err := fieldView.Get(ctx, tx, b.FieldID)
 	if err != nil {
 		return err
@@ -74,7 +74,10 @@ func checkValue(ctx context.Context, tx *pg.Tx, _ int64, _, b *fieldValueBody) e
 	if why := valueCheck(field.Type, field.Options)(b.Value); why != "" {
 		return problem.Member("/value", "invalid", "%s", why)
 	}
-	return nil
+	if field.TargetType != "client" || before != nil && before.TargetID == b.TargetID {
+		return nil
+	}
+	return s.clients.Hold(ctx, tx, b.TargetID, "/target_id")
 }
 
 type ofTarget struct {

@@ -49,7 +49,7 @@ type Service struct {
 func New(db *pg.DB, box *seal.Box, peers mesh.Peers) *Service {
 	return &Service{db, box,
 		&events.Refs{Owner: "pxe", Type: "pxe/dhcp", DB: db, Peers: peers, Cleared: clearDHCPServer},
-		&events.Refs{Owner: "clients", Type: "client", DB: db, Peers: peers, Cleared: missOwner, Uses: assignedTo}}
+		&events.Refs{Owner: "clients", Type: "client", DB: db, Peers: peers, Cleared: missClient, Uses: assignedTo}}
 }
 
 // Routes are what the service answers.

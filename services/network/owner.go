@@ -42,17 +42,23 @@ func assignedTo(ctx context.Context, q pg.Querier, client int64) (string, error)
 	return "has " + firstOf(names, count), nil
 }
 
-// missOwner says of what is assigned to a client that the client is gone: nobody is asked before an owner is restored that
-// has not heard of it.
-func missOwner(ctx context.Context, tx *pg.Tx, client int64, _ string) error {
-	_, err := tx.Exec(ctx, "UPDATE ip_assignment SET owner_missing = true WHERE owner_id = $1 AND NOT owner_missing", client)
-	if err != nil {
-		return fmt.Errorf("miss client %d: %w", client, err)
+// missClient deletes the values of a client's fields, once it is gone, and says of what is assigned to it that it is missing:
+// nobody is asked before an owner is restored that has not heard of it.
+func missClient(ctx context.Context, tx *pg.Tx, client int64, _ string) error {
+	for _, sql := range []string{
+		"UPDATE ip_assignment SET owner_missing = true WHERE owner_id = $1 AND NOT owner_missing",
+		forgetFieldValues,
+	} {
+		if _, err := tx.Exec(ctx, sql, client); err != nil {
+			return fmt.Errorf("miss client %d: %w", client, err)
+		}
 	}
 	return nil
 }
 
-// FindOwners finds out of each owner that was given before owners were clients whether there is one.
+const forgetFieldValues = "DELETE FROM field_value WHERE target_type = 'client' AND target_id = $1"
+
+// FindOwners finds out of each owner, or target of a field value, of before these had to be clients whether there is one.
 func (s *Service) FindOwners(ctx context.Context) error {
 	for {
 		var client int64
@@ -84,6 +90,8 @@ func (s *Service) findOwner(ctx context.Context, client int64, exists bool) erro
 			statements = append(statements, `
 				UPDATE ip_assignment a SET owner_missing = false, owner_name = r.name FROM ref r
 				WHERE a.owner_id = $1 AND a.owner_missing AND r.type = 'client' AND r.id = $1`)
+		} else {
+			statements = append(statements, forgetFieldValues)
 		}
 		for _, sql := range statements {
 			if _, err := tx.Exec(ctx, sql, client); err != nil {

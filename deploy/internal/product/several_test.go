@@ -91,10 +91,8 @@ func (w *several) vary(body map[string]any) {
 			body[name] = fmt.Sprintf("%s-%d", value, *w.made)
 		case "email":
 			body[name] = fmt.Sprintf("%d-%s", *w.made, value)
-		case "client_id":
+		case "client_id", "target_id":
 			body[name] = w.client()
-		case "target_id":
-			body[name] = *w.made
 		case "address":
 			body[name] = fmt.Sprintf("10.0.0.%d", *w.made)
 		case "v6", "range_end", "gateway", "subnet_mask", "owner":

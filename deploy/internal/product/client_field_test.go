@@ -1,0 +1,52 @@
+package product_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/services/network"
+	"github.com/ironplane/ironplane/testkit"
+)
+
+// A client's fields have values as long as there is the client.
+func TestFieldsOfClients(t *testing.T) { producttest.Both(t, testFieldsOfClients) }
+
+func testFieldsOfClients(t *testing.T, p *product.Product, c *testkit.Client) {
+	ids, as := newClients(t, c, "ben", "eve")
+	field := path("/field/%d/value", c.Do("POST", "/field", `{"name": "Tier", "slug": "tier", "target_type": "client", "default": "iron"}`).Want(200).ID())
+	value := map[string]any{"target_id": ids["ben"], "value": "gold"}
+	made := c.Do("POST", field, value).Want(200).ID()
+	c.Do("POST", field, value).WantErrors("/target_id", "taken")
+	c.Do("POST", field, `{"target_id": 999999, "value": "gold"}`).WantErrors("/target_id", "not_found")
+	at := path("%s/%d", field, made)
+	c.Do("PATCH", at, `{"target_id": 999999, "value": "gold"}`).WantErrors("/target_id", "not_found")
+	of := path("%s?target_id=%d", field, ids["ben"])
+	if got := c.Do("GET", of, nil).Want(200).Text; !strings.Contains(got, `"value":"gold"`) {
+		t.Errorf("the client's value is %s", got)
+	}
+
+	// They belong to who holds users.clients.
+	_, shop := newIntegration(t, c, "Shop", `{"users": {"clients": {"read": true}}}`)
+	_, other := newIntegration(t, c, "Monitoring", `{"network": {"entities": {"read": true, "write": true}}}`)
+	shop.Do("GET", of, nil).Want(200)
+	shop.Do("PATCH", at, `{"value": "tin"}`).WantDetail(http.StatusForbidden, "The key lacks users.clients write.")
+	for _, caller := range []*testkit.Client{other, as["ben"]} {
+		caller.Do("GET", of, nil).WantDetail(http.StatusForbidden, "The key lacks users.clients read.")
+		caller.Do("GET", at, nil).Want(403)
+		caller.Do("DELETE", at, nil).Want(403)
+	}
+
+	// They do not keep a client, and go with it.
+	c.Do("DELETE", path("/client/%d", ids["ben"]), nil).Want(200)
+	eventually(t, "the value is gone", func() bool { return c.Do("GET", at, nil).Status == 404 })
+	c.Do("POST", field, value).WantErrors("/target_id", "not_found")
+	c.Do("PATCH", path("%s/%d", field, c.Do("POST", field, map[string]any{"target_id": ids["eve"], "value": "tin"}).Want(200).ID()), map[string]any{"target_id": ids["ben"], "value": "tin"}).
+		WantErrors("/target_id", "not_found")
+	var left int
+	if err := p.Databases[network.Name].QueryRow(t.Context(), "SELECT count(*) FROM field_value").Scan(&left); err != nil || left != 1 {
+		t.Errorf("%d values are left: %v", left, err)
+	}
+}
