@@ -1163,6 +1163,9 @@ type Child struct {
 	Integration *Ref   `json:"integration,omitempty"`
 	Last        string `json:"last"`
 	Name        string `json:"name"`
+
+	// ServersCount as the client's; 0 of one that the client has named
+	ServersCount int64 `json:"serversCount"`
 }
 
 // ChosenSetting defines model for ChosenSetting.
@@ -1205,6 +1208,9 @@ type Client struct {
 
 	// Name first and last
 	Name string `json:"name"`
+
+	// ServersCount how many servers its IP entities are of; right within a second
+	ServersCount int64 `json:"serversCount"`
 }
 
 // CreateAPIKeyBody defines model for CreateAPIKeyBody.
@@ -3214,6 +3220,9 @@ type ViewedClient struct {
 
 	// Name first and last
 	Name string `json:"name"`
+
+	// ServersCount how many servers its IP entities are of; right within a second
+	ServersCount int64 `json:"serversCount"`
 
 	// Verify one item
 	Verify []Verify `json:"verify"`
@@ -5228,14 +5237,14 @@ type ClientInterface interface {
 
 	// ListIPEntities List IP entities
 	//
-	// Answers all items, or pages of them with per_page. Needs the permission network.entities read.
+	// Answers all items, or pages of them with per_page. There are those items that the caller may know of. Needs the permission network.entities or a client read.
 	//
 	// Corresponds with GET /entity (the `ListIPEntities` operationId).
 	ListIPEntities(ctx context.Context, params *ListIPEntitiesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateIPEntityWithBody Create an IP entity
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.entities write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// There are those items that the caller may know of. A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.entities write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -5244,7 +5253,7 @@ type ClientInterface interface {
 
 	// CreateIPEntity Create an IP entity
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.entities write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// There are those items that the caller may know of. A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.entities write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -5253,21 +5262,21 @@ type ClientInterface interface {
 
 	// DeleteIPEntity Delete an IP entity
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission network.entities write. The log gets one item. Sent again, it is refused.
+	// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission network.entities write. The log gets one item. Sent again, it is refused.
 	//
 	// Corresponds with DELETE /entity/{entity_id} (the `DeleteIPEntity` operationId).
 	DeleteIPEntity(ctx context.Context, entityID int64, params *DeleteIPEntityParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetIPEntity View an IP entity
 	//
-	// Needs the permission network.entities read.
+	// There are those items that the caller may know of. Needs the permission network.entities or a client read.
 	//
 	// Corresponds with GET /entity/{entity_id} (the `GetIPEntity` operationId).
 	GetIPEntity(ctx context.Context, entityID int64, params *GetIPEntityParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// UpdateIPEntityWithBody Edit an IP entity
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission network.entities write. The log gets one item. Sent again, it leaves things as they are.
+	// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission network.entities write. The log gets one item. Sent again, it leaves things as they are.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -5276,7 +5285,7 @@ type ClientInterface interface {
 
 	// UpdateIPEntity Edit an IP entity
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission network.entities write. The log gets one item. Sent again, it leaves things as they are.
+	// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission network.entities write. The log gets one item. Sent again, it leaves things as they are.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -7099,7 +7108,7 @@ func (c *Caller) PreviewEmailTemplate(ctx context.Context, templateID int64, par
 
 // ListIPEntities List IP entities
 //
-// Answers all items, or pages of them with per_page. Needs the permission network.entities read.
+// Answers all items, or pages of them with per_page. There are those items that the caller may know of. Needs the permission network.entities or a client read.
 //
 // Corresponds with GET /entity (the `ListIPEntities` operationId).
 func (c *Caller) ListIPEntities(ctx context.Context, params *ListIPEntitiesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -7116,7 +7125,7 @@ func (c *Caller) ListIPEntities(ctx context.Context, params *ListIPEntitiesParam
 
 // CreateIPEntityWithBody Create an IP entity
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.entities write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// There are those items that the caller may know of. A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.entities write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -7135,7 +7144,7 @@ func (c *Caller) CreateIPEntityWithBody(ctx context.Context, params *CreateIPEnt
 
 // CreateIPEntity Create an IP entity
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.entities write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// There are those items that the caller may know of. A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.entities write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -7154,7 +7163,7 @@ func (c *Caller) CreateIPEntity(ctx context.Context, params *CreateIPEntityParam
 
 // DeleteIPEntity Delete an IP entity
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission network.entities write. The log gets one item. Sent again, it is refused.
+// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission network.entities write. The log gets one item. Sent again, it is refused.
 //
 // Corresponds with DELETE /entity/{entity_id} (the `DeleteIPEntity` operationId).
 func (c *Caller) DeleteIPEntity(ctx context.Context, entityID int64, params *DeleteIPEntityParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -7171,7 +7180,7 @@ func (c *Caller) DeleteIPEntity(ctx context.Context, entityID int64, params *Del
 
 // GetIPEntity View an IP entity
 //
-// Needs the permission network.entities read.
+// There are those items that the caller may know of. Needs the permission network.entities or a client read.
 //
 // Corresponds with GET /entity/{entity_id} (the `GetIPEntity` operationId).
 func (c *Caller) GetIPEntity(ctx context.Context, entityID int64, params *GetIPEntityParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -7188,7 +7197,7 @@ func (c *Caller) GetIPEntity(ctx context.Context, entityID int64, params *GetIPE
 
 // UpdateIPEntityWithBody Edit an IP entity
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission network.entities write. The log gets one item. Sent again, it leaves things as they are.
+// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission network.entities write. The log gets one item. Sent again, it leaves things as they are.
 //
 // Takes any type of body and a specified content type.
 //
@@ -7207,7 +7216,7 @@ func (c *Caller) UpdateIPEntityWithBody(ctx context.Context, entityID int64, par
 
 // UpdateIPEntity Edit an IP entity
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission network.entities write. The log gets one item. Sent again, it leaves things as they are.
+// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission network.entities write. The log gets one item. Sent again, it leaves things as they are.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -17459,7 +17468,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListIPEntitiesWithResponse List IP entities
 	//
-	// Answers all items, or pages of them with per_page. Needs the permission network.entities read.
+	// Answers all items, or pages of them with per_page. There are those items that the caller may know of. Needs the permission network.entities or a client read.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -17468,7 +17477,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateIPEntityWithBodyWithResponse Create an IP entity
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.entities write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// There are those items that the caller may know of. A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.entities write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -17477,7 +17486,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateIPEntityWithResponse Create an IP entity
 	//
-	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.entities write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	// There are those items that the caller may know of. A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.entities write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -17486,7 +17495,7 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteIPEntityWithResponse Delete an IP entity
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission network.entities write. The log gets one item. Sent again, it is refused.
+	// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission network.entities write. The log gets one item. Sent again, it is refused.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -17495,7 +17504,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetIPEntityWithResponse View an IP entity
 	//
-	// Needs the permission network.entities read.
+	// There are those items that the caller may know of. Needs the permission network.entities or a client read.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -17504,7 +17513,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateIPEntityWithBodyWithResponse Edit an IP entity
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission network.entities write. The log gets one item. Sent again, it leaves things as they are.
+	// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission network.entities write. The log gets one item. Sent again, it leaves things as they are.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -17513,7 +17522,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateIPEntityWithResponse Edit an IP entity
 	//
-	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission network.entities write. The log gets one item. Sent again, it leaves things as they are.
+	// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission network.entities write. The log gets one item. Sent again, it leaves things as they are.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -23727,7 +23736,7 @@ func (c *ClientWithResponses) PreviewEmailTemplateWithResponse(ctx context.Conte
 
 // ListIPEntitiesWithResponse List IP entities
 //
-// Answers all items, or pages of them with per_page. Needs the permission network.entities read.
+// Answers all items, or pages of them with per_page. There are those items that the caller may know of. Needs the permission network.entities or a client read.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -23742,7 +23751,7 @@ func (c *ClientWithResponses) ListIPEntitiesWithResponse(ctx context.Context, pa
 
 // CreateIPEntityWithBodyWithResponse Create an IP entity
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.entities write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// There are those items that the caller may know of. A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.entities write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -23757,7 +23766,7 @@ func (c *ClientWithResponses) CreateIPEntityWithBodyWithResponse(ctx context.Con
 
 // CreateIPEntityWithResponse Create an IP entity
 //
-// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.entities write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+// There are those items that the caller may know of. A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission network.entities write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -23772,7 +23781,7 @@ func (c *ClientWithResponses) CreateIPEntityWithResponse(ctx context.Context, pa
 
 // DeleteIPEntityWithResponse Delete an IP entity
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission network.entities write. The log gets one item. Sent again, it is refused.
+// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission network.entities write. The log gets one item. Sent again, it is refused.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -23787,7 +23796,7 @@ func (c *ClientWithResponses) DeleteIPEntityWithResponse(ctx context.Context, en
 
 // GetIPEntityWithResponse View an IP entity
 //
-// Needs the permission network.entities read.
+// There are those items that the caller may know of. Needs the permission network.entities or a client read.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -23802,7 +23811,7 @@ func (c *ClientWithResponses) GetIPEntityWithResponse(ctx context.Context, entit
 
 // UpdateIPEntityWithBodyWithResponse Edit an IP entity
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission network.entities write. The log gets one item. Sent again, it leaves things as they are.
+// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission network.entities write. The log gets one item. Sent again, it leaves things as they are.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -23817,7 +23826,7 @@ func (c *ClientWithResponses) UpdateIPEntityWithBodyWithResponse(ctx context.Con
 
 // UpdateIPEntityWithResponse Edit an IP entity
 //
-// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission network.entities write. The log gets one item. Sent again, it leaves things as they are.
+// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission network.entities write. The log gets one item. Sent again, it leaves things as they are.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //

@@ -26,8 +26,8 @@ var migrations embed.FS
 // Definition is the service.
 var Definition = service.Definition{Name: Name, Migrations: migrations, Fills: true, Sends: []string{"system"}, Takes: []string{"client.deleted", "client.edited"}, CameBack: service.AccountsBack[ViewedClient]("client"), New: func(d service.Deps) service.Parts {
 	s := New(d)
-	return service.Parts{Routes: s.Routes(), Readers: []string{"identity", "network"}, Consumers: []*events.Consumer{s.integrations.Consumer()},
-		Loops: []service.Loop{{Name: "follow the settings", Run: s.settings.Follow}, service.Every(time.Hour, "forget what clients did with addresses", s.forgetEmails)}}
+	return service.Parts{Routes: s.Routes(), Readers: []string{"identity", "network"}, Consumers: []*events.Consumer{s.integrations.Consumer(), s.servers.consumer()},
+		Loops: []service.Loop{{Name: "follow the settings", Run: s.settings.Follow}, s.servers.loop(), service.Every(time.Hour, "forget what clients did with addresses", s.forgetEmails)}}
 }}
 
 // Service is the clients service.
@@ -39,12 +39,14 @@ type Service struct {
 	peers        mesh.Peers
 	outbox       *events.Outbox // to system, which sends mails
 	integrations *events.Refs
+	servers      *serverCounts
 	closing      *events.Closing
 }
 
 // New makes the service on its migrated schema.
 func New(d service.Deps) *Service {
 	return &Service{db: d.DB, entries: d.Entries, hasher: account.NewHasher(), settings: &setting.Follower{Peers: d.Peers}, peers: d.Peers, outbox: d.Outboxes["system"],
+		servers:      newServerCounts(d.DB, d.Peers),
 		integrations: &events.Refs{Owner: "system", Type: string(principal.Integration), DB: d.DB, Peers: d.Peers, Cleared: clearIntegration, Uses: clientsOf},
 		closing:      &events.Closing{DB: d.DB, Peers: d.Peers, Type: "client", Noun: "client", Table: "client", Users: []string{"network"}}}
 }

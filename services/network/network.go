@@ -24,7 +24,7 @@ var migrations embed.FS
 // Definition is the service.
 var Definition = service.Definition{Name: Name, Migrations: migrations, Parameters: parameters, Seals: true, Sealed: []string{"forward_gateway.api_key"}, New: func(d service.Deps) service.Parts {
 	s := New(d.DB, d.Box, d.Peers)
-	return service.Parts{Routes: s.Routes(), Loops: s.Loops(), Readers: []string{"pxe"}, Consumers: []*events.Consumer{s.dhcpServers.Consumer(), s.clients.Consumer()}}
+	return service.Parts{Routes: s.Routes(), Loops: s.Loops(), Readers: []string{"clients", "pxe"}, Consumers: []*events.Consumer{s.dhcpServers.Consumer(), s.clients.Consumer()}}
 }}
 
 // parameters keep the planner from what it misjudges here.
@@ -63,7 +63,7 @@ func (s *Service) Routes() []rest.Route {
 		rest.Section{Name: "Custom fields", Doc: "Fields of clients, IP entities, IP groups and servers beside those that the API has, and what they hold."}.Of(
 			s.fields(), s.fieldValues()),
 		rest.Section{Name: "Port speeds", Doc: "The speeds that switch ports are sold at."}.Of(s.portSpeeds()),
-		[]rest.Route{s.clients.CloseRoute(), events.RefRoute(s.db, "group", "ip_group", "NULL::jsonb", "pxe")},
+		[]rest.Route{s.clients.CloseRoute(), s.clientServers(), events.RefRoute(s.db, "group", "ip_group", "NULL::jsonb", "pxe")},
 	)
 }
 

@@ -25,5 +25,15 @@ func fillClients(ctx context.Context, l *loader) error {
 	if err != nil {
 		return err
 	}
+	servers := make([]int64, l.clients())
+	for i := 0; i < l.Entities; i += entitiesOfMachine {
+		if c := l.customerOf(i); c.server > 0 {
+			servers[c.owner-1]++
+		}
+	}
+	err = l.copy(ctx, "client_server_count", []string{"id", "servers"}, l.clients(), func(i int) []any { return []any{int64(i + 1), servers[i]} })
+	if err != nil {
+		return err
+	}
 	return l.numbered(ctx, "client")
 }

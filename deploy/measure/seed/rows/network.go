@@ -142,9 +142,12 @@ var roles = []string{"web", "db", "mail", "vpn", "cache", "dns", "app", "ipmi"}
 // customer is who uses an entity; 0: nobody.
 type customer struct{ owner, server int64 }
 
-// customerOf draws for a machine, which has up to four entities, one after the other.
+// entitiesOfMachine is how many entities a machine has, one after the other; the last one may have fewer.
+const entitiesOfMachine = 4
+
+// customerOf draws for a machine.
 func (l *loader) customerOf(i int) customer {
-	machine := uint64(i) / 4
+	machine := uint64(i) / entitiesOfMachine
 	r := rand.NewPCG(l.Seed+customerSource, machine)
 	n := r.Uint64()
 	if n%100 >= 60 {

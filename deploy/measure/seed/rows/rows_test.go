@@ -43,7 +43,7 @@ func TestFill(t *testing.T) {
 		t.Errorf("the schema became\n%s\nit was\n%s", after, before)
 	}
 	for service, tables := range map[string][]string{
-		clients.Name:  {"client"},
+		clients.Name:  {"client", "client_server_count"},
 		network.Name:  {"ip_group", "ip_entity", "ip_assignment", "ip_free", "ip_group_count", "ip_group_server_count", "port_speed"},
 		identity.Name: {"admin", "api_key"},
 		pxe.Name:      {"dhcp_server"},
@@ -54,6 +54,11 @@ func TestFill(t *testing.T) {
 				t.Errorf("%s differs between the two, or is empty", table)
 			}
 		}
+	}
+	const owned = "FROM ip_assignment WHERE server_id IS NOT NULL GROUP BY owner_id) counts"
+	if said, is := text(t, connect(t, one[clients.Name]), "SELECT string_agg(id || ': ' || servers, ', ' ORDER BY id) FROM client_server_count WHERE servers > 0"),
+		text(t, conn, "SELECT string_agg(id || ': ' || servers, ', ' ORDER BY id) FROM (SELECT owner_id AS id, count(DISTINCT server_id) AS servers "+owned); said != is {
+		t.Errorf("the clients have the servers %s, and should have %s", said, is)
 	}
 	if n := text(t, conn, "SELECT count(*)::text FROM ip_entity_view"); n != "3000" {
 		t.Errorf("%s entities", n)

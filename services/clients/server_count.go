@@ -1,0 +1,146 @@
+package clients
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/events"
+	"github.com/ironplane/ironplane/pkg/mesh"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/service"
+)
+
+const (
+	// countPause is how long counts may wait that another instance has heard of and has not asked for.
+	countPause = time.Second
+	// countTime is how long network may take to count.
+	countTime = 3 * time.Second
+	// mostCounted is of how many clients network is asked at once.
+	mostCounted = 500
+)
+
+// serverCounts keep of how many servers the IP entities of each client are. Network is asked for those of which it says that
+// something has changed, so that a change that is heard of twice, or late, does no harm.
+type serverCounts struct {
+	db    *pg.DB
+	peers mesh.Peers
+	due   chan struct{} // holds one value where this instance has heard of some
+}
+
+func newServerCounts(db *pg.DB, peers mesh.Peers) *serverCounts {
+	return &serverCounts{db, peers, make(chan struct{}, 1)}
+}
+
+// consumer follows to whom IP entities are assigned.
+func (c *serverCounts) consumer() *events.Consumer {
+	return &events.Consumer{Source: "network", Kind: "entity", Batched: true,
+		Apply: func(ctx context.Context, tx *pg.Tx, changes []events.Event) error {
+			var owners []int64
+			for _, e := range changes {
+				for _, text := range []json.RawMessage{e.Before, e.After} {
+					var entity struct{ Owner struct{ ID int64 } }
+					if text == nil {
+						continue
+					}
+					if err := json.Unmarshal(text, &entity); err != nil {
+						return fmt.Errorf("read whose the entity of change %d is: %w", e.Seq, err)
+					}
+					if entity.Owner.ID != 0 {
+						owners = append(owners, entity.Owner.ID)
+					}
+				}
+			}
+			if len(owners) == 0 {
+				return nil
+			}
+			return c.recount(ctx, tx, "SELECT DISTINCT unnest($1::bigint[])", owners)
+		},
+		TakenUp: func(ctx context.Context, tx *pg.Tx, _ events.TakenUp) error {
+			return c.recount(ctx, tx, "SELECT id FROM client")
+		}}
+}
+
+// recount has the servers of these clients counted once the unit of work has committed. One that is just being counted waits
+// for that, and is counted again.
+func (c *serverCounts) recount(ctx context.Context, tx *pg.Tx, which string, args ...any) error {
+	_, err := tx.Exec(ctx, "INSERT INTO client_recount "+which+" ORDER BY 1 ON CONFLICT DO NOTHING", args...)
+	if err != nil {
+		return fmt.Errorf("note whose servers are to be counted: %w", err)
+	}
+	tx.AfterCommit(func(context.Context) error {
+		select {
+		case c.due <- struct{}{}:
+		default:
+		}
+		return nil
+	})
+	return nil
+}
+
+func (c *serverCounts) loop() service.Loop {
+	return service.Loop{Name: "count servers", Run: func(ctx context.Context) error {
+		tick := time.NewTicker(countPause)
+		defer tick.Stop()
+		for {
+			for more := true; more; {
+				var err error
+				if more, err = c.count(ctx); err != nil && !errors.Is(err, mesh.ErrAway) {
+					return fmt.Errorf("count servers: %w", err)
+				}
+			}
+			select {
+			case <-c.due:
+			case <-tick.C:
+			case <-ctx.Done():
+				return nil
+			}
+		}
+	}}
+}
+
+// count asks for what is due, a part of it, and tells whether there is more. The rows are held meanwhile: two who count the
+// same client would write what they were told in any order.
+func (c *serverCounts) count(ctx context.Context) (more bool, err error) {
+	err = c.db.InTx(ctx, func(tx *pg.Tx) error {
+		tx.Unrecorded("it is recorded where it was changed")
+		rows, err := tx.Query(ctx, "DELETE FROM client_recount WHERE id IN (SELECT id FROM client_recount ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED) RETURNING id", mostCounted)
+		if err != nil {
+			return err
+		}
+		clients, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+		if more = len(clients) == mostCounted; err != nil || len(clients) == 0 {
+			return err
+		}
+		counts, err := c.ask(ctx, clients)
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, `
+			INSERT INTO client_server_count (id, servers)
+			SELECT c.id, n.servers FROM unnest($1::bigint[], $2::bigint[]) n (id, servers) JOIN client c ON c.id = n.id
+			ON CONFLICT (id) DO UPDATE SET servers = EXCLUDED.servers`, clients, counts)
+		return err
+	})
+	return more && err == nil, err
+}
+
+// ask answers the counts of clients, in their order.
+func (c *serverCounts) ask(ctx context.Context, clients []int64) (counts []int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, countTime)
+	defer cancel()
+	text, err := json.Marshal(clients)
+	if err != nil {
+		return nil, err
+	}
+	err = c.peers.Ask(ctx, "network", "/internal/client-servers?clients="+url.QueryEscape(string(text)), &counts)
+	if err == nil && len(counts) != len(clients) {
+		err = fmt.Errorf("network counts the servers of %d clients, and was asked for %d", len(counts), len(clients))
+	}
+	return counts, err
+}
