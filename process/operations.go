@@ -83,7 +83,11 @@ func (o *Operations) Check(checks ...health.Check) {
 }
 
 // Started says that the process serves from now on, as far as what it depends on is there.
-func (o *Operations) Started() { o.phase.CompareAndSwap(starting, serving) }
+func (o *Operations) Started() {
+	if o.phase.CompareAndSwap(starting, serving) {
+		o.notify(isReady)
+	}
+}
 
 // Serve answers on a listener until ctx ends, and then, saying so by Connection: close, until the drain delay is over and gone
 // returns. Then it lets requests finish that are under way.
@@ -94,6 +98,7 @@ func (o *Operations) Serve(ctx context.Context, listener net.Listener, handler h
 	stop := context.AfterFunc(ctx, func() {
 		defer close(drained)
 		defer end()
+		o.notify(isStopping)
 		select {
 		case <-time.After(o.drainDelay):
 		case <-serving.Done():
@@ -101,6 +106,7 @@ func (o *Operations) Serve(ctx context.Context, listener net.Listener, handler h
 		gone()
 	})
 	o.Started()
+	defer o.keepAlive(context.WithoutCancel(ctx))()
 	err := serve(serving, listener, leaver(ctx, handler), o.log, lastMoment)
 	if !stop() {
 		end()

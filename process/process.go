@@ -30,30 +30,12 @@ func Main(run func(context.Context) error) {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)                           // so that a second signal ends it at once
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // which AtHangup is for
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // which Operations.AtHangup is for
 	err := run(ctx)
 	stop()
 	if err != nil && !errors.Is(err, context.Canceled) {
 		fmt.Fprintln(os.Stderr, "ironplane: "+err.Error())
 		os.Exit(1)
-	}
-}
-
-// AtHangup has what goes on renewed at each SIGHUP, by what files say then, until stop is called.
-func AtHangup(log *slog.Logger, renew func()) (stop func()) {
-	hangups, ended := make(chan os.Signal, 1), make(chan struct{})
-	signal.Notify(hangups, syscall.SIGHUP)
-	go func() {
-		defer close(ended)
-		for range hangups {
-			log.Warn("SIGHUP: sessions with the database begin anew, by what files say now")
-			renew()
-		}
-	}()
-	return func() {
-		signal.Stop(hangups)
-		close(hangups)
-		<-ended
 	}
 }
 

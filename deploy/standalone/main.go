@@ -45,7 +45,7 @@ func serve(ctx context.Context, i *startup.Installation, operations *process.Ope
 	if err := i.Welcome(ctx, i.Listener.Addr().String()); err != nil {
 		return err
 	}
-	defer process.AtHangup(log, p.Renew)()
+	defer operations.AtHangup(p.Renew)()
 	p.Show(operations)
 	return operations.Serve(ctx, i.Listener, p.Gateway, func() {})
 }

@@ -178,7 +178,7 @@ func (d definition) serve(ctx context.Context, c keyedConfig, operations *proces
 	}
 	defer on.Close()
 	on.Follow(c.Database)
-	defer process.AtHangup(log, on.Renew)()
+	defer operations.AtHangup(on.Renew)()
 	if err := warnOfLimits(ctx, on, log); err != nil {
 		return err
 	}
