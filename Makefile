@@ -1,7 +1,7 @@
 # Every target works from a fresh clone. `make help` lists them.
 MODULES := backing pkg process template testkit clients/go gateway services/clients services/identity services/network services/pxe services/system deploy
 PACKAGES := $(addsuffix /...,$(addprefix ./,$(MODULES)))
-PROGRAMS := ./deploy/standalone ./deploy/split ./deploy/import ./gateway/cmd/gateway $(wildcard ./services/*/cmd/*)
+PROGRAMS := ./deploy/standalone ./deploy/split ./deploy/setup ./deploy/import ./gateway/cmd/gateway $(wildcard ./services/*/cmd/*)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
 OAPI_CODEGEN := github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen@v2.8.2
 
@@ -27,6 +27,18 @@ build: ## build the programs into bin/
 	CGO_ENABLED=0 go build -trimpath -ldflags "-X $(VERSIONED)=$$(git describe --tags --always --dirty 2>/dev/null)" -o bin/ $(PROGRAMS)
 
 VERSIONED := github.com/ironplane/ironplane/process.version
+
+.PHONY: packages
+packages: ## make a .deb and an .rpm in bin/packages, and install and remove them where there is dpkg
+	@rm -rf bin/package bin/packages && mkdir -p bin/package bin/packages
+	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X $(VERSIONED)=$$(git describe --tags --always --dirty 2>/dev/null)" -o bin/package/ $(filter-out ./deploy/split,$(PROGRAMS))
+	@for packager in deb rpm; do \
+		VERSION=$(PACKAGE_VERSION) ARCH=$$(go env GOARCH) go run $(NFPM) package --config deploy/packages/nfpm.yaml --packager $$packager --target bin/packages/ || exit 1; done
+	go test -count 1 ./deploy/packages -packages $(CURDIR)/bin/packages
+
+# That of the newest tag, and how many commits ago; without a tag the commit's time.
+PACKAGE_VERSION = $$(git describe --tags --match 'v[0-9]*' 2>/dev/null | sed 's/^v//; s/-/+/g' | grep . || git log -1 --format=0.0.%ct+%h)
+NFPM := github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.48.0
 
 .PHONY: test
 test: ## run all tests, with the race detector where there is a C compiler

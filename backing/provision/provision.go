@@ -25,6 +25,12 @@ import (
 	"github.com/ironplane/ironplane/process/schema"
 )
 
+// Statements make a database and the role that administers it, both of this name, for who may make them. They hold no password.
+func Statements(name string, password secret.String) string {
+	quoted := pgx.Identifier{name}.Sanitize()
+	return fmt.Sprintf("CREATE ROLE %[1]s LOGIN CREATEROLE PASSWORD '%[2]s';\nCREATE DATABASE %[1]s OWNER %[1]s;\n", quoted, verifier(password))
+}
+
 // Extensions live in a schema of their own, which every service may use.
 const extensionSchema = "ext"
 

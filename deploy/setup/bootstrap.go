@@ -23,6 +23,9 @@ func bootstrap(ctx context.Context, c config) error {
 	if _, err := c.bootstrapPostgres(ctx); err != nil {
 		return err
 	}
+	if c.Consul == "" {
+		return nil
+	}
 	return c.admitToConsul(ctx)
 }
 
@@ -57,6 +60,15 @@ func (c config) postgres() (admin string, passwords map[string]secret.String, er
 		}
 	}
 	return c.administrator(password), passwords, nil
+}
+
+// printSQL prints what makes the database, which only a superuser may.
+func (c config) printSQL(screen io.Writer) error {
+	password, err := c.kept("postgres-password")
+	if err == nil {
+		_, err = io.WriteString(screen, provision.Statements(database, password))
+	}
+	return err
 }
 
 // takeUp takes up what was restored.

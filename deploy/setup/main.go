@@ -1,5 +1,5 @@
-// Setup prepares an installation of containers: it makes the secrets of each process, and what Postgres and Consul have
-// to know of them.
+// Setup prepares an installation whose processes are apart, in containers or without: it makes the secrets of each process and
+// its certificate, and what Postgres and Consul have to know of them.
 package main
 
 import (
@@ -19,10 +19,10 @@ import (
 )
 
 type config struct {
-	Secrets  string `env:"IRONPLANE_SECRETS" default:"/secrets" doc:"the folder of the secrets, with a folder in it for each process"`
-	Postgres string `env:"IRONPLANE_POSTGRES" default:"postgres:5432" doc:"where Postgres is"`
-	Redis    string `env:"IRONPLANE_REDIS" default:"redis:6379" doc:"where Redis is"`
-	Consul   string `env:"CONSUL_URL" default:"http://consul:8500" doc:"where Consul is"`
+	Secrets  string `env:"IRONPLANE_SECRETS" default:"./secrets" doc:"the folder of the secrets, with a folder in it for each process"`
+	Postgres string `env:"IRONPLANE_POSTGRES" default:"127.0.0.1:5432" doc:"where Postgres is"`
+	Redis    string `env:"IRONPLANE_REDIS" default:"127.0.0.1:6379" doc:"where Redis is"`
+	Consul   string `env:"CONSUL_URL" doc:"where Consul is, if there is one: http://127.0.0.1:8500"`
 
 	Restored product.RestoredConfig
 
@@ -36,6 +36,10 @@ func main() {
 	var c config
 	process.Program{Name: "setup", Config: &c, Commands: []process.Command{
 		{Name: "secrets", Summary: "make the secrets that are not there yet, in files", Run: func(context.Context) error { return makeSecrets(c) }},
+		{Name: "certificates", Summary: "make certificates for all processes, where no Consul does; again before the year is over", Run: func(context.Context) error { return c.certify() }},
+		{Name: "sql", Summary: "print what a superuser of PostgreSQL has to run once: it makes the database, and who administers it", Run: func(context.Context) error {
+			return c.printSQL(os.Stdout)
+		}},
 		{Name: "bootstrap", Summary: "tell Postgres and Consul what they have to know; at any time again", Run: func(ctx context.Context) error { return bootstrap(ctx, c) }},
 		{Name: "admin-key", Summary: "make a key for the first admin, and print it", Run: func(ctx context.Context) error {
 			return printAdminKey(ctx, c, os.Stdout)
@@ -66,7 +70,7 @@ func main() {
 
 // checks are of what bootstrap needs. Before there are secrets, nobody is known by one.
 func (c *config) checks() []health.Check {
-	return []health.Check{
+	checks := []health.Check{
 		{Name: "IRONPLANE_SECRETS: " + c.Secrets + " has secrets", Ask: func(context.Context) error {
 			_, err := c.kept("master-key")
 			return err
@@ -85,15 +89,18 @@ func (c *config) checks() []health.Check {
 			}
 			return process.CheckRedis(c.redisURL(watcher, password)).Ask(ctx)
 		}},
-		{Name: "CONSUL_URL: it lets this program make tokens", Ask: func(ctx context.Context) error {
+	}
+	if c.Consul != "" {
+		checks = append(checks, health.Check{Name: "CONSUL_URL: it lets this program make tokens", Ask: func(ctx context.Context) error {
 			client, err := c.manageConsul()
 			if err != nil {
 				return err
 			}
 			_, _, err = client.ACL().PolicyList((&api.QueryOptions{}).WithContext(ctx))
 			return err
-		}},
+		}})
 	}
+	return checks
 }
 
 // ofAll does something to the file of each process that says whether there is maintenance.

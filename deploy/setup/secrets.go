@@ -111,10 +111,10 @@ func (c config) kept(name string) (secret.String, error) {
 	return secret.New(strings.TrimSpace(string(content))), nil
 }
 
-// replace writes a file whole or not at all. Who sees its folder may read it: that is the process which it is for, whose
-// user is not ours.
+// replace writes a file whole or not at all. Who sees its folder may read it: that is we, and where somebody made the folder
+// for it, the user of the process which it is for.
 func replace(place string, content secret.String) error {
-	if err := os.MkdirAll(filepath.Dir(place), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(place), 0o700); err != nil {
 		return err
 	}
 	file, err := os.CreateTemp(filepath.Dir(place), ".new-")

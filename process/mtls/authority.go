@@ -4,9 +4,11 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"math/big"
 	"net/url"
@@ -18,10 +20,11 @@ import (
 // clockSkew is how far the clocks of two machines may be apart.
 const clockSkew = time.Minute
 
-// Authority issues certificates for one run. Its key is in memory alone: once the run ends, nobody can issue more.
+// Authority issues certificates. Where nobody keeps it, its key is in memory alone: once the run ends, nobody can issue more.
 type Authority struct {
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey
+	life        time.Duration // of what it issues, which never outlives itself
 }
 
 // Issued is a certificate for one process, in PEM.
@@ -40,7 +43,23 @@ func NewAuthority(life time.Duration) (*Authority, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make an authority: %w", err)
 	}
-	return &Authority{certificate, key}, nil
+	return &Authority{certificate, key, life}, nil
+}
+
+// Keep is what OpenAuthority opens.
+func (a *Authority) Keep() (Issued, error) { return encode(a.certificate, a.key) }
+
+// OpenAuthority is one that was kept. Its certificates hold for so long, or as long as it does.
+func OpenAuthority(kept Issued, life time.Duration) (*Authority, error) {
+	pair, err := tls.X509KeyPair(kept.Certificate, []byte(kept.Key.Reveal()))
+	if err != nil {
+		return nil, fmt.Errorf("open an authority: %w", err)
+	}
+	key, ok := pair.PrivateKey.(*ecdsa.PrivateKey)
+	if !ok || !pair.Leaf.IsCA {
+		return nil, errors.New("open an authority: it is none of ours")
+	}
+	return &Authority{pair.Leaf, key, life}, nil
 }
 
 // Certificate is the authority's own, in PEM: what its processes verify each other by.
@@ -51,7 +70,7 @@ func (a *Authority) Issue(name string) (Issued, error) {
 	if !IsName(name) {
 		return Issued{}, fmt.Errorf("issue a certificate: %q is no name of a process", name)
 	}
-	template := template(time.Until(a.certificate.NotAfter))
+	template := template(min(a.life, time.Until(a.certificate.NotAfter)))
 	template.URIs = []*url.URL{spiffeID(name)}
 	return a.issue(template)
 }
@@ -61,9 +80,14 @@ func (a *Authority) issue(template *x509.Certificate) (Issued, error) {
 	if err != nil {
 		return Issued{}, fmt.Errorf("issue a certificate: %w", err)
 	}
+	return encode(certificate, key)
+}
+
+// encode writes a certificate and its key in PEM.
+func encode(certificate *x509.Certificate, key *ecdsa.PrivateKey) (Issued, error) {
 	text, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
-		return Issued{}, fmt.Errorf("issue a certificate: %w", err)
+		return Issued{}, fmt.Errorf("write down a key: %w", err)
 	}
 	return Issued{certificatePEM(certificate), secret.New(string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: text})))}, nil
 }

@@ -1,0 +1,190 @@
+// Package packages has what makes Ironplane's packages for Linux: make packages.
+package packages
+
+import (
+	"errors"
+	"flag"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/pkg/principal"
+)
+
+var made = flag.String("packages", "", "the folder with the packages, to install and remove them")
+
+// Units are what systemd understands, and leave processes little that they do not need.
+func TestUnits(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("systemd-analyze"); err != nil {
+		t.Skip("there is no systemd-analyze")
+	}
+	root := t.TempDir()
+	place := func(to, content string, mode fs.FileMode) {
+		t.Helper()
+		to = filepath.Join(root, to)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.WriteFile(to, []byte(content), mode)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var services []string
+	for _, file := range glob(t, "systemd/ironplane*") {
+		place("usr/lib/systemd/system/"+filepath.Base(file), read(t, file), 0o644)
+		services = append(services, strings.Replace(filepath.Base(file), "@.", "@network.", 1))
+	}
+	place("usr/lib/systemd/system/ironplane-.service.d/hardening.conf", read(t, "systemd/hardening.conf"), 0o644)
+	for _, file := range glob(t, "etc/*.env") {
+		place("etc/ironplane/"+filepath.Base(file), read(t, file), 0o644)
+	}
+	for _, name := range append(product.Names(), principal.Gateway, "standalone") {
+		place("usr/lib/ironplane/"+name, "#!/bin/sh\n", 0o755)
+	}
+	place("bin/kill", "#!/bin/sh\n", 0o755)
+	for _, target := range []string{"sysinit", "basic", "shutdown", "network-online", "multi-user"} { // systemd's own
+		place("usr/lib/systemd/system/"+target+".target", "[Unit]\nDescription="+target+"\n", 0o644)
+	}
+	if len(services) != 4 {
+		t.Fatalf("the units are %q", services)
+	}
+	verify := exec.CommandContext(t.Context(), "systemd-analyze", append([]string{"verify", "--man=no", "--root=" + root}, services...)...)
+	if said, err := verify.CombinedOutput(); err != nil || len(said) > 0 {
+		t.Errorf("%v: %s", err, said)
+	}
+	for _, service := range services {
+		if strings.HasSuffix(service, ".target") {
+			continue
+		}
+		const most = "13" // tenths, of ten
+		security := exec.CommandContext(t.Context(), "systemd-analyze", "security", "--offline=true", "--no-pager", "--root="+root, "--threshold="+most, service)
+		if said, err := security.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", service, err, said)
+		}
+	}
+}
+
+// A package is installed, upgraded and removed, and leaves then what its document says.
+func TestDebian(t *testing.T) {
+	if *made == "" {
+		t.Skip("make packages does this")
+	}
+	packages := glob(t, filepath.Join(*made, "*.deb"))
+	if len(packages) != 1 || len(glob(t, filepath.Join(*made, "*.rpm"))) != 1 {
+		t.Fatalf("%s holds not one of each: %q", *made, packages)
+	}
+	if _, err := exec.LookPath("dpkg"); err != nil || os.Getuid() != 0 {
+		t.Skip("installing needs dpkg and root")
+	}
+	root := t.TempDir()
+	dpkg := func(arguments ...string) {
+		t.Helper()
+		// Its scripts run outside of the other root, and know it.
+		cmd := exec.CommandContext(t.Context(), "dpkg", append([]string{"--root=" + root, "--force-script-chrootless", "--force-depends", "--force-confold"}, arguments...)...)
+		if said, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("dpkg %q: %v\n%s", arguments, err, said)
+		}
+	}
+	for _, folder := range []string{"var/lib/dpkg/info", "var/lib/dpkg/updates", "etc"} {
+		if err := os.MkdirAll(filepath.Join(root, folder), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at := func(path string) string { return filepath.Join(root, path) }
+
+	dpkg("--install", packages[0])
+	for _, name := range append(product.Names(), principal.Gateway, "standalone", "setup") {
+		if said, err := exec.CommandContext(t.Context(), at("usr/lib/ironplane/"+name), "version").CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", name, err, said)
+		}
+	}
+	if is, err := os.Stat(at("etc/ironplane/secrets/network")); err != nil || is.Mode().Perm() != 0o750 {
+		t.Errorf("the secrets of network: %v, %v", is, err)
+	}
+	for _, user := range []string{"ironplane:", "ironplane-gateway:", "ironplane-network:"} {
+		if !strings.Contains("\n"+read(t, at("etc/passwd")), "\n"+user) {
+			t.Errorf("there is no user %s", user)
+		}
+	}
+	secret, settings, changed := at("etc/ironplane/secrets/setup/master-key"), at("etc/ironplane/network.env"), "IRONPLANE_LISTEN=10.0.0.5:8443\n"
+	if err := errors.Join(os.WriteFile(settings, []byte(changed), 0o644), os.WriteFile(secret, []byte("key"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	dpkg("--install", packages[0]) // as another version would be
+	dpkg("--remove", "ironplane")
+	if left := glob(t, at("usr/lib/ironplane/*")); len(left) > 0 {
+		t.Errorf("removed, there is %q", left)
+	}
+	if read(t, settings) != changed {
+		t.Error("the settings are not kept")
+	}
+	dpkg("--install", packages[0])
+	if read(t, settings) != changed {
+		t.Error("the settings are not kept")
+	}
+	dpkg("--purge", "ironplane")
+	var left []string
+	for _, top := range []string{"etc/ironplane", "usr", "bin", "lib"} {
+		_ = filepath.WalkDir(at(top), func(path string, entry fs.DirEntry, err error) error {
+			if err == nil && !entry.IsDir() {
+				left = append(left, path)
+			}
+			return nil
+		})
+	}
+	if !slices.Equal(left, []string{secret}) {
+		t.Errorf("purged, there is %q", left)
+	}
+	if empty, err := os.ReadDir(at("etc/ironplane/secrets")); err != nil || len(empty) != 1 {
+		t.Errorf("purged, there are folders %v, %v", empty, err)
+	}
+}
+
+// The packages of both kinds hold the same files.
+func TestRPM(t *testing.T) {
+	if *made == "" {
+		t.Skip("make packages does this")
+	}
+	for _, tool := range []string{"rpm", "dpkg-deb"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skip("there is no " + tool)
+		}
+	}
+	rpm := output(t, "rpm", "-q", "--list", "--package", glob(t, filepath.Join(*made, "*.rpm"))[0])
+	for line := range strings.Lines(output(t, "dpkg-deb", "--contents", glob(t, filepath.Join(*made, "*.deb"))[0])) {
+		fields := strings.Fields(line) // mode, owner, size, day, time, path
+		if path := strings.TrimPrefix(fields[5], "."); !strings.HasSuffix(path, "/") && !strings.Contains("\n"+rpm, "\n"+path+"\n") {
+			t.Errorf("the .rpm lacks %s", path)
+		}
+	}
+}
+
+func output(t *testing.T, name string, arguments ...string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), name, arguments...).Output()
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return string(out)
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func glob(t *testing.T, pattern string) []string {
+	t.Helper()
+	found, err := filepath.Glob(pattern)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/backing"
+	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/testkit"
+	"github.com/ironplane/ironplane/testkit/syncbuf"
+)
+
+const installDocument = "../../docs/install.md"
+
+// An installation of six processes is made and started by the words of docs/install.md, and what its packages' units say to
+// each process is what it needs.
+func TestInstall(t *testing.T) {
+	t.Parallel()
+	needsProc(t)
+	redis, err := exec.LookPath("redis-server")
+	if err != nil || runtime.GOOS != "linux" {
+		t.Skip("the words are for Linux, with redis-server")
+	}
+	if _, err := exec.LookPath("psql"); err != nil {
+		t.Skip("the words need psql")
+	}
+	postgres, err := backing.StartPostgres(t.Context(), backing.PostgresOptions{Dir: filepath.Join(t.TempDir(), "postgres")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := postgres.Stop(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	superuser, err := url.Parse(postgres.URL("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	password, _ := superuser.User.Password()
+	host := fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(200), rand.IntN(200), 1+rand.IntN(200)) // where the document's ports are free
+	i := &installed{T: t, folder: t.TempDir(), environment: []string{
+		"PATH=" + os.Getenv("PATH"), "HOST=" + host, "IRONPLANE_POSTGRES=" + superuser.Host, "IRONPLANE_REDIS=" + host + ":6379",
+		"PSQL=psql -X", "PGHOST=" + superuser.Hostname(), "PGPORT=" + superuser.Port(), "PGUSER=" + superuser.User.Username(), "PGPASSWORD=" + password,
+	}}
+	if err := os.Symlink(programs, filepath.Join(i.folder, "bin")); err != nil {
+		t.Fatal(err)
+	}
+	if said := i.run("settings", "secrets", "certificates", "database"); said != "" {
+		t.Errorf("it says %s", said)
+	}
+	i.start(exec.Command(redis, "--port", "6379", "--bind", host, "--save", "", "--dir", i.folder, "--aclfile", filepath.Join(i.folder, "secrets/redis/users.acl")))
+	i.start(i.shell("wait", "settings", "start"))
+	ready := func() bool {
+		answer, err := http.Get("http://" + host + ":9080/readyz")
+		if err != nil {
+			return false
+		}
+		defer answer.Body.Close()
+		body, err := io.ReadAll(answer.Body)
+		return err == nil && strings.Contains(string(body), `"status":"ready"`)
+	}
+	for deadline := time.Now().Add(startsWithin); !ready(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the gateway does not get ready:\n%s", i.screen.String())
+		}
+	}
+	gateway := testkit.ClientOf(t, "http://"+host+":8080").With(strings.TrimSpace(i.run("settings", "key")))
+	gateway.Do(http.MethodPost, "/group", `{"name": "Berlin"}`).Want(http.StatusOK)
+	gateway.Do(http.MethodGet, "/admin", nil).Want(http.StatusOK)
+
+	i.secretsAreClosed()
+	for _, name := range append(product.Names(), principal.Gateway) {
+		i.unitFits(name, host)
+	}
+	i.run("settings", "secrets", "certificates") // a second time
+	if out, err := i.shell("bin/setup bootstrap", "settings").CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// installed is an installation in a folder, as the document takes it.
+type installed struct {
+	*testing.T
+	folder      string
+	environment []string
+	screen      syncbuf.Buffer
+}
+
+// shell runs the blocks of these names, and then what is given.
+func (i *installed) shell(then string, blocks ...string) *exec.Cmd {
+	i.Helper()
+	var script strings.Builder
+	for _, name := range blocks {
+		script.WriteString(testkit.Block(i, installDocument, "split "+name) + "\n")
+	}
+	cmd := exec.Command("sh", "-e", "-c", script.String()+then)
+	cmd.Dir, cmd.Env = i.folder, i.environment
+	return cmd
+}
+
+func (i *installed) run(blocks ...string) string {
+	i.Helper()
+	said, err := i.shell("", blocks...).CombinedOutput()
+	if err != nil {
+		i.Fatalf("%v: %v\n%s", blocks, err, said)
+	}
+	return string(said)
+}
+
+// start runs something, with all that it starts, until the test ends.
+func (i *installed) start(cmd *exec.Cmd) {
+	i.Helper()
+	cmd.Stdout, cmd.Stderr = &i.screen, &i.screen
+	cmd.SysProcAttr, cmd.WaitDelay = &syscall.SysProcAttr{Setpgid: true}, endsWithin
+	if err := cmd.Start(); err != nil {
+		i.Fatal(err)
+	}
+	i.Cleanup(func() {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM)
+		_ = cmd.Wait()
+	})
+}
+
+// secretsAreClosed wants folders that nobody else looks into.
+func (i *installed) secretsAreClosed() {
+	i.Helper()
+	for _, folder := range []string{"", "setup", "network"} {
+		is, err := os.Stat(filepath.Join(i.folder, "secrets", folder))
+		if err != nil {
+			i.Fatal(err)
+		}
+		if is.Mode().Perm()&0o077 != 0 {
+			i.Errorf("the secrets in %q are open: %s", folder, is.Mode())
+		}
+	}
+}
+
+var assigned = regexp.MustCompile(`(?m)^(?:Environment=)?([A-Z_]+=.*)$`)
+
+// unitFits starts a process as far as --check does, with what its unit and the files of settings say to it.
+func (i *installed) unitFits(name, host string) {
+	i.Helper()
+	const packages = "../packages/"
+	unit := packages + "systemd/ironplane-service@.service"
+	if name == principal.Gateway {
+		unit = packages + "systemd/ironplane-gateway.service"
+	}
+	var environment []string
+	secrets := filepath.Join(i.folder, "secrets")
+	for _, file := range []string{unit, packages + "etc/ironplane.env", packages + "etc/" + name + ".env"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			i.Fatal(err)
+		}
+		for _, found := range assigned.FindAllStringSubmatch(string(text), -1) {
+			environment = append(environment, strings.NewReplacer(
+				"%i", name, "%d", filepath.Join(secrets, name), "/etc/ironplane/secrets", secrets, "127.0.0.1", host).Replace(found[1]))
+		}
+	}
+	if len(environment) < 10 {
+		i.Fatalf("%s is told only %q", name, environment)
+	}
+	cmd := exec.Command(filepath.Join(programs, name), "--check")
+	cmd.Env = environment
+	out, err := cmd.CombinedOutput()
+	var wrong []string
+	for line := range strings.Lines(string(out)) { // it runs already
+		if !strings.HasPrefix(line, "ok ") && !strings.Contains(line, "it is taken") && !strings.HasPrefix(line, "ironplane: ") {
+			wrong = append(wrong, line)
+		}
+	}
+	if len(wrong) > 0 || strings.Count(string(out), "it is taken") != 2 { // both addresses
+		i.Errorf("%s would not run as its unit has it: %v\n%s", name, err, out)
+	}
+}
