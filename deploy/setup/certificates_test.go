@@ -1,0 +1,51 @@
+package main
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ironplane/ironplane/process/mtls"
+)
+
+// Certificates are each process's own, and made anew by the same authority. A superuser is told no password.
+func TestCertificates(t *testing.T) {
+	t.Parallel()
+	i := &installation{t, config{Secrets: t.TempDir(), Redis: "127.0.0.1:1", Postgres: "127.0.0.1:1"}}
+	if err := makeSecrets(i.config); err != nil {
+		t.Fatal(err)
+	}
+	load := func(name, of string) error {
+		_, err := mtls.Load(name, mtls.Files{
+			Certificate: filepath.Join(i.config.Secrets, of, "mesh.crt"), Key: filepath.Join(i.config.Secrets, of, "mesh.key"), CA: filepath.Join(i.config.Secrets, of, "mesh-ca.crt"),
+		})
+		return err
+	}
+	made := map[string]string{}
+	for range 2 {
+		if err := i.config.certify(); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range processes() {
+			if err := load(name, name); err != nil {
+				t.Error(err)
+			}
+			if made[name] == i.content(name+"/mesh.crt") {
+				t.Errorf("the certificate of %s is not made anew", name)
+			}
+			made[name] = i.content(name + "/mesh.crt")
+		}
+		if authority := i.content("gateway/mesh-ca.crt"); made[""] != "" && made[""] != authority {
+			t.Error("there is another authority")
+		} else {
+			made[""] = authority
+		}
+	}
+	if err := load("gateway", "network"); err == nil {
+		t.Error("network's certificate is good for the gateway")
+	}
+	var printed strings.Builder
+	if err := i.config.printSQL(&printed); err != nil || strings.Contains(printed.String(), i.content("setup/postgres-password")) || !strings.Contains(printed.String(), "SCRAM-SHA-256$") {
+		t.Errorf("%v: %s", err, &printed)
+	}
+}
