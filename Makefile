@@ -38,7 +38,7 @@ packages: ## make a .deb and an .rpm in bin/packages, and install and remove the
 
 # That of the newest tag, and how many commits ago; without a tag the commit's time.
 PACKAGE_VERSION = $$(git describe --tags --match 'v[0-9]*' 2>/dev/null | sed 's/^v//; s/-/+/g' | grep . || git log -1 --format=0.0.%ct+%h)
-NFPM := github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.48.0
+NFPM := github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.2
 
 .PHONY: test
 test: ## run all tests, with the race detector where there is a C compiler

@@ -62,7 +62,7 @@ func TestNotify(t *testing.T) {
 	}
 	ended, renewed := make(chan error), make(chan struct{})
 	go func() {
-		ended <- o.While(ctx, OperationsConfig{}, slog.New(slog.DiscardHandler), func(ctx context.Context) error {
+		ended <- o.While(ctx, OperationsConfig{}, LogConfig{Level: slog.LevelError}, func(ctx context.Context, _ *slog.Logger) error {
 			defer o.AtHangup(func() { <-renewed })()
 			return o.Serve(ctx, listener, http.NotFoundHandler(), func() {})
 		})
