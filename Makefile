@@ -69,6 +69,10 @@ crash: ## change things at random while services, Postgres and Redis are killed 
 restore: ## back up and restore by the words of docs/restore.md, in every way, while callers change things
 	go test -v -timeout 30m ./deploy/standalone -run 'TestRestore|TestPointInTime' -full
 
+.PHONY: upgrade
+upgrade: ## upgrade the last release under load to what is here, go back, and forth again, and compare the schemas with those of a new installation
+	go test -v -timeout 30m ./deploy/split -run TestUpgrade -full
+
 .PHONY: replace
 replace: ## replace two of each process in turn under 150 requests a second, none of which may fail
 	go test -v -timeout 30m ./deploy/split -run TestReplacedInTurn -full

@@ -118,7 +118,7 @@ func newPairs(t *testing.T, f *fleet) map[string][2]*one {
 	for name, pair := range pairs {
 		environment := f.serviceEnvironment(name)
 		if name == principal.Gateway {
-			environment = append(f.common(name), f.services())
+			environment = slices.Concat(f.common(name), f.given("IRONPLANE_OWNER_"), []string{f.services()})
 		}
 		for _, o := range pair {
 			o.environment = append(slices.Clone(environment), "IRONPLANE_LISTEN="+o.address, "IRONPLANE_OPERATIONS_LISTEN="+o.operations, "IRONPLANE_DRAIN_DELAY="+drainDelay)
@@ -167,8 +167,9 @@ func (o *one) isReady() bool {
 
 // balancer gives requests to the gateways that are ready.
 type balancer struct {
-	gateways      [2]*one
-	asked, failed atomic.Int64
+	gateways                [2]*one
+	repeat                  atomic.Bool // whether requests are sent again that were cut off or could not be done just now
+	asked, repeated, failed atomic.Int64
 }
 
 func (b *balancer) look() {
@@ -190,33 +191,54 @@ func (b *balancer) call(ctx context.Context, t *testing.T, n int, key, path stri
 		case <-ctx.Done():
 			return
 		}
-		to := b.gateways[i%2]
-		if !to.ready.Load() {
-			to = b.gateways[(i+1)%2]
-		}
 		method, body := http.MethodGet, ""
 		if i%3 == 0 {
 			method, body = http.MethodPatch, fmt.Sprintf(`{"name": "site %d %d"}`, n, i)
 		}
-		r, err := http.NewRequestWithContext(context.WithoutCancel(ctx), method, "http://"+to.address+path, strings.NewReader(body))
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		r.Header.Set("Authorization", "Bearer "+key)
-		r.Header.Set("Content-Type", "application/json")
 		b.asked.Add(1)
-		answer, err := client.Do(r)
-		if err != nil {
+		for attempt := 0; ; attempt++ {
+			failure, passes := b.send(context.WithoutCancel(ctx), client, i+attempt, key, method, path, body)
+			if failure == nil {
+				break
+			}
+			if passes && b.repeat.Load() && attempt < mostAttempts {
+				b.repeated.Add(1)
+				time.Sleep(lookPause)
+				continue
+			}
 			b.failed.Add(1)
-			t.Log(time.Now().Format(time.StampMilli), err)
-			continue
-		}
-		text, err := io.ReadAll(answer.Body)
-		_ = answer.Body.Close()
-		if err != nil || answer.StatusCode != http.StatusOK {
-			b.failed.Add(1)
-			t.Log(time.Now().Format(time.StampMilli), method, answer.StatusCode, string(text), err)
+			t.Log(time.Now().Format(time.StampMilli), failure)
+			break
 		}
 	}
+}
+
+// mostAttempts is how often a request is sent again.
+const mostAttempts = 100
+
+// send sends a request to one of the gateways that are ready, and tells whether what failed passes by itself.
+func (b *balancer) send(ctx context.Context, client *http.Client, turn int, key, method, path, body string) (failure error, passes bool) {
+	to := b.gateways[turn%2]
+	if !to.ready.Load() {
+		to = b.gateways[(turn+1)%2]
+	}
+	r, err := http.NewRequestWithContext(ctx, method, "http://"+to.address+path, strings.NewReader(body))
+	if err != nil {
+		return err, false
+	}
+	r.Header.Set("Authorization", "Bearer "+key)
+	r.Header.Set("Content-Type", "application/json")
+	answer, err := client.Do(r)
+	if err != nil {
+		return err, true
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		return err, true
+	}
+	if answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s %d %s", method, answer.StatusCode, text), answer.StatusCode == http.StatusServiceUnavailable
+	}
+	return nil, false
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/ironplane/ironplane/deploy/internal/backings"
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/process/pool"
 	"github.com/ironplane/ironplane/services/identity"
 	"github.com/ironplane/ironplane/testkit"
@@ -335,10 +336,17 @@ func kill(t *testing.T, process *child.Child) {
 // startFleet is a run whose processes may die.
 func startFleet(t *testing.T, config backings.Config, environment ...string) (*fleet, *testkit.Client) {
 	t.Helper()
-	return startFleetOf(t, programs, config, environment...)
+	p := prepareFleet(t, programs, config, environment...)
+	return p.fleet, p.start(t)
 }
 
-func startFleetOf(t *testing.T, programs string, config backings.Config, environment ...string) (*fleet, *testkit.Client) {
+// prepared is a run that has not begun.
+type prepared struct {
+	*fleet
+	masterKey secret.String
+}
+
+func prepareFleet(t *testing.T, programs string, config backings.Config, environment ...string) *prepared {
 	t.Helper()
 	parts := &backings.Backings{}
 	t.Cleanup(func() {
@@ -362,31 +370,34 @@ func startFleetOf(t *testing.T, programs string, config backings.Config, environ
 	if err != nil {
 		t.Fatal(err)
 	}
+	return &prepared{f, masterKey}
+}
+
+// start starts all processes, and makes the first admin.
+func (p *prepared) start(t *testing.T) *testkit.Client {
+	t.Helper()
 	t.Cleanup(func() {
-		if err := f.stop(context.Background()); err != nil {
+		if err := p.stop(context.Background()); err != nil {
 			t.Error(err)
 		}
 	})
-	if err := f.startServices(t.Context()); err != nil {
+	if err := p.startServices(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	public, err := freeAddresses(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := f.startGateway(t.Context(), public[0]); err != nil {
+	if err := p.startGateway(t.Context(), public[0]); err != nil {
 		t.Fatal(err)
 	}
-	db, err := pool.Open(t.Context(), databases[identity.Name].Reveal(), 1, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := openDatabase(t, p.fleet, identity.Name)
 	defer db.Close()
 	key, _, err := identity.FirstAdmin(t.Context(), db.DB)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return f, testkit.ClientOf(t, "http://"+public[0]).With(key.Reveal())
+	return testkit.ClientOf(t, "http://"+public[0]).With(key.Reveal())
 }
 
 // openDatabase opens a service's schema.

@@ -1,0 +1,243 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/backing/child"
+	"github.com/ironplane/ironplane/deploy/internal/backings"
+	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/services/system"
+)
+
+// An installation of the last release, two of each process, is upgraded under load to what is here as docs/upgrade.md says, goes
+// back, and forth again. Requests fail only where that document says so, and are done when they are sent again. The schemas are
+// those of a new installation then, and the log is whole.
+func TestUpgrade(t *testing.T) {
+	if !*full {
+		t.Skip("it builds another commit: make upgrade")
+	}
+	old := buildReleased(t)
+	f, _ := startFleet(t, backings.Config{Data: t.TempDir()})
+	today := f.programs
+	wanted := schemas(t, f)
+	if err := f.stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	p := prepareFleet(t, old, backings.Config{Data: t.TempDir()}, "IRONPLANE_OWNER_RATE=100000", "IRONPLANE_OWNER_BURST=100000", "IRONPLANE_OWNER_CONCURRENCY=100000")
+	f = p.fleet
+	keys := processKeys(t, f)
+	releasedKeys(t, p, old)
+	c := p.start(t)
+	id := c.Do("POST", "/group", map[string]any{"name": "site"}).Want(http.StatusOK).ID()
+	for n := range 20 {
+		c.Do("POST", fmt.Sprintf("/group/%d/entity/bulk", id), map[string]any{"prefix": fmt.Sprintf("10.0.%d.0/24", n), "gateway": fmt.Sprintf("10.0.%d.1", n), "subnet_mask": "255.255.255.0"}).Want(http.StatusOK)
+		c.Do("POST", fmt.Sprintf("/group/%d/allocate", id), map[string]any{"count": 100, "owner": map[string]any{"id": n + 1, "name": "client"}}).Want(http.StatusOK)
+	}
+	if err := f.stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f.processes = map[string]*child.Child{}
+	pairs := newPairs(t, f)
+	names := append(product.Names(), principal.Gateway)
+	for _, name := range names {
+		for n := range 2 {
+			pairs[name][n].start(t)
+		}
+	}
+
+	front, rest := callersOf(t, pairs[principal.Gateway], c.Key, fmt.Sprintf("/group/%d", id))
+	for file, key := range keys { // what a process needs besides, an older program takes no notice of
+		writeKey(t, file, key)
+	}
+	for _, to := range []string{today, old, today} {
+		if f.programs = to; to == today {
+			for _, name := range product.Names() {
+				if err := f.migrate(t.Context(), name); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		for _, name := range names {
+			for _, o := range pairs[name] {
+				front.repeat.Store(to == today) // an older program ends at once
+				o.stop(t)
+				o.programs = to
+				o.start(t)
+				front.repeat.Store(false)
+			}
+		}
+		slices.Reverse(names) // back, what asks goes before what is asked
+	}
+	rest()
+	t.Logf("%d requests, %d sent again, %d failed", front.asked.Load(), front.repeated.Load(), front.failed.Load())
+	if front.failed.Load() > 0 || front.asked.Load() < 200 {
+		t.Errorf("%d of %d requests failed", front.failed.Load(), front.asked.Load())
+	}
+	for service, is := range schemas(t, f) {
+		if is != wanted[service] {
+			t.Errorf("the schema of %s is not that of a new installation:\n%s", service, difference(wanted[service], is))
+		}
+	}
+	verified(t, f)
+}
+
+// buildReleased builds the programs of the commit that the last release was made of.
+func buildReleased(t *testing.T) (folder string) {
+	t.Helper()
+	text, err := os.ReadFile("../upgrade/from")
+	if err != nil {
+		t.Fatal(err)
+	}
+	commit := strings.TrimSpace(string(text))
+	if exec.Command("git", "cat-file", "-e", commit+"^{commit}").Run() != nil {
+		t.Fatalf("this clone lacks the commit %s, of which the last release was made (deploy/upgrade/from): git fetch --unshallow", commit)
+	}
+	source, folder := t.TempDir(), t.TempDir()
+	run := func(in, name string, arguments ...string) {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), name, arguments...)
+		cmd.Dir, cmd.WaitDelay = in, endsWithin
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%s %v: %v\n%s", name, arguments, err, out)
+		}
+	}
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(root, "sh", "-c", "git archive "+commit+" | tar -x -C "+source)
+	arguments := []string{"build", "-trimpath", "-o", folder + "/", "./deploy/setup", "./gateway/cmd/gateway"}
+	services, err := filepath.Glob(source + "/services/*/cmd/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(source, "go", append(arguments, services...)...)
+	return folder
+}
+
+// processKeys are the files of the processes' keys, and what they hold.
+func processKeys(t *testing.T, f *fleet) map[string]string {
+	t.Helper()
+	keys := map[string]string{}
+	for _, name := range append(product.Names(), principal.Gateway) {
+		text, err := os.ReadFile(f.file(name + ".process-key"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys[f.file(name+".process-key")] = string(text)
+	}
+	return keys
+}
+
+func writeKey(t *testing.T, file, key string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(key), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// releasedKeys has the processes' keys be those that the release derives.
+func releasedKeys(t *testing.T, p *prepared, programs string) {
+	t.Helper()
+	for _, name := range append(product.Names(), principal.Gateway) {
+		cmd := exec.Command(filepath.Join(programs, "setup"), "process-key")
+		cmd.Env = []string{"IRONPLANE_MASTER_KEY=" + p.masterKey.Reveal(), "IRONPLANE_PROCESS=" + name}
+		key, err := cmd.Output() // it fails for a process that needs none
+		if err != nil {
+			key = nil
+		}
+		writeKey(t, p.file(name+".process-key"), string(key))
+	}
+}
+
+// schemas are what the services' tables, columns, indexes, constraints, triggers, functions and views are.
+func schemas(t *testing.T, f *fleet) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for _, name := range product.Names() {
+		db := openDatabase(t, f, name)
+		rows, err := db.Query(t.Context(), `
+			SELECT format('column %s.%s %s %s %s', table_name, column_name, data_type, is_nullable, coalesce(generation_expression, column_default)) AS text FROM information_schema.columns WHERE table_schema = $1
+			UNION ALL SELECT 'index ' || indexdef FROM pg_indexes WHERE schemaname = $1
+			UNION ALL SELECT format('constraint %s.%s %s', conrelid::regclass, conname, pg_get_constraintdef(oid)) FROM pg_constraint WHERE connamespace = $1::regnamespace
+			UNION ALL SELECT 'trigger ' || pg_get_triggerdef(t.oid) FROM pg_trigger t JOIN pg_class c ON c.oid = tgrelid WHERE relnamespace = $1::regnamespace AND NOT tgisinternal
+			UNION ALL SELECT 'function ' || pg_get_functiondef(oid) FROM pg_proc WHERE pronamespace = $1::regnamespace
+			UNION ALL SELECT format('view %s %s', viewname, definition) FROM pg_views WHERE schemaname = $1
+			ORDER BY 1`, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parts, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[name] = strings.Join(parts, "\n")
+		db.Close()
+	}
+	return all
+}
+
+// difference are the lines of one text that are not in the other.
+func difference(wanted, is string) string {
+	var lines []string
+	for sign, texts := range map[string][2]string{"-": {wanted, is}, "+": {is, wanted}} {
+		others := maps.Collect(func(yield func(string, bool) bool) {
+			for line := range strings.Lines(texts[1]) {
+				if !yield(strings.TrimSpace(line), true) {
+					return
+				}
+			}
+		})
+		for line := range strings.Lines(texts[0]) {
+			if line = strings.TrimSpace(line); !others[line] {
+				lines = append(lines, sign+" "+line)
+			}
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// verified waits until all changes are logged, and has the log looked through.
+func verified(t *testing.T, f *fleet) {
+	t.Helper()
+	log := openDatabase(t, f, system.Name)
+	for _, name := range product.Names() {
+		db := openDatabase(t, f, name)
+		for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+			var last, logged int64
+			if err := db.QueryRow(t.Context(), "SELECT last + (SELECT count(*) FROM change WHERE seq IS NULL) FROM sequencer").Scan(&last); err != nil {
+				t.Fatal(err)
+			}
+			if err := log.QueryRow(t.Context(), "SELECT coalesce(max(seq), 0) FROM consumer WHERE source = $1 AND name = ''", name).Scan(&logged); err != nil {
+				t.Fatal(err)
+			}
+			if last == logged {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%d of %d changes of %s are logged", logged, last, name)
+			}
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), migrateTime)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(f.programs, system.Name), "verify")
+	cmd.Env = f.serviceEnvironment(system.Name)
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "as they were written") {
+		t.Errorf("the log: %v\n%s", err, out)
+	}
+}
