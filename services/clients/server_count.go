@@ -123,7 +123,8 @@ func (c *serverCounts) count(ctx context.Context) (more bool, err error) {
 		}
 		_, err = tx.Exec(ctx, `
 			INSERT INTO client_server_count (id, servers)
-			SELECT c.id, n.servers FROM unnest($1::bigint[], $2::bigint[]) n (id, servers) JOIN client c ON c.id = n.id
+			SELECT c.id, n.servers FROM unnest($1::bigint[], $2::bigint[]) n (id, servers)
+			JOIN (SELECT id FROM client WHERE id = ANY ($1) ORDER BY id FOR KEY SHARE) c ON c.id = n.id -- one may just be deleted
 			ON CONFLICT (id) DO UPDATE SET servers = EXCLUDED.servers`, clients, counts)
 		return err
 	})
