@@ -1282,6 +1282,11 @@ type CreateAdminBody struct {
 type CreateClientBody struct {
 	Billing *CreateClientBodyBilling `json:"billing,omitempty"`
 
+	// CurrentPassword on edit of a client's own email or password
+	//
+	// Examples: a long walk in the rain
+	CurrentPassword *string `json:"current_password,omitempty"`
+
 	// Disabled whether all keys are refused, as if they were revoked, until it is taken back
 	//
 	// Examples: false
@@ -1900,7 +1905,8 @@ type Field struct {
 	// Code stable, for programs
 	//
 	// Examples: required
-	Code string `json:"code"`
+	Code     string `json:"code"`
+	Existing *Ref   `json:"existing,omitempty"`
 
 	// Message for people
 	//
@@ -2612,6 +2618,11 @@ type UpdateAdminPermissionsBodyUsers struct {
 type UpdateClientBody struct {
 	Billing *UpdateClientBodyBilling `json:"billing,omitempty"`
 
+	// CurrentPassword on edit of a client's own email or password
+	//
+	// Examples: a long walk in the rain
+	CurrentPassword *string `json:"current_password,omitempty"`
+
 	// Disabled whether all keys are refused, as if they were revoked, until it is taken back
 	//
 	// Examples: false
@@ -3060,6 +3071,11 @@ type UpdateSSHBody struct {
 type UpdateSubLinkBody struct {
 	Billing *UpdateSubLinkBodyBilling `json:"billing,omitempty"`
 
+	// CurrentPassword on edit of a client's own email or password
+	//
+	// Examples: a long walk in the rain
+	CurrentPassword *string `json:"current_password,omitempty"`
+
 	// Disabled whether all keys are refused, as if they were revoked, until it is taken back
 	//
 	// Examples: false
@@ -3098,6 +3114,11 @@ type UpdateSubLinkBodyBilling struct {
 // UpdateSuperLinkBody defines model for UpdateSuperLinkBody.
 type UpdateSuperLinkBody struct {
 	Billing *UpdateSuperLinkBodyBilling `json:"billing,omitempty"`
+
+	// CurrentPassword on edit of a client's own email or password
+	//
+	// Examples: a long walk in the rain
+	CurrentPassword *string `json:"current_password,omitempty"`
 
 	// Disabled whether all keys are refused, as if they were revoked, until it is taken back
 	//

@@ -47,10 +47,16 @@ type Error struct {
 
 // Field is what is wrong with one member of a body or one parameter of a query.
 type Field struct {
-	Pointer string `json:"pointer" example:"/speed" doc:"a JSON pointer into the body, or ?name for a query parameter"`
-	Code    string `json:"code" example:"required" doc:"stable, for programs"`
-	Message string `json:"message" example:"is required" doc:"for people"`
-	Item    int64  `json:"-"` // the id of the item that the message names, if it does
+	Pointer  string `json:"pointer" example:"/speed" doc:"a JSON pointer into the body, or ?name for a query parameter"`
+	Code     string `json:"code" example:"required" doc:"stable, for programs"`
+	Message  string `json:"message" example:"is required" doc:"for people"`
+	Existing *Ref   `json:"existing,omitempty" ext:"true" doc:"the item that has the value already, or is in the way"`
+}
+
+// Ref names an item.
+type Ref struct {
+	ID   int64  `json:"id" db:"id" example:"3"`
+	Name string `json:"name" db:"name" example:"Frankfurt 1"`
 }
 
 func (e *Error) Error() string {

@@ -30,10 +30,10 @@ type Body[B any] struct {
 	by    []string // by the plan's fields, the pointer of the spelling that decided; empty where none did
 }
 
-// Resolver is what a B implements to check what its tags cannot say, to work out members that have no tag, and to write
+// resolver is what a B implements to check what its tags cannot say, to work out members that have no tag, and to write
 // members the one way in which they are stored. It is called on the complete value: what is new, or what is there with
 // the sent members over it.
-type Resolver interface{ Resolve(*problem.Fields) }
+type resolver interface{ Resolve(*problem.Fields) }
 
 // Composite is a string type of members that say what other members say: v4.full is v4.address with v4.range_end. A member
 // of such a type has no column, and stays empty.
@@ -138,11 +138,11 @@ func (b *Body[B]) put(value *B, said []spelling) (wrong problem.Fields) {
 }
 
 func (b *Body[B]) resolve(value *B, wrong problem.Fields) error {
-	if r, ok := any(value).(Resolver); ok {
+	if r, ok := any(value).(resolver); ok {
 		var resolved problem.Fields
 		r.Resolve(&resolved)
 		for _, w := range b.named(resolved) {
-			wrong.Add(w.Pointer, w.Code, "%s", w.Message)
+			note(&wrong, w)
 		}
 	}
 	return wrong.Err()
@@ -154,9 +154,17 @@ func (b *Body[B]) named(wrong problem.Fields) (named problem.Fields) {
 		if i := planOf[B]().at(w.Pointer); i >= 0 && b.by[i] != "" {
 			w.Pointer = b.by[i]
 		}
-		named.Add(w.Pointer, w.Code, "%s", w.Message)
+		note(&named, w)
 	}
 	return named
+}
+
+// note adds what is wrong, unless something was noted of that member already.
+func note(all *problem.Fields, w problem.Field) {
+	n := len(*all)
+	if all.Add(w.Pointer, w.Code, "%s", w.Message); len(*all) > n {
+		(*all)[n] = w
+	}
 }
 
 // blame makes an error name the members as they were spelt.
@@ -430,7 +438,7 @@ func (p *bodyPlan) checkResolver(t reflect.Type) {
 		}
 	}
 	for _, value := range []reflect.Value{reflect.New(t), full} {
-		r, ok := value.Interface().(Resolver)
+		r, ok := value.Interface().(resolver)
 		if !ok {
 			return
 		}

@@ -88,7 +88,8 @@ func (r *resource[V, B]) createMany(ctx context.Context, tx *pg.Tx, sent sentRow
 		if ids[i], err = r.insert(ctx, tx, body); err != nil {
 			if f := problem.From(pgerror.Explain(err)); f.Kind == problem.Invalid {
 				for n := range f.Fields { // what the body itself made is gone, and named by its line
-					if other := slices.Index(ids[:i], f.Fields[n].Item); other >= 0 {
+					if there := f.Fields[n].Existing; there != nil && slices.Contains(ids[:i], there.ID) {
+						other := slices.Index(ids[:i], there.ID)
 						f.Fields[n].Message = fmt.Sprintf("is in conflict with line %d", sent.lines[other])
 					} else if other := twin(err, sent.rows[:i], body); other >= 0 {
 						f.Fields[n].Message += fmt.Sprintf(" by line %d", sent.lines[other])

@@ -77,7 +77,7 @@ func (d *document) members(t reflect.Type) schema {
 // exemplify gives the members of an answer the examples that the request's members of the same names have.
 func (d *document) exemplify(answer schema, p *bodyPlan, n *node) {
 	if name, ok := strings.CutPrefix(fmt.Sprint(answer["$ref"]), "#/components/schemas/"); ok {
-		if t := d.types[name]; t == nil || t.PkgPath() == reflect.TypeFor[Ref]().PkgPath() {
+		if t := d.types[name]; t == nil || t == reflect.TypeFor[Ref]() || t.PkgPath() == reflect.TypeFor[RefID]().PkgPath() {
 			return // of which the same is said everywhere
 		}
 		answer = d.Components["schemas"][name]

@@ -82,7 +82,8 @@ func (ids itemIDs) each(do func(i int) error) error {
 			continue
 		}
 		for _, f := range problem.From(explained).Fields {
-			wrong.Add(fmt.Sprintf("/%d%s", id, f.Pointer), f.Code, "%s", f.Message)
+			f.Pointer = fmt.Sprintf("/%d%s", id, f.Pointer)
+			note(&wrong, f)
 		}
 		if _, refused := errors.AsType[*pgconn.PgError](err); refused {
 			break

@@ -8,13 +8,12 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/ironplane/ironplane/pkg/problem"
 )
 
 // Ref names another item.
-type Ref struct {
-	ID   int64  `json:"id" db:"id" example:"3"`
-	Name string `json:"name" db:"name" example:"Frankfurt 1"`
-}
+type Ref = problem.Ref
 
 // RefID is a Ref in a request's body: {"id":3} or 3.
 type RefID int64

@@ -34,7 +34,9 @@ func (s *Service) knownAddress(ctx context.Context, tx *pg.Tx, b *clientBody) (*
 	if to.ID == me {
 		return nil, problem.Member("/email", "invalid", "is the client's own")
 	}
-	if _, err := link(ctx, tx, me, to); err != nil {
+	if _, err := s.link(ctx, tx, me, to); problem.Is(err, problem.Invalid) {
+		return nil, problem.Member("/email", "cycle", "is of an account that has the client below itself")
+	} else if err != nil {
 		return nil, err
 	}
 	shown, err := clientsSeen.Get(ctx, tx, to.ID, seen(ctx))
@@ -46,7 +48,8 @@ func (s *Service) knownAddress(ctx context.Context, tx *pg.Tx, b *clientBody) (*
 func (s *Service) insertClient(ctx context.Context, tx *pg.Tx, b *clientBody) (id int64, err error) {
 	me := callingClient(ctx)
 	if me == 0 {
-		return clientTable.Insert(ctx, tx, b)
+		id, err = clientTable.Insert(ctx, tx, b)
+		return id, againWhereTaken(err)
 	}
 	const made = "INSERT INTO client (email, first, last, root_id) SELECT $1, $2, $3, coalesce(root_id, id) FROM client WHERE id = $4 ON CONFLICT (lower(email)) DO NOTHING RETURNING id"
 	err = tx.QueryRow(ctx, made, b.Email, b.First, b.Last, me).Scan(&id)
@@ -54,17 +57,26 @@ func (s *Service) insertClient(ctx context.Context, tx *pg.Tx, b *clientBody) (i
 		return 0, pg.RestartAfter(func(context.Context) error { return nil })
 	}
 	if err == nil {
-		_, err = link(ctx, tx, me, card{ID: id, kind: "created"})
+		_, err = s.link(ctx, tx, me, card{ID: id, kind: "created"})
 	}
 	return id, err
 }
 
-// mayClient refuses what a client may not write: of itself and of what it has created it writes the name, of the latter the
-// address, until it is claimed.
+// mayClient refuses what a client may not write: of itself it writes the name, and address and password if it knows the
+// latter; of what it has created the name, and the address until it is claimed.
 func (b *clientBody) mayClient(ctx context.Context, tx *pg.Tx, me, id int64, before *clientBody) error {
 	allowed := *before
 	allowed.First, allowed.Last = b.First, b.Last
 	if me == id {
+		if !b.Password.IsZero() || b.Email != before.Email {
+			if b.confirmed == nil || !same(b.confirmed, before.Hash) {
+				return problem.Member("/current_password", "wrong", "must be the current password")
+			}
+			allowed.Email = b.Email
+		}
+		if before.Verify.Require && !b.Verify.Require {
+			return problem.New(problem.Forbidden, "A client no longer requires a second factor of itself only once it has confirmed one, and there are none yet.")
+		}
 		allowed.Verify.Require = allowed.Verify.Require || b.Verify.Require
 	} else {
 		claimed, err := created(ctx, tx, me, id)
@@ -76,7 +88,7 @@ func (b *clientBody) mayClient(ctx context.Context, tx *pg.Tx, me, id int64, bef
 		}
 	}
 	switch {
-	case !b.Password.IsZero() || b.Email != allowed.Email:
+	case me != id && !b.Password.IsZero() || b.Email != allowed.Email:
 		return problem.New(problem.Forbidden, "A client does not write this account's email or password.")
 	case b.Verify != allowed.Verify || b.Disabled != allowed.Disabled:
 		return problem.New(problem.Forbidden, "A client does not write this account's verify or disabled.")
@@ -106,6 +118,23 @@ func maySendTo(ctx context.Context, tx *pg.Tx, me, id int64) error {
 	claimed, err := created(ctx, tx, me, id)
 	if err == nil && claimed {
 		err = problem.New(problem.Forbidden, "The account is its own, and chooses its password itself.")
+	}
+	return err
+}
+
+// confirm compares the current password with the calling client's.
+func (s *Service) confirm(ctx context.Context, b *clientBody) error {
+	var kept *string
+	err := s.db.QueryRow(ctx, "SELECT password_hash FROM client WHERE id = $1", callingClient(ctx)).Scan(&kept)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return fmt.Errorf("read the client's password: %w", err)
+	}
+	if kept == nil {
+		return nil
+	}
+	right, err := s.lockouts.Confirm(ctx, s.db, s.hasher, b.Current, *kept)
+	if right {
+		b.confirmed = kept
 	}
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/ironplane/ironplane/pkg/account"
 	"github.com/ironplane/ironplane/pkg/permission"
@@ -60,6 +61,7 @@ type clientBody struct {
 	First    string        `json:"first" db:"first" required:"create" example:"Ben"`
 	Last     string        `json:"last" db:"last" required:"create" example:"Miller"`
 	Password secret.String `json:"password" max:"1024" example:"a long walk in the rain" doc:"hard to guess, and at least as long as the setting security.password_length says (12 characters); empty: no login by password, and on edit: unchanged"`
+	Current  secret.String `json:"current_password" max:"1024" ext:"true" kept:"false" example:"a long walk in the rain" doc:"on edit of a client's own email or password"`
 	Billing  struct {
 		ID                *int64      `json:"id" db:"billing_id" also:"billing_id" min:"1" doc:"no other client of the integration has it"`
 		IgnoreAutoSuspend bool        `json:"ignoreAutoSuspend" db:"ignore_auto_suspend" example:"false"`
@@ -68,11 +70,12 @@ type clientBody struct {
 	Verify   Verify `json:"verify" ext:"true"`
 	Disabled bool   `json:"disabled" db:"disabled" ext:"true" example:"false" doc:"whether all keys are refused, as if they were revoked, until it is taken back"`
 
-	Hash    *string         `db:"password_hash"`
-	Claimed *rest.Timestamp `db:"claimed_at"`
-	least   int             // characters of Password
-	ignored bool            // Password, which the caller may not set
-	hash    *string         // of Password, once it is prepared
+	Hash      *string         `db:"password_hash"`
+	Claimed   *rest.Timestamp `db:"claimed_at"`
+	least     int             // characters of Password
+	ignored   bool            // Password, which the caller may not set
+	hash      *string         // of Password, once it is prepared
+	confirmed *string         // the hash of the calling client's password, where it is Current
 }
 
 // Resolve checks what the tags cannot say.
@@ -90,7 +93,7 @@ func (s *Service) clients() []rest.Route {
 	accounts := rest.Resource[ViewedClient, clientBody]{
 		DB: s.db, Path: "/client", ID: "client_id", Noun: "client", Again: rest.AgainRefused, Edited: `{"first": "Benjamin", "billing": {"id": 7}}`,
 		Guard: orClient, Table: "client", View: "client_view", Without: rest.Listing | rest.Viewing,
-		Scope: reached, Unseen: unseen, Prepare: s.prepare, There: s.knownAddress, Check: s.checkClient, Insert: s.insertClient, Close: s.closeClients, Delete: s.deleteClient,
+		Scope: reached, Unseen: unseen, Prepare: s.prepare, There: s.knownAddress, Check: s.checkClient, Insert: s.insertClient, Update: updateClient, Close: s.closeClients, Delete: s.deleteClient,
 	}
 	accounts.Through = append(append(accounts.Through, throughSub), throughSuper)
 	return append(accounts.Routes(), rest.List[rest.None, Client]{
@@ -137,9 +140,14 @@ func (s *Service) prepare(ctx context.Context, verb rest.Verbs, b *clientBody) e
 	if err := s.countAddress(ctx, verb, b.Email); err != nil {
 		return err
 	}
+	if verb == rest.Editing && callingClient(ctx) != 0 && !b.Current.IsZero() {
+		if err := s.confirm(ctx, b); err != nil {
+			return err
+		}
+	}
 	b.least = setting.PasswordLength.In(s.settings.Values())
 	var wrong problem.Fields
-	b.ignored = !principal.From(ctx).Principal.May(permission.UsersClients, permission.Write)
+	b.ignored = b.confirmed == nil && !principal.From(ctx).Principal.May(permission.UsersClients, permission.Write)
 	if b.Password.IsZero() || b.ignored {
 		return nil
 	}
@@ -178,7 +186,23 @@ func (s *Service) checkClient(ctx context.Context, tx *pg.Tx, id int64, before, 
 	if b.hash != nil {
 		b.Hash = b.hash
 	}
-	return b.checkTaken(ctx, tx, id)
+	if err := b.checkTaken(ctx, tx, id); err != nil || id == 0 {
+		return err
+	}
+	return s.tellEdited(ctx, tx, id, before, b)
+}
+
+// againWhereTaken has a change begin again that found something free which somebody else was just faster with: it will find
+// who.
+func againWhereTaken(err error) error {
+	if refused, ok := errors.AsType[*pgconn.PgError](err); ok && refused.Code == "23505" {
+		return pg.RestartAfter(func(context.Context) error { return nil })
+	}
+	return err
+}
+
+func updateClient(ctx context.Context, tx *pg.Tx, id int64, b *clientBody) error {
+	return againWhereTaken(clientTable.Update(ctx, tx, id, b))
 }
 
 // mayIntegration refuses what an integration may not write, and makes a client its own that is nobody's and that it gives a
@@ -219,6 +243,7 @@ func (b *clientBody) checkTaken(ctx context.Context, tx *pg.Tx, id int64) error 
 				wrong.Add(pointer, "taken", "is taken")
 			} else {
 				wrong.Add(pointer, "taken", "is client %d's (%s)", other, name)
+				wrong[len(wrong)-1].Existing = &rest.Ref{ID: other, Name: name}
 			}
 		} else if !errors.Is(err, pgx.ErrNoRows) {
 			return fmt.Errorf("look for another client's: %w", err)

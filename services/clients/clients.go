@@ -14,6 +14,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/process/lockout"
 	"github.com/ironplane/ironplane/process/setting"
 )
 
@@ -35,6 +36,7 @@ type Service struct {
 	db           *pg.DB
 	entries      *keycache.Store
 	hasher       account.Hasher
+	lockouts     *lockout.Lockouts
 	settings     *setting.Follower
 	peers        mesh.Peers
 	outbox       *events.Outbox // to system, which sends mails
@@ -45,7 +47,7 @@ type Service struct {
 
 // New makes the service on its migrated schema.
 func New(d service.Deps) *Service {
-	return &Service{db: d.DB, entries: d.Entries, hasher: account.NewHasher(), settings: &setting.Follower{Peers: d.Peers}, peers: d.Peers, outbox: d.Outboxes["system"],
+	return &Service{db: d.DB, entries: d.Entries, hasher: account.NewHasher(), lockouts: lockout.New(d.Redis, d.Log), settings: &setting.Follower{Peers: d.Peers}, peers: d.Peers, outbox: d.Outboxes["system"],
 		servers:      newServerCounts(d.DB, d.Peers),
 		integrations: &events.Refs{Owner: "system", Type: string(principal.Integration), DB: d.DB, Peers: d.Peers, Cleared: clearIntegration, Uses: clientsOf},
 		closing:      &events.Closing{DB: d.DB, Peers: d.Peers, Type: "client", Noun: "client", Table: "client", Users: []string{"network"}}}

@@ -58,9 +58,8 @@ func (s *Service) emailClient(ctx context.Context, tx *pg.Tx, req emailRequest) 
 			return nil, err
 		}
 	}
-	var to mail.To
-	if err := tx.QueryRow(ctx, "SELECT name, first, last, email FROM client WHERE id = $1 FOR SHARE", req.ID).
-		Scan(&to.To.Name, &to.To.First, &to.To.Last, &to.To.Email); err != nil {
+	to, err := recipient(ctx, tx, req.ID)
+	if err != nil {
 		return nil, err
 	}
 	body, err := req.Body.New()

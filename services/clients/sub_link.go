@@ -78,7 +78,7 @@ func (s *Service) subLinks() []rest.Route {
 	const path = "/client/{client_id}/sub"
 	made := rest.Mutation[makeLink, SubLink]{Method: http.MethodPost, Path: path, Guard: orClient, Name: "createSubLink", Summary: "Make an account a sub client of a client",
 		Doc:    "A link that is there already is answered as it is. A client links accounts that it has a sub link to; see `POST /client`.",
-		Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: path + "/{sub_id}"}, Example: `{"client_id": 1}`, Do: makeSubLink}
+		Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: path + "/{sub_id}"}, Example: `{"client_id": 1}`, Do: s.makeSubLink}
 	return append(append(rest.Resource[SubLink, ofClient]{
 		DB: s.db, Path: path, ID: "sub_id", Noun: "sub link", Guard: orClient, Table: "sub_link", View: "sub_link_view",
 		Without: rest.Creating | rest.Editing, Additions: rest.Deleting, Parent: below, Lock: lockAll[ofClient],
@@ -101,12 +101,12 @@ func lockAll[B any](ctx context.Context, tx *pg.Tx, _ ...*B) error { return lock
 // commits.
 func lockLinks(ctx context.Context, tx *pg.Tx) error { return tx.Lock(ctx, "sub links", 0) }
 
-func makeSubLink(ctx context.Context, tx *pg.Tx, req makeLink) (SubLink, error) {
+func (s *Service) makeSubLink(ctx context.Context, tx *pg.Tx, req makeLink) (SubLink, error) {
 	child, err := req.find(ctx, tx)
 	if err != nil {
 		return SubLink{}, err
 	}
-	return link(ctx, tx, req.Client, card{ID: child, kind: "given"})
+	return s.link(ctx, tx, req.Client, card{ID: child, kind: "given"})
 }
 
 // find is the account at the other end, of which the link is made: both are there until the unit of work ends.
@@ -158,7 +158,7 @@ type card struct {
 }
 
 // link makes a sub link, or answers the one that there is. The caller holds both clients.
-func link(ctx context.Context, tx *pg.Tx, client int64, to card) (made SubLink, err error) {
+func (s *Service) link(ctx context.Context, tx *pg.Tx, client int64, to card) (made SubLink, err error) {
 	if err := lockLinks(ctx, tx); err != nil {
 		return made, err
 	}
@@ -185,6 +185,11 @@ func link(ctx context.Context, tx *pg.Tx, client int64, to card) (made SubLink, 
 	}
 	if made, err = subLinks.Get(ctx, tx, id); err != nil {
 		return made, fmt.Errorf("read the link: %w", err)
+	}
+	if to.kind != "created" {
+		if err := s.tellLinked(ctx, tx, to.ID, client, "sub"); err != nil {
+			return made, err
+		}
 	}
 	tx.Record(pg.Record{Kind: "client.sub", Action: pg.Created, After: made, Targets: []pg.Target{
 		{Type: fmt.Sprintf("client/%d/sub", client), Noun: "sub link", ID: id, Name: made.Name, Version: made.Version}, party(to.ID, made.Name)}})

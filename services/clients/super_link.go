@@ -40,7 +40,7 @@ func (s *Service) superLinks() []rest.Route {
 	const path = "/client/{client_id}/super"
 	made := rest.Mutation[makeLink, SuperLink]{Method: http.MethodPost, Path: path, Guard: orClient, Name: "createSuperLink", Summary: "Let an account read a client and what it reaches",
 		Doc:    "A link that is there already is answered as it is. A client links accounts that it has a sub link to; see `POST /client`.",
-		Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: path + "/{super_id}"}, Example: `{"client_id": 1}`, Do: makeSuperLink}
+		Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: path + "/{super_id}"}, Example: `{"client_id": 1}`, Do: s.makeSuperLink}
 	return append(append(rest.Resource[SuperLink, ofClient]{
 		DB: s.db, Path: path, ID: "super_id", Noun: "super link", Guard: orClient, Table: "super_link", View: "super_link_view",
 		Without: rest.Creating | rest.Editing, Parent: below,
@@ -52,7 +52,7 @@ func (s *Service) superLinks() []rest.Route {
 	}.Routes()...)
 }
 
-func makeSuperLink(ctx context.Context, tx *pg.Tx, req makeLink) (made SuperLink, err error) {
+func (s *Service) makeSuperLink(ctx context.Context, tx *pg.Tx, req makeLink) (made SuperLink, err error) {
 	grantee, err := req.find(ctx, tx)
 	if err != nil {
 		return made, err
@@ -68,6 +68,12 @@ func makeSuperLink(ctx context.Context, tx *pg.Tx, req makeLink) (made SuperLink
 	}
 	if made, err = superLinks.One(ctx, tx, "client_id = $1 AND grantee_id = $2", req.Client, grantee); err != nil || there {
 		tx.Unrecorded("the link is there")
+		return made, err
+	}
+	if err := s.tellLinked(ctx, tx, grantee, req.Client, "super"); err != nil {
+		return made, err
+	}
+	if err := s.tellChanged(ctx, tx, req.Client, made.Name+" may read the account and the accounts that it reaches."); err != nil {
 		return made, err
 	}
 	tx.Record(pg.Record{Kind: "client.super", Action: pg.Created, After: made, Targets: []pg.Target{

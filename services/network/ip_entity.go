@@ -326,7 +326,7 @@ func (f *family) inTheWay(ctx context.Context, tx *pg.Tx, pointer string, first,
 		return fmt.Errorf("find the entity in the way: %w", err)
 	}
 	wrong.Add(pointer, "overlaps", "overlaps with IP entity %d (%s) in IP group %d (%s)", found.ID, found.FullIP, found.Group.ID, found.Group.Name)
-	(*wrong)[len(*wrong)-1].Item = found.ID
+	(*wrong)[len(*wrong)-1].Existing = &rest.Ref{ID: found.ID, Name: found.FullIP}
 	return nil
 }
 

@@ -3,16 +3,21 @@ package product_test
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/process/lockout"
 	"github.com/ironplane/ironplane/services/clients"
 	"github.com/ironplane/ironplane/services/identity"
 	"github.com/ironplane/ironplane/services/system"
+	"github.com/ironplane/ironplane/services/system/mail"
 	"github.com/ironplane/ironplane/testkit"
 )
 
@@ -52,8 +57,11 @@ func testClients(t *testing.T, p *product.Product, c *testkit.Client) {
 			answer.WantErrors(want...)
 		}
 	}
-	if text := c.Do("POST", "/client", order("ben@example.com")).Want(422).Text; !strings.Contains(text, fmt.Sprintf("client %d's (Ben Miller)", made.ID)) {
-		t.Errorf("a taken address is refused with %s", text)
+	for _, twin := range []map[string]any{order("ben@example.com"), order("twin@example.com", "billing_id", 7)} {
+		taken := testkit.Decode[problem.Problem](c.Do("POST", "/client", twin).Want(422)).Errors[0]
+		if taken.Message != fmt.Sprintf("is client %d's (Ben Miller)", made.ID) || taken.Existing == nil || *taken.Existing != (problem.Ref{ID: made.ID, Name: "Ben Miller"}) {
+			t.Errorf("what is taken is refused with %+v", taken)
+		}
 	}
 	var hash string
 	if err := p.Databases["clients"].QueryRow(t.Context(), "SELECT password_hash FROM client WHERE id = $1", made.ID).Scan(&hash); err != nil || !strings.HasPrefix(hash, "$argon2id$") {
@@ -110,20 +118,33 @@ func testClientsOfIntegrations(t *testing.T, p *product.Product, c *testkit.Clie
 	_, hub := newIntegration(t, c, "Hub", mayWriteClients)
 	_, powerless := newIntegration(t, c, "Monitoring", `{}`)
 
-	// The same billing id twice at once: one client and one 422. Another integration has numbers of its own.
-	var answers [2]int
-	var both sync.WaitGroup
-	for i := range answers {
-		both.Go(func() {
-			answers[i] = shop.Do("POST", "/client", order(fmt.Sprintf("twin-%d@example.com", i), "billing_id", 7)).Status
+	// The same billing id many times at once: one client, and 422 for all others, who are told whose it is. Another
+	// integration has numbers of its own, at the same time.
+	var made, refused atomic.Int64
+	var second clients.ViewedClient
+	var all sync.WaitGroup
+	begin := make(chan struct{})
+	for i := range 8 {
+		all.Go(func() {
+			<-begin
+			answer := shop.Do("POST", "/client", order(fmt.Sprintf("twin-%d@example.com", i), "billing_id", 7))
+			if answer.Status == 200 {
+				made.Store(answer.ID())
+			} else if taken := testkit.Decode[problem.Problem](answer.Want(422)).Errors[0]; taken.Pointer == "/billing_id" && taken.Code == "taken" && taken.Existing != nil {
+				refused.Add(taken.Existing.ID)
+			}
 		})
 	}
-	both.Wait()
-	if answers[0]+answers[1] != 200+422 {
-		t.Errorf("the same billing id at once was answered %v", answers)
+	all.Go(func() {
+		<-begin
+		second = testkit.Decode[clients.ViewedClient](hub.Do("POST", "/client", order("hub@example.com", "billing_id", 7)).Want(200))
+	})
+	close(begin)
+	all.Wait()
+	if refused.Load() != 7*made.Load() {
+		t.Errorf("the same billing id at once made client %d, and the refusals name others: %d", made.Load(), refused.Load())
 	}
 	first := testkit.Decode[[]clients.Client](shop.Do("GET", "/client?billing_id=7", nil).Want(200))
-	second := testkit.Decode[clients.ViewedClient](hub.Do("POST", "/client", order("hub@example.com", "billing_id", 7)).Want(200))
 	if len(first) != 1 || first[0].Integration == nil || first[0].Integration.Name != "Shop" || second.Integration == nil || second.Integration.Name != "Hub" {
 		t.Fatalf("shop's is %+v, hub's %+v", first, second)
 	}
@@ -177,4 +198,72 @@ func testClientsOfIntegrations(t *testing.T, p *product.Product, c *testkit.Clie
 		shop.Do("DELETE", one, nil).Want(200)
 	}
 	eventually(t, "the integration can go", func() bool { return c.Do("DELETE", path("/integration/%d", shopID), nil).Status == 200 })
+}
+
+// mailsTo are the templates by which somebody was written to, and what was said, in the order of the mails.
+func mailsTo(t *testing.T, c *testkit.Client, address string) (templates string, said string) {
+	t.Helper()
+	all := testkit.Decode[[]mail.EmailMessage](c.Do("GET", "/email/message?email="+address, nil).Want(200))
+	slices.SortFunc(all, func(a, b mail.EmailMessage) int { return int(a.ID - b.ID) })
+	var names []string
+	for _, m := range all {
+		names, said = append(names, m.Template+" "+m.Status), said+m.Text
+	}
+	return strings.Join(names, ", "), said
+}
+
+// What a client writes of itself takes its password, is tried a few times only, and is told to it.
+func TestClientWritesItsOwnAccount(t *testing.T) {
+	producttest.Together(t, testClientWritesItsOwnAccount)
+}
+
+func testClientWritesItsOwnAccount(t *testing.T, p *product.Product, c *testkit.Client) {
+	id := c.Do("POST", "/client", order("ben@example.com", "password", "a long walk in the rain")).Want(200).ID()
+	at := path("/client/%d", id)
+	own, sister := c.With(keyOf(t, c, at)), c.With(keyOf(t, c, at))
+	for _, body := range []string{`{"email": "new@example.com"}`, `{"password": "a long walk in the snow"}`,
+		`{"email": "new@example.com", "current_password": "a long walk"}`, `{"password": "a long walk in the snow", "current_password": ""}`} {
+		own.Do("PATCH", at, body).WantErrors("/current_password", "wrong")
+	}
+	own.Do("PATCH", at, `{"email": "ben@example.com", "first": "Benjamin"}`).Want(200) // which changes no address
+	if templates, _ := mailsTo(t, c, "ben@example.com"); templates != "" {
+		t.Errorf("without a change it was sent %s", templates)
+	}
+	own.Do("PATCH", at, `{"password": "short", "current_password": "a long walk in the rain"}`).WantErrors("/password", "too_short")
+	own.Do("PATCH", at, `{"password": "a long walk in the snow", "current_password": "a long walk in the rain"}`).Want(200)
+	own.Do("PATCH", at, `{"email": "new@example.com", "current_password": "a long walk in the rain"}`).WantErrors("/current_password", "wrong")
+	own.Do("PATCH", at, `{"email": "new@example.com", "current_password": "a long walk in the snow"}`).Want(200)
+	own.Do("PATCH", at, `{"verify": {"require": true}}`).Want(200)
+	if text := own.Do("PATCH", at, `{"verify": {"require": false}}`).Want(403).Text; !strings.Contains(text, "second factor") {
+		t.Error(text)
+	}
+	eventually(t, "the mails have come", func() bool {
+		old, _ := mailsTo(t, c, "ben@example.com")
+		now, said := mailsTo(t, c, "new@example.com")
+		return old == "account-changed held, account-changed held" && now == "account-changed held, account-changed held" && strings.Contains(said, "from ben@example.com to new@example.com") && strings.Contains(said, "By: Benjamin Miller")
+	})
+	for range lockout.OfKey - 1 { // one of the wrong ones is from before the last right one
+		own.Do("PATCH", at, `{"password": "a long walk by night", "current_password": "who knows"}`)
+	}
+	for _, caller := range []*testkit.Client{own, sister} {
+		if wait := caller.Do("PATCH", at, `{"password": "a long walk by night", "current_password": "who knows"}`); wait.Status != 422 && wait.Status != 429 {
+			t.Error(wait.Text)
+		}
+		if wait := caller.Do("PATCH", at, `{"password": "a long walk by night", "current_password": "a long walk in the snow"}`).Want(429).Header.Get("Retry-After"); wait == "" || wait == "1" {
+			t.Errorf("locked for %q seconds", wait)
+		}
+	}
+	producttest.Drain(t, p)
+	if text := c.Do("GET", path("/log?type=client.password.refused&target_type=client&target_id=%d", id), nil).Want(200).Text; !strings.Contains(text, "Password of client Ben") || strings.Contains(text, "who knows") {
+		t.Errorf("the log has %s", text)
+	}
+
+	// However much is changed, an account is written to ten times an hour.
+	for n := range 12 {
+		c.Do("PATCH", at, fmt.Sprintf(`{"verify": {"require": %v}}`, n%2 == 1)).Want(200)
+	}
+	eventually(t, "no more than ten mails are sent", func() bool {
+		now, _ := mailsTo(t, c, "new@example.com")
+		return strings.Count(now, " held") == 8 && strings.Count(now, " failed") == 6 // two went to the old address
+	})
 }

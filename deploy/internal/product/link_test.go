@@ -222,7 +222,28 @@ func testResellersDay(t *testing.T, p *product.Product, c *testkit.Client) {
 	reseller.Do("PATCH", theirs, `{"first": "Ben"}`).Want(403)
 	reseller.Do("PATCH", theirs, `{"first": "known"}`).Want(403) // which would tell a guess
 	reseller.Do("POST", "/client", order("reseller@example.com")).WantErrors("/email", "invalid")
-	known.Do("POST", "/client", order("reseller@example.com")).WantErrors("/client_id", "cycle")
+	known.Do("POST", "/client", order("reseller@example.com")).WantErrors("/email", "cycle")
+	toldKnown := func(want string) {
+		t.Helper()
+		eventually(t, "the account was sent "+want, func() bool {
+			templates, said := mailsTo(t, c, "known@example.com")
+			return templates == want && strings.Contains(said, "reseller Miller has linked your account") && !strings.Contains(said, "Ben Miller")
+		})
+	}
+	toldKnown("client-linked held") // once, however often it was ordered
+	if templates, _ := mailsTo(t, c, "new@example.com"); templates != "" {
+		t.Errorf("who has created an account writes to it; but it was sent %s", templates)
+	}
+
+	// A mail: to what it has created, which is not claimed, and of the one kind that there are no links for yet.
+	for to, want := range map[string]int{at: 422, theirs: 403, own: 403, path("/client/%d", ids["stranger"]): 404, "/client/999999": 404} {
+		for _, kind := range []string{"client-account-created", "CLIENT-account-created.tpl", "welcome"} {
+			reseller.Do("POST", to+"/email", map[string]any{"type": kind}).Want(want)
+		}
+	}
+	reseller.Do("POST", at+"/email", `{"type": "client-account-created"}`).WantErrors("/type", "unavailable")
+	reseller.Do("POST", at+"/email", `{"type": "welcome"}`).WantErrors("/type", "not_found")
+	known.Do("POST", at+"/email", `{"type": "client-account-created"}`).Want(404)
 
 	// What it writes: its own name, and of what it has created the address, too, until an admin has edited it.
 	reseller.Do("PATCH", own, `{"last": "Hosting"}`).Want(200)
@@ -239,6 +260,7 @@ func testResellersDay(t *testing.T, p *product.Product, c *testkit.Client) {
 	reseller.Do("PATCH", fmt.Sprint(own, "/sub/", links[1].ID), `{"last": "Baker"}`).Want(403)
 	c.Do("PATCH", at, `{"last": "Brown"}`).Want(200)
 	reseller.Do("PATCH", at, `{"email": "mine@example.com"}`).Want(403)
+	reseller.Do("POST", at+"/email", `{"type": "client-account-created"}`).Want(403)
 	reseller.Do("PATCH", at, `{"last": "Black"}`).Want(200)
 	for _, other := range []string{path("/client/%d", ids["stranger"]), "/client/999999"} {
 		reseller.Do("GET", other, nil).Want(404)
@@ -252,7 +274,17 @@ func testResellersDay(t *testing.T, p *product.Product, c *testkit.Client) {
 	if !strings.Contains(granted.Text, `"name":"Ben Miller"`) {
 		t.Errorf("the grantee is shown as %s", granted.Text)
 	}
+	toldKnown("client-linked held, client-linked held")
+	eventually(t, "the granter is told, too", func() bool {
+		templates, said := mailsTo(t, c, "reseller@example.com")
+		return templates == "account-changed held" && strings.Contains(said, "Ben Miller may read the account")
+	})
+	if again := reseller.Do("POST", own+"/super", `{"client_email": "known@example.com"}`).Want(200); again.Text != granted.Text {
+		t.Errorf("the link is %s, and made again %s", granted.Text, again.Text)
+	}
 	known.Do("GET", at, nil).Want(200)
+	known.Do("GET", own, nil).Want(200)
+	as["stranger"].Do("GET", own, nil).Want(404)
 	known.Do("PATCH", at, `{"first": "x"}`).Want(403)
 	if got := listed(t, known); got != "Bob" {
 		t.Errorf("the grantee's list has %q", got)

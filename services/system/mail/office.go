@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	netmail "net/mail"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -106,9 +107,16 @@ func (o *Office) Take(ctx context.Context, tx *pg.Tx, of events.Message) error {
 	if o.Server == nil {
 		status = held
 	}
-	shown, whole, err := o.write(ctx, tx, &m, of.Secret)
+	told, err := toldEnough(ctx, tx, &m)
 	if err != nil {
+		return err
+	}
+	shown, whole, err := o.write(ctx, tx, &m, of.Secret)
+	switch {
+	case err != nil:
 		status, reason = failed, err.Error()
+	case told:
+		status, reason = failed, fmt.Sprintf("the account was told of %d changes within the hour", mostNotices)
 	}
 	hasSecret := !of.Secret.IsZero()
 	var id int64
@@ -131,6 +139,24 @@ func (o *Office) Take(ctx context.Context, tx *pg.Tx, of events.Message) error {
 		return nil
 	}
 	return o.enqueue(ctx, tx, task{Message: id})
+}
+
+// notices are the kinds of mails that tell an account what was done to it, of which it gets so many an hour.
+var notices = []string{mail.AccountChanged{}.Kind(), mail.ClientLinked{}.Kind()}
+
+const mostNotices = 10
+
+// toldEnough tells whether a mail is one more notice than an account gets.
+func toldEnough(ctx context.Context, tx *pg.Tx, m *mail.Message) (enough bool, err error) {
+	if !slices.Contains(notices, m.Kind) {
+		return false, nil
+	}
+	err = tx.QueryRow(ctx, "SELECT count(*) >= $3 FROM email_message WHERE account = $1 AND template = ANY ($2) AND created_at > now() - interval '1 hour' AND status <> 'failed'",
+		m.Account, notices, mostNotices).Scan(&enough)
+	if err != nil {
+		return false, fmt.Errorf("count what %s was told: %w", m.Account, err)
+	}
+	return enough, nil
 }
 
 func orNull(t time.Time) *time.Time {

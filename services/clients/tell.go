@@ -1,0 +1,82 @@
+package clients
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/process/mail"
+)
+
+// recipient is a client whom a mail is for, who stays what he is until the unit of work ends.
+func recipient(ctx context.Context, tx *pg.Tx, id int64) (to mail.To, err error) {
+	err = tx.QueryRow(ctx, "SELECT name, first, last, email FROM client WHERE id = $1 FOR SHARE", id).Scan(&to.To.Name, &to.To.First, &to.To.Last, &to.To.Email)
+	return to, err
+}
+
+func accountOf(id int64) string { return fmt.Sprintf("/client/%d", id) }
+
+// tellLinked tells an account that a client was linked with it.
+func (s *Service) tellLinked(ctx context.Context, tx *pg.Tx, id, client int64, relation string) error {
+	to, err := recipient(ctx, tx, id)
+	if err != nil {
+		return fmt.Errorf("tell client %d of a link: %w", id, err)
+	}
+	var by string
+	if err := tx.QueryRow(ctx, "SELECT name FROM client WHERE id = $1", client).Scan(&by); err != nil {
+		return fmt.Errorf("tell client %d of a link: %w", id, err)
+	}
+	return mail.Send(ctx, tx, s.outbox, accountOf(id), to, mail.ClientLinked{By: by, Relation: relation})
+}
+
+// tellChanged tells an account what happened to it.
+func (s *Service) tellChanged(ctx context.Context, tx *pg.Tx, id int64, changes ...string) error {
+	to, err := recipient(ctx, tx, id)
+	if err != nil {
+		return fmt.Errorf("tell client %d of a change: %w", id, err)
+	}
+	return mail.Send(ctx, tx, s.outbox, accountOf(id), to, changed(ctx, changes))
+}
+
+func changed(ctx context.Context, changes []string) mail.AccountChanged {
+	call := principal.From(ctx)
+	content := mail.AccountChanged{Changes: changes, At: time.Now().UTC().Truncate(time.Second)}
+	if call.Principal != nil {
+		content.By = call.Principal.Name
+	}
+	if call.IP.IsValid() {
+		content.IP = call.IP.String()
+	}
+	return content
+}
+
+// tellEdited tells an account that what its security hangs on was changed: at the address that it had, too.
+func (s *Service) tellEdited(ctx context.Context, tx *pg.Tx, id int64, before, b *clientBody) error {
+	var changes []string
+	if b.hash != nil {
+		changes = append(changes, "The password was changed.")
+	}
+	if b.Email != before.Email {
+		changes = append(changes, fmt.Sprintf("The email address was changed from %s to %s.", before.Email, b.Email))
+	}
+	if b.Verify != before.Verify {
+		changes = append(changes, fmt.Sprintf("Whether a sign-in takes a second factor was changed to: %s.", map[bool]string{true: "yes", false: "no"}[b.Verify.Require]))
+	}
+	if len(changes) == 0 {
+		return nil
+	}
+	to := mail.To{}
+	to.To.Name, to.To.First, to.To.Last = b.First+" "+b.Last, b.First, b.Last
+	addresses := []string{before.Email, b.Email}
+	for _, address := range slices.CompactFunc(addresses, strings.EqualFold) {
+		to.To.Email = address
+		if err := mail.Send(ctx, tx, s.outbox, accountOf(id), to, changed(ctx, changes)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
