@@ -83,7 +83,10 @@ func testLines(t *testing.T, r *running) {
 		return l.Msg == "take the messages of clients" && l.Service == "system" && l.RequestID == asked.RequestID
 	})
 	execute("ALTER TABLE clients.message_away RENAME TO message")
+}
 
+// testWholeLines looks whether each line says what it should.
+func testWholeLines(t *testing.T, r *running) {
 	for _, l := range r.lines() {
 		if l.Service == "" || strings.HasPrefix(l.Msg, "request") && (l.RequestID == "" || l.Route == "") {
 			t.Errorf("%+v", l)

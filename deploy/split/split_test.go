@@ -241,6 +241,7 @@ func TestRun(t *testing.T) {
 		t.Error(out)
 	}
 	c.Do("DELETE", path, nil).Want(503)
+	t.Run("whole lines", func(t *testing.T) { testWholeLines(t, r) })
 	if out := command("maintenance-off"); out != "" {
 		t.Error(out)
 	}

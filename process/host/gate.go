@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync/atomic"
 
 	"github.com/ironplane/ironplane/pkg/events"
@@ -23,17 +24,23 @@ type gate struct {
 }
 
 func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if err := g.ask(r.Context()); err != nil {
-		problemhttp.Write(w, r, g.log, problem.New(problem.Unavailable, "The service was restored from a backup and is not taken up yet.").Because(err))
+	if err := g.refuse(r); err != nil {
+		first, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+		w.Header().Set(problemhttp.RouteHeader, "/"+first) // as the gateway says where no route is found
+		problemhttp.Write(w, r, g.log, err)
 		return
 	}
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		if err := g.maintenance.Refuse(); err != nil {
-			problemhttp.Write(w, r, g.log, err)
-			return
-		}
-	}
 	g.Handler.ServeHTTP(w, r)
+}
+
+func (g *gate) refuse(r *http.Request) error {
+	if err := g.ask(r.Context()); err != nil {
+		return problem.New(problem.Unavailable, "The service was restored from a backup and is not taken up yet.").Because(err)
+	}
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		return nil
+	}
+	return g.maintenance.Refuse()
 }
 
 // note closes the gate where an error says so.
