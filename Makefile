@@ -80,6 +80,7 @@ replace: ## replace two of each process in turn under 150 requests a second, non
 .PHONY: fuzz
 fuzz: ## try spellings on each parser of the network service, and templates, for FUZZTIME each
 	go test ./template -run '^$$' -fuzz . -fuzztime $(FUZZTIME)
+	go test ./services/pxe/script -run '^$$' -fuzz . -fuzztime $(FUZZTIME)
 	@for target in $$(sed -n 's/^func \(Fuzz[A-Za-z]*\).*/\1/p' services/network/*_fuzz_test.go); do \
 		go test ./services/network -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) || exit 1; done
 
@@ -105,7 +106,7 @@ tidy: ## bring the modules' requirements in step
 	@for m in $(MODULES); do (cd $$m && GOWORK=off go mod tidy) || exit 1; done
 
 .PHONY: openapi
-openapi: ## write docs/reference: openapi.json, policy.md and email-variables.md
+openapi: ## write docs/reference: openapi.json, policy.md, email-variables.md and pxe-variables.md
 	go run ./deploy/document docs/reference
 
 .PHONY: go-client

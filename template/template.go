@@ -13,7 +13,9 @@ import (
 	"io"
 	"maps"
 	"reflect"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	texttemplate "text/template"
 	"text/template/parse"
@@ -123,6 +125,7 @@ func (l *Language) Variables() (all []Variable) {
 // Template is one that was checked.
 type Template struct {
 	language *Language
+	source   string
 	execute  func(io.Writer, any) error
 }
 
@@ -141,7 +144,7 @@ func (l *Language) text(source string, secrets bool) (*Template, []Error) {
 	if err != nil {
 		return nil, []Error{{1, 1, err.Error()}}
 	}
-	return &Template{l, t.Execute}, nil
+	return &Template{l, source, t.Execute}, nil
 }
 
 // HTML checks a template of HTML, in which what variables hold is escaped as it has to be where they stand. A secret
@@ -162,7 +165,7 @@ func (l *Language) HTML(source string) (*Template, []Error) {
 	if wrong := misplaced(source, t.Tree.Root, secrets); len(wrong) > 0 {
 		return nil, wrong
 	}
-	return &Template{l, t.Execute}, nil
+	return &Template{l, source, t.Execute}, nil
 }
 
 const name = "template"
@@ -207,10 +210,27 @@ func (t *Template) Render(reveal bool, variables ...any) (string, error) {
 	if out.full {
 		return "", ErrTooLong
 	}
+	if found := executionError.FindStringSubmatch(fmt.Sprint(err)); err != nil && found != nil {
+		return "", t.failed(found[1], found[2], found[3])
+	}
 	if err != nil {
 		return "", fmt.Errorf("render a template: %w", err)
 	}
 	return out.String(), nil
+}
+
+// executionError is one of Go's templates: line, column in bytes from 0, and what a function failed with.
+var executionError = regexp.MustCompile(`(?s)^template: ` + name + `:(\d+):(\d+): executing "` + name + `" at <.*?>: (?:error calling )?(.*)$`)
+
+// failed is what a function failed with, with its place.
+func (t *Template) failed(line, column, message string) Error {
+	e := Error{Message: message}
+	e.Line, _ = strconv.Atoi(line)
+	e.Column, _ = strconv.Atoi(column)
+	if lines := strings.Split(t.source, "\n"); e.Line >= 1 && e.Line <= len(lines) {
+		e.Column = len([]rune(lines[e.Line-1][:min(e.Column, len(lines[e.Line-1]))])) + 1
+	}
+	return e
 }
 
 // bounded keeps what is written up to a length.

@@ -862,6 +862,30 @@ func (e ListPortSpeedsParamsSort) Valid() bool {
 	}
 }
 
+// Defines values for ListBootScriptsParamsSort.
+const (
+	ListBootScriptsParamsSortID        ListBootScriptsParamsSort = "id"
+	ListBootScriptsParamsSortMinusID   ListBootScriptsParamsSort = "-id"
+	ListBootScriptsParamsSortMinusName ListBootScriptsParamsSort = "-name"
+	ListBootScriptsParamsSortName      ListBootScriptsParamsSort = "name"
+)
+
+// Valid indicates whether the value is a known member of the ListBootScriptsParamsSort enum.
+func (e ListBootScriptsParamsSort) Valid() bool {
+	switch e {
+	case ListBootScriptsParamsSortID:
+		return true
+	case ListBootScriptsParamsSortMinusID:
+		return true
+	case ListBootScriptsParamsSortMinusName:
+		return true
+	case ListBootScriptsParamsSortName:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ListDHCPServersParamsSort.
 const (
 	ListDHCPServersParamsSortHost      ListDHCPServersParamsSort = "host"
@@ -916,6 +940,78 @@ func (e ListFileServersParamsSort) Valid() bool {
 	case ListFileServersParamsSortMinusName:
 		return true
 	case ListFileServersParamsSortName:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListPreseedsParamsSort.
+const (
+	ListPreseedsParamsSortID        ListPreseedsParamsSort = "id"
+	ListPreseedsParamsSortMinusID   ListPreseedsParamsSort = "-id"
+	ListPreseedsParamsSortMinusName ListPreseedsParamsSort = "-name"
+	ListPreseedsParamsSortName      ListPreseedsParamsSort = "name"
+)
+
+// Valid indicates whether the value is a known member of the ListPreseedsParamsSort enum.
+func (e ListPreseedsParamsSort) Valid() bool {
+	switch e {
+	case ListPreseedsParamsSortID:
+		return true
+	case ListPreseedsParamsSortMinusID:
+		return true
+	case ListPreseedsParamsSortMinusName:
+		return true
+	case ListPreseedsParamsSortName:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListProfilesParamsSort.
+const (
+	ListProfilesParamsSortID        ListProfilesParamsSort = "id"
+	ListProfilesParamsSortMinusID   ListProfilesParamsSort = "-id"
+	ListProfilesParamsSortMinusName ListProfilesParamsSort = "-name"
+	ListProfilesParamsSortName      ListProfilesParamsSort = "name"
+)
+
+// Valid indicates whether the value is a known member of the ListProfilesParamsSort enum.
+func (e ListProfilesParamsSort) Valid() bool {
+	switch e {
+	case ListProfilesParamsSortID:
+		return true
+	case ListProfilesParamsSortMinusID:
+		return true
+	case ListProfilesParamsSortMinusName:
+		return true
+	case ListProfilesParamsSortName:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListShellScriptsParamsSort.
+const (
+	ListShellScriptsParamsSortID        ListShellScriptsParamsSort = "id"
+	ListShellScriptsParamsSortMinusID   ListShellScriptsParamsSort = "-id"
+	ListShellScriptsParamsSortMinusName ListShellScriptsParamsSort = "-name"
+	ListShellScriptsParamsSortName      ListShellScriptsParamsSort = "name"
+)
+
+// Valid indicates whether the value is a known member of the ListShellScriptsParamsSort enum.
+func (e ListShellScriptsParamsSort) Valid() bool {
+	switch e {
+	case ListShellScriptsParamsSortID:
+		return true
+	case ListShellScriptsParamsSortMinusID:
+		return true
+	case ListShellScriptsParamsSortMinusName:
+		return true
+	case ListShellScriptsParamsSortName:
 		return true
 	default:
 		return false
@@ -1276,6 +1372,20 @@ type CreateAdminBody struct {
 	//
 	// Examples: anna
 	Username *string `json:"username,omitempty"`
+}
+
+// CreateBootScriptBody defines model for CreateBootScriptBody.
+type CreateBootScriptBody struct {
+	// Body a Go template; what is wrong with it is said with line and column
+	//
+	// Examples: # of {{.Host.Hostname}}
+	Body *string `json:"body,omitempty"`
+
+	// Description Examples: with the site's mirror
+	Description *string `json:"description,omitempty"`
+
+	// Name Examples: Debian 13
+	Name string `json:"name"`
 }
 
 // CreateClientBody defines model for CreateClientBody.
@@ -1700,6 +1810,79 @@ type CreatePortSpeedBody struct {
 	//
 	// Examples: 1000
 	Speed int32 `json:"speed"`
+}
+
+// CreatePreseedBody defines model for CreatePreseedBody.
+type CreatePreseedBody struct {
+	// Body a Go template; what is wrong with it is said with line and column
+	//
+	// Examples: # of {{.Host.Hostname}}
+	Body *string `json:"body,omitempty"`
+
+	// Description Examples: with the site's mirror
+	Description *string `json:"description,omitempty"`
+
+	// IsInstallable Examples: true
+	IsInstallable *bool `json:"is_installable,omitempty"`
+
+	// Name Examples: Debian 13
+	Name string `json:"name"`
+}
+
+// CreateProfileBody defines model for CreateProfileBody.
+type CreateProfileBody struct {
+	// AccessClient whether clients see it
+	//
+	// Examples: false
+	AccessClient *bool `json:"access_client,omitempty"`
+
+	// BillingID Examples: debian13
+	BillingID *string `json:"billing_id,omitempty"`
+
+	// BootScript An item, by its id. The id alone is read, too.
+	BootScript RefBody                 `json:"boot_script"`
+	Email      *CreateProfileBodyEmail `json:"email,omitempty"`
+
+	// Name Examples: Debian 13
+	Name string `json:"name"`
+
+	// Preseed An item, by its id. The id alone is read, too.
+	Preseed *RefBody                `json:"preseed,omitempty"`
+	Shell   *CreateProfileBodyShell `json:"shell,omitempty"`
+
+	// TimeUntilMarkedFailed in minutes
+	//
+	// Examples: 90
+	TimeUntilMarkedFailed *int32 `json:"time_until_marked_failed,omitempty"`
+}
+
+// CreateProfileBodyEmail defines model for CreateProfileBodyEmail.
+type CreateProfileBodyEmail struct {
+	// Template An item, by its id. The id alone is read, too.
+	Template *RefBody `json:"template,omitempty"`
+}
+
+// CreateProfileBodyShell defines model for CreateProfileBodyShell.
+type CreateProfileBodyShell struct {
+	// After shell scripts of /pxe/shell that run on the installed system, in this order
+	After *[]RefBody `json:"after,omitempty"`
+
+	// During shell scripts that run within the installation, in this order
+	During *[]RefBody `json:"during,omitempty"`
+}
+
+// CreateShellScriptBody defines model for CreateShellScriptBody.
+type CreateShellScriptBody struct {
+	// Body a Go template; what is wrong with it is said with line and column
+	//
+	// Examples: # of {{.Host.Hostname}}
+	Body *string `json:"body,omitempty"`
+
+	// Description Examples: with the site's mirror
+	Description *string `json:"description,omitempty"`
+
+	// Name Examples: Debian 13
+	Name string `json:"name"`
 }
 
 // CreateSSHBody defines model for CreateSshBody.
@@ -2147,6 +2330,42 @@ type LargestFree struct {
 	V6 *string `json:"v6,omitempty"`
 }
 
+// ListedPreseed defines model for ListedPreseed.
+type ListedPreseed struct {
+	Description *string `json:"description,omitempty"`
+
+	// ID Examples: 1
+	ID            int64  `json:"id"`
+	IsInstallable bool   `json:"is_installable"`
+	Name          string `json:"name"`
+
+	// Problem what is wrong with it since another version of Ironplane; an edit of body mends it
+	Problem *string `json:"problem,omitempty"`
+}
+
+// ListedProfile defines model for ListedProfile.
+type ListedProfile struct {
+	// AccessClient whether clients see it
+	AccessClient bool    `json:"access_client"`
+	BillingID    *string `json:"billing_id,omitempty"`
+
+	// ID Examples: 1
+	ID   int64  `json:"id"`
+	Name string `json:"name"`
+}
+
+// ListedTemplate defines model for ListedTemplate.
+type ListedTemplate struct {
+	Description *string `json:"description,omitempty"`
+
+	// ID Examples: 1
+	ID   int64  `json:"id"`
+	Name string `json:"name"`
+
+	// Problem what is wrong with it since another version of Ironplane; an edit of body mends it
+	Problem *string `json:"problem,omitempty"`
+}
+
 // LogData defines model for LogData.
 type LogData struct {
 	// Changes of each changed member what it was and what it is; secrets are "[secret]"
@@ -2192,6 +2411,89 @@ type LogUser struct {
 type Message struct {
 	// Message Examples: Port speed 7 deleted.
 	Message string `json:"message"`
+}
+
+// OSBootScript defines model for OSBootScript.
+type OSBootScript struct {
+	// Body Examples: # of {{.Host.Hostname}}
+	Body string `json:"body"`
+
+	// Description Examples: with the site's mirror
+	Description *string `json:"description,omitempty"`
+
+	// ID Examples: 1
+	ID int64 `json:"id"`
+
+	// Name Examples: Debian 13
+	Name string `json:"name"`
+
+	// Problem what is wrong with it since another version of Ironplane; an edit of body mends it
+	Problem *string `json:"problem,omitempty"`
+}
+
+// OSPreseed defines model for OSPreseed.
+type OSPreseed struct {
+	// Body Examples: # of {{.Host.Hostname}}
+	Body string `json:"body"`
+
+	// Description Examples: with the site's mirror
+	Description *string `json:"description,omitempty"`
+
+	// ID Examples: 1
+	ID int64 `json:"id"`
+
+	// IsInstallable Examples: true
+	IsInstallable bool `json:"is_installable"`
+
+	// Name Examples: Debian 13
+	Name string `json:"name"`
+
+	// Problem what is wrong with it since another version of Ironplane; an edit of body mends it
+	Problem *string `json:"problem,omitempty"`
+}
+
+// OSReloadProfile defines model for OSReloadProfile.
+type OSReloadProfile struct {
+	// AccessClient whether clients see it
+	//
+	// Examples: false
+	AccessClient bool `json:"access_client"`
+
+	// BillingID Examples: debian13
+	BillingID  *string      `json:"billing_id,omitempty"`
+	BootScript *Ref         `json:"boot_script,omitempty"`
+	Email      ProfileEmail `json:"email"`
+
+	// ID Examples: 1
+	ID int64 `json:"id"`
+
+	// Name Examples: Debian 13
+	Name    string       `json:"name"`
+	Preseed *Ref         `json:"preseed,omitempty"`
+	Shell   ProfileShell `json:"shell"`
+
+	// TimeUntilMarkedFailed in minutes
+	//
+	// Examples: 90
+	TimeUntilMarkedFailed *int32 `json:"time_until_marked_failed,omitempty"`
+}
+
+// OSShellScript defines model for OSShellScript.
+type OSShellScript struct {
+	// Body Examples: # of {{.Host.Hostname}}
+	Body string `json:"body"`
+
+	// Description Examples: with the site's mirror
+	Description *string `json:"description,omitempty"`
+
+	// ID Examples: 1
+	ID int64 `json:"id"`
+
+	// Name Examples: Debian 13
+	Name string `json:"name"`
+
+	// Problem what is wrong with it since another version of Ironplane; an edit of body mends it
+	Problem *string `json:"problem,omitempty"`
 }
 
 // Owner defines model for Owner.
@@ -2326,6 +2628,20 @@ type Problem struct {
 	//
 	// Examples: about:blank
 	Type string `json:"type"`
+}
+
+// ProfileEmail defines model for ProfileEmail.
+type ProfileEmail struct {
+	Template *Ref `json:"template,omitempty"`
+}
+
+// ProfileShell defines model for ProfileShell.
+type ProfileShell struct {
+	// After shell scripts that run on the installed system, in their order
+	After []int64 `json:"after"`
+
+	// During shell scripts that run within the installation, in their order
+	During []int64 `json:"during"`
 }
 
 // ReadWrite defines model for ReadWrite.
@@ -2612,6 +2928,20 @@ type UpdateAdminPermissionsBodySystem struct {
 type UpdateAdminPermissionsBodyUsers struct {
 	Admins  *UpdateReadWriteBody `json:"admins,omitempty"`
 	Clients *UpdateReadWriteBody `json:"clients,omitempty"`
+}
+
+// UpdateBootScriptBody defines model for UpdateBootScriptBody.
+type UpdateBootScriptBody struct {
+	// Body a Go template; what is wrong with it is said with line and column
+	//
+	// Examples: # of {{.Host.Hostname}}
+	Body nullable.Nullable[string] `json:"body,omitempty"`
+
+	// Description Examples: with the site's mirror
+	Description nullable.Nullable[string] `json:"description,omitempty"`
+
+	// Name Examples: Debian 13
+	Name *string `json:"name,omitempty"`
 }
 
 // UpdateClientBody defines model for UpdateClientBody.
@@ -3028,6 +3358,65 @@ type UpdatePortSpeedBody struct {
 	Speed int32 `json:"speed"`
 }
 
+// UpdatePreseedBody defines model for UpdatePreseedBody.
+type UpdatePreseedBody struct {
+	// Body a Go template; what is wrong with it is said with line and column
+	//
+	// Examples: # of {{.Host.Hostname}}
+	Body nullable.Nullable[string] `json:"body,omitempty"`
+
+	// Description Examples: with the site's mirror
+	Description nullable.Nullable[string] `json:"description,omitempty"`
+
+	// IsInstallable Examples: true
+	IsInstallable *bool `json:"is_installable,omitempty"`
+
+	// Name Examples: Debian 13
+	Name *string `json:"name,omitempty"`
+}
+
+// UpdateProfileBody defines model for UpdateProfileBody.
+type UpdateProfileBody struct {
+	// AccessClient whether clients see it
+	//
+	// Examples: false
+	AccessClient *bool `json:"access_client,omitempty"`
+
+	// BillingID Examples: debian13
+	BillingID nullable.Nullable[string] `json:"billing_id,omitempty"`
+
+	// BootScript An item, by its id. The id alone is read, too.
+	BootScript *RefBody                                  `json:"boot_script,omitempty"`
+	Email      nullable.Nullable[UpdateProfileBodyEmail] `json:"email,omitempty"`
+
+	// Name Examples: Debian 13
+	Name *string `json:"name,omitempty"`
+
+	// Preseed one of /pxe/preseed; also read as preseed_id
+	Preseed nullable.Nullable[RefBody]                `json:"preseed,omitempty"`
+	Shell   nullable.Nullable[UpdateProfileBodyShell] `json:"shell,omitempty"`
+
+	// TimeUntilMarkedFailed in minutes
+	//
+	// Examples: 90
+	TimeUntilMarkedFailed nullable.Nullable[int32] `json:"time_until_marked_failed,omitempty"`
+}
+
+// UpdateProfileBodyEmail defines model for UpdateProfileBodyEmail.
+type UpdateProfileBodyEmail struct {
+	// Template one of /email/template
+	Template nullable.Nullable[RefBody] `json:"template,omitempty"`
+}
+
+// UpdateProfileBodyShell defines model for UpdateProfileBodyShell.
+type UpdateProfileBodyShell struct {
+	// After shell scripts of /pxe/shell that run on the installed system, in this order
+	After nullable.Nullable[[]RefBody] `json:"after,omitempty"`
+
+	// During shell scripts that run within the installation, in this order
+	During nullable.Nullable[[]RefBody] `json:"during,omitempty"`
+}
+
 // UpdateReadWriteBody defines model for UpdateReadWriteBody.
 type UpdateReadWriteBody struct {
 	// Read Examples: true
@@ -3052,6 +3441,20 @@ type UpdateSettingBody struct {
 type UpdateSettingGroupBody struct {
 	// Settings Examples: [{"slug":"site_name","value":"Example Hosting"}]
 	Settings *[]ChosenSetting `json:"settings,omitempty"`
+}
+
+// UpdateShellScriptBody defines model for UpdateShellScriptBody.
+type UpdateShellScriptBody struct {
+	// Body a Go template; what is wrong with it is said with line and column
+	//
+	// Examples: # of {{.Host.Hostname}}
+	Body nullable.Nullable[string] `json:"body,omitempty"`
+
+	// Description Examples: with the site's mirror
+	Description nullable.Nullable[string] `json:"description,omitempty"`
+
+	// Name Examples: Debian 13
+	Name *string `json:"name,omitempty"`
 }
 
 // UpdateSSHBody defines model for UpdateSshBody.
@@ -4260,6 +4663,51 @@ type UpdatePortSpeedParams struct {
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
+// ListBootScriptsParams defines parameters for ListBootScripts.
+type ListBootScriptsParams struct {
+	// Q A part of a human-readable member, in either case.
+	Q *Q `form:"q,omitempty" json:"q,omitempty"`
+
+	// Sort A member, with - before it from the last to the first.
+	Sort *ListBootScriptsParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
+
+	// PerPage Answers a page of so many items.
+	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
+
+	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	Page *Page `form:"page,omitempty" json:"page,omitempty"`
+
+	// Cursor From a Link header.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Count Whether to count the items in X-Total-Count.
+	Count *Count `form:"count,omitempty" json:"count,omitempty"`
+
+	// Name Only items with this value.
+	Name *string `form:"name,omitempty" json:"name,omitempty"`
+}
+
+// ListBootScriptsParamsSort defines parameters for ListBootScripts.
+type ListBootScriptsParamsSort string
+
+// CreateBootScriptParams defines parameters for CreateBootScript.
+type CreateBootScriptParams struct {
+	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
+// DeleteBootScriptParams defines parameters for DeleteBootScript.
+type DeleteBootScriptParams struct {
+	// IfMatch ETags that the caller has seen; another one is refused.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
+// UpdateBootScriptParams defines parameters for UpdateBootScript.
+type UpdateBootScriptParams struct {
+	// IfMatch ETags that the caller has seen; another one is refused.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
 // ListDHCPServersParams defines parameters for ListDHCPServers.
 type ListDHCPServersParams struct {
 	// Q A part of a human-readable member, in either case.
@@ -4358,6 +4806,150 @@ type DeleteFileServerParams struct {
 
 // UpdateFileServerParams defines parameters for UpdateFileServer.
 type UpdateFileServerParams struct {
+	// IfMatch ETags that the caller has seen; another one is refused.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
+// ListPreseedsParams defines parameters for ListPreseeds.
+type ListPreseedsParams struct {
+	// Q A part of a human-readable member, in either case.
+	Q *Q `form:"q,omitempty" json:"q,omitempty"`
+
+	// Sort A member, with - before it from the last to the first.
+	Sort *ListPreseedsParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
+
+	// PerPage Answers a page of so many items.
+	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
+
+	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	Page *Page `form:"page,omitempty" json:"page,omitempty"`
+
+	// Cursor From a Link header.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Count Whether to count the items in X-Total-Count.
+	Count *Count `form:"count,omitempty" json:"count,omitempty"`
+
+	// IsInstallable Only items with this value.
+	IsInstallable *bool `form:"is_installable,omitempty" json:"is_installable,omitempty"`
+
+	// Name Only items with this value.
+	Name *string `form:"name,omitempty" json:"name,omitempty"`
+}
+
+// ListPreseedsParamsSort defines parameters for ListPreseeds.
+type ListPreseedsParamsSort string
+
+// CreatePreseedParams defines parameters for CreatePreseed.
+type CreatePreseedParams struct {
+	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
+// DeletePreseedParams defines parameters for DeletePreseed.
+type DeletePreseedParams struct {
+	// IfMatch ETags that the caller has seen; another one is refused.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
+// UpdatePreseedParams defines parameters for UpdatePreseed.
+type UpdatePreseedParams struct {
+	// IfMatch ETags that the caller has seen; another one is refused.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
+// ListProfilesParams defines parameters for ListProfiles.
+type ListProfilesParams struct {
+	// Q A part of a human-readable member, in either case.
+	Q *Q `form:"q,omitempty" json:"q,omitempty"`
+
+	// Sort A member, with - before it from the last to the first.
+	Sort *ListProfilesParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
+
+	// PerPage Answers a page of so many items.
+	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
+
+	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	Page *Page `form:"page,omitempty" json:"page,omitempty"`
+
+	// Cursor From a Link header.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Count Whether to count the items in X-Total-Count.
+	Count *Count `form:"count,omitempty" json:"count,omitempty"`
+
+	// AccessClient Only items with this value.
+	AccessClient *bool `form:"access_client,omitempty" json:"access_client,omitempty"`
+
+	// BillingID Only items with this value.
+	BillingID *string `form:"billing_id,omitempty" json:"billing_id,omitempty"`
+
+	// Name Only items with this value.
+	Name *string `form:"name,omitempty" json:"name,omitempty"`
+}
+
+// ListProfilesParamsSort defines parameters for ListProfiles.
+type ListProfilesParamsSort string
+
+// CreateProfileParams defines parameters for CreateProfile.
+type CreateProfileParams struct {
+	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
+// DeleteProfileParams defines parameters for DeleteProfile.
+type DeleteProfileParams struct {
+	// IfMatch ETags that the caller has seen; another one is refused.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
+// UpdateProfileParams defines parameters for UpdateProfile.
+type UpdateProfileParams struct {
+	// IfMatch ETags that the caller has seen; another one is refused.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
+// ListShellScriptsParams defines parameters for ListShellScripts.
+type ListShellScriptsParams struct {
+	// Q A part of a human-readable member, in either case.
+	Q *Q `form:"q,omitempty" json:"q,omitempty"`
+
+	// Sort A member, with - before it from the last to the first.
+	Sort *ListShellScriptsParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
+
+	// PerPage Answers a page of so many items.
+	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
+
+	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	Page *Page `form:"page,omitempty" json:"page,omitempty"`
+
+	// Cursor From a Link header.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Count Whether to count the items in X-Total-Count.
+	Count *Count `form:"count,omitempty" json:"count,omitempty"`
+
+	// Name Only items with this value.
+	Name *string `form:"name,omitempty" json:"name,omitempty"`
+}
+
+// ListShellScriptsParamsSort defines parameters for ListShellScripts.
+type ListShellScriptsParamsSort string
+
+// CreateShellScriptParams defines parameters for CreateShellScript.
+type CreateShellScriptParams struct {
+	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
+// DeleteShellScriptParams defines parameters for DeleteShellScript.
+type DeleteShellScriptParams struct {
+	// IfMatch ETags that the caller has seen; another one is refused.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
+// UpdateShellScriptParams defines parameters for UpdateShellScript.
+type UpdateShellScriptParams struct {
 	// IfMatch ETags that the caller has seen; another one is refused.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
@@ -4560,6 +5152,12 @@ type CreatePortSpeedJSONRequestBody = CreatePortSpeedBody
 // UpdatePortSpeedJSONRequestBody defines body for UpdatePortSpeed for application/json ContentType.
 type UpdatePortSpeedJSONRequestBody = UpdatePortSpeedBody
 
+// CreateBootScriptJSONRequestBody defines body for CreateBootScript for application/json ContentType.
+type CreateBootScriptJSONRequestBody = CreateBootScriptBody
+
+// UpdateBootScriptJSONRequestBody defines body for UpdateBootScript for application/json ContentType.
+type UpdateBootScriptJSONRequestBody = UpdateBootScriptBody
+
 // CreateDHCPServerJSONRequestBody defines body for CreateDHCPServer for application/json ContentType.
 type CreateDHCPServerJSONRequestBody = CreateDHCPServerBody
 
@@ -4571,6 +5169,24 @@ type CreateFileServerJSONRequestBody = CreateFileServerBody
 
 // UpdateFileServerJSONRequestBody defines body for UpdateFileServer for application/json ContentType.
 type UpdateFileServerJSONRequestBody = UpdateFileServerBody
+
+// CreatePreseedJSONRequestBody defines body for CreatePreseed for application/json ContentType.
+type CreatePreseedJSONRequestBody = CreatePreseedBody
+
+// UpdatePreseedJSONRequestBody defines body for UpdatePreseed for application/json ContentType.
+type UpdatePreseedJSONRequestBody = UpdatePreseedBody
+
+// CreateProfileJSONRequestBody defines body for CreateProfile for application/json ContentType.
+type CreateProfileJSONRequestBody = CreateProfileBody
+
+// UpdateProfileJSONRequestBody defines body for UpdateProfile for application/json ContentType.
+type UpdateProfileJSONRequestBody = UpdateProfileBody
+
+// CreateShellScriptJSONRequestBody defines body for CreateShellScript for application/json ContentType.
+type CreateShellScriptJSONRequestBody = CreateShellScriptBody
+
+// UpdateShellScriptJSONRequestBody defines body for UpdateShellScript for application/json ContentType.
+type UpdateShellScriptJSONRequestBody = UpdateShellScriptBody
 
 // UpdateSettingGroupJSONRequestBody defines body for UpdateSettingGroup for application/json ContentType.
 type UpdateSettingGroupJSONRequestBody = UpdateSettingGroupBody
@@ -5833,6 +6449,63 @@ type ClientInterface interface {
 	// Corresponds with PATCH /port-speed/{port_speed_id} (the `UpdatePortSpeed` operationId).
 	UpdatePortSpeed(ctx context.Context, portSpeedID int64, params *UpdatePortSpeedParams, body UpdatePortSpeedJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListBootScripts List boot scripts
+	//
+	// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
+	//
+	// Corresponds with GET /pxe/boot-script (the `ListBootScripts` operationId).
+	ListBootScripts(ctx context.Context, params *ListBootScriptsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateBootScriptWithBody Create a boot script
+	//
+	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /pxe/boot-script (the `CreateBootScript` operationId).
+	CreateBootScriptWithBody(ctx context.Context, params *CreateBootScriptParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateBootScript Create a boot script
+	//
+	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /pxe/boot-script (the `CreateBootScript` operationId).
+	CreateBootScript(ctx context.Context, params *CreateBootScriptParams, body CreateBootScriptJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteBootScript Delete a boot script
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+	//
+	// Corresponds with DELETE /pxe/boot-script/{boot_script_id} (the `DeleteBootScript` operationId).
+	DeleteBootScript(ctx context.Context, bootScriptID int64, params *DeleteBootScriptParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetBootScript View a boot script
+	//
+	// Needs the permission pxe.settings read.
+	//
+	// Corresponds with GET /pxe/boot-script/{boot_script_id} (the `GetBootScript` operationId).
+	GetBootScript(ctx context.Context, bootScriptID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateBootScriptWithBody Edit a boot script
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PATCH /pxe/boot-script/{boot_script_id} (the `UpdateBootScript` operationId).
+	UpdateBootScriptWithBody(ctx context.Context, bootScriptID int64, params *UpdateBootScriptParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateBootScript Edit a boot script
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PATCH /pxe/boot-script/{boot_script_id} (the `UpdateBootScript` operationId).
+	UpdateBootScript(ctx context.Context, bootScriptID int64, params *UpdateBootScriptParams, body UpdateBootScriptJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListDHCPServers List DHCP servers
 	//
 	// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
@@ -5946,6 +6619,177 @@ type ClientInterface interface {
 	//
 	// Corresponds with PATCH /pxe/file/{file_server_id} (the `UpdateFileServer` operationId).
 	UpdateFileServer(ctx context.Context, fileServerID int64, params *UpdateFileServerParams, body UpdateFileServerJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListPreseeds List preseeds
+	//
+	// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
+	//
+	// Corresponds with GET /pxe/preseed (the `ListPreseeds` operationId).
+	ListPreseeds(ctx context.Context, params *ListPreseedsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreatePreseedWithBody Create a preseed
+	//
+	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /pxe/preseed (the `CreatePreseed` operationId).
+	CreatePreseedWithBody(ctx context.Context, params *CreatePreseedParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreatePreseed Create a preseed
+	//
+	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /pxe/preseed (the `CreatePreseed` operationId).
+	CreatePreseed(ctx context.Context, params *CreatePreseedParams, body CreatePreseedJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeletePreseed Delete a preseed
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+	//
+	// Corresponds with DELETE /pxe/preseed/{preseed_id} (the `DeletePreseed` operationId).
+	DeletePreseed(ctx context.Context, preseedID int64, params *DeletePreseedParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetPreseed View a preseed
+	//
+	// Needs the permission pxe.settings read.
+	//
+	// Corresponds with GET /pxe/preseed/{preseed_id} (the `GetPreseed` operationId).
+	GetPreseed(ctx context.Context, preseedID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdatePreseedWithBody Edit a preseed
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PATCH /pxe/preseed/{preseed_id} (the `UpdatePreseed` operationId).
+	UpdatePreseedWithBody(ctx context.Context, preseedID int64, params *UpdatePreseedParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdatePreseed Edit a preseed
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PATCH /pxe/preseed/{preseed_id} (the `UpdatePreseed` operationId).
+	UpdatePreseed(ctx context.Context, preseedID int64, params *UpdatePreseedParams, body UpdatePreseedJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListProfiles List profiles
+	//
+	// A client sees those with access_client. Answers all items, or pages of them with per_page. Needs the permission pxe.settings or a client read.
+	//
+	// Corresponds with GET /pxe/profile (the `ListProfiles` operationId).
+	ListProfiles(ctx context.Context, params *ListProfilesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateProfileWithBody Create a profile
+	//
+	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /pxe/profile (the `CreateProfile` operationId).
+	CreateProfileWithBody(ctx context.Context, params *CreateProfileParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateProfile Create a profile
+	//
+	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /pxe/profile (the `CreateProfile` operationId).
+	CreateProfile(ctx context.Context, params *CreateProfileParams, body CreateProfileJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteProfile Delete a profile
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+	//
+	// Corresponds with DELETE /pxe/profile/{profile_id} (the `DeleteProfile` operationId).
+	DeleteProfile(ctx context.Context, profileID int64, params *DeleteProfileParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetProfile View a profile
+	//
+	// A client sees what lists have of it. Needs the permission pxe.settings or a client read.
+	//
+	// Corresponds with GET /pxe/profile/{profile_id} (the `GetProfile` operationId).
+	GetProfile(ctx context.Context, profileID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateProfileWithBody Edit a profile
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PATCH /pxe/profile/{profile_id} (the `UpdateProfile` operationId).
+	UpdateProfileWithBody(ctx context.Context, profileID int64, params *UpdateProfileParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateProfile Edit a profile
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PATCH /pxe/profile/{profile_id} (the `UpdateProfile` operationId).
+	UpdateProfile(ctx context.Context, profileID int64, params *UpdateProfileParams, body UpdateProfileJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListShellScripts List shell scripts
+	//
+	// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
+	//
+	// Corresponds with GET /pxe/shell (the `ListShellScripts` operationId).
+	ListShellScripts(ctx context.Context, params *ListShellScriptsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateShellScriptWithBody Create a shell script
+	//
+	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /pxe/shell (the `CreateShellScript` operationId).
+	CreateShellScriptWithBody(ctx context.Context, params *CreateShellScriptParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateShellScript Create a shell script
+	//
+	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /pxe/shell (the `CreateShellScript` operationId).
+	CreateShellScript(ctx context.Context, params *CreateShellScriptParams, body CreateShellScriptJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteShellScript Delete a shell script
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+	//
+	// Corresponds with DELETE /pxe/shell/{shell_script_id} (the `DeleteShellScript` operationId).
+	DeleteShellScript(ctx context.Context, shellScriptID int64, params *DeleteShellScriptParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetShellScript View a shell script
+	//
+	// Needs the permission pxe.settings read.
+	//
+	// Corresponds with GET /pxe/shell/{shell_script_id} (the `GetShellScript` operationId).
+	GetShellScript(ctx context.Context, shellScriptID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateShellScriptWithBody Edit a shell script
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PATCH /pxe/shell/{shell_script_id} (the `UpdateShellScript` operationId).
+	UpdateShellScriptWithBody(ctx context.Context, shellScriptID int64, params *UpdateShellScriptParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateShellScript Edit a shell script
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PATCH /pxe/shell/{shell_script_id} (the `UpdateShellScript` operationId).
+	UpdateShellScript(ctx context.Context, shellScriptID int64, params *UpdateShellScriptParams, body UpdateShellScriptJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListSettingGroups List setting groups
 	//
@@ -8414,6 +9258,133 @@ func (c *Caller) UpdatePortSpeed(ctx context.Context, portSpeedID int64, params 
 	return c.Client.Do(req)
 }
 
+// ListBootScripts List boot scripts
+//
+// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
+//
+// Corresponds with GET /pxe/boot-script (the `ListBootScripts` operationId).
+func (c *Caller) ListBootScripts(ctx context.Context, params *ListBootScriptsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListBootScriptsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateBootScriptWithBody Create a boot script
+//
+// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /pxe/boot-script (the `CreateBootScript` operationId).
+func (c *Caller) CreateBootScriptWithBody(ctx context.Context, params *CreateBootScriptParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateBootScriptRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateBootScript Create a boot script
+//
+// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /pxe/boot-script (the `CreateBootScript` operationId).
+func (c *Caller) CreateBootScript(ctx context.Context, params *CreateBootScriptParams, body CreateBootScriptJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateBootScriptRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteBootScript Delete a boot script
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+//
+// Corresponds with DELETE /pxe/boot-script/{boot_script_id} (the `DeleteBootScript` operationId).
+func (c *Caller) DeleteBootScript(ctx context.Context, bootScriptID int64, params *DeleteBootScriptParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteBootScriptRequest(c.Server, bootScriptID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetBootScript View a boot script
+//
+// Needs the permission pxe.settings read.
+//
+// Corresponds with GET /pxe/boot-script/{boot_script_id} (the `GetBootScript` operationId).
+func (c *Caller) GetBootScript(ctx context.Context, bootScriptID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetBootScriptRequest(c.Server, bootScriptID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateBootScriptWithBody Edit a boot script
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PATCH /pxe/boot-script/{boot_script_id} (the `UpdateBootScript` operationId).
+func (c *Caller) UpdateBootScriptWithBody(ctx context.Context, bootScriptID int64, params *UpdateBootScriptParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateBootScriptRequestWithBody(c.Server, bootScriptID, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateBootScript Edit a boot script
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PATCH /pxe/boot-script/{boot_script_id} (the `UpdateBootScript` operationId).
+func (c *Caller) UpdateBootScript(ctx context.Context, bootScriptID int64, params *UpdateBootScriptParams, body UpdateBootScriptJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateBootScriptRequest(c.Server, bootScriptID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListDHCPServers List DHCP servers
 //
 // Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
@@ -8658,6 +9629,387 @@ func (c *Caller) UpdateFileServerWithBody(ctx context.Context, fileServerID int6
 // Corresponds with PATCH /pxe/file/{file_server_id} (the `UpdateFileServer` operationId).
 func (c *Caller) UpdateFileServer(ctx context.Context, fileServerID int64, params *UpdateFileServerParams, body UpdateFileServerJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateFileServerRequest(c.Server, fileServerID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListPreseeds List preseeds
+//
+// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
+//
+// Corresponds with GET /pxe/preseed (the `ListPreseeds` operationId).
+func (c *Caller) ListPreseeds(ctx context.Context, params *ListPreseedsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListPreseedsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreatePreseedWithBody Create a preseed
+//
+// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /pxe/preseed (the `CreatePreseed` operationId).
+func (c *Caller) CreatePreseedWithBody(ctx context.Context, params *CreatePreseedParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreatePreseedRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreatePreseed Create a preseed
+//
+// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /pxe/preseed (the `CreatePreseed` operationId).
+func (c *Caller) CreatePreseed(ctx context.Context, params *CreatePreseedParams, body CreatePreseedJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreatePreseedRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeletePreseed Delete a preseed
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+//
+// Corresponds with DELETE /pxe/preseed/{preseed_id} (the `DeletePreseed` operationId).
+func (c *Caller) DeletePreseed(ctx context.Context, preseedID int64, params *DeletePreseedParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeletePreseedRequest(c.Server, preseedID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetPreseed View a preseed
+//
+// Needs the permission pxe.settings read.
+//
+// Corresponds with GET /pxe/preseed/{preseed_id} (the `GetPreseed` operationId).
+func (c *Caller) GetPreseed(ctx context.Context, preseedID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetPreseedRequest(c.Server, preseedID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdatePreseedWithBody Edit a preseed
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PATCH /pxe/preseed/{preseed_id} (the `UpdatePreseed` operationId).
+func (c *Caller) UpdatePreseedWithBody(ctx context.Context, preseedID int64, params *UpdatePreseedParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdatePreseedRequestWithBody(c.Server, preseedID, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdatePreseed Edit a preseed
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PATCH /pxe/preseed/{preseed_id} (the `UpdatePreseed` operationId).
+func (c *Caller) UpdatePreseed(ctx context.Context, preseedID int64, params *UpdatePreseedParams, body UpdatePreseedJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdatePreseedRequest(c.Server, preseedID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListProfiles List profiles
+//
+// A client sees those with access_client. Answers all items, or pages of them with per_page. Needs the permission pxe.settings or a client read.
+//
+// Corresponds with GET /pxe/profile (the `ListProfiles` operationId).
+func (c *Caller) ListProfiles(ctx context.Context, params *ListProfilesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListProfilesRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateProfileWithBody Create a profile
+//
+// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /pxe/profile (the `CreateProfile` operationId).
+func (c *Caller) CreateProfileWithBody(ctx context.Context, params *CreateProfileParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateProfileRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateProfile Create a profile
+//
+// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /pxe/profile (the `CreateProfile` operationId).
+func (c *Caller) CreateProfile(ctx context.Context, params *CreateProfileParams, body CreateProfileJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateProfileRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteProfile Delete a profile
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+//
+// Corresponds with DELETE /pxe/profile/{profile_id} (the `DeleteProfile` operationId).
+func (c *Caller) DeleteProfile(ctx context.Context, profileID int64, params *DeleteProfileParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteProfileRequest(c.Server, profileID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetProfile View a profile
+//
+// A client sees what lists have of it. Needs the permission pxe.settings or a client read.
+//
+// Corresponds with GET /pxe/profile/{profile_id} (the `GetProfile` operationId).
+func (c *Caller) GetProfile(ctx context.Context, profileID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetProfileRequest(c.Server, profileID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateProfileWithBody Edit a profile
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PATCH /pxe/profile/{profile_id} (the `UpdateProfile` operationId).
+func (c *Caller) UpdateProfileWithBody(ctx context.Context, profileID int64, params *UpdateProfileParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateProfileRequestWithBody(c.Server, profileID, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateProfile Edit a profile
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PATCH /pxe/profile/{profile_id} (the `UpdateProfile` operationId).
+func (c *Caller) UpdateProfile(ctx context.Context, profileID int64, params *UpdateProfileParams, body UpdateProfileJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateProfileRequest(c.Server, profileID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListShellScripts List shell scripts
+//
+// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
+//
+// Corresponds with GET /pxe/shell (the `ListShellScripts` operationId).
+func (c *Caller) ListShellScripts(ctx context.Context, params *ListShellScriptsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListShellScriptsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateShellScriptWithBody Create a shell script
+//
+// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /pxe/shell (the `CreateShellScript` operationId).
+func (c *Caller) CreateShellScriptWithBody(ctx context.Context, params *CreateShellScriptParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateShellScriptRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateShellScript Create a shell script
+//
+// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /pxe/shell (the `CreateShellScript` operationId).
+func (c *Caller) CreateShellScript(ctx context.Context, params *CreateShellScriptParams, body CreateShellScriptJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateShellScriptRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteShellScript Delete a shell script
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+//
+// Corresponds with DELETE /pxe/shell/{shell_script_id} (the `DeleteShellScript` operationId).
+func (c *Caller) DeleteShellScript(ctx context.Context, shellScriptID int64, params *DeleteShellScriptParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteShellScriptRequest(c.Server, shellScriptID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetShellScript View a shell script
+//
+// Needs the permission pxe.settings read.
+//
+// Corresponds with GET /pxe/shell/{shell_script_id} (the `GetShellScript` operationId).
+func (c *Caller) GetShellScript(ctx context.Context, shellScriptID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetShellScriptRequest(c.Server, shellScriptID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateShellScriptWithBody Edit a shell script
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PATCH /pxe/shell/{shell_script_id} (the `UpdateShellScript` operationId).
+func (c *Caller) UpdateShellScriptWithBody(ctx context.Context, shellScriptID int64, params *UpdateShellScriptParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateShellScriptRequestWithBody(c.Server, shellScriptID, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateShellScript Edit a shell script
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PATCH /pxe/shell/{shell_script_id} (the `UpdateShellScript` operationId).
+func (c *Caller) UpdateShellScript(ctx context.Context, shellScriptID int64, params *UpdateShellScriptParams, body UpdateShellScriptJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateShellScriptRequest(c.Server, shellScriptID, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -15527,6 +16879,332 @@ func NewUpdatePortSpeedRequestWithBody(server string, portSpeedID int64, params 
 	return req, nil
 }
 
+// NewListBootScriptsRequest constructs an http.Request for the ListBootScripts method
+func NewListBootScriptsRequest(server string, params *ListBootScriptsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/boot-script")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Q != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "q", *params.Q, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Sort != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "sort", *params.Sort, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.PerPage != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "per_page", *params.PerPage, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Page != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "page", *params.Page, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Count != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "count", *params.Count, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Name != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "name", *params.Name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewCreateBootScriptRequest calls the generic CreateBootScript builder with application/json body
+func NewCreateBootScriptRequest(server string, params *CreateBootScriptParams, body CreateBootScriptJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCreateBootScriptRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewCreateBootScriptRequestWithBody constructs an http.Request for the CreateBootScript method, with any body, and a specified content type
+func NewCreateBootScriptRequestWithBody(server string, params *CreateBootScriptParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/boot-script")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewDeleteBootScriptRequest constructs an http.Request for the DeleteBootScript method
+func NewDeleteBootScriptRequest(server string, bootScriptID int64, params *DeleteBootScriptParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "boot_script_id", bootScriptID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/boot-script/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetBootScriptRequest constructs an http.Request for the GetBootScript method
+func NewGetBootScriptRequest(server string, bootScriptID int64) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "boot_script_id", bootScriptID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/boot-script/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewUpdateBootScriptRequest calls the generic UpdateBootScript builder with application/json body
+func NewUpdateBootScriptRequest(server string, bootScriptID int64, params *UpdateBootScriptParams, body UpdateBootScriptJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewUpdateBootScriptRequestWithBody(server, bootScriptID, params, "application/json", bodyReader)
+}
+
+// NewUpdateBootScriptRequestWithBody constructs an http.Request for the UpdateBootScript method, with any body, and a specified content type
+func NewUpdateBootScriptRequestWithBody(server string, bootScriptID int64, params *UpdateBootScriptParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "boot_script_id", bootScriptID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/boot-script/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
 // NewListDHCPServersRequest constructs an http.Request for the ListDHCPServers method
 func NewListDHCPServersRequest(server string, params *ListDHCPServersParams) (*http.Request, error) {
 	var err error
@@ -16193,6 +17871,1020 @@ func NewUpdateFileServerRequestWithBody(server string, fileServerID int64, param
 	}
 
 	operationPath := fmt.Sprintf("/pxe/file/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewListPreseedsRequest constructs an http.Request for the ListPreseeds method
+func NewListPreseedsRequest(server string, params *ListPreseedsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/preseed")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Q != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "q", *params.Q, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Sort != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "sort", *params.Sort, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.PerPage != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "per_page", *params.PerPage, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Page != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "page", *params.Page, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Count != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "count", *params.Count, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.IsInstallable != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "is_installable", *params.IsInstallable, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Name != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "name", *params.Name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewCreatePreseedRequest calls the generic CreatePreseed builder with application/json body
+func NewCreatePreseedRequest(server string, params *CreatePreseedParams, body CreatePreseedJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCreatePreseedRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewCreatePreseedRequestWithBody constructs an http.Request for the CreatePreseed method, with any body, and a specified content type
+func NewCreatePreseedRequestWithBody(server string, params *CreatePreseedParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/preseed")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewDeletePreseedRequest constructs an http.Request for the DeletePreseed method
+func NewDeletePreseedRequest(server string, preseedID int64, params *DeletePreseedParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "preseed_id", preseedID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/preseed/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetPreseedRequest constructs an http.Request for the GetPreseed method
+func NewGetPreseedRequest(server string, preseedID int64) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "preseed_id", preseedID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/preseed/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewUpdatePreseedRequest calls the generic UpdatePreseed builder with application/json body
+func NewUpdatePreseedRequest(server string, preseedID int64, params *UpdatePreseedParams, body UpdatePreseedJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewUpdatePreseedRequestWithBody(server, preseedID, params, "application/json", bodyReader)
+}
+
+// NewUpdatePreseedRequestWithBody constructs an http.Request for the UpdatePreseed method, with any body, and a specified content type
+func NewUpdatePreseedRequestWithBody(server string, preseedID int64, params *UpdatePreseedParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "preseed_id", preseedID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/preseed/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewListProfilesRequest constructs an http.Request for the ListProfiles method
+func NewListProfilesRequest(server string, params *ListProfilesParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/profile")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Q != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "q", *params.Q, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Sort != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "sort", *params.Sort, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.PerPage != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "per_page", *params.PerPage, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Page != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "page", *params.Page, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Count != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "count", *params.Count, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.AccessClient != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "access_client", *params.AccessClient, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.BillingID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "billing_id", *params.BillingID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Name != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "name", *params.Name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewCreateProfileRequest calls the generic CreateProfile builder with application/json body
+func NewCreateProfileRequest(server string, params *CreateProfileParams, body CreateProfileJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCreateProfileRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewCreateProfileRequestWithBody constructs an http.Request for the CreateProfile method, with any body, and a specified content type
+func NewCreateProfileRequestWithBody(server string, params *CreateProfileParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/profile")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewDeleteProfileRequest constructs an http.Request for the DeleteProfile method
+func NewDeleteProfileRequest(server string, profileID int64, params *DeleteProfileParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "profile_id", profileID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/profile/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetProfileRequest constructs an http.Request for the GetProfile method
+func NewGetProfileRequest(server string, profileID int64) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "profile_id", profileID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/profile/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewUpdateProfileRequest calls the generic UpdateProfile builder with application/json body
+func NewUpdateProfileRequest(server string, profileID int64, params *UpdateProfileParams, body UpdateProfileJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewUpdateProfileRequestWithBody(server, profileID, params, "application/json", bodyReader)
+}
+
+// NewUpdateProfileRequestWithBody constructs an http.Request for the UpdateProfile method, with any body, and a specified content type
+func NewUpdateProfileRequestWithBody(server string, profileID int64, params *UpdateProfileParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "profile_id", profileID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/profile/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewListShellScriptsRequest constructs an http.Request for the ListShellScripts method
+func NewListShellScriptsRequest(server string, params *ListShellScriptsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/shell")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Q != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "q", *params.Q, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Sort != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "sort", *params.Sort, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.PerPage != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "per_page", *params.PerPage, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Page != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "page", *params.Page, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Count != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "count", *params.Count, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Name != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "name", *params.Name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewCreateShellScriptRequest calls the generic CreateShellScript builder with application/json body
+func NewCreateShellScriptRequest(server string, params *CreateShellScriptParams, body CreateShellScriptJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCreateShellScriptRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewCreateShellScriptRequestWithBody constructs an http.Request for the CreateShellScript method, with any body, and a specified content type
+func NewCreateShellScriptRequestWithBody(server string, params *CreateShellScriptParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/shell")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewDeleteShellScriptRequest constructs an http.Request for the DeleteShellScript method
+func NewDeleteShellScriptRequest(server string, shellScriptID int64, params *DeleteShellScriptParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "shell_script_id", shellScriptID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/shell/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetShellScriptRequest constructs an http.Request for the GetShellScript method
+func NewGetShellScriptRequest(server string, shellScriptID int64) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "shell_script_id", shellScriptID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/shell/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewUpdateShellScriptRequest calls the generic UpdateShellScript builder with application/json body
+func NewUpdateShellScriptRequest(server string, shellScriptID int64, params *UpdateShellScriptParams, body UpdateShellScriptJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewUpdateShellScriptRequestWithBody(server, shellScriptID, params, "application/json", bodyReader)
+}
+
+// NewUpdateShellScriptRequestWithBody constructs an http.Request for the UpdateShellScript method, with any body, and a specified content type
+func NewUpdateShellScriptRequestWithBody(server string, shellScriptID int64, params *UpdateShellScriptParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "shell_script_id", shellScriptID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/shell/%s", pathParam0)
 	if operationPath[0] == '/' {
 		operationPath = "." + operationPath
 	}
@@ -18126,6 +20818,69 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with PATCH /port-speed/{port_speed_id} (the `UpdatePortSpeed` operationId).
 	UpdatePortSpeedWithResponse(ctx context.Context, portSpeedID int64, params *UpdatePortSpeedParams, body UpdatePortSpeedJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdatePortSpeedResponse, error)
 
+	// ListBootScriptsWithResponse List boot scripts
+	//
+	// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /pxe/boot-script (the `ListBootScripts` operationId).
+	ListBootScriptsWithResponse(ctx context.Context, params *ListBootScriptsParams, reqEditors ...RequestEditorFn) (*ListBootScriptsResponse, error)
+
+	// CreateBootScriptWithBodyWithResponse Create a boot script
+	//
+	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /pxe/boot-script (the `CreateBootScript` operationId).
+	CreateBootScriptWithBodyWithResponse(ctx context.Context, params *CreateBootScriptParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateBootScriptResponse, error)
+
+	// CreateBootScriptWithResponse Create a boot script
+	//
+	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /pxe/boot-script (the `CreateBootScript` operationId).
+	CreateBootScriptWithResponse(ctx context.Context, params *CreateBootScriptParams, body CreateBootScriptJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateBootScriptResponse, error)
+
+	// DeleteBootScriptWithResponse Delete a boot script
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /pxe/boot-script/{boot_script_id} (the `DeleteBootScript` operationId).
+	DeleteBootScriptWithResponse(ctx context.Context, bootScriptID int64, params *DeleteBootScriptParams, reqEditors ...RequestEditorFn) (*DeleteBootScriptResponse, error)
+
+	// GetBootScriptWithResponse View a boot script
+	//
+	// Needs the permission pxe.settings read.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /pxe/boot-script/{boot_script_id} (the `GetBootScript` operationId).
+	GetBootScriptWithResponse(ctx context.Context, bootScriptID int64, reqEditors ...RequestEditorFn) (*GetBootScriptResponse, error)
+
+	// UpdateBootScriptWithBodyWithResponse Edit a boot script
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /pxe/boot-script/{boot_script_id} (the `UpdateBootScript` operationId).
+	UpdateBootScriptWithBodyWithResponse(ctx context.Context, bootScriptID int64, params *UpdateBootScriptParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateBootScriptResponse, error)
+
+	// UpdateBootScriptWithResponse Edit a boot script
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /pxe/boot-script/{boot_script_id} (the `UpdateBootScript` operationId).
+	UpdateBootScriptWithResponse(ctx context.Context, bootScriptID int64, params *UpdateBootScriptParams, body UpdateBootScriptJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateBootScriptResponse, error)
+
 	// ListDHCPServersWithResponse List DHCP servers
 	//
 	// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
@@ -18251,6 +21006,195 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with PATCH /pxe/file/{file_server_id} (the `UpdateFileServer` operationId).
 	UpdateFileServerWithResponse(ctx context.Context, fileServerID int64, params *UpdateFileServerParams, body UpdateFileServerJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateFileServerResponse, error)
+
+	// ListPreseedsWithResponse List preseeds
+	//
+	// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /pxe/preseed (the `ListPreseeds` operationId).
+	ListPreseedsWithResponse(ctx context.Context, params *ListPreseedsParams, reqEditors ...RequestEditorFn) (*ListPreseedsResponse, error)
+
+	// CreatePreseedWithBodyWithResponse Create a preseed
+	//
+	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /pxe/preseed (the `CreatePreseed` operationId).
+	CreatePreseedWithBodyWithResponse(ctx context.Context, params *CreatePreseedParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreatePreseedResponse, error)
+
+	// CreatePreseedWithResponse Create a preseed
+	//
+	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /pxe/preseed (the `CreatePreseed` operationId).
+	CreatePreseedWithResponse(ctx context.Context, params *CreatePreseedParams, body CreatePreseedJSONRequestBody, reqEditors ...RequestEditorFn) (*CreatePreseedResponse, error)
+
+	// DeletePreseedWithResponse Delete a preseed
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /pxe/preseed/{preseed_id} (the `DeletePreseed` operationId).
+	DeletePreseedWithResponse(ctx context.Context, preseedID int64, params *DeletePreseedParams, reqEditors ...RequestEditorFn) (*DeletePreseedResponse, error)
+
+	// GetPreseedWithResponse View a preseed
+	//
+	// Needs the permission pxe.settings read.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /pxe/preseed/{preseed_id} (the `GetPreseed` operationId).
+	GetPreseedWithResponse(ctx context.Context, preseedID int64, reqEditors ...RequestEditorFn) (*GetPreseedResponse, error)
+
+	// UpdatePreseedWithBodyWithResponse Edit a preseed
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /pxe/preseed/{preseed_id} (the `UpdatePreseed` operationId).
+	UpdatePreseedWithBodyWithResponse(ctx context.Context, preseedID int64, params *UpdatePreseedParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdatePreseedResponse, error)
+
+	// UpdatePreseedWithResponse Edit a preseed
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /pxe/preseed/{preseed_id} (the `UpdatePreseed` operationId).
+	UpdatePreseedWithResponse(ctx context.Context, preseedID int64, params *UpdatePreseedParams, body UpdatePreseedJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdatePreseedResponse, error)
+
+	// ListProfilesWithResponse List profiles
+	//
+	// A client sees those with access_client. Answers all items, or pages of them with per_page. Needs the permission pxe.settings or a client read.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /pxe/profile (the `ListProfiles` operationId).
+	ListProfilesWithResponse(ctx context.Context, params *ListProfilesParams, reqEditors ...RequestEditorFn) (*ListProfilesResponse, error)
+
+	// CreateProfileWithBodyWithResponse Create a profile
+	//
+	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /pxe/profile (the `CreateProfile` operationId).
+	CreateProfileWithBodyWithResponse(ctx context.Context, params *CreateProfileParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateProfileResponse, error)
+
+	// CreateProfileWithResponse Create a profile
+	//
+	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /pxe/profile (the `CreateProfile` operationId).
+	CreateProfileWithResponse(ctx context.Context, params *CreateProfileParams, body CreateProfileJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateProfileResponse, error)
+
+	// DeleteProfileWithResponse Delete a profile
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /pxe/profile/{profile_id} (the `DeleteProfile` operationId).
+	DeleteProfileWithResponse(ctx context.Context, profileID int64, params *DeleteProfileParams, reqEditors ...RequestEditorFn) (*DeleteProfileResponse, error)
+
+	// GetProfileWithResponse View a profile
+	//
+	// A client sees what lists have of it. Needs the permission pxe.settings or a client read.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /pxe/profile/{profile_id} (the `GetProfile` operationId).
+	GetProfileWithResponse(ctx context.Context, profileID int64, reqEditors ...RequestEditorFn) (*GetProfileResponse, error)
+
+	// UpdateProfileWithBodyWithResponse Edit a profile
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /pxe/profile/{profile_id} (the `UpdateProfile` operationId).
+	UpdateProfileWithBodyWithResponse(ctx context.Context, profileID int64, params *UpdateProfileParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateProfileResponse, error)
+
+	// UpdateProfileWithResponse Edit a profile
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /pxe/profile/{profile_id} (the `UpdateProfile` operationId).
+	UpdateProfileWithResponse(ctx context.Context, profileID int64, params *UpdateProfileParams, body UpdateProfileJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateProfileResponse, error)
+
+	// ListShellScriptsWithResponse List shell scripts
+	//
+	// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /pxe/shell (the `ListShellScripts` operationId).
+	ListShellScriptsWithResponse(ctx context.Context, params *ListShellScriptsParams, reqEditors ...RequestEditorFn) (*ListShellScriptsResponse, error)
+
+	// CreateShellScriptWithBodyWithResponse Create a shell script
+	//
+	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /pxe/shell (the `CreateShellScript` operationId).
+	CreateShellScriptWithBodyWithResponse(ctx context.Context, params *CreateShellScriptParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateShellScriptResponse, error)
+
+	// CreateShellScriptWithResponse Create a shell script
+	//
+	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /pxe/shell (the `CreateShellScript` operationId).
+	CreateShellScriptWithResponse(ctx context.Context, params *CreateShellScriptParams, body CreateShellScriptJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateShellScriptResponse, error)
+
+	// DeleteShellScriptWithResponse Delete a shell script
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /pxe/shell/{shell_script_id} (the `DeleteShellScript` operationId).
+	DeleteShellScriptWithResponse(ctx context.Context, shellScriptID int64, params *DeleteShellScriptParams, reqEditors ...RequestEditorFn) (*DeleteShellScriptResponse, error)
+
+	// GetShellScriptWithResponse View a shell script
+	//
+	// Needs the permission pxe.settings read.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /pxe/shell/{shell_script_id} (the `GetShellScript` operationId).
+	GetShellScriptWithResponse(ctx context.Context, shellScriptID int64, reqEditors ...RequestEditorFn) (*GetShellScriptResponse, error)
+
+	// UpdateShellScriptWithBodyWithResponse Edit a shell script
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /pxe/shell/{shell_script_id} (the `UpdateShellScript` operationId).
+	UpdateShellScriptWithBodyWithResponse(ctx context.Context, shellScriptID int64, params *UpdateShellScriptParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateShellScriptResponse, error)
+
+	// UpdateShellScriptWithResponse Edit a shell script
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /pxe/shell/{shell_script_id} (the `UpdateShellScript` operationId).
+	UpdateShellScriptWithResponse(ctx context.Context, shellScriptID int64, params *UpdateShellScriptParams, body UpdateShellScriptJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateShellScriptResponse, error)
 
 	// ListSettingGroupsWithResponse List setting groups
 	//
@@ -22060,6 +25004,200 @@ func (r UpdatePortSpeedResponse) ContentType() string {
 	return ""
 }
 
+// ListBootScriptsResponse200Headers the declared response headers of an HTTP 200 response for ListBootScripts
+type ListBootScriptsResponse200Headers struct {
+	Link        *string
+	XTotalCount *string
+}
+
+type ListBootScriptsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *[]ListedTemplate
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ListBootScriptsResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r ListBootScriptsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListBootScriptsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListBootScriptsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// CreateBootScriptResponse200Headers the declared response headers of an HTTP 200 response for CreateBootScript
+type CreateBootScriptResponse200Headers struct {
+	ETag *string
+}
+
+type CreateBootScriptResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OSBootScript
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *CreateBootScriptResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r CreateBootScriptResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CreateBootScriptResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CreateBootScriptResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteBootScriptResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Message
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteBootScriptResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteBootScriptResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteBootScriptResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// GetBootScriptResponse200Headers the declared response headers of an HTTP 200 response for GetBootScript
+type GetBootScriptResponse200Headers struct {
+	ETag *string
+}
+
+type GetBootScriptResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OSBootScript
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *GetBootScriptResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r GetBootScriptResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetBootScriptResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetBootScriptResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// UpdateBootScriptResponse200Headers the declared response headers of an HTTP 200 response for UpdateBootScript
+type UpdateBootScriptResponse200Headers struct {
+	ETag *string
+}
+
+type UpdateBootScriptResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OSBootScript
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *UpdateBootScriptResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r UpdateBootScriptResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r UpdateBootScriptResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r UpdateBootScriptResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 // ListDHCPServersResponse200Headers the declared response headers of an HTTP 200 response for ListDHCPServers
 type ListDHCPServersResponse200Headers struct {
 	Link        *string
@@ -22442,6 +25580,588 @@ func (r UpdateFileServerResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r UpdateFileServerResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// ListPreseedsResponse200Headers the declared response headers of an HTTP 200 response for ListPreseeds
+type ListPreseedsResponse200Headers struct {
+	Link        *string
+	XTotalCount *string
+}
+
+type ListPreseedsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *[]ListedPreseed
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ListPreseedsResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r ListPreseedsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListPreseedsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListPreseedsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// CreatePreseedResponse200Headers the declared response headers of an HTTP 200 response for CreatePreseed
+type CreatePreseedResponse200Headers struct {
+	ETag *string
+}
+
+type CreatePreseedResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OSPreseed
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *CreatePreseedResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r CreatePreseedResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CreatePreseedResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CreatePreseedResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeletePreseedResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Message
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+}
+
+// Status returns HTTPResponse.Status
+func (r DeletePreseedResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeletePreseedResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeletePreseedResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// GetPreseedResponse200Headers the declared response headers of an HTTP 200 response for GetPreseed
+type GetPreseedResponse200Headers struct {
+	ETag *string
+}
+
+type GetPreseedResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OSPreseed
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *GetPreseedResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r GetPreseedResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetPreseedResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetPreseedResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// UpdatePreseedResponse200Headers the declared response headers of an HTTP 200 response for UpdatePreseed
+type UpdatePreseedResponse200Headers struct {
+	ETag *string
+}
+
+type UpdatePreseedResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OSPreseed
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *UpdatePreseedResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r UpdatePreseedResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r UpdatePreseedResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r UpdatePreseedResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// ListProfilesResponse200Headers the declared response headers of an HTTP 200 response for ListProfiles
+type ListProfilesResponse200Headers struct {
+	Link        *string
+	XTotalCount *string
+}
+
+type ListProfilesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *[]ListedProfile
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ListProfilesResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r ListProfilesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListProfilesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListProfilesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// CreateProfileResponse200Headers the declared response headers of an HTTP 200 response for CreateProfile
+type CreateProfileResponse200Headers struct {
+	ETag *string
+}
+
+type CreateProfileResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OSReloadProfile
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *CreateProfileResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r CreateProfileResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CreateProfileResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CreateProfileResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteProfileResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Message
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteProfileResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteProfileResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteProfileResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// GetProfileResponse200Headers the declared response headers of an HTTP 200 response for GetProfile
+type GetProfileResponse200Headers struct {
+	ETag *string
+}
+
+type GetProfileResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OSReloadProfile
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *GetProfileResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r GetProfileResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetProfileResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetProfileResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// UpdateProfileResponse200Headers the declared response headers of an HTTP 200 response for UpdateProfile
+type UpdateProfileResponse200Headers struct {
+	ETag *string
+}
+
+type UpdateProfileResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OSReloadProfile
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *UpdateProfileResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r UpdateProfileResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r UpdateProfileResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r UpdateProfileResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// ListShellScriptsResponse200Headers the declared response headers of an HTTP 200 response for ListShellScripts
+type ListShellScriptsResponse200Headers struct {
+	Link        *string
+	XTotalCount *string
+}
+
+type ListShellScriptsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *[]OSShellScript
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ListShellScriptsResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r ListShellScriptsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListShellScriptsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListShellScriptsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// CreateShellScriptResponse200Headers the declared response headers of an HTTP 200 response for CreateShellScript
+type CreateShellScriptResponse200Headers struct {
+	ETag *string
+}
+
+type CreateShellScriptResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OSShellScript
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *CreateShellScriptResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r CreateShellScriptResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CreateShellScriptResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CreateShellScriptResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteShellScriptResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Message
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteShellScriptResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteShellScriptResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteShellScriptResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// GetShellScriptResponse200Headers the declared response headers of an HTTP 200 response for GetShellScript
+type GetShellScriptResponse200Headers struct {
+	ETag *string
+}
+
+type GetShellScriptResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OSShellScript
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *GetShellScriptResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r GetShellScriptResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetShellScriptResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetShellScriptResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// UpdateShellScriptResponse200Headers the declared response headers of an HTTP 200 response for UpdateShellScript
+type UpdateShellScriptResponse200Headers struct {
+	ETag *string
+}
+
+type UpdateShellScriptResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OSShellScript
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *UpdateShellScriptResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r UpdateShellScriptResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r UpdateShellScriptResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r UpdateShellScriptResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -24820,6 +28540,111 @@ func (c *ClientWithResponses) UpdatePortSpeedWithResponse(ctx context.Context, p
 	return ParseUpdatePortSpeedResponse(rsp)
 }
 
+// ListBootScriptsWithResponse List boot scripts
+//
+// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /pxe/boot-script (the `ListBootScripts` operationId).
+func (c *ClientWithResponses) ListBootScriptsWithResponse(ctx context.Context, params *ListBootScriptsParams, reqEditors ...RequestEditorFn) (*ListBootScriptsResponse, error) {
+	rsp, err := c.ListBootScripts(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListBootScriptsResponse(rsp)
+}
+
+// CreateBootScriptWithBodyWithResponse Create a boot script
+//
+// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /pxe/boot-script (the `CreateBootScript` operationId).
+func (c *ClientWithResponses) CreateBootScriptWithBodyWithResponse(ctx context.Context, params *CreateBootScriptParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateBootScriptResponse, error) {
+	rsp, err := c.CreateBootScriptWithBody(ctx, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateBootScriptResponse(rsp)
+}
+
+// CreateBootScriptWithResponse Create a boot script
+//
+// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /pxe/boot-script (the `CreateBootScript` operationId).
+func (c *ClientWithResponses) CreateBootScriptWithResponse(ctx context.Context, params *CreateBootScriptParams, body CreateBootScriptJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateBootScriptResponse, error) {
+	rsp, err := c.CreateBootScript(ctx, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateBootScriptResponse(rsp)
+}
+
+// DeleteBootScriptWithResponse Delete a boot script
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /pxe/boot-script/{boot_script_id} (the `DeleteBootScript` operationId).
+func (c *ClientWithResponses) DeleteBootScriptWithResponse(ctx context.Context, bootScriptID int64, params *DeleteBootScriptParams, reqEditors ...RequestEditorFn) (*DeleteBootScriptResponse, error) {
+	rsp, err := c.DeleteBootScript(ctx, bootScriptID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteBootScriptResponse(rsp)
+}
+
+// GetBootScriptWithResponse View a boot script
+//
+// Needs the permission pxe.settings read.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /pxe/boot-script/{boot_script_id} (the `GetBootScript` operationId).
+func (c *ClientWithResponses) GetBootScriptWithResponse(ctx context.Context, bootScriptID int64, reqEditors ...RequestEditorFn) (*GetBootScriptResponse, error) {
+	rsp, err := c.GetBootScript(ctx, bootScriptID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetBootScriptResponse(rsp)
+}
+
+// UpdateBootScriptWithBodyWithResponse Edit a boot script
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /pxe/boot-script/{boot_script_id} (the `UpdateBootScript` operationId).
+func (c *ClientWithResponses) UpdateBootScriptWithBodyWithResponse(ctx context.Context, bootScriptID int64, params *UpdateBootScriptParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateBootScriptResponse, error) {
+	rsp, err := c.UpdateBootScriptWithBody(ctx, bootScriptID, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateBootScriptResponse(rsp)
+}
+
+// UpdateBootScriptWithResponse Edit a boot script
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /pxe/boot-script/{boot_script_id} (the `UpdateBootScript` operationId).
+func (c *ClientWithResponses) UpdateBootScriptWithResponse(ctx context.Context, bootScriptID int64, params *UpdateBootScriptParams, body UpdateBootScriptJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateBootScriptResponse, error) {
+	rsp, err := c.UpdateBootScript(ctx, bootScriptID, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateBootScriptResponse(rsp)
+}
+
 // ListDHCPServersWithResponse List DHCP servers
 //
 // Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
@@ -25028,6 +28853,321 @@ func (c *ClientWithResponses) UpdateFileServerWithResponse(ctx context.Context, 
 		return nil, err
 	}
 	return ParseUpdateFileServerResponse(rsp)
+}
+
+// ListPreseedsWithResponse List preseeds
+//
+// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /pxe/preseed (the `ListPreseeds` operationId).
+func (c *ClientWithResponses) ListPreseedsWithResponse(ctx context.Context, params *ListPreseedsParams, reqEditors ...RequestEditorFn) (*ListPreseedsResponse, error) {
+	rsp, err := c.ListPreseeds(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListPreseedsResponse(rsp)
+}
+
+// CreatePreseedWithBodyWithResponse Create a preseed
+//
+// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /pxe/preseed (the `CreatePreseed` operationId).
+func (c *ClientWithResponses) CreatePreseedWithBodyWithResponse(ctx context.Context, params *CreatePreseedParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreatePreseedResponse, error) {
+	rsp, err := c.CreatePreseedWithBody(ctx, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreatePreseedResponse(rsp)
+}
+
+// CreatePreseedWithResponse Create a preseed
+//
+// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /pxe/preseed (the `CreatePreseed` operationId).
+func (c *ClientWithResponses) CreatePreseedWithResponse(ctx context.Context, params *CreatePreseedParams, body CreatePreseedJSONRequestBody, reqEditors ...RequestEditorFn) (*CreatePreseedResponse, error) {
+	rsp, err := c.CreatePreseed(ctx, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreatePreseedResponse(rsp)
+}
+
+// DeletePreseedWithResponse Delete a preseed
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /pxe/preseed/{preseed_id} (the `DeletePreseed` operationId).
+func (c *ClientWithResponses) DeletePreseedWithResponse(ctx context.Context, preseedID int64, params *DeletePreseedParams, reqEditors ...RequestEditorFn) (*DeletePreseedResponse, error) {
+	rsp, err := c.DeletePreseed(ctx, preseedID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeletePreseedResponse(rsp)
+}
+
+// GetPreseedWithResponse View a preseed
+//
+// Needs the permission pxe.settings read.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /pxe/preseed/{preseed_id} (the `GetPreseed` operationId).
+func (c *ClientWithResponses) GetPreseedWithResponse(ctx context.Context, preseedID int64, reqEditors ...RequestEditorFn) (*GetPreseedResponse, error) {
+	rsp, err := c.GetPreseed(ctx, preseedID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetPreseedResponse(rsp)
+}
+
+// UpdatePreseedWithBodyWithResponse Edit a preseed
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /pxe/preseed/{preseed_id} (the `UpdatePreseed` operationId).
+func (c *ClientWithResponses) UpdatePreseedWithBodyWithResponse(ctx context.Context, preseedID int64, params *UpdatePreseedParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdatePreseedResponse, error) {
+	rsp, err := c.UpdatePreseedWithBody(ctx, preseedID, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdatePreseedResponse(rsp)
+}
+
+// UpdatePreseedWithResponse Edit a preseed
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /pxe/preseed/{preseed_id} (the `UpdatePreseed` operationId).
+func (c *ClientWithResponses) UpdatePreseedWithResponse(ctx context.Context, preseedID int64, params *UpdatePreseedParams, body UpdatePreseedJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdatePreseedResponse, error) {
+	rsp, err := c.UpdatePreseed(ctx, preseedID, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdatePreseedResponse(rsp)
+}
+
+// ListProfilesWithResponse List profiles
+//
+// A client sees those with access_client. Answers all items, or pages of them with per_page. Needs the permission pxe.settings or a client read.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /pxe/profile (the `ListProfiles` operationId).
+func (c *ClientWithResponses) ListProfilesWithResponse(ctx context.Context, params *ListProfilesParams, reqEditors ...RequestEditorFn) (*ListProfilesResponse, error) {
+	rsp, err := c.ListProfiles(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListProfilesResponse(rsp)
+}
+
+// CreateProfileWithBodyWithResponse Create a profile
+//
+// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /pxe/profile (the `CreateProfile` operationId).
+func (c *ClientWithResponses) CreateProfileWithBodyWithResponse(ctx context.Context, params *CreateProfileParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateProfileResponse, error) {
+	rsp, err := c.CreateProfileWithBody(ctx, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateProfileResponse(rsp)
+}
+
+// CreateProfileWithResponse Create a profile
+//
+// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /pxe/profile (the `CreateProfile` operationId).
+func (c *ClientWithResponses) CreateProfileWithResponse(ctx context.Context, params *CreateProfileParams, body CreateProfileJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateProfileResponse, error) {
+	rsp, err := c.CreateProfile(ctx, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateProfileResponse(rsp)
+}
+
+// DeleteProfileWithResponse Delete a profile
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /pxe/profile/{profile_id} (the `DeleteProfile` operationId).
+func (c *ClientWithResponses) DeleteProfileWithResponse(ctx context.Context, profileID int64, params *DeleteProfileParams, reqEditors ...RequestEditorFn) (*DeleteProfileResponse, error) {
+	rsp, err := c.DeleteProfile(ctx, profileID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteProfileResponse(rsp)
+}
+
+// GetProfileWithResponse View a profile
+//
+// A client sees what lists have of it. Needs the permission pxe.settings or a client read.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /pxe/profile/{profile_id} (the `GetProfile` operationId).
+func (c *ClientWithResponses) GetProfileWithResponse(ctx context.Context, profileID int64, reqEditors ...RequestEditorFn) (*GetProfileResponse, error) {
+	rsp, err := c.GetProfile(ctx, profileID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetProfileResponse(rsp)
+}
+
+// UpdateProfileWithBodyWithResponse Edit a profile
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /pxe/profile/{profile_id} (the `UpdateProfile` operationId).
+func (c *ClientWithResponses) UpdateProfileWithBodyWithResponse(ctx context.Context, profileID int64, params *UpdateProfileParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateProfileResponse, error) {
+	rsp, err := c.UpdateProfileWithBody(ctx, profileID, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateProfileResponse(rsp)
+}
+
+// UpdateProfileWithResponse Edit a profile
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /pxe/profile/{profile_id} (the `UpdateProfile` operationId).
+func (c *ClientWithResponses) UpdateProfileWithResponse(ctx context.Context, profileID int64, params *UpdateProfileParams, body UpdateProfileJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateProfileResponse, error) {
+	rsp, err := c.UpdateProfile(ctx, profileID, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateProfileResponse(rsp)
+}
+
+// ListShellScriptsWithResponse List shell scripts
+//
+// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /pxe/shell (the `ListShellScripts` operationId).
+func (c *ClientWithResponses) ListShellScriptsWithResponse(ctx context.Context, params *ListShellScriptsParams, reqEditors ...RequestEditorFn) (*ListShellScriptsResponse, error) {
+	rsp, err := c.ListShellScripts(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListShellScriptsResponse(rsp)
+}
+
+// CreateShellScriptWithBodyWithResponse Create a shell script
+//
+// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /pxe/shell (the `CreateShellScript` operationId).
+func (c *ClientWithResponses) CreateShellScriptWithBodyWithResponse(ctx context.Context, params *CreateShellScriptParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateShellScriptResponse, error) {
+	rsp, err := c.CreateShellScriptWithBody(ctx, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateShellScriptResponse(rsp)
+}
+
+// CreateShellScriptWithResponse Create a shell script
+//
+// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /pxe/shell (the `CreateShellScript` operationId).
+func (c *ClientWithResponses) CreateShellScriptWithResponse(ctx context.Context, params *CreateShellScriptParams, body CreateShellScriptJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateShellScriptResponse, error) {
+	rsp, err := c.CreateShellScript(ctx, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateShellScriptResponse(rsp)
+}
+
+// DeleteShellScriptWithResponse Delete a shell script
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /pxe/shell/{shell_script_id} (the `DeleteShellScript` operationId).
+func (c *ClientWithResponses) DeleteShellScriptWithResponse(ctx context.Context, shellScriptID int64, params *DeleteShellScriptParams, reqEditors ...RequestEditorFn) (*DeleteShellScriptResponse, error) {
+	rsp, err := c.DeleteShellScript(ctx, shellScriptID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteShellScriptResponse(rsp)
+}
+
+// GetShellScriptWithResponse View a shell script
+//
+// Needs the permission pxe.settings read.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /pxe/shell/{shell_script_id} (the `GetShellScript` operationId).
+func (c *ClientWithResponses) GetShellScriptWithResponse(ctx context.Context, shellScriptID int64, reqEditors ...RequestEditorFn) (*GetShellScriptResponse, error) {
+	rsp, err := c.GetShellScript(ctx, shellScriptID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetShellScriptResponse(rsp)
+}
+
+// UpdateShellScriptWithBodyWithResponse Edit a shell script
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /pxe/shell/{shell_script_id} (the `UpdateShellScript` operationId).
+func (c *ClientWithResponses) UpdateShellScriptWithBodyWithResponse(ctx context.Context, shellScriptID int64, params *UpdateShellScriptParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateShellScriptResponse, error) {
+	rsp, err := c.UpdateShellScriptWithBody(ctx, shellScriptID, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateShellScriptResponse(rsp)
+}
+
+// UpdateShellScriptWithResponse Edit a shell script
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /pxe/shell/{shell_script_id} (the `UpdateShellScript` operationId).
+func (c *ClientWithResponses) UpdateShellScriptWithResponse(ctx context.Context, shellScriptID int64, params *UpdateShellScriptParams, body UpdateShellScriptJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateShellScriptResponse, error) {
+	rsp, err := c.UpdateShellScript(ctx, shellScriptID, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateShellScriptResponse(rsp)
 }
 
 // ListSettingGroupsWithResponse List setting groups
@@ -29509,6 +33649,233 @@ func ParseUpdatePortSpeedResponse(rsp *http.Response) (*UpdatePortSpeedResponse,
 	return response, nil
 }
 
+// ParseListBootScriptsResponse parses an HTTP response from a ListBootScriptsWithResponse call
+func ParseListBootScriptsResponse(rsp *http.Response) (*ListBootScriptsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListBootScriptsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest []ListedTemplate
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	case rsp.StatusCode == 200:
+		// Content-type (text/csv) unsupported
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers ListBootScriptsResponse200Headers
+		if values := rsp.Header.Values("Link"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Link", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Link = &value
+		}
+		if values := rsp.Header.Values("X-Total-Count"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Total-Count", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XTotalCount = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseCreateBootScriptResponse parses an HTTP response from a CreateBootScriptWithResponse call
+func ParseCreateBootScriptResponse(rsp *http.Response) (*CreateBootScriptResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CreateBootScriptResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OSBootScript
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers CreateBootScriptResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseDeleteBootScriptResponse parses an HTTP response from a DeleteBootScriptWithResponse call
+func ParseDeleteBootScriptResponse(rsp *http.Response) (*DeleteBootScriptResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteBootScriptResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Message
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetBootScriptResponse parses an HTTP response from a GetBootScriptWithResponse call
+func ParseGetBootScriptResponse(rsp *http.Response) (*GetBootScriptResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetBootScriptResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OSBootScript
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers GetBootScriptResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseUpdateBootScriptResponse parses an HTTP response from a UpdateBootScriptWithResponse call
+func ParseUpdateBootScriptResponse(rsp *http.Response) (*UpdateBootScriptResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &UpdateBootScriptResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OSBootScript
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers UpdateBootScriptResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
 // ParseListDHCPServersResponse parses an HTTP response from a ListDHCPServersWithResponse call
 func ParseListDHCPServersResponse(rsp *http.Response) (*ListDHCPServersResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -29950,6 +34317,687 @@ func ParseUpdateFileServerResponse(rsp *http.Response) (*UpdateFileServerRespons
 	switch {
 	case rsp.StatusCode == 200:
 		var headers UpdateFileServerResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseListPreseedsResponse parses an HTTP response from a ListPreseedsWithResponse call
+func ParseListPreseedsResponse(rsp *http.Response) (*ListPreseedsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListPreseedsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest []ListedPreseed
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	case rsp.StatusCode == 200:
+		// Content-type (text/csv) unsupported
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers ListPreseedsResponse200Headers
+		if values := rsp.Header.Values("Link"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Link", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Link = &value
+		}
+		if values := rsp.Header.Values("X-Total-Count"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Total-Count", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XTotalCount = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseCreatePreseedResponse parses an HTTP response from a CreatePreseedWithResponse call
+func ParseCreatePreseedResponse(rsp *http.Response) (*CreatePreseedResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CreatePreseedResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OSPreseed
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers CreatePreseedResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseDeletePreseedResponse parses an HTTP response from a DeletePreseedWithResponse call
+func ParseDeletePreseedResponse(rsp *http.Response) (*DeletePreseedResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeletePreseedResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Message
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetPreseedResponse parses an HTTP response from a GetPreseedWithResponse call
+func ParseGetPreseedResponse(rsp *http.Response) (*GetPreseedResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetPreseedResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OSPreseed
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers GetPreseedResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseUpdatePreseedResponse parses an HTTP response from a UpdatePreseedWithResponse call
+func ParseUpdatePreseedResponse(rsp *http.Response) (*UpdatePreseedResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &UpdatePreseedResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OSPreseed
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers UpdatePreseedResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseListProfilesResponse parses an HTTP response from a ListProfilesWithResponse call
+func ParseListProfilesResponse(rsp *http.Response) (*ListProfilesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListProfilesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest []ListedProfile
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	case rsp.StatusCode == 200:
+		// Content-type (text/csv) unsupported
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers ListProfilesResponse200Headers
+		if values := rsp.Header.Values("Link"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Link", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Link = &value
+		}
+		if values := rsp.Header.Values("X-Total-Count"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Total-Count", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XTotalCount = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseCreateProfileResponse parses an HTTP response from a CreateProfileWithResponse call
+func ParseCreateProfileResponse(rsp *http.Response) (*CreateProfileResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CreateProfileResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OSReloadProfile
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers CreateProfileResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseDeleteProfileResponse parses an HTTP response from a DeleteProfileWithResponse call
+func ParseDeleteProfileResponse(rsp *http.Response) (*DeleteProfileResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteProfileResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Message
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetProfileResponse parses an HTTP response from a GetProfileWithResponse call
+func ParseGetProfileResponse(rsp *http.Response) (*GetProfileResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetProfileResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OSReloadProfile
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers GetProfileResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseUpdateProfileResponse parses an HTTP response from a UpdateProfileWithResponse call
+func ParseUpdateProfileResponse(rsp *http.Response) (*UpdateProfileResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &UpdateProfileResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OSReloadProfile
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers UpdateProfileResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseListShellScriptsResponse parses an HTTP response from a ListShellScriptsWithResponse call
+func ParseListShellScriptsResponse(rsp *http.Response) (*ListShellScriptsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListShellScriptsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest []OSShellScript
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	case rsp.StatusCode == 200:
+		// Content-type (text/csv) unsupported
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers ListShellScriptsResponse200Headers
+		if values := rsp.Header.Values("Link"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Link", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Link = &value
+		}
+		if values := rsp.Header.Values("X-Total-Count"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Total-Count", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XTotalCount = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseCreateShellScriptResponse parses an HTTP response from a CreateShellScriptWithResponse call
+func ParseCreateShellScriptResponse(rsp *http.Response) (*CreateShellScriptResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CreateShellScriptResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OSShellScript
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers CreateShellScriptResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseDeleteShellScriptResponse parses an HTTP response from a DeleteShellScriptWithResponse call
+func ParseDeleteShellScriptResponse(rsp *http.Response) (*DeleteShellScriptResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteShellScriptResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Message
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetShellScriptResponse parses an HTTP response from a GetShellScriptWithResponse call
+func ParseGetShellScriptResponse(rsp *http.Response) (*GetShellScriptResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetShellScriptResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OSShellScript
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers GetShellScriptResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseUpdateShellScriptResponse parses an HTTP response from a UpdateShellScriptWithResponse call
+func ParseUpdateShellScriptResponse(rsp *http.Response) (*UpdateShellScriptResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &UpdateShellScriptResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OSShellScript
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers UpdateShellScriptResponse200Headers
 		if values := rsp.Header.Values("ETag"); len(values) > 0 {
 			var value string
 			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {

@@ -1,5 +1,5 @@
 // Document writes, from the routes, the pages that describe them: the API document and the policy;
-// and what email templates can show.
+// and what templates can show.
 package main
 
 import (
@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/services/pxe/script"
 	"github.com/ironplane/ironplane/services/system/mail"
 )
 
@@ -39,6 +40,9 @@ func write(args []string) error {
 		return err
 	}
 	if err := os.WriteFile(filepath.Join(args[0], "email-variables.md"), []byte(mail.Reference()), 0o644); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(args[0], "pxe-variables.md"), []byte(script.Reference()), 0o644); err != nil {
 		return err
 	}
 	return os.WriteFile(filepath.Join(args[0], "policy.md"), []byte(product.Policy()), 0o644)

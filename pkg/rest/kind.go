@@ -281,7 +281,7 @@ func setRefOrName(to reflect.Value, sent any, m *shape.Member) (string, string) 
 const maxRefs = 1000
 
 // setRefs takes references in any order, and each of them once. In a text they have blanks between.
-func setRefs(to reflect.Value, sent any, _ *shape.Member) (string, string) {
+func setRefs(to reflect.Value, sent any, m *shape.Member) (string, string) {
 	items, ok := sent.(array)
 	if text, isText := sent.(string); isText {
 		for id := range strings.FieldsSeq(text) {
@@ -303,10 +303,14 @@ func setRefs(to reflect.Value, sent any, _ *shape.Member) (string, string) {
 		if code, message := setRef(reflect.ValueOf(&ref).Elem(), idIn(item), &shape.Member{}); code != "" {
 			return code, fmt.Sprintf("item %d %s", i+1, message)
 		}
-		refs = append(refs, ref)
+		if !slices.Contains(refs, ref) {
+			refs = append(refs, ref)
+		}
 	}
-	slices.Sort(refs)
-	to.Set(reflect.ValueOf(slices.Compact(refs)))
+	if !m.Ordered {
+		slices.Sort(refs)
+	}
+	to.Set(reflect.ValueOf(refs))
 	return "", ""
 }
 

@@ -13,6 +13,7 @@
 //	ext:"true"                                   it is not in the documented API, but an addition to it
 //	future:"true"                                of a moment: it is yet to come when it is sent
 //	blanks:"kept"                                of a text: those at its end are not cut off
+//	order:"kept"                                 of references: they stay in the order in which they are sent
 //	kept:"false"                                 of a secret: it is compared, and not kept
 package shape
 
@@ -61,6 +62,7 @@ type Member struct {
 	Passing     bool // a secret that is not kept
 	Blanks      bool // a text that keeps those at its end
 	Future      bool // a moment that is yet to come where it is sent
+	Ordered     bool // references in the order in which they were sent
 }
 
 // Occasion is a set of what a body may be sent for.
@@ -156,7 +158,7 @@ func (around *Member) member(field reflect.StructField, i int) *Member {
 	}
 	m.Format = tag("format")
 	m.Extension, m.Passing, m.Future = tag("ext") == "true", tag("kept") == "false", tag("future") == "true"
-	m.Blanks = tag("blanks") == "kept"
+	m.Blanks, m.Ordered = tag("blanks") == "kept", tag("order") == "kept"
 	m.Required = occasions(field)
 	m.Min, m.Max = bound(field, "min"), bound(field, "max")
 	return m

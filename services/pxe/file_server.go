@@ -137,19 +137,5 @@ func deleteFileServer(ctx context.Context, tx *pg.Tx, f *FileServer) error {
 
 // clearGroup takes an IP group that is gone from the file servers of its site.
 func clearGroup(ctx context.Context, tx *pg.Tx, id int64, name string) error {
-	rows, err := tx.Query(ctx, `
-		UPDATE file_server SET group_id = NULL, version = version + 1 WHERE group_id = $1
-		RETURNING 'pxe/file' AS type, 'file server' AS noun, id, name, version`, id)
-	if err != nil {
-		return fmt.Errorf("clear IP group %d: %w", id, err)
-	}
-	servers, err := pgx.CollectRows(rows, pgx.RowToStructByPos[pg.Target])
-	if err != nil {
-		return fmt.Errorf("clear IP group %d: %w", id, err)
-	}
-	for _, server := range servers {
-		tx.Record(pg.Record{Kind: "pxe.file", Action: pg.Edited, Targets: []pg.Target{server},
-			Before: map[string]rest.Ref{"group": {ID: id, Name: name}}, After: struct{}{}})
-	}
-	return nil
+	return cleared(ctx, tx, "file_server", "group_id", id, pg.Target{Type: "pxe/file", Noun: "file server"}, map[string]any{"group": rest.Ref{ID: id, Name: name}})
 }

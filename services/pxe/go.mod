@@ -6,12 +6,15 @@ replace (
 	github.com/ironplane/ironplane/backing => ../../backing
 	github.com/ironplane/ironplane/pkg => ../../pkg
 	github.com/ironplane/ironplane/process => ../../process
+	github.com/ironplane/ironplane/template => ../../template
 	github.com/ironplane/ironplane/testkit => ../../testkit
 )
 
 require (
+	github.com/GehirnInc/crypt v0.0.0-20230320061759-8cc1b52080c5
 	github.com/ironplane/ironplane/pkg v0.0.0
 	github.com/ironplane/ironplane/process v0.0.0
+	github.com/ironplane/ironplane/template v0.0.0
 	github.com/ironplane/ironplane/testkit v0.0.0
 	github.com/jackc/pgx/v5 v5.12.0
 	golang.org/x/crypto v0.58.0

@@ -1,10 +1,15 @@
-// Package pxe is the bounded context of network boot. There are DHCP servers and file servers; ISOs, drivers,
-// preseeds, profiles and shell scripts are not built yet.
+// Package pxe is the bounded context of network boot. There are DHCP servers and file servers, templates of what
+// machines are given, and profiles that put these together; ISOs and drivers are not built yet.
 package pxe
 
 import (
+	"context"
 	"embed"
+	"fmt"
 	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/pg"
@@ -22,19 +27,22 @@ var migrations embed.FS
 // Definition is the service.
 var Definition = service.Definition{Name: Name, Migrations: migrations, Seals: true, Sealed: []string{"dhcp_server.http_api_key", "file_server.http_api_key"}, New: func(d service.Deps) service.Parts {
 	s := New(d)
-	return service.Parts{Routes: s.Routes(), Readers: []string{"network"}, Consumers: []*events.Consumer{s.groups.Consumer()}}
-}}
+	return service.Parts{Routes: s.Routes(), Readers: []string{"network"}, Consumers: []*events.Consumer{s.groups.Consumer(), s.emailTemplates.Consumer()}}
+}, Begin: checkTemplates}
 
 // Service is the pxe service.
 type Service struct {
-	db     *pg.DB
-	box    *seal.Box
-	groups *events.Refs
+	db             *pg.DB
+	box            *seal.Box
+	groups         *events.Refs
+	emailTemplates *events.Refs
 }
 
 // New makes the service on its migrated schema.
 func New(d service.Deps) *Service {
-	return &Service{db: d.DB, box: d.Box, groups: &events.Refs{Owner: "network", Type: "group", DB: d.DB, Peers: d.Peers, Cleared: clearGroup}}
+	return &Service{db: d.DB, box: d.Box,
+		groups:         &events.Refs{Owner: "network", Type: "group", DB: d.DB, Peers: d.Peers, Cleared: clearGroup},
+		emailTemplates: &events.Refs{Owner: "system", Type: "email/template", DB: d.DB, Peers: d.Peers, Cleared: clearEmailTemplate, Uses: profilesWith}}
 }
 
 // Routes are what the service answers.
@@ -42,6 +50,25 @@ func (s *Service) Routes() []rest.Route {
 	return slices.Concat(
 		rest.Section{Name: "DHCP servers", Doc: "The agents at the sites that answer machines which ask for an address and what to boot."}.Of(s.dhcpServers()),
 		rest.Section{Name: "File servers", Doc: "The agents at the sites that have the files which installations read."}.Of(s.fileServers()),
-		[]rest.Route{events.RefRoute(s.db, "pxe/dhcp", "dhcp_server", "NULL::jsonb", "network")},
+		rest.Section{Name: "Profiles", Doc: "Ways to install a machine, or to boot one over the network, and the templates that they put together."}.Of(
+			s.profiles(), s.bootScripts(), s.preseeds(), s.shellScripts()),
+		[]rest.Route{s.emailTemplates.CloseRoute(), events.RefRoute(s.db, "pxe/dhcp", "dhcp_server", "NULL::jsonb", "network")},
 	)
+}
+
+// cleared takes what another service has deleted from the rows of a table that refer to it, and records what was there before.
+func cleared(ctx context.Context, tx *pg.Tx, table, column string, id int64, of pg.Target, before any) error {
+	rows, err := tx.Query(ctx, fmt.Sprintf("UPDATE %s SET %s = NULL, version = version + 1 WHERE %[2]s = $1 RETURNING $2::text AS type, $3::text AS noun, id, name, version",
+		pgx.Identifier{table}.Sanitize(), pgx.Identifier{column}.Sanitize()), id, of.Type, of.Noun)
+	if err != nil {
+		return fmt.Errorf("clear %s %d: %w", column, id, err)
+	}
+	items, err := pgx.CollectRows(rows, pgx.RowToStructByPos[pg.Target])
+	if err != nil {
+		return fmt.Errorf("clear %s %d: %w", column, id, err)
+	}
+	for _, item := range items {
+		tx.Record(pg.Record{Kind: strings.ReplaceAll(of.Type, "/", "."), Action: pg.Edited, Targets: []pg.Target{item}, Before: before, After: struct{}{}})
+	}
+	return nil
 }

@@ -2,6 +2,7 @@ package pxe_test
 
 import (
 	"log/slog"
+	"net/http"
 	"testing"
 
 	"github.com/ironplane/ironplane/pkg/pg"
@@ -25,8 +26,11 @@ func newClient(t *testing.T) (*testkit.Client, *pg.DB, *seal.Box) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	handler := rest.NewHandler(pxe.Name, db, slog.New(slog.NewTextHandler(t.Output(), nil)), pxe.New(service.Deps{DB: db, Box: box}).Routes())
-	return testkit.NewClient(t, testkit.As(handler, testkit.Holder(principal.All))), db, box
+	return testkit.NewClient(t, testkit.As(handler(t, db, box), testkit.Holder(principal.All))), db, box
+}
+
+func handler(t *testing.T, db *pg.DB, box *seal.Box) http.Handler {
+	return rest.NewHandler(pxe.Name, db, slog.New(slog.NewTextHandler(t.Output(), nil)), pxe.New(service.Deps{DB: db, Box: box}).Routes())
 }
 
 func exec(t *testing.T, db *pg.DB, sql string, args ...any) {

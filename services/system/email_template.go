@@ -58,6 +58,13 @@ func (s *Service) emailTemplates() []rest.Route {
 		By:    rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name"}, Filters: map[string]string{"name": "name", "type": "type"}},
 		Again: rest.AgainRefused, Edited: `{"name": "welcome", "subject": "Welcome", "body": "Welcome to {{.Site.Name}}, {{.To.First}}."}`,
 		Check: keepBuiltIn, Delete: deleteTemplate,
+		Close: func(ctx context.Context, tx *pg.Tx, templates []EmailTemplate) error {
+			ids := make([]int64, len(templates))
+			for i, t := range templates {
+				ids[i] = t.ID
+			}
+			return s.templateClosing.Close(ctx, tx, ids)
+		},
 	}.Routes(), rest.Read[previewed, mail.RenderedEmail]{Method: http.MethodPost, Path: "/email/template/{template_id}/preview", Guard: has, Extension: true,
 		Name: "previewEmailTemplate", Summary: "Preview an email template with sample data", Doc: "What is sent takes the place of what is saved.", Do: s.preview},
 		rest.Read[rest.None, []string]{Path: processmail.TemplatesPath, Guard: guard.Peers("clients"), Do: s.forClients})

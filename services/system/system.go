@@ -56,14 +56,17 @@ type Service struct {
 	peers   mesh.Peers
 	closing *events.Closing // of integrations
 	mail    *mail.Office
+
+	templateClosing *events.Closing
 }
 
 // New makes the service on its migrated schema.
 func New(d service.Deps) *Service {
 	server, _ := mailServer(d.Settings) // begin has said what is wrong with it
 	return &Service{db: d.DB, log: audit.New(d.Box), entries: d.Entries, peers: d.Peers,
-		closing: &events.Closing{DB: d.DB, Peers: d.Peers, Type: "integration", Noun: "integration", Table: "integration", Users: []string{"clients"}},
-		mail:    &mail.Office{DB: d.DB, Box: d.Box, Peers: d.Peers, Server: server, Site: siteIn, Source: templateOf},
+		closing:         &events.Closing{DB: d.DB, Peers: d.Peers, Type: "integration", Noun: "integration", Table: "integration", Users: []string{"clients"}},
+		templateClosing: &events.Closing{DB: d.DB, Peers: d.Peers, Type: "email/template", Noun: "email template", Table: "email_template", Users: []string{"pxe"}},
+		mail:            &mail.Office{DB: d.DB, Box: d.Box, Peers: d.Peers, Server: server, Site: siteIn, Source: templateOf},
 	}
 }
 
@@ -82,7 +85,8 @@ func (s *Service) Routes() []rest.Route {
 		rest.Section{Name: "Integrations", Doc: "Other programs that work with this installation, such as a billing system, and what they may."}.Of(
 			s.integrations(), s.integrationPermissions()),
 		rest.Section{Name: "Settings", Doc: "What operators decide while the installation runs. Every process follows within a second."}.Of(s.settings()),
-		[]rest.Route{s.integrationEntry(), events.RefRoute(s.db, "integration", "integration", "jsonb_build_object('grants', permissions)", "clients", "identity")},
+		[]rest.Route{s.integrationEntry(), events.RefRoute(s.db, "integration", "integration", "jsonb_build_object('grants', permissions)", "clients", "identity"),
+			events.RefRoute(s.db, "email/template", "email_template", "NULL::jsonb", "pxe")},
 		rest.Section{Name: "Jobs", Doc: "What requests left behind, to be done later."}.Of(s.jobs()),
 		rest.Section{Name: "Email templates", Doc: "What mails say."}.Of(s.emailTemplates()),
 		rest.Section{Name: "Mails", Doc: "What was mailed, and what became of it."}.Of(s.emailMessages()),
@@ -95,7 +99,7 @@ func (s *Service) Routes() []rest.Route {
 const lookPause = time.Hour
 
 func (s *Service) parts() service.Parts {
-	parts := service.Parts{Routes: s.Routes(), Readers: []string{"clients", "identity"}, Loops: []service.Loop{
+	parts := service.Parts{Routes: s.Routes(), Readers: []string{"clients", "identity", "pxe"}, Loops: []service.Loop{
 		service.Every(lookPause, "sign the log's head", func(ctx context.Context) error { return s.log.Begin(ctx, s.db) }),
 		s.cutLog(),
 		service.Every(forgetPause, "forget mails", s.forgetMails),

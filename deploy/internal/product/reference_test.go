@@ -85,6 +85,27 @@ func testFileServersGroup(t *testing.T, _ *product.Product, c *testkit.Client) {
 	c.Do("PATCH", at, map[string]any{"group": group}).WantErrors("/group", "not_found")
 }
 
+// A profile names an email template, which is system's and is not deleted then.
+func TestProfilesEmailTemplate(t *testing.T) { producttest.Both(t, testProfilesEmailTemplate) }
+
+func testProfilesEmailTemplate(t *testing.T, _ *product.Product, c *testkit.Client) {
+	template := c.Do("POST", "/email/template", `{"name": "ready", "subject": "x", "body": "x"}`).Want(200).ID()
+	script := c.Do("POST", "/pxe/boot-script", `{"name": "boot", "body": "#!ipxe"}`).Want(200).ID()
+	body := map[string]any{"name": "Debian", "boot_script": script, "email": map[string]any{"template": template}}
+	profile := path("/pxe/profile/%d", c.Do("POST", "/pxe/profile", body).Want(200).ID())
+	body["name"], body["email"] = "Another", map[string]any{"template": 999}
+	c.Do("POST", "/pxe/profile", body).WantErrors("/email/template", "not_found")
+	at := path("/email/template/%d", template)
+	c.Do("DELETE", at, nil).Want(409).WantDetail(problem.Conflict, fmt.Sprintf("Email template %d is used by profile %s (Debian).", template, strings.TrimPrefix(profile, "/pxe/profile/")))
+	c.Do("PATCH", at, `{"name": "done", "subject": "x", "body": "x"}`).Want(200)
+	eventually(t, "the profile shows the template's new name", func() bool {
+		return strings.Contains(c.Do("GET", profile, nil).Want(200).Text, `"name":"done"}}`)
+	})
+	c.Do("PATCH", profile, `{"email": {"template": null}}`).Want(200)
+	c.Do("DELETE", at, nil).Want(200)
+	c.Do("PATCH", profile, map[string]any{"email": map[string]any{"template": template}}).WantErrors("/email/template", "not_found")
+}
+
 func code(sent any) string {
 	if _, text := sent.(string); text {
 		return "type"

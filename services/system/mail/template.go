@@ -3,12 +3,9 @@ package mail
 
 import (
 	"fmt"
-	"reflect"
 	"strings"
-	"time"
 
 	"github.com/ironplane/ironplane/pkg/problem"
-	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/process/mail"
 	"github.com/ironplane/ironplane/template"
 )
@@ -35,7 +32,7 @@ type kind struct {
 var kinds = func() map[string]kind {
 	all := map[string]kind{}
 	for _, content := range mail.Kinds {
-		all[content.Kind()] = kind{template.NewLanguage(functions, Site{}, mail.To{}, content), example(content).(mail.Content)}
+		all[content.Kind()] = kind{template.NewLanguage(functions, Site{}, mail.To{}, content), template.Example(content).(mail.Content)}
 	}
 	return all
 }()
@@ -53,31 +50,6 @@ func Kinds() []string {
 func BuiltIn(name string) bool {
 	_, known := kinds[name]
 	return known && name != mail.ForClient{}.Kind()
-}
-
-// example is a struct whose fields are as their tags say.
-func example(of any) any {
-	made := reflect.New(reflect.TypeOf(of)).Elem()
-	for i := range made.NumField() {
-		text := made.Type().Field(i).Tag.Get("example")
-		switch field := made.Field(i).Addr().Interface().(type) {
-		case *string:
-			*field = text
-		case *[]string:
-			*field = []string{text}
-		case *secret.String:
-			*field = secret.New(text)
-		case *time.Time:
-			at, err := time.Parse(time.RFC3339, text)
-			if err != nil {
-				panic(fmt.Sprintf("mail: the example of %s: %v", made.Type().Field(i).Name, err))
-			}
-			*field = at
-		default:
-			made.Field(i).Set(reflect.ValueOf(example(made.Field(i).Interface())))
-		}
-	}
-	return made.Interface()
 }
 
 // Source is a template as operators write it.
@@ -102,11 +74,7 @@ func (s Source) Parse(wrong *problem.Fields) *Template {
 	part := func(pointer, source string, check func(string) (*template.Template, []template.Error)) *template.Template {
 		checked, errors := check(source)
 		if len(errors) > 0 {
-			said := make([]string, len(errors))
-			for i, e := range errors {
-				said[i] = e.Error()
-			}
-			wrong.Add(pointer, "template", "%s", strings.Join(said, "; "))
+			wrong.Add(pointer, "template", "%s", template.Said(errors))
 		}
 		return checked
 	}
@@ -153,26 +121,19 @@ func (t *Template) Render(reveal bool, site Site, to mail.To, content mail.Conte
 
 // Sample renders the mail as it would be with sample data.
 func (t *Template) Sample(site Site) (RenderedEmail, error) {
-	return t.Render(true, site, example(mail.To{}).(mail.To), t.kind.sample)
+	return t.Render(true, site, template.Example(mail.To{}).(mail.To), t.kind.sample)
 }
 
 // Reference is a page that says what templates can show, in Markdown.
 func Reference() string {
 	var b strings.Builder
 	b.WriteString("# Variables of email templates\n\nWhat the templates of each type can show. `make openapi` writes this page from the program.\n")
-	table := func(title string, variables []template.Variable) {
-		fmt.Fprintf(&b, "\n## %s\n\n| Variable | What it is |\n|---|---|\n", title)
-		for _, v := range variables {
-			what := v.Doc
-			if v.Secret {
-				what += " (a secret: it stands as text or as a whole `href`, and nowhere else)"
-			}
-			fmt.Fprintf(&b, "| `%s` | %s |\n", v.Name, what)
-		}
+	table := func(title string, language *template.Language) {
+		fmt.Fprintf(&b, "\n## %s\n\n%s", title, language.Table("a secret: it stands as text or as a whole `href`, and nowhere else"))
 	}
-	table("All types", template.NewLanguage(nil, Site{}, mail.To{}).Variables())
+	table("All types", template.NewLanguage(nil, Site{}, mail.To{}))
 	for _, content := range mail.Kinds {
-		if own := template.NewLanguage(nil, content).Variables(); len(own) > 0 {
+		if own := template.NewLanguage(nil, content); len(own.Variables()) > 0 {
 			table("`"+content.Kind()+"`", own)
 		}
 	}

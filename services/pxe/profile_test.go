@@ -1,0 +1,85 @@
+package pxe_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/services/pxe"
+	"github.com/ironplane/ironplane/testkit"
+)
+
+// made makes an item and answers its id.
+func made(t *testing.T, c *testkit.Client, path, body string) int64 {
+	t.Helper()
+	return c.Do("POST", path, body).Want(200).ID()
+}
+
+func TestProfile(t *testing.T) {
+	t.Parallel()
+	c, db, _ := newClient(t)
+	exec(t, db, "INSERT INTO ref (type, id, name, version) VALUES ('email/template', 7, 'finished', 1)")
+	boot, preseed := made(t, c, "/pxe/boot-script", `{"name": "boot"}`), made(t, c, "/pxe/preseed", `{"name": "seed"}`)
+	first, second := made(t, c, "/pxe/shell", `{"name": "first"}`), made(t, c, "/pxe/shell", `{"name": "second"}`)
+	whole := c.Do("POST", "/pxe/profile", fmt.Sprintf(`{"name": "Debian", "billing_id": "deb", "boot_script": {"id": %d}, "preseed": "%d", "email": {"template": 7},
+		"shell": {"after": [%d, {"id": %d}, %[3]d], "during": [%d]}, "time_until_marked_failed": 90}`, boot, preseed, second, first, first)).Want(200)
+	want := fmt.Sprintf(`"name":"Debian","billing_id":"deb","access_client":false,"boot_script":{"id":%d,"name":"boot"},"preseed":{"id":%d,"name":"seed"},"email":{"template":{"id":7,"name":"finished"}},"shell":{"after":[%d,%d],"during":[%d]},"time_until_marked_failed":90}`,
+		boot, preseed, second, first, first)
+	if !strings.Contains(whole.Text, want) {
+		t.Errorf("made %s, want %s", whole.Text, want)
+	}
+	at := fmt.Sprintf("/pxe/profile/%d", whole.ID())
+	if back := c.Do("PATCH", at, whole.Text).Want(200); back.Header.Get("ETag") != whole.Header.Get("ETag") {
+		t.Errorf("sent back it is %s", back.Text)
+	}
+	list := c.Do("GET", "/pxe/profile?name=Debian", nil).Want(200).Text
+	if want := fmt.Sprintf(`[{"id":%d,"name":"Debian","billing_id":"deb","access_client":false}]`, whole.ID()); strings.TrimSpace(strings.ReplaceAll(list, "\n", "")) != want {
+		t.Errorf("the list has %s", list)
+	}
+
+	c.Do("POST", "/pxe/profile", `{}`).WantErrors("/boot_script", "required", "/name", "required")
+	c.Do("POST", "/pxe/profile", fmt.Sprintf(`{"name": "Debian", "boot_script": %d}`, boot)).WantErrors("/name", "taken")
+	for body, pointer := range map[string]string{`"boot_script": 999`: "/boot_script", `"preseed": 999`: "/preseed", `"shell": {"after": [999]}`: "/shell/after", `"shell": {"during": [999]}`: "/shell/during"} {
+		c.Do("PATCH", at, "{"+body+"}").WantErrors(pointer, "not_found")
+	}
+	c.Do("PATCH", at, `{"time_until_marked_failed": 0}`).WantErrors("/time_until_marked_failed", "out_of_range")
+
+	// What it uses is not deleted.
+	for path, noun := range map[string]string{fmt.Sprintf("/pxe/boot-script/%d", boot): "Boot script", fmt.Sprintf("/pxe/preseed/%d", preseed): "Preseed", fmt.Sprintf("/pxe/shell/%d", second): "Shell script"} {
+		c.Do("DELETE", path, nil).WantDetail(problem.Conflict, fmt.Sprintf("%s %s is used by profile %d (Debian).", noun, path[strings.LastIndex(path, "/")+1:], whole.ID()))
+	}
+	another := made(t, c, "/pxe/profile", fmt.Sprintf(`{"name": "Another", "boot_script": %d}`, boot))
+	if text := c.Do("DELETE", fmt.Sprintf("/pxe/boot-script/%d", boot), nil).Want(409).Text; !strings.Contains(text, "(Debian) and 1 more.") {
+		t.Error(text)
+	}
+	c.Do("PATCH", at, `{"preseed": null, "shell": {"after": [], "during": null}, "email": {"template": null}, "billing_id": null}`).Want(200)
+	c.Do("DELETE", fmt.Sprintf("/pxe/preseed/%d", preseed), nil).Want(200)
+	c.Do("DELETE", fmt.Sprintf("/pxe/shell/%d,%d", first, second), nil).Want(200)
+	c.Do("DELETE", fmt.Sprintf("%s,%d", at, another), nil).Want(200)
+	c.Do("DELETE", fmt.Sprintf("/pxe/boot-script/%d", boot), nil).Want(200)
+}
+
+// A client sees the profiles that are for clients, and nothing else of what there is.
+func TestProfilesOfClients(t *testing.T) {
+	t.Parallel()
+	c, db, box := newClient(t)
+	boot := made(t, c, "/pxe/boot-script", `{"name": "boot"}`)
+	shown := made(t, c, "/pxe/profile", fmt.Sprintf(`{"name": "Shown", "access_client": true, "boot_script": %d}`, boot))
+	hidden := made(t, c, "/pxe/profile", fmt.Sprintf(`{"name": "Hidden", "boot_script": %d}`, boot))
+	client := testkit.NewClient(t, testkit.As(handler(t, db, box), &principal.Principal{Owner: principal.Owner{Type: principal.Client, ID: 5}, KeyID: 1}))
+	if all := testkit.Decode[[]pxe.ListedProfile](client.Do("GET", "/pxe/profile", nil).Want(200)); len(all) != 1 || all[0].ID != shown {
+		t.Errorf("there are %+v", all)
+	}
+	if text := client.Do("GET", fmt.Sprintf("/pxe/profile/%d", shown), nil).Want(200).Text; strings.Contains(text, "boot") || !strings.Contains(text, "Shown") {
+		t.Errorf("it is %s", text)
+	}
+	for _, id := range []int64{hidden, 999} {
+		client.Do("GET", fmt.Sprintf("/pxe/profile/%d", id), nil).Want(404)
+	}
+	client.Do("PATCH", fmt.Sprintf("/pxe/profile/%d", shown), `{"name": "Mine"}`).Want(403)
+	for _, path := range []string{"/pxe/boot-script", "/pxe/preseed", "/pxe/shell", "/pxe/file", "/pxe/dhcp"} {
+		client.Do("GET", path, nil).Want(403)
+	}
+}

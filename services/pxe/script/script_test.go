@@ -1,0 +1,120 @@
+package script_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/GehirnInc/crypt"
+
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/services/pxe/script"
+)
+
+func TestFunctions(t *testing.T) {
+	t.Parallel()
+	v := script.Sample()
+	v.Password, v.Host.Nameservers = secret.New(`it's "<&`+"\n"), []string{"192.0.2.53", "2001:db8::53"}
+	for source, want := range map[string]string{
+		`{{quote .Password}}`:                          `'it'\''s "<&` + "\n'",
+		`{{json .Password}}`:                           `"it's \"<&\n"`,
+		`{{xml .Password}}`:                            `it&#39;s &#34;&lt;&amp;&#xA;`,
+		`{{line .Password}}`:                           `it's "<& `,
+		`{{netmask .Host.IPv4.Prefix}}`:                `255.255.255.0`,
+		`{{netmask "192.0.2.8/29"}}`:                   `255.255.255.248`,
+		`{{netmask .Host.IPv6.Prefix}}`:                `ffff:ffff:ffff:ffff::`,
+		`{{join ", " .Host.Nameservers}}`:              `192.0.2.53, 2001:db8::53`,
+		`{{value "timezone" .Variables}}`:              `Europe/Berlin`,
+		`{{default "none" (value "x" .Variables)}}`:    `none`,
+		`{{upper .Host.MAC}} {{lower "A"}}`:            `52:54:00:12:34:56 a`,
+		`{{.Host.MAC}} {{.Profile.Name}} {{.Host.IP}}`: `52:54:00:12:34:56 Debian 13 192.0.2.10`,
+	} {
+		made, wrong := script.Shell.Check(source)
+		if wrong != "" {
+			t.Errorf("%s: %s", source, wrong)
+			continue
+		}
+		if got, err := made.Render(true, v); got != want || err != nil {
+			t.Errorf("%s makes %q, %v", source, got, err)
+		}
+	}
+}
+
+func TestCrypt(t *testing.T) {
+	t.Parallel()
+	made, wrong := script.Preseed.Check("{{crypt .Password}} {{quote (crypt .Password)}}")
+	if wrong != "" {
+		t.Fatal(wrong)
+	}
+	v := script.Sample()
+	got, err := made.Render(true, v)
+	hash, quoted, _ := strings.Cut(got, " ")
+	if err != nil || !strings.HasPrefix(hash, "$6$") || !strings.HasPrefix(quoted, "'$6$") || strings.Contains(quoted, hash) {
+		t.Errorf("%s, %v", got, err)
+	}
+	if err := crypt.SHA512.New().Verify(hash, []byte(v.Password.Reveal())); err != nil {
+		t.Error(err)
+	}
+	if got, err := made.Render(false, v); got != "[secret] '[secret]'" || err != nil {
+		t.Errorf("shown %s, %v", got, err)
+	}
+	v.Password = secret.New(strings.Repeat("x", 1025))
+	if _, err := made.Render(true, v); err == nil || err.Error() != "line 1, column 3: crypt: a password has at most 1024 bytes" {
+		t.Error(err)
+	}
+}
+
+// What is wrong is said with its place, also where it comes out for one machine alone.
+func TestErrors(t *testing.T) {
+	t.Parallel()
+	for source, want := range map[string]string{
+		"x\n{{.Host.Mac}}":                              "line 2, column 8: there is no .Host.Mac",
+		"{{.Hosts}}":                                    "line 1, column 3: there is no .Hosts",
+		"{{if}}":                                        "line 1, column 1: missing value for if",
+		"{{quote .SSHKeys}}":                            "line 1, column 3: quote takes a text",
+		"{{join .SSHKeys \" \"}}":                       "line 1, column 3: join takes a text and a list of texts",
+		"{{upper .Password}}":                           "line 1, column 3: a secret can be shown, and nothing else",
+		"{{if .Password}}{{end}}":                       "line 1, column 6: a secret can be shown, and nothing else",
+		"{{$p := .Password}}":                           "line 1, column 3: a secret can be shown, and nothing else",
+		"{{$p := quote .Password}}":                     "line 1, column 3: a secret can be shown, and nothing else",
+		"{{if eq (quote .Password) \"x\"}}{{end}}":      "line 1, column 6: a secret can be shown, and nothing else",
+		"{{range .SSHKeys}}{{crypt $.Password}}{{end}}": "line 1, column 1: its loops stand too deep in each other, or call what takes long too often",
+		"{{range .SSHKeys}}{{range $.SSHKeys}}{{quote .}}{{end}}{{end}}": "line 1, column 1: its loops stand too deep in each other, or call what takes long too often",
+		strings.Repeat("{{crypt .Password}}", 26):                        "line 1, column 1: its loops stand too deep in each other, or call what takes long too often",
+	} {
+		if _, wrong := script.Preseed.Check(source); !strings.HasPrefix(wrong, want) {
+			t.Errorf("%s: %s, want %s", source, wrong, want)
+		}
+	}
+	if _, wrong := script.Boot.Check("{{quote .Password}}"); wrong != "line 1, column 3: a secret cannot stand here" {
+		t.Errorf("a secret in a boot script: %s", wrong)
+	}
+	made, _ := script.Preseed.Check("x\nü {{netmask .Host.Disk}}")
+	if got, err := made.Render(true, script.Sample()); got != "" || err == nil || err.Error() != `line 2, column 5: netmask: "/dev/sda" is no prefix such as 192.0.2.0/24` {
+		t.Errorf("%q, %v", got, err)
+	}
+	// A text that grows with each round ends.
+	made, wrong := script.Preseed.Check(`{{$x := "'"}}{{range .SSHKeys}}{{$x = quote $x}}{{end}}{{$x}}`)
+	v := script.Sample()
+	v.SSHKeys = make([]string, 100)
+	if _, err := made.Render(true, v); wrong != "" || err == nil || !strings.Contains(err.Error(), "quote is given more than 65536 bytes") && !strings.Contains(err.Error(), "quote makes more than 65536 bytes") {
+		t.Error(wrong, err)
+	}
+}
+
+// Whatever is written, it is taken or refused, and what is taken ends.
+func FuzzCheck(f *testing.F) {
+	for _, seed := range []string{"{{quote .Password}}", `{{range .Variables}}{{line .Value}}{{end}}`, "{{crypt .Password | quote}}", `{{value "x" .Variables | default "y" | json}}`, "{{netmask .Host.IPv4.Prefix}}{{join \" \" .Host.MACs | xml}}"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, source string) {
+		for _, kind := range []script.Kind{script.Boot, script.Preseed} {
+			made, wrong := kind.Check(source)
+			if wrong != "" {
+				continue
+			}
+			if _, err := made.Render(true, script.Sample()); err != nil && !strings.Contains(err.Error(), "no prefix") && !strings.Contains(err.Error(), "at most") && !strings.Contains(err.Error(), "more than") {
+				t.Errorf("%q is taken, and then: %v", source, err)
+			}
+		}
+	})
+}

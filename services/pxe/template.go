@@ -1,0 +1,183 @@
+package pxe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/guard"
+	"github.com/ironplane/ironplane/pkg/permission"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/services/pxe/script"
+)
+
+// ListedTemplate is a template without its body.
+type ListedTemplate struct {
+	rest.Versioned
+	ID          int64   `json:"id" db:"id"`
+	Name        string  `json:"name" db:"name"`
+	Description *string `json:"description,omitempty" db:"description"`
+	Problem     *string `json:"problem,omitempty" db:"problem" ext:"true" doc:"what is wrong with it since another version of Ironplane; an edit of body mends it"`
+}
+
+// OSPreseed answers an operating system's installer what it would ask.
+type OSPreseed struct {
+	ListedPreseed
+	Body string `json:"body" db:"body"`
+}
+
+// ListedPreseed is a preseed without its body.
+type ListedPreseed struct {
+	ListedTemplate
+	IsInstallable bool `json:"is_installable" db:"is_installable"`
+}
+
+// OSBootScript is what a machine runs that boots over the network: a script of iPXE.
+type OSBootScript struct {
+	ListedTemplate
+	Body string `json:"body" db:"body"`
+}
+
+// OSShellScript is run on a machine while, or after, it is installed.
+type OSShellScript struct {
+	ListedTemplate
+	Body string `json:"body" db:"body"`
+}
+
+type templateBody struct {
+	Name        string  `json:"name" db:"name" required:"create" example:"Debian 13"`
+	Description *string `json:"description" db:"description" max:"1000" example:"with the site's mirror"`
+	Body        *string `json:"body" db:"body" max:"262144" blanks:"kept" example:"# of {{.Host.Hostname}}" doc:"a Go template; what is wrong with it is said with line and column"`
+
+	Problem *string `db:"problem"`
+}
+
+// check parses the template. One that was saved is right now, whatever it was before.
+func (b *templateBody) check(kind script.Kind, wrong *problem.Fields) {
+	if b.Body == nil {
+		b.Body = new(string)
+	}
+	if _, said := kind.Check(*b.Body); said != "" {
+		wrong.Add("/body", "template", "%s", said)
+	}
+	b.Problem = nil
+}
+
+type preseedBody struct {
+	templateBody
+	IsInstallable bool `json:"is_installable" db:"is_installable" example:"true"`
+}
+
+type bootScriptBody struct{ templateBody }
+
+type shellScriptBody struct{ templateBody }
+
+// Resolve checks that it is a template.
+func (b *preseedBody) Resolve(wrong *problem.Fields) { b.check(script.Preseed, wrong) }
+
+// Resolve checks that it is a template.
+func (b *bootScriptBody) Resolve(wrong *problem.Fields) { b.check(script.Boot, wrong) }
+
+// Resolve checks that it is a template.
+func (b *shellScriptBody) Resolve(wrong *problem.Fields) { b.check(script.Shell, wrong) }
+
+var (
+	byTemplate = rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name"}, Filters: map[string]string{"name": "name"}}
+	byPreseed  = rest.By{Search: byTemplate.Search, Sorts: byTemplate.Sorts, Filters: map[string]string{"name": "name", "is_installable": "is_installable"}}
+)
+
+const editedTemplate = `{"name": "Debian 13, small", "body": "# {{quote .Host.Name}}"}`
+
+func (s *Service) preseeds() []rest.Route {
+	return append(rest.Resource[OSPreseed, preseedBody]{
+		DB: s.db, Path: "/pxe/preseed", ID: "preseed_id", Noun: "preseed", Again: rest.AgainRefused, Edited: editedTemplate,
+		Guard: guard.Has(permission.PXESettings), Table: "preseed", Without: rest.Listing,
+		Delete: func(ctx context.Context, tx *pg.Tx, item *OSPreseed) error {
+			return unlessUsed(ctx, tx, "preseed", "Preseed", "preseed_id = $1", item.ID)
+		},
+	}.Routes(), rest.List[rest.None, ListedPreseed]{DB: s.db, Path: "/pxe/preseed", Guard: guard.Has(permission.PXESettings), Name: "listPreseeds", Summary: "List preseeds", View: "preseed", By: byPreseed})
+}
+
+func (s *Service) bootScripts() []rest.Route {
+	return append(rest.Resource[OSBootScript, bootScriptBody]{
+		DB: s.db, Path: "/pxe/boot-script", ID: "boot_script_id", Noun: "boot script", Again: rest.AgainRefused, Edited: editedTemplate,
+		Guard: guard.Has(permission.PXESettings), Table: "boot_script", Without: rest.Listing, Additions: rest.Creating | rest.Viewing | rest.Editing | rest.Deleting,
+		Delete: func(ctx context.Context, tx *pg.Tx, item *OSBootScript) error {
+			return unlessUsed(ctx, tx, "boot_script", "Boot script", "boot_script_id = $1", item.ID)
+		},
+	}.Routes(), rest.List[rest.None, ListedTemplate]{DB: s.db, Path: "/pxe/boot-script", Guard: guard.Has(permission.PXESettings), Name: "listBootScripts", Summary: "List boot scripts", Extension: true, View: "boot_script", By: byTemplate})
+}
+
+func (s *Service) shellScripts() []rest.Route {
+	return rest.Resource[OSShellScript, shellScriptBody]{
+		DB: s.db, Path: "/pxe/shell", ID: "shell_script_id", Noun: "shell script", Again: rest.AgainRefused, Edited: editedTemplate,
+		Guard: guard.Has(permission.PXESettings), Table: "shell_script", Additions: rest.Viewing | rest.Editing, By: byTemplate,
+		Delete: func(ctx context.Context, tx *pg.Tx, item *OSShellScript) error {
+			return unlessUsed(ctx, tx, "shell_script", "Shell script", "$1 = ANY (shell_after || shell_during)", item.ID)
+		},
+	}.Routes()
+}
+
+// templateTables are where templates stand.
+var templateTables = []struct {
+	name, path, noun, kind string
+	of                     script.Kind
+}{
+	{"boot_script", "pxe/boot-script", "boot script", "pxe.boot-script", script.Boot},
+	{"preseed", "pxe/preseed", "preseed", "pxe.preseed", script.Preseed},
+	{"shell_script", "pxe/shell", "shell script", "pxe.shell", script.Shell},
+}
+
+// checkTemplates checks all templates anew, which may have been saved by an older version with other variables: what is wrong
+// now is said with the template, and logged.
+func checkTemplates(ctx context.Context, d service.Deps) error {
+	for _, table := range templateTables {
+		rows, err := d.DB.Query(ctx, "SELECT id, body, problem FROM "+table.name+" ORDER BY id")
+		if err != nil {
+			return fmt.Errorf("read templates: %w", err)
+		}
+		type stored struct {
+			ID      int64
+			Body    string
+			Problem *string
+		}
+		all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[stored])
+		if err != nil {
+			return fmt.Errorf("read templates: %w", err)
+		}
+		for _, t := range all {
+			was := ""
+			if t.Problem != nil {
+				was = *t.Problem
+			}
+			_, is := table.of.Check(t.Body)
+			if is == was {
+				continue
+			}
+			err := d.DB.InTx(ctx, func(tx *pg.Tx) error {
+				target := pg.Target{Type: table.path, Noun: table.noun, ID: t.ID}
+				err := tx.QueryRow(ctx, "UPDATE "+table.name+" SET problem = nullif($2, ''), version = version + 1 WHERE id = $1 AND body = $3 RETURNING name, version", t.ID, is, t.Body).Scan(&target.Name, &target.Version)
+				if errors.Is(err, pgx.ErrNoRows) { // somebody has just edited it
+					tx.Unrecorded("it is another one now")
+					return nil
+				}
+				tx.Record(pg.Record{Kind: table.kind, Action: pg.Edited, Targets: []pg.Target{target}, Before: found{was}, After: found{is}})
+				return err
+			})
+			if err != nil {
+				return fmt.Errorf("note what is wrong with %s %d: %w", table.noun, t.ID, err)
+			}
+		}
+	}
+	return nil
+}
+
+// found is what is wrong with a template, in a record.
+type found struct {
+	Problem string `json:"problem,omitempty"`
+}

@@ -1,0 +1,89 @@
+package pxe_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/services/pxe"
+	"github.com/ironplane/ironplane/testkit"
+)
+
+func TestTemplates(t *testing.T) {
+	t.Parallel()
+	c, _, _ := newClient(t)
+	for _, path := range []string{"/pxe/preseed", "/pxe/boot-script", "/pxe/shell"} {
+		made := c.Do("POST", path, `{"name": "one", "description": "for \"x\"", "body": "# {{.Host.Hostname}}\n"}`).Want(200)
+		if !strings.Contains(made.Text, `"body":"# {{.Host.Hostname}}\n"`) {
+			t.Errorf("made %s", made.Text)
+		}
+		at := fmt.Sprintf("%s/%d", path, made.ID())
+		if got := c.Do("GET", at, nil).Want(200).Text; got != made.Text {
+			t.Errorf("%s is %s", at, got)
+		}
+		if body := strings.Contains(c.Do("GET", path+"?name=one", nil).Want(200).Text, `"body"`); body != (path == "/pxe/shell") {
+			t.Errorf("whether the list of %s has bodies: %v", path, body)
+		}
+		c.Do("POST", path, `{}`).WantErrors("/name", "required")
+		c.Do("POST", path, `{"name": "one"}`).WantErrors("/name", "taken")
+		c.Do("POST", path, `{"name": "bare"}`).Want(200)
+		wrong := testkit.Decode[problem.Problem](c.Do("PATCH", at, `{"body": "x\n{{.Host.Mac}}\n{{if}}"}`).Want(422))
+		if len(wrong.Errors) != 1 || wrong.Errors[0].Pointer != "/body" || !strings.HasPrefix(wrong.Errors[0].Message, "line 3, column 1: missing value for if") {
+			t.Errorf("%+v", wrong.Errors)
+		}
+		wrong = testkit.Decode[problem.Problem](c.Do("POST", path, `{"name": "two", "body": "{{.Host.Mac}}\n {{quote 3}}"}`).Want(422))
+		if len(wrong.Errors) != 1 || !strings.HasPrefix(wrong.Errors[0].Message, "line 1, column 8: there is no .Host.Mac: there are ") || !strings.HasSuffix(wrong.Errors[0].Message, "; line 2, column 4: quote takes a text") {
+			t.Errorf("%+v", wrong.Errors)
+		}
+		c.Do("PATCH", at, `{"description": null, "body": ""}`).Want(200)
+		if found := testkit.Decode[[]pxe.ListedTemplate](c.Do("GET", path+"?q=BAR", nil).Want(200)); len(found) != 1 || found[0].Name != "bare" {
+			t.Errorf("%s finds %+v", path, found)
+		}
+		c.Do("DELETE", at, nil).Want(200)
+	}
+	c.Do("POST", "/pxe/boot-script", `{"name": "secret", "body": "{{.Password}}"}`).WantErrors("/body", "template")
+	c.Do("POST", "/pxe/preseed", `{"name": "secret", "body": "{{.Password}}", "is_installable": true}`).Want(200)
+	if found := testkit.Decode[[]pxe.ListedPreseed](c.Do("GET", "/pxe/preseed?is_installable=true&q=secret", nil).Want(200)); len(found) != 1 {
+		t.Errorf("installable are %+v", found)
+	}
+}
+
+// What was saved by a version with other variables is flagged when the service starts, and mended by an edit.
+func TestTemplateOfAnotherVersion(t *testing.T) {
+	t.Parallel()
+	c, db, box := newClient(t)
+	id := c.Do("POST", "/pxe/preseed", `{"name": "old", "body": "x"}`).Want(200).ID()
+	at := fmt.Sprintf("/pxe/preseed/%d", id)
+	exec(t, db, "UPDATE preseed SET body = '{{.Machine.Name}}' WHERE id = $1", id)
+	check := func() pxe.OSPreseed {
+		t.Helper()
+		if err := pxe.Definition.Begin(context.Background(), service.Deps{DB: db, Box: box}); err != nil {
+			t.Fatal(err)
+		}
+		return testkit.Decode[pxe.OSPreseed](c.Do("GET", at, nil).Want(200))
+	}
+	flagged := check()
+	if flagged.Problem == nil || !strings.Contains(*flagged.Problem, "there is no .Machine") {
+		t.Errorf("flagged as %+v", flagged)
+	}
+	tag := c.Do("GET", at, nil).Header.Get("ETag")
+	check()
+	if again := c.Do("GET", at, nil).Header.Get("ETag"); again != tag {
+		t.Errorf("checked again it is %s, and was %s", again, tag)
+	}
+	c.Do("PATCH", at, `{"name": "still old"}`).WantErrors("/body", "template")
+	if mended := testkit.Decode[pxe.OSPreseed](c.Do("PATCH", at, `{"body": "{{.Host.Name}}"}`).Want(200)); mended.Problem != nil {
+		t.Errorf("mended, it has %s", *mended.Problem)
+	}
+	exec(t, db, "UPDATE preseed SET problem = 'x' WHERE id = $1", id)
+	if right := check(); right.Problem != nil {
+		t.Errorf("what is right has %s", *right.Problem)
+	}
+	var records int
+	if err := db.QueryRow(t.Context(), `SELECT count(*) FROM change WHERE type = 'pxe.preseed.edited' AND actor_url IS NULL AND (before ? 'problem') <> (after ? 'problem')`).Scan(&records); err != nil || records != 2 {
+		t.Errorf("%d records, %v", records, err)
+	}
+}

@@ -1,0 +1,63 @@
+package template
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/secret"
+)
+
+// Said are errors in one line.
+func Said(errors []Error) string {
+	said := make([]string, len(errors))
+	for i, e := range errors {
+		said[i] = e.Error()
+	}
+	return strings.Join(said, "; ")
+}
+
+// Table says what the variables are, in Markdown, and of secrets what else there is to know.
+func (l *Language) Table(ofSecrets string) string {
+	var b strings.Builder
+	b.WriteString("| Variable | What it is |\n|---|---|\n")
+	for _, v := range l.Variables() {
+		what := v.Doc
+		if v.Secret {
+			what += " (" + ofSecrets + ")"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s |\n", v.Name, what)
+	}
+	return b.String()
+}
+
+// Example is a struct of the type of one, with fields as their tags say.
+func Example(of any) any {
+	made := reflect.New(reflect.TypeOf(of)).Elem()
+	for i := range made.NumField() {
+		field, text := made.Field(i), made.Type().Field(i).Tag.Get("example")
+		switch to := field.Addr().Interface().(type) {
+		case *string:
+			*to = text
+		case *[]string:
+			*to = []string{text}
+		case *secret.String:
+			*to = secret.New(text)
+		case *time.Time:
+			at, err := time.Parse(time.RFC3339, text)
+			if err != nil {
+				panic(fmt.Sprintf("template: the example of %s: %v", made.Type().Field(i).Name, err))
+			}
+			*to = at
+		default:
+			switch field.Kind() {
+			case reflect.Struct:
+				field.Set(reflect.ValueOf(Example(field.Interface())))
+			case reflect.Slice:
+				field.Set(reflect.Append(field, reflect.ValueOf(Example(reflect.Zero(field.Type().Elem()).Interface()))))
+			}
+		}
+	}
+	return made.Interface()
+}
