@@ -18,12 +18,15 @@ type load struct {
 	began    time.Time
 	lastSent atomic.Int64 // when the last request was sent that was answered with 200, since began
 	good     atomic.Int64
-	refused  atomic.Int64 // 401 and 403
+	refused  atomic.Int64 // 401 and 403, and 404: of what it may not know of any more
 	failed   atomic.Int64 // anything else
 	failure  atomic.Value
 }
 
 const connections = 32
+
+// portSpeeds are what the keys of admins are used for.
+const portSpeeds = "/port-speed?per_page=1"
 
 // pause is how long each of them waits between two requests. Beside the other tests, there is no room for more.
 func pause() time.Duration {
@@ -33,7 +36,7 @@ func pause() time.Duration {
 	return 20 * time.Millisecond
 }
 
-func newLoad(t *testing.T, doors []*testkit.Client, key string) *load {
+func newLoad(t *testing.T, doors []*testkit.Client, path, key string) *load {
 	ctx, cancel := context.WithCancel(t.Context())
 	l := &load{began: time.Now()}
 	transport := &http.Transport{MaxIdleConnsPerHost: connections}
@@ -41,7 +44,7 @@ func newLoad(t *testing.T, doors []*testkit.Client, key string) *load {
 	for n := range connections {
 		users.Go(func() {
 			for ctx.Err() == nil {
-				l.use(ctx, transport, doors[n%len(doors)].URL+"/port-speed?per_page=1", key)
+				l.use(ctx, transport, doors[n%len(doors)].URL+path, key)
 				time.Sleep(pause())
 			}
 		})
@@ -77,7 +80,7 @@ func (l *load) use(ctx context.Context, transport http.RoundTripper, url, key st
 		l.good.Add(1)
 		for last := l.lastSent.Load(); int64(sent) > last && !l.lastSent.CompareAndSwap(last, int64(sent)); last = l.lastSent.Load() {
 		}
-	case http.StatusUnauthorized, http.StatusForbidden:
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound:
 		l.refused.Add(1)
 	default:
 		l.failed.Add(1)

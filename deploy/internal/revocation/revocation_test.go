@@ -101,7 +101,7 @@ func TestRevocation(t *testing.T) {
 func testRevocation(t *testing.T, s *stand, revoke func(s *stand, admin int64, key identity.APIKey) (answered, ended time.Time), fault fault) {
 	admin, key := s.user("user")
 	s.fillList()
-	l := newLoad(t, s.doors, key.Key)
+	l := newLoad(t, s.doors, portSpeeds, key.Key)
 	l.more(t, &l.good, connections)
 	stop := func() {}
 	if fault.fills {
