@@ -63,7 +63,7 @@ storm: ## allocate and release with 200 callers while the network service is kil
 .PHONY: crash
 crash: ## change things at random while services, Postgres and Redis are killed 200 times and four schemas restored, and compare what is left; refer to what is being deleted, 500 times
 	go test -v -timeout 60m ./deploy/split -run TestCrash -full
-	go test -v ./deploy/internal/product -run TestReferenceWhileItsTargetIsDeleted -full
+	go test -v -timeout 60m ./deploy/internal/product -run 'While.*IsDeleted' -full
 
 .PHONY: restore
 restore: ## back up and restore by the words of docs/restore.md, in every way, while callers change things

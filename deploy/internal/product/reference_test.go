@@ -15,6 +15,7 @@ import (
 	"github.com/ironplane/ironplane/services/clients"
 	"github.com/ironplane/ironplane/services/network"
 	"github.com/ironplane/ironplane/services/pxe"
+	"github.com/ironplane/ironplane/services/system"
 	"github.com/ironplane/ironplane/testkit"
 )
 
@@ -214,6 +215,78 @@ func TestAssignmentWhileItsClientIsDeleted(t *testing.T) {
 	var open int
 	if err := p.Databases[clients.Name].QueryRow(t.Context(), "SELECT count(*) FROM closing").Scan(&open); err != nil || open > 0 {
 		t.Errorf("%d deletions are noted as under way: %v", open, err)
+	}
+}
+
+// However many make clients for an integration while it is deleted: there is no client of one that is gone, and one that stays
+// goes on taking clients.
+func TestClientsWhileTheirIntegrationIsDeleted(t *testing.T) {
+	t.Parallel()
+	p, c := producttest.Split(t)
+	rounds, callers := 6, 6
+	if *full {
+		rounds, callers = 500, 64
+	}
+	deleted, kept := 0, 0
+	for round := range rounds {
+		id := c.Do("POST", "/integration", map[string]any{"name": fmt.Sprintf("Shop %d", round)}).Want(200).ID()
+		at := path("/integration/%d", id)
+		body := func(caller int) map[string]any {
+			return order(fmt.Sprintf("ben-%d-%d@example.com", round, caller), "billing_id", caller+1, "integration_id", id)
+		}
+		var gone *testkit.Answer
+		var racing sync.WaitGroup
+		ended := make(chan struct{})
+		racing.Go(func() {
+			defer close(ended)
+			gone = c.Do("DELETE", at, nil)
+		})
+		if round%2 == 1 { // or else the deletion always comes too late
+			eventually(t, "the deletion is under way", func() bool {
+				var begun bool
+				select {
+				case <-ended:
+					return true
+				default:
+					return p.Databases[system.Name].QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM closing WHERE agreed)").Scan(&begun) == nil && begun
+				}
+			})
+		}
+		for caller := range callers {
+			racing.Go(func() {
+				answer := c.Do("POST", "/client", body(caller))
+				if answer.Status == 422 {
+					if code := testkit.Decode[problem.Problem](answer).Errors[0].Code; code != "not_found" && code != "closing" {
+						t.Error(answer.Text)
+					}
+					return
+				}
+				answer.Want(200)
+			})
+		}
+		racing.Wait()
+		its := testkit.Decode[[]clients.Client](c.Do("GET", path("/client?integration_id=%d", id), nil).Want(200))
+		if gone.Status == 200 {
+			deleted++
+			c.Do("GET", at, nil).Want(404)
+			if len(its) > 0 {
+				t.Errorf("integration %d is gone, and has %d clients", id, len(its))
+			}
+			continue
+		}
+		kept++
+		if text := gone.Want(409).Text; !strings.Contains(text, "client") || len(its) == 0 {
+			t.Errorf("integration %d, with %d clients, is not deleted: %s", id, len(its), text)
+		}
+		c.Do("POST", "/client", body(callers)).Want(200)
+	}
+	t.Logf("%d integrations were deleted at once, %d had clients", deleted, kept)
+	var open, dangling int
+	if err := p.Databases[system.Name].QueryRow(t.Context(), "SELECT count(*) FROM closing").Scan(&open); err != nil || open > 0 {
+		t.Errorf("%d deletions are noted as under way: %v", open, err)
+	}
+	if err := p.Databases[clients.Name].QueryRow(t.Context(), "SELECT count(*) FROM client c LEFT JOIN ref r ON r.type = 'integration' AND r.id = c.integration_id WHERE c.integration_id IS NOT NULL AND r.gone IS NOT false").Scan(&dangling); err != nil || dangling > 0 {
+		t.Errorf("%d clients are of integrations that are gone: %v", dangling, err)
 	}
 }
 
