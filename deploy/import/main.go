@@ -45,6 +45,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 func netboxCommand(getenv func(string) string) *cobra.Command {
 	var options struct {
 		url, key, keyFile string
+		clients           string
 		dryRun, verbose   bool
 	}
 	command := &cobra.Command{
@@ -56,13 +57,13 @@ func netboxCommand(getenv func(string) string) *cobra.Command {
 
 A site becomes an IP group. Ranges, addresses, and prefixes with nothing inside become IP entities of the group of
 the smallest prefix around them that has a site; space without a site gets a group for its VRF, or one for the rest.
-VLANs come from the prefixes. A gateway is set where one address of the subnet has the role vrrp, hsrp, glbp or carp.
+With --clients, tenants become clients, and own what has them as its tenant. VLANs come from the prefixes. A gateway is set where one address of the subnet has the role vrrp, hsrp, glbp or carp.
 
 The import makes what is missing and changes nothing that is there: a second run, or one after an interruption,
 makes only the rest. What is left out is listed with the reason.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			plan, err := readPlan(args[0])
+			plan, err := readPlan(args[0], options.clients)
 			if err != nil {
 				return err
 			}
@@ -83,15 +84,16 @@ makes only the rest. What is left out is listed with the reason.`,
 	}
 	flags := command.Flags()
 	flags.StringVar(&options.url, "url", "http://127.0.0.1:8080", "the API")
-	flags.StringVar(&options.key, "key", "", "an API key that may write network.groups and network.entities (others on this machine can see it: rather use $IRONPLANE_KEY or --key-file)")
+	flags.StringVar(&options.key, "key", "", "an API key that may write network.groups and network.entities, and with --clients users.clients (others on this machine can see it: rather use $IRONPLANE_KEY or --key-file)")
 	flags.StringVar(&options.keyFile, "key-file", "", "a file with the API key")
+	flags.StringVar(&options.clients, "clients", "", "a CSV `file` with the columns tenant, email, first and last: which clients tenants become, who then own what is theirs")
 	flags.BoolVar(&options.dryRun, "dry-run", false, "show what would be made, without a server")
 	flags.BoolVarP(&options.verbose, "verbose", "v", false, "list every item")
 	command.MarkFlagsMutuallyExclusive("key", "key-file")
 	return command
 }
 
-func readPlan(file string) (Plan, error) {
+func readPlan(file, clients string) (Plan, error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return Plan{}, err
@@ -100,6 +102,11 @@ func readPlan(file string) (Plan, error) {
 	d, err := readDump(f)
 	if err != nil {
 		return Plan{}, fmt.Errorf("read %s: %w", file, err)
+	}
+	if clients != "" {
+		if err := d.takeCustomers(clients); err != nil {
+			return Plan{}, err
+		}
 	}
 	return planFor(d), nil
 }

@@ -133,7 +133,7 @@ func export(t *testing.T) string {
 		rec(modelPrefix, 3, `"prefix": "2001:db8::/64", "site": 2`),
 		rec(modelRange, 1, `"start_address": "10.0.0.10/24", "end_address": "10.0.0.19/24", "description": "pool"`),
 		rec(modelAddress, 1, `"address": "10.0.0.1/24", "role": "vrrp"`),
-		rec(modelAddress, 2, `"address": "10.0.0.2/24", "dns_name": "two.example"`),
+		rec(modelAddress, 2, `"address": "10.0.0.2/24", "dns_name": "two.example", "tenant": 1`),
 		rec(modelAddress, 3, `"address": "10.0.0.3/24"`),
 		rec(modelAddress, 4, `"address": "198.51.100.4/32"`),
 		rec(modelAddress, 5, `"address": "198.51.100.5/24"`),

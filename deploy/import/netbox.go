@@ -42,6 +42,7 @@ type dump struct {
 	ranges    map[int64]addressRange
 	addresses map[int64]address
 	tenants   map[int64]tenant
+	customers map[int64]customer // that tenants become
 }
 
 type site struct {
@@ -59,6 +60,7 @@ type vlan struct {
 }
 
 type prefix struct {
+	Tenant      int64        `json:"tenant"`
 	Prefix      netip.Prefix `json:"prefix"`
 	Site        int64        `json:"site"`
 	ScopeSite   int64        `json:"_site"` // where NetBox 4.2 and later keep the site
@@ -73,6 +75,7 @@ func (p prefix) site() int64 { return cmp.Or(p.Site, p.ScopeSite) }
 func (p prefix) isContainer() bool { return p.Status == "container" }
 
 type addressRange struct {
+	Tenant      int64        `json:"tenant"`
 	Start       netip.Prefix `json:"start_address"`
 	End         netip.Prefix `json:"end_address"`
 	VRF         int64        `json:"vrf"`
@@ -82,6 +85,7 @@ type addressRange struct {
 func (r addressRange) span() netipx.IPRange { return netipx.IPRangeFrom(r.Start.Addr(), r.End.Addr()) }
 
 type address struct {
+	Tenant      int64        `json:"tenant"`
 	Address     netip.Prefix `json:"address"`
 	VRF         int64        `json:"vrf"`
 	Status      string       `json:"status"`
@@ -99,7 +103,7 @@ type tenant struct {
 func readDump(r io.Reader) (*dump, error) {
 	d := &dump{
 		sites: map[int64]site{}, vrfs: map[int64]vrf{}, vlans: map[int64]vlan{}, prefixes: map[int64]prefix{},
-		ranges: map[int64]addressRange{}, addresses: map[int64]address{}, tenants: map[int64]tenant{},
+		ranges: map[int64]addressRange{}, addresses: map[int64]address{}, tenants: map[int64]tenant{}, customers: map[int64]customer{},
 	}
 	decoder := json.NewDecoder(r)
 	if first, err := decoder.Token(); err != nil || first != json.Delim('[') {

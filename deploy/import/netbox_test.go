@@ -44,3 +44,20 @@ func TestReadDumpPassesOverOtherModels(t *testing.T) {
 		t.Errorf("read %v", d.prefixes)
 	}
 }
+
+func TestReadCustomersNamesWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	for file, want := range map[string]string{
+		"": "the first line", "tenant,email,first\n": "no column last",
+		"tenant,email,first,last\nA,,Ben,Miller\n":                                          "line 2: A has no email, first or last",
+		"tenant,email,first,last\nB,b@example.com,Ben,Miller\n":                             `line 2: no tenant is called "B"`,
+		"tenant,email,first,last\nTwo,b@example.com,Ben,Miller\n":                           `line 2: 2 tenants are called "Two"`,
+		"tenant,email,first,last\nA,b@example.com,Ben,Miller\nA,b@example.com,Ben,Miller\n": "line 3: A stands there twice",
+		"tenant,email,first,last\nA,b@example.com\n":                                        "wrong number of fields",
+	} {
+		d := dumpOf(t, rec(modelTenant, 1, `"name": "A"`), rec(modelTenant, 2, `"name": "Two"`), rec(modelTenant, 3, `"name": "Two"`))
+		if err := d.readCustomers(strings.NewReader(file)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want something with %q", file, err, want)
+		}
+	}
+}

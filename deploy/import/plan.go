@@ -29,6 +29,7 @@ type Entity struct {
 	Gateway  netip.Addr   // where known
 	VLAN     int32        // 0: none
 	Nickname string
+	Owner    customer // where the tenant is one
 }
 
 // Address is the entity's space as the API writes it.
@@ -90,7 +91,7 @@ func (p *planner) leaveOut(source Source, what, reason, detail string) {
 
 func (p *planner) takeRanges() {
 	for pk, r := range ordered(p.dump.ranges) {
-		e := Entity{Source: Source{modelRange, pk}, Span: r.span(), Nickname: r.Description}
+		e := Entity{Source: Source{modelRange, pk}, Span: r.span(), Nickname: r.Description, Owner: p.dump.customers[r.Tenant]}
 		if r.Start.Addr().Is6() {
 			if _, e.IsPrefix = e.Span.Prefix(); !e.IsPrefix {
 				p.leaveOut(e.Source, e.Address(), "IPv6 range that is not a prefix: an IPv6 entity is an address or a prefix", "")
@@ -103,7 +104,7 @@ func (p *planner) takeRanges() {
 
 func (p *planner) takeAddresses() {
 	for pk, a := range ordered(p.dump.addresses) {
-		e := Entity{Source: Source{modelAddress, pk}, Span: single(a.Address.Addr()), Nickname: cmp.Or(a.DNSName, a.Description)}
+		e := Entity{Source: Source{modelAddress, pk}, Span: single(a.Address.Addr()), Nickname: cmp.Or(a.DNSName, a.Description), Owner: p.dump.customers[a.Tenant]}
 		p.claim(e, a.Address.Bits(), home{vrf: a.VRF}, 0)
 	}
 }
@@ -111,7 +112,7 @@ func (p *planner) takeAddresses() {
 // takePrefixes takes those that stand for space which NetBox says nothing closer about.
 func (p *planner) takePrefixes() {
 	for pk, x := range ordered(p.dump.prefixes) {
-		e := Entity{Source: Source{modelPrefix, pk}, Span: netipx.RangeOfPrefix(x.Prefix), IsPrefix: true, Nickname: x.Description}
+		e := Entity{Source: Source{modelPrefix, pk}, Span: netipx.RangeOfPrefix(x.Prefix), IsPrefix: true, Nickname: x.Description, Owner: p.dump.customers[x.Tenant]}
 		l := p.tables[x.VRF][x.Prefix.Masked()]
 		switch {
 		case x.isContainer() && !l.divided && !l.used:
@@ -139,7 +140,9 @@ func (p *planner) leaveOutUnused() {
 		}
 	}
 	for pk, t := range ordered(p.dump.tenants) {
-		p.leaveOut(Source{modelTenant, pk}, t.Name, "tenant: clients are not imported", "")
+		if p.dump.customers[pk] == (customer{}) {
+			p.leaveOut(Source{modelTenant, pk}, t.Name, "tenant that --clients makes no client of: what is its own has no owner", "")
+		}
 	}
 }
 

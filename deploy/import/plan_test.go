@@ -267,7 +267,7 @@ func TestPlan(t *testing.T) {
 			records: []string{rec(modelTenant, 1, `"name": "T"`), rec(modelVLAN, 1, `"vid": 100`)},
 			leftOut: []string{
 				"ipam.vlan 1: VLAN of no prefix: a VLAN is a number on an entity",
-				"tenancy.tenant 1: tenant: clients are not imported",
+				"tenancy.tenant 1: tenant that --clients makes no client of: what is its own has no owner",
 			},
 		},
 	} {

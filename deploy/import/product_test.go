@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"os"
+	"path/filepath"
 	"testing"
 
 	ironplane "github.com/ironplane/ironplane/clients/go"
@@ -31,15 +33,23 @@ func TestImportIntoTheProduct(t *testing.T) {
 		}
 		return *list.JSON200
 	}
-	file := export(t)
+	file, owners := export(t), filepath.Join(t.TempDir(), "clients.csv")
+	if err := os.WriteFile(owners, []byte("email,first,last,tenant\nben@example.com,Ben,Miller,T\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	into := func() outcome {
 		var stdout, stderr bytes.Buffer
-		code := run(t.Context(), []string{"netbox", file, "--url", c.URL}, func(name string) string { return map[string]string{"IRONPLANE_KEY": c.Key}[name] }, &stdout, &stderr)
+		code := run(t.Context(), []string{"netbox", file, "--url", c.URL, "--clients", owners}, func(name string) string { return map[string]string{"IRONPLANE_KEY": c.Key}[name] }, &stdout, &stderr)
 		return outcome{code, stdout.String(), stderr.String()}
 	}
 
 	into().expect(t, 0, "4 groups, 8 entities 0 6 0 0 2 0",
 		"ipam.ipaddress 4, NetBox: no site: 198.51.100.4 (/v4/full overlaps with IP entity 1 (198.51.100.0/29) in IP group 1 (elsewhere))")
+	for _, e := range entities() {
+		if owned := e.Owner != nil && e.Owner.ID == 1 && *e.Owner.Name == "Ben Miller"; owned != (e.FullIP == "10.0.0.2") {
+			t.Errorf("the owner of %s is %+v", e.FullIP, e.Owner)
+		}
+	}
 	made := entities()
 	if len(made) != 7 {
 		t.Fatalf("%d entities, want 7: %s", len(made), testkit.JSON(made))

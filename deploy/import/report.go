@@ -11,7 +11,7 @@ import (
 const examples = 3
 
 // unowned is what an operator has to know before he lets anybody allocate.
-const unowned = "What is imported has no owner, also where NetBox has it in use or reserved: Ironplane counts it as free.\n"
+const unowned = "What has no tenant that --clients makes a client of has no owner, also where NetBox has it in use or reserved: Ironplane counts it as free.\n"
 
 func printPlan(w io.Writer, plan Plan, verbose bool) {
 	columns := []string{"RANGES", "ADDRESSES", "PREFIXES"}
@@ -49,6 +49,9 @@ func (e Entity) String() string {
 	if e.Nickname != "" {
 		text += fmt.Sprintf(" %q", e.Nickname)
 	}
+	if e.Owner != (customer{}) {
+		text += " of " + e.Owner.Email
+	}
 	return fmt.Sprintf("%s (%s)", text, e.Source)
 }
 
@@ -60,6 +63,9 @@ func printResults(w io.Writer, t *transfer, verbose bool) {
 	}
 	printTable(w, t.plan, labels, columns, func(i int) int { return int(t.entities[i].state) })
 
+	if t.clients > 0 {
+		fmt.Fprintf(w, "Clients made: %d\n", t.clients)
+	}
 	for i, r := range t.groups {
 		if r.state == refused {
 			fmt.Fprintf(w, "Group %s was refused: %s\n", t.plan.Groups[i], r.detail)

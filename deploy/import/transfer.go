@@ -41,12 +41,14 @@ type result struct {
 
 // transfer is one run of a plan against the API. It makes what is not there, and changes nothing that is.
 type transfer struct {
-	api      *client
-	plan     Plan
-	progress *progress
-	groups   []result // as plan.Groups
-	entities []result // as plan.Entities
-	groupIDs map[string]int64
+	api       *client
+	plan      Plan
+	progress  *progress
+	groups    []result // as plan.Groups
+	entities  []result // as plan.Entities
+	groupIDs  map[string]int64
+	clients   int              // made by this run
+	clientIDs map[string]int64 // by email
 	// id makes the Idempotency-Keys those of this run: an earlier run's would bring back its answers, for things
 	// that may have been deleted since.
 	id string
@@ -56,7 +58,7 @@ func newTransfer(api *client, plan Plan, progress *progress) *transfer {
 	return &transfer{
 		api: api, plan: plan, progress: progress,
 		groups: make([]result, len(plan.Groups)), entities: make([]result, len(plan.Entities)),
-		groupIDs: map[string]int64{}, id: rand.Text(),
+		groupIDs: map[string]int64{}, clientIDs: map[string]int64{}, id: rand.Text(),
 	}
 }
 
@@ -68,9 +70,12 @@ func (t *transfer) run(ctx context.Context) error {
 	if err := t.makeGroups(ctx); err != nil {
 		return err
 	}
+	if err := t.findClients(ctx); err != nil {
+		return err
+	}
 	t.progress.begin("looking for what is there", 0)
 	err := t.findEntities(ctx, func(i int, found ironplane.IPEntity) {
-		t.entities[i] = t.plan.Entities[i].compare(found)
+		t.entities[i] = t.plan.Entities[i].compare(found, t.clientIDs)
 	})
 	if err != nil {
 		return err
@@ -181,7 +186,7 @@ func (t *transfer) findEntities(ctx context.Context, found func(i int, e ironpla
 
 // compare says how the entity that is there differs from this one. A gateway or mask that NetBox says nothing of is
 // no difference.
-func (e Entity) compare(found ironplane.IPEntity) result {
+func (e Entity) compare(found ironplane.IPEntity, clients map[string]int64) result {
 	var differences []string
 	note := func(member, is, planned string) {
 		if is != planned {
@@ -200,6 +205,13 @@ func (e Entity) compare(found ironplane.IPEntity) result {
 	}
 	if mask := e.subnetMask(); mask != "" {
 		note("subnet_mask", value(found.SubnetMask), mask)
+	}
+	if owner := found.Owner; e.Owner != (customer{}) && (owner == nil || owner.ID != clients[e.Owner.Email]) {
+		is := ""
+		if owner != nil {
+			is = fmt.Sprintf("client %d", owner.ID)
+		}
+		note("owner", is, e.Owner.Email)
 	}
 	if differences == nil {
 		return result{state: there}
@@ -261,8 +273,12 @@ func (t *transfer) makeEntity(ctx context.Context, i int) error {
 		t.entities[i] = result{state: refused, code: "group", detail: "its group " + e.Group + " was refused"}
 		return nil
 	}
+	body := e.body(group)
+	if e.Owner != (customer{}) {
+		body.Owner = &ironplane.CreateIPEntityBodyOwner{ID: new(t.clientIDs[e.Owner.Email])}
+	}
 	post := func(ctx context.Context) (*http.Response, error) {
-		return t.api.api.CreateIPEntity(ctx, &ironplane.CreateIPEntityParams{IdempotencyKey: t.idempotencyKey("entity", i)}, e.body(group))
+		return t.api.api.CreateIPEntity(ctx, &ironplane.CreateIPEntityParams{IdempotencyKey: t.idempotencyKey("entity", i)}, body)
 	}
 	err := t.api.create(ctx, post, &ironplane.IPEntity{})
 	if err != nil && err == context.Cause(ctx) {

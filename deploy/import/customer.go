@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+
+	openapi_types "github.com/oapi-codegen/runtime/types"
+
+	ironplane "github.com/ironplane/ironplane/clients/go"
+)
+
+// customer is the client that a tenant becomes. The zero value is none.
+type customer struct{ Email, First, Last string }
+
+// customerColumns are those of the file of --clients, in any order.
+var customerColumns = []string{"tenant", "email", "first", "last"}
+
+// takeCustomers reads which clients the tenants of a dump become.
+func (d *dump) takeCustomers(file string) error {
+	f, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := d.readCustomers(f); err != nil {
+		return fmt.Errorf("read %s: %w", file, err)
+	}
+	return nil
+}
+
+func (d *dump) readCustomers(from io.Reader) error {
+	rows := csv.NewReader(from)
+	header, err := rows.Read()
+	if err != nil {
+		return fmt.Errorf("the first line, which names the columns %s: %w", strings.Join(customerColumns, ", "), err)
+	}
+	header[0] = strings.TrimPrefix(header[0], "\ufeff")
+	var at [4]int
+	for i, name := range customerColumns {
+		if at[i] = slices.Index(header, name); at[i] < 0 {
+			return fmt.Errorf("the first line has no column %s", name)
+		}
+	}
+	byName := map[string][]int64{}
+	for pk, t := range ordered(d.tenants) {
+		byName[t.Name] = append(byName[t.Name], pk)
+	}
+	var faults faultList
+	seen := map[string]bool{}
+	for {
+		row, err := rows.Read()
+		if errors.Is(err, io.EOF) {
+			return faults.err()
+		}
+		if err != nil {
+			return err
+		}
+		line, _ := rows.FieldPos(0)
+		cell := func(i int) string { return strings.TrimSpace(row[at[i]]) }
+		name, of := cell(0), customer{cell(1), cell(2), cell(3)}
+		switch pks := byName[name]; {
+		case of.Email == "" || of.First == "" || of.Last == "":
+			faults.add("line %d: %s has no email, first or last", line, name)
+		case seen[name]:
+			faults.add("line %d: %s stands there twice", line, name)
+		case len(pks) == 0:
+			faults.add("line %d: no tenant is called %q", line, name)
+		case len(pks) > 1:
+			faults.add("line %d: %d tenants are called %q", line, len(pks), name)
+		default:
+			d.customers[pks[0]] = of
+		}
+		seen[name] = true
+	}
+}
+
+// findClients makes the clients that own something, or finds them by their addresses.
+func (t *transfer) findClients(ctx context.Context) error {
+	var owners []customer
+	for _, e := range t.plan.Entities {
+		if e.Owner != (customer{}) && !slices.Contains(owners, e.Owner) {
+			owners = append(owners, e.Owner)
+		}
+	}
+	t.progress.begin("making clients", len(owners))
+	for i, owner := range owners {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		t.progress.step()
+		find := func(ctx context.Context) (*http.Response, error) {
+			return t.api.api.ListClients(ctx, &ironplane.ListClientsParams{Email: &owner.Email})
+		}
+		err := list(ctx, t.api, find, func(c ironplane.Client) { t.clientIDs[owner.Email] = c.ID })
+		if err != nil {
+			return fmt.Errorf("look for client %s: %w", owner.Email, err)
+		}
+		if t.clientIDs[owner.Email] != 0 {
+			continue
+		}
+		post := func(ctx context.Context) (*http.Response, error) {
+			return t.api.api.CreateClient(ctx, &ironplane.CreateClientParams{IdempotencyKey: t.idempotencyKey("client", i)}, ironplane.CreateClientBody{Email: openapi_types.Email(owner.Email), First: owner.First, Last: owner.Last})
+		}
+		var made ironplane.ViewedClient
+		if err := t.api.create(ctx, post, &made); err != nil {
+			return fmt.Errorf("make client %s: %w", owner.Email, err)
+		}
+		t.clientIDs[owner.Email] = made.ID
+		t.clients++
+	}
+	return nil
+}
