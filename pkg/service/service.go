@@ -63,14 +63,15 @@ type Command struct {
 
 // Settings are what services are told by who runs them.
 type Settings struct {
-	APIURL       string        `env:"IRONPLANE_API_URL" doc:"where callers reach the API: https://api.example.com"`
-	ClientURL    string        `env:"IRONPLANE_CLIENT_URL" doc:"where clients reach their panel"`
-	AdminURL     string        `env:"IRONPLANE_ADMIN_URL" doc:"where admins reach theirs"`
-	SMTP         string        `env:"IRONPLANE_SMTP" doc:"the server that takes mails: smtp://mail.example.com:587 (encrypted by STARTTLS), smtps://… or, on the same machine, smtp+plain://…; empty: mails are held. This and the next ones are for the system service"`
-	SMTPUser     string        `env:"IRONPLANE_SMTP_USER" doc:"who signs in there, if anybody does"`
-	SMTPPassword secret.String `env:"IRONPLANE_SMTP_PASSWORD" doc:"with which password"`
-	MailFrom     string        `env:"IRONPLANE_MAIL_FROM" doc:"whom mails are from: noreply@example.com, or Example Hosting <noreply@example.com>"`
-	LogAnchor    string        `env:"IRONPLANE_LOG_ANCHOR" doc:"for verify: what it printed once, to find that the log was rolled back"`
+	APIURL          string        `env:"IRONPLANE_API_URL" doc:"where callers reach the API: https://api.example.com"`
+	ClientURL       string        `env:"IRONPLANE_CLIENT_URL" doc:"where clients reach their panel"`
+	AdminURL        string        `env:"IRONPLANE_ADMIN_URL" doc:"where admins reach theirs"`
+	SMTP            string        `env:"IRONPLANE_SMTP" doc:"the server that takes mails: smtp://mail.example.com:587 (encrypted by STARTTLS), smtps://… or, on the same machine, smtp+plain://…; empty: mails are held. This and the next ones are for the system service"`
+	SMTPUser        string        `env:"IRONPLANE_SMTP_USER" doc:"who signs in there, if anybody does"`
+	SMTPPassword    secret.String `env:"IRONPLANE_SMTP_PASSWORD" doc:"with which password"`
+	MailFrom        string        `env:"IRONPLANE_MAIL_FROM" doc:"whom mails are from: noreply@example.com, or Example Hosting <noreply@example.com>"`
+	AllowedNetworks string        `env:"IRONPLANE_ALLOWED_NETWORKS" doc:"networks of one's own that webhooks may lead to, also without encryption: 10.20.0.0/16 192.0.2.7; no others"`
+	LogAnchor       string        `env:"IRONPLANE_LOG_ANCHOR" doc:"for verify: what it printed once, to find that the log was rolled back"`
 }
 
 // Deps are what a service is given.

@@ -53,6 +53,7 @@ var arrows = []struct{ folder, may string }{
 	{"process/setting", "pkg/mesh"},
 	{"process/lockout", "pkg/account pkg/cache pkg/pg pkg/principal pkg/problem pkg/secret"},
 	{"process/maintenance", "pkg/problem"},
+	{"process/egress", ""},
 	{"process/tracing", ""},
 	{"process/pool", "pkg/pg pkg/pgerror pkg/secret process/tracing"},
 	{"process/schema", "pkg/pg process/pool"},
@@ -64,7 +65,7 @@ var arrows = []struct{ folder, may string }{
 	{"testkit", "backing pkg process/host process/pool"},
 	{"template", "pkg/secret"},
 	{"gateway", "gateway pkg/apikey pkg/cache pkg/health pkg/keycache pkg/mesh pkg/openapi pkg/principal pkg/problem pkg/problemhttp pkg/seal pkg/secret process"},
-	{"services/*", "services/* pkg process/lockout process/mail process/jobs process/server process/setting template"},
+	{"services/*", "services/* pkg process/egress process/lockout process/mail process/jobs process/server process/setting template"},
 	{"deploy", "backing clients/go deploy gateway pkg process services template testkit"},
 }
 
