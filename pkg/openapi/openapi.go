@@ -23,7 +23,8 @@ type Document struct {
 	Security   []Schema                     `json:"security"`
 	Tags       []Tag                        `json:"tags"`
 	Paths      map[string]Schema            `json:"paths"`
-	Components map[string]map[string]Schema `json:"components"` // by kind and name: schemas, parameters, …
+	Webhooks   map[string]Schema            `json:"webhooks,omitempty"` // what is sent to others, of one service
+	Components map[string]map[string]Schema `json:"components"`         // by kind and name: schemas, parameters, …
 }
 
 // Tag is a part of the API.
@@ -38,6 +39,9 @@ func (d *Document) Merge(other *Document) error {
 	if d.Paths == nil {
 		*d = *other
 		return nil
+	}
+	if other.Webhooks != nil {
+		d.Webhooks = other.Webhooks
 	}
 	for path, item := range other.Paths {
 		if d.Paths[path] != nil {

@@ -35,6 +35,7 @@ var kinds = map[reflect.Type]*kind{
 	reflect.TypeFor[bool]():          boolKind,
 	reflect.TypeFor[RefID]():         refKind,
 	reflect.TypeFor[[]RefID]():       refsKind,
+	reflect.TypeFor[[]string]():      textsKind,
 	reflect.TypeFor[RefOrName]():     refOrNameKind,
 	reflect.TypeFor[Timestamp]():     timestampKind,
 	reflect.TypeFor[secret.String](): secretKind,
@@ -65,6 +66,7 @@ var (
 	boolKind      = &kind{schema: schema{"type": "boolean"}, set: setBool}
 	refKind       = &kind{set: setRef}
 	refsKind      = &kind{schema: schema{"type": "array", "maxItems": maxRefs}, set: setRefs}
+	textsKind     = &kind{schema: schema{"type": "array", "maxItems": maxRefs, "items": schema{"type": "string", "maxLength": maxString}}, set: setTexts}
 	refOrNameKind = &kind{text: true, set: setRefOrName}
 	timestampKind = &kind{set: setTimestamp}
 	secretKind    = &kind{text: true, schema: schema{"writeOnly": true}, set: setSecret}
@@ -275,6 +277,27 @@ func setRefOrName(to reflect.Value, sent any, m *shape.Member) (string, string) 
 		return "type", `must be a name, an id or an object with one, such as {"id": 3}`
 	}
 	return setString(to, sent, m)
+}
+
+// setTexts takes texts in their order. In a text they have blanks or commas between.
+func setTexts(to reflect.Value, sent any, m *shape.Member) (string, string) {
+	items, ok := sent.(array)
+	if text, isText := sent.(string); isText {
+		for item := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == ',' || unicode.IsSpace(r) }) {
+			items, ok = append(items, item), true
+		}
+	}
+	if !ok || len(items) > maxRefs {
+		return "type", fmt.Sprintf("must be an array of at most %d texts", maxRefs)
+	}
+	texts := make([]string, len(items))
+	for i, item := range items {
+		if code, message := setString(reflect.ValueOf(&texts[i]).Elem(), item, &shape.Member{Pattern: m.Pattern, Max: m.Max}); code != "" {
+			return code, fmt.Sprintf("item %d %s", i+1, message)
+		}
+	}
+	to.Set(reflect.ValueOf(texts))
+	return "", ""
 }
 
 // maxRefs is how many references a member can hold.

@@ -43,6 +43,11 @@ func Document(service string, routes []Route) *openapi.Document {
 		}
 		if tag := openapi.Tag(o.section.tag()); !slices.Contains(d.Tags, tag) {
 			d.Tags = append(d.Tags, tag)
+			if sent := o.section.Sends; sent != nil {
+				d.Webhooks = map[string]schema{"event": {"post": schema{"summary": "An event", "operationId": "receiveEvent", "tags": []string{tag.Name},
+					"requestBody": schema{"required": true, "content": schema{accept.JSON: schema{"schema": d.answer(reflect.TypeOf(sent))}}},
+					"responses":   schema{"200": schema{"description": "Taken. Any other status but a 2xx has it sent again, and a 410 ends it."}}}}}
+			}
 		}
 		if d.Paths[o.Path] == nil {
 			d.Paths[o.Path] = schema{}

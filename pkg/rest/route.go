@@ -115,7 +115,10 @@ func Operations(routes []Route) []Operation {
 }
 
 // Section is a part of the API document, in which operations stand together.
-type Section struct{ Name, Doc string }
+type Section struct {
+	Name, Doc string
+	Sends     any // a value of what is sent to whom its operations name; nil: nothing
+}
 
 // Of puts routes into the section.
 func (s Section) Of(routes ...[]Route) []Route {
