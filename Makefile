@@ -61,7 +61,7 @@ storm: ## allocate and release with 200 callers while the network service is kil
 	go test -v -timeout 30m ./deploy/split -run TestAllocationStorm -full
 
 .PHONY: crash
-crash: ## change things at random while services, Postgres and Redis are killed 200 times and four schemas restored, and compare what is left; refer to what is being deleted, 500 times
+crash: ## change things at random while services, Postgres and Redis are killed 200 times and four schemas restored, and compare what is left, and what mails and webhooks have brought; refer to what is being deleted, 500 times
 	go test -v -timeout 60m ./deploy/split -run TestCrash -full
 	go test -v -timeout 60m ./deploy/internal/product -run 'While.*IsDeleted' -full
 
@@ -118,12 +118,12 @@ clients: go-client ## write the Go client, and into bin/clients one in TypeScrip
 	@clients/check.sh
 
 .PHONY: bench
-bench: ## measure reading, allocating and creating beside pgbench and nginx; answers beside a smaller installation's; a list beside COPY; 10,000 mails
+bench: ## measure reading, allocating and creating beside pgbench and nginx; answers beside a smaller installation's; a list beside COPY; 10,000 mails and webhook deliveries, and what a read next to them loses
 	go run ./deploy/measure/bench
 	go test -run '^$$' -bench . -benchmem ./gateway/... ./process/peers ./pkg/rest
 	go test -run '^$$' -bench Answers -benchtime 25x ./deploy/measure/scale -entities 200000
 	go test -run '^$$' -bench List -benchtime 5x ./deploy/measure/scale -entities 200000
-	go test -run '^$$' -bench Mails -benchtime 10000x ./services/system
+	go test -run '^$$' -bench 'Mails|Webhooks' -benchtime 10000x ./services/system
 
 .PHONY: scale
 scale: ## show, on 10 million IP entities or ENTITIES=…, that pages stay few and lists fast and small: most of an hour

@@ -16,7 +16,7 @@ var owners = map[string]string{
 	"pxe": "pxe",
 
 	"email": "system", "http": "system", "integration": "system", "license": "system", "log": "system",
-	"package": "system", "part": "system", "setting-group": "system", "system": "system", "todo": "system",
+	"package": "system", "part": "system", "setting-group": "system", "system": "system", "todo": "system", "webhook": "system",
 }
 
 // Services are the names of all services, in order.

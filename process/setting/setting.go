@@ -35,6 +35,8 @@ var (
 	LogDays = Integer{"log.days", 0} // 0: for ever
 
 	EmailDays = Integer{"email.days", 30}
+
+	WebhookDays = Integer{"webhook.days", 14}
 )
 
 // Values are what settings are, by their slugs.

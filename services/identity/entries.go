@@ -13,6 +13,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/process/setting"
 )
 
 type keyHash struct {
@@ -29,7 +30,7 @@ func (s *Service) entryRoutes() []rest.Route {
 					return s.keyEntry(ctx, req.Hash)
 				})
 			}},
-		rest.Read[rest.Item, keycache.Owner]{Path: "/internal/owner/admin/{admin_id}", Guard: gateway,
+		rest.Read[rest.Item, keycache.Owner]{Path: "/internal/owner/admin/{admin_id}", Guard: guard.Peers(principal.Gateway, setting.Keeper), // which delivers to webhooks what their makers may read
 			Do: func(ctx context.Context, req rest.Item) (keycache.Owner, error) {
 				owner := principal.Owner{Type: principal.Admin, ID: req.ID}
 				return keycache.Fill(ctx, s.entries, keycache.OwnerName(owner), func(ctx context.Context) (keycache.Owner, error) {

@@ -18,6 +18,7 @@ import (
 	"github.com/emersion/go-smtp"
 
 	"github.com/ironplane/ironplane/pkg/events"
+	"github.com/ironplane/ironplane/pkg/keycache"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/rest"
@@ -58,12 +59,17 @@ func newOffice(t testing.TB, smtp string) *office {
 	return o
 }
 
-// Ask answers as identity does.
+// Ask answers as identity does: who gets copies, and what an admin holds.
 func (o *office) Ask(_ context.Context, _, _ string, into any) error {
 	if o.away.Load() {
 		return errors.New("identity is away")
 	}
-	*into.(*[]string) = []string{"ann@example.com"}
+	switch into := into.(type) {
+	case *[]string:
+		*into = []string{"ann@example.com"}
+	case *keycache.Owner:
+		*into = keycache.Owner{Active: true, Grants: principal.All}
+	}
 	return nil
 }
 
@@ -71,7 +77,7 @@ func (o *office) Ask(_ context.Context, _, _ string, into any) error {
 func (o *office) start(smtp string) {
 	o.Helper()
 	o.stop()
-	o.deps.SMTP, o.deps.MailFrom = smtp, "noreply@example.com"
+	o.deps.SMTP, o.deps.MailFrom, o.deps.AllowedNetworks = smtp, "noreply@example.com", "127.0.0.1"
 	o.parts = system.Definition.New(o.deps)
 	o.Client = testkit.NewClient(o.TB, testkit.As(rest.NewHandler(system.Name, o.deps.DB, slog.New(slog.DiscardHandler), o.parts.Routes), testkit.Holder(principal.All)))
 	working, end := context.WithCancel(o.Context())
@@ -81,6 +87,15 @@ func (o *office) start(smtp string) {
 			o.Error(err)
 		}
 	})
+	for _, loop := range o.parts.Loops {
+		if loop.Name == "deliver to webhooks" {
+			done.Go(func() {
+				if err := loop.Run(working); err != nil && working.Err() == nil {
+					o.Error(err)
+				}
+			})
+		}
+	}
 	o.stop = sync.OnceFunc(func() {
 		end()
 		done.Wait()
@@ -246,10 +261,10 @@ func (o *office) eventually(what string, is func() bool) {
 	}
 }
 
-// forget runs the loop that forgets mails until something is so.
-func (o *office) forget(what string, is func() bool) {
+// during runs a loop until something is so.
+func (o *office) during(loop, what string, is func() bool) {
 	o.Helper()
-	n := slices.IndexFunc(o.parts.Loops, func(l service.Loop) bool { return l.Name == "forget mails" })
+	n := slices.IndexFunc(o.parts.Loops, func(l service.Loop) bool { return l.Name == loop })
 	working, end := context.WithCancel(o.Context())
 	var done sync.WaitGroup
 	done.Go(func() { _ = o.parts.Loops[n].Run(working) })
@@ -287,7 +302,7 @@ func TestMailsAreHeld(t *testing.T) {
 	late := o.take("two-factor-code", contents()[5])
 	o.execute("UPDATE email_message SET expires_at = now() - interval '1 second' WHERE status = 'held'")
 	o.Do("POST", fmt.Sprintf("/email/message/%d/send", late), nil).Want(409)
-	o.forget("the secret is gone", func() bool { return o.secretsKept() == 0 })
+	o.during("forget mails", "the secret is gone", func() bool { return o.secretsKept() == 0 })
 }
 
 // A server that wants to be asked later is; the mail stays the same one. So it does where it was taken and nobody heard of it.
@@ -375,7 +390,7 @@ func TestMailsFail(t *testing.T) {
 	// The setting says how long they are kept.
 	o.execute("UPDATE email_message SET created_at = now() - interval '10 days' WHERE status <> 'sent'")
 	o.execute("UPDATE setting SET chosen = '9' WHERE slug = 'email.days'")
-	o.forget("they are forgotten", func() bool {
+	o.during("forget mails", "they are forgotten", func() bool {
 		return len(testkit.Decode[[]json.RawMessage](o.Do("GET", "/email/message", nil).Want(200))) == 1
 	})
 }

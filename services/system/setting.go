@@ -20,6 +20,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/process/egress"
 	"github.com/ironplane/ironplane/process/setting"
 )
 
@@ -333,6 +334,9 @@ func (s *Setting) write(ctx context.Context, tx *pg.Tx, choice *string) error {
 func begin(ctx context.Context, d service.Deps) error {
 	if _, err := mailServer(d.Settings); err != nil {
 		return err
+	}
+	if _, err := egress.Parse(d.AllowedNetworks); err != nil {
+		return fmt.Errorf("IRONPLANE_ALLOWED_NETWORKS: %w", err)
 	}
 	return d.DB.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("the settings are as they were")

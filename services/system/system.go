@@ -1,4 +1,4 @@
-// Package system is the bounded context of the installation itself. There are the log, integrations, settings, mail,
+// Package system is the bounded context of the installation itself. There are the log, integrations, settings, mail, webhooks,
 // computer parts and todo items; license, packages, theme and certificates are not built yet.
 package system
 
@@ -18,10 +18,12 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/process/egress"
 	processmail "github.com/ironplane/ironplane/process/mail"
 	"github.com/ironplane/ironplane/process/setting"
 	"github.com/ironplane/ironplane/services/system/audit"
 	"github.com/ironplane/ironplane/services/system/mail"
+	"github.com/ironplane/ironplane/services/system/webhook"
 )
 
 // Name is the service's name, and its schema's.
@@ -35,7 +37,7 @@ var migrations embed.FS
 
 // Definition is the service.
 var Definition = service.Definition{Name: Name, Migrations: migrations, Seals: true, Signs: []string{"audit log"}, Signed: func(box *seal.Box) service.Signed { return audit.New(box) }, Fills: true,
-	Sealed: []string{"email_message.sealed"}, Receives: []string{"clients"},
+	Sealed: []string{"email_message.sealed", "webhook.secret", "webhook.old_secret"}, Receives: []string{"clients"},
 	New:   func(d service.Deps) service.Parts { return New(d).parts() },
 	Begin: begin,
 	Takes: []string{"integration.deleted", "integration.edited"}, CameBack: service.AccountsBack[Integration]("integration"),
@@ -56,6 +58,8 @@ type Service struct {
 	peers   mesh.Peers
 	closing *events.Closing // of integrations
 	mail    *mail.Office
+	box     *seal.Box
+	courier *webhook.Courier
 
 	templateClosing *events.Closing
 }
@@ -63,10 +67,13 @@ type Service struct {
 // New makes the service on its migrated schema.
 func New(d service.Deps) *Service {
 	server, _ := mailServer(d.Settings) // begin has said what is wrong with it
+	allowed, _ := egress.Parse(d.AllowedNetworks)
 	return &Service{db: d.DB, log: audit.New(d.Box), entries: d.Entries, peers: d.Peers,
 		closing:         &events.Closing{DB: d.DB, Peers: d.Peers, Type: "integration", Noun: "integration", Table: "integration", Users: []string{"clients"}},
 		templateClosing: &events.Closing{DB: d.DB, Peers: d.Peers, Type: "email/template", Noun: "email template", Table: "email_template", Users: []string{"pxe"}},
 		mail:            &mail.Office{DB: d.DB, Box: d.Box, Peers: d.Peers, Server: server, Site: siteIn, Source: templateOf},
+		box:             d.Box,
+		courier:         webhook.NewCourier(d.DB, d.Box, d.Peers, allowed),
 	}
 }
 
@@ -90,6 +97,7 @@ func (s *Service) Routes() []rest.Route {
 		rest.Section{Name: "Jobs", Doc: "What requests left behind, to be done later."}.Of(s.jobs()),
 		rest.Section{Name: "Email templates", Doc: "What mails say."}.Of(s.emailTemplates()),
 		rest.Section{Name: "Mails", Doc: "What was mailed, and what became of it."}.Of(s.emailMessages()),
+		rest.Section{Name: "Webhooks", Doc: "Other programs that are told what happens, each event by a POST that is signed as [Standard Webhooks](https://www.standardwebhooks.com) say.", Sends: webhook.WebhookEvent{}}.Of(s.webhookRoutes()),
 		rest.Section{Name: "Computer parts", Doc: "What servers are built of."}.Of(s.computerParts()),
 		rest.Section{Name: "Todo items", Doc: "What there is to do to set the installation up."}.Of(s.todoItems()),
 	)
@@ -103,8 +111,10 @@ func (s *Service) parts() service.Parts {
 		service.Every(lookPause, "sign the log's head", func(ctx context.Context) error { return s.log.Begin(ctx, s.db) }),
 		s.cutLog(),
 		service.Every(forgetPause, "forget mails", s.forgetMails),
-	}, Jobs: []service.Job{s.mail.Job()}, Takes: map[string]events.Take{processmail.MessageKind: s.mail.Take},
-		Metrics: append(s.mail.Metrics(), service.Gauge(s.db, "ironplane_log_last_change_timestamp_seconds", "When the last change was made that is logged.",
+		service.Every(time.Second, "deliver to webhooks", s.courier.Wake),
+		service.Every(forgetPause, "tidy deliveries to webhooks", s.tidyWebhooks),
+	}, Jobs: []service.Job{s.mail.Job(), s.courier.Job()}, Takes: map[string]events.Take{processmail.MessageKind: s.mail.Take},
+		Metrics: append(append(s.mail.Metrics(), s.courier.Metrics()...), service.Gauge(s.db, "ironplane_log_last_change_timestamp_seconds", "When the last change was made that is logged.",
 			"SELECT extract(epoch FROM at)::float8 FROM log ORDER BY id DESC LIMIT 1"))}
 	for _, source := range sources {
 		parts.Consumers = append(parts.Consumers, &events.Consumer{Source: source, Batched: true, TakenUp: s.log.TakenUp,
@@ -116,6 +126,9 @@ func (s *Service) parts() service.Parts {
 					return err
 				}
 				return completeTodos(ctx, tx, changes)
+			}}, &events.Consumer{Source: source, Name: webhook.ConsumerName, Batched: true,
+			Apply: func(ctx context.Context, tx *pg.Tx, changes []events.Event) error {
+				return s.courier.Queue(ctx, tx, source, changes)
 			}})
 	}
 	return parts

@@ -124,9 +124,13 @@ func (w *walk) createOneOfEach() {
 	}
 }
 
-// created notes what was made. A client is also linked from the reseller.
+// created notes what was made. A client is also linked from the reseller, and a webhook tried out.
 func (w *walk) created(path string, id int64) {
 	w.ids[path] = fmt.Sprint(id)
+	if path == "/webhook" {
+		made := w.c.Do("POST", fmt.Sprintf("/webhook/%d/test", id), nil).Want(200).ID()
+		w.ids[fmt.Sprintf("/webhook/%d/delivery", id)] = fmt.Sprint(made)
+	}
 	if path == "/client" {
 		for link, other := range map[string]string{"sub": "parent", "super": "granter"} {
 			made := w.c.Do("POST", "/client/2/"+link, map[string]any{"client_id": id}).Want(200).ID()

@@ -23,12 +23,18 @@ func (t *Targets) Scan(from any) error {
 	if err := scanJSON(from, &named); err != nil {
 		return err
 	}
-	*t = make(Targets, len(named))
+	*t = TargetsOf(named)
+	return nil
+}
+
+// TargetsOf are targets as callers see them.
+func TargetsOf(named []pg.Target) Targets {
+	all := make(Targets, len(named))
 	for i, n := range named {
-		(*t)[i] = Target{n.ID, n.Name, nounOf(n), fmt.Sprintf("/%s/%d", n.Type, n.ID)}
+		all[i] = Target{n.ID, n.Name, nounOf(n), fmt.Sprintf("/%s/%d", n.Type, n.ID)}
 		if n.Type == "system/job" { // its name says which service's
-			(*t)[i].URL = "/" + n.Type + "/" + n.Name
+			all[i].URL = "/" + n.Type + "/" + n.Name
 		}
 	}
-	return nil
+	return all
 }

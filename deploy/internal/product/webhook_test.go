@@ -1,0 +1,362 @@
+package product_test
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/services/system"
+	"github.com/ironplane/ironplane/services/system/webhook"
+	"github.com/ironplane/ironplane/testkit"
+	"github.com/ironplane/ironplane/testkit/receiver"
+)
+
+// hooks is a product whose webhooks may lead to this machine.
+type hooks struct {
+	*testing.T
+	product *product.Product
+	c       *testkit.Client
+}
+
+func newHooks(t *testing.T) *hooks {
+	p, c := producttest.StartWith(t, testkit.Redis(t), service.Settings{AllowedNetworks: "127.0.0.1"})
+	return &hooks{t, p, c}
+}
+
+// of is the same for a subtest.
+func (h *hooks) of(t *testing.T) *hooks { return &hooks{t, h.product, h.c.For(t)} }
+
+func (h *hooks) create(by *testkit.Client, to *receiver.Server, types ...string) webhook.Webhook {
+	h.Helper()
+	made := testkit.Decode[webhook.Webhook](by.Do("POST", "/webhook", map[string]any{"url": to.URL, "types": types}).Want(200))
+	if !strings.HasPrefix(made.Secret, "whsec_") {
+		h.Fatalf("made %+v", made)
+	}
+	to.Trust(made.Secret)
+	return made
+}
+
+func (h *hooks) group(name string) int64 {
+	h.Helper()
+	return h.c.Do("POST", "/group", map[string]any{"name": name}).Want(200).ID()
+}
+
+// impatient has tried now what is to be tried later.
+func (h *hooks) impatient() {
+	h.Helper()
+	execute(h.T, h.product.Databases[system.Name], "UPDATE webhook_delivery SET next_at = now() WHERE status = 'waiting' AND next_at < 'infinity'")
+	execute(h.T, h.product.Databases[system.Name], "UPDATE webhook SET paused_until = NULL")
+}
+
+func (h *hooks) deliveries(id int64, query string) []webhook.WebhookDelivery {
+	h.Helper()
+	return testkit.Decode[[]webhook.WebhookDelivery](h.c.Do("GET", path("/webhook/%d/delivery%s", id, query), nil).Want(200))
+}
+
+// ends waits until so many deliveries have ended in a status.
+func (h *hooks) ends(id int64, status string, n int) []webhook.WebhookDelivery {
+	h.Helper()
+	var all []webhook.WebhookDelivery
+	eventually(h.T, fmt.Sprintf("%d deliveries of webhook %d are %s: %+v", n, id, status, all), func() bool {
+		h.impatient()
+		all = h.deliveries(id, "?status="+status)
+		return len(all) >= n
+	})
+	if len(all) != n {
+		h.Fatalf("%d deliveries are %s: %+v", len(all), status, all)
+	}
+	return all
+}
+
+// What a webhook is sent, and how it is tried again, replayed, stopped and signed.
+func TestWebhooks(t *testing.T) {
+	t.Parallel()
+	h := newHooks(t)
+	for name, test := range map[string]func(*hooks){
+		"delivered": (*hooks).delivered, "tried again": (*hooks).triedAgain, "two secrets": (*hooks).twoSecrets, "gone": (*hooks).gone, "rights": (*hooks).rights,
+		"slow": (*hooks).slow, "own network": (*hooks).ownNetwork, "refused": (*hooks).refused, "dead letters": (*hooks).deadLetters,
+	} {
+		t.Run(name, func(t *testing.T) { test(h.of(t)) })
+	}
+}
+
+func (h *hooks) delivered() {
+	to := receiver.Start(h.T, nil)
+	made := h.create(h.c, to, "group.created", "group.deleted")
+	if made.Owner.URL != "/admin/1" || !made.Enabled || made.Name != "127.0.0.1" {
+		h.Errorf("made %+v", made)
+	}
+	if text := h.c.Do("GET", path("/webhook/%d", made.ID), nil).Want(200).Text + h.c.Do("GET", "/webhook", nil).Want(200).Text; strings.Contains(text, "whsec_") {
+		h.Errorf("a secret is shown: %s", text)
+	}
+	id := h.group("Told")
+	h.c.Do("PATCH", path("/group/%d", id), `{"name": "Not told"}`).Want(200)
+	h.c.Do("DELETE", path("/group/%d", id), nil, "X-Request-Id", "of-the-deletion").Want(200)
+	eventually(h.T, "both have come", func() bool { return to.Taken() == 2 })
+	all := to.All()
+	first, last := all[0].Event(h), all[1].Event(h)
+	if first.Type != "group.created" || first.Data.After["name"] != "Told" || first.Data.Before != nil || first.Data.Targets[0].URL != path("/group/%d", id) || first.Data.User.URL != "/admin/1" {
+		h.Errorf("%s", all[0].Body)
+	}
+	if last.Type != "group.deleted" || last.Data.Before["name"] != "Not told" || last.Data.After != nil || last.Data.RequestID != "of-the-deletion" || all[0].ID == all[1].ID {
+		h.Errorf("%s", all[1].Body)
+	}
+	listed := h.ends(made.ID, "delivered", 2)
+	if one := listed[0]; one.Type != "group.deleted" || one.Attempts != 1 || *one.AnswerStatus != 204 || one.Duration == nil || one.Event != all[1].ID || one.Error != nil {
+		h.Errorf("%+v", one)
+	}
+	shown := testkit.Decode[webhook.ViewedWebhookDelivery](h.c.Do("GET", path("/webhook/%d/delivery/%d", made.ID, listed[0].ID), nil).Want(200))
+	if shown.Payload == nil || shown.Payload.Type != "group.deleted" {
+		h.Errorf("%+v", shown)
+	}
+	_, other := newAdmin(h.T, h.c, "hooks-only", testkit.JSON(principal.SetOf(principal.ParseGrants([]string{"system.integrations read", "system.integrations write"}))))
+	if text := other.Do("GET", path("/webhook/%d/delivery/%d", made.ID, listed[0].ID), nil).Want(200).Text; strings.Contains(text, "payload") {
+		h.Errorf("who may not read groups is shown %s", text)
+	}
+	h.c.Do("GET", path("/webhook/999/delivery/%d", listed[0].ID), nil).Want(404)
+
+	again := testkit.Decode[webhook.WebhookDelivery](h.c.Do("POST", path("/webhook/%d/delivery/%d/replay", made.ID, listed[0].ID), nil).Want(200))
+	if again.Event != all[1].ID || again.Cause != "replay" {
+		h.Errorf("%+v", again)
+	}
+	tested := testkit.Decode[webhook.WebhookDelivery](h.c.Do("POST", path("/webhook/%d/test", made.ID), nil).Want(200))
+	eventually(h.T, "replay and test have come", func() bool { return to.Taken() == 4 })
+	if ids := []string{to.All()[2].ID, to.All()[3].ID}; !slices.Contains(ids, all[1].ID) || !slices.Contains(ids, tested.Event) {
+		h.Errorf("%v", ids)
+	}
+	span := map[string]any{"from": "2020-01-01", "to": "2100-01-01"}
+	h.ends(made.ID, "delivered", 4)
+	if replayed := testkit.Decode[webhook.Replayed](h.c.Do("POST", path("/webhook/%d/replay", made.ID), span).Want(200)); replayed.Deliveries != 2 {
+		h.Errorf("%+v", replayed)
+	}
+	eventually(h.T, "both have come again", func() bool { return to.Taken() == 6 })
+	if got := to.All(); got[4].ID != all[0].ID || got[5].ID != all[1].ID {
+		h.Error("they came in another order, or as others")
+	}
+	h.c.Do("POST", path("/webhook/%d/replay", made.ID), `{"from": "2021-01-01", "to": "2020-01-01"}`).WantErrors("/to", "out_of_range")
+	h.c.Do("DELETE", path("/webhook/%d", made.ID), nil).Want(200)
+}
+
+// An event that is not taken is tried again, and holds up those of its item, and of no other.
+func (h *hooks) triedAgain() {
+	var failing atomic.Bool
+	failing.Store(true)
+	to := receiver.Start(h.T, func(_ int, r *receiver.Received, _ http.ResponseWriter) int {
+		if failing.Load() && strings.Contains(string(r.Body), "Stuck") {
+			return http.StatusInternalServerError
+		}
+		return http.StatusOK
+	})
+	made := h.create(h.c, to, "group.*")
+	stuck := h.group("Stuck")
+	h.c.Do("PATCH", path("/group/%d", stuck), `{"name": "Stuck since"}`).Want(200)
+	h.group("Free")
+	h.ends(made.ID, "delivered", 1)
+	waiting := h.deliveries(made.ID, "?status=waiting")
+	eventually(h.T, "it is tried again", func() bool {
+		h.impatient()
+		waiting = h.deliveries(made.ID, "?status=waiting")
+		return waiting[1].Attempts >= 2
+	})
+	if len(waiting) != 2 || waiting[0].Attempts != 0 || waiting[0].NextAt != nil || *waiting[1].AnswerStatus != 500 || *waiting[1].Error != "the receiver answered 500" {
+		h.Errorf("%+v", waiting)
+	}
+	failing.Store(false)
+	h.ends(made.ID, "delivered", 3)
+	var ids []string
+	for _, r := range to.All() {
+		if e := r.Event(h); e.Data.Targets[0].ID == stuck {
+			ids = append(ids, e.Type+fmt.Sprint(r.Taken))
+		}
+	}
+	if n := len(ids); n < 4 || ids[n-2] != "group.createdtrue" || ids[n-1] != "group.editedtrue" || slices.Contains(ids, "group.editedfalse") {
+		h.Errorf("%v", ids)
+	}
+	h.c.Do("DELETE", path("/webhook/%d", made.ID), nil).Want(200)
+}
+
+// What is given up lets the item's next event through.
+func (h *hooks) deadLetters() {
+	to := receiver.Start(h.T, func(_ int, r *receiver.Received, _ http.ResponseWriter) int {
+		if strings.Contains(string(r.Body), "group.created") {
+			return http.StatusBadRequest
+		}
+		return http.StatusOK
+	})
+	made := h.create(h.c, to, "group.*")
+	id := h.group("Dead")
+	h.c.Do("PATCH", path("/group/%d", id), `{"name": "Dead no more"}`).Want(200)
+	eventually(h.T, "it was tried", func() bool {
+		waiting := h.deliveries(made.ID, "?status=waiting")
+		return len(waiting) == 2 && waiting[1].Attempts > 0
+	})
+	execute(h.T, h.product.Databases[system.Name], "UPDATE webhook_delivery SET created_at = now() - interval '73 hours' WHERE status = 'waiting'")
+	h.ends(made.ID, "delivered", 1)
+	h.ends(made.ID, "failed", 1)
+	h.c.Do("DELETE", path("/webhook/%d", made.ID), nil).Want(200)
+}
+
+// While a secret is changed, what is sent is signed with both.
+func (h *hooks) twoSecrets() {
+	to := receiver.Start(h.T, nil)
+	made := h.create(h.c, to, "group.*")
+	at := path("/webhook/%d", made.ID)
+	second := testkit.Decode[webhook.Webhook](h.c.Do("PATCH", at, `{"secret": null}`).Want(200))
+	if second.Secret == "" || second.Secret == made.Secret || second.OldSecretUntil == nil {
+		h.Fatalf("%+v", second)
+	}
+	to.Trust(made.Secret, second.Secret)
+	h.group("Signed twice")
+	h.ends(made.ID, "delivered", 1)
+	const own = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+	third := testkit.Decode[webhook.Webhook](h.c.Do("PATCH", at, map[string]any{"secret": own}).Want(200))
+	if third.Secret != own {
+		h.Errorf("%+v", third)
+	}
+	if ended := testkit.Decode[webhook.Webhook](h.c.Do("PATCH", at, `{"old_secret_until": null}`).Want(200)); ended.OldSecretUntil != nil || ended.Secret != "" {
+		h.Errorf("%+v", ended)
+	}
+	to.Trust(own)
+	h.group("Signed once")
+	h.ends(made.ID, "delivered", 2)
+	if last := to.All()[1].Header.Get("webhook-signature"); strings.Contains(last, " ") {
+		h.Errorf("it is signed with more than one: %s", last)
+	}
+	for _, wrong := range []string{"x", "whsec_", "whsec_x", "whsec_c2hvcnQ="} {
+		h.c.Do("PATCH", at, map[string]any{"secret": wrong}).WantErrors("/secret", "invalid")
+	}
+	h.c.Do("DELETE", at, nil).Want(200)
+}
+
+// A receiver that says that it is gone is sent nothing more, until somebody enables it again: then what waits comes.
+func (h *hooks) gone() {
+	var gone atomic.Bool
+	gone.Store(true)
+	to := receiver.Start(h.T, func(int, *receiver.Received, http.ResponseWriter) int {
+		if gone.Load() {
+			return http.StatusGone
+		}
+		return http.StatusOK
+	})
+	made := h.create(h.c, to, "group.created")
+	at := path("/webhook/%d", made.ID)
+	h.group("Gone")
+	var disabled webhook.Webhook
+	eventually(h.T, "it is disabled", func() bool {
+		disabled = testkit.Decode[webhook.Webhook](h.c.Do("GET", at, nil).Want(200))
+		return !disabled.Enabled
+	})
+	if disabled.Resting == nil || !strings.Contains(*disabled.Resting, "410") {
+		h.Errorf("%+v", disabled)
+	}
+	producttest.Drain(h.T, h.product)
+	items := testkit.Decode[[]system.LogItem](h.c.Do("GET", path("/log?type=webhook.edited&target_type=webhook&target_id=%d", made.ID), nil).Want(200))
+	if len(items) != 1 {
+		h.Errorf("the log has %+v", items)
+	}
+	h.group("Gone, too")
+	gone.Store(false)
+	h.c.Do("PATCH", at, `{"enabled": true}`).Want(200)
+	h.ends(made.ID, "delivered", 2)
+	h.c.Do("DELETE", at, nil).Want(200)
+}
+
+// A webhook is sent what its maker may read, right now.
+func (h *hooks) rights() {
+	to := receiver.Start(h.T, nil)
+	grants := func(names ...string) string {
+		return testkit.JSON(principal.SetOf(principal.ParseGrants(append(names, "system.integrations read", "system.integrations write"))))
+	}
+	admin, maker := newAdmin(h.T, h.c, "maker", grants("network.groups read"))
+	maker.Do("POST", "/webhook", map[string]any{"url": to.URL, "types": []string{"group.created", "entity.created"}}).Want(403)
+	maker.Do("POST", "/webhook", map[string]any{"url": to.URL, "types": []string{"*"}}).Want(403)
+	made := h.create(maker, to, "group.created")
+	_, other := newAdmin(h.T, h.c, "other", grants())
+	other.Do("PATCH", path("/webhook/%d", made.ID), `{"url": "https://elsewhere.example.com"}`).Want(403)
+	h.group("Allowed")
+	h.ends(made.ID, "delivered", 1)
+
+	h.c.Do("PATCH", path("/admin/%d/permission", admin), `{"network": {"groups": {"read": false}}}`).Want(200)
+	h.group("Not allowed")
+	if failed := h.ends(made.ID, "failed", 1); failed[0].Attempts != 0 || *failed[0].Error != "the maker of the webhook lacks network.groups read" {
+		h.Errorf("%+v", failed)
+	}
+	h.c.Do("PATCH", path("/admin/%d/permission", admin), `{"network": {"groups": {"read": true}}}`).Want(200)
+	h.c.Do("PATCH", path("/admin/%d", admin), `{"disabled": true}`).Want(200)
+	h.group("Later")
+	at := path("/webhook/%d", made.ID)
+	eventually(h.T, "it rests", func() bool {
+		w := testkit.Decode[webhook.Webhook](h.c.Do("GET", at, nil).Want(200))
+		return w.Resting != nil && *w.Resting == "its maker is disabled or gone"
+	})
+	if to.Taken() != 1 {
+		h.Error("it is sent something though its maker is disabled")
+	}
+	h.c.Do("PATCH", path("/admin/%d", admin), `{"disabled": false}`).Want(200)
+	h.ends(made.ID, "delivered", 2)
+	h.c.Do("DELETE", path("/admin/%d", admin), nil).Want(200)
+	h.group("Never")
+	eventually(h.T, "it rests", func() bool {
+		w := testkit.Decode[webhook.Webhook](h.c.Do("GET", at, nil).Want(200))
+		return w.Resting != nil && *w.Resting == "its maker is disabled or gone"
+	})
+	h.c.Do("DELETE", at, nil).Want(200)
+}
+
+// A receiver that does not answer holds up nobody else's events.
+func (h *hooks) slow() {
+	hang := make(chan struct{})
+	hanging := receiver.Start(h.T, func(int, *receiver.Received, http.ResponseWriter) int { <-hang; return http.StatusOK })
+	prompt := receiver.Start(h.T, nil)
+	first, second := h.create(h.c, hanging, "group.created"), h.create(h.c, prompt, "group.created")
+	for n := range 20 {
+		h.group(fmt.Sprint("Slow ", n))
+	}
+	eventually(h.T, "all have come to the one that answers", func() bool { return prompt.Taken() == 20 })
+	if hanging.Taken() != 0 {
+		h.Error("the one that hangs has answered")
+	}
+	close(hang)
+	h.ends(first.ID, "delivered", 20)
+	for _, w := range []webhook.Webhook{first, second} {
+		h.c.Do("DELETE", path("/webhook/%d", w.ID), nil).Want(200)
+	}
+}
+
+func (h *hooks) ownNetwork() {
+	inside := receiver.Start(h.T, nil)
+	to := receiver.Start(h.T, func(_ int, _ *receiver.Received, w http.ResponseWriter) int {
+		w.Header().Set("Location", strings.Replace(inside.URL, "127.0.0.1", "127.0.0.2", 1))
+		return http.StatusTemporaryRedirect
+	})
+	made := testkit.Decode[webhook.Webhook](h.c.Do("POST", "/webhook", map[string]any{"url": strings.Replace(inside.URL, "127.0.0.1", "[::ffff:127.0.0.3]", 1), "types": "group.created"}).Want(200))
+	redirected := h.create(h.c, to, "group.created")
+	h.group("Inside")
+	for _, id := range []int64{made.ID, redirected.ID} {
+		eventually(h.T, "it is refused", func() bool {
+			all := h.deliveries(id, "")
+			return len(all) == 1 && all[0].Error != nil && strings.Contains(*all[0].Error, "IRONPLANE_ALLOWED_NETWORKS") && all[0].AnswerStatus == nil
+		})
+		h.c.Do("DELETE", path("/webhook/%d", id), nil).Want(200)
+	}
+}
+
+func (h *hooks) refused() {
+	for url, code := range map[string]string{"": "required", "x": "invalid", "ftp://x": "invalid", "https://": "invalid", "https://a:b@x": "invalid", "https://x/#y": "invalid"} {
+		h.c.Do("POST", "/webhook", map[string]any{"url": url, "types": []string{"group.created"}}).WantErrors("/url", code)
+	}
+	for _, types := range []any{[]string{"grup.created"}, []string{"group"}, []string{"group*"}, []string{"gr*"}} {
+		h.c.Do("POST", "/webhook", map[string]any{"url": "https://x", "types": types}).WantErrors("/types", "invalid")
+	}
+	h.c.Do("POST", "/webhook", `{"url": "https://x", "types": []}`).WantErrors("/types", "required")
+	execute(h.T, h.product.Databases[system.Name], "INSERT INTO webhook (name, url, types, enabled, owner_url) SELECT 'many', 'https://x', '{group.created}', false, '/admin/1' FROM generate_series(1, 50)")
+	h.c.Do("POST", "/webhook", `{"url": "https://x", "types": ["group.created"]}`).Want(409)
+	execute(h.T, h.product.Databases[system.Name], "DELETE FROM webhook WHERE name = 'many'")
+}

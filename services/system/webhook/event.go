@@ -1,0 +1,156 @@
+package webhook
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/ironplane/ironplane/pkg/events"
+	"github.com/ironplane/ironplane/pkg/permission"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/services/system/audit"
+)
+
+// WebhookEvent is what a webhook is sent.
+type WebhookEvent struct {
+	Type      string      `json:"type" example:"group.edited" doc:"what happened"`
+	Timestamp string      `json:"timestamp" format:"date-time" example:"2026-11-20T10:00:00Z" doc:"when"`
+	Data      WebhookData `json:"data"`
+}
+
+// WebhookData is what an event is about.
+type WebhookData struct {
+	Kind      string          `json:"kind" example:"group" doc:"of the item that changed"`
+	Part      string          `json:"part,omitempty" example:"permission" doc:"which part of it, where not all of it did"`
+	Action    string          `json:"action" example:"edited" doc:"what was done to it: created, edited, deleted or another word"`
+	Targets   []audit.Target  `json:"targets" doc:"the item, and then what else the change is about"`
+	Before    json.RawMessage `json:"before,omitempty" doc:"the item as it was, as its view shows it, with {\"secret\": true} in place of a secret that was set; left out where it was made just then, or where truncated"`
+	After     json.RawMessage `json:"after,omitempty" doc:"the item as it is now, likewise; left out where it is gone, or where truncated"`
+	Truncated bool            `json:"truncated,omitempty" doc:"before and after are left out as they are too large, or all but the first hundred targets"`
+	User      *EventUser      `json:"user,omitempty" doc:"whose key it was; left out where the installation itself did it"`
+	RequestID string          `json:"request_id,omitempty" doc:"of the request that led to it, as in the log"`
+}
+
+// EventUser is who did it: no more of him than his path.
+type EventUser struct {
+	URL string `json:"url" example:"/admin/3"`
+}
+
+// largestItem is how many bytes an item has as it was and as it is, together, and mostTargets how many targets are named: so an event
+// has some 200 KiB at most.
+const largestItem, mostTargets = 64 << 10, 100
+
+// leaves are, by the kinds of what changes, what one has to hold read on who is told of it. Each begins with the name of a kind;
+// the longest one counts. Who makes a webhook holds system.integrations.
+var leaves = map[string][]permission.Permission{
+	"admin": {permission.UsersAdmins}, "client": {permission.UsersClients},
+	"auth":        {permission.UsersAdmins, permission.UsersClients}, // of all owners
+	"integration": nil, "webhook": nil,
+	"group": {permission.NetworkGroups}, "entity": {permission.NetworkEntities}, "forward": {permission.NetworkForward}, "port-speed": {permission.NetworkSwitches},
+	"field":       {permission.SystemSettings},
+	"field.value": {permission.UsersClients, permission.NetworkEntities, permission.NetworkGroups, permission.ServerSettings}, // of all targets
+	"part":        {permission.ServerSettings},
+	"pxe":         {permission.PXESettings}, "pxe.install": {permission.PXEInstalls},
+	"email": {permission.SystemEmails}, "system": {permission.SystemSettings},
+	// What is about the log or about who was refused is for those who read it.
+	"request": {permission.SystemLogs}, "event": {permission.SystemLogs}, "log": {permission.SystemLogs}, "history": {permission.SystemLogs},
+}
+
+// Kinds are those that there can be events of, in order.
+func Kinds() []string {
+	all := make([]string, 0, len(leaves))
+	for kind := range leaves {
+		all = append(all, kind)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// needs is what one has to hold who is told of events of a type, or of all that a pattern means. ok is false where nobody
+// knows such events.
+func needs(pattern string) (all principal.Grants, ok bool) {
+	kind, wide := strings.CutSuffix(pattern, "*")
+	if wide && kind != "" && !strings.HasSuffix(kind, ".") {
+		return 0, false
+	}
+	kind = strings.TrimSuffix(kind, ".")
+	longest := ""
+	for name := range leaves {
+		if kind == name && wide || strings.HasPrefix(kind, name+".") {
+			longest, ok = max(longest, name), true
+		}
+		if wide && (kind == "" || strings.HasPrefix(name, kind+".")) {
+			all, ok = all|grants(name), true
+		}
+	}
+	return all | grants(longest), ok
+}
+
+func grants(kind string) (all principal.Grants) {
+	for _, leaf := range leaves[kind] {
+		all |= principal.Grant(leaf, permission.Read)
+	}
+	return all
+}
+
+// meant tells whether patterns mean events of a type.
+func meant(patterns []string, of string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool {
+		prefix, wide := strings.CutSuffix(pattern, "*")
+		return pattern == of || wide && strings.HasPrefix(of, prefix)
+	})
+}
+
+// message is an event as it is delivered.
+type message struct {
+	id, kind, item, payload string
+	at                      time.Time
+}
+
+// newMessage makes what is delivered of a change.
+func newMessage(source string, e *events.Event) (m message, err error) {
+	m = message{id: e.ID, kind: e.Type, at: e.At, item: fmt.Sprintf("%s:%d", source, e.Seq)}
+	if m.id == "" { // an older program wrote it
+		m.id = m.item
+	}
+	if len(e.Targets) > 0 {
+		m.item = fmt.Sprintf("%s/%d", e.Targets[0].Type, e.Targets[0].ID)
+	}
+	said := WebhookEvent{Type: e.Type, Timestamp: e.At.UTC().Format(time.RFC3339Nano),
+		Data: WebhookData{Kind: e.Kind, Part: e.Part, Action: string(e.Action), Targets: audit.TargetsOf(e.Targets), Before: e.Before, After: e.After, RequestID: e.RequestID}}
+	if e.Actor != nil {
+		said.Data.User = &EventUser{e.Actor.URL}
+	}
+	if len(e.Before)+len(e.After) > largestItem {
+		said.Data.Before, said.Data.After, said.Data.Truncated = nil, nil, true
+	}
+	if len(e.Targets) > mostTargets {
+		said.Data.Targets, said.Data.Truncated = said.Data.Targets[:mostTargets], true
+	}
+	text, err := json.Marshal(said)
+	if err != nil {
+		return m, fmt.Errorf("encode change %d of %s: %w", e.Seq, source, err)
+	}
+	m.payload = string(text)
+	return m, nil
+}
+
+// TestType is the type of the event by which a webhook is tried out.
+const TestType = "webhook.tested"
+
+// testMessage is such an event.
+func testMessage(id int64, name string, by *principal.Principal, request string) (message, error) {
+	e := events.Event{ID: uuid.NewString(), At: time.Now(), Type: TestType, Kind: "webhook", Action: "tested", RequestID: request,
+		Targets: []pg.Target{{Type: "webhook", Noun: "webhook", ID: id, Name: name}}}
+	if by != nil {
+		e.Actor = &events.Actor{URL: by.Owner.URL()}
+	}
+	m, err := newMessage("test", &e)
+	m.item = "test " + m.id // waits for nothing
+	return m, err
+}

@@ -1,0 +1,212 @@
+package webhook
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/events"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/problem"
+)
+
+// ConsumerName is the name of the consumers that queue what services change.
+const ConsumerName = "webhooks"
+
+// Queue has changes of a service delivered to the webhooks that they are for.
+func (c *Courier) Queue(ctx context.Context, tx *pg.Tx, source string, changes []events.Event) error {
+	rows, err := tx.Query(ctx, "SELECT id, types, created_at FROM webhook ORDER BY id")
+	if err != nil {
+		return fmt.Errorf("list webhooks: %w", err)
+	}
+	type hook struct {
+		id    int64
+		types []string
+		since time.Time
+	}
+	hooks, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (h hook, err error) { return h, row.Scan(&h.id, &h.types, &h.since) })
+	if err != nil || len(hooks) == 0 {
+		return err
+	}
+	var queue deliveries
+	for i := range changes {
+		e := &changes[i]
+		var to []int64
+		for _, h := range hooks {
+			if meant(h.types, e.Type) && !e.At.Before(h.since) {
+				to = append(to, h.id)
+			}
+		}
+		if len(to) == 0 {
+			continue
+		}
+		m, err := newMessage(source, e)
+		if err != nil {
+			return err
+		}
+		if err := queue.add(ctx, tx, m, to...); err != nil {
+			return err
+		}
+	}
+	if len(queue.webhooks) == 0 {
+		return nil
+	}
+	if err := queue.insert(ctx, tx, "event"); err != nil {
+		return err
+	}
+	return c.wake(ctx, tx)
+}
+
+// deliveries are those that are to be made.
+type deliveries struct {
+	webhooks, events []int64
+	items            []string
+}
+
+// add keeps an event, and has it delivered to webhooks.
+func (d *deliveries) add(ctx context.Context, tx *pg.Tx, m message, to ...int64) error {
+	var id int64
+	err := tx.QueryRow(ctx, "INSERT INTO webhook_event (uuid, type, at, payload) VALUES ($1, $2, $3, $4) RETURNING id", m.id, m.kind, m.at, m.payload).Scan(&id)
+	if err != nil {
+		return fmt.Errorf("keep the event %s: %w", m.id, err)
+	}
+	for _, webhook := range to {
+		d.webhooks, d.events, d.items = append(d.webhooks, webhook), append(d.events, id), append(d.items, m.item)
+	}
+	return nil
+}
+
+// insert queues them in their order. Behind one that waits, the next one of its item waits for that.
+func (d *deliveries) insert(ctx context.Context, tx *pg.Tx, cause string) error {
+	if err := hold(ctx, tx, slices.Compact(slices.Sorted(slices.Values(d.webhooks)))...); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, `
+		INSERT INTO webhook_delivery (webhook_id, event_id, item, cause, next_at)
+		SELECT webhook, event, item, $4, CASE WHEN row_number() OVER (PARTITION BY webhook, item ORDER BY n) > 1
+			OR EXISTS (SELECT FROM webhook_delivery w WHERE w.webhook_id = webhook AND w.item = queued.item AND w.status = 'waiting') THEN 'infinity'::timestamptz ELSE now() END
+		FROM unnest($1::bigint[], $2::bigint[], $3::text[]) WITH ORDINALITY AS queued (webhook, event, item, n) ORDER BY n`, d.webhooks, d.events, d.items, cause)
+	if err != nil {
+		return fmt.Errorf("queue deliveries: %w", err)
+	}
+	return nil
+}
+
+// queued is what the log says of deliveries that somebody asked for.
+type queued struct {
+	Deliveries int    `json:"deliveries"`
+	From       string `json:"from,omitempty"`
+	To         string `json:"to,omitempty"`
+}
+
+func record(tx *pg.Tx, w *Webhook, action pg.Action, what queued) {
+	tx.Record(pg.Record{Kind: "webhook", Action: action, Targets: []pg.Target{w.Target()}, After: what})
+}
+
+// Test queues an event that says nothing, to a webhook that is there.
+func (c *Courier) Test(ctx context.Context, tx *pg.Tx, id int64) (WebhookDelivery, error) {
+	var none WebhookDelivery
+	w, err := View.Get(ctx, tx, id)
+	if err != nil {
+		return none, err
+	}
+	call := principal.From(ctx)
+	m, err := testMessage(id, w.Name, call.Principal, call.RequestID)
+	if err != nil {
+		return none, err
+	}
+	var queue deliveries
+	if err := queue.add(ctx, tx, m, id); err != nil {
+		return none, err
+	}
+	if err := queue.insert(ctx, tx, "test"); err != nil {
+		return none, err
+	}
+	record(tx, &w, "tested", queued{Deliveries: 1})
+	return c.newest(ctx, tx, id)
+}
+
+// newest is the delivery that was queued last.
+func (c *Courier) newest(ctx context.Context, tx *pg.Tx, id int64) (WebhookDelivery, error) {
+	if err := c.wake(ctx, tx); err != nil {
+		return WebhookDelivery{}, err
+	}
+	return Deliveries.One(ctx, tx, "webhook_id = $1 ORDER BY id DESC LIMIT 1", id)
+}
+
+// ReplayOne delivers an event once more. One that waits for its next attempt is tried now.
+func (c *Courier) ReplayOne(ctx context.Context, tx *pg.Tx, id, delivery int64) (WebhookDelivery, error) {
+	var none WebhookDelivery
+	w, err := View.Get(ctx, tx, id)
+	if err != nil {
+		return none, err
+	}
+	if err := hold(ctx, tx, id); err != nil {
+		return none, err
+	}
+	var status, item string
+	var event int64
+	if err := tx.QueryRow(ctx, "SELECT status, item, event_id FROM webhook_delivery WHERE id = $1 AND webhook_id = $2", delivery, id).Scan(&status, &item, &event); err != nil {
+		return none, err
+	}
+	record(tx, &w, "replayed", queued{Deliveries: 1})
+	if status == "waiting" {
+		if _, err := tx.Exec(ctx, "UPDATE webhook_delivery SET next_at = least(next_at, now()) WHERE id = $1 AND next_at < 'infinity'", delivery); err != nil {
+			return none, fmt.Errorf("try delivery %d now: %w", delivery, err)
+		}
+		if _, err := tx.Exec(ctx, "UPDATE webhook SET paused_until = NULL WHERE id = $1", id); err != nil {
+			return none, fmt.Errorf("try delivery %d now: %w", delivery, err)
+		}
+		if err := c.wake(ctx, tx); err != nil {
+			return none, err
+		}
+		return Deliveries.Get(ctx, tx, delivery)
+	}
+	queue := deliveries{[]int64{id}, []int64{event}, []string{item}}
+	if err := queue.insert(ctx, tx, "replay"); err != nil {
+		return none, err
+	}
+	return c.newest(ctx, tx, id)
+}
+
+// mostReplayed is how many events are delivered again at once.
+const mostReplayed = 10_000
+
+// Replay delivers once more all events of a span of time that were for a webhook, in their order, but for those that wait.
+func (c *Courier) Replay(ctx context.Context, tx *pg.Tx, id int64, from, to time.Time) (Replayed, error) {
+	var none Replayed
+	w, err := View.Get(ctx, tx, id)
+	if err != nil {
+		return none, err
+	}
+	if err := hold(ctx, tx, id); err != nil {
+		return none, err
+	}
+	rows, err := tx.Query(ctx, `SELECT e.id, min(d.item) FROM webhook_delivery d JOIN webhook_event e ON e.id = d.event_id
+		WHERE d.webhook_id = $1 AND d.cause <> 'test' AND e.at >= $2 AND e.at <= $3 GROUP BY e.id HAVING bool_and(d.status <> 'waiting') ORDER BY e.id LIMIT $4`, id, from, to, mostReplayed+1)
+	if err != nil {
+		return none, fmt.Errorf("look for what is to be delivered again: %w", err)
+	}
+	var queue deliveries
+	var event int64
+	var item string
+	if _, err := pgx.ForEachRow(rows, []any{&event, &item}, func() error {
+		queue.webhooks, queue.events, queue.items = append(queue.webhooks, id), append(queue.events, event), append(queue.items, item)
+		return nil
+	}); err != nil {
+		return none, fmt.Errorf("look for what is to be delivered again: %w", err)
+	}
+	n := len(queue.events)
+	if n > mostReplayed {
+		return none, problem.Member("/to", "out_of_range", "There were more than %d events: name a shorter time", mostReplayed)
+	}
+	if err := queue.insert(ctx, tx, "replay"); err != nil {
+		return none, err
+	}
+	record(tx, &w, "replayed", queued{n, from.UTC().Format(time.RFC3339), to.UTC().Format(time.RFC3339)})
+	return Replayed{int64(n)}, c.wake(ctx, tx)
+}

@@ -1,0 +1,55 @@
+package system_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/ironplane/ironplane/services/system/webhook"
+	"github.com/ironplane/ironplane/testkit"
+)
+
+// What ended is kept as long as the setting says, and what waits for too long is given up and lets the next one through.
+func TestDeliveriesAreKept(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t, "")
+	made := o.Do("POST", "/webhook", `{"url": "https://hooks.example.com", "types": ["group.*"], "enabled": false}`).Want(200).ID()
+	o.execute("INSERT INTO webhook_event (uuid, type, at, payload) VALUES ('a', 'group.created', now() - interval '10 days', '{}')")
+	o.execute(`INSERT INTO webhook_delivery (webhook_id, event_id, item, cause, status, next_at, created_at) VALUES
+		(1, 1, 'group/1', 'event', 'delivered', NULL, now() - interval '10 days'), (1, 1, 'group/1', 'event', 'failed', NULL, now() - interval '8 days'),
+		(1, 1, 'group/1', 'event', 'waiting', now(), now() - interval '4 days'), (1, 1, 'group/1', 'event', 'waiting', 'infinity', now()),
+		(99, 1, 'group/1', 'event', 'delivered', NULL, now())`)
+	o.execute("UPDATE setting SET chosen = '9' WHERE slug = 'webhook.days'")
+	deliveries := func() []webhook.WebhookDelivery {
+		return testkit.Decode[[]webhook.WebhookDelivery](o.Do("GET", "/webhook/1/delivery", nil).Want(200))
+	}
+	o.during("tidy deliveries to webhooks", "the oldest is gone", func() bool {
+		left := deliveries()
+		return made == 1 && len(left) == 3 && left[0].NextAt != nil && left[1].Status == "failed" && strings.Contains(*left[1].Error, "three days")
+	})
+	var orphans int
+	if err := o.deps.DB.QueryRow(t.Context(), "SELECT count(*) FROM webhook_delivery WHERE webhook_id = 99").Scan(&orphans); err != nil || orphans != 0 {
+		t.Errorf("%d deliveries of a webhook that is deleted, %v", orphans, err)
+	}
+	o.execute("UPDATE setting SET chosen = '1' WHERE slug = 'webhook.days'")
+	o.execute("UPDATE webhook_delivery SET status = 'delivered', next_at = NULL, created_at = now() - interval '2 days'")
+	o.during("tidy deliveries to webhooks", "events without deliveries are gone", func() bool {
+		var n int
+		err := o.deps.DB.QueryRow(t.Context(), "SELECT count(*) FROM webhook_event").Scan(&n)
+		return err == nil && n == 0
+	})
+}
+
+// The page on webhooks says what each kind of events needs.
+func TestKindsAreDocumented(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/webhooks.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range webhook.Kinds() {
+		if !strings.Contains(string(page), "`"+kind+".*`") {
+			t.Errorf("docs/webhooks.md says nothing of %s", kind)
+		}
+	}
+}
