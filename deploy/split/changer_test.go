@@ -7,18 +7,21 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/ironplane/ironplane/services/clients"
 	"github.com/ironplane/ironplane/services/network"
 	"github.com/ironplane/ironplane/testkit"
 )
 
 // ledger is what callers asked for, and what they were answered.
 type ledger struct {
-	t *testing.T
-	c *testkit.Client
+	t    *testing.T
+	c    *testkit.Client
+	post *post
 
 	mu                          sync.Mutex
 	changes                     []asked
@@ -35,8 +38,8 @@ type asked struct {
 	least, most int
 }
 
-func newLedger(t *testing.T, c *testkit.Client) *ledger {
-	return &ledger{t: t, c: c, shared: map[string][]int64{}, unheard: map[string]bool{}}
+func newLedger(t *testing.T, c *testkit.Client, post *post) *ledger {
+	return &ledger{t: t, c: c, post: post, shared: map[string][]int64{}, unheard: map[string]bool{}}
 }
 
 // during has callers change things that are theirs while something is done.
@@ -172,7 +175,7 @@ func (c *changer) run(ctx context.Context) {
 	c.change("POST", c.path+"/entity/bulk", map[string]any{"prefix": first + "/28"}).Want(200)
 	collections := slices.Sorted(maps.Keys(bodies))
 	for ctx.Err() == nil {
-		switch collection := collections[rand.IntN(len(collections))]; rand.IntN(5) {
+		switch collection := collections[rand.IntN(len(collections))]; rand.IntN(6) {
 		case 0:
 			c.create(collection)
 		case 1:
@@ -181,6 +184,8 @@ func (c *changer) run(ctx context.Context) {
 			c.delete(collection)
 		case 3:
 			c.allocate()
+		case 4:
+			c.mail()
 		default:
 			c.release()
 		}
@@ -229,6 +234,23 @@ func (c *changer) allocate() {
 	}
 	for _, entity := range testkit.Decode[[]network.IPEntity](answer) {
 		c.held = append(c.held, entity.ID)
+	}
+}
+
+// mail writes to a client. The answer says at which address, which others may be changing.
+func (c *changer) mail() {
+	id, ok := c.recent("client")
+	if !ok {
+		return
+	}
+	answer := c.change("POST", fmt.Sprintf("/client/%d/email", id), map[string]any{"type": "welcome"})
+	if answer.Status != http.StatusOK {
+		return
+	}
+	for _, word := range strings.Fields(testkit.Decode[[]clients.EmailResult](answer)[0].Text) {
+		if strings.Contains(word, "@") {
+			c.post.mailed(strings.Trim(word, "<>.,\""))
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -23,7 +25,8 @@ import (
 
 // TestCrash has callers make changes at random while whatever takes part in that is killed, one after the other, and one
 // service's schema restored from a backup that was made meanwhile. In the end each change that was answered is in the log
-// once, but for those that only the lost schema knew of, and nothing contradicts anything else.
+// once, but for those that only the lost schema knew of, nothing contradicts anything else, and what events and mails are for
+// has come to servers that misbehave.
 func TestCrash(t *testing.T) {
 	t.Parallel()
 	needsProc(t)
@@ -43,8 +46,15 @@ func TestCrash(t *testing.T) {
 	if redis != nil {
 		config.RedisURL = redis.url()
 	}
-	f, c := startFleet(t, config, "IRONPLANE_OWNER_RATE=1000000", "IRONPLANE_OWNER_BURST=1000000", "IRONPLANE_OWNER_CONCURRENCY=1000000")
-	book := newLedger(t, c)
+	post := newPost(t)
+	f, c := startFleet(t, config, append(post.environment(), "IRONPLANE_OWNER_RATE=1000000", "IRONPLANE_OWNER_BURST=1000000", "IRONPLANE_OWNER_CONCURRENCY=1000000")...)
+	post.open(c)
+	book := newLedger(t, c, post)
+	ctx, stop := context.WithCancel(t.Context())
+	var hurrying sync.WaitGroup
+	hurrying.Go(func() { post.hurry(ctx, f, c) })
+	defer hurrying.Wait()
+	defer stop()
 
 	killed, round := map[string]int{}, 0
 	storm := func(until int) {
@@ -62,6 +72,9 @@ func TestCrash(t *testing.T) {
 			storm(round + stretch - stretch/2)
 		})
 		f.killAll(t)
+		if service == system.Name {
+			post.lost()
+		}
 		book.during(callers, func() { b.restore(f, book) })
 	}
 	book.during(callers, func() { storm(rounds) })

@@ -153,7 +153,7 @@ func (f *fleet) startGateway(ctx context.Context, public string) error {
 
 // common is what every process reads.
 func (f *fleet) common(name string) []string {
-	return append(f.given("IRONPLANE_LOG_", "OTEL_"),
+	return append(f.given("IRONPLANE_LOG_", "OTEL_", "SSL_CERT_"),
 		"IRONPLANE_MESH_CERTIFICATE="+f.file(name+".crt"), "IRONPLANE_MESH_KEY="+f.file(name+".key"), "IRONPLANE_MESH_CA="+f.file("ca.crt"),
 		"REDIS_URL_FILE="+f.file("redis-url"), "IRONPLANE_PROCESS_KEY_FILE="+f.file(name+".process-key"))
 }

@@ -37,7 +37,7 @@ func requestLines(screen string) (all []map[string]any) {
 // its own, and in nothing that a process printed.
 func TestSecretsStayInside(t *testing.T) {
 	t.Parallel()
-	traces := newReceiver(t)
+	traces := newCollector(t)
 	r := start(t, "IRONPLANE_LOG_LEVEL=DEBUG", "IRONPLANE_LOG_FORMAT=json", "IRONPLANE_KEY_IN_QUERY=true", traces.variable())
 	master, err := os.ReadFile(filepath.Join(r.data, "master-key"))
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// receiver is where processes send their traces.
-type receiver struct {
+// collector is where processes send their traces.
+type collector struct {
 	url string
 
 	mu    sync.Mutex
@@ -29,8 +29,8 @@ type span struct {
 	process string
 }
 
-func newReceiver(t *testing.T) *receiver {
-	r := &receiver{}
+func newCollector(t *testing.T) *collector {
+	r := &collector{}
 	served := httptest.NewServer(r)
 	t.Cleanup(served.Close)
 	r.url = served.URL
@@ -38,9 +38,9 @@ func newReceiver(t *testing.T) *receiver {
 }
 
 // variable tells processes where it is.
-func (r *receiver) variable() string { return "OTEL_EXPORTER_OTLP_ENDPOINT=" + r.url }
+func (r *collector) variable() string { return "OTEL_EXPORTER_OTLP_ENDPOINT=" + r.url }
 
-func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
+func (r *collector) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	body, err := io.ReadAll(request.Body)
 	var sent otlp.TracesData
 	if err != nil || request.URL.Path != "/v1/traces" || proto.Unmarshal(body, &sent) != nil {
@@ -64,13 +64,13 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	}
 }
 
-func (r *receiver) all() []span {
+func (r *collector) all() []span {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.spans)
 }
 
-func (r *receiver) text() string {
+func (r *collector) text() string {
 	var text strings.Builder
 	for _, s := range r.all() {
 		fmt.Fprintln(&text, s.process, s.Span)
@@ -92,7 +92,7 @@ func (s span) path(all []span) string {
 // themselves is none.
 func TestTraces(t *testing.T) {
 	t.Parallel()
-	traces := newReceiver(t)
+	traces := newCollector(t)
 	r := start(t, traces.variable(), "OTEL_BSP_SCHEDULE_DELAY=50")
 	const foreign = "4bf92f3577b34da6a3ce929d0e0e4736"
 	r.client.Do("POST", "/group", map[string]any{"name": "traced"}, "X-Request-Id", "traced", "Traceparent", "00-"+foreign+"-00f067aa0ba902b7-01").Want(200)

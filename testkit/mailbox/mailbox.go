@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"io"
 	"log"
@@ -43,8 +44,9 @@ type Options struct {
 
 // Server is the server.
 type Server struct {
-	Addr  string
-	Roots *x509.CertPool // who signed its certificate
+	Addr        string
+	Roots       *x509.CertPool // who signed its certificate
+	Certificate []byte         // the same, as PEM
 
 	options Options
 	mu      sync.Mutex
@@ -99,6 +101,7 @@ func (s *Server) certify(t testing.TB) *tls.Config {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.Certificate = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 	s.Roots = x509.NewCertPool()
 	s.Roots.AddCert(certificate)
 	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
