@@ -29,8 +29,10 @@ const (
 	drainTime = 5 * time.Second
 	// seenPause is how often a runner says that it is there, and deadTime after how long it is not.
 	seenPause, deadTime = 5 * time.Second, 30 * time.Second
-	defaultTimeout      = time.Minute
-	defaultWorkers      = 4
+	// fetchPause is how long a worker that has done a job may wait for the next one, where there are more.
+	fetchPause     = 10 * time.Millisecond
+	defaultTimeout = time.Minute
+	defaultWorkers = 4
 )
 
 // Runner does the jobs of a service in one process.
@@ -66,7 +68,7 @@ func (r *Runner) Work(ctx context.Context) error {
 	working, stop := context.WithCancel(ctx)
 	defer stop()
 	client, err := river.NewClient(driver{riverpgxv5.New(r.pool)}, &river.Config{
-		ID: id, Workers: workers, Queues: queues, Logger: slog.New(warnings{r.log.Handler()}), PollOnly: true, SoftStopTimeout: drainTime,
+		ID: id, Workers: workers, Queues: queues, Logger: slog.New(warnings{r.log.Handler()}), PollOnly: true, FetchCooldown: fetchPause, SoftStopTimeout: drainTime,
 		JobTimeout: -1, RescueStuckJobsAfter: 10 * 365 * 24 * time.Hour, // it goes by the time that a job has taken, and not by whether it is being done
 		ReindexerIndexNames: []string{},
 	})
