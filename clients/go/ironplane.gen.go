@@ -208,6 +208,48 @@ func (e JobState) Valid() bool {
 	}
 }
 
+// Defines values for RenderProfileBodyHostFirmware.
+const (
+	Bios RenderProfileBodyHostFirmware = "bios"
+	Uefi RenderProfileBodyHostFirmware = "uefi"
+)
+
+// Valid indicates whether the value is a known member of the RenderProfileBodyHostFirmware enum.
+func (e RenderProfileBodyHostFirmware) Valid() bool {
+	switch e {
+	case Bios:
+		return true
+	case Uefi:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for RenderedFileKind.
+const (
+	BootScript  RenderedFileKind = "boot_script"
+	Preseed     RenderedFileKind = "preseed"
+	ShellAfter  RenderedFileKind = "shell_after"
+	ShellDuring RenderedFileKind = "shell_during"
+)
+
+// Valid indicates whether the value is a known member of the RenderedFileKind enum.
+func (e RenderedFileKind) Valid() bool {
+	switch e {
+	case BootScript:
+		return true
+	case Preseed:
+		return true
+	case ShellAfter:
+		return true
+	case ShellDuring:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for SettingType.
 const (
 	SettingTypeCheckbox SettingType = "Checkbox"
@@ -1480,6 +1522,14 @@ type Client struct {
 	ServersCount int64 `json:"serversCount"`
 }
 
+// CopyProfileBody defines model for CopyProfileBody.
+type CopyProfileBody struct {
+	// Name of the copy; those of its templates have it behind theirs
+	//
+	// Examples: Debian 13, copied
+	Name string `json:"name"`
+}
+
 // CreateAPIKeyBody defines model for CreateAPIKeyBody.
 type CreateAPIKeyBody struct {
 	ExpiresAt *TimestampBody `json:"expires_at,omitempty"`
@@ -1555,7 +1605,7 @@ type CreateBootScriptBody struct {
 	// Description Examples: with the site's mirror
 	Description *string `json:"description,omitempty"`
 
-	// Name Examples: Debian 13
+	// Name Examples: Debian 13 of ours
 	Name string `json:"name"`
 }
 
@@ -1655,6 +1705,13 @@ type CreateEmailTemplateBody struct {
 
 	// Type which variables there are; client where a new one does not say
 	Type *string `json:"type,omitempty"`
+}
+
+// CreateFamilyBody defines model for CreateFamilyBody.
+type CreateFamilyBody struct {
+	// Address with the length of its prefix: 192.0.2.10/24
+	Address *string `json:"address,omitempty"`
+	Gateway *string `json:"gateway,omitempty"`
 }
 
 // CreateFieldBody defines model for CreateFieldBody.
@@ -1996,7 +2053,7 @@ type CreatePreseedBody struct {
 	// IsInstallable Examples: true
 	IsInstallable *bool `json:"is_installable,omitempty"`
 
-	// Name Examples: Debian 13
+	// Name Examples: Debian 13 of ours
 	Name string `json:"name"`
 }
 
@@ -2014,7 +2071,7 @@ type CreateProfileBody struct {
 	BootScript RefBody                 `json:"boot_script"`
 	Email      *CreateProfileBodyEmail `json:"email,omitempty"`
 
-	// Name Examples: Debian 13
+	// Name Examples: Debian 13 of ours
 	Name string `json:"name"`
 
 	// Preseed An item, by its id. The id alone is read, too.
@@ -2052,7 +2109,7 @@ type CreateShellScriptBody struct {
 	// Description Examples: with the site's mirror
 	Description *string `json:"description,omitempty"`
 
-	// Name Examples: Debian 13
+	// Name Examples: Debian 13 of ours
 	Name string `json:"name"`
 }
 
@@ -2460,6 +2517,15 @@ type IPGroup struct {
 	Servers  Servers `json:"servers"`
 }
 
+// ImportProfileBody defines model for ImportProfileBody.
+type ImportProfileBody struct {
+	// Name instead of that in the file
+	Name *string `json:"name,omitempty"`
+
+	// Yaml what an export answered
+	Yaml string `json:"yaml"`
+}
+
 // Integration defines model for Integration.
 type Integration struct {
 	// Clients how many it has
@@ -2628,7 +2694,7 @@ type OSBootScript struct {
 	// ID Examples: 1
 	ID int64 `json:"id"`
 
-	// Name Examples: Debian 13
+	// Name Examples: Debian 13 of ours
 	Name string `json:"name"`
 
 	// Problem what is wrong with it since another version of Ironplane; an edit of body mends it
@@ -2649,7 +2715,7 @@ type OSPreseed struct {
 	// IsInstallable Examples: true
 	IsInstallable bool `json:"is_installable"`
 
-	// Name Examples: Debian 13
+	// Name Examples: Debian 13 of ours
 	Name string `json:"name"`
 
 	// Problem what is wrong with it since another version of Ironplane; an edit of body mends it
@@ -2671,7 +2737,7 @@ type OSReloadProfile struct {
 	// ID Examples: 1
 	ID int64 `json:"id"`
 
-	// Name Examples: Debian 13
+	// Name Examples: Debian 13, copied
 	Name    string       `json:"name"`
 	Preseed *Ref         `json:"preseed,omitempty"`
 	Shell   ProfileShell `json:"shell"`
@@ -2693,7 +2759,7 @@ type OSShellScript struct {
 	// ID Examples: 1
 	ID int64 `json:"id"`
 
-	// Name Examples: Debian 13
+	// Name Examples: Debian 13 of ours
 	Name string `json:"name"`
 
 	// Problem what is wrong with it since another version of Ironplane; an edit of body mends it
@@ -2881,6 +2947,76 @@ type Removed struct {
 	Message string `json:"message"`
 }
 
+// RenderProfileBody defines model for RenderProfileBody.
+type RenderProfileBody struct {
+	Client *RenderProfileBodyClient `json:"client,omitempty"`
+
+	// Earlier the files of an earlier answer, to be compared with
+	Earlier *[]RenderedBefore `json:"earlier,omitempty"`
+
+	// Files where the site's file server is
+	//
+	// Examples: http://files.fra1.example.net
+	Files *string               `json:"files,omitempty"`
+	Host  RenderProfileBodyHost `json:"host"`
+
+	// SSHKeys a line each
+	SSHKeys *string `json:"ssh_keys,omitempty"`
+
+	// Variables those that who asks for an installation chooses
+	Variables *[]RenderVariable `json:"variables,omitempty"`
+}
+
+// RenderProfileBodyClient defines model for RenderProfileBodyClient.
+type RenderProfileBodyClient struct {
+	Email *string `json:"email,omitempty"`
+	Name  *string `json:"name,omitempty"`
+}
+
+// RenderProfileBodyHost defines model for RenderProfileBodyHost.
+type RenderProfileBodyHost struct {
+	// Disk Examples: /dev/sda
+	Disk *string `json:"disk,omitempty"`
+
+	// Firmware bios where it is not sent
+	//
+	// Examples: uefi
+	Firmware *RenderProfileBodyHostFirmware `json:"firmware,omitempty"`
+
+	// Hostname Examples: web1.example.com
+	Hostname string            `json:"hostname"`
+	Ipv4     *CreateFamilyBody `json:"ipv4,omitempty"`
+	Ipv6     *CreateFamilyBody `json:"ipv6,omitempty"`
+
+	// Mac of the interface that it boots from
+	//
+	// Examples: 52:54:00:12:34:56
+	Mac string `json:"mac"`
+
+	// Nameservers addresses with blanks between
+	//
+	// Examples: 192.0.2.53 2001:db8::53
+	Nameservers *string `json:"nameservers,omitempty"`
+}
+
+// RenderProfileBodyHostFirmware bios where it is not sent
+//
+// Examples: uefi
+type RenderProfileBodyHostFirmware string
+
+// RenderVariable defines model for RenderVariable.
+type RenderVariable struct {
+	Name  *string `json:"name,omitempty"`
+	Value *string `json:"value,omitempty"`
+}
+
+// RenderedBefore defines model for RenderedBefore.
+type RenderedBefore struct {
+	ID   *int64  `json:"id,omitempty"`
+	Kind *string `json:"kind,omitempty"`
+	Text *string `json:"text,omitempty"`
+}
+
 // RenderedEmail defines model for RenderedEmail.
 type RenderedEmail struct {
 	// Body the part of plain text
@@ -2893,6 +3029,34 @@ type RenderedEmail struct {
 
 	// Subject Examples: Welcome
 	Subject string `json:"subject"`
+}
+
+// RenderedFile defines model for RenderedFile.
+type RenderedFile struct {
+	// Difference to the file of this kind and id in earlier, as diff -u says it; empty: there is none
+	Difference *string `json:"difference,omitempty"`
+
+	// Error what is wrong with the template, or with what it makes of this machine, with line and column
+	Error *string `json:"error,omitempty"`
+
+	// ID the template's
+	//
+	// Examples: 1
+	ID   int64            `json:"id"`
+	Kind RenderedFileKind `json:"kind"`
+	Name string           `json:"name"`
+
+	// Text with [secret] in the place of secrets
+	Text *string `json:"text,omitempty"`
+}
+
+// RenderedFileKind defines model for RenderedFile.Kind.
+type RenderedFileKind string
+
+// Rendering defines model for Rendering.
+type Rendering struct {
+	// Files Examples: http://files.fra1.example.net
+	Files []RenderedFile `json:"files"`
 }
 
 // ReplayWebhookBody defines model for ReplayWebhookBody.
@@ -2962,6 +3126,12 @@ type SettingGroup struct {
 
 	// Settings Examples: [{"slug":"site_name","value":"Example Hosting"}]
 	Settings []Setting `json:"settings"`
+}
+
+// SharedProfile defines model for SharedProfile.
+type SharedProfile struct {
+	// Yaml to be imported elsewhere
+	Yaml string `json:"yaml"`
 }
 
 // ShownField defines model for ShownField.
@@ -3156,7 +3326,7 @@ type UpdateBootScriptBody struct {
 	// Description Examples: with the site's mirror
 	Description nullable.Nullable[string] `json:"description,omitempty"`
 
-	// Name Examples: Debian 13
+	// Name Examples: Debian 13 of ours
 	Name *string `json:"name,omitempty"`
 }
 
@@ -3587,7 +3757,7 @@ type UpdatePreseedBody struct {
 	// IsInstallable Examples: true
 	IsInstallable *bool `json:"is_installable,omitempty"`
 
-	// Name Examples: Debian 13
+	// Name Examples: Debian 13 of ours
 	Name *string `json:"name,omitempty"`
 }
 
@@ -3605,7 +3775,7 @@ type UpdateProfileBody struct {
 	BootScript *RefBody                                  `json:"boot_script,omitempty"`
 	Email      nullable.Nullable[UpdateProfileBodyEmail] `json:"email,omitempty"`
 
-	// Name Examples: Debian 13
+	// Name Examples: Debian 13 of ours
 	Name *string `json:"name,omitempty"`
 
 	// Preseed one of /pxe/preseed; also read as preseed_id
@@ -3669,7 +3839,7 @@ type UpdateShellScriptBody struct {
 	// Description Examples: with the site's mirror
 	Description nullable.Nullable[string] `json:"description,omitempty"`
 
-	// Name Examples: Debian 13
+	// Name Examples: Debian 13 of ours
 	Name *string `json:"name,omitempty"`
 }
 
@@ -5306,6 +5476,12 @@ type CreateProfileParams struct {
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
+// ImportProfileParams defines parameters for ImportProfile.
+type ImportProfileParams struct {
+	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
 // DeleteProfileParams defines parameters for DeleteProfile.
 type DeleteProfileParams struct {
 	// IfMatch ETags that the caller has seen; another one is refused.
@@ -5316,6 +5492,18 @@ type DeleteProfileParams struct {
 type UpdateProfileParams struct {
 	// IfMatch ETags that the caller has seen; another one is refused.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
+// CopyProfileParams defines parameters for CopyProfile.
+type CopyProfileParams struct {
+	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
+// RenderProfileParams defines parameters for RenderProfile.
+type RenderProfileParams struct {
+	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // ListShellScriptsParams defines parameters for ListShellScripts.
@@ -5678,8 +5866,17 @@ type UpdatePreseedJSONRequestBody = UpdatePreseedBody
 // CreateProfileJSONRequestBody defines body for CreateProfile for application/json ContentType.
 type CreateProfileJSONRequestBody = CreateProfileBody
 
+// ImportProfileJSONRequestBody defines body for ImportProfile for application/json ContentType.
+type ImportProfileJSONRequestBody = ImportProfileBody
+
 // UpdateProfileJSONRequestBody defines body for UpdateProfile for application/json ContentType.
 type UpdateProfileJSONRequestBody = UpdateProfileBody
+
+// CopyProfileJSONRequestBody defines body for CopyProfile for application/json ContentType.
+type CopyProfileJSONRequestBody = CopyProfileBody
+
+// RenderProfileJSONRequestBody defines body for RenderProfile for application/json ContentType.
+type RenderProfileJSONRequestBody = RenderProfileBody
 
 // CreateShellScriptJSONRequestBody defines body for CreateShellScript for application/json ContentType.
 type CreateShellScriptJSONRequestBody = CreateShellScriptBody
@@ -7213,6 +7410,24 @@ type ClientInterface interface {
 	// Corresponds with POST /pxe/profile (the `CreateProfile` operationId).
 	CreateProfile(ctx context.Context, params *CreateProfileParams, body CreateProfileJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ImportProfileWithBody Import a profile and all its templates
+	//
+	// Templates that are there, with the same name and body, are used; one that has only the name gets the profile's behind it. Needs the permission pxe.settings write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /pxe/profile/import (the `ImportProfile` operationId).
+	ImportProfileWithBody(ctx context.Context, params *ImportProfileParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ImportProfile Import a profile and all its templates
+	//
+	// Templates that are there, with the same name and body, are used; one that has only the name gets the profile's behind it. Needs the permission pxe.settings write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /pxe/profile/import (the `ImportProfile` operationId).
+	ImportProfile(ctx context.Context, params *ImportProfileParams, body ImportProfileJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// DeleteProfile Delete a profile
 	//
 	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
@@ -7244,6 +7459,49 @@ type ClientInterface interface {
 	//
 	// Corresponds with PATCH /pxe/profile/{profile_id} (the `UpdateProfile` operationId).
 	UpdateProfile(ctx context.Context, profileID int64, params *UpdateProfileParams, body UpdateProfileJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CopyProfileWithBody Copy a profile and all its templates
+	//
+	// Needs the permission pxe.settings write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /pxe/profile/{profile_id}/copy (the `CopyProfile` operationId).
+	CopyProfileWithBody(ctx context.Context, profileID int64, params *CopyProfileParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CopyProfile Copy a profile and all its templates
+	//
+	// Needs the permission pxe.settings write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /pxe/profile/{profile_id}/copy (the `CopyProfile` operationId).
+	CopyProfile(ctx context.Context, profileID int64, params *CopyProfileParams, body CopyProfileJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ExportProfile Export a profile and all its templates
+	//
+	// What is of this installation alone is left out: billing_id, access_client and the email template. Needs the permission pxe.settings read.
+	//
+	// Corresponds with GET /pxe/profile/{profile_id}/export (the `ExportProfile` operationId).
+	ExportProfile(ctx context.Context, profileID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RenderProfileWithBody Render all templates of a profile for a machine
+	//
+	// Nothing is installed. What is not sent is empty. Needs the permission pxe.installs write.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /pxe/profile/{profile_id}/render (the `RenderProfile` operationId).
+	RenderProfileWithBody(ctx context.Context, profileID int64, params *RenderProfileParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RenderProfile Render all templates of a profile for a machine
+	//
+	// Nothing is installed. What is not sent is empty. Needs the permission pxe.installs write.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /pxe/profile/{profile_id}/render (the `RenderProfile` operationId).
+	RenderProfile(ctx context.Context, profileID int64, params *RenderProfileParams, body RenderProfileJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListShellScripts List shell scripts
 	//
@@ -10435,6 +10693,44 @@ func (c *Caller) CreateProfile(ctx context.Context, params *CreateProfileParams,
 	return c.Client.Do(req)
 }
 
+// ImportProfileWithBody Import a profile and all its templates
+//
+// Templates that are there, with the same name and body, are used; one that has only the name gets the profile's behind it. Needs the permission pxe.settings write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /pxe/profile/import (the `ImportProfile` operationId).
+func (c *Caller) ImportProfileWithBody(ctx context.Context, params *ImportProfileParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewImportProfileRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ImportProfile Import a profile and all its templates
+//
+// Templates that are there, with the same name and body, are used; one that has only the name gets the profile's behind it. Needs the permission pxe.settings write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /pxe/profile/import (the `ImportProfile` operationId).
+func (c *Caller) ImportProfile(ctx context.Context, params *ImportProfileParams, body ImportProfileJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewImportProfileRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // DeleteProfile Delete a profile
 //
 // The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
@@ -10497,6 +10793,99 @@ func (c *Caller) UpdateProfileWithBody(ctx context.Context, profileID int64, par
 // Corresponds with PATCH /pxe/profile/{profile_id} (the `UpdateProfile` operationId).
 func (c *Caller) UpdateProfile(ctx context.Context, profileID int64, params *UpdateProfileParams, body UpdateProfileJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateProfileRequest(c.Server, profileID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CopyProfileWithBody Copy a profile and all its templates
+//
+// Needs the permission pxe.settings write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /pxe/profile/{profile_id}/copy (the `CopyProfile` operationId).
+func (c *Caller) CopyProfileWithBody(ctx context.Context, profileID int64, params *CopyProfileParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCopyProfileRequestWithBody(c.Server, profileID, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CopyProfile Copy a profile and all its templates
+//
+// Needs the permission pxe.settings write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /pxe/profile/{profile_id}/copy (the `CopyProfile` operationId).
+func (c *Caller) CopyProfile(ctx context.Context, profileID int64, params *CopyProfileParams, body CopyProfileJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCopyProfileRequest(c.Server, profileID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ExportProfile Export a profile and all its templates
+//
+// What is of this installation alone is left out: billing_id, access_client and the email template. Needs the permission pxe.settings read.
+//
+// Corresponds with GET /pxe/profile/{profile_id}/export (the `ExportProfile` operationId).
+func (c *Caller) ExportProfile(ctx context.Context, profileID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewExportProfileRequest(c.Server, profileID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RenderProfileWithBody Render all templates of a profile for a machine
+//
+// Nothing is installed. What is not sent is empty. Needs the permission pxe.installs write.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /pxe/profile/{profile_id}/render (the `RenderProfile` operationId).
+func (c *Caller) RenderProfileWithBody(ctx context.Context, profileID int64, params *RenderProfileParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRenderProfileRequestWithBody(c.Server, profileID, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RenderProfile Render all templates of a profile for a machine
+//
+// Nothing is installed. What is not sent is empty. Needs the permission pxe.installs write.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /pxe/profile/{profile_id}/render (the `RenderProfile` operationId).
+func (c *Caller) RenderProfile(ctx context.Context, profileID int64, params *RenderProfileParams, body RenderProfileJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRenderProfileRequest(c.Server, profileID, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -19295,6 +19684,61 @@ func NewCreateProfileRequestWithBody(server string, params *CreateProfileParams,
 	return req, nil
 }
 
+// NewImportProfileRequest calls the generic ImportProfile builder with application/json body
+func NewImportProfileRequest(server string, params *ImportProfileParams, body ImportProfileJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewImportProfileRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewImportProfileRequestWithBody constructs an http.Request for the ImportProfile method, with any body, and a specified content type
+func NewImportProfileRequestWithBody(server string, params *ImportProfileParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/profile/import")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
 // NewDeleteProfileRequest constructs an http.Request for the DeleteProfile method
 func NewDeleteProfileRequest(server string, profileID int64, params *DeleteProfileParams) (*http.Request, error) {
 	var err error
@@ -19433,6 +19877,164 @@ func NewUpdateProfileRequestWithBody(server string, profileID int64, params *Upd
 			}
 
 			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewCopyProfileRequest calls the generic CopyProfile builder with application/json body
+func NewCopyProfileRequest(server string, profileID int64, params *CopyProfileParams, body CopyProfileJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCopyProfileRequestWithBody(server, profileID, params, "application/json", bodyReader)
+}
+
+// NewCopyProfileRequestWithBody constructs an http.Request for the CopyProfile method, with any body, and a specified content type
+func NewCopyProfileRequestWithBody(server string, profileID int64, params *CopyProfileParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "profile_id", profileID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/profile/%s/copy", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewExportProfileRequest constructs an http.Request for the ExportProfile method
+func NewExportProfileRequest(server string, profileID int64) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "profile_id", profileID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/profile/%s/export", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewRenderProfileRequest calls the generic RenderProfile builder with application/json body
+func NewRenderProfileRequest(server string, profileID int64, params *RenderProfileParams, body RenderProfileJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewRenderProfileRequestWithBody(server, profileID, params, "application/json", bodyReader)
+}
+
+// NewRenderProfileRequestWithBody constructs an http.Request for the RenderProfile method, with any body, and a specified content type
+func NewRenderProfileRequestWithBody(server string, profileID int64, params *RenderProfileParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "profile_id", profileID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/profile/%s/render", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
 		}
 
 	}
@@ -22599,6 +23201,24 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /pxe/profile (the `CreateProfile` operationId).
 	CreateProfileWithResponse(ctx context.Context, params *CreateProfileParams, body CreateProfileJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateProfileResponse, error)
 
+	// ImportProfileWithBodyWithResponse Import a profile and all its templates
+	//
+	// Templates that are there, with the same name and body, are used; one that has only the name gets the profile's behind it. Needs the permission pxe.settings write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /pxe/profile/import (the `ImportProfile` operationId).
+	ImportProfileWithBodyWithResponse(ctx context.Context, params *ImportProfileParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ImportProfileResponse, error)
+
+	// ImportProfileWithResponse Import a profile and all its templates
+	//
+	// Templates that are there, with the same name and body, are used; one that has only the name gets the profile's behind it. Needs the permission pxe.settings write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /pxe/profile/import (the `ImportProfile` operationId).
+	ImportProfileWithResponse(ctx context.Context, params *ImportProfileParams, body ImportProfileJSONRequestBody, reqEditors ...RequestEditorFn) (*ImportProfileResponse, error)
+
 	// DeleteProfileWithResponse Delete a profile
 	//
 	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
@@ -22634,6 +23254,51 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with PATCH /pxe/profile/{profile_id} (the `UpdateProfile` operationId).
 	UpdateProfileWithResponse(ctx context.Context, profileID int64, params *UpdateProfileParams, body UpdateProfileJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateProfileResponse, error)
+
+	// CopyProfileWithBodyWithResponse Copy a profile and all its templates
+	//
+	// Needs the permission pxe.settings write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /pxe/profile/{profile_id}/copy (the `CopyProfile` operationId).
+	CopyProfileWithBodyWithResponse(ctx context.Context, profileID int64, params *CopyProfileParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CopyProfileResponse, error)
+
+	// CopyProfileWithResponse Copy a profile and all its templates
+	//
+	// Needs the permission pxe.settings write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /pxe/profile/{profile_id}/copy (the `CopyProfile` operationId).
+	CopyProfileWithResponse(ctx context.Context, profileID int64, params *CopyProfileParams, body CopyProfileJSONRequestBody, reqEditors ...RequestEditorFn) (*CopyProfileResponse, error)
+
+	// ExportProfileWithResponse Export a profile and all its templates
+	//
+	// What is of this installation alone is left out: billing_id, access_client and the email template. Needs the permission pxe.settings read.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /pxe/profile/{profile_id}/export (the `ExportProfile` operationId).
+	ExportProfileWithResponse(ctx context.Context, profileID int64, reqEditors ...RequestEditorFn) (*ExportProfileResponse, error)
+
+	// RenderProfileWithBodyWithResponse Render all templates of a profile for a machine
+	//
+	// Nothing is installed. What is not sent is empty. Needs the permission pxe.installs write.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /pxe/profile/{profile_id}/render (the `RenderProfile` operationId).
+	RenderProfileWithBodyWithResponse(ctx context.Context, profileID int64, params *RenderProfileParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RenderProfileResponse, error)
+
+	// RenderProfileWithResponse Render all templates of a profile for a machine
+	//
+	// Nothing is installed. What is not sent is empty. Needs the permission pxe.installs write.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /pxe/profile/{profile_id}/render (the `RenderProfile` operationId).
+	RenderProfileWithResponse(ctx context.Context, profileID int64, params *RenderProfileParams, body RenderProfileJSONRequestBody, reqEditors ...RequestEditorFn) (*RenderProfileResponse, error)
 
 	// ListShellScriptsWithResponse List shell scripts
 	//
@@ -27480,6 +28145,46 @@ func (r CreateProfileResponse) ContentType() string {
 	return ""
 }
 
+// ImportProfileResponse200Headers the declared response headers of an HTTP 200 response for ImportProfile
+type ImportProfileResponse200Headers struct {
+	ETag *string
+}
+
+type ImportProfileResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OSReloadProfile
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ImportProfileResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r ImportProfileResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ImportProfileResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ImportProfileResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type DeleteProfileResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -27587,6 +28292,112 @@ func (r UpdateProfileResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r UpdateProfileResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// CopyProfileResponse200Headers the declared response headers of an HTTP 200 response for CopyProfile
+type CopyProfileResponse200Headers struct {
+	ETag *string
+}
+
+type CopyProfileResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OSReloadProfile
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *CopyProfileResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r CopyProfileResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CopyProfileResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CopyProfileResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ExportProfileResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *SharedProfile
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+}
+
+// Status returns HTTPResponse.Status
+func (r ExportProfileResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ExportProfileResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ExportProfileResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type RenderProfileResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Rendering
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+}
+
+// Status returns HTTPResponse.Status
+func (r RenderProfileResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RenderProfileResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RenderProfileResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -30991,6 +31802,36 @@ func (c *ClientWithResponses) CreateProfileWithResponse(ctx context.Context, par
 	return ParseCreateProfileResponse(rsp)
 }
 
+// ImportProfileWithBodyWithResponse Import a profile and all its templates
+//
+// Templates that are there, with the same name and body, are used; one that has only the name gets the profile's behind it. Needs the permission pxe.settings write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /pxe/profile/import (the `ImportProfile` operationId).
+func (c *ClientWithResponses) ImportProfileWithBodyWithResponse(ctx context.Context, params *ImportProfileParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ImportProfileResponse, error) {
+	rsp, err := c.ImportProfileWithBody(ctx, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseImportProfileResponse(rsp)
+}
+
+// ImportProfileWithResponse Import a profile and all its templates
+//
+// Templates that are there, with the same name and body, are used; one that has only the name gets the profile's behind it. Needs the permission pxe.settings write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /pxe/profile/import (the `ImportProfile` operationId).
+func (c *ClientWithResponses) ImportProfileWithResponse(ctx context.Context, params *ImportProfileParams, body ImportProfileJSONRequestBody, reqEditors ...RequestEditorFn) (*ImportProfileResponse, error) {
+	rsp, err := c.ImportProfile(ctx, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseImportProfileResponse(rsp)
+}
+
 // DeleteProfileWithResponse Delete a profile
 //
 // The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
@@ -31049,6 +31890,81 @@ func (c *ClientWithResponses) UpdateProfileWithResponse(ctx context.Context, pro
 		return nil, err
 	}
 	return ParseUpdateProfileResponse(rsp)
+}
+
+// CopyProfileWithBodyWithResponse Copy a profile and all its templates
+//
+// Needs the permission pxe.settings write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /pxe/profile/{profile_id}/copy (the `CopyProfile` operationId).
+func (c *ClientWithResponses) CopyProfileWithBodyWithResponse(ctx context.Context, profileID int64, params *CopyProfileParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CopyProfileResponse, error) {
+	rsp, err := c.CopyProfileWithBody(ctx, profileID, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCopyProfileResponse(rsp)
+}
+
+// CopyProfileWithResponse Copy a profile and all its templates
+//
+// Needs the permission pxe.settings write. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /pxe/profile/{profile_id}/copy (the `CopyProfile` operationId).
+func (c *ClientWithResponses) CopyProfileWithResponse(ctx context.Context, profileID int64, params *CopyProfileParams, body CopyProfileJSONRequestBody, reqEditors ...RequestEditorFn) (*CopyProfileResponse, error) {
+	rsp, err := c.CopyProfile(ctx, profileID, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCopyProfileResponse(rsp)
+}
+
+// ExportProfileWithResponse Export a profile and all its templates
+//
+// What is of this installation alone is left out: billing_id, access_client and the email template. Needs the permission pxe.settings read.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /pxe/profile/{profile_id}/export (the `ExportProfile` operationId).
+func (c *ClientWithResponses) ExportProfileWithResponse(ctx context.Context, profileID int64, reqEditors ...RequestEditorFn) (*ExportProfileResponse, error) {
+	rsp, err := c.ExportProfile(ctx, profileID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseExportProfileResponse(rsp)
+}
+
+// RenderProfileWithBodyWithResponse Render all templates of a profile for a machine
+//
+// Nothing is installed. What is not sent is empty. Needs the permission pxe.installs write.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /pxe/profile/{profile_id}/render (the `RenderProfile` operationId).
+func (c *ClientWithResponses) RenderProfileWithBodyWithResponse(ctx context.Context, profileID int64, params *RenderProfileParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RenderProfileResponse, error) {
+	rsp, err := c.RenderProfileWithBody(ctx, profileID, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRenderProfileResponse(rsp)
+}
+
+// RenderProfileWithResponse Render all templates of a profile for a machine
+//
+// Nothing is installed. What is not sent is empty. Needs the permission pxe.installs write.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /pxe/profile/{profile_id}/render (the `RenderProfile` operationId).
+func (c *ClientWithResponses) RenderProfileWithResponse(ctx context.Context, profileID int64, params *RenderProfileParams, body RenderProfileJSONRequestBody, reqEditors ...RequestEditorFn) (*RenderProfileResponse, error) {
+	rsp, err := c.RenderProfile(ctx, profileID, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRenderProfileResponse(rsp)
 }
 
 // ListShellScriptsWithResponse List shell scripts
@@ -36840,6 +37756,52 @@ func ParseCreateProfileResponse(rsp *http.Response) (*CreateProfileResponse, err
 	return response, nil
 }
 
+// ParseImportProfileResponse parses an HTTP response from a ImportProfileWithResponse call
+func ParseImportProfileResponse(rsp *http.Response) (*ImportProfileResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ImportProfileResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OSReloadProfile
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers ImportProfileResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
 // ParseDeleteProfileResponse parses an HTTP response from a DeleteProfileWithResponse call
 func ParseDeleteProfileResponse(rsp *http.Response) (*DeleteProfileResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -36960,6 +37922,118 @@ func ParseUpdateProfileResponse(rsp *http.Response) (*UpdateProfileResponse, err
 			headers.ETag = &value
 		}
 		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseCopyProfileResponse parses an HTTP response from a CopyProfileWithResponse call
+func ParseCopyProfileResponse(rsp *http.Response) (*CopyProfileResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CopyProfileResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OSReloadProfile
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers CopyProfileResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseExportProfileResponse parses an HTTP response from a ExportProfileWithResponse call
+func ParseExportProfileResponse(rsp *http.Response) (*ExportProfileResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ExportProfileResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest SharedProfile
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseRenderProfileResponse parses an HTTP response from a RenderProfileWithResponse call
+func ParseRenderProfileResponse(rsp *http.Response) (*RenderProfileResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RenderProfileResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Rendering
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
 	}
 
 	return response, nil

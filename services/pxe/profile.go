@@ -13,6 +13,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/table"
 )
 
 // ListedProfile is a profile as lists and clients see it.
@@ -46,7 +47,7 @@ type ProfileShell struct {
 }
 
 type profileBody struct {
-	Name         string      `json:"name" db:"name" required:"create" example:"Debian 13"`
+	Name         string      `json:"name" db:"name" required:"create" example:"Debian 13 of ours"`
 	BillingID    *string     `json:"billing_id" db:"billing_id" example:"debian13"`
 	AccessClient bool        `json:"access_client" db:"access_client" example:"false" doc:"whether clients see it"`
 	BootScript   rest.RefID  `json:"boot_script" db:"boot_script_id" also:"boot_script_id" required:"create" example:"1" doc:"one of /pxe/boot-script"`
@@ -90,7 +91,10 @@ func open(ctx context.Context) []pg.Condition {
 	return []pg.Condition{{SQL: "access_client"}}
 }
 
-var profiles = pg.NewView[OSReloadProfile]("profile_view")
+var (
+	profiles     = pg.NewView[OSReloadProfile]("profile_view")
+	profileTable = table.New[profileBody]("profile", "profile_view", nil)
+)
 
 func (s *Service) profiles() []rest.Route {
 	return append(rest.Resource[OSReloadProfile, profileBody]{

@@ -51,7 +51,7 @@ func (s *Service) Routes() []rest.Route {
 		rest.Section{Name: "DHCP servers", Doc: "The agents at the sites that answer machines which ask for an address and what to boot."}.Of(s.dhcpServers()),
 		rest.Section{Name: "File servers", Doc: "The agents at the sites that have the files which installations read."}.Of(s.fileServers()),
 		rest.Section{Name: "Profiles", Doc: "Ways to install a machine, or to boot one over the network, and the templates that they put together."}.Of(
-			s.profiles(), s.bootScripts(), s.preseeds(), s.shellScripts()),
+			s.shares(), []rest.Route{s.render()}, s.profiles(), s.bootScripts(), s.preseeds(), s.shellScripts()),
 		[]rest.Route{s.emailTemplates.CloseRoute(), events.RefRoute(s.db, "pxe/dhcp", "dhcp_server", "NULL::jsonb", "network")},
 	)
 }

@@ -50,7 +50,7 @@ type OSShellScript struct {
 }
 
 type templateBody struct {
-	Name        string  `json:"name" db:"name" required:"create" example:"Debian 13"`
+	Name        string  `json:"name" db:"name" required:"create" example:"Debian 13 of ours"`
 	Description *string `json:"description" db:"description" max:"1000" example:"with the site's mirror"`
 	Body        *string `json:"body" db:"body" max:"262144" blanks:"kept" example:"# of {{.Host.Hostname}}" doc:"a Go template; what is wrong with it is said with line and column"`
 
@@ -123,11 +123,13 @@ func (s *Service) shellScripts() []rest.Route {
 	}.Routes()
 }
 
-// templateTables are where templates stand.
-var templateTables = []struct {
+// templateTable is where templates of a kind stand.
+type templateTable struct {
 	name, path, noun, kind string
 	of                     script.Kind
-}{
+}
+
+var templateTables = []templateTable{
 	{"boot_script", "pxe/boot-script", "boot script", "pxe.boot-script", script.Boot},
 	{"preseed", "pxe/preseed", "preseed", "pxe.preseed", script.Preseed},
 	{"shell_script", "pxe/shell", "shell script", "pxe.shell", script.Shell},

@@ -79,6 +79,7 @@ func (w *logWalk) inTurn(do func([]rest.Operation)) {
 	do(deletes)
 	w.ids["/group"] = fmt.Sprint(w.c.Do("POST", "/group", `{"name": "another"}`).Want(200).ID())
 	w.ids["/client"] = fmt.Sprint(w.c.Do("POST", "/client", order("another@example.com")).Want(200).ID())
+	w.ids["/pxe/profile"] = "1" // which comes with Ironplane
 	w.c.Do("POST", "/email/template", `{"name": "welcome", "subject": "x", "body": "x"}`)
 	w.created("/webhook", w.c.Do("POST", "/webhook", `{"url": "https://hooks.example.com", "types": ["integration.*"]}`).Want(200).ID())
 	do(many)

@@ -1,0 +1,149 @@
+package pxe_test
+
+import (
+	"encoding/xml"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/ironplane/ironplane/services/pxe"
+	"github.com/ironplane/ironplane/testkit"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// machines are those that the seeds are rendered for.
+var machines = map[string]string{
+	"bios": `{"hostname": "web1.example.com", "mac": "52-54-00-12-34-56", "firmware": "bios", "disk": "/dev/sda", "ipv4": {"address": "192.0.2.10/24", "gateway": "192.0.2.1"}, "nameservers": "192.0.2.53"}`,
+	"uefi": `{"hostname": "a-very-long-name.example.com", "mac": "52:54:00:12:34:57", "firmware": "uefi", "ipv4": {"address": "192.0.2.11/28", "gateway": "192.0.2.1"}, "ipv6": {"address": "2001:db8::11/64", "gateway": "fe80::1"}, "nameservers": "192.0.2.53 2001:db8::53"}`,
+	"v6":   `{"hostname": "db1.example.com", "mac": "5254.0012.3458", "firmware": "uefi", "disk": "/dev/nvme0n1", "ipv6": {"address": "2001:db8::12/64", "gateway": "2001:db8::1"}, "nameservers": "2001:db8::53"}`,
+}
+
+// What the profiles that come with Ironplane make of three machines is as it was looked at once, and of its format.
+func TestSeeds(t *testing.T) {
+	t.Parallel()
+	c, _, _ := newClient(t)
+	profiles := testkit.Decode[[]pxe.ListedProfile](c.Do("GET", "/pxe/profile", nil).Want(200))
+	if len(profiles) < 10 {
+		t.Fatalf("there are %d", len(profiles))
+	}
+	for _, profile := range profiles {
+		for name, host := range machines {
+			rendered := testkit.Decode[pxe.Rendering](c.Do("POST", fmt.Sprintf("/pxe/profile/%d/render", profile.ID), `{"host": `+host+`, "files": "http://files.fra1.example.net/",
+				"ssh_keys": "`+hostKey+` ben's key\nssh-ed25519 AAAA \"anna\"\n", "variables": [{"name": "timezone", "value": "Europe/Berlin"}, {"name": "product_key", "value": "AAAAA-<&>"}, {"name": "image", "value": "http://x/it's.gz"}]}`).Want(200))
+			var all strings.Builder
+			for _, f := range rendered.Files {
+				if f.Error != "" {
+					t.Errorf("%s for %s: %s", f.Name, name, f.Error)
+				}
+				fmt.Fprintf(&all, "==> %s: %s <==\n%s", f.Kind, f.Name, f.Text)
+				if err := wellFormed(t, f.Text); err != nil {
+					t.Errorf("%s for %s: %v\n%s", f.Name, name, err, f.Text)
+				}
+			}
+			path := filepath.Join("testdata", strings.ReplaceAll(strings.ToLower(profile.Name), " ", "-")+"."+name)
+			if *update {
+				if err := os.WriteFile(path, []byte(all.String()), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			golden, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if all.String() != string(golden) {
+				t.Errorf("%s is now\n%s", path, all.String())
+			}
+		}
+	}
+}
+
+// wellFormed checks what is known of a format, which the text's first line tells.
+func wellFormed(t *testing.T, text string) error {
+	first, _, _ := strings.Cut(text, "\n")
+	switch {
+	case strings.HasPrefix(first, "<?xml"):
+		for in := xml.NewDecoder(strings.NewReader(text)); ; {
+			if _, err := in.Token(); errors.Is(err, io.EOF) {
+				return nil
+			} else if err != nil {
+				return err
+			}
+		}
+	case first == "#cloud-config":
+		var into struct {
+			Autoinstall struct {
+				Version int
+				Network struct{ Version int }
+				Storage struct{ Layout struct{ Name string } }
+				Late    [][]string `yaml:"late-commands"`
+				User    struct {
+					Users []struct {
+						Name string
+						Keys []string `yaml:"ssh_authorized_keys"`
+					}
+				} `yaml:"user-data"`
+			}
+		}
+		err := yaml.Unmarshal([]byte(text), &into)
+		if a := into.Autoinstall; err == nil && (a.Version != 1 || a.Network.Version != 2 || a.Storage.Layout.Name != "direct" || len(a.User.Users) != 1 || len(a.User.Users[0].Keys) != 2 || len(a.Late) != 2) {
+			err = fmt.Errorf("it says %+v", a)
+		}
+		return err
+	case first == "#_preseed_V1":
+		check, err := osexec.LookPath("debconf-set-selections")
+		if err != nil {
+			t.Log("there is no debconf-set-selections")
+			return nil
+		}
+		run := osexec.CommandContext(t.Context(), check, "-c")
+		run.Stdin = strings.NewReader(text)
+		if said, err := run.CombinedOutput(); err != nil || len(said) > 0 {
+			return fmt.Errorf("%v: %s", err, said)
+		}
+	}
+	return nil
+}
+
+// A rendering says what is wrong with a template for this machine, and what is another than before.
+func TestRender(t *testing.T) {
+	t.Parallel()
+	c, _, _ := newClient(t)
+	boot := made(t, c, "/pxe/boot-script", `{"name": "boot", "body": "#!ipxe\n# {{.Host.MAC}} {{.Profile.Name}}\nchain {{.URL.Preseed}}\n"}`)
+	preseed := made(t, c, "/pxe/preseed", `{"name": "seed", "body": "x\n {{netmask .Host.IPv4.Prefix}}"}`)
+	first, second := made(t, c, "/pxe/shell", `{"name": "first", "body": "{{quote .Password}} {{.Client.Email}}"}`), made(t, c, "/pxe/shell", `{"name": "second", "body": "{{range .SSHKeys}}[{{.}}]{{end}}"}`)
+	profile := made(t, c, "/pxe/profile", fmt.Sprintf(`{"name": "mine", "boot_script": %d, "preseed": %d, "shell": {"after": [%d, %d], "during": [%[4]d]}}`, boot, preseed, second, first))
+	at := fmt.Sprintf("/pxe/profile/%d/render", profile)
+	const body = `{"host": {"hostname": "web1.example.com", "mac": "52:54:00:12:34:5A"}, "ssh_keys": "one\n\ntwo", "client": {"email": "ben@example.com"}`
+	rendered := testkit.Decode[pxe.Rendering](c.Do("POST", at, body+"}").Want(200))
+	var got []string
+	for _, f := range rendered.Files {
+		got = append(got, fmt.Sprintf("%s %s %q %s", f.Kind, f.Name, f.Text, f.Error))
+	}
+	want := []string{
+		`boot_script boot "#!ipxe\n# 52:54:00:12:34:5a mine\nchain http://boot.fra1.example.net/i/[secret]/preseed\n" `,
+		`preseed seed "" line 2, column 4: netmask: "" is no prefix such as 192.0.2.0/24`,
+		`shell_during first "'[secret]' ben@example.com" `,
+		`shell_after second "[one][two]" `,
+		`shell_after first "'[secret]' ben@example.com" `,
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("%s", strings.Join(got, "\n"))
+	}
+	earlier := testkit.JSON(rendered.Files)
+	again := testkit.Decode[pxe.Rendering](c.Do("POST", at, strings.Replace(body, ":5A", ":5B", 1)+`, "earlier": `+earlier+"}").Want(200))
+	if again.Files[0].Difference != "--- earlier\n+++ now\n@@ -1,3 +1,3 @@\n #!ipxe\n-# 52:54:00:12:34:5a mine\n+# 52:54:00:12:34:5b mine\n chain http://boot.fra1.example.net/i/[secret]/preseed\n" || again.Files[2].Difference != "" {
+		t.Errorf("the difference is %s", again.Files[0].Difference)
+	}
+	c.Do("POST", at, `{"host": {"mac": "x", "ipv4": {"address": "2001:db8::1/64"}, "ipv6": {"gateway": "fe80::1"}, "nameservers": "x", "disk": "sda", "firmware": "none"}}`).
+		WantErrors("/host/disk", "invalid", "/host/firmware", "invalid", "/host/hostname", "required", "/host/ipv4/address", "invalid", "/host/ipv6/gateway", "invalid", "/host/mac", "invalid", "/host/nameservers", "invalid")
+	c.Do("POST", "/pxe/profile/999/render", body+"}").Want(404)
+}
