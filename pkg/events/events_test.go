@@ -438,6 +438,30 @@ func TestRestoredSource(t *testing.T) {
 	}
 }
 
+// A change that got its number after the backup, of which one reader had heard and another had not, is applied by this one,
+// too, before it goes on with the next history.
+func TestKeptChangeIsAppliedByWhoHasNot(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	for range 2 {
+		s.change(kept)
+	}
+	s.number()
+	c := &events.Consumer{Source: "owner", Batched: true, Apply: note}
+	s.consumeUntil(c, func() bool { return count(t, s.user, "applied") == 2 })
+	s.change(kept)
+	s.number()
+	exec(t, s.owner, "UPDATE history SET ended = 2")
+	exec(t, s.owner, "INSERT INTO history (began) VALUES (1000)")
+	exec(t, s.owner, "UPDATE sequencer SET last = 1000")
+	s.change(kept)
+	s.number()
+	s.consumeUntil(c, func() bool { return count(t, s.user, "consumer WHERE seq = 1001") == 1 })
+	if n := count(t, s.user, "applied"); n != 4 {
+		t.Errorf("of 4 changes %d are applied", n)
+	}
+}
+
 // A database that goes back below a running service, as to a point in time or by another server that takes over and has
 // not heard of all, is noticed by the service, which does not serve it after it was started again either.
 func TestSourceThatGoesBackWhileItRuns(t *testing.T) {

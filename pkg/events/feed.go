@@ -90,15 +90,19 @@ func read(ctx context.Context, db *pg.DB, req pull) (page, error) {
 			}
 		}
 	}
+	upTo := p.Last
 	if p.Next != nil {
-		p.History, p.Last = req.History, p.Next.Ended
+		p.History, p.Last, upTo = req.History, p.Next.Ended, p.Next.Ended
+		if req.After >= p.Last {
+			upTo = p.Next.Began // of the kept ones, those that the reader has not applied
+		}
 		if err := db.QueryRow(ctx, "SELECT "+idOf("$1"), p.Last).Scan(&p.LastID); err != nil {
 			return p, fmt.Errorf("read the last change of a history: %w", err)
 		}
 	}
 	rows, err := db.Query(ctx, `
 		SELECT seq, coalesce(uuid::text, ''), at, type, `+kindOf+`, coalesce(part, ''), coalesce(action, substring(type from '[^.]*$')), targets, before, after, actor_url, actor_name, actor_key, ip, coalesce(request_id, '')
-		FROM change WHERE seq > $1 AND seq <= $2 AND ($3 = '' OR `+kindOf+` = $3) ORDER BY seq LIMIT $4`, req.After, p.Last, req.Kind, most)
+		FROM change WHERE seq > $1 AND seq <= $2 AND ($3 = '' OR `+kindOf+` = $3) ORDER BY seq LIMIT $4`, req.After, upTo, req.Kind, most)
 	if err != nil {
 		return p, fmt.Errorf("read changes: %w", err)
 	}
