@@ -259,7 +259,11 @@ func (h *hooks) gone() {
 	producttest.Drain(h.T, h.product)
 	items := testkit.Decode[[]system.LogItem](h.c.Do("GET", path("/log?type=webhook.edited&target_type=webhook&target_id=%d", made.ID), nil).Want(200))
 	if len(items) != 1 {
-		h.Errorf("the log has %+v", items)
+		h.Fatalf("the log has %+v", items)
+	}
+	var somebodys bool
+	if err := h.product.Databases[system.Name].QueryRow(h.Context(), "SELECT request_id IS NOT NULL OR user_url IS NOT NULL FROM log WHERE id = $1", items[0].ID).Scan(&somebodys); err != nil || somebodys {
+		h.Errorf("that it is disabled is logged as somebody's request: %t, %v", somebodys, err)
 	}
 	h.group("Gone, too")
 	gone.Store(false)

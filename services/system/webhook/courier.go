@@ -98,6 +98,7 @@ func (c *Courier) wake(ctx context.Context, tx *pg.Tx) error {
 		return fmt.Errorf("look for what is to be delivered: %w", err)
 	}
 	job := c.Job()
+	ctx = principal.With(ctx, &principal.Call{}) // what comes of deliveries is nobody's request
 	for _, id := range due {
 		if err := jobs.Enqueue(ctx, tx, &job, task{id}); err != nil {
 			return err
