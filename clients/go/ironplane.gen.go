@@ -3955,12 +3955,12 @@ type UpdateWebhookBody struct {
 	// Enabled true where a new one does not say
 	//
 	// Examples: true
-	Enabled nullable.Nullable[bool] `json:"enabled,omitempty"`
+	Enabled *bool `json:"enabled,omitempty"`
 
 	// Name the address's host where a new one does not say
 	//
 	// Examples: Shop
-	Name *string `json:"name,omitempty"`
+	Name nullable.Nullable[string] `json:"name,omitempty"`
 
 	// OldSecretUntil null: the secret before is good no longer
 	OldSecretUntil nullable.Nullable[TimestampBody] `json:"old_secret_until,omitempty"`

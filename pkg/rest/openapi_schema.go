@@ -132,7 +132,7 @@ func (p *bodyPlan) some(n *node, is func(*field) bool) bool {
 // clears tells whether null means something in this member: in an edit, to clear it, or to make one of several what it is by
 // default.
 func (f *field) clears(on shape.Occasion) bool {
-	return on == shape.Edit && (f.Optional || f.kind == refsKind || f.Enum != nil && f.Required == 0)
+	return on == shape.Edit && (f.Optional && f.kind != boolKind || f.kind == refsKind || f.Enum != nil && f.Required == 0)
 }
 
 func (f *field) describe(d *document, on shape.Occasion) schema {

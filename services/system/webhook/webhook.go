@@ -46,7 +46,7 @@ func (w *Webhook) Target() pg.Target {
 
 // WebhookBody is what a webhook is made and edited with.
 type WebhookBody struct {
-	Name           string          `json:"name" db:"name" example:"Shop" doc:"the address's host where a new one does not say"`
+	Name           *string         `json:"name" db:"name" example:"Shop" doc:"the address's host where a new one does not say"`
 	URL            string          `json:"url" db:"url" required:"create" max:"2000" example:"https://hooks.example.com/ironplane" doc:"https://; http:// is for networks that IRONPLANE_ALLOWED_NETWORKS names"`
 	Types          []string        `json:"types" db:"types" example:"[\"integration.*\", \"webhook.tested\"]" doc:"at least one: group.created, all of an item's with group.*, or * for all; the caller holds read on all of them"`
 	Enabled        *bool           `json:"enabled" db:"enabled" example:"true" doc:"true where a new one does not say"`
@@ -74,8 +74,9 @@ func (b *WebhookBody) Resolve(wrong *problem.Fields) {
 		wrong.Add("/url", "invalid", "cannot have a user or a password: what is sent is signed")
 	case u.Fragment != "":
 		wrong.Add("/url", "invalid", "cannot have a fragment, which is not sent")
-	case b.Name == "":
-		b.Name = u.Hostname()
+	case b.Name == nil:
+		host := u.Hostname()
+		b.Name = &host
 	}
 	if b.Enabled == nil {
 		b.Enabled = new(bool)
