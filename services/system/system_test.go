@@ -1,6 +1,7 @@
 package system_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -37,6 +38,11 @@ func newStand(t testing.TB) *stand {
 	return newStandWith(t, seal.NewMasterKey())
 }
 
+// unused are other services, of which none has a use for what is deleted.
+type unused struct{}
+
+func (unused) Ask(context.Context, string, string, any) error { return nil }
+
 // newStandWith makes a stand whose log has begun under this master key.
 func newStandWith(t testing.TB, masterKey secret.String) *stand {
 	t.Helper()
@@ -44,7 +50,7 @@ func newStandWith(t testing.TB, masterKey secret.String) *stand {
 	box := mustBox(t, masterKey.Reveal())
 	s := &stand{t: t, db: db, box: box, log: audit.New(box), seq: map[string]int64{}}
 	s.begin()
-	handler := rest.NewHandler(system.Name, db, slog.New(slog.NewTextHandler(t.Output(), nil)), system.New(service.Deps{DB: db, Box: box}).Routes())
+	handler := rest.NewHandler(system.Name, db, slog.New(slog.NewTextHandler(t.Output(), nil)), system.New(service.Deps{DB: db, Box: box, Peers: unused{}}).Routes())
 	s.Client = testkit.NewClient(t, testkit.As(handler, testkit.Holder(principal.All)))
 	return s
 }
