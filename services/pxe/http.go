@@ -1,9 +1,9 @@
 package pxe
 
 import (
-	"github.com/ironplane/ironplane/pkg/agent"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/process/agent"
 )
 
 // HTTP is where an agent answers.

@@ -11,12 +11,12 @@ import (
 	"github.com/aymanbagabas/go-udiff"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/ironplane/ironplane/pkg/agent"
 	"github.com/ironplane/ironplane/pkg/guard"
 	"github.com/ironplane/ironplane/pkg/permission"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/process/agent"
 	"github.com/ironplane/ironplane/services/pxe/script"
 )
 

@@ -29,7 +29,6 @@ var arrows = []struct{ folder, may string }{
 	{"pkg/guard", "pkg/permission pkg/principal pkg/problem"},
 	{"pkg/problemhttp", "pkg/accept pkg/principal pkg/problem"},
 	{"pkg/account", "pkg/problem pkg/secret"},
-	{"pkg/agent", "pkg/problem pkg/secret"},
 	{"pkg/apikey", "pkg/problem pkg/secret"},
 	{"pkg/seal", "pkg/secret"},
 	{"pkg/cache", "pkg/secret"},
@@ -53,6 +52,7 @@ var arrows = []struct{ folder, may string }{
 	{"process/setting", "pkg/mesh"},
 	{"process/lockout", "pkg/account pkg/cache pkg/pg pkg/principal pkg/problem pkg/secret"},
 	{"process/maintenance", "pkg/problem"},
+	{"process/agent", "pkg/problem pkg/secret"},
 	{"process/egress", ""},
 	{"process/tracing", ""},
 	{"process/pool", "pkg/pg pkg/pgerror pkg/secret process/tracing"},
@@ -65,7 +65,7 @@ var arrows = []struct{ folder, may string }{
 	{"testkit", "backing pkg process/host process/pool"},
 	{"template", "pkg/secret"},
 	{"gateway", "gateway pkg/apikey pkg/cache pkg/health pkg/keycache pkg/mesh pkg/openapi pkg/principal pkg/problem pkg/problemhttp pkg/seal pkg/secret process"},
-	{"services/*", "services/* pkg process/egress process/lockout process/mail process/jobs process/server process/setting template"},
+	{"services/*", "services/* pkg process/agent process/egress process/lockout process/mail process/jobs process/server process/setting template"},
 	{"deploy", "backing clients/go deploy gateway pkg process services template testkit"},
 }
 
