@@ -15,6 +15,7 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/keycache"
 	"github.com/ironplane/ironplane/pkg/mesh"
+	"github.com/ironplane/ironplane/pkg/permission"
 	"github.com/ironplane/ironplane/pkg/principal"
 )
 
@@ -203,11 +204,29 @@ func (k *keys) join(ctx context.Context, hash [32]byte, s keyStatus) (*found, er
 	if ownerSince.Before(since) {
 		since = ownerSince
 	}
-	if !owner.Active {
+	if !owner.Active || ended(key, owner) {
 		return &found{since: since}, nil
 	}
-	p := &principal.Principal{KeyID: key.ID, Owner: key.Owner, Name: owner.Name, Grants: owner.Within(key.Bound)}
+	p := &principal.Principal{KeyID: key.ID, Owner: key.Owner, Name: owner.Name, Grants: owner.Within(key.Bound), Acting: key.Actor.ID != 0, SignedIn: key.SignedIn}
+	if p.Acting && key.Actor != key.Owner {
+		actor, actorSince, err := read[keycache.Owner](ctx, k, ownerServices[string(key.Actor.Type)], keycache.OwnerName(key.Actor), known)
+		if err != nil {
+			return nil, err
+		}
+		if actorSince.Before(since) {
+			since = actorSince
+		}
+		if !actor.Active || !actor.Grants.Holds(principal.Grant(permission.UsersClients, permission.Write)) {
+			return &found{since: since}, nil
+		}
+		p.Name += ", by " + actor.Name
+	}
 	return &found{principal: p, expires: key.Expires, since: since}, nil
+}
+
+// ended tells whether the owner's credentials were changed since the session of the key began.
+func ended(key keycache.Key, owner keycache.Owner) bool {
+	return !key.SignedIn.IsZero() && key.Credentials < owner.Credentials && key.ID != owner.Kept
 }
 
 func (k *keys) anyImported(ctx context.Context) (bool, error) {

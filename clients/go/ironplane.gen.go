@@ -511,6 +511,48 @@ func (e ListAPIKeysParamsSort) Valid() bool {
 	}
 }
 
+// Defines values for ListSessionsParamsSort.
+const (
+	ListSessionsParamsSortExpiresAt      ListSessionsParamsSort = "expires_at"
+	ListSessionsParamsSortID             ListSessionsParamsSort = "id"
+	ListSessionsParamsSortMinusExpiresAt ListSessionsParamsSort = "-expires_at"
+	ListSessionsParamsSortMinusID        ListSessionsParamsSort = "-id"
+)
+
+// Valid indicates whether the value is a known member of the ListSessionsParamsSort enum.
+func (e ListSessionsParamsSort) Valid() bool {
+	switch e {
+	case ListSessionsParamsSortExpiresAt:
+		return true
+	case ListSessionsParamsSortID:
+		return true
+	case ListSessionsParamsSortMinusExpiresAt:
+		return true
+	case ListSessionsParamsSortMinusID:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListVerifyMethodsParamsSort.
+const (
+	ListVerifyMethodsParamsSortID      ListVerifyMethodsParamsSort = "id"
+	ListVerifyMethodsParamsSortMinusID ListVerifyMethodsParamsSort = "-id"
+)
+
+// Valid indicates whether the value is a known member of the ListVerifyMethodsParamsSort enum.
+func (e ListVerifyMethodsParamsSort) Valid() bool {
+	switch e {
+	case ListVerifyMethodsParamsSortID:
+		return true
+	case ListVerifyMethodsParamsSortMinusID:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ListClientsParamsSort.
 const (
 	ListClientsParamsSortCreatedAt      ListClientsParamsSort = "created_at"
@@ -1532,7 +1574,12 @@ type CopyProfileBody struct {
 
 // CreateAPIKeyBody defines model for CreateAPIKeyBody.
 type CreateAPIKeyBody struct {
+	// Email of a login: of the account
+	Email     *string        `json:"email,omitempty"`
 	ExpiresAt *TimestampBody `json:"expires_at,omitempty"`
+
+	// IsWrapped means nothing
+	IsWrapped *bool `json:"isWrapped,omitempty"`
 
 	// Key the value of a key made elsewhere, at least 32 characters; none: a new one is made
 	//
@@ -1540,8 +1587,19 @@ type CreateAPIKeyBody struct {
 	Key *string `json:"key,omitempty"`
 
 	// Name Examples: billing
-	Name  string                 `json:"name"`
+	Name  *string                `json:"name,omitempty"`
 	Owner *CreateAPIKeyBodyOwner `json:"owner,omitempty"`
+
+	// Password makes it a login, for which no key is needed: type is admin or client
+	Password *string `json:"password,omitempty"`
+
+	// Type as in owner
+	//
+	// Examples: admin
+	Type *string `json:"type,omitempty"`
+
+	// Username of an admin's login, in place of email
+	Username *string `json:"username,omitempty"`
 }
 
 // CreateAPIKeyBodyOwner defines model for CreateAPIKeyBodyOwner.
@@ -1551,7 +1609,7 @@ type CreateAPIKeyBodyOwner struct {
 	// Examples: 1
 	ID *int64 `json:"id,omitempty"`
 
-	// Type admin, client or integration, where url has none; also read as owner_type, type
+	// Type admin, client or integration, where url has none; also read as owner_type
 	//
 	// Examples: admin
 	Type *string `json:"type,omitempty"`
@@ -2423,6 +2481,25 @@ type ForwardType struct {
 	Slug string `json:"slug"`
 }
 
+// GivenKey defines model for GivenKey.
+type GivenKey struct {
+	// Bound what it can do at most, whatever its owner holds: what its maker held; left out where it has no such bound
+	Bound     *[]string  `json:"bound,omitempty"`
+	ExpiresAt *Timestamp `json:"expires_at,omitempty"`
+
+	// ID Examples: 1
+	ID int64 `json:"id"`
+
+	// Key the key's value, in the answer to the request that set it and never again
+	//
+	// Examples: this-is-no-key-but-the-form-of-one
+	Key *string `json:"key,omitempty"`
+
+	// Name Examples: billing
+	Name  string   `json:"name"`
+	Owner KeyOwner `json:"owner"`
+}
+
 // GranterLink defines model for GranterLink.
 type GranterLink struct {
 	Granter Ref `json:"granter"`
@@ -3086,6 +3163,24 @@ type Servers struct {
 	Inventory int64 `json:"inventory"`
 }
 
+// Session defines model for Session.
+type Session struct {
+	// Acting whether somebody else uses the account by it, or who followed a link; such a one writes no keys, passwords and the like
+	Acting    bool      `json:"acting"`
+	Actor     *KeyOwner `json:"actor,omitempty"`
+	CreatedAt Timestamp `json:"created_at"`
+	ExpiresAt Timestamp `json:"expires_at"`
+
+	// ID its key's
+	//
+	// Examples: 1
+	ID int64 `json:"id"`
+
+	// IP the address that it began from
+	IP   string `json:"ip"`
+	Name string `json:"name"`
+}
+
 // Setting defines model for Setting.
 type Setting struct {
 	// Default the text where nobody has chosen one
@@ -3218,6 +3313,11 @@ type UpdateAPIKeyBody struct {
 	// Name Examples: billing
 	Name  string                 `json:"name"`
 	Owner *UpdateAPIKeyBodyOwner `json:"owner,omitempty"`
+
+	// Type as in owner
+	//
+	// Examples: admin
+	Type nullable.Nullable[string] `json:"type,omitempty"`
 }
 
 // UpdateAPIKeyBodyOwner defines model for UpdateAPIKeyBodyOwner.
@@ -3227,7 +3327,7 @@ type UpdateAPIKeyBodyOwner struct {
 	// Examples: 1
 	ID nullable.Nullable[int64] `json:"id,omitempty"`
 
-	// Type admin, client or integration, where url has none; also read as owner_type, type
+	// Type admin, client or integration, where url has none; also read as owner_type
 	//
 	// Examples: admin
 	Type nullable.Nullable[string] `json:"type,omitempty"`
@@ -3950,6 +4050,17 @@ type UpdateVerifyBody struct {
 	Require *bool `json:"require,omitempty"`
 }
 
+// UpdateVerifyMethodBody defines model for UpdateVerifyMethodBody.
+type UpdateVerifyMethodBody struct {
+	// Description Examples: A code that your phone shows
+	Description nullable.Nullable[string] `json:"description,omitempty"`
+
+	// Name what panels call it; no other method has it
+	//
+	// Examples: authenticator app
+	Name *string `json:"name,omitempty"`
+}
+
 // UpdateWebhookBody defines model for UpdateWebhookBody.
 type UpdateWebhookBody struct {
 	// Enabled true where a new one does not say
@@ -4028,6 +4139,18 @@ type V6 struct {
 type Verify struct {
 	// Require Examples: false
 	Require bool `json:"require"`
+}
+
+// VerifyMethod defines model for VerifyMethod.
+type VerifyMethod struct {
+	// Description Examples: A code that your phone shows
+	Description *string `json:"description,omitempty"`
+
+	// ID Examples: 1
+	ID int64 `json:"id"`
+
+	// Name Examples: authenticator app
+	Name string `json:"name"`
 }
 
 // ViewedClient defines model for ViewedClient.
@@ -4422,6 +4545,60 @@ type DeleteAPIKeyParams struct {
 
 // UpdateAPIKeyParams defines parameters for UpdateAPIKey.
 type UpdateAPIKeyParams struct {
+	// IfMatch ETags that the caller has seen; another one is refused.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
+// ListSessionsParams defines parameters for ListSessions.
+type ListSessionsParams struct {
+	// Sort A member, with - before it from the last to the first.
+	Sort *ListSessionsParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
+
+	// PerPage Answers a page of so many items.
+	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
+
+	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	Page *Page `form:"page,omitempty" json:"page,omitempty"`
+
+	// Cursor From a Link header.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Count Whether to count the items in X-Total-Count.
+	Count *Count `form:"count,omitempty" json:"count,omitempty"`
+}
+
+// ListSessionsParamsSort defines parameters for ListSessions.
+type ListSessionsParamsSort string
+
+// DeleteSessionParams defines parameters for DeleteSession.
+type DeleteSessionParams struct {
+	// IfMatch ETags that the caller has seen; another one is refused.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
+// ListVerifyMethodsParams defines parameters for ListVerifyMethods.
+type ListVerifyMethodsParams struct {
+	// Sort A member, with - before it from the last to the first.
+	Sort *ListVerifyMethodsParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
+
+	// PerPage Answers a page of so many items.
+	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
+
+	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	Page *Page `form:"page,omitempty" json:"page,omitempty"`
+
+	// Cursor From a Link header.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Count Whether to count the items in X-Total-Count.
+	Count *Count `form:"count,omitempty" json:"count,omitempty"`
+}
+
+// ListVerifyMethodsParamsSort defines parameters for ListVerifyMethods.
+type ListVerifyMethodsParamsSort string
+
+// UpdateVerifyMethodParams defines parameters for UpdateVerifyMethod.
+type UpdateVerifyMethodParams struct {
 	// IfMatch ETags that the caller has seen; another one is refused.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
@@ -5749,6 +5926,9 @@ type CreateAPIKeyJSONRequestBody = CreateAPIKeyBody
 // UpdateAPIKeyJSONRequestBody defines body for UpdateAPIKey for application/json ContentType.
 type UpdateAPIKeyJSONRequestBody = UpdateAPIKeyBody
 
+// UpdateVerifyMethodJSONRequestBody defines body for UpdateVerifyMethod for application/json ContentType.
+type UpdateVerifyMethodJSONRequestBody = UpdateVerifyMethodBody
+
 // CreateClientJSONRequestBody defines body for CreateClient for application/json ContentType.
 type CreateClientJSONRequestBody = CreateClientBody
 
@@ -6191,7 +6371,7 @@ type ClientInterface interface {
 
 	// CreateAPIKeyWithBody Create an API key
 	//
-	// There are those items that the caller may know of. Needs any key. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+	// Needs any key, or none with a password. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -6200,12 +6380,19 @@ type ClientInterface interface {
 
 	// CreateAPIKey Create an API key
 	//
-	// There are those items that the caller may know of. Needs any key. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+	// Needs any key, or none with a password. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /auth/key (the `CreateAPIKey` operationId).
 	CreateAPIKey(ctx context.Context, params *CreateAPIKeyParams, body CreateAPIKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteCurrentAPIKey Log out: delete the key of this request
+	//
+	// Needs any key. The log gets one item. Sent again, it is refused.
+	//
+	// Corresponds with DELETE /auth/key/current (the `DeleteCurrentAPIKey` operationId).
+	DeleteCurrentAPIKey(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetCurrentAPIKey View the key of this request
 	//
@@ -6245,6 +6432,66 @@ type ClientInterface interface {
 	//
 	// Corresponds with PATCH /auth/key/{key_id} (the `UpdateAPIKey` operationId).
 	UpdateAPIKey(ctx context.Context, keyID int64, params *UpdateAPIKeyParams, body UpdateAPIKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// EndOtherSessions End all own sessions but this one
+	//
+	// Needs any key. The log gets one item that says how many changed. Sent again, it is done once more.
+	//
+	// Corresponds with DELETE /auth/session (the `EndOtherSessions` operationId).
+	EndOtherSessions(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListSessions List sessions
+	//
+	// Answers all items, or pages of them with per_page. There are those items that the caller may know of. Needs any key.
+	//
+	// Corresponds with GET /auth/session (the `ListSessions` operationId).
+	ListSessions(ctx context.Context, params *ListSessionsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteSession Delete a session
+	//
+	// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs any key. The log gets one item. Sent again, it is refused.
+	//
+	// Corresponds with DELETE /auth/session/{session_id} (the `DeleteSession` operationId).
+	DeleteSession(ctx context.Context, sessionID int64, params *DeleteSessionParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetSession View a session
+	//
+	// There are those items that the caller may know of. Needs any key.
+	//
+	// Corresponds with GET /auth/session/{session_id} (the `GetSession` operationId).
+	GetSession(ctx context.Context, sessionID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListVerifyMethods List verify methods
+	//
+	// Answers all items, or pages of them with per_page. Needs any key.
+	//
+	// Corresponds with GET /auth/verify/method (the `ListVerifyMethods` operationId).
+	ListVerifyMethods(ctx context.Context, params *ListVerifyMethodsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetVerifyMethod View a verify method
+	//
+	// Needs any key.
+	//
+	// Corresponds with GET /auth/verify/method/{method_id} (the `GetVerifyMethod` operationId).
+	GetVerifyMethod(ctx context.Context, methodID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateVerifyMethodWithBody Edit a verify method
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PATCH /auth/verify/method/{method_id} (the `UpdateVerifyMethod` operationId).
+	UpdateVerifyMethodWithBody(ctx context.Context, methodID int64, params *UpdateVerifyMethodParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateVerifyMethod Edit a verify method
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PATCH /auth/verify/method/{method_id} (the `UpdateVerifyMethod` operationId).
+	UpdateVerifyMethod(ctx context.Context, methodID int64, params *UpdateVerifyMethodParams, body UpdateVerifyMethodJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetBrowserDetails View the caller's own address
 	//
@@ -7964,7 +8211,7 @@ func (c *Caller) ListAPIKeys(ctx context.Context, params *ListAPIKeysParams, req
 
 // CreateAPIKeyWithBody Create an API key
 //
-// There are those items that the caller may know of. Needs any key. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+// Needs any key, or none with a password. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
 //
 // Takes any type of body and a specified content type.
 //
@@ -7983,13 +8230,30 @@ func (c *Caller) CreateAPIKeyWithBody(ctx context.Context, params *CreateAPIKeyP
 
 // CreateAPIKey Create an API key
 //
-// There are those items that the caller may know of. Needs any key. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+// Needs any key, or none with a password. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
 //
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with POST /auth/key (the `CreateAPIKey` operationId).
 func (c *Caller) CreateAPIKey(ctx context.Context, params *CreateAPIKeyParams, body CreateAPIKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewCreateAPIKeyRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteCurrentAPIKey Log out: delete the key of this request
+//
+// Needs any key. The log gets one item. Sent again, it is refused.
+//
+// Corresponds with DELETE /auth/key/current (the `DeleteCurrentAPIKey` operationId).
+func (c *Caller) DeleteCurrentAPIKey(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteCurrentAPIKeyRequest(c.Server)
 	if err != nil {
 		return nil, err
 	}
@@ -8079,6 +8343,146 @@ func (c *Caller) UpdateAPIKeyWithBody(ctx context.Context, keyID int64, params *
 // Corresponds with PATCH /auth/key/{key_id} (the `UpdateAPIKey` operationId).
 func (c *Caller) UpdateAPIKey(ctx context.Context, keyID int64, params *UpdateAPIKeyParams, body UpdateAPIKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateAPIKeyRequest(c.Server, keyID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// EndOtherSessions End all own sessions but this one
+//
+// Needs any key. The log gets one item that says how many changed. Sent again, it is done once more.
+//
+// Corresponds with DELETE /auth/session (the `EndOtherSessions` operationId).
+func (c *Caller) EndOtherSessions(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewEndOtherSessionsRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListSessions List sessions
+//
+// Answers all items, or pages of them with per_page. There are those items that the caller may know of. Needs any key.
+//
+// Corresponds with GET /auth/session (the `ListSessions` operationId).
+func (c *Caller) ListSessions(ctx context.Context, params *ListSessionsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListSessionsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteSession Delete a session
+//
+// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs any key. The log gets one item. Sent again, it is refused.
+//
+// Corresponds with DELETE /auth/session/{session_id} (the `DeleteSession` operationId).
+func (c *Caller) DeleteSession(ctx context.Context, sessionID int64, params *DeleteSessionParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteSessionRequest(c.Server, sessionID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetSession View a session
+//
+// There are those items that the caller may know of. Needs any key.
+//
+// Corresponds with GET /auth/session/{session_id} (the `GetSession` operationId).
+func (c *Caller) GetSession(ctx context.Context, sessionID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetSessionRequest(c.Server, sessionID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListVerifyMethods List verify methods
+//
+// Answers all items, or pages of them with per_page. Needs any key.
+//
+// Corresponds with GET /auth/verify/method (the `ListVerifyMethods` operationId).
+func (c *Caller) ListVerifyMethods(ctx context.Context, params *ListVerifyMethodsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListVerifyMethodsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetVerifyMethod View a verify method
+//
+// Needs any key.
+//
+// Corresponds with GET /auth/verify/method/{method_id} (the `GetVerifyMethod` operationId).
+func (c *Caller) GetVerifyMethod(ctx context.Context, methodID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetVerifyMethodRequest(c.Server, methodID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateVerifyMethodWithBody Edit a verify method
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PATCH /auth/verify/method/{method_id} (the `UpdateVerifyMethod` operationId).
+func (c *Caller) UpdateVerifyMethodWithBody(ctx context.Context, methodID int64, params *UpdateVerifyMethodParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateVerifyMethodRequestWithBody(c.Server, methodID, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateVerifyMethod Edit a verify method
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PATCH /auth/verify/method/{method_id} (the `UpdateVerifyMethod` operationId).
+func (c *Caller) UpdateVerifyMethod(ctx context.Context, methodID int64, params *UpdateVerifyMethodParams, body UpdateVerifyMethodJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateVerifyMethodRequest(c.Server, methodID, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -12148,6 +12552,33 @@ func NewCreateAPIKeyRequestWithBody(server string, params *CreateAPIKeyParams, c
 	return req, nil
 }
 
+// NewDeleteCurrentAPIKeyRequest constructs an http.Request for the DeleteCurrentAPIKey method
+func NewDeleteCurrentAPIKeyRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/auth/key/current")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewGetCurrentAPIKeyRequest constructs an http.Request for the GetCurrentAPIKey method
 func NewGetCurrentAPIKeyRequest(server string) (*http.Request, error) {
 	var err error
@@ -12286,6 +12717,416 @@ func NewUpdateAPIKeyRequestWithBody(server string, keyID int64, params *UpdateAP
 	}
 
 	operationPath := fmt.Sprintf("/auth/key/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewEndOtherSessionsRequest constructs an http.Request for the EndOtherSessions method
+func NewEndOtherSessionsRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/auth/session")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListSessionsRequest constructs an http.Request for the ListSessions method
+func NewListSessionsRequest(server string, params *ListSessionsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/auth/session")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Sort != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "sort", *params.Sort, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.PerPage != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "per_page", *params.PerPage, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Page != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "page", *params.Page, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Count != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "count", *params.Count, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewDeleteSessionRequest constructs an http.Request for the DeleteSession method
+func NewDeleteSessionRequest(server string, sessionID int64, params *DeleteSessionParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "session_id", sessionID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/auth/session/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetSessionRequest constructs an http.Request for the GetSession method
+func NewGetSessionRequest(server string, sessionID int64) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "session_id", sessionID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/auth/session/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListVerifyMethodsRequest constructs an http.Request for the ListVerifyMethods method
+func NewListVerifyMethodsRequest(server string, params *ListVerifyMethodsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/auth/verify/method")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Sort != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "sort", *params.Sort, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.PerPage != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "per_page", *params.PerPage, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Page != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "page", *params.Page, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Count != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "count", *params.Count, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetVerifyMethodRequest constructs an http.Request for the GetVerifyMethod method
+func NewGetVerifyMethodRequest(server string, methodID int64) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "method_id", methodID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/auth/verify/method/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewUpdateVerifyMethodRequest calls the generic UpdateVerifyMethod builder with application/json body
+func NewUpdateVerifyMethodRequest(server string, methodID int64, params *UpdateVerifyMethodParams, body UpdateVerifyMethodJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewUpdateVerifyMethodRequestWithBody(server, methodID, params, "application/json", bodyReader)
+}
+
+// NewUpdateVerifyMethodRequestWithBody constructs an http.Request for the UpdateVerifyMethod method, with any body, and a specified content type
+func NewUpdateVerifyMethodRequestWithBody(server string, methodID int64, params *UpdateVerifyMethodParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "method_id", methodID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/auth/verify/method/%s", pathParam0)
 	if operationPath[0] == '/' {
 		operationPath = "." + operationPath
 	}
@@ -21844,7 +22685,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateAPIKeyWithBodyWithResponse Create an API key
 	//
-	// There are those items that the caller may know of. Needs any key. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+	// Needs any key, or none with a password. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -21853,12 +22694,21 @@ type ClientWithResponsesInterface interface {
 
 	// CreateAPIKeyWithResponse Create an API key
 	//
-	// There are those items that the caller may know of. Needs any key. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+	// Needs any key, or none with a password. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /auth/key (the `CreateAPIKey` operationId).
 	CreateAPIKeyWithResponse(ctx context.Context, params *CreateAPIKeyParams, body CreateAPIKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateAPIKeyResponse, error)
+
+	// DeleteCurrentAPIKeyWithResponse Log out: delete the key of this request
+	//
+	// Needs any key. The log gets one item. Sent again, it is refused.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /auth/key/current (the `DeleteCurrentAPIKey` operationId).
+	DeleteCurrentAPIKeyWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*DeleteCurrentAPIKeyResponse, error)
 
 	// GetCurrentAPIKeyWithResponse View the key of this request
 	//
@@ -21904,6 +22754,78 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with PATCH /auth/key/{key_id} (the `UpdateAPIKey` operationId).
 	UpdateAPIKeyWithResponse(ctx context.Context, keyID int64, params *UpdateAPIKeyParams, body UpdateAPIKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateAPIKeyResponse, error)
+
+	// EndOtherSessionsWithResponse End all own sessions but this one
+	//
+	// Needs any key. The log gets one item that says how many changed. Sent again, it is done once more.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /auth/session (the `EndOtherSessions` operationId).
+	EndOtherSessionsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*EndOtherSessionsResponse, error)
+
+	// ListSessionsWithResponse List sessions
+	//
+	// Answers all items, or pages of them with per_page. There are those items that the caller may know of. Needs any key.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /auth/session (the `ListSessions` operationId).
+	ListSessionsWithResponse(ctx context.Context, params *ListSessionsParams, reqEditors ...RequestEditorFn) (*ListSessionsResponse, error)
+
+	// DeleteSessionWithResponse Delete a session
+	//
+	// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs any key. The log gets one item. Sent again, it is refused.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /auth/session/{session_id} (the `DeleteSession` operationId).
+	DeleteSessionWithResponse(ctx context.Context, sessionID int64, params *DeleteSessionParams, reqEditors ...RequestEditorFn) (*DeleteSessionResponse, error)
+
+	// GetSessionWithResponse View a session
+	//
+	// There are those items that the caller may know of. Needs any key.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /auth/session/{session_id} (the `GetSession` operationId).
+	GetSessionWithResponse(ctx context.Context, sessionID int64, reqEditors ...RequestEditorFn) (*GetSessionResponse, error)
+
+	// ListVerifyMethodsWithResponse List verify methods
+	//
+	// Answers all items, or pages of them with per_page. Needs any key.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /auth/verify/method (the `ListVerifyMethods` operationId).
+	ListVerifyMethodsWithResponse(ctx context.Context, params *ListVerifyMethodsParams, reqEditors ...RequestEditorFn) (*ListVerifyMethodsResponse, error)
+
+	// GetVerifyMethodWithResponse View a verify method
+	//
+	// Needs any key.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /auth/verify/method/{method_id} (the `GetVerifyMethod` operationId).
+	GetVerifyMethodWithResponse(ctx context.Context, methodID int64, reqEditors ...RequestEditorFn) (*GetVerifyMethodResponse, error)
+
+	// UpdateVerifyMethodWithBodyWithResponse Edit a verify method
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /auth/verify/method/{method_id} (the `UpdateVerifyMethod` operationId).
+	UpdateVerifyMethodWithBodyWithResponse(ctx context.Context, methodID int64, params *UpdateVerifyMethodParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateVerifyMethodResponse, error)
+
+	// UpdateVerifyMethodWithResponse Edit a verify method
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /auth/verify/method/{method_id} (the `UpdateVerifyMethod` operationId).
+	UpdateVerifyMethodWithResponse(ctx context.Context, methodID int64, params *UpdateVerifyMethodParams, body UpdateVerifyMethodJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateVerifyMethodResponse, error)
 
 	// GetBrowserDetailsWithResponse View the caller's own address
 	//
@@ -23922,7 +24844,7 @@ type CreateAPIKeyResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
 	// JSON200 the response for an HTTP 200 `application/json` response
-	JSON200 *APIKey
+	JSON200 *GivenKey
 	// JSONDefault the response for an HTTP default `application/json` response
 	JSONDefault *Problem
 	// Headers200 the parsed response headers for an HTTP 200 response
@@ -23947,6 +24869,39 @@ func (r CreateAPIKeyResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r CreateAPIKeyResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteCurrentAPIKeyResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Message
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteCurrentAPIKeyResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteCurrentAPIKeyResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteCurrentAPIKeyResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -24100,6 +25055,274 @@ func (r UpdateAPIKeyResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r UpdateAPIKeyResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type EndOtherSessionsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Message
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+}
+
+// Status returns HTTPResponse.Status
+func (r EndOtherSessionsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r EndOtherSessionsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r EndOtherSessionsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// ListSessionsResponse200Headers the declared response headers of an HTTP 200 response for ListSessions
+type ListSessionsResponse200Headers struct {
+	Link        *string
+	XTotalCount *string
+}
+
+type ListSessionsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *[]Session
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ListSessionsResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r ListSessionsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListSessionsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListSessionsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteSessionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Message
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteSessionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteSessionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteSessionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// GetSessionResponse200Headers the declared response headers of an HTTP 200 response for GetSession
+type GetSessionResponse200Headers struct {
+	ETag *string
+}
+
+type GetSessionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Session
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *GetSessionResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r GetSessionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetSessionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetSessionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// ListVerifyMethodsResponse200Headers the declared response headers of an HTTP 200 response for ListVerifyMethods
+type ListVerifyMethodsResponse200Headers struct {
+	Link        *string
+	XTotalCount *string
+}
+
+type ListVerifyMethodsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *[]VerifyMethod
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ListVerifyMethodsResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r ListVerifyMethodsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListVerifyMethodsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListVerifyMethodsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// GetVerifyMethodResponse200Headers the declared response headers of an HTTP 200 response for GetVerifyMethod
+type GetVerifyMethodResponse200Headers struct {
+	ETag *string
+}
+
+type GetVerifyMethodResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *VerifyMethod
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *GetVerifyMethodResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r GetVerifyMethodResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetVerifyMethodResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetVerifyMethodResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// UpdateVerifyMethodResponse200Headers the declared response headers of an HTTP 200 response for UpdateVerifyMethod
+type UpdateVerifyMethodResponse200Headers struct {
+	ETag *string
+}
+
+type UpdateVerifyMethodResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *VerifyMethod
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *UpdateVerifyMethodResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r UpdateVerifyMethodResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r UpdateVerifyMethodResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r UpdateVerifyMethodResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -29539,7 +30762,7 @@ func (c *ClientWithResponses) ListAPIKeysWithResponse(ctx context.Context, param
 
 // CreateAPIKeyWithBodyWithResponse Create an API key
 //
-// There are those items that the caller may know of. Needs any key. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+// Needs any key, or none with a password. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -29554,7 +30777,7 @@ func (c *ClientWithResponses) CreateAPIKeyWithBodyWithResponse(ctx context.Conte
 
 // CreateAPIKeyWithResponse Create an API key
 //
-// There are those items that the caller may know of. Needs any key. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+// Needs any key, or none with a password. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -29565,6 +30788,21 @@ func (c *ClientWithResponses) CreateAPIKeyWithResponse(ctx context.Context, para
 		return nil, err
 	}
 	return ParseCreateAPIKeyResponse(rsp)
+}
+
+// DeleteCurrentAPIKeyWithResponse Log out: delete the key of this request
+//
+// Needs any key. The log gets one item. Sent again, it is refused.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /auth/key/current (the `DeleteCurrentAPIKey` operationId).
+func (c *ClientWithResponses) DeleteCurrentAPIKeyWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*DeleteCurrentAPIKeyResponse, error) {
+	rsp, err := c.DeleteCurrentAPIKey(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteCurrentAPIKeyResponse(rsp)
 }
 
 // GetCurrentAPIKeyWithResponse View the key of this request
@@ -29640,6 +30878,126 @@ func (c *ClientWithResponses) UpdateAPIKeyWithResponse(ctx context.Context, keyI
 		return nil, err
 	}
 	return ParseUpdateAPIKeyResponse(rsp)
+}
+
+// EndOtherSessionsWithResponse End all own sessions but this one
+//
+// Needs any key. The log gets one item that says how many changed. Sent again, it is done once more.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /auth/session (the `EndOtherSessions` operationId).
+func (c *ClientWithResponses) EndOtherSessionsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*EndOtherSessionsResponse, error) {
+	rsp, err := c.EndOtherSessions(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseEndOtherSessionsResponse(rsp)
+}
+
+// ListSessionsWithResponse List sessions
+//
+// Answers all items, or pages of them with per_page. There are those items that the caller may know of. Needs any key.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /auth/session (the `ListSessions` operationId).
+func (c *ClientWithResponses) ListSessionsWithResponse(ctx context.Context, params *ListSessionsParams, reqEditors ...RequestEditorFn) (*ListSessionsResponse, error) {
+	rsp, err := c.ListSessions(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListSessionsResponse(rsp)
+}
+
+// DeleteSessionWithResponse Delete a session
+//
+// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs any key. The log gets one item. Sent again, it is refused.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /auth/session/{session_id} (the `DeleteSession` operationId).
+func (c *ClientWithResponses) DeleteSessionWithResponse(ctx context.Context, sessionID int64, params *DeleteSessionParams, reqEditors ...RequestEditorFn) (*DeleteSessionResponse, error) {
+	rsp, err := c.DeleteSession(ctx, sessionID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteSessionResponse(rsp)
+}
+
+// GetSessionWithResponse View a session
+//
+// There are those items that the caller may know of. Needs any key.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /auth/session/{session_id} (the `GetSession` operationId).
+func (c *ClientWithResponses) GetSessionWithResponse(ctx context.Context, sessionID int64, reqEditors ...RequestEditorFn) (*GetSessionResponse, error) {
+	rsp, err := c.GetSession(ctx, sessionID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetSessionResponse(rsp)
+}
+
+// ListVerifyMethodsWithResponse List verify methods
+//
+// Answers all items, or pages of them with per_page. Needs any key.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /auth/verify/method (the `ListVerifyMethods` operationId).
+func (c *ClientWithResponses) ListVerifyMethodsWithResponse(ctx context.Context, params *ListVerifyMethodsParams, reqEditors ...RequestEditorFn) (*ListVerifyMethodsResponse, error) {
+	rsp, err := c.ListVerifyMethods(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListVerifyMethodsResponse(rsp)
+}
+
+// GetVerifyMethodWithResponse View a verify method
+//
+// Needs any key.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /auth/verify/method/{method_id} (the `GetVerifyMethod` operationId).
+func (c *ClientWithResponses) GetVerifyMethodWithResponse(ctx context.Context, methodID int64, reqEditors ...RequestEditorFn) (*GetVerifyMethodResponse, error) {
+	rsp, err := c.GetVerifyMethod(ctx, methodID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetVerifyMethodResponse(rsp)
+}
+
+// UpdateVerifyMethodWithBodyWithResponse Edit a verify method
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /auth/verify/method/{method_id} (the `UpdateVerifyMethod` operationId).
+func (c *ClientWithResponses) UpdateVerifyMethodWithBodyWithResponse(ctx context.Context, methodID int64, params *UpdateVerifyMethodParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateVerifyMethodResponse, error) {
+	rsp, err := c.UpdateVerifyMethodWithBody(ctx, methodID, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateVerifyMethodResponse(rsp)
+}
+
+// UpdateVerifyMethodWithResponse Edit a verify method
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /auth/verify/method/{method_id} (the `UpdateVerifyMethod` operationId).
+func (c *ClientWithResponses) UpdateVerifyMethodWithResponse(ctx context.Context, methodID int64, params *UpdateVerifyMethodParams, body UpdateVerifyMethodJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateVerifyMethodResponse, error) {
+	rsp, err := c.UpdateVerifyMethod(ctx, methodID, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateVerifyMethodResponse(rsp)
 }
 
 // GetBrowserDetailsWithResponse View the caller's own address
@@ -32852,7 +34210,7 @@ func ParseCreateAPIKeyResponse(rsp *http.Response) (*CreateAPIKeyResponse, error
 
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
-		var dest APIKey
+		var dest GivenKey
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -32878,6 +34236,39 @@ func ParseCreateAPIKeyResponse(rsp *http.Response) (*CreateAPIKeyResponse, error
 			headers.ETag = &value
 		}
 		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseDeleteCurrentAPIKeyResponse parses an HTTP response from a DeleteCurrentAPIKeyWithResponse call
+func ParseDeleteCurrentAPIKeyResponse(rsp *http.Response) (*DeleteCurrentAPIKeyResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteCurrentAPIKeyResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Message
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
 	}
 
 	return response, nil
@@ -33041,6 +34432,322 @@ func ParseUpdateAPIKeyResponse(rsp *http.Response) (*UpdateAPIKeyResponse, error
 	switch {
 	case rsp.StatusCode == 200:
 		var headers UpdateAPIKeyResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseEndOtherSessionsResponse parses an HTTP response from a EndOtherSessionsWithResponse call
+func ParseEndOtherSessionsResponse(rsp *http.Response) (*EndOtherSessionsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &EndOtherSessionsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Message
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListSessionsResponse parses an HTTP response from a ListSessionsWithResponse call
+func ParseListSessionsResponse(rsp *http.Response) (*ListSessionsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListSessionsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest []Session
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	case rsp.StatusCode == 200:
+		// Content-type (text/csv) unsupported
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers ListSessionsResponse200Headers
+		if values := rsp.Header.Values("Link"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Link", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Link = &value
+		}
+		if values := rsp.Header.Values("X-Total-Count"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Total-Count", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XTotalCount = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseDeleteSessionResponse parses an HTTP response from a DeleteSessionWithResponse call
+func ParseDeleteSessionResponse(rsp *http.Response) (*DeleteSessionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteSessionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Message
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetSessionResponse parses an HTTP response from a GetSessionWithResponse call
+func ParseGetSessionResponse(rsp *http.Response) (*GetSessionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetSessionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Session
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers GetSessionResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseListVerifyMethodsResponse parses an HTTP response from a ListVerifyMethodsWithResponse call
+func ParseListVerifyMethodsResponse(rsp *http.Response) (*ListVerifyMethodsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListVerifyMethodsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest []VerifyMethod
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	case rsp.StatusCode == 200:
+		// Content-type (text/csv) unsupported
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers ListVerifyMethodsResponse200Headers
+		if values := rsp.Header.Values("Link"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Link", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Link = &value
+		}
+		if values := rsp.Header.Values("X-Total-Count"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Total-Count", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XTotalCount = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseGetVerifyMethodResponse parses an HTTP response from a GetVerifyMethodWithResponse call
+func ParseGetVerifyMethodResponse(rsp *http.Response) (*GetVerifyMethodResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetVerifyMethodResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest VerifyMethod
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers GetVerifyMethodResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseUpdateVerifyMethodResponse parses an HTTP response from a UpdateVerifyMethodWithResponse call
+func ParseUpdateVerifyMethodResponse(rsp *http.Response) (*UpdateVerifyMethodResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &UpdateVerifyMethodResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest VerifyMethod
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers UpdateVerifyMethodResponse200Headers
 		if values := rsp.Header.Values("ETag"); len(values) > 0 {
 			var value string
 			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {

@@ -66,8 +66,14 @@ func (h Hasher) Hash(ctx context.Context, password secret.String) (string, error
 		return "", err
 	}
 	text := base64.RawStdEncoding.EncodeToString
-	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s", argon2.Version, hashMemory, hashPasses, hashThreads, text(salt), text(sum)), nil
+	return parameters + text(salt) + "$" + text(sum), nil
 }
+
+// parameters begin what is kept of passwords now.
+var parameters = fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$", argon2.Version, hashMemory, hashPasses, hashThreads)
+
+// Nobodys is the PHC string of a password that nobody knows. To compare with it takes what it takes to compare with another one.
+var Nobodys = parameters + strings.Repeat("A", base64.RawStdEncoding.EncodedLen(saltLength)) + "$" + strings.Repeat("A", base64.RawStdEncoding.EncodedLen(hashLength))
 
 // Matches tells whether a password is the one that a PHC string was made of.
 func (h Hasher) Matches(ctx context.Context, password secret.String, phc string) (bool, error) {

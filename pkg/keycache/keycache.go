@@ -41,6 +41,11 @@ type Key struct {
 	Owner   principal.Owner   `json:"owner,omitzero"`
 	Expires *time.Time        `json:"expires,omitempty"`
 	Bound   *principal.Grants `json:"bound,omitempty"` // the most that the key may do of what its owner may; nil: all of it
+	// Actor is, of an acting session, who made it: it is good as long as he may.
+	Actor principal.Owner `json:"actor,omitzero"`
+	// SignedIn is when the login was that the key's session began with, and Credentials the version of the account's at that time.
+	SignedIn    time.Time `json:"signed_in,omitzero"`
+	Credentials int64     `json:"credentials,omitempty"`
 }
 
 // Exists tells whether there is such a key.
@@ -51,6 +56,9 @@ type Owner struct {
 	Active bool             `json:"active"` // false: there is none, or it may not be used
 	Name   string           `json:"name,omitempty"`
 	Grants principal.Grants `json:"grants,omitempty"`
+	// Credentials is how often address or password were changed, last with the key Kept: of sessions from before that one's goes on.
+	Credentials int64 `json:"credentials,omitempty"`
+	Kept        int64 `json:"kept,omitempty"`
 }
 
 // Within is what o holds within a key's bound.

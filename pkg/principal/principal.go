@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/ironplane/ironplane/pkg/permission"
 )
@@ -45,6 +46,10 @@ type Principal struct {
 	Owner  Owner  `json:"owner"`
 	Name   string `json:"name"`
 	Grants Grants `json:"grants"`
+	// Acting says that somebody else uses the account, or that it was come by with a link: it writes no keys, passwords and the like.
+	Acting bool `json:"acting,omitempty"`
+	// SignedIn is when the session began that the key is of, with a login; zero: it is of none.
+	SignedIn time.Time `json:"signed_in,omitzero"`
 }
 
 // May tells whether the principal holds the permission with this access.

@@ -219,6 +219,15 @@ func secretsOf[B any](value *B) (names []string) {
 // decode fills the body from what was sent. What is wrong is kept for New or Over to tell, with the rest.
 func (b *Body[B]) decode(sent object) {
 	plan := planOf[B]()
+	if told, ok := any(&b.value).(interface{ Sent(names []string) }); ok { // of which members means what the body is for
+		var names []string
+		for _, m := range sent {
+			if m.value != nil {
+				names = append(names, m.name)
+			}
+		}
+		told.Sent(names)
+	}
 	b.said = plan.read(plan.root, sent)
 	slices.SortStableFunc(b.said, func(a, other spelling) int { return len(a.wrong) - len(other.wrong) }) // what cannot be read decides nothing
 	b.put(&b.value, b.said)

@@ -31,6 +31,7 @@ type Guess struct {
 	Name    string     // of the account that is tried, alike whether there is one: no secret
 	Address netip.Addr // of the caller; of IPv6 its /64 counts
 	Key     int64      // the calling key; 0: none
+	Known   bool       // the account was used from there before: what others try, there or at its name, does not lock it out
 }
 
 // counter counts guesses of one kind.
@@ -48,10 +49,9 @@ func (g Guess) counters() []counter {
 		bits = 64
 	}
 	network, _ := g.Address.Prefix(bits) // of an address that is unknown: the zero Prefix, for all of these
-	all := []counter{
-		{fmt.Sprintf("name %s from %s", g.Name, network), OfNameFromAddress, true},
-		{fmt.Sprintf("address %s", network), OfAddress, false},
-		{fmt.Sprintf("name %s", g.Name), OfName, false},
+	all := []counter{{fmt.Sprintf("name %s from %s", g.Name, network), OfNameFromAddress, true}}
+	if !g.Known {
+		all = append(all, counter{fmt.Sprintf("address %s", network), OfAddress, false}, counter{fmt.Sprintf("name %s", g.Name), OfName, false})
 	}
 	if g.Key != 0 {
 		all = append(all, counter{fmt.Sprintf("key %d", g.Key), OfKey, true})

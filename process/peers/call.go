@@ -8,15 +8,17 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/ironplane/ironplane/pkg/principal"
 )
 
 // CallHeader carries, from the gateway to a service, who is calling:
 //
-//	<request id> <address> [<key id> <owner type> <owner id> <grants, in hexadecimal> <name, escaped>]
+//	<request id> <address> [<key id> <owner type> <owner id> <grants, in hexadecimal> <name, escaped> [acting | <signed in>]]
 //
-// The address is - where nobody calls from outside, and the last five are left out where no key came along.
+// The address is - where nobody calls from outside, and the last six are left out where no key came along, the last one where
+// the key is no session's. Signed in is in Unix seconds.
 const CallHeader = "Ironplane-Call"
 
 // RequestHeader says, of a service's own question, which request it is asked for. What a caller sends in it ends at the gateway.
@@ -39,14 +41,23 @@ func AppendCall(to []byte, c *principal.Call) []byte {
 	to = append(append(to, ' '), p.Owner.Type...)
 	to = strconv.AppendInt(append(to, ' '), p.Owner.ID, 10)
 	to = strconv.AppendUint(append(to, ' '), uint64(p.Grants), 16)
-	return append(append(to, ' '), url.PathEscape(p.Name)...)
+	to = append(append(to, ' '), url.PathEscape(p.Name)...)
+	switch {
+	case p.Acting:
+		to = append(append(to, ' '), acting...)
+	case !p.SignedIn.IsZero():
+		to = strconv.AppendInt(append(to, ' '), p.SignedIn.Unix(), 10)
+	}
+	return to
 }
+
+const acting = "acting"
 
 var errMalformedCall = errors.New("the header that says who is calling is malformed")
 
 // ParseCall reads what AppendCall wrote. Grants that this version does not know mean nothing.
 func ParseCall(text string) (*principal.Call, error) {
-	var fields [7]string
+	var fields [8]string
 	count := 0
 	for ; text != "" && count < len(fields); count++ {
 		fields[count], text, _ = strings.Cut(text, " ")
@@ -78,7 +89,19 @@ func parsePrincipal(fields []string) (*principal.Principal, error) {
 	if err1 != nil || err2 != nil || err3 != nil || err4 != nil || !known || keyID <= 0 || id <= 0 {
 		return nil, errMalformedCall
 	}
-	return &principal.Principal{
+	p := &principal.Principal{
 		KeyID: keyID, Owner: principal.Owner{Type: kind, ID: id}, Name: name, Grants: principal.Grants(grants) & principal.All,
-	}, nil
+	}
+	switch session := fields[5]; session {
+	case "":
+	case acting:
+		p.Acting = true
+	default:
+		at, err := strconv.ParseInt(session, 10, 64)
+		if err != nil || at <= 0 {
+			return nil, errMalformedCall
+		}
+		p.SignedIn = time.Unix(at, 0)
+	}
+	return p, nil
 }

@@ -52,6 +52,12 @@ func TestMalformedCalls(t *testing.T) {
 			t.Errorf("%q is read as %+v", text, c)
 		}
 	}
+	if c, err := ParseCall(right + " acting"); err != nil || !c.Principal.Acting {
+		t.Errorf("%+v, %v", c, err)
+	}
+	if c, err := ParseCall(right + " 1795000000"); err != nil || c.Principal.Acting || c.Principal.SignedIn.Unix() != 1795000000 {
+		t.Errorf("%+v, %v", c, err)
+	}
 	// Of a gateway that knows more leaves than this process does.
 	if c, err := ParseCall("r - 4 admin 3 ffffffffffffffff Anna"); err != nil || c.Principal.Grants != principal.All {
 		t.Errorf("%+v, %v", c, err)
@@ -61,6 +67,8 @@ func TestMalformedCalls(t *testing.T) {
 func FuzzParseCall(f *testing.F) {
 	f.Add("r 192.0.2.7 4 admin 3 ff Anna")
 	f.Add("r -")
+	f.Add("r - 4 client 3 ff Anna acting")
+	f.Add("r - 4 client 3 ff Anna 1795000000")
 	f.Fuzz(func(t *testing.T, text string) {
 		c, err := ParseCall(text)
 		if err != nil {

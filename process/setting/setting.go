@@ -19,9 +19,11 @@ import (
 var (
 	SiteName = Text{"site_name", "Ironplane"}
 
-	PasswordLength = Integer{"security.password_length", 12}
-	KeysPerOwner   = Integer{"security.keys_per_owner", 1000} // 0: any number
-	KeyInQuery     = Integer{"security.key_in_query", 0}      // 1: ?key= is looked at
+	PasswordLength  = Integer{"security.password_length", 12}
+	KeysPerOwner    = Integer{"security.keys_per_owner", 1000}  // 0: any number
+	SessionDuration = Integer{"security.session_duration", 720} // minutes
+	SessionMost     = Integer{"security.session_max", 10080}    // minutes from the login on; 0: as long as it is used
+	KeyInQuery      = Integer{"security.key_in_query", 0}       // 1: ?key= is looked at
 
 	OwnerRate          = Integer{"limits.owner_rate", 100}
 	OwnerBurst         = Integer{"limits.owner_burst", 200}

@@ -196,6 +196,11 @@ func (s *Service) checkClient(ctx context.Context, tx *pg.Tx, id int64, before, 
 			return err
 		}
 	}
+	if id != 0 && (b.hash != nil || b.Email != before.Email) {
+		if err := changeCredentials(ctx, tx, id); err != nil {
+			return err
+		}
+	}
 	if b.hash != nil {
 		b.Hash = b.hash
 	}

@@ -56,5 +56,5 @@ func New(d service.Deps) *Service {
 // Routes are what the service answers.
 func (s *Service) Routes() []rest.Route {
 	return append(rest.Section{Name: "Clients", Doc: "The people who rent servers."}.Of(s.clients(), s.subLinks(), s.superLinks(), s.emails()),
-		s.entryRoute(), s.integrations.CloseRoute(), events.RefRoute(s.db, "client", "client", "jsonb_build_object('integration', integration_id)", "identity", "network"))
+		s.entryRoute(), s.credentialsRoute(), s.integrations.CloseRoute(), events.RefRoute(s.db, "client", "client", "jsonb_build_object('integration', integration_id)", "identity", "network"))
 }

@@ -18,7 +18,8 @@ func (s *Service) entryRoute() rest.Route {
 	return rest.Read[rest.Item, keycache.Owner]{Path: "/internal/owner/client/{client_id}", Guard: guard.Peers(principal.Gateway),
 		Do: func(ctx context.Context, req rest.Item) (keycache.Owner, error) {
 			return keycache.Fill(ctx, s.entries, entryName(req.ID), func(ctx context.Context) (owner keycache.Owner, err error) {
-				err = s.db.QueryRow(ctx, "SELECT NOT disabled, name FROM client WHERE id = $1", req.ID).Scan(&owner.Active, &owner.Name)
+				err = s.db.QueryRow(ctx, "SELECT NOT disabled, name, credentials, credentials_key FROM client WHERE id = $1", req.ID).
+					Scan(&owner.Active, &owner.Name, &owner.Credentials, &owner.Kept)
 				if errors.Is(err, pgx.ErrNoRows) {
 					return keycache.Owner{}, nil
 				}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/jackc/pgx/v5"
@@ -44,6 +45,7 @@ type adminBody struct {
 	least     int     // characters of Password
 	hash      *string // of Password, once it is prepared
 	confirmed *string // the hash of the caller's password, where it is CurrentPassword
+	fresh     bool    // the caller has just signed in
 }
 
 func inUsername(r rune) bool {
@@ -82,7 +84,10 @@ func (s *Service) admins() []rest.Route {
 // takes much, and few at a time.
 func (s *Service) preparePasswords(ctx context.Context, _ rest.Verbs, b *adminBody) error {
 	b.least = setting.PasswordLength.In(s.settings.Values())
-	if !b.CurrentPassword.IsZero() && principal.From(ctx).Principal.Owner.Type == principal.Admin {
+	caller := principal.From(ctx).Principal
+	if time.Since(caller.SignedIn) < freshTime {
+		b.fresh = true
+	} else if !b.CurrentPassword.IsZero() && caller.Owner.Type == principal.Admin {
 		if err := s.confirm(ctx, b); err != nil {
 			return err
 		}
@@ -91,7 +96,7 @@ func (s *Service) preparePasswords(ctx context.Context, _ rest.Verbs, b *adminBo
 	if account.CheckPassword(b.Password, b.least, &wrong); len(wrong) > 0 { // which is said later
 		return nil
 	}
-	if b.confirmed == nil && !principal.From(ctx).Principal.May(permission.UsersAdmins, permission.Write) { // so is this
+	if b.confirmed == nil && !b.fresh && !caller.May(permission.UsersAdmins, permission.Write) { // so is this
 		return nil
 	}
 	hash, err := s.hasher.Hash(ctx, b.Password)
@@ -179,6 +184,10 @@ func (s *Service) updateAdmin(ctx context.Context, tx *pg.Tx, id int64, b *admin
 			return problem.Member("/disabled", "last_admin", "cannot be said of the last admin who holds users.admins write")
 		}
 	}
+	names, err := s.changeCredentials(ctx, tx, c, id, b)
+	if err != nil {
+		return err
+	}
 	_, err = tx.Exec(ctx, `
 		UPDATE admin SET version = version + 1, username = $2, email = nullif($3, ''), receive_copies = $4,
 			password_hash = coalesce($5, password_hash), disabled = $6 WHERE id = $1`,
@@ -186,9 +195,43 @@ func (s *Service) updateAdmin(ctx context.Context, tx *pg.Tx, id int64, b *admin
 	if err != nil {
 		return err
 	}
-	s.revoke(tx, adminName(id))
+	s.revoke(tx, append(names, adminName(id))...)
 	return nil
 }
+
+// changeCredentials ends, where an admin's address or password is changed, what hangs on them: the sessions, but for the caller's own. It
+// answers the names of the entries that end, and tells the admin, at the address that there was.
+func (s *Service) changeCredentials(ctx context.Context, tx *pg.Tx, c caller, id int64, b *adminBody) (names []string, err error) {
+	p := person{owner: principal.Owner{Type: principal.Admin, ID: id}}
+	if err := tx.QueryRow(ctx, "SELECT id, username, coalesce(email, '') FROM admin WHERE id = $1 FOR UPDATE", id).Scan(&p.ID, &p.Name, &p.Email); err != nil {
+		return nil, fmt.Errorf("read admin %d: %w", id, err)
+	}
+	var changes []string
+	if b.hash != nil {
+		changes = append(changes, "The password was changed.")
+	}
+	if b.Email != p.Email {
+		changes = append(changes, "The email address was changed.")
+	}
+	if len(changes) == 0 {
+		return nil, nil
+	}
+	if err := s.tell(ctx, tx, p, changes...); err != nil {
+		return nil, err
+	}
+	if was := p.Email; b.Email != was && b.Email != "" {
+		if p.Email = b.Email; was != "" {
+			err = s.tell(ctx, tx, p, changes...)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return endKeys(ctx, tx, "owner_type = 'admin' AND owner_id = $1 AND kind <> 'lasting' AND id <> $2", id, c.key)
+}
+
+// freshTime is how long after a login nobody is asked for the password once more.
+const freshTime = 10 * time.Minute
 
 // onlyOwnPassword is what an admin may do who may not write to accounts, which refusal tells: change the own password,
 // knowing it.
@@ -203,7 +246,7 @@ func onlyOwnPassword(ctx context.Context, tx *pg.Tx, b *adminBody, refusal error
 	if !same {
 		return problem.New(problem.Forbidden, "%s So the own password is all that can be changed.", problem.From(refusal).Detail)
 	}
-	if !confirmed {
+	if !confirmed && !b.fresh {
 		return problem.Member("/current_password", "wrong", "must be the current password")
 	}
 	return nil
@@ -224,16 +267,12 @@ func (s *Service) deleteAdmin(ctx context.Context, tx *pg.Tx, admin *Admin) erro
 	if last {
 		return problem.New(problem.Conflict, "Admin %d is the last one who holds users.admins write.", admin.ID)
 	}
-	hashes, err := keyHashes(ctx, tx, principal.Owner{Type: principal.Admin, ID: admin.ID})
+	names, err := endAccount(ctx, tx, principal.Owner{Type: principal.Admin, ID: admin.ID})
 	if err != nil {
 		return err
 	}
 	_, err = tx.Exec(ctx, "DELETE FROM admin WHERE id = $1", admin.ID)
-	names := []string{adminName(admin.ID)}
-	for _, hash := range hashes {
-		names = append(names, keyName(hash))
-	}
-	s.revoke(tx, names...)
+	s.revoke(tx, append(names, adminName(admin.ID))...)
 	return err
 }
 

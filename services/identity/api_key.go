@@ -39,15 +39,17 @@ type KeyOwner struct {
 }
 
 type apiKeyBody struct {
-	Name      string          `json:"name" db:"name" required:"create,edit" example:"billing"`
+	Name      string          `json:"name" db:"name" required:"edit" example:"billing"`
 	Key       secret.String   `json:"key" doc:"the value of a key made elsewhere, at least 32 characters; none: a new one is made" example:"this-is-no-key-but-the-form-of-one"`
 	ExpiresAt *rest.Timestamp `json:"expires_at" db:"expires_at" future:"true" doc:"none: never, or when the calling key expires" example:"{\"iso_8601\":\"2099-12-31T00:00:00Z\",\"unix\":4102358400}"`
 	Owner     struct {
 		ID   *int64  `json:"id" also:"owner_id" min:"1" doc:"where url has none" example:"1"`
-		Type *string `json:"type" also:"owner_type,type" ext:"true" doc:"admin, client or integration, where url has none" example:"admin"`
+		Type *string `json:"type" also:"owner_type" ext:"true" doc:"admin, client or integration, where url has none" example:"admin"`
 		URL  string  `json:"url" doc:"/admin/3, or /admin with an id; none: the caller" example:"/admin/1"`
 	} `json:"owner"`
+	Type *string `json:"type" ext:"true" doc:"as in owner" example:"admin"`
 
+	Kind      string              `db:"kind"`
 	OwnerType principal.OwnerType `db:"owner_type"`
 	OwnerID   int64               `db:"owner_id"`
 	Hash      []byte              `db:"hash"`
@@ -72,10 +74,17 @@ func (b *apiKeyBody) Resolve(wrong *problem.Fields) {
 		}
 	}
 	url, where := b.Owner.URL, "/owner/url"
+	ofType := "/owner/type"
+	if b.Type != nil {
+		if b.Owner.Type != nil && *b.Owner.Type != *b.Type {
+			wrong.Add("/type", "disagrees", "is not the type in owner")
+		}
+		b.Owner.Type, b.Type, ofType = b.Type, nil, "/type"
+	}
 	switch {
 	case url != "":
 	case b.Owner.Type != nil:
-		url, where = "/"+*b.Owner.Type, "/owner/type"
+		url, where = "/"+*b.Owner.Type, ofType
 	case b.Owner.ID != nil: // of the type that it is
 		url = "/" + string(b.OwnerType)
 	default:
@@ -94,7 +103,7 @@ func (b *apiKeyBody) Resolve(wrong *problem.Fields) {
 	case b.Owner.ID != nil && *b.Owner.ID != owner.ID:
 		wrong.Add("/owner/id", "disagrees", "is not the id in the owner's url")
 	case b.Owner.Type != nil && *b.Owner.Type != string(owner.Type):
-		wrong.Add("/owner/type", "disagrees", "is not the type in the owner's url")
+		wrong.Add(ofType, "disagrees", "is not the type in the owner's url")
 	default:
 		b.OwnerType, b.OwnerID = owner.Type, owner.ID
 		b.Owner.ID, b.Owner.Type, b.Owner.URL = nil, nil, ""
@@ -103,16 +112,15 @@ func (b *apiKeyBody) Resolve(wrong *problem.Fields) {
 
 func (s *Service) apiKeys() []rest.Route {
 	current := rest.Read[rest.None, APIKey]{Path: "/auth/key/current", Guard: guard.AnyKey, Name: "getCurrentAPIKey", Summary: "View the key of this request", Extension: true, Do: s.currentKey}
-	return append([]rest.Route{current}, rest.Resource[APIKey, apiKeyBody]{
-		DB: s.db, Path: "/auth/key", ID: "key_id", Noun: "API key", Guard: guard.AnyKey, Scope: readableKeys,
+	return slices.Concat([]rest.Route{current}, s.keyRequests(), rest.Resource[APIKey, apiKeyBody]{
+		DB: s.db, Path: "/auth/key", ID: "key_id", Noun: "API key", Guard: guard.AnyKey, Scope: readableKeys, Without: rest.Creating,
 		Table: "api_key", View: "api_key_view",
-		By:    rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name"}, Filters: map[string]string{"name": "name", "owner": "owner_url", "owner_type": "owner_type", "owner_id": "owner_id"}},
-		Again: rest.AgainAnother, Example: `{"name": "billing"}`, Edited: `{"name": "shop"}`,
-		Allow: s.mayCreateKey,
-		Lock:  func(ctx context.Context, tx *pg.Tx, _ ...*apiKeyBody) error { return allow(ctx, tx) },
-		Check: s.checkKey, Delete: s.deleteKey,
+		By:     rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name"}, Filters: map[string]string{"name": "name", "owner": "owner_url", "owner_type": "owner_type", "owner_id": "owner_id"}},
+		Edited: `{"name": "shop"}`,
+		Lock:   func(ctx context.Context, tx *pg.Tx, _ ...*apiKeyBody) error { return allow(ctx, tx) },
+		Check:  s.checkKey, Delete: s.deleteKey,
 		Reveal: func(key *APIKey, b *apiKeyBody) { key.Key = b.Key.Reveal() },
-	}.Routes()...)
+	}.Routes())
 }
 
 func (s *Service) currentKey(ctx context.Context, _ rest.None) (APIKey, error) {
@@ -124,6 +132,10 @@ var keyView = pg.NewView[APIKey]("api_key_view")
 // readableKeys are the caller's own, and those of owners whose permission the caller may read. They are written so that a
 // list of one owner's keys, and one of all keys, finds them in order.
 func readableKeys(ctx context.Context) []pg.Condition {
+	return append(readableOwners(ctx), pg.Condition{SQL: "kind <> 'acting'"})
+}
+
+func readableOwners(ctx context.Context) []pg.Condition {
 	caller := principal.From(ctx).Principal
 	types := []principal.OwnerType{principal.Admin, principal.Client, principal.Integration}
 	readable := slices.DeleteFunc(slices.Clone(types), func(t principal.OwnerType) bool { return !caller.May(permissionOver(t), permission.Read) })
@@ -187,6 +199,7 @@ func (s *Service) checkKey(ctx context.Context, tx *pg.Tx, _ int64, before, b *a
 
 func (s *Service) checkNewKey(ctx context.Context, tx *pg.Tx, c caller, b *apiKeyBody) error {
 	b.belongTo(c.owner)
+	b.Kind = lasting
 	if b.ExpiresAt == nil && c.expires != nil {
 		b.ExpiresAt = &rest.Timestamp{Time: *c.expires}
 	}
@@ -205,6 +218,9 @@ func (s *Service) checkNewKey(ctx context.Context, tx *pg.Tx, c caller, b *apiKe
 func (s *Service) checkEditedKey(ctx context.Context, tx *pg.Tx, c caller, before, b *apiKeyBody) error {
 	if err := s.mayWriteKeys(ctx, tx, c, before.owner()); err != nil {
 		return err
+	}
+	if before.Kind != lasting {
+		return problem.New(problem.Forbidden, "A session's key is not edited: it is renewed or deleted.")
 	}
 	moved := b.owner() != before.owner()
 	if moved {
@@ -239,12 +255,9 @@ func (s *Service) deleteKey(ctx context.Context, tx *pg.Tx, key *APIKey) error {
 	if err := s.mayWriteKeys(ctx, tx, c, principal.Owner{Type: key.Owner.Type, ID: key.Owner.ID}); err != nil {
 		return err
 	}
-	var hash []byte
-	if err := tx.QueryRow(ctx, "DELETE FROM api_key WHERE id = $1 RETURNING hash", key.ID).Scan(&hash); err != nil {
-		return err
-	}
-	s.revoke(tx, keyName(hash))
-	return nil
+	ended, err := endKeys(ctx, tx, "id = $1", key.ID)
+	s.revoke(tx, ended...)
+	return err
 }
 
 // announced are the entries of a value that was no key so far, if it is one.
@@ -319,34 +332,37 @@ func insertKey(ctx context.Context, tx *pg.Tx, name string, value secret.String,
 	return nil
 }
 
-func keyHashes(ctx context.Context, tx *pg.Tx, owner principal.Owner) ([][]byte, error) {
-	rows, err := tx.Query(ctx, "SELECT hash FROM api_key WHERE owner_type = $1 AND owner_id = $2", owner.Type, owner.ID)
-	if err != nil {
-		return nil, fmt.Errorf("read the keys of %s: %w", owner.URL(), err)
-	}
-	return pgx.CollectRows(rows, pgx.RowTo[[]byte])
-}
-
-// deleteKeysOf deletes the keys of an account that is gone.
+// deleteKeysOf deletes the keys of an account that is gone, and what else is kept of it.
 func (s *Service) deleteKeysOf(ctx context.Context, tx *pg.Tx, owner principal.Owner) error {
-	rows, err := tx.Query(ctx, "DELETE FROM api_key WHERE owner_type = $1 AND owner_id = $2 RETURNING id, version, name, hash", owner.Type, owner.ID)
+	rows, err := tx.Query(ctx, "SELECT id, version, name FROM api_key WHERE owner_type = $1 AND owner_id = $2 AND kind <> 'acting'", owner.Type, owner.ID)
 	if err != nil {
-		return fmt.Errorf("delete the keys of %s: %w", owner.URL(), err)
+		return fmt.Errorf("read the keys of %s: %w", owner.URL(), err)
 	}
 	deleted, err := pgx.CollectRows(rows, pgx.RowToStructByPos[struct {
 		ID, Version int64
 		Name        string
-		Hash        []byte
 	}])
-	if err != nil || len(deleted) == 0 {
-		return err
+	if err != nil {
+		return fmt.Errorf("read the keys of %s: %w", owner.URL(), err)
 	}
-	var names []string
 	for _, key := range deleted {
-		names = append(names, keyName(key.Hash))
 		tx.Record(pg.Record{Kind: "auth.key", Action: pg.Deleted, Targets: []pg.Target{{Type: "auth/key", Noun: "API key", ID: key.ID, Name: key.Name, Version: key.Version}},
 			Before: APIKey{ID: key.ID, Name: key.Name, Owner: KeyOwner{ID: owner.ID, URL: owner.URL()}}})
 	}
-	s.revoke(tx, names...)
-	return nil
+	names, err := endAccount(ctx, tx, owner)
+	if len(names) > 0 {
+		s.revoke(tx, names...)
+	}
+	return err
+}
+
+// endAccount deletes what is kept of an account that is gone, and answers the names of the entries that end.
+func endAccount(ctx context.Context, tx *pg.Tx, owner principal.Owner) (names []string, err error) {
+	if names, err = endKeys(ctx, tx, "owner_type = $1 AND owner_id = $2", owner.Type, owner.ID); err != nil {
+		return nil, err
+	}
+	if _, err = tx.Exec(ctx, "DELETE FROM signed_in_from WHERE owner_type = $1 AND owner_id = $2", owner.Type, owner.ID); err != nil {
+		return nil, fmt.Errorf("forget where %s signed in: %w", owner.URL(), err)
+	}
+	return names, nil
 }

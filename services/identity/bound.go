@@ -70,7 +70,7 @@ func (s *Service) mayHaveAnother(ctx context.Context, tx *pg.Tx, owner principal
 		return nil
 	}
 	var has int
-	err := tx.QueryRow(ctx, "SELECT count(*) FROM api_key WHERE owner_type = $1 AND owner_id = $2", owner.Type, owner.ID).Scan(&has)
+	err := tx.QueryRow(ctx, "SELECT count(*) FROM api_key WHERE owner_type = $1 AND owner_id = $2 AND kind = 'lasting'", owner.Type, owner.ID).Scan(&has)
 	if err != nil {
 		return fmt.Errorf("count the keys of %s: %w", owner.URL(), err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/rest"
 )
 
 // caller is the calling key and its owner as they are: what the gateway found may be a moment old, and where accounts
@@ -22,7 +23,9 @@ type caller struct {
 	owner   principal.Owner
 	grants  principal.Grants // what the owner holds, within the key's bound
 	bound   bound
-	expires *time.Time
+	key     int64
+	ends    *rest.Timestamp // when the key does
+	expires *time.Time      // when what it makes ends at the latest; nil: never
 }
 
 // allow begins each change of accounts and keys: it looks whether the calling key still stands.
@@ -37,6 +40,9 @@ func allowed[Req any](ctx context.Context, tx *pg.Tx, _ Req) error { return allo
 // lockedCaller reads the calling key under lockAccounts, and so before or after all that revokes the key or takes
 // something of its owner.
 func lockedCaller(ctx context.Context, tx *pg.Tx) (caller, error) {
+	if principal.From(ctx).Principal.Acting {
+		return caller{}, errActing()
+	}
 	if err := lockAccounts(ctx, tx); err != nil {
 		return caller{}, err
 	}
@@ -49,19 +55,23 @@ func callerOf(ctx context.Context, tx *pg.Tx) (caller, error) {
 		return c, nil
 	}
 	found := principal.From(ctx).Principal
-	c := caller{owner: found.Owner, grants: found.Grants}
+	c := caller{owner: found.Owner, grants: found.Grants, key: found.KeyID}
 	var permissions []string // of an admin; what others hold, this service does not keep
 	var limits *[]string
+	var kind string
 	err := tx.QueryRow(ctx, `
-		SELECT k.expires_at, k.bound, a.permissions FROM api_key k LEFT JOIN admin a ON a.id = k.admin_id
+		SELECT k.expires_at, k.bound, a.permissions, k.kind FROM api_key k LEFT JOIN admin a ON a.id = k.admin_id
 		WHERE k.id = $1 AND k.owner_type = $2 AND k.owner_id = $3 AND (k.expires_at IS NULL OR k.expires_at > clock_timestamp())
 			AND a.disabled IS NOT TRUE`,
-		found.KeyID, found.Owner.Type, found.Owner.ID).Scan(&c.expires, &limits, &permissions)
+		found.KeyID, found.Owner.Type, found.Owner.ID).Scan(&c.ends, &limits, &permissions, &kind)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return caller{}, apikey.Invalid()
 	}
 	if err != nil {
 		return caller{}, fmt.Errorf("read the calling key: %w", err)
+	}
+	if c.ends != nil && kind != login { // by which lasting keys can be made
+		c.expires = &c.ends.Time
 	}
 	if c.owner.Type == principal.Admin {
 		c.grants = principal.ParseGrants(permissions)

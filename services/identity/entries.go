@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -54,12 +55,22 @@ func (s *Service) keyEntry(ctx context.Context, hash string) (keycache.Key, erro
 	}
 	var key keycache.Key
 	var limits *[]string
-	err = s.db.QueryRow(ctx, "SELECT id, owner_type, owner_id, expires_at, bound FROM api_key WHERE hash = $1", raw).
-		Scan(&key.ID, &key.Owner.Type, &key.Owner.ID, &key.Expires, &limits)
+	var actorType *principal.OwnerType
+	var signedIn *time.Time
+	err = s.db.QueryRow(ctx, `
+		SELECT k.id, owner_type, owner_id, least(expires_at, until), bound, actor_type, coalesce(actor_id, 0), CASE kind WHEN 'login' THEN created_at END, coalesce(credentials, 0)
+		FROM (SELECT id, NULL::timestamptz AS until FROM api_key WHERE hash = $1 UNION ALL SELECT key_id, until FROM session_value WHERE hash = $1) value JOIN api_key k USING (id)`, raw).
+		Scan(&key.ID, &key.Owner.Type, &key.Owner.ID, &key.Expires, &limits, &actorType, &key.Actor.ID, &signedIn, &key.Credentials)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return keycache.Key{}, nil
 	}
 	key.Bound = parseBound(limits)
+	if actorType != nil {
+		key.Actor.Type = *actorType
+	}
+	if signedIn != nil {
+		key.SignedIn = *signedIn
+	}
 	return key, err
 }
 

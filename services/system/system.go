@@ -37,7 +37,7 @@ var migrations embed.FS
 
 // Definition is the service.
 var Definition = service.Definition{Name: Name, Migrations: migrations, Seals: true, Signs: []string{"audit log"}, Signed: func(box *seal.Box) service.Signed { return audit.New(box) }, Fills: true,
-	Sealed: []string{"email_message.sealed", "webhook.secret", "webhook.old_secret"}, Receives: []string{"clients"},
+	Sealed: []string{"email_message.sealed", "webhook.secret", "webhook.old_secret"}, Receives: []string{"clients", "identity"},
 	New:   func(d service.Deps) service.Parts { return New(d).parts() },
 	Begin: begin,
 	Takes: []string{"integration.deleted", "integration.edited"}, CameBack: service.AccountsBack[Integration]("integration"),

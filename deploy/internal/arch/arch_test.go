@@ -51,6 +51,7 @@ var arrows = []struct{ folder, may string }{
 	{"process/mail", "pkg/events pkg/pg pkg/secret"},
 	{"process/setting", "pkg/mesh"},
 	{"process/lockout", "pkg/account pkg/cache pkg/pg pkg/principal pkg/problem pkg/secret"},
+	{"process/credentials", ""},
 	{"process/maintenance", "pkg/problem"},
 	{"process/agent", "pkg/problem pkg/secret"},
 	{"process/egress", ""},
@@ -64,8 +65,8 @@ var arrows = []struct{ folder, may string }{
 	{"clients/go", ""},
 	{"testkit", "backing pkg process/host process/pool"},
 	{"template", "pkg/secret"},
-	{"gateway", "gateway pkg/apikey pkg/cache pkg/health pkg/keycache pkg/mesh pkg/openapi pkg/principal pkg/problem pkg/problemhttp pkg/seal pkg/secret process"},
-	{"services/*", "services/* pkg process/agent process/egress process/lockout process/mail process/jobs process/server process/setting template"},
+	{"gateway", "gateway pkg/apikey pkg/cache pkg/health pkg/keycache pkg/mesh pkg/openapi pkg/permission pkg/principal pkg/problem pkg/problemhttp pkg/seal pkg/secret process"},
+	{"services/*", "services/* pkg process/agent process/credentials process/egress process/lockout process/mail process/jobs process/server process/setting template"},
 	{"deploy", "backing clients/go deploy gateway pkg process services template testkit"},
 }
 

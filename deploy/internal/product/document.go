@@ -63,6 +63,8 @@ func policyRow(o rest.Operation) []string {
 	switch {
 	case o.Guard == guard.Public:
 		row[0], row[1] = " yes ", " yes "
+	case strings.HasPrefix(permission, "any key, or none "):
+		row[0], row[1] = strings.TrimPrefix(permission, "any key, or none")+" ", " yes "
 	case o.Guard == guard.AnyKey, o.Guard == guard.EveryKey:
 		row[1] = " yes "
 	default:

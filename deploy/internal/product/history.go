@@ -109,11 +109,18 @@ func (h *history) keep(ctx context.Context, db, log *pg.DB, name string) error {
 
 // forget are the statements that end what counted for a while, or was on its way, when the backup was made: kept answers,
 // which requests sent again would get; deletions that were begun; messages, which their receivers have taken since; jobs,
-// which have been done since: an operator sees them, and can have one done again.
+// which have been done since: an operator sees them, and can have one done again; sessions, which may have been ended.
 var forget = []string{
 	"DELETE FROM idempotency",
 	"DELETE FROM closing",
 	"DELETE FROM message",
+	`DO $$ BEGIN IF to_regclass('session_value') IS NOT NULL THEN
+		DELETE FROM api_key WHERE kind <> 'lasting';
+		DELETE FROM session_value;
+		DELETE FROM unknown_name;
+		DELETE FROM acting_logged;
+		DELETE FROM account_mail;
+	END IF; END $$`,
 	"UPDATE river_job SET state = 'cancelled', finalized_at = now() WHERE finalized_at IS NULL",
 }
 

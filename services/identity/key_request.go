@@ -1,0 +1,226 @@
+package identity
+
+import (
+	"context"
+	"slices"
+
+	"github.com/ironplane/ironplane/pkg/guard"
+	"github.com/ironplane/ironplane/pkg/permission"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/secret"
+)
+
+// keyRequest is what asks for a key: by a password, by a name, for somebody else, or with nothing for a session more time. What
+// is there decides, in this order.
+type keyRequest struct {
+	apiKeyBody
+	Email    string        `json:"email" ext:"true" doc:"of a login: of the account"`
+	Username string        `json:"username" ext:"true" doc:"of an admin's login, in place of email"`
+	Password secret.String `json:"password" max:"1024" ext:"true" kept:"false" doc:"makes it a login, for which no key is needed: type is admin or client"`
+	Wrapped  bool          `json:"isWrapped" ext:"true" doc:"means nothing"`
+
+	sent   []string
+	person person // who has proved to be the one that signs in
+}
+
+// Sent is told which members are there.
+func (b *keyRequest) Sent(names []string) { b.sent = names }
+
+// purpose is what a key is asked for.
+type purpose int
+
+const (
+	toSignIn purpose = iota
+	toLast
+	toAct
+	toRenew
+	toNothing
+)
+
+func (b *keyRequest) purpose() purpose {
+	has := func(names ...string) bool {
+		return slices.ContainsFunc(names, func(name string) bool { return slices.Contains(b.sent, name) })
+	}
+	switch {
+	case has("password"):
+		return toSignIn
+	case has("name"):
+		return toLast
+	case has("owner", "owner_id", "owner_type", "type"):
+		return toAct
+	case len(b.sent) == 0 || len(b.sent) == 1 && has("isWrapped"):
+		return toRenew
+	default:
+		return toNothing
+	}
+}
+
+// Resolve checks what the tags cannot say.
+func (b *keyRequest) Resolve(wrong *problem.Fields) {
+	switch b.purpose() {
+	case toSignIn:
+		if t := b.account(); t != principal.Admin && t != principal.Client {
+			wrong.Add("/type", "invalid", "must be admin or client")
+		}
+		if b.Email == "" && (b.Username == "" || b.account() == principal.Client) {
+			wrong.Add("/email", "required", "is required")
+		}
+		return
+	case toLast:
+		if b.Name == "" {
+			wrong.Add("/name", "required", "is required and cannot be empty")
+		}
+	case toNothing:
+		wrong.Add("/name", "required", "is required")
+	}
+	b.apiKeyBody.Resolve(wrong)
+}
+
+// account is the type of the one that a login is of.
+func (b *keyRequest) account() principal.OwnerType {
+	if b.Type == nil {
+		return ""
+	}
+	return principal.OwnerType(*b.Type)
+}
+
+// keyOrLogin lets everybody through: who sends a password needs no key, and of others it is asked for where the body is known.
+type keyOrLogin struct{}
+
+func (keyOrLogin) String() string { return "any key, or none with a password" }
+
+func (keyOrLogin) Check(c *principal.Call, a permission.Access, id int64) error {
+	return guard.Public.Check(c, a, id)
+}
+
+// GivenKey is the answer to who asks for a key.
+type GivenKey struct {
+	APIKey
+}
+
+func (s *Service) keyRequests() []rest.Route {
+	return rest.Resource[GivenKey, keyRequest]{
+		DB: s.db, Path: "/auth/key", ID: "key_id", Noun: "API key", Guard: keyOrLogin{}, Table: "api_key", View: "api_key_view",
+		Without: rest.Listing | rest.Viewing | rest.Editing | rest.Deleting, Again: rest.AgainAnother, Example: `{"name": "billing"}`,
+		Prepare: s.prepareKey, Allow: s.mayAskForKey, There: s.sessionFor,
+		Lock: func(ctx context.Context, tx *pg.Tx, rows ...*keyRequest) error {
+			if rows[0].purpose() == toLast {
+				return allow(ctx, tx)
+			}
+			return nil
+		},
+		Check: func(ctx context.Context, tx *pg.Tx, _ int64, _, b *keyRequest) error {
+			return s.checkKey(ctx, tx, 0, nil, &b.apiKeyBody)
+		},
+		Reveal: func(key *GivenKey, b *keyRequest) { key.Key = b.Key.Reveal() },
+	}.Routes()
+}
+
+// prepareKey compares the password of who signs in.
+func (s *Service) prepareKey(ctx context.Context, _ rest.Verbs, b *keyRequest) (err error) {
+	if b.purpose() != toSignIn {
+		return guard.AnyKey.Check(principal.From(ctx), permission.Write, 0)
+	}
+	var wrong problem.Fields
+	if b.Resolve(&wrong); len(wrong) == 0 { // else it is said later
+		b.person, err = s.knock(ctx, b.account(), b.Email, b.Username, b.Password)
+	}
+	return err
+}
+
+// mayAskForKey says whether the caller may have such a key.
+func (s *Service) mayAskForKey(ctx context.Context, tx *pg.Tx, b *keyRequest) error {
+	switch b.purpose() {
+	case toSignIn:
+		return nil
+	case toLast:
+		return s.mayCreateKey(ctx, tx, &b.apiKeyBody)
+	default:
+		_, err := callerOf(ctx, tx)
+		return err
+	}
+}
+
+// sessionFor answers who asks for a session; nil: it is a lasting key.
+func (s *Service) sessionFor(ctx context.Context, tx *pg.Tx, b *keyRequest) (*GivenKey, error) {
+	var key APIKey
+	var err error
+	switch b.purpose() {
+	case toSignIn:
+		if b.person.Require {
+			return nil, problem.New(problem.Forbidden, "The account takes a second factor, and cannot be signed in to by password alone.")
+		}
+		if !b.person.exists() { // what is wrong with the body was not seen when it was prepared
+			return nil, errNotSignedIn()
+		}
+		key, err = s.signIn(ctx, tx, b.person)
+	case toAct:
+		key, err = s.act(ctx, tx, b.owner())
+	case toRenew:
+		key, err = s.renew(ctx, tx)
+	default:
+		return nil, nil
+	}
+	return &GivenKey{key}, err
+}
+
+// act begins a session of the caller for an account.
+func (s *Service) act(ctx context.Context, tx *pg.Tx, owner principal.Owner) (APIKey, error) {
+	c, err := lockedCaller(ctx, tx)
+	if err != nil {
+		return APIKey{}, err
+	}
+	if err := s.mayActFor(ctx, tx, c, owner); err != nil {
+		return APIKey{}, err
+	}
+	return s.beginActing(ctx, tx, c.owner, principal.From(ctx).Principal.Name, owner, c.key, c.ends, c.bound)
+}
+
+// beginActing begins a session of actor for owner by a key, and logs one an hour.
+func (s *Service) beginActing(ctx context.Context, tx *pg.Tx, actor principal.Owner, actorName string, owner principal.Owner, madeWith int64, ends *rest.Timestamp, most bound) (APIKey, error) {
+	n := newSession{kind: acting, owner: owner, bound: most, madeWith: &madeWith, actor: &actor}
+	if ends != nil {
+		n.latest = &ends.Time
+	}
+	key, err := s.begin(ctx, tx, n)
+	if err != nil {
+		return key, err
+	}
+	isFirst, err := tx.Exec(ctx, `
+		INSERT INTO acting_logged AS l (actor_type, actor_id, owner_type, owner_id) VALUES ($1, $2, $3, $4)
+		ON CONFLICT (owner_type, owner_id, actor_type, actor_id) DO UPDATE SET at = now() WHERE l.at < now() - interval '1 hour'`, actor.Type, actor.ID, owner.Type, owner.ID)
+	if err != nil {
+		return key, err
+	}
+	tx.Unrecorded("there was such a session within the last hour")
+	if isFirst.RowsAffected() > 0 {
+		name := ""
+		if key.Owner.Name != nil {
+			name = *key.Owner.Name
+		}
+		tx.Record(pg.Record{Kind: "auth.session", Action: "began", After: map[string]any{"expires_at": key.ExpiresAt, "actor": actor.URL()}, Targets: []pg.Target{
+			{Type: string(owner.Type), Noun: string(owner.Type), ID: owner.ID, Name: name}, {Type: string(actor.Type), Noun: string(actor.Type), ID: actor.ID, Name: actorName}}})
+	}
+	return key, nil
+}
+
+// mayActFor tells whether the caller may use an account: its own, and who holds users.clients write a client's, of an integration
+// those of its own.
+func (s *Service) mayActFor(ctx context.Context, tx *pg.Tx, c caller, owner principal.Owner) error {
+	if c.owner == owner {
+		return nil
+	}
+	if owner.Type != principal.Client {
+		return problem.New(problem.Forbidden, "Nobody acts for an admin or an integration.")
+	}
+	if !c.grants.Holds(principal.Grant(permission.UsersClients, permission.Write)) {
+		return problem.New(problem.Forbidden, "The key lacks %s write.", permission.UsersClients)
+	}
+	if err := s.clients.Hold(ctx, tx, owner.ID, ownerPointer); err != nil {
+		return err
+	}
+	return s.mayWriteClient(ctx, tx, c, owner.ID)
+}
