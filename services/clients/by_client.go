@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 )
 
@@ -65,6 +66,11 @@ func (s *Service) insertClient(ctx context.Context, tx *pg.Tx, b *clientBody) (i
 // mayClient refuses what a client may not write: of itself it writes the name, and address and password if it knows the
 // latter; of what it has created the name, and the address until it is claimed.
 func (b *clientBody) mayClient(ctx context.Context, tx *pg.Tx, me, id int64, before *clientBody) error {
+	if b.Email != before.Email || !b.Password.IsZero() || b.Verify != before.Verify {
+		if err := notActing(ctx); err != nil {
+			return err
+		}
+	}
 	allowed := *before
 	allowed.First, allowed.Last = b.First, b.Last
 	if me == id {
@@ -94,6 +100,14 @@ func (b *clientBody) mayClient(ctx context.Context, tx *pg.Tx, me, id int64, bef
 		return problem.New(problem.Forbidden, "A client does not write this account's verify or disabled.")
 	case !same(b.Billing.ID, allowed.Billing.ID) || b.Billing.IgnoreAutoSuspend != allowed.Billing.IgnoreAutoSuspend || !same(b.Billing.Integration, allowed.Billing.Integration):
 		return problem.New(problem.Forbidden, "A client writes no billing.")
+	}
+	return nil
+}
+
+// notActing refuses who uses a client's account by a session that is not its own.
+func notActing(ctx context.Context) error {
+	if principal.From(ctx).Principal.Acting {
+		return problem.New(problem.Forbidden, "A session of somebody who acts for the account, or followed a link, writes no email, password, verify or super links.")
 	}
 	return nil
 }

@@ -53,6 +53,9 @@ func (s *Service) superLinks() []rest.Route {
 }
 
 func (s *Service) makeSuperLink(ctx context.Context, tx *pg.Tx, req makeLink) (made SuperLink, err error) {
+	if err := notActing(ctx); err != nil {
+		return made, err
+	}
 	grantee, err := req.find(ctx, tx)
 	if err != nil {
 		return made, err

@@ -218,6 +218,9 @@ func testActing(t *testing.T, p *product.Product, c *testkit.Client) {
 	as.Do("PATCH", self, `{"first": "Bert"}`).Want(200)
 	as.Do("POST", "/auth/key", `{"name": "mine"}`).Want(403)
 	act(as, self).Want(403)
+	as.Do("PATCH", self, `{"verify": {"require": true}}`).Want(403)
+	as.Do("PATCH", self, `{"email": "other@example.com"}`).Want(403)
+	as.Do("POST", self+"/super", `{"client_email": "others@example.com"}`).Want(403)
 	as.Do("DELETE", "/auth/session", nil).Want(403)
 	if keys := testkit.Decode[[]identity.APIKey](c.Do("GET", path("/auth/key?owner=/client/%d", mine), nil).Want(200)); len(keys) != 0 {
 		t.Errorf("acting sessions are listed among keys: %+v", keys)
