@@ -66,7 +66,9 @@ func (f *feed) due(reader string) bool {
 const kindOf = `coalesce(kind, substring(type from '^(.*)\.'))`
 
 // idOf is SQL for the id of the change that has a number.
-func idOf(seq string) string { return "coalesce((SELECT uuid::text FROM change WHERE seq = " + seq + "), '')" }
+func idOf(seq string) string {
+	return "coalesce((SELECT uuid::text FROM change WHERE seq = " + seq + "), '')"
+}
 
 func read(ctx context.Context, db *pg.DB, req pull) (page, error) {
 	var p page

@@ -373,7 +373,9 @@ func readCount(name, value string, most int, wrong *problem.Fields) int {
 }
 
 // unfolded is the column that a filter compares.
-func unfolded(filter string) string { return strings.TrimSuffix(strings.TrimPrefix(filter, "lower("), ")") }
+func unfolded(filter string) string {
+	return strings.TrimSuffix(strings.TrimPrefix(filter, "lower("), ")")
+}
 
 // equals is the condition that a filter's column, whose values have this type, is the value or has it.
 func equals(filter, text string, t reflect.Type) (condition pg.Condition, code, message string) {

@@ -44,7 +44,9 @@ type RawCall struct {
 }
 
 // InTx changes something, as one unit of work with its records: see pg.DB.InTx.
-func (c *RawCall) InTx(ctx context.Context, change func(*pg.Tx) error) error { return c.db.InTx(ctx, change) }
+func (c *RawCall) InTx(ctx context.Context, change func(*pg.Tx) error) error {
+	return c.db.InTx(ctx, change)
+}
 
 // rawBodies are the bodies of a Raw, for the API document.
 type rawBodies struct {

@@ -544,7 +544,9 @@ func (r *resource[V, B]) target(item *V) pg.Target {
 }
 
 func idOf[V any](item *V) int64 { return reflect.ValueOf(item).Elem().FieldByName("ID").Int() }
-func versionOf[V any](item *V) int64 { return reflect.ValueOf(item).Elem().FieldByName("Version").Int() }
+func versionOf[V any](item *V) int64 {
+	return reflect.ValueOf(item).Elem().FieldByName("Version").Int()
+}
 
 func (r *resource[V, B]) inUse(id int64, err error) error {
 	if user, ok := pgerror.StillUsed(err); ok {
