@@ -160,8 +160,6 @@ func (c *Consumer) step(ctx context.Context, db *pg.DB, peers mesh.Peers) (more 
 	})
 	switch {
 	case p.Next != nil && at.seq >= p.Next.Ended && len(p.Events) > 0: // they were kept, and another reader alone has applied them
-		kept := p.Events[len(p.Events)-1]
-		p.Last, p.LastID = kept.Seq, kept.ID
 		err = c.whole(ctx, db, at, p)
 	case p.Next != nil && at.seq >= p.Next.Ended:
 		err = c.takeUp(ctx, db, at, p.Next)

@@ -94,7 +94,7 @@ func read(ctx context.Context, db *pg.DB, req pull) (page, error) {
 	if p.Next != nil {
 		p.History, p.Last, upTo = req.History, p.Next.Ended, p.Next.Ended
 		if req.After >= p.Last {
-			upTo = p.Next.Began // of the kept ones, those that the reader has not applied
+			upTo = p.Next.Began // of the kept ones, those that the reader has not applied, one at a time
 		}
 		if err := db.QueryRow(ctx, "SELECT "+idOf("$1"), p.Last).Scan(&p.LastID); err != nil {
 			return p, fmt.Errorf("read the last change of a history: %w", err)
@@ -114,7 +114,7 @@ func read(ctx context.Context, db *pg.DB, req pull) (page, error) {
 			return p, err
 		}
 		p.Events = append(p.Events, e)
-		if size += bytes; len(p.Events) == most || size >= largest {
+		if size += bytes; len(p.Events) == most || size >= largest || upTo > p.Last {
 			p.Last, p.LastID = e.Seq, e.ID
 			break
 		}
