@@ -142,10 +142,17 @@ func write(ctx context.Context, w http.ResponseWriter, response any) error {
 		return nil
 	}
 	header := w.Header()
-	header["Content-Type"] = contentJSON
 	if answer.etag != "" {
 		header["Etag"] = []string{answer.etag}
 	}
+	if r := serving(ctx).request; answer.whole && r.Method == http.MethodGet {
+		header.Set("Cache-Control", "private, no-cache")
+		if seen(r.Header.Values("If-None-Match"), answer.etag) {
+			w.WriteHeader(http.StatusNotModified)
+			return nil
+		}
+	}
+	header["Content-Type"] = contentJSON
 	if _, err := w.Write(answer.body); err != nil {
 		panic(http.ErrAbortHandler)
 	}

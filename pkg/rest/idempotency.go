@@ -162,7 +162,7 @@ func (a *attempt) kept(ctx context.Context, tx *pg.Tx) (*reply, error) {
 	if err := json.Unmarshal(opened, &kept); err != nil {
 		return nil, fmt.Errorf("read an earlier answer: %w", err)
 	}
-	return &reply{kept.ETag, kept.Body}, nil
+	return &reply{etag: kept.ETag, body: kept.Body}, nil
 }
 
 // keep stores the answer in the change's own transaction.

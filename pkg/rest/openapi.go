@@ -153,6 +153,9 @@ func (d *document) operation(o *operation) schema {
 	if o.raw != nil && o.raw.ranges {
 		responses["206"] = schema{"description": "A part of it.", "content": rawContent(o.raw.gives)}
 	}
+	if o.Method == http.MethodGet && (o.raw != nil && o.raw.ranges || o.responseType.Implements(reflect.TypeFor[whole]())) {
+		responses["304"] = schema{"description": "It is what If-None-Match names."}
+	}
 	for _, status := range o.refusals() {
 		responses[strconv.Itoa(status)] = d.refusal(status)
 	}
@@ -262,6 +265,8 @@ func (d *document) success(o *operation) schema {
 		content[accept.CSV] = schema{"schema": schema{"type": "string"}}
 	} else if o.responseType.Implements(reflect.TypeFor[tagged]()) {
 		headers["ETag"] = textHeader("The item's version, for If-Match.")
+	} else if o.responseType.Implements(reflect.TypeFor[whole]()) {
+		headers["ETag"] = textHeader("Of all that the answer says, for If-None-Match.")
 	}
 	content[accept.JSON] = schema{"schema": answer}
 	success := schema{"description": "Done.", "content": content}

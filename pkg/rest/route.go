@@ -3,6 +3,8 @@ package rest
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"iter"
@@ -165,8 +167,9 @@ type alternative struct {
 // reply is an answer that is encoded already: go-kit encodes after the endpoint has returned, which for a change
 // would be after its commit.
 type reply struct {
-	etag string // none where empty
-	body []byte
+	etag  string // none where empty
+	body  []byte
+	whole bool // the ETag says all that the body does
 }
 
 // items is an answer that is encoded while it is read.
@@ -272,6 +275,9 @@ func newOperation[Req, Resp any](declared Operation) *operation {
 	return o
 }
 
+// whole is an answer that callers may keep: its ETag is of all that it says.
+type whole interface{ Whole() }
+
 func encode(response any) (*reply, error) {
 	text, err := json.Marshal(response)
 	if err != nil {
@@ -280,6 +286,10 @@ func encode(response any) (*reply, error) {
 	answer := &reply{body: append(text, '\n')}
 	if versioned, ok := response.(tagged); ok {
 		answer.etag = versioned.etag()
+	}
+	if _, answer.whole = response.(whole); answer.whole {
+		sum := sha256.Sum256(text)
+		answer.etag = `"` + base64.RawURLEncoding.EncodeToString(sum[:12]) + `"`
 	}
 	return answer, nil
 }

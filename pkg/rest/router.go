@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/gorilla/mux"
 
@@ -53,7 +54,7 @@ func (all *router) handle(path string, handler http.Handler) {
 	if all.below[first] == nil {
 		all.below[first] = mux.NewRouter().SkipClean(true)
 	}
-	all.below[first].Handle(path, handler)
+	all.below[first].Handle(strings.Replace(path, "{path}", "{path:.+}", 1), handler) // which has slashes
 }
 
 func (all *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {

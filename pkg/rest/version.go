@@ -2,6 +2,7 @@ package rest
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -29,15 +30,14 @@ func ifMatchOf(r *http.Request) IfMatch { return IfMatch{r.Header.Values("If-Mat
 
 // Check refuses where the caller has not seen this version.
 func (m IfMatch) Check(version int64) error {
-	if len(m.header) == 0 {
+	if len(m.header) == 0 || seen(m.header, (Versioned{version}).etag()) {
 		return nil
 	}
-	for _, line := range m.header {
-		for tag := range strings.SplitSeq(line, ",") {
-			if tag = strings.TrimSpace(tag); tag == "*" || tag == (Versioned{version}).etag() {
-				return nil
-			}
-		}
-	}
 	return problem.New(problem.Stale, "The item has been changed since: its version is %d.", version)
+}
+
+// seen tells whether a header names an ETag.
+func seen(header []string, etag string) bool {
+	tags := strings.FieldsFunc(strings.Join(header, ","), func(c rune) bool { return c == ',' || c == ' ' || c == '\t' })
+	return slices.Contains(tags, etag) || slices.Contains(tags, "*")
 }
