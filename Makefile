@@ -1,7 +1,7 @@
 # Every target works from a fresh clone. `make help` lists them.
 MODULES := backing pkg process template testkit clients/go gateway services/clients services/identity services/network services/pxe services/system deploy
 PACKAGES := $(addsuffix /...,$(addprefix ./,$(MODULES)))
-PROGRAMS := ./deploy/standalone ./deploy/split ./deploy/setup ./deploy/import ./gateway/cmd/gateway $(wildcard ./services/*/cmd/*)
+PROGRAMS := ./deploy/standalone ./deploy/split ./deploy/setup ./deploy/import ./deploy/license ./gateway/cmd/gateway $(wildcard ./services/*/cmd/*)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
 OAPI_CODEGEN := github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen@v2.8.2
 

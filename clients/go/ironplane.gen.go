@@ -208,6 +208,33 @@ func (e JobState) Valid() bool {
 	}
 }
 
+// Defines values for LicenseState.
+const (
+	BadSignature LicenseState = "bad_signature"
+	Expired      LicenseState = "expired"
+	None         LicenseState = "none"
+	NotYet       LicenseState = "not_yet"
+	Valid        LicenseState = "valid"
+)
+
+// Valid indicates whether the value is a known member of the LicenseState enum.
+func (e LicenseState) Valid() bool {
+	switch e {
+	case BadSignature:
+		return true
+	case Expired:
+		return true
+	case None:
+		return true
+	case NotYet:
+		return true
+	case Valid:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for RenderProfileBodyHostFirmware.
 const (
 	Bios RenderProfileBodyHostFirmware = "bios"
@@ -1667,6 +1694,64 @@ type CreateBootScriptBody struct {
 	Name string `json:"name"`
 }
 
+// CreateChosenThemeBody defines model for CreateChosenThemeBody.
+type CreateChosenThemeBody struct {
+	// CustomAdminHTML what admins see; sanitised: scripts, handlers, frames, forms and styles are dropped; also read as custom_admin_html
+	//
+	// Examples: <p>On call: Anna.</p>
+	CustomAdminHTML *string `json:"custom_admin_html,omitempty"`
+
+	// CustomClientHTML what clients see; sanitised likewise; also read as custom_client_html
+	//
+	// Examples: <p>Questions? <a href="mailto:help@example.com">Ask us.</a></p>
+	CustomClientHTML *string `json:"custom_client_html,omitempty"`
+
+	// CustomCSS a style sheet that loads nothing: no url(, no @import, no backslash; also read as custom_css
+	//
+	// Examples: .nav { font-weight: bold }
+	CustomCSS *string `json:"custom_css,omitempty"`
+
+	// LinkColor a colour of CSS; also read as link_color
+	//
+	// Examples: #1d7ed8
+	LinkColor *string `json:"link_color,omitempty"`
+
+	// Logo https://…, or a path on the same host; also read as logo
+	//
+	// Examples: https://example.com/logo.svg
+	Logo *string `json:"logo,omitempty"`
+
+	// MainBg a colour of CSS; also read as main_bg
+	//
+	// Examples: #1d9ed8
+	MainBg *string `json:"main_bg,omitempty"`
+
+	// NavBg a colour of CSS; also read as nav_bg
+	//
+	// Examples: #1daed8
+	NavBg *string `json:"nav_bg,omitempty"`
+
+	// PanelAltBg a colour of CSS; also read as panel_alt_bg
+	//
+	// Examples: #1dbed8
+	PanelAltBg *string `json:"panel_alt_bg,omitempty"`
+
+	// PanelBg a colour of CSS; also read as panel_bg
+	//
+	// Examples: #1dced8
+	PanelBg *string `json:"panel_bg,omitempty"`
+
+	// SideNavBg a colour of CSS; also read as side_nav_bg
+	//
+	// Examples: #1dded8
+	SideNavBg *string `json:"side_nav_bg,omitempty"`
+
+	// TextColor a colour of CSS; also read as text_color
+	//
+	// Examples: #1deed8
+	TextColor *string `json:"text_color,omitempty"`
+}
+
 // CreateClientBody defines model for CreateClientBody.
 type CreateClientBody struct {
 	Billing *CreateClientBodyBilling `json:"billing,omitempty"`
@@ -2279,6 +2364,11 @@ type CustomFieldTargetType string
 // Examples: date
 type CustomFieldType string
 
+// CustomizeThemeBody defines model for CustomizeThemeBody.
+type CustomizeThemeBody struct {
+	Theme *CreateChosenThemeBody `json:"theme,omitempty"`
+}
+
 // DHCPServer defines model for DHCPServer.
 type DHCPServer struct {
 	HTTP HTTP `json:"http"`
@@ -2677,6 +2767,27 @@ type LargestFree struct {
 	V6 *string `json:"v6,omitempty"`
 }
 
+// License defines model for License.
+type License struct {
+	ExpiresAt *Timestamp `json:"expires_at,omitempty"`
+
+	// HasEnterprise whether it is valid, and for themes, too
+	HasEnterprise bool `json:"has_enterprise"`
+
+	// IsActive whether it is valid
+	IsActive bool `json:"is_active"`
+
+	// Key the license as it was read; empty: there is none, and everything works
+	Key         string     `json:"key"`
+	RefreshedAt *Timestamp `json:"refreshed_at,omitempty"`
+
+	// State not_yet: it begins later, or the clock of the machine is behind
+	State LicenseState `json:"state"`
+}
+
+// LicenseState not_yet: it begins later, or the clock of the machine is behind
+type LicenseState string
+
 // ListedPreseed defines model for ListedPreseed.
 type ListedPreseed struct {
 	Description *string `json:"description,omitempty"`
@@ -2863,6 +2974,21 @@ type OwnerRef struct {
 	Name *string `json:"name,omitempty"`
 }
 
+// Package defines model for Package.
+type Package struct {
+	Description string `json:"description"`
+
+	// Files the addresses of the scripts and style sheets that a panel loads for it
+	Files []string `json:"files"`
+
+	// ID stays, whatever else is installed
+	//
+	// Examples: 1
+	ID      int64  `json:"id"`
+	Name    string `json:"name"`
+	Version string `json:"version"`
+}
+
 // ParentLink defines model for ParentLink.
 type ParentLink struct {
 	// ID of the link
@@ -3013,6 +3139,14 @@ type Ref struct {
 type RefBody struct {
 	// ID Examples: 1
 	ID int64 `json:"id"`
+}
+
+// RefreshLicenseBody defines model for RefreshLicenseBody.
+type RefreshLicenseBody struct {
+	// IsWrapped means nothing
+	//
+	// Examples: true
+	IsWrapped *bool `json:"isWrapped,omitempty"`
 }
 
 // Removed defines model for Removed.
@@ -3269,6 +3403,52 @@ type Target struct {
 	// Singular what it is: IP group
 	Singular string `json:"singular"`
 	URL      string `json:"url"`
+}
+
+// Theme defines model for Theme.
+type Theme struct {
+	// CustomAdminHTML Examples: <p>On call: Anna.</p>
+	CustomAdminHTML *string `json:"custom_admin_html,omitempty"`
+
+	// CustomClientHTML Examples: <p>Questions? <a href="mailto:help@example.com">Ask us.</a></p>
+	CustomClientHTML *string `json:"custom_client_html,omitempty"`
+
+	// CustomCSS Examples: .nav { font-weight: bold }
+	CustomCSS *string `json:"custom_css,omitempty"`
+
+	// LinkColor Examples: #1d7ed8
+	LinkColor *string `json:"link_color,omitempty"`
+
+	// Logo Examples: https://example.com/logo.svg
+	Logo *string `json:"logo,omitempty"`
+
+	// MainBg Examples: #1d9ed8
+	MainBg *string `json:"main_bg,omitempty"`
+
+	// NavBg Examples: #1daed8
+	NavBg *string `json:"nav_bg,omitempty"`
+
+	// PanelAltBg Examples: #1dbed8
+	PanelAltBg *string `json:"panel_alt_bg,omitempty"`
+
+	// PanelBg Examples: #1dced8
+	PanelBg *string `json:"panel_bg,omitempty"`
+
+	// SideNavBg Examples: #1dded8
+	SideNavBg *string `json:"side_nav_bg,omitempty"`
+
+	// TextColor Examples: #1deed8
+	TextColor *string `json:"text_color,omitempty"`
+}
+
+// ThemeOptions defines model for ThemeOptions.
+type ThemeOptions struct {
+	// Allowed whether the license is for themes, as none is, too
+	Allowed bool `json:"allowed"`
+
+	// SiteName the setting
+	SiteName string `json:"site_name"`
+	Theme    Theme  `json:"theme"`
 }
 
 // Timestamp defines model for Timestamp.
@@ -5275,6 +5455,12 @@ type UpdateIntegrationPermissionsParams struct {
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
+// RefreshLicenseParams defines parameters for RefreshLicense.
+type RefreshLicenseParams struct {
+	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
 // ListLogItemsParams defines parameters for ListLogItems.
 type ListLogItemsParams struct {
 	// TargetType With target_id: only items about this thing. Its collection's path without the first slash, such as group.
@@ -5316,6 +5502,12 @@ type ListLogItemsParams struct {
 
 // ListLogItemsParamsSort defines parameters for ListLogItems.
 type ListLogItemsParamsSort string
+
+// GetPackageAssetParams defines parameters for GetPackageAsset.
+type GetPackageAssetParams struct {
+	// V as files have it: what is answered is kept for ever then
+	V *string `form:"v,omitempty" json:"v,omitempty"`
+}
 
 // ListPartsParams defines parameters for ListParts.
 type ListPartsParams struct {
@@ -5797,6 +5989,12 @@ type UpdateSettingParams struct {
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
+// CustomizeThemeParams defines parameters for CustomizeTheme.
+type CustomizeThemeParams struct {
+	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
 // ListTodoItemsParams defines parameters for ListTodoItems.
 type ListTodoItemsParams struct {
 	// Sort A member, with - before it from the last to the first.
@@ -6007,6 +6205,9 @@ type UpdateIntegrationJSONRequestBody = UpdateIntegrationBody
 // UpdateIntegrationPermissionsJSONRequestBody defines body for UpdateIntegrationPermissions for application/json ContentType.
 type UpdateIntegrationPermissionsJSONRequestBody = UpdateIntegrationPermissionsBody
 
+// RefreshLicenseJSONRequestBody defines body for RefreshLicense for application/json ContentType.
+type RefreshLicenseJSONRequestBody = RefreshLicenseBody
+
 // CreateComputerPartJSONRequestBody defines body for CreateComputerPart for application/json ContentType.
 type CreateComputerPartJSONRequestBody = CreateComputerPartBody
 
@@ -6069,6 +6270,9 @@ type UpdateSettingGroupJSONRequestBody = UpdateSettingGroupBody
 
 // UpdateSettingJSONRequestBody defines body for UpdateSetting for application/json ContentType.
 type UpdateSettingJSONRequestBody = UpdateSettingBody
+
+// CustomizeThemeJSONRequestBody defines body for CustomizeTheme for application/json ContentType.
+type CustomizeThemeJSONRequestBody = CustomizeThemeBody
 
 // CreateWebhookJSONRequestBody defines body for CreateWebhook for application/json ContentType.
 type CreateWebhookJSONRequestBody = CreateWebhookBody
@@ -7276,6 +7480,31 @@ type ClientInterface interface {
 	// Corresponds with PATCH /integration/{integration_id}/permission (the `UpdateIntegrationPermissions` operationId).
 	UpdateIntegrationPermissions(ctx context.Context, integrationID int64, params *UpdateIntegrationPermissionsParams, body UpdateIntegrationPermissionsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// GetLicense View the license
+	//
+	// Needs the permission system.settings read.
+	//
+	// Corresponds with GET /license (the `GetLicense` operationId).
+	GetLicense(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RefreshLicenseWithBody Read the license again
+	//
+	// From the file or the address that is configured. Where it cannot be read, the one that was read before stays. Needs the permission system.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /license/refresh (the `RefreshLicense` operationId).
+	RefreshLicenseWithBody(ctx context.Context, params *RefreshLicenseParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RefreshLicense Read the license again
+	//
+	// From the file or the address that is configured. Where it cannot be read, the one that was read before stays. Needs the permission system.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /license/refresh (the `RefreshLicense` operationId).
+	RefreshLicense(ctx context.Context, params *RefreshLicenseParams, body RefreshLicenseJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListLogItems List log items
 	//
 	// Answers all items, or pages of them with per_page. Needs the permission system.logs read.
@@ -7289,6 +7518,27 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /log/{log_id} (the `GetLogItem` operationId).
 	GetLogItem(ctx context.Context, logID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListPackages List packages
+	//
+	// Needs any key.
+	//
+	// Corresponds with GET /package (the `ListPackages` operationId).
+	ListPackages(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetPackage View a package
+	//
+	// Needs any key.
+	//
+	// Corresponds with GET /package/{package_id} (the `GetPackage` operationId).
+	GetPackage(ctx context.Context, packageID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetPackageAsset Load a file of a package
+	//
+	// Needs no key.
+	//
+	// Corresponds with GET /package/{package_id}/asset/{path} (the `GetPackageAsset` operationId).
+	GetPackageAsset(ctx context.Context, packageID int64, path string, params *GetPackageAssetParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListParts List computer parts
 	//
@@ -7891,6 +8141,31 @@ type ClientInterface interface {
 	//
 	// Corresponds with PATCH /system/setting/{setting_id} (the `UpdateSetting` operationId).
 	UpdateSetting(ctx context.Context, settingID int64, params *UpdateSettingParams, body UpdateSettingJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetTheme View the theme
+	//
+	// Needs no key.
+	//
+	// Corresponds with GET /system/theme/customize (the `GetTheme` operationId).
+	GetTheme(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CustomizeThemeWithBody Change the theme
+	//
+	// What is not sent stays, and null clears. Scripts in HTML are dropped. All that it says is public. Needs the permission system.theme write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /system/theme/customize (the `CustomizeTheme` operationId).
+	CustomizeThemeWithBody(ctx context.Context, params *CustomizeThemeParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CustomizeTheme Change the theme
+	//
+	// What is not sent stays, and null clears. Scripts in HTML are dropped. All that it says is public. Needs the permission system.theme write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /system/theme/customize (the `CustomizeTheme` operationId).
+	CustomizeTheme(ctx context.Context, params *CustomizeThemeParams, body CustomizeThemeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListTodoItems List todo items
 	//
@@ -10246,6 +10521,61 @@ func (c *Caller) UpdateIntegrationPermissions(ctx context.Context, integrationID
 	return c.Client.Do(req)
 }
 
+// GetLicense View the license
+//
+// Needs the permission system.settings read.
+//
+// Corresponds with GET /license (the `GetLicense` operationId).
+func (c *Caller) GetLicense(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetLicenseRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RefreshLicenseWithBody Read the license again
+//
+// From the file or the address that is configured. Where it cannot be read, the one that was read before stays. Needs the permission system.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /license/refresh (the `RefreshLicense` operationId).
+func (c *Caller) RefreshLicenseWithBody(ctx context.Context, params *RefreshLicenseParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRefreshLicenseRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RefreshLicense Read the license again
+//
+// From the file or the address that is configured. Where it cannot be read, the one that was read before stays. Needs the permission system.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /license/refresh (the `RefreshLicense` operationId).
+func (c *Caller) RefreshLicense(ctx context.Context, params *RefreshLicenseParams, body RefreshLicenseJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRefreshLicenseRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListLogItems List log items
 //
 // Answers all items, or pages of them with per_page. Needs the permission system.logs read.
@@ -10270,6 +10600,57 @@ func (c *Caller) ListLogItems(ctx context.Context, params *ListLogItemsParams, r
 // Corresponds with GET /log/{log_id} (the `GetLogItem` operationId).
 func (c *Caller) GetLogItem(ctx context.Context, logID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetLogItemRequest(c.Server, logID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListPackages List packages
+//
+// Needs any key.
+//
+// Corresponds with GET /package (the `ListPackages` operationId).
+func (c *Caller) ListPackages(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListPackagesRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetPackage View a package
+//
+// Needs any key.
+//
+// Corresponds with GET /package/{package_id} (the `GetPackage` operationId).
+func (c *Caller) GetPackage(ctx context.Context, packageID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetPackageRequest(c.Server, packageID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetPackageAsset Load a file of a package
+//
+// Needs no key.
+//
+// Corresponds with GET /package/{package_id}/asset/{path} (the `GetPackageAsset` operationId).
+func (c *Caller) GetPackageAsset(ctx context.Context, packageID int64, path string, params *GetPackageAssetParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetPackageAssetRequest(c.Server, packageID, path, params)
 	if err != nil {
 		return nil, err
 	}
@@ -11612,6 +11993,61 @@ func (c *Caller) UpdateSettingWithBody(ctx context.Context, settingID int64, par
 // Corresponds with PATCH /system/setting/{setting_id} (the `UpdateSetting` operationId).
 func (c *Caller) UpdateSetting(ctx context.Context, settingID int64, params *UpdateSettingParams, body UpdateSettingJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateSettingRequest(c.Server, settingID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetTheme View the theme
+//
+// Needs no key.
+//
+// Corresponds with GET /system/theme/customize (the `GetTheme` operationId).
+func (c *Caller) GetTheme(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetThemeRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CustomizeThemeWithBody Change the theme
+//
+// What is not sent stays, and null clears. Scripts in HTML are dropped. All that it says is public. Needs the permission system.theme write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /system/theme/customize (the `CustomizeTheme` operationId).
+func (c *Caller) CustomizeThemeWithBody(ctx context.Context, params *CustomizeThemeParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCustomizeThemeRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CustomizeTheme Change the theme
+//
+// What is not sent stays, and null clears. Scripts in HTML are dropped. All that it says is public. Needs the permission system.theme write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /system/theme/customize (the `CustomizeTheme` operationId).
+func (c *Caller) CustomizeTheme(ctx context.Context, params *CustomizeThemeParams, body CustomizeThemeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCustomizeThemeRequest(c.Server, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -18044,6 +18480,88 @@ func NewUpdateIntegrationPermissionsRequestWithBody(server string, integrationID
 	return req, nil
 }
 
+// NewGetLicenseRequest constructs an http.Request for the GetLicense method
+func NewGetLicenseRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/license")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewRefreshLicenseRequest calls the generic RefreshLicense builder with application/json body
+func NewRefreshLicenseRequest(server string, params *RefreshLicenseParams, body RefreshLicenseJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewRefreshLicenseRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewRefreshLicenseRequestWithBody constructs an http.Request for the RefreshLicense method, with any body, and a specified content type
+func NewRefreshLicenseRequestWithBody(server string, params *RefreshLicenseParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/license/refresh")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
 // NewListLogItemsRequest constructs an http.Request for the ListLogItems method
 func NewListLogItemsRequest(server string, params *ListLogItemsParams) (*http.Request, error) {
 	var err error
@@ -18254,6 +18772,135 @@ func NewGetLogItemRequest(server string, logID int64) (*http.Request, error) {
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListPackagesRequest constructs an http.Request for the ListPackages method
+func NewListPackagesRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/package")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetPackageRequest constructs an http.Request for the GetPackage method
+func NewGetPackageRequest(server string, packageID int64) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "package_id", packageID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/package/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetPackageAssetRequest constructs an http.Request for the GetPackageAsset method
+func NewGetPackageAssetRequest(server string, packageID int64, path string, params *GetPackageAssetParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "package_id", packageID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "path", path, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/package/%s/asset/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.V != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "v", *params.V, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
@@ -21737,6 +22384,88 @@ func NewUpdateSettingRequestWithBody(server string, settingID int64, params *Upd
 	return req, nil
 }
 
+// NewGetThemeRequest constructs an http.Request for the GetTheme method
+func NewGetThemeRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/system/theme/customize")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewCustomizeThemeRequest calls the generic CustomizeTheme builder with application/json body
+func NewCustomizeThemeRequest(server string, params *CustomizeThemeParams, body CustomizeThemeJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCustomizeThemeRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewCustomizeThemeRequestWithBody constructs an http.Request for the CustomizeTheme method, with any body, and a specified content type
+func NewCustomizeThemeRequestWithBody(server string, params *CustomizeThemeParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/system/theme/customize")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
 // NewListTodoItemsRequest constructs an http.Request for the ListTodoItems method
 func NewListTodoItemsRequest(server string, params *ListTodoItemsParams) (*http.Request, error) {
 	var err error
@@ -23700,6 +24429,33 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with PATCH /integration/{integration_id}/permission (the `UpdateIntegrationPermissions` operationId).
 	UpdateIntegrationPermissionsWithResponse(ctx context.Context, integrationID int64, params *UpdateIntegrationPermissionsParams, body UpdateIntegrationPermissionsJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateIntegrationPermissionsResponse, error)
 
+	// GetLicenseWithResponse View the license
+	//
+	// Needs the permission system.settings read.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /license (the `GetLicense` operationId).
+	GetLicenseWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetLicenseResponse, error)
+
+	// RefreshLicenseWithBodyWithResponse Read the license again
+	//
+	// From the file or the address that is configured. Where it cannot be read, the one that was read before stays. Needs the permission system.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /license/refresh (the `RefreshLicense` operationId).
+	RefreshLicenseWithBodyWithResponse(ctx context.Context, params *RefreshLicenseParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RefreshLicenseResponse, error)
+
+	// RefreshLicenseWithResponse Read the license again
+	//
+	// From the file or the address that is configured. Where it cannot be read, the one that was read before stays. Needs the permission system.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /license/refresh (the `RefreshLicense` operationId).
+	RefreshLicenseWithResponse(ctx context.Context, params *RefreshLicenseParams, body RefreshLicenseJSONRequestBody, reqEditors ...RequestEditorFn) (*RefreshLicenseResponse, error)
+
 	// ListLogItemsWithResponse List log items
 	//
 	// Answers all items, or pages of them with per_page. Needs the permission system.logs read.
@@ -23717,6 +24473,33 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /log/{log_id} (the `GetLogItem` operationId).
 	GetLogItemWithResponse(ctx context.Context, logID int64, reqEditors ...RequestEditorFn) (*GetLogItemResponse, error)
+
+	// ListPackagesWithResponse List packages
+	//
+	// Needs any key.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /package (the `ListPackages` operationId).
+	ListPackagesWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListPackagesResponse, error)
+
+	// GetPackageWithResponse View a package
+	//
+	// Needs any key.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /package/{package_id} (the `GetPackage` operationId).
+	GetPackageWithResponse(ctx context.Context, packageID int64, reqEditors ...RequestEditorFn) (*GetPackageResponse, error)
+
+	// GetPackageAssetWithResponse Load a file of a package
+	//
+	// Needs no key.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /package/{package_id}/asset/{path} (the `GetPackageAsset` operationId).
+	GetPackageAssetWithResponse(ctx context.Context, packageID int64, path string, params *GetPackageAssetParams, reqEditors ...RequestEditorFn) (*GetPackageAssetResponse, error)
 
 	// ListPartsWithResponse List computer parts
 	//
@@ -24383,6 +25166,33 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with PATCH /system/setting/{setting_id} (the `UpdateSetting` operationId).
 	UpdateSettingWithResponse(ctx context.Context, settingID int64, params *UpdateSettingParams, body UpdateSettingJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateSettingResponse, error)
+
+	// GetThemeWithResponse View the theme
+	//
+	// Needs no key.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /system/theme/customize (the `GetTheme` operationId).
+	GetThemeWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetThemeResponse, error)
+
+	// CustomizeThemeWithBodyWithResponse Change the theme
+	//
+	// What is not sent stays, and null clears. Scripts in HTML are dropped. All that it says is public. Needs the permission system.theme write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /system/theme/customize (the `CustomizeTheme` operationId).
+	CustomizeThemeWithBodyWithResponse(ctx context.Context, params *CustomizeThemeParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CustomizeThemeResponse, error)
+
+	// CustomizeThemeWithResponse Change the theme
+	//
+	// What is not sent stays, and null clears. Scripts in HTML are dropped. All that it says is public. Needs the permission system.theme write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /system/theme/customize (the `CustomizeTheme` operationId).
+	CustomizeThemeWithResponse(ctx context.Context, params *CustomizeThemeParams, body CustomizeThemeJSONRequestBody, reqEditors ...RequestEditorFn) (*CustomizeThemeResponse, error)
 
 	// ListTodoItemsWithResponse List todo items
 	//
@@ -28049,6 +28859,86 @@ func (r UpdateIntegrationPermissionsResponse) ContentType() string {
 	return ""
 }
 
+// GetLicenseResponse200Headers the declared response headers of an HTTP 200 response for GetLicense
+type GetLicenseResponse200Headers struct {
+	ETag *string
+}
+
+type GetLicenseResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *License
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *GetLicenseResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r GetLicenseResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetLicenseResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetLicenseResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// RefreshLicenseResponse200Headers the declared response headers of an HTTP 200 response for RefreshLicense
+type RefreshLicenseResponse200Headers struct {
+	ETag *string
+}
+
+type RefreshLicenseResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *License
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *RefreshLicenseResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r RefreshLicenseResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RefreshLicenseResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RefreshLicenseResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 // ListLogItemsResponse200Headers the declared response headers of an HTTP 200 response for ListLogItems
 type ListLogItemsResponse200Headers struct {
 	Link        *string
@@ -28117,6 +29007,121 @@ func (r GetLogItemResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetLogItemResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// ListPackagesResponse200Headers the declared response headers of an HTTP 200 response for ListPackages
+type ListPackagesResponse200Headers struct {
+	ETag *string
+}
+
+type ListPackagesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *[]Package
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ListPackagesResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r ListPackagesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListPackagesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListPackagesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// GetPackageResponse200Headers the declared response headers of an HTTP 200 response for GetPackage
+type GetPackageResponse200Headers struct {
+	ETag *string
+}
+
+type GetPackageResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Package
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *GetPackageResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r GetPackageResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetPackageResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetPackageResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetPackageAssetResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *openapi_types.File
+	// JSON206 the response for an HTTP 206 `application/json` response
+	JSON206 *openapi_types.File
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+}
+
+// Status returns HTTPResponse.Status
+func (r GetPackageAssetResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetPackageAssetResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetPackageAssetResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -30148,6 +31153,86 @@ func (r UpdateSettingResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r UpdateSettingResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// GetThemeResponse200Headers the declared response headers of an HTTP 200 response for GetTheme
+type GetThemeResponse200Headers struct {
+	ETag *string
+}
+
+type GetThemeResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ThemeOptions
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *GetThemeResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r GetThemeResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetThemeResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetThemeResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// CustomizeThemeResponse200Headers the declared response headers of an HTTP 200 response for CustomizeTheme
+type CustomizeThemeResponse200Headers struct {
+	ETag *string
+}
+
+type CustomizeThemeResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ThemeOptions
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *CustomizeThemeResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r CustomizeThemeResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CustomizeThemeResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CustomizeThemeResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -32455,6 +33540,51 @@ func (c *ClientWithResponses) UpdateIntegrationPermissionsWithResponse(ctx conte
 	return ParseUpdateIntegrationPermissionsResponse(rsp)
 }
 
+// GetLicenseWithResponse View the license
+//
+// Needs the permission system.settings read.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /license (the `GetLicense` operationId).
+func (c *ClientWithResponses) GetLicenseWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetLicenseResponse, error) {
+	rsp, err := c.GetLicense(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetLicenseResponse(rsp)
+}
+
+// RefreshLicenseWithBodyWithResponse Read the license again
+//
+// From the file or the address that is configured. Where it cannot be read, the one that was read before stays. Needs the permission system.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /license/refresh (the `RefreshLicense` operationId).
+func (c *ClientWithResponses) RefreshLicenseWithBodyWithResponse(ctx context.Context, params *RefreshLicenseParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RefreshLicenseResponse, error) {
+	rsp, err := c.RefreshLicenseWithBody(ctx, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRefreshLicenseResponse(rsp)
+}
+
+// RefreshLicenseWithResponse Read the license again
+//
+// From the file or the address that is configured. Where it cannot be read, the one that was read before stays. Needs the permission system.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /license/refresh (the `RefreshLicense` operationId).
+func (c *ClientWithResponses) RefreshLicenseWithResponse(ctx context.Context, params *RefreshLicenseParams, body RefreshLicenseJSONRequestBody, reqEditors ...RequestEditorFn) (*RefreshLicenseResponse, error) {
+	rsp, err := c.RefreshLicense(ctx, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRefreshLicenseResponse(rsp)
+}
+
 // ListLogItemsWithResponse List log items
 //
 // Answers all items, or pages of them with per_page. Needs the permission system.logs read.
@@ -32483,6 +33613,51 @@ func (c *ClientWithResponses) GetLogItemWithResponse(ctx context.Context, logID 
 		return nil, err
 	}
 	return ParseGetLogItemResponse(rsp)
+}
+
+// ListPackagesWithResponse List packages
+//
+// Needs any key.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /package (the `ListPackages` operationId).
+func (c *ClientWithResponses) ListPackagesWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListPackagesResponse, error) {
+	rsp, err := c.ListPackages(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListPackagesResponse(rsp)
+}
+
+// GetPackageWithResponse View a package
+//
+// Needs any key.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /package/{package_id} (the `GetPackage` operationId).
+func (c *ClientWithResponses) GetPackageWithResponse(ctx context.Context, packageID int64, reqEditors ...RequestEditorFn) (*GetPackageResponse, error) {
+	rsp, err := c.GetPackage(ctx, packageID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetPackageResponse(rsp)
+}
+
+// GetPackageAssetWithResponse Load a file of a package
+//
+// Needs no key.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /package/{package_id}/asset/{path} (the `GetPackageAsset` operationId).
+func (c *ClientWithResponses) GetPackageAssetWithResponse(ctx context.Context, packageID int64, path string, params *GetPackageAssetParams, reqEditors ...RequestEditorFn) (*GetPackageAssetResponse, error) {
+	rsp, err := c.GetPackageAsset(ctx, packageID, path, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetPackageAssetResponse(rsp)
 }
 
 // ListPartsWithResponse List computer parts
@@ -33593,6 +34768,51 @@ func (c *ClientWithResponses) UpdateSettingWithResponse(ctx context.Context, set
 		return nil, err
 	}
 	return ParseUpdateSettingResponse(rsp)
+}
+
+// GetThemeWithResponse View the theme
+//
+// Needs no key.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /system/theme/customize (the `GetTheme` operationId).
+func (c *ClientWithResponses) GetThemeWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetThemeResponse, error) {
+	rsp, err := c.GetTheme(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetThemeResponse(rsp)
+}
+
+// CustomizeThemeWithBodyWithResponse Change the theme
+//
+// What is not sent stays, and null clears. Scripts in HTML are dropped. All that it says is public. Needs the permission system.theme write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /system/theme/customize (the `CustomizeTheme` operationId).
+func (c *ClientWithResponses) CustomizeThemeWithBodyWithResponse(ctx context.Context, params *CustomizeThemeParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CustomizeThemeResponse, error) {
+	rsp, err := c.CustomizeThemeWithBody(ctx, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCustomizeThemeResponse(rsp)
+}
+
+// CustomizeThemeWithResponse Change the theme
+//
+// What is not sent stays, and null clears. Scripts in HTML are dropped. All that it says is public. Needs the permission system.theme write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /system/theme/customize (the `CustomizeTheme` operationId).
+func (c *ClientWithResponses) CustomizeThemeWithResponse(ctx context.Context, params *CustomizeThemeParams, body CustomizeThemeJSONRequestBody, reqEditors ...RequestEditorFn) (*CustomizeThemeResponse, error) {
+	rsp, err := c.CustomizeTheme(ctx, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCustomizeThemeResponse(rsp)
 }
 
 // ListTodoItemsWithResponse List todo items
@@ -37910,6 +39130,98 @@ func ParseUpdateIntegrationPermissionsResponse(rsp *http.Response) (*UpdateInteg
 	return response, nil
 }
 
+// ParseGetLicenseResponse parses an HTTP response from a GetLicenseWithResponse call
+func ParseGetLicenseResponse(rsp *http.Response) (*GetLicenseResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetLicenseResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest License
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers GetLicenseResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseRefreshLicenseResponse parses an HTTP response from a RefreshLicenseWithResponse call
+func ParseRefreshLicenseResponse(rsp *http.Response) (*RefreshLicenseResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RefreshLicenseResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest License
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers RefreshLicenseResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
 // ParseListLogItemsResponse parses an HTTP response from a ListLogItemsWithResponse call
 func ParseListLogItemsResponse(rsp *http.Response) (*ListLogItemsResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -37993,6 +39305,153 @@ func ParseGetLogItemResponse(rsp *http.Response) (*GetLogItemResponse, error) {
 			return nil, err
 		}
 		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListPackagesResponse parses an HTTP response from a ListPackagesWithResponse call
+func ParseListPackagesResponse(rsp *http.Response) (*ListPackagesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListPackagesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest []Package
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers ListPackagesResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseGetPackageResponse parses an HTTP response from a GetPackageWithResponse call
+func ParseGetPackageResponse(rsp *http.Response) (*GetPackageResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetPackageResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Package
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers GetPackageResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseGetPackageAssetResponse parses an HTTP response from a GetPackageAssetWithResponse call
+func ParseGetPackageAssetResponse(rsp *http.Response) (*GetPackageAssetResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetPackageAssetResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest openapi_types.File
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 206:
+		var dest openapi_types.File
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON206 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	case rsp.StatusCode == 200:
+	// Content-type (text/plain) unsupported
+
+	case rsp.StatusCode == 206:
+		// Content-type (text/plain) unsupported
 
 	}
 
@@ -40332,6 +41791,101 @@ func ParseUpdateSettingResponse(rsp *http.Response) (*UpdateSettingResponse, err
 	switch {
 	case rsp.StatusCode == 200:
 		var headers UpdateSettingResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseGetThemeResponse parses an HTTP response from a GetThemeWithResponse call
+func ParseGetThemeResponse(rsp *http.Response) (*GetThemeResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetThemeResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ThemeOptions
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers GetThemeResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseCustomizeThemeResponse parses an HTTP response from a CustomizeThemeWithResponse call
+func ParseCustomizeThemeResponse(rsp *http.Response) (*CustomizeThemeResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CustomizeThemeResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ThemeOptions
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers CustomizeThemeResponse200Headers
 		if values := rsp.Header.Values("ETag"); len(values) > 0 {
 			var value string
 			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {

@@ -338,6 +338,13 @@ func begin(ctx context.Context, d service.Deps) error {
 	if _, err := egress.Parse(d.AllowedNetworks); err != nil {
 		return fmt.Errorf("IRONPLANE_ALLOWED_NETWORKS: %w", err)
 	}
+	licensing, err := newLicensing(d.Settings)
+	if err != nil {
+		return err
+	}
+	if err := licensing.begin(ctx, d); err != nil {
+		return err
+	}
 	return d.DB.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("the settings are as they were")
 		if err := holdSettings(ctx, tx); err != nil {

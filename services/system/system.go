@@ -1,5 +1,5 @@
 // Package system is the bounded context of the installation itself. There are the log, integrations, settings, mail, webhooks,
-// computer parts and todo items; license, packages, theme and certificates are not built yet.
+// computer parts, todo items, license, packages and theme; certificates are not built yet.
 package system
 
 import (
@@ -7,6 +7,7 @@ import (
 	"embed"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"slices"
 	"time"
@@ -23,6 +24,7 @@ import (
 	"github.com/ironplane/ironplane/process/setting"
 	"github.com/ironplane/ironplane/services/system/audit"
 	"github.com/ironplane/ironplane/services/system/mail"
+	"github.com/ironplane/ironplane/services/system/packages"
 	"github.com/ironplane/ironplane/services/system/webhook"
 )
 
@@ -62,18 +64,23 @@ type Service struct {
 	courier *webhook.Courier
 
 	templateClosing *events.Closing
+	licensing       licensing
+	installed       *packages.Installed
+	logger          *slog.Logger
 }
 
 // New makes the service on its migrated schema.
 func New(d service.Deps) *Service {
 	server, _ := mailServer(d.Settings) // begin has said what is wrong with it
 	allowed, _ := egress.Parse(d.AllowedNetworks)
+	licensing, _ := newLicensing(d.Settings)
 	return &Service{db: d.DB, log: audit.New(d.Box), entries: d.Entries, peers: d.Peers,
 		closing:         &events.Closing{DB: d.DB, Peers: d.Peers, Type: "integration", Noun: "integration", Table: "integration", Users: []string{"clients"}},
 		templateClosing: &events.Closing{DB: d.DB, Peers: d.Peers, Type: "email/template", Noun: "email template", Table: "email_template", Users: []string{"pxe"}},
 		mail:            &mail.Office{DB: d.DB, Box: d.Box, Peers: d.Peers, Server: server, Site: siteIn, Source: templateOf},
 		box:             d.Box,
 		courier:         webhook.NewCourier(d.DB, d.Box, d.Peers, allowed),
+		licensing:       licensing, installed: &packages.Installed{Folder: d.Packages}, logger: d.Log,
 	}
 }
 
@@ -99,6 +106,9 @@ func (s *Service) Routes() []rest.Route {
 		rest.Section{Name: "Mails", Doc: "What was mailed, and what became of it."}.Of(s.emailMessages()),
 		rest.Section{Name: "Webhooks", Doc: "Other programs that are told what happens, each event by a POST that is signed as [Standard Webhooks](https://www.standardwebhooks.com) say.", Sends: webhook.WebhookEvent{}}.Of(s.webhookRoutes()),
 		rest.Section{Name: "Computer parts", Doc: "What servers are built of."}.Of(s.computerParts()),
+		rest.Section{Name: "License", Doc: "What the installation is licensed for. Without a license everything works."}.Of(s.licenses()),
+		rest.Section{Name: "Packages", Doc: "What is installed beside the core, and what panels load for it."}.Of(s.packages()),
+		rest.Section{Name: "Theme", Doc: "How panels look."}.Of(s.themes()),
 		rest.Section{Name: "Todo items", Doc: "What there is to do to set the installation up."}.Of(s.todoItems()),
 	)
 }

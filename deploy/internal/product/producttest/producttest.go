@@ -2,8 +2,10 @@
 package producttest
 
 import (
+	"errors"
 	"log/slog"
 	"net/http"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -64,6 +66,9 @@ func openAll(t testing.TB, n int, client redis.UniversalClient, settings service
 	for i, s := range product.Services {
 		services[i] = testkit.Service{Name: s.Name, Migrations: s.Migrations}
 	}
+	if settings.Packages == "" {
+		settings.Packages = onePackage(t)
+	}
 	door := gateway.Config{Maintenance: maintenance.File(filepath.Join(t.TempDir(), "maintenance"))}
 	urls, key := testkit.Databases(t, services...), seal.NewMasterKey()
 	for range n {
@@ -75,6 +80,19 @@ func openAll(t testing.TB, n int, client redis.UniversalClient, settings service
 		all = append(all, p)
 	}
 	return all
+}
+
+// onePackage is a folder with a package, whose asset is named as tests name what they know nothing of.
+func onePackage(t testing.TB) string {
+	t.Helper()
+	folder := t.TempDir()
+	assets := filepath.Join(folder, "example", "assets")
+	err := errors.Join(os.MkdirAll(assets, 0o755), os.WriteFile(filepath.Join(assets, "1"), nil, 0o644),
+		os.WriteFile(filepath.Join(folder, "example", "manifest.json"), []byte(`{"name": "Example"}`), 0o644))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return folder
 }
 
 // Log writes warnings to the test's output.

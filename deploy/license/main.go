@@ -1,0 +1,68 @@
+// License makes keys to sign licenses with, and licenses.
+package main
+
+import (
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+	"github.com/google/uuid"
+
+	"github.com/ironplane/ironplane/pkg/health"
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/process"
+	"github.com/ironplane/ironplane/services/system/license"
+)
+
+type config struct {
+	Key        secret.String `env:"IRONPLANE_LICENSE_KEY" required:"sign" doc:"the private key to sign with"`
+	KeyFile    string        `env:"IRONPLANE_LICENSE_NEW_KEY" required:"keys" doc:"the file to write the private key to, which must not be there yet"`
+	To         string        `env:"IRONPLANE_LICENSE_TO" required:"sign" doc:"whom the license is for"`
+	Life       time.Duration `env:"IRONPLANE_LICENSE_LIFE" default:"8760h" doc:"how long it holds"`
+	Enterprise bool          `env:"IRONPLANE_LICENSE_ENTERPRISE" default:"false" doc:"whether it is for themes, too"`
+}
+
+func main() {
+	var c config
+	process.Program{Name: "license", Config: &c, Commands: []process.Command{
+		{Name: "sign", Summary: "print a license", Run: func(context.Context) error { return c.sign() }},
+		{Name: "keys", Summary: "make a pair of keys: the private one in a file, and print the public one for IRONPLANE_LICENSE_SIGNER", Run: func(context.Context) error { return c.makeKeys() }},
+	}, Checks: func() []health.Check { return nil }}.Main()
+}
+
+func (c *config) sign() error {
+	key, err := license.ParseKey(c.Key.Reveal())
+	if err != nil {
+		return fmt.Errorf("IRONPLANE_LICENSE_KEY: %w", err)
+	}
+	now := time.Now()
+	text, err := license.Sign(license.Terms{Enterprise: c.Enterprise, RegisteredClaims: jwt.RegisteredClaims{
+		ID: uuid.NewString(), Subject: c.To, IssuedAt: jwt.NewNumericDate(now), NotBefore: jwt.NewNumericDate(now), ExpiresAt: jwt.NewNumericDate(now.Add(c.Life)),
+	}}, key)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Println(text)
+	return err
+}
+
+func (c *config) makeKeys() error {
+	key, err := license.NewKey()
+	if err != nil {
+		return err
+	}
+	file, err := os.OpenFile(c.KeyFile, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return fmt.Errorf("IRONPLANE_LICENSE_NEW_KEY: %w", err)
+	}
+	_, err = file.WriteString(license.Text(key.Seed()))
+	if err := errors.Join(err, file.Sync(), file.Close()); err != nil {
+		return err
+	}
+	_, err = fmt.Println(license.Text(key.Public().(ed25519.PublicKey)))
+	return err
+}

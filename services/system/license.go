@@ -1,0 +1,132 @@
+package system
+
+import (
+	"context"
+	"crypto/ed25519"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/guard"
+	"github.com/ironplane/ironplane/pkg/permission"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/services/system/license"
+)
+
+// License is what the installation is licensed for.
+type License struct {
+	rest.Versioned
+	Key           string          `json:"key" doc:"the license as it was read; empty: there is none, and everything works"`
+	HasEnterprise bool            `json:"has_enterprise" doc:"whether it is valid, and for themes, too"`
+	IsActive      bool            `json:"is_active" doc:"whether it is valid"`
+	State         string          `json:"state" ext:"true" enum:"valid,expired,not_yet,bad_signature,none" doc:"not_yet: it begins later, or the clock of the machine is behind"`
+	ExpiresAt     *rest.Timestamp `json:"expires_at,omitempty" ext:"true"`
+	RefreshedAt   *rest.Timestamp `json:"refreshed_at,omitempty" ext:"true" doc:"when it was read"`
+}
+
+// licensing is where licenses come from, and whose count.
+type licensing struct {
+	source license.Source
+	signer ed25519.PublicKey
+}
+
+func newLicensing(s service.Settings) (licensing, error) {
+	l := licensing{source: license.Source(s.License)}
+	if s.License == "" {
+		return l, nil
+	}
+	if err := l.source.Check(); err != nil {
+		return l, fmt.Errorf("IRONPLANE_LICENSE: %w", err)
+	}
+	var err error
+	if l.signer, err = license.ParseSigner(s.LicenseSigner); err != nil {
+		return l, fmt.Errorf("IRONPLANE_LICENSE_SIGNER: %w", err)
+	}
+	return l, nil
+}
+
+// refresh is the request to read the license again, and what was read.
+type refresh struct {
+	Body rest.Body[wrapped]
+	read string
+}
+
+// wrapped is what panels send.
+type wrapped struct {
+	IsWrapped bool `json:"isWrapped" example:"true" doc:"means nothing"`
+}
+
+func (s *Service) licenses() []rest.Route {
+	has := guard.Has(permission.SystemSettings)
+	return []rest.Route{
+		rest.Read[rest.None, License]{Path: "/license", Guard: has, Name: "getLicense", Summary: "View the license",
+			Do: func(ctx context.Context, _ rest.None) (License, error) { return s.licensing.in(ctx, s.db) }},
+		rest.Mutation[refresh, License]{Method: http.MethodPost, Path: "/license/refresh", Guard: has, Name: "refreshLicense", Summary: "Read the license again",
+			Doc:    "From the file or the address that is configured. Where it cannot be read, the one that was read before stays.",
+			Effect: rest.Effect{Logs: rest.LogsSummary, Again: rest.AgainAnother},
+			Prepare: func(ctx context.Context, req *refresh) (err error) {
+				if req.read, err = s.licensing.source.Read(ctx); err != nil {
+					return problem.New(problem.Unavailable, "The license cannot be read from where it is configured to be.").Because(err)
+				}
+				return nil
+			},
+			Do: func(ctx context.Context, tx *pg.Tx, req refresh) (License, error) {
+				if _, err := req.Body.New(); err != nil {
+					return License{}, err
+				}
+				return s.licensing.keep(ctx, tx, req.read)
+			}},
+	}
+}
+
+// in is the license that was read last, as it is now.
+func (l licensing) in(ctx context.Context, q pg.Querier) (found License, err error) {
+	err = q.QueryRow(ctx, "SELECT version, text, refreshed_at FROM license").Scan(&found.Version, &found.Key, &found.RefreshedAt)
+	if err != nil {
+		return found, fmt.Errorf("read the license: %w", err)
+	}
+	terms, state := license.Check(found.Key, l.signer)
+	found.State, found.IsActive = state, state == license.Valid
+	found.HasEnterprise = found.IsActive && terms.Enterprise
+	if terms.ExpiresAt != nil {
+		found.ExpiresAt = &rest.Timestamp{Time: terms.ExpiresAt.Time}
+	}
+	return found, nil
+}
+
+// keep keeps a license that was read.
+func (l licensing) keep(ctx context.Context, tx *pg.Tx, text string) (License, error) {
+	before, err := l.in(ctx, tx)
+	if err != nil {
+		return before, err
+	}
+	if _, err := tx.Exec(ctx, "UPDATE license SET text = $1, refreshed_at = $2, version = version + 1", text, time.Now()); err != nil {
+		return before, err
+	}
+	after, err := l.in(ctx, tx)
+	logged := after
+	before.Key, logged.Key = "", "" // the log has no need of it
+	tx.Record(pg.Record{Kind: "license", Action: "refreshed", Before: before, After: logged,
+		Targets: []pg.Target{{Type: "license", Noun: "license", ID: 1, Name: after.State, Version: after.Version}}})
+	return after, err
+}
+
+// begin reads the license when the service starts. Where it cannot be read, the one that was read before counts.
+func (l licensing) begin(ctx context.Context, d service.Deps) error {
+	text, err := l.source.Read(ctx)
+	if err != nil {
+		d.Log.Warn("the license cannot be read: the one that was read before counts", "error", err)
+		return nil
+	}
+	return d.DB.InTx(ctx, func(tx *pg.Tx) error {
+		tx.Unrecorded("the license is as it was")
+		if before, err := l.in(ctx, tx); err != nil || before.Key == text {
+			return err
+		}
+		_, err := l.keep(ctx, tx, text)
+		return err
+	})
+}

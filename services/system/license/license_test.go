@@ -1,0 +1,119 @@
+package license
+
+import (
+	"crypto/ed25519"
+	"encoding/base64"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+)
+
+func newKey(t *testing.T) ed25519.PrivateKey {
+	t.Helper()
+	key, err := NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+func sign(t *testing.T, key ed25519.PrivateKey, from, until time.Duration) string {
+	t.Helper()
+	now := time.Now()
+	text, err := Sign(Terms{RegisteredClaims: jwt.RegisteredClaims{NotBefore: jwt.NewNumericDate(now.Add(from)), ExpiresAt: jwt.NewNumericDate(now.Add(until))}, Enterprise: true}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	key := newKey(t)
+	signer, other := key.Public().(ed25519.PublicKey), newKey(t)
+	good := sign(t, key, -time.Hour, time.Hour)
+	head, rest, _ := strings.Cut(good, ".")
+	claims, signature, _ := strings.Cut(rest, ".")
+	forged := base64.RawURLEncoding.EncodeToString([]byte(`{"enterprise":true}`))
+	encode := base64.RawURLEncoding.EncodeToString
+	hmac, err := jwt.NewWithClaims(jwt.SigningMethodHS256, Terms{Enterprise: true}).SignedString([]byte(signer)) // with what everybody knows
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct{ text, state string }{
+		"good":                            {good, Valid},
+		"none":                            {"", None},
+		"over":                            {sign(t, key, -2*time.Hour, -time.Hour), Expired},
+		"over, by a clock that is off":    {sign(t, key, -2*time.Hour, -clockSkew/2), Valid},
+		"to come":                         {sign(t, key, time.Hour, 2*time.Hour), NotYet},
+		"to come, by a clock that is off": {sign(t, key, clockSkew/2, time.Hour), Valid},
+		"of somebody else":                {sign(t, other, -time.Hour, time.Hour), BadSignature},
+		"of somebody else, and over":      {sign(t, other, -2*time.Hour, -time.Hour), BadSignature},
+		"altered":                         {head + "." + forged + "." + signature, BadSignature},
+		"signed by nobody":                {encode([]byte(`{"alg":"none"}`)) + "." + claims + ".", BadSignature},
+		"signed otherwise":                {hmac, BadSignature},
+		"no token":                        {"nothing", BadSignature},
+	} {
+		terms, state := Check(c.text, signer)
+		if state != c.state || terms.Enterprise != (c.state == Valid || c.state == Expired || c.state == NotYet) {
+			t.Errorf("a license that is %s is %s, %+v", name, state, terms)
+		}
+	}
+	private, err := ParseKey(Text(key.Seed()))
+	if err != nil || !private.Equal(key) {
+		t.Errorf("a key is read as another one: %v", err)
+	}
+	if public, err := ParseSigner(Text(signer)); err != nil || !public.Equal(signer) {
+		t.Errorf("a public key is read as another one: %v", err)
+	}
+	for _, wrong := range []string{"", "?", Text(key)} {
+		if _, err := ParseSigner(wrong); err == nil {
+			t.Errorf("%q is a key", wrong)
+		}
+	}
+}
+
+// A license is read from a file or an address, and nothing else is taken for one.
+func TestRead(t *testing.T) {
+	good := sign(t, newKey(t), 0, time.Hour)
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/good":
+			_, _ = w.Write([]byte(good + "\n"))
+		case "/page":
+			_, _ = w.Write([]byte("<html>"))
+		case "/long":
+			_, _ = w.Write([]byte(strings.Repeat(" ", longest) + good))
+		case "/away":
+			http.Redirect(w, r, "/good", http.StatusFound)
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	defer server.Close()
+	client.Transport = server.Client().Transport
+	defer func() { client.Transport = nil }()
+	file := filepath.Join(t.TempDir(), "license")
+	if err := os.WriteFile(file, []byte(good), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for source, want := range map[string]string{
+		"": "", file: good, server.URL + "/good": good,
+		server.URL + "/page": "error", server.URL + "/long": "error", server.URL + "/away": "error", server.URL + "/none": "error",
+		file + ".none": "error", "https://127.0.0.1:1/": "error",
+	} {
+		text, err := Source(source).Read(t.Context())
+		if (err != nil) != (want == "error") || err == nil && text != want {
+			t.Errorf("of %q is read %q, %v", source, text, err)
+		}
+	}
+	if Source("http://example.com/license").Check() == nil {
+		t.Error("an address that nobody vouches for is taken")
+	}
+}

@@ -1,0 +1,161 @@
+package system
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/guard"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/services/system/packages"
+)
+
+// Package is something that is installed beside the core.
+type Package struct {
+	ID          int64    `json:"id" ext:"true" doc:"stays, whatever else is installed"`
+	Name        string   `json:"name" ext:"true"`
+	Version     string   `json:"version" ext:"true"`
+	Description string   `json:"description" ext:"true"`
+	Files       []string `json:"files" doc:"the addresses of the scripts and style sheets that a panel loads for it"`
+}
+
+// Whole lets callers keep the answer.
+func (Package) Whole() {}
+
+type installedPackages []Package
+
+// Whole lets callers keep the answer.
+func (installedPackages) Whole() {}
+
+// asset is the request for a file of a package.
+type asset struct {
+	ID   int64  `path:"package_id"`
+	Path string `path:"path"`
+	Hash string `query:"v" doc:"as files have it: what is answered is kept for ever then"`
+}
+
+func (s *Service) packages() []rest.Route {
+	return []rest.Route{
+		rest.Read[rest.None, installedPackages]{Path: "/package", Guard: guard.EveryKey, Name: "listPackages", Summary: "List packages", Do: s.listPackages},
+		rest.Read[rest.Item, Package]{Path: "/package/{package_id}", Guard: guard.AnyKey, Name: "getPackage", Summary: "View a package",
+			Do: func(ctx context.Context, req rest.Item) (Package, error) {
+				folder, err := s.packageFolder(ctx, req.ID)
+				if err != nil {
+					return Package{}, err
+				}
+				return s.readPackage(req.ID, folder)
+			}},
+		rest.Raw[asset]{Method: http.MethodGet, Path: "/package/{package_id}/asset/{path}", Guard: guard.Public, Name: "getPackageAsset", Summary: "Load a file of a package", Extension: true,
+			Gives: packages.Types(), Ranges: true, Do: s.serveAsset},
+	}
+}
+
+func (s *Service) packageFolder(ctx context.Context, id int64) (folder string, err error) {
+	err = s.db.QueryRow(ctx, "SELECT folder FROM package WHERE id = $1", id).Scan(&folder)
+	return folder, err
+}
+
+// readPackage reads what there is of a package now.
+func (s *Service) readPackage(id int64, folder string) (Package, error) {
+	m, assets, err := s.installed.Read(folder)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Package{}, problem.New(problem.NotFound, "There is no package %d.", id)
+	}
+	p := Package{id, m.Name, m.Version, m.Description, []string{}}
+	for _, a := range assets {
+		at := url.URL{Path: fmt.Sprintf("/package/%d/asset/%s", id, a.Path), RawQuery: "v=" + a.Hash}
+		p.Files = append(p.Files, at.String())
+	}
+	return p, err
+}
+
+func (s *Service) listPackages(ctx context.Context, _ rest.None) (installedPackages, error) {
+	folders, err := s.installed.Folders()
+	if err != nil {
+		return nil, err
+	}
+	ids, err := s.packageIDs(ctx, folders)
+	if err != nil {
+		return nil, err
+	}
+	list := installedPackages{}
+	for _, folder := range folders {
+		p, err := s.readPackage(ids[folder], folder)
+		switch {
+		case problem.Is(err, problem.NotFound): // it has no manifest, or is gone again
+		case err != nil:
+			s.logger.Warn("a package is left out", "error", err)
+		default:
+			list = append(list, p)
+		}
+	}
+	slices.SortFunc(list, func(a, b Package) int { return int(a.ID - b.ID) })
+	return list, nil
+}
+
+// packageIDs are the ids of folders. One that was never seen gets its own.
+func (s *Service) packageIDs(ctx context.Context, folders []string) (map[string]int64, error) {
+	ids, err := idsOfFolders(ctx, s.db, folders)
+	if err != nil || len(ids) == len(folders) {
+		return ids, err
+	}
+	err = s.db.InTx(ctx, func(tx *pg.Tx) error {
+		tx.Unrecorded("that a folder has an id is no change of anybody")
+		if _, err := tx.Exec(ctx, "INSERT INTO package (folder) SELECT unnest($1::text[]) EXCEPT SELECT folder FROM package ORDER BY 1 ON CONFLICT DO NOTHING", folders); err != nil {
+			return err
+		}
+		ids, err = idsOfFolders(ctx, tx, folders)
+		return err
+	})
+	return ids, err
+}
+
+func idsOfFolders(ctx context.Context, q pg.Querier, folders []string) (map[string]int64, error) {
+	rows, err := q.Query(ctx, "SELECT id, folder FROM package WHERE folder = ANY ($1)", folders)
+	if err != nil {
+		return nil, fmt.Errorf("read the packages' ids: %w", err)
+	}
+	ids, id, folder := map[string]int64{}, int64(0), ""
+	_, err = pgx.ForEachRow(rows, []any{&id, &folder}, func() error {
+		ids[folder] = id
+		return nil
+	})
+	return ids, err
+}
+
+const (
+	keptForEver = "public, max-age=31536000, immutable"
+	askedFor    = "public, no-cache"
+)
+
+func (s *Service) serveAsset(ctx context.Context, c *rest.RawCall, req asset) error {
+	folder, err := s.packageFolder(ctx, req.ID)
+	if err != nil {
+		return err
+	}
+	file, found, changed, err := s.installed.Open(folder, req.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return problem.New(problem.NotFound, "Package %d has no asset of this path.", req.ID)
+	} else if err != nil {
+		return err
+	}
+	defer file.Close()
+	header := c.Writer.Header()
+	header.Set("Content-Type", found.Type())
+	header.Set("ETag", `"`+found.Hash+`"`)
+	header.Set("Cache-Control", askedFor)
+	if req.Hash == found.Hash {
+		header.Set("Cache-Control", keptForEver)
+	}
+	header.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; sandbox") // of an SVG that is looked at by itself
+	http.ServeContent(c.Writer, c.Request, "", changed, file)
+	return nil
+}

@@ -1,0 +1,259 @@
+// Package packages reads what is installed beside the core: in one folder a folder for each package, with a manifest.json and, in
+// assets, what browsers load. Nothing of a folder but its assets is listed or served.
+package packages
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	mostPackages = 1000
+	mostFiles    = 10_000 // of one package
+	longManifest = 64 << 10
+	manifestFile = "manifest.json"
+	assetFolder  = "assets"
+)
+
+// Manifest is what a package says of itself.
+type Manifest struct {
+	Name        string `json:"name"`
+	Version     string `json:"version"`
+	Description string `json:"description"`
+}
+
+// Asset is a file that browsers load.
+type Asset struct {
+	Path string // below assets, with slashes
+	Hash string // of its content
+}
+
+// Installed is the folder of all packages. Nothing is installed in an empty one.
+type Installed struct {
+	Folder string
+
+	mu     sync.Mutex
+	hashes map[string]hashed // by folder and path
+}
+
+// hashed is a file as it was when its hash was made.
+type hashed struct {
+	info fs.FileInfo
+	hash string
+}
+
+// Folders are the names of the packages' folders, in order.
+func (i *Installed) Folders() (names []string, err error) {
+	if i.Folder == "" {
+		return nil, nil
+	}
+	entries, err := os.ReadDir(i.Folder)
+	if err != nil {
+		return nil, fmt.Errorf("list the packages: %w", err)
+	}
+	for _, entry := range entries {
+		if entry.IsDir() && !hidden(entry.Name()) && len(names) < mostPackages {
+			names = append(names, entry.Name())
+		}
+	}
+	return names, nil
+}
+
+func hidden(name string) bool { return strings.HasPrefix(name, ".") }
+
+// open answers the folder of a package, out of which no link leads.
+func (i *Installed) open(folder string) (*os.Root, error) {
+	all, err := os.OpenRoot(i.Folder)
+	if err != nil {
+		return nil, err
+	}
+	defer all.Close()
+	return subfolder(all, folder)
+}
+
+// subfolder opens a folder within another one that is no link, whoever puts one in its place meanwhile.
+func subfolder(in *os.Root, name string) (*os.Root, error) {
+	entry, err := in.Lstat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !entry.IsDir() {
+		return nil, fs.ErrNotExist
+	}
+	opened, err := in.OpenRoot(name)
+	if err != nil {
+		return nil, err
+	}
+	if is, err := opened.Stat("."); err != nil || !os.SameFile(is, entry) {
+		_ = opened.Close()
+		return nil, cmp.Or(err, fs.ErrNotExist)
+	}
+	return opened, nil
+}
+
+// openFile opens a regular file. One that is a pipe keeps nobody waiting.
+func openFile(in *os.Root, name string) (*os.File, fs.FileInfo, error) {
+	file, err := in.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	info, err := file.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		_ = file.Close()
+		return nil, nil, err
+	}
+	return file, info, nil
+}
+
+// Read answers what a package says of itself, and those of its assets that a page loads: scripts and style sheets, in order. It
+// fails with fs.ErrNotExist where there is none of this name.
+func (i *Installed) Read(folder string) (m Manifest, assets []Asset, err error) {
+	root, err := i.open(folder)
+	if err != nil {
+		return m, nil, err
+	}
+	defer root.Close()
+	file, _, err := openFile(root, manifestFile)
+	if err != nil {
+		return m, nil, err
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, longManifest))
+	if err != nil {
+		return m, nil, err
+	}
+	if err := json.Unmarshal(text, &m); err != nil || m.Name == "" {
+		return m, nil, fmt.Errorf("the manifest of the package in %s: %w", folder, cmp.Or(err, errors.New("it has no name")))
+	}
+	below, err := subfolder(root, assetFolder)
+	if errors.Is(err, fs.ErrNotExist) {
+		return m, nil, nil
+	} else if err != nil {
+		return m, nil, err
+	}
+	defer below.Close()
+	seen := 0
+	err = fs.WalkDir(below.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
+		if seen++; err != nil || seen > mostFiles {
+			return cmp.Or(err, fs.SkipAll)
+		}
+		if hidden(entry.Name()) && name != "." {
+			if entry.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if entry.IsDir() || !slices.Contains([]string{".js", ".mjs", ".css"}, path.Ext(name)) {
+			return nil
+		}
+		asset, info, err := openFile(below, name)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // it is gone again
+		} else if err != nil {
+			return nil // a link that leads out, or what may not be read, is not served either
+		}
+		defer asset.Close()
+		hash, err := i.hash(folder, name, asset, info)
+		assets = append(assets, Asset{name, hash})
+		return err
+	})
+	return m, assets, err
+}
+
+// Open answers an asset and its hash, or fs.ErrNotExist.
+func (i *Installed) Open(folder, name string) (*os.File, Asset, time.Time, error) {
+	for element := range strings.SplitSeq(name, "/") {
+		if hidden(element) {
+			return nil, Asset{}, time.Time{}, fs.ErrNotExist
+		}
+	}
+	if !fs.ValidPath(name) || strings.Contains(name, "\\") {
+		return nil, Asset{}, time.Time{}, fs.ErrNotExist
+	}
+	root, err := i.open(folder)
+	if err != nil {
+		return nil, Asset{}, time.Time{}, err
+	}
+	defer root.Close()
+	below, err := subfolder(root, assetFolder)
+	if err != nil {
+		return nil, Asset{}, time.Time{}, err
+	}
+	defer below.Close()
+	file, info, err := openFile(below, name)
+	if err != nil {
+		return nil, Asset{}, time.Time{}, fs.ErrNotExist // also of a link that leads out
+	}
+	hash, err := i.hash(folder, name, file, info)
+	if err != nil {
+		_ = file.Close()
+		return nil, Asset{}, time.Time{}, err
+	}
+	return file, Asset{name, hash}, info.ModTime(), nil
+}
+
+// hash is that of an open file, made where it is another one than it was.
+func (i *Installed) hash(folder, name string, file *os.File, info fs.FileInfo) (string, error) {
+	key := folder + "/" + name
+	i.mu.Lock()
+	known, ok := i.hashes[key]
+	i.mu.Unlock()
+	if ok && os.SameFile(known.info, info) && known.info.Size() == info.Size() && known.info.ModTime().Equal(info.ModTime()) {
+		return known.hash, nil
+	}
+	sum := sha256.New()
+	if _, err := io.Copy(sum, io.LimitReader(file, info.Size())); err != nil {
+		return "", fmt.Errorf("hash %s: %w", key, err)
+	}
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return "", fmt.Errorf("hash %s: %w", key, err)
+	}
+	hash := base64.RawURLEncoding.EncodeToString(sum.Sum(nil)[:12])
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.hashes == nil || len(i.hashes) >= mostFiles {
+		i.hashes = map[string]hashed{}
+	}
+	i.hashes[key] = hashed{info, hash}
+	return hash, nil
+}
+
+// types are of what browsers load. What they would run or show as a page of this host is not among them.
+var types = map[string]string{
+	".js": "text/javascript; charset=utf-8", ".mjs": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".json": "application/json", ".map": "application/json",
+	".svg": "image/svg+xml", ".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif", ".webp": "image/webp", ".avif": "image/avif", ".ico": "image/x-icon",
+	".woff": "font/woff", ".woff2": "font/woff2", ".ttf": "font/ttf", ".wasm": "application/wasm", ".txt": "text/plain; charset=utf-8",
+}
+
+// unknown is the media type of what browsers are to make nothing of.
+const unknown = "application/octet-stream"
+
+// Type is the media type of an asset.
+func (a Asset) Type() string { return cmp.Or(types[strings.ToLower(path.Ext(a.Path))], unknown) }
+
+// Types are all media types of assets, without parameters, in order.
+func Types() []string {
+	all := []string{unknown}
+	for _, known := range types {
+		media, _, _ := strings.Cut(known, ";")
+		all = append(all, media)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}

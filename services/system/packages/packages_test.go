@@ -1,0 +1,156 @@
+package packages
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+)
+
+func install(t *testing.T, files map[string]string) *Installed {
+	t.Helper()
+	i := &Installed{Folder: filepath.Join(t.TempDir(), "packages")}
+	for name, content := range files {
+		put(t, i, name, content)
+	}
+	return i
+}
+
+func put(t *testing.T, i *Installed, name, content string) {
+	t.Helper()
+	name = filepath.Join(i.Folder, name)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(content), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func link(t *testing.T, i *Installed, to, name string) {
+	t.Helper()
+	if err := os.Symlink(to, filepath.Join(i.Folder, name)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Nothing of a package but its assets is listed or served, whatever it links to.
+func TestNothingElseIsServed(t *testing.T) {
+	t.Parallel()
+	i := install(t, map[string]string{
+		"shop/manifest.json": `{"name": "Shop"}`, "shop/secret.js": "secret", "shop/assets/main.js": "main", "shop/assets/deep/a.css": "a", "shop/assets/.hidden.js": "x", "shop/assets/.git/x.js": "x", "shop/assets/page.html": "page",
+		"whole/manifest.json": `{"name": "Whole"}`, "whole/secret.js": "secret", "other/manifest.json": `{"name": "Other"}`, "../outside.js": "secret", "nothing/x": "", "broken/manifest.json": "{",
+		".hidden/manifest.json": `{"name": "Hidden"}`,
+	})
+	link(t, i, "../secret.js", "shop/assets/up.js")
+	link(t, i, "../../../outside.js", "shop/assets/out.js")
+	link(t, i, filepath.Join(i.Folder, "../outside.js"), "shop/assets/absolute.js")
+	link(t, i, "..", "shop/assets/folder")
+	link(t, i, "main.js", "shop/assets/alias.js")
+	link(t, i, ".", "whole/assets")
+	link(t, i, "../shop/assets", "other/assets")
+	link(t, i, "shop", "linked")
+	if err := syscall.Mkfifo(filepath.Join(i.Folder, "shop/assets/pipe.js"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	folders, err := i.Folders()
+	if want := []string{"broken", "nothing", "other", "shop", "whole"}; err != nil || !slices.Equal(folders, want) {
+		t.Errorf("the folders are %q, %v", folders, err)
+	}
+	m, assets, err := i.Read("shop")
+	var names []string
+	for _, a := range assets {
+		names = append(names, a.Path)
+	}
+	if want := []string{"alias.js", "deep/a.css", "main.js"}; err != nil || m.Name != "Shop" || !slices.Equal(names, want) {
+		t.Errorf("listed is %q of %+v, %v", names, m, err)
+	}
+	for _, name := range []string{"whole", "other"} {
+		if _, assets, err := i.Read(name); err != nil || len(assets) > 0 {
+			t.Errorf("of %s is listed %v, %v", name, assets, err)
+		}
+	}
+	for _, name := range []string{"nothing", "linked", "none", "..", ""} {
+		if _, _, err := i.Read(name); err == nil {
+			t.Errorf("%q is a package", name)
+		}
+	}
+	if _, _, err := i.Read("broken"); err == nil || errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a broken manifest is %v", err)
+	}
+	for _, name := range []string{"main.js", "deep/a.css", "alias.js", "page.html"} {
+		file, found, _, err := i.Open("shop", name)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if found.Hash == "" || name == "page.html" && found.Type() != "application/octet-stream" {
+			t.Errorf("%s is %+v, %s", name, found, found.Type())
+		}
+		_ = file.Close()
+	}
+	for _, name := range []string{"up.js", "out.js", "absolute.js", "folder", "folder/secret.js", "folder/manifest.json", "pipe.js", ".hidden.js", ".git/x.js", "deep", "none.js", "", ".", "..", "../secret.js", "deep/../main.js", "/main.js", "deep//a.css", "main.js/", "..\\secret.js", "main.js\x00"} {
+		if file, _, _, err := i.Open("shop", name); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%q is served: %v, %v", name, file, err)
+		}
+	}
+	for _, folder := range []string{"whole", "other"} {
+		for _, name := range []string{"secret.js", "manifest.json", "main.js", "assets/secret.js"} {
+			if _, _, _, err := i.Open(folder, name); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("%s of %s is served: %v", name, folder, err)
+			}
+		}
+	}
+}
+
+// Who puts links in the place of what is served meanwhile gets nothing served that is elsewhere.
+func TestLinksInBetween(t *testing.T) {
+	t.Parallel()
+	i := install(t, map[string]string{"shop/manifest.json": `{"name": "Shop"}`, "shop/real/x.js": "asset", "shop/other/x.js": "secret"})
+	assets := filepath.Join(i.Folder, "shop/assets")
+	done := make(chan struct{})
+	var swapping sync.WaitGroup
+	swapping.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			_ = os.Rename(filepath.Join(i.Folder, "shop/real"), assets)
+			_ = os.Rename(assets, filepath.Join(i.Folder, "shop/real"))
+			_ = os.Symlink("other", assets)
+			_ = os.Remove(assets)
+		}
+	})
+	for range 5000 {
+		file, _, _, err := i.Open("shop", "x.js")
+		if err != nil {
+			continue
+		}
+		if text, err := io.ReadAll(file); err != nil || string(text) != "asset" {
+			t.Fatalf("served is %q, %v", text, err)
+		}
+		_ = file.Close()
+	}
+	close(done)
+	swapping.Wait()
+}
+
+// A file that is changed has another hash.
+func TestHash(t *testing.T) {
+	t.Parallel()
+	i := install(t, map[string]string{"shop/manifest.json": `{"name": "Shop"}`, "shop/assets/main.js": "one"})
+	_, before, err := i.Read("shop")
+	if err != nil || len(before) != 1 {
+		t.Fatal(before, err)
+	}
+	_, again, _ := i.Read("shop")
+	put(t, i, "shop/assets/main.js", "three")
+	_, after, _ := i.Read("shop")
+	if again[0] != before[0] || after[0] == before[0] {
+		t.Errorf("%v, then %v, and once it is changed %v", before, again, after)
+	}
+}

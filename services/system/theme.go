@@ -1,0 +1,154 @@
+package system
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"reflect"
+
+	"github.com/ironplane/ironplane/pkg/guard"
+	"github.com/ironplane/ironplane/pkg/permission"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/process/setting"
+	"github.com/ironplane/ironplane/services/system/license"
+	"github.com/ironplane/ironplane/services/system/theme"
+)
+
+// ThemeOptions are how panels look.
+type ThemeOptions struct {
+	Allowed  bool   `json:"allowed" doc:"whether the license is for themes, as none is, too"`
+	SiteName string `json:"site_name" ext:"true" doc:"the setting"`
+	Theme    Theme  `json:"theme"`
+}
+
+// Whole lets callers keep the answer.
+func (ThemeOptions) Whole() {}
+
+// Theme is what operators chose.
+type Theme struct {
+	CustomAdminHTML    *string `json:"custom_admin_html,omitempty"`
+	CustomClientHTML   *string `json:"custom_client_html,omitempty"`
+	CustomCSS          *string `json:"custom_css,omitempty"`
+	LinkColor          *string `json:"link_color,omitempty"`
+	Logo               *string `json:"logo,omitempty"`
+	MainBackground     *string `json:"main_bg,omitempty"`
+	NavBackground      *string `json:"nav_bg,omitempty"`
+	PanelAltBackground *string `json:"panel_alt_bg,omitempty"`
+	PanelBackground    *string `json:"panel_bg,omitempty"`
+	SideNavBackground  *string `json:"side_nav_bg,omitempty"`
+	TextColor          *string `json:"text_color,omitempty"`
+}
+
+type themeBody struct {
+	Theme chosenTheme `json:"theme"`
+}
+
+// chosenTheme is a Theme as it is sent.
+type chosenTheme struct {
+	CustomAdminHTML    *string `json:"custom_admin_html" db:"custom_admin_html" also:"custom_admin_html" max:"65536" example:"<p>On call: Anna.</p>" doc:"what admins see; sanitised: scripts, handlers, frames, forms and styles are dropped"`
+	CustomClientHTML   *string `json:"custom_client_html" db:"custom_client_html" also:"custom_client_html" max:"65536" example:"<p>Questions? <a href=\"mailto:help@example.com\">Ask us.</a></p>" doc:"what clients see; sanitised likewise"`
+	CustomCSS          *string `json:"custom_css" db:"custom_css" also:"custom_css" max:"65536" example:".nav { font-weight: bold }" doc:"a style sheet that loads nothing: no url(, no @import, no backslash"`
+	LinkColor          *string `json:"link_color" db:"link_color" also:"link_color" example:"#1d7ed8" doc:"a colour of CSS"`
+	Logo               *string `json:"logo" db:"logo" also:"logo" max:"2048" example:"https://example.com/logo.svg" doc:"https://…, or a path on the same host"`
+	MainBackground     *string `json:"main_bg" db:"main_bg" also:"main_bg" example:"#1d9ed8" doc:"a colour of CSS"`
+	NavBackground      *string `json:"nav_bg" db:"nav_bg" also:"nav_bg" example:"#1daed8" doc:"a colour of CSS"`
+	PanelAltBackground *string `json:"panel_alt_bg" db:"panel_alt_bg" also:"panel_alt_bg" example:"#1dbed8" doc:"a colour of CSS"`
+	PanelBackground    *string `json:"panel_bg" db:"panel_bg" also:"panel_bg" example:"#1dced8" doc:"a colour of CSS"`
+	SideNavBackground  *string `json:"side_nav_bg" db:"side_nav_bg" also:"side_nav_bg" example:"#1dded8" doc:"a colour of CSS"`
+	TextColor          *string `json:"text_color" db:"text_color" also:"text_color" example:"#1deed8" doc:"a colour of CSS"`
+}
+
+// Resolve checks what would reach those who look at a panel.
+func (b *themeBody) Resolve(wrong *problem.Fields) {
+	t := &b.Theme
+	for _, html := range []**string{&t.CustomAdminHTML, &t.CustomClientHTML} {
+		if *html != nil {
+			clean := theme.HTML(**html)
+			*html = &clean
+		}
+	}
+	for _, c := range []struct {
+		member string
+		text   *string
+		check  func(string) error
+	}{
+		{"custom_css", t.CustomCSS, theme.CheckCSS}, {"logo", t.Logo, theme.CheckLogo}, {"link_color", t.LinkColor, theme.CheckColour},
+		{"main_bg", t.MainBackground, theme.CheckColour}, {"nav_bg", t.NavBackground, theme.CheckColour},
+		{"panel_alt_bg", t.PanelAltBackground, theme.CheckColour}, {"panel_bg", t.PanelBackground, theme.CheckColour},
+		{"side_nav_bg", t.SideNavBackground, theme.CheckColour}, {"text_color", t.TextColor, theme.CheckColour},
+	} {
+		if c.text == nil || *c.text == "" {
+			continue
+		}
+		if err := c.check(*c.text); err != nil {
+			wrong.Add("/theme/"+c.member, "invalid", "%s", err)
+		}
+	}
+}
+
+// customize is the request to change the theme.
+type customize struct {
+	Body rest.Body[themeBody]
+}
+
+func (s *Service) themes() []rest.Route {
+	const path = "/system/theme/customize"
+	return []rest.Route{
+		rest.Read[rest.None, ThemeOptions]{Path: path, Guard: guard.Public, Name: "getTheme", Summary: "View the theme",
+			Do: func(ctx context.Context, _ rest.None) (ThemeOptions, error) { return s.theme(ctx, s.db) }},
+		rest.Mutation[customize, ThemeOptions]{Method: http.MethodPost, Path: path, Guard: guard.Has(permission.SystemTheme), Name: "customizeTheme", Summary: "Change the theme",
+			Doc:    "What is not sent stays, and null clears. Scripts in HTML are dropped. All that it says is public.",
+			Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: path}, Do: s.customize},
+	}
+}
+
+const themeColumns = "custom_admin_html, custom_client_html, custom_css, link_color, logo, main_bg, nav_bg, panel_alt_bg, panel_bg, side_nav_bg, text_color"
+
+// theme is how panels look now.
+func (s *Service) theme(ctx context.Context, q pg.Querier) (options ThemeOptions, err error) {
+	t := &options.Theme
+	err = q.QueryRow(ctx, "SELECT "+themeColumns+" FROM theme").Scan(&t.CustomAdminHTML, &t.CustomClientHTML, &t.CustomCSS, &t.LinkColor, &t.Logo, &t.MainBackground, &t.NavBackground, &t.PanelAltBackground, &t.PanelBackground, &t.SideNavBackground, &t.TextColor)
+	if err != nil {
+		return options, fmt.Errorf("read the theme: %w", err)
+	}
+	is, err := s.licensing.in(ctx, q)
+	if err != nil {
+		return options, err
+	}
+	values, err := valuesIn(ctx, q)
+	options.Allowed, options.SiteName = is.HasEnterprise || is.State == license.None, setting.SiteName.In(values)
+	return options, err
+}
+
+func (s *Service) customize(ctx context.Context, tx *pg.Tx, req customize) (ThemeOptions, error) {
+	if _, err := tx.Exec(ctx, "SELECT FROM theme FOR UPDATE"); err != nil {
+		return ThemeOptions{}, err
+	}
+	before, err := s.theme(ctx, tx)
+	if err != nil {
+		return before, err
+	}
+	if !before.Allowed {
+		return before, problem.New(problem.Forbidden, "The license is not for themes.")
+	}
+	body, err := req.Body.Over(&themeBody{chosenTheme(before.Theme)}, before)
+	if err != nil {
+		return before, err
+	}
+	t := body.Theme
+	_, err = tx.Exec(ctx, "UPDATE theme SET version = version + 1, ("+themeColumns+") = (nullif($1, ''), nullif($2, ''), nullif($3, ''), nullif($4, ''), nullif($5, ''), nullif($6, ''), nullif($7, ''), nullif($8, ''), nullif($9, ''), nullif($10, ''), nullif($11, ''))",
+		t.CustomAdminHTML, t.CustomClientHTML, t.CustomCSS, t.LinkColor, t.Logo, t.MainBackground, t.NavBackground, t.PanelAltBackground, t.PanelBackground, t.SideNavBackground, t.TextColor)
+	if err != nil {
+		return before, err
+	}
+	after, err := s.theme(ctx, tx)
+	if reflect.DeepEqual(after, before) {
+		tx.Unrecorded("the theme is as it was")
+		return after, err
+	}
+	tx.Record(pg.Record{Kind: "system.theme", Action: pg.Edited, Before: before, After: after,
+		Targets: []pg.Target{{Type: "system/theme/customize", Noun: "theme", ID: 1, Name: after.SiteName}}})
+	return after, err
+}

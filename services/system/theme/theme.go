@@ -1,0 +1,112 @@
+// Package theme says what an operator may put on pages that others see: colours, HTML, CSS and a logo.
+package theme
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/microcosm-cc/bluemonday"
+	"github.com/tdewolff/parse/v2"
+	"github.com/tdewolff/parse/v2/css"
+	"golang.org/x/image/colornames"
+)
+
+var (
+	hexColour      = regexp.MustCompile(`^#([0-9a-fA-F]{3,4}|[0-9a-fA-F]{6}|[0-9a-fA-F]{8})$`)
+	computedColour = regexp.MustCompile(`^(?i)(rgb|hsl)a?\( *[0-9.]+(%|deg|turn|rad)? *([, ] *[0-9.]+%? *){2}([,/] *[0-9.]+%? *)?\)$`)
+)
+
+// CheckColour fails where a text is no colour of CSS.
+func CheckColour(text string) error {
+	_, named := colornames.Map[strings.ToLower(text)]
+	if named || slices.Contains([]string{"transparent", "rebeccapurple"}, strings.ToLower(text)) || hexColour.MatchString(text) || computedColour.MatchString(text) {
+		return nil
+	}
+	return errors.New("must be a colour of CSS, such as #1d4ed8, rgb(29 78 216 / 90%), hsl(224, 76%, 48%) or navy")
+}
+
+// CheckLogo fails where a logo would be loaded from where nobody vouches for it, or would be no picture but a script.
+func CheckLogo(text string) error {
+	u, err := url.Parse(text)
+	own := err == nil && u.Scheme == "" && u.Host == "" && strings.HasPrefix(text, "/") && !strings.HasPrefix(text, "//")
+	elsewhere := err == nil && u.Scheme == "https" && u.Hostname() != "" && u.User == nil
+	if (own || elsewhere) && !strings.ContainsAny(text, "\\\"'<>() \t\r\n") {
+		return nil
+	}
+	return errors.New("must be an address such as https://example.com/logo.svg, or a path on the same host that begins with one slash")
+}
+
+var html = func() *bluemonday.Policy {
+	p := bluemonday.UGCPolicy()
+	p.AllowURLSchemes("https", "mailto")
+	p.AllowAttrs("class").Matching(regexp.MustCompile(`^[a-zA-Z0-9 _-]+$`)).Globally()
+	return p
+}()
+
+// HTML is what is left of HTML without all that acts: scripts, handlers, frames, forms, styles.
+func HTML(text string) string { return html.Sanitize(text) }
+
+var (
+	atRules   = []string{"@media", "@supports", "@keyframes", "@-webkit-keyframes", "@layer", "@container"}
+	functions = strings.Fields(`blur brightness calc circle clamp color color-mix conic-gradient contrast counter counters cubic-bezier drop-shadow ellipse
+		fit-content grayscale has hsl hsla hue-rotate hwb inset invert is lab lch linear-gradient matrix matrix3d max min minmax not nth-child
+		nth-last-child nth-last-of-type nth-of-type oklab oklch opacity perspective polygon radial-gradient repeat repeating-conic-gradient
+		repeating-linear-gradient repeating-radial-gradient rgb rgba rotate rotate3d rotatex rotatey rotatez saturate scale scale3d scalex scaley
+		sepia skew skewx skewy steps translate translate3d translatex translatey translatez var where`)
+	acting = []string{"behavior", "-ms-behavior", "-moz-binding"}
+)
+
+var closing = map[css.TokenType]css.TokenType{css.LeftBraceToken: css.RightBraceToken, css.LeftBracketToken: css.RightBracketToken, css.LeftParenthesisToken: css.RightParenthesisToken, css.FunctionToken: css.RightParenthesisToken}
+
+// CheckCSS fails where a style sheet would load something, which tells others who looks at what, would act, or would not end
+// where it ends.
+func CheckCSS(text string) error {
+	if i := strings.IndexAny(text, "\\<"); i >= 0 {
+		return fmt.Errorf("cannot have %q", text[i])
+	}
+	var open []css.TokenType // what closes what is open
+	for lexer := css.NewLexer(parse.NewInputString(text)); ; {
+		kind, content := lexer.Next()
+		word := strings.ToLower(string(content))
+		switch kind {
+		case css.ErrorToken:
+			if !errors.Is(lexer.Err(), io.EOF) || len(open) > 0 {
+				return errors.New("must close all that it opens")
+			}
+			return nil
+		case css.URLToken, css.BadURLToken:
+			return errors.New("cannot load anything: it has url(")
+		case css.BadStringToken, css.CDOToken, css.CDCToken:
+			return fmt.Errorf("is no style sheet at %.20q", word)
+		case css.CommentToken:
+			if !strings.HasSuffix(word, "*/") || len(word) < len("/**/") {
+				return errors.New("must close all that it opens")
+			}
+		case css.AtKeywordToken:
+			if !slices.Contains(atRules, word) {
+				return fmt.Errorf("cannot have %.40s; what it can have is %s", word, strings.Join(atRules, " "))
+			}
+		case css.IdentToken:
+			if slices.Contains(acting, word) {
+				return fmt.Errorf("cannot have %s", word)
+			}
+		case css.FunctionToken:
+			if !slices.Contains(functions, strings.TrimSuffix(word, "(")) {
+				return fmt.Errorf("cannot have %.40s)", word)
+			}
+		}
+		if closes, opens := closing[kind]; opens {
+			open = append(open, closes)
+		} else if kind == css.RightBraceToken || kind == css.RightBracketToken || kind == css.RightParenthesisToken {
+			if len(open) == 0 || open[len(open)-1] != kind {
+				return errors.New("closes what it does not open")
+			}
+			open = open[:len(open)-1]
+		}
+	}
+}
