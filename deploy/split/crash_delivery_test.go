@@ -173,15 +173,33 @@ func (p *post) check(databases map[string]*pg.DB) {
 	p.t.Helper()
 	p.checkEvents(p.events(databases))
 	p.checkMails()
-	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
-		var left int
-		err := databases[system.Name].QueryRow(p.t.Context(), "SELECT (SELECT count(*) FROM river_job WHERE finalized_at IS NULL) + (SELECT count(*) FROM webhook_delivery WHERE status = 'waiting')").Scan(&left)
-		if err == nil && left == 0 {
-			return
+	p.until("jobs and deliveries end", func() (left []string) {
+		rows, err := databases[system.Name].Query(p.t.Context(), "SELECT kind || ' ' || args FROM river_job WHERE finalized_at IS NULL UNION ALL SELECT 'delivery ' || id FROM webhook_delivery WHERE status = 'waiting'")
+		if err == nil {
+			left, err = pgx.CollectRows(rows, pgx.RowTo[string])
 		}
-		if time.Now().After(deadline) {
-			p.t.Errorf("%d jobs and deliveries do not end; %v", left, err)
-			return
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		return left
+	})
+}
+
+// until waits until nothing is left of what is to come, as long as there is progress.
+func (p *post) until(what string, missing func() []string) (all bool) {
+	p.t.Helper()
+	fewest, since := -1, time.Now()
+	for ; ; time.Sleep(100 * time.Millisecond) {
+		left := missing()
+		if len(left) == 0 {
+			return true
+		}
+		if fewest < 0 || len(left) < fewest {
+			fewest, since = len(left), time.Now()
+		}
+		if time.Since(since) > patience {
+			p.t.Errorf("in vain waited until %s; %d are left: %s", what, len(left), strings.Join(left[:min(len(left), 10)], "; "))
+			return false
 		}
 	}
 }
@@ -189,31 +207,23 @@ func (p *post) check(databases map[string]*pg.DB) {
 func (p *post) checkEvents(wanted map[string]event) {
 	p.t.Helper()
 	var all []receiver.Received
-	first := map[string]int{}
-	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+	var first map[string]int
+	come := p.until("all events have come", func() (missing []string) {
 		all, first = p.receiver.All(), map[string]int{}
-		missing := 0
 		for n := range all {
 			if _, seen := first[all[n].ID]; all[n].Taken && !seen {
 				first[all[n].ID] = n
 			}
 		}
-		for id := range wanted {
+		for id, e := range wanted {
 			if _, seen := first[id]; !seen {
-				missing++
+				missing = append(missing, fmt.Sprintf("%s of %s, change %d of %s", e.kind, e.item, e.seq, e.source))
 			}
 		}
-		if missing == 0 {
-			break
-		}
-		if time.Now().After(deadline) {
-			for id, e := range wanted {
-				if _, seen := first[id]; !seen {
-					p.t.Errorf("%s of %s, change %d of %s, does not come", e.kind, e.item, e.seq, e.source)
-				}
-			}
-			return
-		}
+		return missing
+	})
+	if !come {
+		return
 	}
 	said := map[string][]byte{}
 	doubles, last := 0, map[string]event{}
@@ -235,12 +245,12 @@ func (p *post) checkEvents(wanted map[string]event) {
 			last[e.item] = e
 		}
 	}
-	p.t.Logf("%d events were taken, of %d items; %d came %d times more, all in all %d attempts", len(first), len(last), doubles, doubles, len(all))
+	p.t.Logf("%d events were taken, of %d items, after %d attempts; %d were taken once more", len(first), len(last), len(all), doubles)
 }
 
 func (p *post) checkMails() {
 	p.t.Helper()
-	wrong := func() (wrong []string) {
+	p.until("all mails have come", func() (wrong []string) {
 		came := map[string]map[string]bool{}
 		for _, m := range p.box.Mails() {
 			read, err := netmail.ReadMessage(bytes.NewReader(m.Data))
@@ -272,16 +282,6 @@ func (p *post) checkMails() {
 			wrong = append(wrong, to+" has mails that nobody asked for")
 		}
 		return wrong
-	}
-	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
-		left := wrong()
-		if len(left) == 0 {
-			break
-		}
-		if time.Now().After(deadline) {
-			p.t.Errorf("%d addresses: %s", len(left), strings.Join(left[:min(len(left), 10)], "; "))
-			break
-		}
-	}
+	})
 	p.t.Logf("%d addresses were mailed to, which took %d mails", len(p.asked), p.box.Taken())
 }
