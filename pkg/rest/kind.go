@@ -290,10 +290,14 @@ func setTexts(to reflect.Value, sent any, m *shape.Member) (string, string) {
 	if !ok || len(items) > maxRefs {
 		return "type", fmt.Sprintf("must be an array of at most %d texts", maxRefs)
 	}
-	texts := make([]string, len(items))
+	texts := []string{}
 	for i, item := range items {
-		if code, message := setString(reflect.ValueOf(&texts[i]).Elem(), item, &shape.Member{Pattern: m.Pattern, Max: m.Max}); code != "" {
+		var text string
+		if code, message := setString(reflect.ValueOf(&text).Elem(), item, &shape.Member{Pattern: m.Pattern, Max: m.Max}); code != "" {
 			return code, fmt.Sprintf("item %d %s", i+1, message)
+		}
+		if text = strings.TrimRightFunc(text, unicode.IsSpace); text != "" { // as forms send where nothing is chosen
+			texts = append(texts, text)
 		}
 	}
 	to.Set(reflect.ValueOf(texts))
