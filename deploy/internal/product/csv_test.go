@@ -128,7 +128,10 @@ func (s *sheet) remove(ids []int64) {
 	s.c.Do("DELETE", s.path+"/"+strings.ReplaceAll(strings.Trim(fmt.Sprint(ids), "[]"), " ", ","), nil).Want(200)
 }
 
-// importable is a list less the kept items, with a column for each secret.
+// leftOut are columns that a new item needs, and that lists leave out, by the resource's path: of something that there is.
+var leftOut = map[string]string{"/pxe/profile": "boot_script.id"}
+
+// importable is a list less the kept items, with a column for each secret, and for what lists leave out.
 func (s *sheet) importable(text string, kept []int64, secrets []string) string {
 	s.t.Helper()
 	// Package csv reads \r\n within quotes as \n.
@@ -136,10 +139,17 @@ func (s *sheet) importable(text string, kept []int64, secrets []string) string {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	records[0] = append(records[0], secrets...)
-	for i := range records[1:] {
-		for range secrets {
-			records[1+i] = append(records[1+i], "a secret")
+	more := map[string]string{}
+	for _, secret := range secrets {
+		more[secret] = "a secret"
+	}
+	if name := leftOut[s.path]; name != "" {
+		more[name] = "1"
+	}
+	for name, value := range more {
+		records[0] = append(records[0], name)
+		for i := range records[1:] {
+			records[1+i] = append(records[1+i], value)
 		}
 	}
 	records = slices.DeleteFunc(records, func(record []string) bool {
@@ -184,6 +194,8 @@ func (s *sheet) value(name string, of *openapi3.Schema, example any) any {
 	switch {
 	case name == "v6", name == "full", name == "full_ip", name == "range_end", name == "gateway", name == "subnet_mask":
 		return nil // of IP entities there is a test of its own
+	case name == "host", name == "public_key":
+		return example // hardly any text is one
 	case name == "address":
 		return fmt.Sprintf("10.0.%d.%d", s.n/256, s.n%256)
 	case of.Enum != nil:

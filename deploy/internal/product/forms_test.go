@@ -67,11 +67,14 @@ func (w *walk) shown(o rest.Operation) string {
 	return testkit.JSON(item) + answer.Header.Get("ETag")
 }
 
-// single is the item that is answered, also as the only one of an array.
+// single is the item that is answered, also as the only one of an array, without what changes by itself: how a webhook's
+// receiver does.
 func single(answer *testkit.Answer) map[string]any {
 	one := *answer
 	one.Text = strings.TrimSuffix(strings.TrimPrefix(strings.TrimSpace(answer.Text), "["), "]")
-	return testkit.Decode[map[string]any](&one)
+	item := testkit.Decode[map[string]any](&one)
+	delete(item, "resting")
+	return item
 }
 
 // formOf is an operation's example as a form would send it.
