@@ -3266,7 +3266,6 @@ type RenderedFileKind string
 
 // Rendering defines model for Rendering.
 type Rendering struct {
-	// Files Examples: http://files.fra1.example.net
 	Files []RenderedFile `json:"files"`
 }
 
@@ -3336,8 +3335,6 @@ type Setting struct {
 	Validator *string `json:"validator,omitempty"`
 
 	// Value of a Select the number of its option, from 0; of a Checkbox 0 or 1; of an integer itself; left out of other texts
-	//
-	// Examples: Example Hosting
 	Value *int64 `json:"value,omitempty"`
 }
 
@@ -3351,9 +3348,7 @@ type SettingGroup struct {
 	Name string `json:"name"`
 
 	// Parent the setting that shows the group
-	Parent *int64 `json:"parent,omitempty"`
-
-	// Settings Examples: [{"slug":"site_name","value":"Example Hosting"}]
+	Parent   *int64    `json:"parent,omitempty"`
 	Settings []Setting `json:"settings"`
 }
 
@@ -4501,8 +4496,6 @@ type Webhook struct {
 	Secret *string `json:"secret,omitempty"`
 
 	// Types of the events that it is sent
-	//
-	// Examples: ["integration.*","webhook.tested"]
 	Types []string `json:"types"`
 
 	// URL Examples: https://hooks.example.com/ironplane

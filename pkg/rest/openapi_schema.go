@@ -89,8 +89,10 @@ func (d *document) exemplify(answer schema, p *bodyPlan, n *node) {
 			continue
 		} else if m.nested != nil {
 			d.exemplify(property, p, m.nested)
-		} else if f := p.fields[m.field]; f.Example != nil && property["$ref"] == nil {
-			property["examples"] = []any{f.example()}
+		} else if f := p.fields[m.field]; f.Example != nil && property["$ref"] == nil && property["items"] == nil {
+			if _, isText := f.example().(string); isText == (property["type"] == "string") { // else it is another thing of that name
+				property["examples"] = []any{f.example()}
+			}
 		}
 	}
 }
