@@ -2301,7 +2301,7 @@ type CreateVerifyBody struct {
 type CreateWebhookBody struct {
 	// Enabled true where a new one does not say
 	//
-	// Examples: true
+	// Examples: false
 	Enabled *bool `json:"enabled,omitempty"`
 
 	// Name the address's host where a new one does not say
@@ -4240,7 +4240,7 @@ type UpdateVerifyMethodBody struct {
 type UpdateWebhookBody struct {
 	// Enabled true where a new one does not say
 	//
-	// Examples: true
+	// Examples: false
 	Enabled *bool `json:"enabled,omitempty"`
 
 	// Name the address's host where a new one does not say
@@ -4471,7 +4471,7 @@ type Webhook struct {
 
 	// Enabled false: what happens waits for it, three days at most
 	//
-	// Examples: true
+	// Examples: false
 	Enabled bool `json:"enabled"`
 
 	// ID Examples: 1

@@ -67,14 +67,11 @@ func (w *walk) shown(o rest.Operation) string {
 	return testkit.JSON(item) + answer.Header.Get("ETag")
 }
 
-// single is the item that is answered, also as the only one of an array, without what changes by itself: how a webhook's
-// receiver does.
+// single is the item that is answered, also as the only one of an array.
 func single(answer *testkit.Answer) map[string]any {
 	one := *answer
 	one.Text = strings.TrimSuffix(strings.TrimPrefix(strings.TrimSpace(answer.Text), "["), "]")
-	item := testkit.Decode[map[string]any](&one)
-	delete(item, "resting")
-	return item
+	return testkit.Decode[map[string]any](&one)
 }
 
 // formOf is an operation's example as a form would send it.

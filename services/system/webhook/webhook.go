@@ -49,7 +49,7 @@ type WebhookBody struct {
 	Name           *string         `json:"name" db:"name" example:"Shop" doc:"the address's host where a new one does not say"`
 	URL            string          `json:"url" db:"url" required:"create" max:"2000" example:"https://hooks.example.com/ironplane" doc:"https://; http:// is for networks that IRONPLANE_ALLOWED_NETWORKS names"`
 	Types          []string        `json:"types" db:"types" example:"[\"integration.*\", \"webhook.tested\"]" doc:"at least one: group.created, all of an item's with group.*, or * for all; the caller holds read on all of them"`
-	Enabled        *bool           `json:"enabled" db:"enabled" example:"true" doc:"true where a new one does not say"`
+	Enabled        *bool           `json:"enabled" db:"enabled" example:"false" doc:"true where a new one does not say"`
 	Secret         *secret.String  `json:"secret" db:"secret" doc:"whsec_ and then 24 to 64 bytes in base64; one is made where a new webhook does not say, and by null. The one before is good for another 24 hours"`
 	OldSecretUntil *rest.Timestamp `json:"old_secret_until" db:"old_secret_until" doc:"null: the secret before is good no longer"`
 	Owner          string          `db:"owner_url"`
