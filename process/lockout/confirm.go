@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/ironplane/ironplane/pkg/account"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/process/account"
 )
 
 // Confirm tells whether a password is the calling account's, of which db keeps a hash, unless it was guessed too often. A

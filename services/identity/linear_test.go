@@ -3,9 +3,9 @@ package identity
 import (
 	"testing"
 
-	"github.com/ironplane/ironplane/pkg/account"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/process/account"
 	"github.com/ironplane/ironplane/testkit/work"
 )
 

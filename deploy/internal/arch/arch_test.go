@@ -28,7 +28,6 @@ var arrows = []struct{ folder, may string }{
 	{"pkg/principal", "pkg/permission"},
 	{"pkg/guard", "pkg/permission pkg/principal pkg/problem"},
 	{"pkg/problemhttp", "pkg/accept pkg/principal pkg/problem"},
-	{"pkg/account", "pkg/problem pkg/secret"},
 	{"pkg/apikey", "pkg/problem pkg/secret"},
 	{"pkg/seal", "pkg/secret"},
 	{"pkg/cache", "pkg/secret"},
@@ -50,7 +49,8 @@ var arrows = []struct{ folder, may string }{
 	{"process/consul", "pkg/secret process/mtls"},
 	{"process/mail", "pkg/events pkg/pg pkg/secret"},
 	{"process/setting", "pkg/mesh"},
-	{"process/lockout", "pkg/account pkg/cache pkg/pg pkg/principal pkg/problem pkg/secret"},
+	{"process/account", "pkg/problem pkg/secret"},
+	{"process/lockout", "process/account pkg/cache pkg/pg pkg/principal pkg/problem pkg/secret"},
 	{"process/credentials", ""},
 	{"process/maintenance", "pkg/problem"},
 	{"process/agent", "pkg/problem pkg/secret"},
@@ -66,7 +66,7 @@ var arrows = []struct{ folder, may string }{
 	{"testkit", "backing pkg process/host process/pool"},
 	{"template", "pkg/secret"},
 	{"gateway", "gateway pkg/apikey pkg/cache pkg/health pkg/keycache pkg/mesh pkg/openapi pkg/permission pkg/principal pkg/problem pkg/problemhttp pkg/seal pkg/secret process"},
-	{"services/*", "services/* pkg process/agent process/credentials process/egress process/lockout process/mail process/jobs process/server process/setting template"},
+	{"services/*", "services/* pkg process/account process/agent process/credentials process/egress process/lockout process/mail process/jobs process/server process/setting template"},
 	{"deploy", "backing clients/go deploy gateway pkg process services template testkit"},
 }
 
