@@ -1,0 +1,311 @@
+package store_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/johannesboyne/gofakes3"
+	"github.com/johannesboyne/gofakes3/backend/s3mem"
+
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/services/pxe"
+	"github.com/ironplane/ironplane/services/pxe/store"
+	"github.com/ironplane/ironplane/testkit"
+)
+
+func TestMain(m *testing.M) {
+	// As anybody's S3 client finds them.
+	for name, value := range map[string]string{"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_EC2_METADATA_DISABLED": "true"} {
+		if err := os.Setenv(name, value); err != nil {
+			panic(err)
+		}
+	}
+	testkit.Main(m)
+}
+
+// bucket is where a store has its blobs.
+type bucket struct {
+	url   string
+	blobs func() []string
+}
+
+func folder(t *testing.T) bucket {
+	at := filepath.Join(t.TempDir(), "store")
+	return bucket{at, func() (names []string) {
+		must(t, filepath.WalkDir(at, func(path string, entry os.DirEntry, err error) error {
+			if err == nil && !entry.IsDir() {
+				names = append(names, path)
+			}
+			return err
+		}))
+		return names
+	}}
+}
+
+// s3 is a real door of S3.
+func s3(t *testing.T) bucket {
+	backend := s3mem.New()
+	must(t, backend.CreateBucket("files"))
+	door := httptest.NewServer(gofakes3.New(backend).Server())
+	t.Cleanup(door.Close)
+	return bucket{"s3://files?region=eu&use_path_style=true&endpoint=" + door.URL, func() (names []string) {
+		all, err := backend.ListBucket("files", nil, gofakes3.ListBucketPage{})
+		must(t, err)
+		for _, o := range all.Contents {
+			names = append(names, o.Key)
+		}
+		return names
+	}}
+}
+
+// onBoth runs a test on a folder and on S3.
+func onBoth(t *testing.T, test func(*testing.T, *pg.DB, *store.Store, bucket)) {
+	t.Parallel()
+	for name, open := range map[string]func(*testing.T) bucket{"folder": folder, "S3": s3} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db, b := testkit.Database(t, pxe.Name, pxe.Definition.Migrations), open(t)
+			must(t, store.CheckURL(b.url))
+			test(t, db, store.New(db, b.url), b)
+		})
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// change does something as one unit of work.
+func change(t *testing.T, db *pg.DB, do func(context.Context, *pg.Tx) error) {
+	t.Helper()
+	must(t, db.InTx(t.Context(), func(tx *pg.Tx) error {
+		tx.Unrecorded("a test")
+		return do(t.Context(), tx)
+	}))
+}
+
+func random(n int) []byte {
+	from, content := rand.NewChaCha8([32]byte{byte(n)}), make([]byte, n)
+	_, _ = from.Read(content)
+	return content
+}
+
+// write writes a whole file.
+func write(t *testing.T, db *pg.DB, s *store.Store, content []byte) (f store.File) {
+	t.Helper()
+	d, err := s.Draft(t.Context(), time.Hour)
+	must(t, err)
+	must(t, d.Append(t.Context(), bytes.NewReader(content), int64(len(content))))
+	change(t, db, func(ctx context.Context, tx *pg.Tx) (err error) {
+		f, err = d.Finish(ctx, tx)
+		return err
+	})
+	return f
+}
+
+func read(t *testing.T, s *store.Store, id int64) []byte {
+	t.Helper()
+	c, err := s.Open(t.Context(), id)
+	must(t, err)
+	defer c.Close()
+	content, err := io.ReadAll(c)
+	must(t, err)
+	if sum := fmt.Sprintf("%x", sha256.Sum256(content)); sum != c.SHA256 || int64(len(content)) != c.Size {
+		t.Errorf("it is of %d bytes with the sum %s, not %+v", len(content), sum, c.File)
+	}
+	return content
+}
+
+// What was cut off is gone on with, in pieces, and read whole or in parts.
+func TestFile(t *testing.T) {
+	onBoth(t, func(t *testing.T, db *pg.DB, s *store.Store, b bucket) {
+		content := random(100_000)
+		d, err := s.Draft(t.Context(), 0)
+		must(t, err)
+		broken := errors.New("broken")
+		for at := 0; at < len(content); at += 30_000 {
+			end := min(at+30_000, len(content))
+			gone, leave := context.WithCancel(t.Context())
+			err := d.Append(gone, io.MultiReader(bytes.NewReader(content[at:end]), readerFunc(func([]byte) (int, error) { leave(); return 0, broken })), 100_000)
+			if !errors.Is(err, broken) {
+				t.Fatalf("cut off, it says %v", err)
+			}
+			d, err = s.Resume(t.Context(), d.ID, 0)
+			must(t, err)
+			if d.Size != int64(end) {
+				t.Fatalf("it has %d of %d bytes", d.Size, end)
+			}
+		}
+		if err := d.Append(t.Context(), bytes.NewReader([]byte{1}), 100_000); !errors.Is(err, store.ErrTooLarge) {
+			t.Errorf("too much is %v", err)
+		}
+		if _, err := s.Open(t.Context(), d.ID); !errors.Is(err, pgx.ErrNoRows) {
+			t.Errorf("what is not whole is opened: %v", err)
+		}
+		change(t, db, func(ctx context.Context, tx *pg.Tx) error {
+			if _, err := d.Finish(ctx, tx); err != nil {
+				return err
+			}
+			return store.Publish(ctx, tx, d.ID, "a/whole")
+		})
+		if !bytes.Equal(read(t, s, d.ID), content) {
+			t.Error("something else is read")
+		}
+		c, err := s.Open(t.Context(), d.ID)
+		must(t, err)
+		defer c.Close()
+		if filepath.IsAbs(b.url) { // it asks a thousand times
+			must(t, iotest.TestReader(c, content))
+		}
+		part := make([]byte, 50_000)
+		if n, err := c.ReadAt(part, 29_000); n != len(part) || err != nil || !bytes.Equal(part, content[29_000:79_000]) {
+			t.Errorf("in the middle is read %d, %v", n, err)
+		}
+		if n, err := c.ReadAt(part, 90_000); n != 10_000 || err != io.EOF {
+			t.Errorf("at the end is read %d, %v", n, err)
+		}
+	})
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+// Of two who go on with a file one does.
+func TestTwoWriters(t *testing.T) {
+	t.Parallel()
+	db := testkit.Database(t, pxe.Name, pxe.Definition.Migrations)
+	s := store.New(db, folder(t).url)
+	one, err := s.Draft(t.Context(), 0)
+	must(t, err)
+	other, err := s.Resume(t.Context(), one.ID, 0)
+	must(t, err)
+	must(t, one.Append(t.Context(), bytes.NewReader([]byte("one")), 10))
+	if err := other.Append(t.Context(), bytes.NewReader([]byte("other")), 10); !errors.Is(err, store.ErrMovedOn) {
+		t.Errorf("the other one: %v", err)
+	}
+	change(t, db, func(ctx context.Context, tx *pg.Tx) error { _, err := one.Finish(ctx, tx); return err })
+	if got := read(t, s, one.ID); string(got) != "one" {
+		t.Errorf("it is %q", got)
+	}
+}
+
+// A part takes no room, and outlives what it is of.
+func TestParts(t *testing.T) {
+	onBoth(t, func(t *testing.T, db *pg.DB, s *store.Store, b bucket) {
+		content := random(10_000)
+		d, err := s.Draft(t.Context(), 0)
+		must(t, err)
+		for _, piece := range [][]byte{content[:4000], content[4000:7000], content[7000:]} {
+			must(t, d.Append(t.Context(), bytes.NewReader(piece), 10_000))
+		}
+		sum := func(stretches ...[]byte) string { return fmt.Sprintf("%x", sha256.Sum256(slices.Concat(stretches...))) }
+		change(t, db, func(ctx context.Context, tx *pg.Tx) error {
+			if _, err := d.Finish(ctx, tx); err != nil {
+				return err
+			}
+			return store.PublishParts(ctx, tx, d.ID, []store.Part{
+				{Path: "iso/across", SHA256: sum(content[3000:8000], content[100:200]), Extents: []store.Extent{{At: 3000, Size: 5000}, {At: 100, Size: 100}}},
+				{Path: "iso/within", SHA256: sum(content[4500:4600]), Extents: []store.Extent{{At: 4500, Size: 100}}},
+				{Path: "iso/empty", SHA256: sum()},
+			})
+		})
+		if n := len(b.blobs()); n != 3 {
+			t.Errorf("there are %d blobs", n)
+		}
+		change(t, db, func(ctx context.Context, tx *pg.Tx) error {
+			_, err := tx.Exec(ctx, "DELETE FROM stored_file WHERE id = $1", d.ID)
+			return errors.Join(err, store.Move(ctx, tx, "iso", "moved"))
+		})
+		must(t, s.Sweep(t.Context(), 0))
+		var paths []string
+		for f, err := range s.Files(t.Context()) {
+			must(t, err)
+			paths = append(paths, fmt.Sprint(f.Path, " ", f.Size))
+			read(t, s, f.ID)
+		}
+		if want := []string{"moved/across 5100", "moved/empty 0", "moved/within 100"}; !slices.Equal(paths, want) {
+			t.Errorf("there are %q", paths)
+		}
+		change(t, db, func(ctx context.Context, tx *pg.Tx) error { return store.Remove(ctx, tx, "moved") })
+		must(t, s.Sweep(t.Context(), 0))
+		if left := b.blobs(); len(left) > 0 {
+			t.Errorf("there are %q left", left)
+		}
+	})
+}
+
+// What nobody refers to is swept, and nothing else: not what is being written, and not what others have in the bucket.
+func TestSweep(t *testing.T) {
+	onBoth(t, func(t *testing.T, db *pg.DB, s *store.Store, b bucket) {
+		kept := write(t, db, s, []byte("kept"))
+		change(t, db, func(ctx context.Context, tx *pg.Tx) error { return store.Publish(ctx, tx, kept.ID, "drivers/1") })
+		removed, expired, going := write(t, db, s, []byte("removed")), write(t, db, s, []byte("expired")), write(t, db, s, []byte("going"))
+		must(t, s.Discard(t.Context(), removed.ID))
+		must(t, s.Discard(t.Context(), kept.ID)) // which a file server is to hold
+		change(t, db, func(ctx context.Context, tx *pg.Tx) error {
+			_, err := tx.Exec(ctx, "UPDATE stored_file SET expires_at = now() WHERE id = $1", expired.ID)
+			return err
+		})
+		others := testkit.Database(t, pxe.Name, pxe.Definition.Migrations)
+		change(t, others, func(ctx context.Context, tx *pg.Tx) error {
+			_, err := tx.Exec(ctx, "UPDATE stored_prefix SET prefix = 'another/'")
+			return err
+		})
+		of := store.New(others, b.url)
+		theirs := write(t, others, of, []byte("theirs"))
+		must(t, s.Sweep(t.Context(), time.Hour))
+		if n := len(b.blobs()); n != 5 {
+			t.Errorf("there are %d blobs, as none is old enough", n)
+		}
+		must(t, s.Sweep(t.Context(), 0))
+		if n := len(b.blobs()); n != 3 {
+			t.Errorf("there are %d blobs: %q", n, b.blobs())
+		}
+		for _, id := range []int64{kept.ID, going.ID} {
+			read(t, s, id)
+		}
+		read(t, of, theirs.ID)
+	})
+}
+
+// Without a bucket nothing but the store fails, and says why.
+func TestNoBucket(t *testing.T) {
+	t.Parallel()
+	db := testkit.Database(t, pxe.Name, pxe.Definition.Migrations)
+	file := filepath.Join(t.TempDir(), "file")
+	must(t, os.WriteFile(file, nil, 0o600))
+	for _, at := range []string{"", file, "s3://files?region=eu&use_path_style=true&endpoint=http://127.0.0.1:1"} {
+		s := store.New(db, at)
+		d, err := s.Draft(t.Context(), 0)
+		must(t, err)
+		if err := d.Append(t.Context(), bytes.NewReader([]byte("x")), 1); !problem.Is(err, problem.Unavailable) {
+			t.Errorf("%s: it is written, %v", at, err)
+		}
+		if err := s.Ask(t.Context()); !problem.Is(err, problem.Unavailable) {
+			t.Errorf("%s: it is well, %v", at, err)
+		}
+	}
+	for _, wrong := range []string{"gs://x", "https://x", "s3:///x", "%zz"} {
+		if store.CheckURL(wrong) == nil {
+			t.Errorf("%s is let through", wrong)
+		}
+	}
+}
