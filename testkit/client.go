@@ -68,7 +68,7 @@ type Answer struct {
 	t      testing.TB
 }
 
-// Do sends a request. body is marshalled, or sent as it is where it is a string; nil is none.
+// Do sends a request. body is marshalled, or sent as it is where it is a string or an io.Reader; nil is none.
 func (c *Client) Do(method, path string, body any, headers ...string) *Answer {
 	c.t.Helper()
 	answer, err := c.Try(method, path, body, headers...)
@@ -83,6 +83,8 @@ func (c *Client) Try(method, path string, body any, headers ...string) (*Answer,
 	var content io.Reader
 	switch b := body.(type) {
 	case nil:
+	case io.Reader:
+		content = b
 	case string:
 		content = bytes.NewReader([]byte(b))
 	default:

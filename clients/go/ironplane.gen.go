@@ -1129,6 +1129,30 @@ func (e ListDHCPServersParamsSort) Valid() bool {
 	}
 }
 
+// Defines values for ListDriversParamsSort.
+const (
+	ListDriversParamsSortID        ListDriversParamsSort = "id"
+	ListDriversParamsSortMinusID   ListDriversParamsSort = "-id"
+	ListDriversParamsSortMinusName ListDriversParamsSort = "-name"
+	ListDriversParamsSortName      ListDriversParamsSort = "name"
+)
+
+// Valid indicates whether the value is a known member of the ListDriversParamsSort enum.
+func (e ListDriversParamsSort) Valid() bool {
+	switch e {
+	case ListDriversParamsSortID:
+		return true
+	case ListDriversParamsSortMinusID:
+		return true
+	case ListDriversParamsSortMinusName:
+		return true
+	case ListDriversParamsSortName:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ListFileServersParamsSort.
 const (
 	ListFileServersParamsSortHost      ListFileServersParamsSort = "host"
@@ -1828,6 +1852,17 @@ type CreateDHCPServerBody struct {
 	Name string `json:"name"`
 }
 
+// CreateDriverBody defines model for CreateDriverBody.
+type CreateDriverBody struct {
+	// Driver the file, of at most 512 MiB; in JSON as base64
+	//
+	// Examples: aXJvbnBsYW5l
+	Driver string `json:"driver"`
+
+	// Name Examples: virtio for Windows
+	Name string `json:"name"`
+}
+
 // CreateEmailTemplateBody defines model for CreateEmailTemplateBody.
 type CreateEmailTemplateBody struct {
 	// Body a Go template; what is wrong with it is said with line and column
@@ -2211,8 +2246,11 @@ type CreateProfileBody struct {
 	BillingID *string `json:"billing_id,omitempty"`
 
 	// BootScript An item, by its id. The id alone is read, too.
-	BootScript RefBody                 `json:"boot_script"`
-	Email      *CreateProfileBodyEmail `json:"email,omitempty"`
+	BootScript RefBody `json:"boot_script"`
+
+	// Drivers of /pxe/driver
+	Drivers *[]RefBody              `json:"drivers,omitempty"`
+	Email   *CreateProfileBodyEmail `json:"email,omitempty"`
 
 	// Name Examples: Debian 13 of ours
 	Name string `json:"name"`
@@ -2920,6 +2958,7 @@ type OSReloadProfile struct {
 	// BillingID Examples: debian13
 	BillingID  *string      `json:"billing_id,omitempty"`
 	BootScript *Ref         `json:"boot_script,omitempty"`
+	Drivers    []Ref        `json:"drivers"`
 	Email      ProfileEmail `json:"email"`
 
 	// ID Examples: 1
@@ -2972,6 +3011,21 @@ type OwnerRef struct {
 
 	// Name Examples: fra1-s4
 	Name *string `json:"name,omitempty"`
+}
+
+// PXEDriver defines model for PXEDriver.
+type PXEDriver struct {
+	// ID Examples: 1
+	ID int64 `json:"id"`
+
+	// Name Examples: virtio for Windows
+	Name string `json:"name"`
+
+	// Sha256 in hexadecimal
+	Sha256 string `json:"sha256"`
+
+	// Size in bytes
+	Size int64 `json:"size"`
 }
 
 // Package defines model for Package.
@@ -3681,6 +3735,17 @@ type UpdateDHCPServerBody struct {
 	Name *string `json:"name,omitempty"`
 }
 
+// UpdateDriverBody defines model for UpdateDriverBody.
+type UpdateDriverBody struct {
+	// Driver the file, of at most 512 MiB; in JSON as base64
+	//
+	// Examples: aXJvbnBsYW5l
+	Driver *string `json:"driver,omitempty"`
+
+	// Name Examples: virtio for Windows
+	Name *string `json:"name,omitempty"`
+}
+
 // UpdateEmailTemplateBody defines model for UpdateEmailTemplateBody.
 type UpdateEmailTemplateBody struct {
 	// Body a Go template; what is wrong with it is said with line and column
@@ -4047,8 +4112,11 @@ type UpdateProfileBody struct {
 	BillingID nullable.Nullable[string] `json:"billing_id,omitempty"`
 
 	// BootScript An item, by its id. The id alone is read, too.
-	BootScript *RefBody                                  `json:"boot_script,omitempty"`
-	Email      nullable.Nullable[UpdateProfileBodyEmail] `json:"email,omitempty"`
+	BootScript *RefBody `json:"boot_script,omitempty"`
+
+	// Drivers of /pxe/driver
+	Drivers nullable.Nullable[[]RefBody]              `json:"drivers,omitempty"`
+	Email   nullable.Nullable[UpdateProfileBodyEmail] `json:"email,omitempty"`
 
 	// Name Examples: Debian 13 of ours
 	Name *string `json:"name,omitempty"`
@@ -5697,6 +5765,51 @@ type UpdateDHCPServerParams struct {
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
+// ListDriversParams defines parameters for ListDrivers.
+type ListDriversParams struct {
+	// Q A part of a human-readable member, in either case.
+	Q *Q `form:"q,omitempty" json:"q,omitempty"`
+
+	// Sort A member, with - before it from the last to the first.
+	Sort *ListDriversParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
+
+	// PerPage Answers a page of so many items.
+	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
+
+	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	Page *Page `form:"page,omitempty" json:"page,omitempty"`
+
+	// Cursor From a Link header.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Count Whether to count the items in X-Total-Count.
+	Count *Count `form:"count,omitempty" json:"count,omitempty"`
+
+	// Name Only items with this value.
+	Name *string `form:"name,omitempty" json:"name,omitempty"`
+}
+
+// ListDriversParamsSort defines parameters for ListDrivers.
+type ListDriversParamsSort string
+
+// CreateDriverParams defines parameters for CreateDriver.
+type CreateDriverParams struct {
+	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
+// DeleteDriverParams defines parameters for DeleteDriver.
+type DeleteDriverParams struct {
+	// IfMatch ETags that the caller has seen; another one is refused.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
+// UpdateDriverParams defines parameters for UpdateDriver.
+type UpdateDriverParams struct {
+	// IfMatch ETags that the caller has seen; another one is refused.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
 // ListFileServersParams defines parameters for ListFileServers.
 type ListFileServersParams struct {
 	// Q A part of a human-readable member, in either case.
@@ -6224,6 +6337,18 @@ type CreateDHCPServerJSONRequestBody = CreateDHCPServerBody
 
 // UpdateDHCPServerJSONRequestBody defines body for UpdateDHCPServer for application/json ContentType.
 type UpdateDHCPServerJSONRequestBody = UpdateDHCPServerBody
+
+// CreateDriverJSONRequestBody defines body for CreateDriver for application/json ContentType.
+type CreateDriverJSONRequestBody = CreateDriverBody
+
+// CreateDriverMultipartRequestBody defines body for CreateDriver for multipart/form-data ContentType.
+type CreateDriverMultipartRequestBody = CreateDriverBody
+
+// UpdateDriverJSONRequestBody defines body for UpdateDriver for application/json ContentType.
+type UpdateDriverJSONRequestBody = UpdateDriverBody
+
+// UpdateDriverMultipartRequestBody defines body for UpdateDriver for multipart/form-data ContentType.
+type UpdateDriverMultipartRequestBody = UpdateDriverBody
 
 // CreateFileServerJSONRequestBody defines body for CreateFileServer for application/json ContentType.
 type CreateFileServerJSONRequestBody = CreateFileServerBody
@@ -7760,6 +7885,70 @@ type ClientInterface interface {
 	//
 	// Corresponds with PATCH /pxe/dhcp/{dhcp_id} (the `UpdateDHCPServer` operationId).
 	UpdateDHCPServer(ctx context.Context, dhcpid int64, params *UpdateDHCPServerParams, body UpdateDHCPServerJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListDrivers List drivers
+	//
+	// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
+	//
+	// Corresponds with GET /pxe/driver (the `ListDrivers` operationId).
+	ListDrivers(ctx context.Context, params *ListDriversParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateDriverWithBody Create a driver
+	//
+	// Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /pxe/driver (the `CreateDriver` operationId).
+	CreateDriverWithBody(ctx context.Context, params *CreateDriverParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateDriver Create a driver
+	//
+	// Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /pxe/driver (the `CreateDriver` operationId).
+	CreateDriver(ctx context.Context, params *CreateDriverParams, body CreateDriverJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteDriver Delete a driver
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+	//
+	// Corresponds with DELETE /pxe/driver/{driver_id} (the `DeleteDriver` operationId).
+	DeleteDriver(ctx context.Context, driverID int64, params *DeleteDriverParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetDriver View a driver
+	//
+	// Needs the permission pxe.settings read.
+	//
+	// Corresponds with GET /pxe/driver/{driver_id} (the `GetDriver` operationId).
+	GetDriver(ctx context.Context, driverID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateDriverWithBody Edit a driver
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PATCH /pxe/driver/{driver_id} (the `UpdateDriver` operationId).
+	UpdateDriverWithBody(ctx context.Context, driverID int64, params *UpdateDriverParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateDriver Edit a driver
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PATCH /pxe/driver/{driver_id} (the `UpdateDriver` operationId).
+	UpdateDriver(ctx context.Context, driverID int64, params *UpdateDriverParams, body UpdateDriverJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetDriverContent Load a driver's file
+	//
+	// Needs the permission pxe.settings read.
+	//
+	// Corresponds with GET /pxe/driver/{driver_id}/content (the `GetDriverContent` operationId).
+	GetDriverContent(ctx context.Context, driverID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListFileServers List file servers
 	//
@@ -11152,6 +11341,150 @@ func (c *Caller) UpdateDHCPServerWithBody(ctx context.Context, dhcpid int64, par
 // Corresponds with PATCH /pxe/dhcp/{dhcp_id} (the `UpdateDHCPServer` operationId).
 func (c *Caller) UpdateDHCPServer(ctx context.Context, dhcpid int64, params *UpdateDHCPServerParams, body UpdateDHCPServerJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateDHCPServerRequest(c.Server, dhcpid, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListDrivers List drivers
+//
+// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
+//
+// Corresponds with GET /pxe/driver (the `ListDrivers` operationId).
+func (c *Caller) ListDrivers(ctx context.Context, params *ListDriversParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListDriversRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateDriverWithBody Create a driver
+//
+// Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /pxe/driver (the `CreateDriver` operationId).
+func (c *Caller) CreateDriverWithBody(ctx context.Context, params *CreateDriverParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateDriverRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateDriver Create a driver
+//
+// Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /pxe/driver (the `CreateDriver` operationId).
+func (c *Caller) CreateDriver(ctx context.Context, params *CreateDriverParams, body CreateDriverJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateDriverRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteDriver Delete a driver
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+//
+// Corresponds with DELETE /pxe/driver/{driver_id} (the `DeleteDriver` operationId).
+func (c *Caller) DeleteDriver(ctx context.Context, driverID int64, params *DeleteDriverParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteDriverRequest(c.Server, driverID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetDriver View a driver
+//
+// Needs the permission pxe.settings read.
+//
+// Corresponds with GET /pxe/driver/{driver_id} (the `GetDriver` operationId).
+func (c *Caller) GetDriver(ctx context.Context, driverID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetDriverRequest(c.Server, driverID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateDriverWithBody Edit a driver
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PATCH /pxe/driver/{driver_id} (the `UpdateDriver` operationId).
+func (c *Caller) UpdateDriverWithBody(ctx context.Context, driverID int64, params *UpdateDriverParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateDriverRequestWithBody(c.Server, driverID, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateDriver Edit a driver
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PATCH /pxe/driver/{driver_id} (the `UpdateDriver` operationId).
+func (c *Caller) UpdateDriver(ctx context.Context, driverID int64, params *UpdateDriverParams, body UpdateDriverJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateDriverRequest(c.Server, driverID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetDriverContent Load a driver's file
+//
+// Needs the permission pxe.settings read.
+//
+// Corresponds with GET /pxe/driver/{driver_id}/content (the `GetDriverContent` operationId).
+func (c *Caller) GetDriverContent(ctx context.Context, driverID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetDriverContentRequest(c.Server, driverID)
 	if err != nil {
 		return nil, err
 	}
@@ -20260,6 +20593,366 @@ func NewUpdateDHCPServerRequestWithBody(server string, dhcpid int64, params *Upd
 	return req, nil
 }
 
+// NewListDriversRequest constructs an http.Request for the ListDrivers method
+func NewListDriversRequest(server string, params *ListDriversParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/driver")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Q != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "q", *params.Q, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Sort != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "sort", *params.Sort, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.PerPage != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "per_page", *params.PerPage, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Page != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "page", *params.Page, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Count != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "count", *params.Count, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Name != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "name", *params.Name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewCreateDriverRequest calls the generic CreateDriver builder with application/json body
+func NewCreateDriverRequest(server string, params *CreateDriverParams, body CreateDriverJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCreateDriverRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewCreateDriverRequestWithBody constructs an http.Request for the CreateDriver method, with any body, and a specified content type
+func NewCreateDriverRequestWithBody(server string, params *CreateDriverParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/driver")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewDeleteDriverRequest constructs an http.Request for the DeleteDriver method
+func NewDeleteDriverRequest(server string, driverID int64, params *DeleteDriverParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "driver_id", driverID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/driver/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetDriverRequest constructs an http.Request for the GetDriver method
+func NewGetDriverRequest(server string, driverID int64) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "driver_id", driverID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/driver/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewUpdateDriverRequest calls the generic UpdateDriver builder with application/json body
+func NewUpdateDriverRequest(server string, driverID int64, params *UpdateDriverParams, body UpdateDriverJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewUpdateDriverRequestWithBody(server, driverID, params, "application/json", bodyReader)
+}
+
+// NewUpdateDriverRequestWithBody constructs an http.Request for the UpdateDriver method, with any body, and a specified content type
+func NewUpdateDriverRequestWithBody(server string, driverID int64, params *UpdateDriverParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "driver_id", driverID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/driver/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetDriverContentRequest constructs an http.Request for the GetDriverContent method
+func NewGetDriverContentRequest(server string, driverID int64) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "driver_id", driverID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/driver/%s/content", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewListFileServersRequest constructs an http.Request for the ListFileServers method
 func NewListFileServersRequest(server string, params *ListFileServersParams) (*http.Request, error) {
 	var err error
@@ -24745,6 +25438,78 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with PATCH /pxe/dhcp/{dhcp_id} (the `UpdateDHCPServer` operationId).
 	UpdateDHCPServerWithResponse(ctx context.Context, dhcpid int64, params *UpdateDHCPServerParams, body UpdateDHCPServerJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateDHCPServerResponse, error)
+
+	// ListDriversWithResponse List drivers
+	//
+	// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /pxe/driver (the `ListDrivers` operationId).
+	ListDriversWithResponse(ctx context.Context, params *ListDriversParams, reqEditors ...RequestEditorFn) (*ListDriversResponse, error)
+
+	// CreateDriverWithBodyWithResponse Create a driver
+	//
+	// Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /pxe/driver (the `CreateDriver` operationId).
+	CreateDriverWithBodyWithResponse(ctx context.Context, params *CreateDriverParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateDriverResponse, error)
+
+	// CreateDriverWithResponse Create a driver
+	//
+	// Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /pxe/driver (the `CreateDriver` operationId).
+	CreateDriverWithResponse(ctx context.Context, params *CreateDriverParams, body CreateDriverJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateDriverResponse, error)
+
+	// DeleteDriverWithResponse Delete a driver
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /pxe/driver/{driver_id} (the `DeleteDriver` operationId).
+	DeleteDriverWithResponse(ctx context.Context, driverID int64, params *DeleteDriverParams, reqEditors ...RequestEditorFn) (*DeleteDriverResponse, error)
+
+	// GetDriverWithResponse View a driver
+	//
+	// Needs the permission pxe.settings read.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /pxe/driver/{driver_id} (the `GetDriver` operationId).
+	GetDriverWithResponse(ctx context.Context, driverID int64, reqEditors ...RequestEditorFn) (*GetDriverResponse, error)
+
+	// UpdateDriverWithBodyWithResponse Edit a driver
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /pxe/driver/{driver_id} (the `UpdateDriver` operationId).
+	UpdateDriverWithBodyWithResponse(ctx context.Context, driverID int64, params *UpdateDriverParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateDriverResponse, error)
+
+	// UpdateDriverWithResponse Edit a driver
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /pxe/driver/{driver_id} (the `UpdateDriver` operationId).
+	UpdateDriverWithResponse(ctx context.Context, driverID int64, params *UpdateDriverParams, body UpdateDriverJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateDriverResponse, error)
+
+	// GetDriverContentWithResponse Load a driver's file
+	//
+	// Needs the permission pxe.settings read.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /pxe/driver/{driver_id}/content (the `GetDriverContent` operationId).
+	GetDriverContentWithResponse(ctx context.Context, driverID int64, reqEditors ...RequestEditorFn) (*GetDriverContentResponse, error)
 
 	// ListFileServersWithResponse List file servers
 	//
@@ -29897,6 +30662,231 @@ func (r UpdateDHCPServerResponse) ContentType() string {
 	return ""
 }
 
+// ListDriversResponse200Headers the declared response headers of an HTTP 200 response for ListDrivers
+type ListDriversResponse200Headers struct {
+	Link        *string
+	XTotalCount *string
+}
+
+type ListDriversResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *[]PXEDriver
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ListDriversResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r ListDriversResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListDriversResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListDriversResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// CreateDriverResponse200Headers the declared response headers of an HTTP 200 response for CreateDriver
+type CreateDriverResponse200Headers struct {
+	ETag *string
+}
+
+type CreateDriverResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *PXEDriver
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *CreateDriverResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r CreateDriverResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CreateDriverResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CreateDriverResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteDriverResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Message
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteDriverResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteDriverResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteDriverResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// GetDriverResponse200Headers the declared response headers of an HTTP 200 response for GetDriver
+type GetDriverResponse200Headers struct {
+	ETag *string
+}
+
+type GetDriverResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *PXEDriver
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *GetDriverResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r GetDriverResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetDriverResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetDriverResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// UpdateDriverResponse200Headers the declared response headers of an HTTP 200 response for UpdateDriver
+type UpdateDriverResponse200Headers struct {
+	ETag *string
+}
+
+type UpdateDriverResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *PXEDriver
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *UpdateDriverResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r UpdateDriverResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r UpdateDriverResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r UpdateDriverResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetDriverContentResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+}
+
+// Status returns HTTPResponse.Status
+func (r GetDriverContentResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetDriverContentResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetDriverContentResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 // ListFileServersResponse200Headers the declared response headers of an HTTP 200 response for ListFileServers
 type ListFileServersResponse200Headers struct {
 	Link        *string
@@ -34071,6 +35061,126 @@ func (c *ClientWithResponses) UpdateDHCPServerWithResponse(ctx context.Context, 
 		return nil, err
 	}
 	return ParseUpdateDHCPServerResponse(rsp)
+}
+
+// ListDriversWithResponse List drivers
+//
+// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /pxe/driver (the `ListDrivers` operationId).
+func (c *ClientWithResponses) ListDriversWithResponse(ctx context.Context, params *ListDriversParams, reqEditors ...RequestEditorFn) (*ListDriversResponse, error) {
+	rsp, err := c.ListDrivers(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListDriversResponse(rsp)
+}
+
+// CreateDriverWithBodyWithResponse Create a driver
+//
+// Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /pxe/driver (the `CreateDriver` operationId).
+func (c *ClientWithResponses) CreateDriverWithBodyWithResponse(ctx context.Context, params *CreateDriverParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateDriverResponse, error) {
+	rsp, err := c.CreateDriverWithBody(ctx, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateDriverResponse(rsp)
+}
+
+// CreateDriverWithResponse Create a driver
+//
+// Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /pxe/driver (the `CreateDriver` operationId).
+func (c *ClientWithResponses) CreateDriverWithResponse(ctx context.Context, params *CreateDriverParams, body CreateDriverJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateDriverResponse, error) {
+	rsp, err := c.CreateDriver(ctx, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateDriverResponse(rsp)
+}
+
+// DeleteDriverWithResponse Delete a driver
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /pxe/driver/{driver_id} (the `DeleteDriver` operationId).
+func (c *ClientWithResponses) DeleteDriverWithResponse(ctx context.Context, driverID int64, params *DeleteDriverParams, reqEditors ...RequestEditorFn) (*DeleteDriverResponse, error) {
+	rsp, err := c.DeleteDriver(ctx, driverID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteDriverResponse(rsp)
+}
+
+// GetDriverWithResponse View a driver
+//
+// Needs the permission pxe.settings read.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /pxe/driver/{driver_id} (the `GetDriver` operationId).
+func (c *ClientWithResponses) GetDriverWithResponse(ctx context.Context, driverID int64, reqEditors ...RequestEditorFn) (*GetDriverResponse, error) {
+	rsp, err := c.GetDriver(ctx, driverID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetDriverResponse(rsp)
+}
+
+// UpdateDriverWithBodyWithResponse Edit a driver
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /pxe/driver/{driver_id} (the `UpdateDriver` operationId).
+func (c *ClientWithResponses) UpdateDriverWithBodyWithResponse(ctx context.Context, driverID int64, params *UpdateDriverParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateDriverResponse, error) {
+	rsp, err := c.UpdateDriverWithBody(ctx, driverID, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateDriverResponse(rsp)
+}
+
+// UpdateDriverWithResponse Edit a driver
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /pxe/driver/{driver_id} (the `UpdateDriver` operationId).
+func (c *ClientWithResponses) UpdateDriverWithResponse(ctx context.Context, driverID int64, params *UpdateDriverParams, body UpdateDriverJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateDriverResponse, error) {
+	rsp, err := c.UpdateDriver(ctx, driverID, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateDriverResponse(rsp)
+}
+
+// GetDriverContentWithResponse Load a driver's file
+//
+// Needs the permission pxe.settings read.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /pxe/driver/{driver_id}/content (the `GetDriverContent` operationId).
+func (c *ClientWithResponses) GetDriverContentWithResponse(ctx context.Context, driverID int64, reqEditors ...RequestEditorFn) (*GetDriverContentResponse, error) {
+	rsp, err := c.GetDriverContent(ctx, driverID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetDriverContentResponse(rsp)
 }
 
 // ListFileServersWithResponse List file servers
@@ -40354,6 +41464,262 @@ func ParseUpdateDHCPServerResponse(rsp *http.Response) (*UpdateDHCPServerRespons
 			headers.ETag = &value
 		}
 		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseListDriversResponse parses an HTTP response from a ListDriversWithResponse call
+func ParseListDriversResponse(rsp *http.Response) (*ListDriversResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListDriversResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest []PXEDriver
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	case rsp.StatusCode == 200:
+		// Content-type (text/csv) unsupported
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers ListDriversResponse200Headers
+		if values := rsp.Header.Values("Link"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Link", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Link = &value
+		}
+		if values := rsp.Header.Values("X-Total-Count"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Total-Count", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XTotalCount = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseCreateDriverResponse parses an HTTP response from a CreateDriverWithResponse call
+func ParseCreateDriverResponse(rsp *http.Response) (*CreateDriverResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CreateDriverResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest PXEDriver
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers CreateDriverResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseDeleteDriverResponse parses an HTTP response from a DeleteDriverWithResponse call
+func ParseDeleteDriverResponse(rsp *http.Response) (*DeleteDriverResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteDriverResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Message
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetDriverResponse parses an HTTP response from a GetDriverWithResponse call
+func ParseGetDriverResponse(rsp *http.Response) (*GetDriverResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetDriverResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest PXEDriver
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers GetDriverResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseUpdateDriverResponse parses an HTTP response from a UpdateDriverWithResponse call
+func ParseUpdateDriverResponse(rsp *http.Response) (*UpdateDriverResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &UpdateDriverResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest PXEDriver
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers UpdateDriverResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseGetDriverContentResponse parses an HTTP response from a GetDriverContentWithResponse call
+func ParseGetDriverContentResponse(rsp *http.Response) (*GetDriverContentResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetDriverContentResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
 	}
 
 	return response, nil

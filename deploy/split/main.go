@@ -52,7 +52,7 @@ func serve(ctx context.Context, i *startup.Installation, programs string) (err e
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
-	f, err := newFleet(folder, programs, append(os.Environ(), "IRONPLANE_MAINTENANCE="+string(i.Gateway.Maintenance)), i.Databases, i.MasterKey, i.Redis)
+	f, err := newFleet(folder, programs, append(os.Environ(), "IRONPLANE_MAINTENANCE="+string(i.Gateway.Maintenance), "IRONPLANE_STORE="+i.Store), i.Databases, i.MasterKey, i.Redis)
 	if err != nil {
 		return err
 	}

@@ -182,6 +182,9 @@ func (d *document) operation(o *operation) schema {
 				"description": "The first line names the members, the others make an item each, all of them or none."},
 				"x-answer": d.answer(reflect.TypeFor[Bulk]())}
 		}
+		if o.request.read != nil {
+			content["multipart/form-data"] = schema{"schema": body}
+		}
 		described["requestBody"] = schema{"required": true, "content": content}
 	}
 	if o.raw != nil && len(o.raw.takes) > 0 {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/gorilla/mux"
 
+	"github.com/ironplane/ironplane/pkg/accept"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/shape"
 )
@@ -32,9 +33,10 @@ const maxBody = 1 << 20
 type requestPlan struct {
 	path  []parameter
 	query []parameter
-	names []string // of all parameters of the query that there are, in order
-	match []int    // index of the IfMatch, nil where the request has none
-	body  []int    // index of the Body, nil where the request has none
+	names []string                            // of all parameters of the query that there are, in order
+	match []int                               // index of the IfMatch, nil where the request has none
+	body  []int                               // index of the Body, nil where the request has none
+	read  func(*http.Request) ([]byte, error) // the body, as JSON; nil: it is that
 }
 
 // parameter is a member of a request struct that a parameter fills.
@@ -102,10 +104,14 @@ func (p *requestPlan) fill(v reflect.Value, r *http.Request) error {
 	if p.body == nil {
 		return nil
 	}
-	if media := mediaType(r); media != "" && media != "application/json" {
-		return problem.New(problem.UnsupportedMedia, "The body must be application/json.")
+	read := p.readLong
+	if p.read == nil {
+		if media := mediaType(r); media != "" && media != accept.JSON {
+			return problem.New(problem.UnsupportedMedia, "The body must be application/json.")
+		}
+		read = readBody
 	}
-	text, err := readBody(r)
+	text, err := read(r)
 	if err != nil {
 		return err
 	}
@@ -233,6 +239,15 @@ func mediaType(r *http.Request) string {
 		return media
 	}
 	return kind
+}
+
+// readLong reads a body that may take as long as it moves. What is the same in another form is the same request.
+func (p *requestPlan) readLong(r *http.Request) (text []byte, err error) {
+	s := serving(r.Context())
+	r.Body = &rawBody{ReadCloser: r.Body, served: s, answer: &rawWriter{}}
+	s.body, err = p.read(r)
+	r.Header.Set("Content-Type", accept.JSON)
+	return s.body, err
 }
 
 // readBody reads a body within its bounds of size and time.

@@ -67,6 +67,9 @@ type Resource[V, B any] struct {
 	// Includes are what a view can show besides, as include= names it.
 	Includes map[string]func(context.Context, pg.Querier, *V) error
 
+	// Read reads the body of a create or an edit that may be multipart/form-data, or longer than others, and answers it as JSON.
+	// What is too large for that it has put elsewhere. nil: bodies are as those of others.
+	Read func(*http.Request) ([]byte, error)
 	// Prepare does what takes long, or counts a request whatever comes of it, before the unit of work of a create or an
 	// edit begins. It is given what was sent, of which nothing is checked yet, and may leave what it worked out in members
 	// of B that have no tag.
@@ -180,7 +183,7 @@ func (r Resource[V, B]) Routes() []Route {
 	noun, scoped := withArticle(r.Noun), r.Scope != nil
 	create := Mutation[newItem[B], V]{Method: http.MethodPost, Path: r.Path, Guard: r.Guard, Name: "create" + camel(r.Noun), Summary: "Create " + noun, Extension: added(Creating),
 		Effect: effect(r.Again, item), Example: r.Example, Prepare: func(ctx context.Context, req *newItem[B]) error { return all.prepare(ctx, Creating, &req.Body) },
-		Allow: all.allow, Do: all.create, scoped: scoped}
+		Allow: all.allow, Do: all.create, scoped: scoped, read: r.Read}
 	view := Route(Read[viewItem, V]{Path: item, Guard: guard(r.ReadGuard, r.OwnGuard), Name: "get" + camel(r.Noun), Summary: "View " + noun, Extension: added(Viewing), Do: all.viewOne, scoped: scoped})
 	if r.Includes != nil {
 		view = Read[viewItemAndMore, V]{Path: item, Guard: guard(r.ReadGuard, r.OwnGuard), Name: "get" + camel(r.Noun), Summary: "View " + noun, Extension: added(Viewing), Do: all.viewWith, scoped: scoped, includes: slices.Sorted(maps.Keys(r.Includes))}
@@ -192,11 +195,11 @@ func (r Resource[V, B]) Routes() []Route {
 		Viewing:  view,
 		Editing: itemsRoute[editItems[B], V]{Mutation[editItems[B], any]{Method: http.MethodPatch, Path: item, Guard: guard(r.OwnGuard), Name: "update" + camel(r.Noun), Summary: "Edit " + noun, Extension: added(Editing),
 			Effect: effect(AgainSame, item), Example: r.Edited,
-			Prepare: func(ctx context.Context, req *editItems[B]) error { return all.prepare(ctx, Editing, &req.Body) }, Do: all.edit, scoped: scoped}},
+			Prepare: func(ctx context.Context, req *editItems[B]) error { return all.prepare(ctx, Editing, &req.Body) }, Do: all.edit, scoped: scoped, read: r.Read}},
 		Deleting: itemsRoute[deleteItems, Message]{Mutation[deleteItems, any]{Method: http.MethodDelete, Path: item, Guard: r.Guard, Name: "delete" + camel(r.Noun), Summary: "Delete " + noun, Extension: added(Deleting),
 			Effect: effect(AgainRefused, ""), Do: all.remove, scoped: scoped}},
 	}
-	if r.Prepare == nil && r.Reveal == nil { // which may take long for each row, and for which there is no place
+	if r.Prepare == nil && r.Reveal == nil && r.Read == nil { // which may take long for each row, and for which there is no place
 		routes[Creating] = createRoute[V, B]{create, all}
 	}
 	var own []Route

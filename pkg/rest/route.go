@@ -59,6 +59,7 @@ type Mutation[Req, Resp any] struct {
 	Do    func(context.Context, *pg.Tx, Req) (Resp, error)
 
 	scoped bool
+	read   func(*http.Request) ([]byte, error)
 }
 
 // Effect is what a change leaves behind. The tests that walk all routes, and the API document, go by it.
@@ -197,7 +198,7 @@ func (r Read[Req, Resp]) operation() *operation {
 
 func (m Mutation[Req, Resp]) operation() *operation {
 	o := newOperation[Req, Resp](Operation{Method: m.Method, Path: m.Path, Guard: m.Guard, Name: m.Name, Summary: m.Summary, Doc: m.Doc, Extension: m.Extension})
-	o.changes, o.Effect, o.Scoped = true, m.Effect, m.scoped
+	o.changes, o.Effect, o.Scoped, o.request.read = true, m.Effect, m.scoped, m.read
 	o.exemplify(m.Example)
 	o.checkEffect()
 	o.endpoint = func(db *pg.DB) endpoint.Endpoint {

@@ -30,6 +30,7 @@ type OSReloadProfile struct {
 	ListedProfile
 	BootScript            *rest.Ref    `json:"boot_script,omitempty" db:"boot_script_" doc:"left out for clients, like all that follows"`
 	Preseed               *rest.Ref    `json:"preseed,omitempty" db:"preseed_"`
+	Drivers               []rest.Ref   `json:"drivers" db:"drivers"`
 	Email                 ProfileEmail `json:"email" db:"email_"`
 	Shell                 ProfileShell `json:"shell" db:"shell_"`
 	TimeUntilMarkedFailed *int32       `json:"time_until_marked_failed,omitempty" db:"time_until_marked_failed" ext:"true" doc:"in minutes"`
@@ -47,11 +48,12 @@ type ProfileShell struct {
 }
 
 type profileBody struct {
-	Name         string      `json:"name" db:"name" required:"create" example:"Debian 13 of ours"`
-	BillingID    *string     `json:"billing_id" db:"billing_id" example:"debian13"`
-	AccessClient bool        `json:"access_client" db:"access_client" example:"false" doc:"whether clients see it"`
-	BootScript   rest.RefID  `json:"boot_script" db:"boot_script_id" also:"boot_script_id" required:"create" example:"1" doc:"one of /pxe/boot-script"`
-	Preseed      *rest.RefID `json:"preseed" db:"preseed_id" also:"preseed_id" doc:"one of /pxe/preseed"`
+	Name         string       `json:"name" db:"name" required:"create" example:"Debian 13 of ours"`
+	BillingID    *string      `json:"billing_id" db:"billing_id" example:"debian13"`
+	AccessClient bool         `json:"access_client" db:"access_client" example:"false" doc:"whether clients see it"`
+	BootScript   rest.RefID   `json:"boot_script" db:"boot_script_id" also:"boot_script_id" required:"create" example:"1" doc:"one of /pxe/boot-script"`
+	Preseed      *rest.RefID  `json:"preseed" db:"preseed_id" also:"preseed_id" doc:"one of /pxe/preseed"`
+	Drivers      []rest.RefID `json:"drivers" db:"driver_ids" doc:"of /pxe/driver"`
 	Email        struct {
 		Template *rest.RefID `json:"template" db:"template_id" doc:"one of /email/template"`
 	} `json:"email" db:"email_"`
@@ -110,7 +112,7 @@ func (s *Service) profiles() []rest.Route {
 		Do: func(ctx context.Context, req rest.Item) (OSReloadProfile, error) {
 			found, err := profiles.Get(ctx, s.db, req.ID, open(ctx)...)
 			if isClient(ctx) {
-				found = OSReloadProfile{ListedProfile: found.ListedProfile, Shell: ProfileShell{[]int64{}, []int64{}}}
+				found = OSReloadProfile{ListedProfile: found.ListedProfile, Drivers: []rest.Ref{}, Shell: ProfileShell{[]int64{}, []int64{}}}
 			}
 			return found, err
 		},

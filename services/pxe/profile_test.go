@@ -25,7 +25,7 @@ func TestProfile(t *testing.T) {
 	first, second := made(t, c, "/pxe/shell", `{"name": "first"}`), made(t, c, "/pxe/shell", `{"name": "second"}`)
 	whole := c.Do("POST", "/pxe/profile", fmt.Sprintf(`{"name": "Debian", "billing_id": "deb", "boot_script": {"id": %d}, "preseed": "%d", "email": {"template": 7},
 		"shell": {"after": [%d, {"id": %d}, %[3]d], "during": [%d]}, "time_until_marked_failed": 90}`, boot, preseed, second, first, first)).Want(200)
-	want := fmt.Sprintf(`"name":"Debian","billing_id":"deb","access_client":false,"boot_script":{"id":%d,"name":"boot"},"preseed":{"id":%d,"name":"seed"},"email":{"template":{"id":7,"name":"finished"}},"shell":{"after":[%d,%d],"during":[%d]},"time_until_marked_failed":90}`,
+	want := fmt.Sprintf(`"name":"Debian","billing_id":"deb","access_client":false,"boot_script":{"id":%d,"name":"boot"},"preseed":{"id":%d,"name":"seed"},"drivers":[],"email":{"template":{"id":7,"name":"finished"}},"shell":{"after":[%d,%d],"during":[%d]},"time_until_marked_failed":90}`,
 		boot, preseed, second, first, first)
 	if !strings.Contains(whole.Text, want) {
 		t.Errorf("made %s, want %s", whole.Text, want)

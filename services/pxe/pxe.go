@@ -1,13 +1,15 @@
 // Package pxe is the bounded context of network boot. There are DHCP servers and file servers, templates of what
-// machines are given, and profiles that put these together; ISOs and drivers are not built yet.
+// machines are given, drivers, and profiles that put these together; ISOs are not built yet.
 package pxe
 
 import (
 	"context"
 	"embed"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -16,6 +18,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/services/pxe/store"
 )
 
 // Name is the service's name, and its schema's.
@@ -27,7 +30,7 @@ var migrations embed.FS
 // Definition is the service.
 var Definition = service.Definition{Name: Name, Migrations: migrations, Seals: true, Sealed: []string{"dhcp_server.http_api_key", "file_server.http_api_key"}, New: func(d service.Deps) service.Parts {
 	s := New(d)
-	return service.Parts{Routes: s.Routes(), Readers: []string{"network"}, Consumers: []*events.Consumer{s.groups.Consumer(), s.emailTemplates.Consumer()}}
+	return service.Parts{Loops: []service.Loop{service.Every(sweepPause, "sweep of the store", s.sweep)}, Routes: s.Routes(), Readers: []string{"network"}, Consumers: []*events.Consumer{s.groups.Consumer(), s.emailTemplates.Consumer()}}
 }, Begin: checkTemplates}
 
 // Service is the pxe service.
@@ -36,11 +39,17 @@ type Service struct {
 	box            *seal.Box
 	groups         *events.Refs
 	emailTemplates *events.Refs
+	store          *store.Store
 }
+
+const (
+	// sweepPause is between two sweeps of the store, and sweepGrace longer than a piece of a file takes to come.
+	sweepPause, sweepGrace = time.Hour, 24 * time.Hour
+)
 
 // New makes the service on its migrated schema.
 func New(d service.Deps) *Service {
-	return &Service{db: d.DB, box: d.Box,
+	return &Service{db: d.DB, box: d.Box, store: store.New(d.DB, d.Store),
 		groups:         &events.Refs{Owner: "network", Type: "group", DB: d.DB, Peers: d.Peers, Cleared: clearGroup},
 		emailTemplates: &events.Refs{Owner: "system", Type: "email/template", DB: d.DB, Peers: d.Peers, Cleared: clearEmailTemplate, Uses: profilesWith}}
 }
@@ -50,6 +59,7 @@ func (s *Service) Routes() []rest.Route {
 	return slices.Concat(
 		rest.Section{Name: "DHCP servers", Doc: "The agents at the sites that answer machines which ask for an address and what to boot."}.Of(s.dhcpServers()),
 		rest.Section{Name: "File servers", Doc: "The agents at the sites that have the files which installations read."}.Of(s.fileServers()),
+		rest.Section{Name: "Drivers", Doc: "Files that installers need for a machine's hardware."}.Of(s.drivers()),
 		rest.Section{Name: "Profiles", Doc: "Ways to install a machine, or to boot one over the network, and the templates that they put together."}.Of(
 			s.shares(), []rest.Route{s.render()}, s.profiles(), s.bootScripts(), s.preseeds(), s.shellScripts()),
 		[]rest.Route{s.emailTemplates.CloseRoute(), events.RefRoute(s.db, "pxe/dhcp", "dhcp_server", "NULL::jsonb", "network")},
@@ -71,4 +81,13 @@ func cleared(ctx context.Context, tx *pg.Tx, table, column string, id int64, of 
 		tx.Record(pg.Record{Kind: strings.ReplaceAll(of.Type, "/", "."), Action: pg.Edited, Targets: []pg.Target{item}, Before: before, After: struct{}{}})
 	}
 	return nil
+}
+
+// sweep deletes from the store what nobody refers to.
+func (s *Service) sweep(ctx context.Context) error {
+	err := s.store.Sweep(ctx, sweepGrace)
+	if errors.Is(err, store.ErrNone) {
+		return nil
+	}
+	return err
 }

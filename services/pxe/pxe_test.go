@@ -30,7 +30,7 @@ func newClient(t *testing.T) (*testkit.Client, *pg.DB, *seal.Box) {
 }
 
 func handler(t *testing.T, db *pg.DB, box *seal.Box) http.Handler {
-	return rest.NewHandler(pxe.Name, db, slog.New(slog.NewTextHandler(t.Output(), nil)), pxe.New(service.Deps{DB: db, Box: box}).Routes())
+	return rest.NewHandler(pxe.Name, db, slog.New(slog.NewTextHandler(t.Output(), nil)), pxe.New(service.Deps{DB: db, Box: box, Settings: service.Settings{Store: t.TempDir()}}).Routes())
 }
 
 func exec(t *testing.T, db *pg.DB, sql string, args ...any) {

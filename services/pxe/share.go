@@ -30,6 +30,7 @@ type sharedProfile struct {
 	BootScript            sharedTemplate   `yaml:"boot_script"`
 	Preseed               *sharedTemplate  `yaml:"preseed,omitempty"`
 	ShellScripts          []sharedTemplate `yaml:"shell_scripts,omitempty"`
+	Drivers               []rest.RefID     `yaml:"-"` // which a copy has, too
 	During                []string         `yaml:"shell_during,omitempty"`
 	After                 []string         `yaml:"shell_after,omitempty"`
 }
@@ -183,6 +184,9 @@ func share(ctx context.Context, q pg.Querier, id int64) (*sharedProfile, error) 
 		return nil, err
 	}
 	p := &sharedProfile{Format: sharedFormat, Name: profile.Name, TimeUntilMarkedFailed: profile.TimeUntilMarkedFailed}
+	for _, driver := range profile.Drivers {
+		p.Drivers = append(p.Drivers, rest.RefID(driver.ID))
+	}
 	if err := p.BootScript.read(ctx, q, "boot_script", profile.BootScript.ID); err != nil {
 		return nil, err
 	}
@@ -225,7 +229,7 @@ func (t *sharedTemplate) read(ctx context.Context, q pg.Querier, table string, i
 
 // create makes the profile and its templates. Where reuse is set, those that are there are not made again.
 func (p *sharedProfile) create(ctx context.Context, tx *pg.Tx, reuse bool) (made OSReloadProfile, err error) {
-	body := profileBody{Name: p.Name, TimeUntilMarkedFailed: p.TimeUntilMarkedFailed}
+	body := profileBody{Name: p.Name, Drivers: p.Drivers, TimeUntilMarkedFailed: p.TimeUntilMarkedFailed}
 	id, err := p.template(ctx, tx, "boot_script", p.BootScript, reuse)
 	if err != nil {
 		return made, err

@@ -47,6 +47,7 @@ func Main(name string, run func(context.Context, Config) error, checks ...health
 	process.Program{Name: name, Config: &c, Commands: []process.Command{
 		{Name: "run", Summary: "start and serve until SIGINT or SIGTERM", Run: func(ctx context.Context) error {
 			c.Gateway.Maintenance = c.maintenance()
+			c.Store = cmp.Or(c.Store, filepath.Join(c.Backings.Data, "store"))
 			return run(ctx, c)
 		}},
 		{Name: "admin-key", Summary: "make another key for the first admin, and print it; also while the installation runs", Run: func(ctx context.Context) error {

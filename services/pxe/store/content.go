@@ -33,16 +33,25 @@ type piece struct {
 
 // Open opens a whole file. It fails with pgx.ErrNoRows where there is none.
 func (s *Store) Open(ctx context.Context, id int64) (*Content, error) {
+	return s.openWhere(ctx, "id = $1", id)
+}
+
+// OpenAt opens the file at a path.
+func (s *Store) OpenAt(ctx context.Context, path string) (*Content, error) {
+	return s.openWhere(ctx, "path = $1", path)
+}
+
+func (s *Store) openWhere(ctx context.Context, condition string, is any) (*Content, error) {
 	bucket, err := s.open(ctx)
 	if err != nil {
 		return nil, err
 	}
 	c := &Content{ctx: ctx, bucket: bucket}
-	err = s.db.QueryRow(ctx, "SELECT id, coalesce(path, ''), size, sha256 FROM stored_file WHERE id = $1 AND sha256 IS NOT NULL", id).Scan(&c.ID, &c.Path, &c.Size, &c.SHA256)
+	err = s.db.QueryRow(ctx, "SELECT id, coalesce(path, ''), size, sha256 FROM stored_file WHERE sha256 IS NOT NULL AND "+condition, is).Scan(&c.ID, &c.Path, &c.Size, &c.SHA256)
 	if err != nil {
 		return nil, err
 	}
-	c.pieces, err = piecesOf(ctx, s.db, id)
+	c.pieces, err = piecesOf(ctx, s.db, c.ID)
 	return c, err
 }
 

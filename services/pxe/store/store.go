@@ -44,6 +44,9 @@ type Store struct {
 // it is needed.
 func New(db *pg.DB, url string) *Store { return &Store{url: url, db: db} }
 
+// ErrNone says that no store is configured.
+var ErrNone = errors.New("no store is configured")
+
 // File is a file that is whole.
 type File struct {
 	ID     int64
@@ -60,7 +63,7 @@ func (s *Store) open(ctx context.Context) (*blob.Bucket, error) {
 		return s.bucket, nil
 	}
 	if s.url == "" {
-		return nil, problem.New(problem.Unavailable, "There is nowhere to store files: IRONPLANE_STORE is not set.")
+		return nil, problem.New(problem.Unavailable, "There is nowhere to store files: IRONPLANE_STORE is not set.").Because(ErrNone)
 	}
 	if err := s.db.QueryRow(ctx, "SELECT prefix FROM stored_prefix").Scan(&s.prefix); err != nil {
 		return nil, fmt.Errorf("read the prefix of blobs: %w", err)
@@ -128,6 +131,17 @@ func (s *Store) Files(ctx context.Context) iter.Seq2[File, error] {
 // Publish has file servers hold a whole file at a path. It is kept from now on.
 func Publish(ctx context.Context, tx *pg.Tx, id int64, path string) error {
 	if _, err := tx.Exec(ctx, "UPDATE stored_file SET path = $2, expires_at = NULL WHERE id = $1", id, path); err != nil {
+		return fmt.Errorf("publish %s: %w", path, err)
+	}
+	return nil
+}
+
+// Claim publishes a whole file of this SHA-256 that nobody refers to yet. It fails with pgx.ErrNoRows where there is none.
+func Claim(ctx context.Context, tx *pg.Tx, sha256, path string) error {
+	var id int64
+	err := tx.QueryRow(ctx, `UPDATE stored_file SET path = $2, expires_at = NULL
+		WHERE id = (SELECT id FROM stored_file WHERE sha256 = $1 AND path IS NULL AND expires_at > now() ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED) RETURNING id`, sha256, path).Scan(&id)
+	if err != nil {
 		return fmt.Errorf("publish %s: %w", path, err)
 	}
 	return nil

@@ -69,6 +69,9 @@ func openAll(t testing.TB, n int, client redis.UniversalClient, settings service
 	if settings.Packages == "" {
 		settings.Packages = onePackage(t)
 	}
+	if settings.Store == "" {
+		settings.Store = t.TempDir()
+	}
 	door := gateway.Config{Maintenance: maintenance.File(filepath.Join(t.TempDir(), "maintenance"))}
 	urls, key := testkit.Databases(t, services...), seal.NewMasterKey()
 	for range n {

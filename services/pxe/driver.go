@@ -1,0 +1,157 @@
+package pxe
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/guard"
+	"github.com/ironplane/ironplane/pkg/permission"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/table"
+	"github.com/ironplane/ironplane/services/pxe/store"
+	"github.com/ironplane/ironplane/services/pxe/upload"
+)
+
+// PXEDriver is a file that an installer needs for a machine's hardware. File servers have it as drivers/<id>.
+type PXEDriver struct {
+	rest.Versioned
+	ID     int64  `json:"id" db:"id"`
+	Name   string `json:"name" db:"name"`
+	Size   int64  `json:"size" db:"size" ext:"true" doc:"in bytes"`
+	SHA256 string `json:"sha256" db:"sha256" ext:"true" doc:"in hexadecimal"`
+}
+
+type driverBody struct {
+	Name    string `json:"name" db:"name" required:"create" example:"virtio for Windows"`
+	Content string `json:"driver" db:"content" required:"create" max:"536870912" example:"aXJvbnBsYW5l" doc:"the file, of at most 512 MiB; in JSON as base64"`
+}
+
+const (
+	// sumPrefix stands before the SHA-256 of a file that was sent, in place of the file.
+	sumPrefix = "sha256:"
+	// largestDriver is in bytes.
+	largestDriver = 512 << 20
+	// uploadTime is how long a file stays that was sent, or a part of one, and of which nothing was made.
+	uploadTime = 24 * time.Hour
+)
+
+// Resolve refuses what is no file: a number, which a text may be sent as.
+func (b *driverBody) Resolve(wrong *problem.Fields) {
+	if b.Content != "" && !strings.HasPrefix(b.Content, sumPrefix) {
+		wrong.Add("/driver", "type", "must be a text in base64")
+	}
+}
+
+var (
+	drivers     = pg.NewView[PXEDriver]("driver_view")
+	driverTable = table.New[driverBody]("driver", "driver_view", nil)
+)
+
+func driverPath(id int64) string { return fmt.Sprint("drivers/", id) }
+
+func (s *Service) drivers() []rest.Route {
+	has := guard.Has(permission.PXESettings)
+	return append(rest.Resource[PXEDriver, driverBody]{
+		DB: s.db, Path: "/pxe/driver", ID: "driver_id", Noun: "driver", Guard: has, Again: rest.AgainRefused, Edited: `{"name": "virtio for Windows Server"}`,
+		Table: "driver", View: "driver_view", Read: s.readDriver,
+		By: rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name"}, Filters: map[string]string{"name": "name"}},
+		Insert: func(ctx context.Context, tx *pg.Tx, b *driverBody) (int64, error) {
+			id, err := driverTable.Insert(ctx, tx, b)
+			if err != nil {
+				return 0, err
+			}
+			return id, publishDriver(ctx, tx, id, b.Content)
+		},
+		Update: func(ctx context.Context, tx *pg.Tx, id int64, b *driverBody) error {
+			was, err := driverTable.Load(ctx, tx, id)
+			if err == nil && was.Content != b.Content {
+				err = errors.Join(store.Remove(ctx, tx, driverPath(id)), publishDriver(ctx, tx, id, b.Content))
+			}
+			if err != nil {
+				return err
+			}
+			return driverTable.Update(ctx, tx, id, b)
+		},
+		Delete: func(ctx context.Context, tx *pg.Tx, item *PXEDriver) error {
+			if err := unlessUsed(ctx, tx, "driver", "Driver", "$1 = ANY (driver_ids)", item.ID); err != nil {
+				return err
+			}
+			return store.Remove(ctx, tx, driverPath(item.ID))
+		},
+	}.Routes(), rest.Raw[rest.Item]{Method: http.MethodGet, Path: "/pxe/driver/{driver_id}/content", Guard: has, Name: "getDriverContent", Summary: "Load a driver's file", Extension: true,
+		Gives: []string{"application/octet-stream"}, Ranges: true, Do: s.serveDriver})
+}
+
+// readDriver reads a body with a file, which is then in the store.
+func (s *Service) readDriver(r *http.Request) ([]byte, error) {
+	return upload.Form{Member: "driver", Put: func(from io.Reader) (string, error) { return s.putDriver(r.Context(), from) }}.Read(r)
+}
+
+func (s *Service) putDriver(ctx context.Context, from io.Reader) (string, error) {
+	d, err := s.store.Draft(ctx, uploadTime)
+	if err != nil {
+		return "", err
+	}
+	err = d.Append(ctx, from, largestDriver)
+	if errors.Is(err, store.ErrTooLarge) {
+		err = problem.New(problem.TooLarge, "A driver can have at most %d bytes.", largestDriver)
+	}
+	if err == nil && d.Size > 0 {
+		var file store.File
+		err = s.db.InTx(ctx, func(tx *pg.Tx) (err error) {
+			tx.Unrecorded("no driver is made of it yet")
+			file, err = d.Finish(ctx, tx)
+			return err
+		})
+		if err == nil {
+			return sumPrefix + file.SHA256, nil
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute) // its caller may have left
+	defer cancel()
+	return "", errors.Join(err, s.store.Discard(ctx, d.ID))
+}
+
+// publishDriver has file servers hold a file that was sent.
+func publishDriver(ctx context.Context, tx *pg.Tx, id int64, content string) error {
+	err := store.Claim(ctx, tx, strings.TrimPrefix(content, sumPrefix), driverPath(id))
+	if errors.Is(err, pgx.ErrNoRows) {
+		return problem.New(problem.Unavailable, "The file is not there any more: it has to be sent again.").Because(err)
+	}
+	return err
+}
+
+func (s *Service) serveDriver(ctx context.Context, c *rest.RawCall, req rest.Item) error {
+	driver, err := drivers.Get(ctx, s.db, req.ID)
+	if err != nil {
+		return err
+	}
+	content, err := s.store.OpenAt(ctx, driverPath(req.ID))
+	if err != nil {
+		return err
+	}
+	defer content.Close()
+	sum, err := hex.DecodeString(content.SHA256)
+	if err != nil {
+		return fmt.Errorf("read the sum of a driver: %w", err)
+	}
+	header := c.Writer.Header()
+	header.Set("Content-Type", "application/octet-stream")
+	header.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": driver.Name}))
+	header.Set("ETag", `"`+content.SHA256+`"`)
+	header.Set("Repr-Digest", "sha-256=:"+base64.StdEncoding.EncodeToString(sum)+":") // RFC 9530
+	http.ServeContent(c.Writer, c.Request, "", time.Time{}, content)
+	return nil
+}
