@@ -8,11 +8,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/apikey"
-
 	"github.com/maypok86/otter/v2"
 	"golang.org/x/sync/singleflight"
 
+	"github.com/ironplane/ironplane/pkg/apikey"
 	"github.com/ironplane/ironplane/pkg/keycache"
 	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/permission"
@@ -123,8 +122,8 @@ func statusOf(f *found) keyStatus {
 }
 
 // lookUp finds out of a key what is not remembered. An answer that took longer than memoryLife to arrive may be true no
-// more, so it is looked for again; where that takes as long, the second answer counts: it was true after the request
-// arrived.
+// more, so it is looked for again; where that takes as long, the answer counts if it was true after the request arrived.
+// It ends: what is joined that began before the request can be one look-up of each status.
 func (k *keys) lookUp(ctx context.Context, key string, hash [32]byte, s keyStatus, admit func(context.Context) error) (*found, error) {
 	arrived := time.Now()
 	if s == unknown {
@@ -132,15 +131,12 @@ func (k *keys) lookUp(ctx context.Context, key string, hash [32]byte, s keyStatu
 			return nil, err
 		}
 	}
-	f, err := k.findFor(ctx, hash, &s, admit)
-	if err != nil || f.recent() {
-		return f, err
+	for again := false; ; again = true {
+		f, err := k.findFor(ctx, hash, &s, admit)
+		if err != nil || f.recent() || again && !f.since.Before(arrived) {
+			return f, err
+		}
 	}
-	f, err = k.findFor(ctx, hash, &s, admit)
-	if err == nil && !f.recent() && f.since.Before(arrived) {
-		return nil, errors.New("what was found of the key is too old")
-	}
-	return f, err
 }
 
 // findFor finds what there is of the key, and admits one that is unknown where that is needed.

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -104,6 +105,36 @@ func TestHeldUpAnswer(t *testing.T) {
 			caller.Wait()
 		})
 	}
+}
+
+// Who joins in a question that was asked before he came is not refused for how long that takes.
+func TestQuestionOfAnEarlierRequest(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t, unlimited)
+	key := d.identity.issue(1)
+	held, goOn := [2]chan struct{}{make(chan struct{}), make(chan struct{})}, [2]chan struct{}{make(chan struct{}), make(chan struct{})}
+	var asked atomic.Int32
+	d.identity.set(nil, func(http.ResponseWriter) bool {
+		if n := asked.Add(1) - 1; n < 2 {
+			close(held[n])
+			<-goOn[n]
+		}
+		return false
+	})
+	var callers sync.WaitGroup
+	callers.Go(func() { d.want(200, key, "/port-speed") })
+	<-held[0] // by the key's origin
+
+	name, at, body := keycache.KeyName(hashOf(key)), time.Now().UnixMilli(), `{"id":1,"owner":{"type":"admin","id":1}}`
+	d.redis.HSet(t.Context(), "entry:"+name, "at", at, "body", body, "mac", d.signer.Sign(keycache.Signed(name, "", at, []byte(body))))
+	callers.Go(func() { d.want(200, key, "/port-speed") })
+	<-held[1] // by its owner's: of the key, Redis told
+	time.Sleep(memoryLife + 10*time.Millisecond)
+	d.redis.FlushDB(t.Context())
+	close(goOn[1])
+	time.Sleep(memoryLife) // so that he asks for the key
+	close(goOn[0])
+	callers.Wait()
 }
 
 // Nobody is locked out for that his owner answers slowly.
