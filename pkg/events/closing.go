@@ -128,7 +128,7 @@ func lift(ctx context.Context, db *pg.DB, kind string, id int64) error {
 func closePath(kind string) string { return "/internal/close/" + kind }
 
 type closeItems struct {
-	Items string `query:"items"` // []closingItem as JSON
+	Items string `query:"items" max:"10000"` // []closingItem as JSON, a hundred
 }
 
 var errUsed = errors.New("it is used")

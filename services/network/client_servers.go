@@ -13,7 +13,7 @@ import (
 )
 
 type clientsAsked struct {
-	Clients string `query:"clients"` // their ids as JSON
+	Clients string `query:"clients" max:"10000"` // their ids as JSON, five hundred
 }
 
 // clientServers answers the clients service of how many servers the IP entities of clients are, in the order asked.

@@ -47,7 +47,7 @@ func testServersOfClients(t *testing.T, p *product.Product, c *testkit.Client) {
 
 	// What was not heard of is asked for: of before it was counted, or of a network that was restored.
 	execute(t, p.Databases[clients.Name], "DELETE FROM client_server_count")
-	execute(t, p.Databases[clients.Name], "INSERT INTO client_recount SELECT id FROM client UNION VALUES (999999::bigint)")
+	execute(t, p.Databases[clients.Name], "INSERT INTO client_recount SELECT id FROM client UNION SELECT * FROM generate_series(9999999999001, 9999999999999)")
 	eventually(t, "all are counted again", func() bool {
 		return testkit.Decode[clients.ViewedClient](c.Do("GET", path("/client/%d", ids["parent"]), nil).Want(200)).Servers == 1
 	})
