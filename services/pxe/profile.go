@@ -65,25 +65,9 @@ type profileBody struct {
 }
 
 // orClient lets those through who hold pxe.settings, and clients, who see the profiles with access_client.
-var orClient guard.Guard = hasOrClient{guard.Has(permission.PXESettings)}
+var orClient = guard.HasOrClient(permission.PXESettings)
 
-type hasOrClient struct{ has guard.Guard }
-
-func (g hasOrClient) String() string { return g.has.String() + " or a client" }
-
-func (g hasOrClient) Check(c *principal.Call, a permission.Access, id int64) error {
-	if err := guard.AnyKey.Check(c, a, id); err != nil {
-		return err
-	}
-	if c.Principal.Owner.Type == principal.Client {
-		return nil
-	}
-	return g.has.Check(c, a, id)
-}
-
-func isClient(ctx context.Context) bool {
-	return principal.From(ctx).Principal.Owner.Type == principal.Client
-}
+func isClient(ctx context.Context) bool { return principal.From(ctx).Client() != 0 }
 
 // open are the profiles that there are for the caller.
 func open(ctx context.Context) []pg.Condition {
