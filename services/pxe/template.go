@@ -139,44 +139,54 @@ var templateTables = []templateTable{
 // now is said with the template, and logged.
 func checkTemplates(ctx context.Context, d service.Deps) error {
 	for _, table := range templateTables {
-		rows, err := d.DB.Query(ctx, "SELECT id, body, problem FROM "+table.name+" ORDER BY id")
-		if err != nil {
-			return fmt.Errorf("read templates: %w", err)
-		}
-		type stored struct {
-			ID      int64
-			Body    string
-			Problem *string
-		}
-		all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[stored])
-		if err != nil {
-			return fmt.Errorf("read templates: %w", err)
-		}
-		for _, t := range all {
-			was := ""
-			if t.Problem != nil {
-				was = *t.Problem
-			}
-			_, is := table.of.Check(t.Body)
-			if is == was {
-				continue
-			}
-			err := d.DB.InTx(ctx, func(tx *pg.Tx) error {
-				target := pg.Target{Type: table.path, Noun: table.noun, ID: t.ID}
-				err := tx.QueryRow(ctx, "UPDATE "+table.name+" SET problem = nullif($2, ''), version = version + 1 WHERE id = $1 AND body = $3 RETURNING name, version", t.ID, is, t.Body).Scan(&target.Name, &target.Version)
-				if errors.Is(err, pgx.ErrNoRows) { // somebody has just edited it
-					tx.Unrecorded("it is another one now")
-					return nil
-				}
-				tx.Record(pg.Record{Kind: table.kind, Action: pg.Edited, Targets: []pg.Target{target}, Before: found{was}, After: found{is}})
-				return err
-			})
-			if err != nil {
-				return fmt.Errorf("note what is wrong with %s %d: %w", table.noun, t.ID, err)
+		for after, more := int64(0), true; more; {
+			var err error
+			if after, more, err = checkSome(ctx, d.DB, table, after); err != nil {
+				return fmt.Errorf("check each %s: %w", table.noun, err)
 			}
 		}
 	}
 	return nil
+}
+
+// mostChecked is how many templates are read at once.
+const mostChecked = 20
+
+// checkSome checks those behind an id, and answers the last one's and whether there may be more.
+func checkSome(ctx context.Context, db *pg.DB, table templateTable, after int64) (last int64, more bool, err error) {
+	rows, err := db.Query(ctx, "SELECT id, body, coalesce(problem, '') FROM "+table.name+" WHERE id > $1 ORDER BY id LIMIT $2", after, mostChecked)
+	if err != nil {
+		return 0, false, err
+	}
+	type stored struct {
+		ID        int64
+		Body, Was string
+	}
+	some, err := pgx.CollectRows(rows, pgx.RowToStructByPos[stored])
+	if err != nil {
+		return 0, false, err
+	}
+	for _, t := range some {
+		last = t.ID
+		_, is := table.of.Check(t.Body)
+		if is == t.Was {
+			continue
+		}
+		err := db.InTx(ctx, func(tx *pg.Tx) error {
+			target := pg.Target{Type: table.path, Noun: table.noun, ID: t.ID}
+			err := tx.QueryRow(ctx, "UPDATE "+table.name+" SET problem = nullif($2, ''), version = version + 1 WHERE id = $1 AND body = $3 RETURNING name, version", t.ID, is, t.Body).Scan(&target.Name, &target.Version)
+			if errors.Is(err, pgx.ErrNoRows) { // somebody has just edited it
+				tx.Unrecorded("it is another one now")
+				return nil
+			}
+			tx.Record(pg.Record{Kind: table.kind, Action: pg.Edited, Targets: []pg.Target{target}, Before: found{t.Was}, After: found{is}})
+			return err
+		})
+		if err != nil {
+			return 0, false, fmt.Errorf("note what is wrong with %d: %w", t.ID, err)
+		}
+	}
+	return last, len(some) == mostChecked, nil
 }
 
 // found is what is wrong with a template, in a record.
