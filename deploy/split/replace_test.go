@@ -33,17 +33,7 @@ const (
 func TestReplacedInTurn(t *testing.T) {
 	f, c := startFleet(t, backings.Config{Data: t.TempDir()}, "IRONPLANE_OWNER_RATE=100000", "IRONPLANE_OWNER_BURST=100000")
 	id := c.Do("POST", "/group", map[string]any{"name": "site"}).Want(http.StatusOK).ID()
-	if err := f.stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	f.processes = map[string]*child.Child{}
-	pairs := newPairs(t, f)
-	names := append(product.Names(), principal.Gateway)
-	for _, name := range names {
-		for n := range 2 {
-			pairs[name][n].start(t)
-		}
-	}
+	names, pairs := startPairs(t, f)
 
 	front, rest := callersOf(t, pairs[principal.Gateway], c.Key, fmt.Sprintf("/group/%d", id))
 	rounds := 1
@@ -99,10 +89,14 @@ type one struct {
 	ready                     atomic.Bool // as who balances last heard
 }
 
-func newPairs(t *testing.T, f *fleet) map[string][2]*one {
+// startPairs starts two of each process in place of the fleet's.
+func startPairs(t *testing.T, f *fleet) (names []string, pairs map[string][2]*one) {
 	t.Helper()
-	pairs := map[string][2]*one{}
-	names := append(product.Names(), principal.Gateway)
+	if err := f.stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f.processes = map[string]*child.Child{}
+	names, pairs = append(product.Names(), principal.Gateway), map[string][2]*one{}
 	free, err := freeAddresses(4 * len(names))
 	if err != nil {
 		t.Fatal(err)
@@ -115,7 +109,8 @@ func newPairs(t *testing.T, f *fleet) map[string][2]*one {
 		pairs[name] = pair
 		f.addresses[name] = pair[0].address + "," + pair[1].address
 	}
-	for name, pair := range pairs {
+	for _, name := range names {
+		pair := pairs[name]
 		environment := f.serviceEnvironment(name)
 		if name == principal.Gateway {
 			environment = slices.Concat(f.common(name), f.given("IRONPLANE_OWNER_"), []string{f.services()})
@@ -127,9 +122,10 @@ func newPairs(t *testing.T, f *fleet) map[string][2]*one {
 					_ = o.process.Stop(context.Background())
 				}
 			})
+			o.start(t)
 		}
 	}
-	return pairs
+	return names, pairs
 }
 
 // start returns once the process is ready.

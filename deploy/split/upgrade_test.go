@@ -15,7 +15,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/ironplane/ironplane/backing/child"
 	"github.com/ironplane/ironplane/deploy/internal/backings"
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/pkg/principal"
@@ -47,17 +46,7 @@ func TestUpgrade(t *testing.T) {
 		c.Do("POST", fmt.Sprintf("/group/%d/entity/bulk", id), map[string]any{"prefix": fmt.Sprintf("10.0.%d.0/24", n), "gateway": fmt.Sprintf("10.0.%d.1", n), "subnet_mask": "255.255.255.0"}).Want(http.StatusOK)
 		c.Do("POST", fmt.Sprintf("/group/%d/allocate", id), map[string]any{"count": 100, "owner": map[string]any{"id": n + 1, "name": "client"}}).Want(http.StatusOK)
 	}
-	if err := f.stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	f.processes = map[string]*child.Child{}
-	pairs := newPairs(t, f)
-	names := append(product.Names(), principal.Gateway)
-	for _, name := range names {
-		for n := range 2 {
-			pairs[name][n].start(t)
-		}
-	}
+	names, pairs := startPairs(t, f)
 
 	front, rest := callersOf(t, pairs[principal.Gateway], c.Key, fmt.Sprintf("/group/%d", id))
 	for file, key := range keys { // what a process needs besides, an older program takes no notice of
