@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/pkg/rest"
@@ -26,6 +28,29 @@ func testEveryChangeIsLogged(t *testing.T, p *product.Product, c *testkit.Client
 	w.inTurn(func(changes []rest.Operation) { w.doAll(changes, w.do) })
 	producttest.Drain(t, p)
 	w.compare(p)
+	w.deliver(p)
+}
+
+// deliver asks for webhooks of all events that there were.
+func (w *logWalk) deliver(p *product.Product) {
+	w.t.Helper()
+	types := map[string]bool{}
+	for name, db := range p.Databases {
+		rows, err := db.Query(w.t.Context(), "SELECT DISTINCT type FROM change")
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		found, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			w.t.Fatalf("read which events %s has: %v", name, err)
+		}
+		for _, of := range found {
+			types[of] = true
+		}
+	}
+	for some := range slices.Chunk(slices.Sorted(maps.Keys(types)), 100) {
+		w.c.Do("POST", "/webhook", map[string]any{"url": "https://hooks.example.com", "types": some}).Want(200)
+	}
 }
 
 // TestEverySecondCall sends each change twice, and holds what becomes of the second one against what it declares.

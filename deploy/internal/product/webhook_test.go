@@ -356,7 +356,7 @@ func (h *hooks) refused() {
 	for url, code := range map[string]string{"": "required", "x": "invalid", "ftp://x": "invalid", "https://": "invalid", "https://a:b@x": "invalid", "https://x/#y": "invalid"} {
 		h.c.Do("POST", "/webhook", map[string]any{"url": url, "types": []string{"group.created"}}).WantErrors("/url", code)
 	}
-	for _, types := range []any{[]string{"grup.created"}, []string{"group"}, []string{"group*"}, []string{"gr*"}} {
+	for _, types := range []any{[]string{"grup.created"}, []string{"group"}, []string{"group*"}, []string{"gr*"}, []string{"group.craeted"}, []string{"group."}, []string{"admin.permission"}} {
 		h.c.Do("POST", "/webhook", map[string]any{"url": "https://x", "types": types}).WantErrors("/types", "invalid")
 	}
 	h.c.Do("POST", "/webhook", `{"url": "https://x", "types": []}`).WantErrors("/types", "required")
