@@ -116,6 +116,19 @@ func open(t testing.TB, url secret.String) *pg.DB {
 	return opened.DB
 }
 
+// Execute changes a database behind the back of the service that it is of.
+func Execute(t testing.TB, db *pg.DB, sql string, args ...any) {
+	t.Helper()
+	err := db.InTx(t.Context(), func(tx *pg.Tx) error {
+		tx.Unrecorded("a test")
+		_, err := tx.Exec(t.Context(), sql, args...)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func postgres(t testing.TB) *backing.Postgres {
 	t.Helper()
 	server.mu.Lock()

@@ -78,14 +78,7 @@ func (s *stand) enqueue(ctx context.Context, job service.Job, args any, failing 
 
 func (s *stand) execute(sql string, args ...any) {
 	s.Helper()
-	err := s.InTx(s.Context(), func(tx *pg.Tx) error {
-		tx.Unrecorded("a test")
-		_, err := tx.Exec(s.Context(), sql, args...)
-		return err
-	})
-	if err != nil {
-		s.Fatal(err)
-	}
+	testkit.Execute(s, s.DB, sql, args...)
 }
 
 func (s *stand) count(sql string, args ...any) (n int) {

@@ -34,7 +34,7 @@ func newClient(t *testing.T) *testkit.Client {
 func newDatabase(t *testing.T) *pg.DB {
 	t.Helper()
 	db := testkit.Database(t, network.Name, network.Definition.Migrations)
-	exec(t, db, "INSERT INTO ref (type, id, name, version) SELECT 'client', n, 'Client ' || n, 1 FROM generate_series(1, 100) n")
+	testkit.Execute(t, db, "INSERT INTO ref (type, id, name, version) SELECT 'client', n, 'Client ' || n, 1 FROM generate_series(1, 100) n")
 	return db
 }
 
@@ -49,5 +49,5 @@ func newService(t *testing.T) (*testkit.Client, *pg.DB) {
 // rename gives a client another name, as when it is heard of.
 func rename(t *testing.T, db *pg.DB, client int, name string) {
 	t.Helper()
-	exec(t, db, "UPDATE ref SET name = $2 WHERE type = 'client' AND id = $1", client, name)
+	testkit.Execute(t, db, "UPDATE ref SET name = $2 WHERE type = 'client' AND id = $1", client, name)
 }

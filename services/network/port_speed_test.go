@@ -7,7 +7,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/services/network"
 	"github.com/ironplane/ironplane/testkit"
@@ -68,16 +67,9 @@ func TestPortSpeedsOfBefore(t *testing.T) {
 		t.Fatal(err)
 	}
 	db := newDatabase(t)
-	err = db.InTx(t.Context(), func(tx *pg.Tx) error {
-		tx.Unrecorded("a test")
-		_, err := tx.Exec(t.Context(), `ALTER TABLE port_speed DROP CONSTRAINT port_speed__name, DROP CONSTRAINT port_speed__billing_id;
-			INSERT INTO port_speed (name, billing_id, speed) VALUES ('a', 'A', 1), ('a', NULL, 2), ('a', 'A', 3), ('a (2)', NULL, 4), ('b', 'B', 5);
-			`+string(migration), pgx.QueryExecModeSimpleProtocol)
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Execute(t, db, `ALTER TABLE port_speed DROP CONSTRAINT port_speed__name, DROP CONSTRAINT port_speed__billing_id;
+		INSERT INTO port_speed (name, billing_id, speed) VALUES ('a', 'A', 1), ('a', NULL, 2), ('a', 'A', 3), ('a (2)', NULL, 4), ('b', 'B', 5);
+		`+string(migration), pgx.QueryExecModeSimpleProtocol)
 	var all string
 	if err := db.QueryRow(t.Context(), "SELECT string_agg(concat_ws('|', name, billing_id), ', ' ORDER BY id) FROM port_speed").Scan(&all); err != nil {
 		t.Fatal(err)

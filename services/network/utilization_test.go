@@ -70,16 +70,16 @@ func TestUtilizationStaysExact(t *testing.T) {
 				c.Do("POST", "/entity", map[string]any{"group": group, family: map[string]any{"address": netip.PrefixFrom(address("first", 160), bits).Masked()}})
 			},
 			"assign": func() {
-				exec(t, db, `INSERT INTO ip_assignment (entity_id, group_id, owner_id)
+				testkit.Execute(t, db, `INSERT INTO ip_assignment (entity_id, group_id, owner_id)
 					SELECT id, group_id, 5 FROM ip_entity WHERE group_id = $1 AND coalesce(v4_first, v6_first) BETWEEN $2 AND $3 ON CONFLICT DO NOTHING`,
 					group, address("from", 80), address("to", 160))
 			},
 			"release": func() {
-				exec(t, db, `DELETE FROM ip_assignment USING ip_entity e WHERE entity_id = e.id AND e.group_id = $1 AND coalesce(v4_first, v6_first) BETWEEN $2 AND $3`,
+				testkit.Execute(t, db, `DELETE FROM ip_assignment USING ip_entity e WHERE entity_id = e.id AND e.group_id = $1 AND coalesce(v4_first, v6_first) BETWEEN $2 AND $3`,
 					group, address("from", 80), address("to", 160))
 			},
 			"delete": func() {
-				exec(t, db, "DELETE FROM ip_entity WHERE group_id = $1 AND coalesce(v4_first, v6_first) BETWEEN $2 AND $3", group, address("from", 80), address("to", 160))
+				testkit.Execute(t, db, "DELETE FROM ip_entity WHERE group_id = $1 AND coalesce(v4_first, v6_first) BETWEEN $2 AND $3", group, address("from", 80), address("to", 160))
 			},
 			"fold": func() {
 				if err := service.FoldCounts(t.Context()); err != nil {
@@ -115,18 +115,6 @@ func plus(a netip.Addr, n int) netip.Addr {
 		a = a.Next()
 	}
 	return a
-}
-
-func exec(t *testing.T, db *pg.DB, sql string, args ...any) {
-	t.Helper()
-	err := db.InTx(t.Context(), func(tx *pg.Tx) error {
-		tx.Unrecorded("a test")
-		_, err := tx.Exec(t.Context(), sql, args...)
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // utilization is that of a group whose entities are addresses and prefixes of one family, one by one.

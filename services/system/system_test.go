@@ -90,12 +90,5 @@ func (s *stand) begin() {
 // execute changes the database behind the service's back.
 func (s *stand) execute(sql string, args ...any) {
 	s.t.Helper()
-	err := s.db.InTx(s.t.Context(), func(tx *pg.Tx) error {
-		tx.Unrecorded("a test")
-		_, err := tx.Exec(s.t.Context(), sql, args...)
-		return err
-	})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	testkit.Execute(s.t, s.db, sql, args...)
 }

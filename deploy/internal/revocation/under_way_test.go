@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/services/network"
+	"github.com/ironplane/ironplane/testkit"
 )
 
 // underWay is what a key has begun when it is revoked: a request whose body is on its way, and a list whose caller is slow
@@ -28,14 +28,7 @@ const heldBody = `{"name": "successor"}`
 // fillList makes a list longer than what fits between its service and a caller who takes nothing.
 func (s *stand) fillList() {
 	s.t.Helper()
-	err := s.product.Databases[network.Name].InTx(s.t.Context(), func(tx *pg.Tx) error {
-		tx.Unrecorded("a test")
-		_, err := tx.Exec(s.t.Context(), "INSERT INTO port_speed (name, speed) SELECT repeat('x', 1000) || n, n FROM generate_series(1, 20000) n")
-		return err
-	})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	testkit.Execute(s.t, s.product.Databases[network.Name], "INSERT INTO port_speed (name, speed) SELECT repeat('x', 1000) || n, n FROM generate_series(1, 20000) n")
 }
 
 func (s *stand) begin(key string) *underWay {
