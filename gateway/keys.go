@@ -220,9 +220,9 @@ func (k *keys) join(ctx context.Context, hash [32]byte, s keyStatus) (*found, er
 	return &found{principal: p, expires: key.Expires, since: since}, nil
 }
 
-// ended tells whether the owner's credentials were changed since the session of the key began.
+// ended tells whether the owner's credentials were changed since the session of the key began, with a login or a link of the owner's own.
 func ended(key keycache.Key, owner keycache.Owner) bool {
-	return !key.SignedIn.IsZero() && key.Credentials < owner.Credentials && key.ID != owner.Kept
+	return (!key.SignedIn.IsZero() || key.Actor == key.Owner) && key.Credentials < owner.Credentials && key.ID != owner.Kept
 }
 
 func (k *keys) anyImported(ctx context.Context) (bool, error) {

@@ -277,6 +277,24 @@ func (e RenderedFileKind) Valid() bool {
 	}
 }
 
+// Defines values for RequestPasswordResetBodyType.
+const (
+	RequestPasswordResetBodyTypeAdmin  RequestPasswordResetBodyType = "admin"
+	RequestPasswordResetBodyTypeClient RequestPasswordResetBodyType = "client"
+)
+
+// Valid indicates whether the value is a known member of the RequestPasswordResetBodyType enum.
+func (e RequestPasswordResetBodyType) Valid() bool {
+	switch e {
+	case RequestPasswordResetBodyTypeAdmin:
+		return true
+	case RequestPasswordResetBodyTypeClient:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for SettingType.
 const (
 	SettingTypeCheckbox SettingType = "Checkbox"
@@ -2530,6 +2548,14 @@ type EventUser struct {
 	URL string `json:"url"`
 }
 
+// ExchangeSSOCodeBody defines model for ExchangeSSOCodeBody.
+type ExchangeSSOCodeBody struct {
+	// Code that stands behind key= in the link
+	//
+	// Examples: AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA
+	Code *string `json:"code,omitempty"`
+}
+
 // Field defines model for Field.
 type Field struct {
 	// Code stable, for programs
@@ -2580,6 +2606,24 @@ type FileServer struct {
 	Name   string `json:"name"`
 	Parent *Ref   `json:"parent,omitempty"`
 	SSH    SSH    `json:"ssh"`
+}
+
+// FinishPasswordResetBody defines model for FinishPasswordResetBody.
+type FinishPasswordResetBody struct {
+	// Keys whether the account's lasting keys are deleted, too
+	//
+	// Examples: false
+	Keys *bool `json:"keys,omitempty"`
+
+	// Password hard to guess, and at least as long as the setting security.password_length says (12 characters)
+	//
+	// Examples: a long walk in the rain
+	Password *string `json:"password,omitempty"`
+
+	// Token that stands behind the # of the mailed link
+	//
+	// Examples: AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA
+	Token *string `json:"token,omitempty"`
 }
 
 // ForwardGateway defines model for ForwardGateway.
@@ -3065,6 +3109,11 @@ type Part struct {
 	PartType Ref    `json:"part_type"`
 }
 
+// PasswordReset defines model for PasswordReset.
+type PasswordReset struct {
+	User ResetUser `json:"user"`
+}
+
 // Permissions defines model for Permissions.
 type Permissions struct {
 	Network struct {
@@ -3335,6 +3384,40 @@ type Replayed struct {
 	Deliveries int64 `json:"deliveries"`
 }
 
+// RequestPasswordResetBody defines model for RequestPasswordResetBody.
+type RequestPasswordResetBody struct {
+	// Email of the account
+	//
+	// Examples: owner@example.com
+	Email string `json:"email"`
+
+	// Type of the account
+	//
+	// Examples: client
+	Type RequestPasswordResetBodyType `json:"type"`
+}
+
+// RequestPasswordResetBodyType of the account
+//
+// Examples: client
+type RequestPasswordResetBodyType string
+
+// ResetUser defines model for ResetUser.
+type ResetUser struct {
+	Email string `json:"email"`
+
+	// ID to who may read the account
+	//
+	// Examples: 1
+	ID *int64 `json:"id,omitempty"`
+
+	// Name the same
+	Name *string `json:"name,omitempty"`
+
+	// Username the same, of an admin
+	Username *string `json:"username,omitempty"`
+}
+
 // SSH defines model for SSH.
 type SSH struct {
 	// Port Examples: 22
@@ -3342,6 +3425,14 @@ type SSH struct {
 
 	// PublicKey Examples: ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUFGSJFCT8IXStp9iotgQlFRILJ5FVUFVlM3Z2l4gNG fra1-files1
 	PublicKey string `json:"public_key"`
+}
+
+// SSOLink defines model for SSOLink.
+type SSOLink struct {
+	ExpiresAt Timestamp `json:"expires_at"`
+
+	// URL of the panel; the code stands behind the #, which no server gets
+	URL string `json:"url"`
 }
 
 // Servers defines model for Servers.
@@ -4790,6 +4881,12 @@ type UpdateAPIKeyParams struct {
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
+// RequestPasswordResetParams defines parameters for RequestPasswordReset.
+type RequestPasswordResetParams struct {
+	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
 // ListSessionsParams defines parameters for ListSessions.
 type ListSessionsParams struct {
 	// Sort A member, with - before it from the last to the first.
@@ -4815,6 +4912,30 @@ type ListSessionsParamsSort string
 type DeleteSessionParams struct {
 	// IfMatch ETags that the caller has seen; another one is refused.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
+// GetSSOLinkParams defines parameters for GetSSOLink.
+type GetSSOLinkParams struct {
+	// Owner whom it signs in, as a path: /client/5; none: the owner of the calling key
+	Owner *string `form:"owner,omitempty" json:"owner,omitempty"`
+
+	// ViewType what the panel shows: the type of a target as in the log, or server
+	ViewType *string `form:"view_type,omitempty" json:"view_type,omitempty"`
+
+	// ViewID and which one
+	ViewID *int64 `form:"view_id,omitempty" json:"view_id,omitempty"`
+
+	// Embed whether the panel is shown inside of another page
+	Embed *bool `form:"embed,omitempty" json:"embed,omitempty"`
+
+	// Redirect the path of the panel that is shown; never another host's
+	Redirect *string `form:"redirect,omitempty" json:"redirect,omitempty"`
+}
+
+// ExchangeSSOCodeParams defines parameters for ExchangeSSOCode.
+type ExchangeSSOCodeParams struct {
+	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // ListVerifyMethodsParams defines parameters for ListVerifyMethods.
@@ -6230,6 +6351,15 @@ type CreateAPIKeyJSONRequestBody = CreateAPIKeyBody
 // UpdateAPIKeyJSONRequestBody defines body for UpdateAPIKey for application/json ContentType.
 type UpdateAPIKeyJSONRequestBody = UpdateAPIKeyBody
 
+// RequestPasswordResetJSONRequestBody defines body for RequestPasswordReset for application/json ContentType.
+type RequestPasswordResetJSONRequestBody = RequestPasswordResetBody
+
+// FinishPasswordResetJSONRequestBody defines body for FinishPasswordReset for application/json ContentType.
+type FinishPasswordResetJSONRequestBody = FinishPasswordResetBody
+
+// ExchangeSSOCodeJSONRequestBody defines body for ExchangeSSOCode for application/json ContentType.
+type ExchangeSSOCodeJSONRequestBody = ExchangeSSOCodeBody
+
 // UpdateVerifyMethodJSONRequestBody defines body for UpdateVerifyMethod for application/json ContentType.
 type UpdateVerifyMethodJSONRequestBody = UpdateVerifyMethodBody
 
@@ -6755,6 +6885,42 @@ type ClientInterface interface {
 	// Corresponds with PATCH /auth/key/{key_id} (the `UpdateAPIKey` operationId).
 	UpdateAPIKey(ctx context.Context, keyID int64, params *UpdateAPIKeyParams, body UpdateAPIKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// RequestPasswordResetWithBody Have a link mailed to choose a new password by
+	//
+	// The answer is the same where nobody has the address, unless the caller may read the account. An admin without a password, and a disabled account, get no mail. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /auth/password-reset (the `RequestPasswordReset` operationId).
+	RequestPasswordResetWithBody(ctx context.Context, params *RequestPasswordResetParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RequestPasswordReset Have a link mailed to choose a new password by
+	//
+	// The answer is the same where nobody has the address, unless the caller may read the account. An admin without a password, and a disabled account, get no mail. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /auth/password-reset (the `RequestPasswordReset` operationId).
+	RequestPasswordReset(ctx context.Context, params *RequestPasswordResetParams, body RequestPasswordResetJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// FinishPasswordResetWithBody Choose a new password by a mailed link
+	//
+	// It works once, for an hour, and ends all sessions of the account. Needs no key. The log gets an item for each that changes. Sent again, it is refused.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PATCH /auth/password-reset/{reset_id} (the `FinishPasswordReset` operationId).
+	FinishPasswordResetWithBody(ctx context.Context, resetID int64, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// FinishPasswordReset Choose a new password by a mailed link
+	//
+	// It works once, for an hour, and ends all sessions of the account. Needs no key. The log gets an item for each that changes. Sent again, it is refused.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PATCH /auth/password-reset/{reset_id} (the `FinishPasswordReset` operationId).
+	FinishPasswordReset(ctx context.Context, resetID int64, body FinishPasswordResetJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// EndOtherSessions End all own sessions but this one
 	//
 	// Needs any key. The log gets one item that says how many changed. Sent again, it is done once more.
@@ -6782,6 +6948,31 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /auth/session/{session_id} (the `GetSession` operationId).
 	GetSession(ctx context.Context, sessionID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetSSOLink Make a link that signs in to the panel
+	//
+	// The link is good once, for a minute, while the calling key is. It signs in the key's owner or, with owner, whom the caller may act for. A browser is sent there, where keys are taken from the query. Needs any key.
+	//
+	// Corresponds with GET /auth/sso (the `GetSSOLink` operationId).
+	GetSSOLink(ctx context.Context, params *GetSSOLinkParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ExchangeSSOCodeWithBody Begin a session by a link's code
+	//
+	// The session is an acting one: it counts as no login, and writes no keys, passwords and the like. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /auth/sso (the `ExchangeSSOCode` operationId).
+	ExchangeSSOCodeWithBody(ctx context.Context, params *ExchangeSSOCodeParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ExchangeSSOCode Begin a session by a link's code
+	//
+	// The session is an acting one: it counts as no login, and writes no keys, passwords and the like. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /auth/sso (the `ExchangeSSOCode` operationId).
+	ExchangeSSOCode(ctx context.Context, params *ExchangeSSOCodeParams, body ExchangeSSOCodeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListVerifyMethods List verify methods
 	//
@@ -8810,6 +9001,82 @@ func (c *Caller) UpdateAPIKey(ctx context.Context, keyID int64, params *UpdateAP
 	return c.Client.Do(req)
 }
 
+// RequestPasswordResetWithBody Have a link mailed to choose a new password by
+//
+// The answer is the same where nobody has the address, unless the caller may read the account. An admin without a password, and a disabled account, get no mail. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /auth/password-reset (the `RequestPasswordReset` operationId).
+func (c *Caller) RequestPasswordResetWithBody(ctx context.Context, params *RequestPasswordResetParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRequestPasswordResetRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RequestPasswordReset Have a link mailed to choose a new password by
+//
+// The answer is the same where nobody has the address, unless the caller may read the account. An admin without a password, and a disabled account, get no mail. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /auth/password-reset (the `RequestPasswordReset` operationId).
+func (c *Caller) RequestPasswordReset(ctx context.Context, params *RequestPasswordResetParams, body RequestPasswordResetJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRequestPasswordResetRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// FinishPasswordResetWithBody Choose a new password by a mailed link
+//
+// It works once, for an hour, and ends all sessions of the account. Needs no key. The log gets an item for each that changes. Sent again, it is refused.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PATCH /auth/password-reset/{reset_id} (the `FinishPasswordReset` operationId).
+func (c *Caller) FinishPasswordResetWithBody(ctx context.Context, resetID int64, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewFinishPasswordResetRequestWithBody(c.Server, resetID, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// FinishPasswordReset Choose a new password by a mailed link
+//
+// It works once, for an hour, and ends all sessions of the account. Needs no key. The log gets an item for each that changes. Sent again, it is refused.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PATCH /auth/password-reset/{reset_id} (the `FinishPasswordReset` operationId).
+func (c *Caller) FinishPasswordReset(ctx context.Context, resetID int64, body FinishPasswordResetJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewFinishPasswordResetRequest(c.Server, resetID, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // EndOtherSessions End all own sessions but this one
 //
 // Needs any key. The log gets one item that says how many changed. Sent again, it is done once more.
@@ -8868,6 +9135,61 @@ func (c *Caller) DeleteSession(ctx context.Context, sessionID int64, params *Del
 // Corresponds with GET /auth/session/{session_id} (the `GetSession` operationId).
 func (c *Caller) GetSession(ctx context.Context, sessionID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetSessionRequest(c.Server, sessionID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetSSOLink Make a link that signs in to the panel
+//
+// The link is good once, for a minute, while the calling key is. It signs in the key's owner or, with owner, whom the caller may act for. A browser is sent there, where keys are taken from the query. Needs any key.
+//
+// Corresponds with GET /auth/sso (the `GetSSOLink` operationId).
+func (c *Caller) GetSSOLink(ctx context.Context, params *GetSSOLinkParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetSSOLinkRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ExchangeSSOCodeWithBody Begin a session by a link's code
+//
+// The session is an acting one: it counts as no login, and writes no keys, passwords and the like. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /auth/sso (the `ExchangeSSOCode` operationId).
+func (c *Caller) ExchangeSSOCodeWithBody(ctx context.Context, params *ExchangeSSOCodeParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewExchangeSSOCodeRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ExchangeSSOCode Begin a session by a link's code
+//
+// The session is an acting one: it counts as no login, and writes no keys, passwords and the like. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /auth/sso (the `ExchangeSSOCode` operationId).
+func (c *Caller) ExchangeSSOCode(ctx context.Context, params *ExchangeSSOCodeParams, body ExchangeSSOCodeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewExchangeSSOCodeRequest(c.Server, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -13513,6 +13835,108 @@ func NewUpdateAPIKeyRequestWithBody(server string, keyID int64, params *UpdateAP
 	return req, nil
 }
 
+// NewRequestPasswordResetRequest calls the generic RequestPasswordReset builder with application/json body
+func NewRequestPasswordResetRequest(server string, params *RequestPasswordResetParams, body RequestPasswordResetJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewRequestPasswordResetRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewRequestPasswordResetRequestWithBody constructs an http.Request for the RequestPasswordReset method, with any body, and a specified content type
+func NewRequestPasswordResetRequestWithBody(server string, params *RequestPasswordResetParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/auth/password-reset")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewFinishPasswordResetRequest calls the generic FinishPasswordReset builder with application/json body
+func NewFinishPasswordResetRequest(server string, resetID int64, body FinishPasswordResetJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewFinishPasswordResetRequestWithBody(server, resetID, "application/json", bodyReader)
+}
+
+// NewFinishPasswordResetRequestWithBody constructs an http.Request for the FinishPasswordReset method, with any body, and a specified content type
+func NewFinishPasswordResetRequestWithBody(server string, resetID int64, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "reset_id", resetID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/auth/password-reset/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewEndOtherSessionsRequest constructs an http.Request for the EndOtherSessions method
 func NewEndOtherSessionsRequest(server string) (*http.Request, error) {
 	var err error
@@ -13720,6 +14144,163 @@ func NewGetSessionRequest(server string, sessionID int64) (*http.Request, error)
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetSSOLinkRequest constructs an http.Request for the GetSSOLink method
+func NewGetSSOLinkRequest(server string, params *GetSSOLinkParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/auth/sso")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Owner != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "owner", *params.Owner, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.ViewType != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "view_type", *params.ViewType, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.ViewID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "view_id", *params.ViewID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Embed != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "embed", *params.Embed, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Redirect != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "redirect", *params.Redirect, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewExchangeSSOCodeRequest calls the generic ExchangeSSOCode builder with application/json body
+func NewExchangeSSOCodeRequest(server string, params *ExchangeSSOCodeParams, body ExchangeSSOCodeJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewExchangeSSOCodeRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewExchangeSSOCodeRequestWithBody constructs an http.Request for the ExchangeSSOCode method, with any body, and a specified content type
+func NewExchangeSSOCodeRequestWithBody(server string, params *ExchangeSSOCodeParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/auth/sso")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
 	}
 
 	return req, nil
@@ -24170,6 +24751,42 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with PATCH /auth/key/{key_id} (the `UpdateAPIKey` operationId).
 	UpdateAPIKeyWithResponse(ctx context.Context, keyID int64, params *UpdateAPIKeyParams, body UpdateAPIKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateAPIKeyResponse, error)
 
+	// RequestPasswordResetWithBodyWithResponse Have a link mailed to choose a new password by
+	//
+	// The answer is the same where nobody has the address, unless the caller may read the account. An admin without a password, and a disabled account, get no mail. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /auth/password-reset (the `RequestPasswordReset` operationId).
+	RequestPasswordResetWithBodyWithResponse(ctx context.Context, params *RequestPasswordResetParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RequestPasswordResetResponse, error)
+
+	// RequestPasswordResetWithResponse Have a link mailed to choose a new password by
+	//
+	// The answer is the same where nobody has the address, unless the caller may read the account. An admin without a password, and a disabled account, get no mail. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /auth/password-reset (the `RequestPasswordReset` operationId).
+	RequestPasswordResetWithResponse(ctx context.Context, params *RequestPasswordResetParams, body RequestPasswordResetJSONRequestBody, reqEditors ...RequestEditorFn) (*RequestPasswordResetResponse, error)
+
+	// FinishPasswordResetWithBodyWithResponse Choose a new password by a mailed link
+	//
+	// It works once, for an hour, and ends all sessions of the account. Needs no key. The log gets an item for each that changes. Sent again, it is refused.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /auth/password-reset/{reset_id} (the `FinishPasswordReset` operationId).
+	FinishPasswordResetWithBodyWithResponse(ctx context.Context, resetID int64, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*FinishPasswordResetResponse, error)
+
+	// FinishPasswordResetWithResponse Choose a new password by a mailed link
+	//
+	// It works once, for an hour, and ends all sessions of the account. Needs no key. The log gets an item for each that changes. Sent again, it is refused.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /auth/password-reset/{reset_id} (the `FinishPasswordReset` operationId).
+	FinishPasswordResetWithResponse(ctx context.Context, resetID int64, body FinishPasswordResetJSONRequestBody, reqEditors ...RequestEditorFn) (*FinishPasswordResetResponse, error)
+
 	// EndOtherSessionsWithResponse End all own sessions but this one
 	//
 	// Needs any key. The log gets one item that says how many changed. Sent again, it is done once more.
@@ -24205,6 +24822,33 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /auth/session/{session_id} (the `GetSession` operationId).
 	GetSessionWithResponse(ctx context.Context, sessionID int64, reqEditors ...RequestEditorFn) (*GetSessionResponse, error)
+
+	// GetSSOLinkWithResponse Make a link that signs in to the panel
+	//
+	// The link is good once, for a minute, while the calling key is. It signs in the key's owner or, with owner, whom the caller may act for. A browser is sent there, where keys are taken from the query. Needs any key.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /auth/sso (the `GetSSOLink` operationId).
+	GetSSOLinkWithResponse(ctx context.Context, params *GetSSOLinkParams, reqEditors ...RequestEditorFn) (*GetSSOLinkResponse, error)
+
+	// ExchangeSSOCodeWithBodyWithResponse Begin a session by a link's code
+	//
+	// The session is an acting one: it counts as no login, and writes no keys, passwords and the like. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /auth/sso (the `ExchangeSSOCode` operationId).
+	ExchangeSSOCodeWithBodyWithResponse(ctx context.Context, params *ExchangeSSOCodeParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ExchangeSSOCodeResponse, error)
+
+	// ExchangeSSOCodeWithResponse Begin a session by a link's code
+	//
+	// The session is an acting one: it counts as no login, and writes no keys, passwords and the like. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /auth/sso (the `ExchangeSSOCode` operationId).
+	ExchangeSSOCodeWithResponse(ctx context.Context, params *ExchangeSSOCodeParams, body ExchangeSSOCodeJSONRequestBody, reqEditors ...RequestEditorFn) (*ExchangeSSOCodeResponse, error)
 
 	// ListVerifyMethodsWithResponse List verify methods
 	//
@@ -26629,6 +27273,72 @@ func (r UpdateAPIKeyResponse) ContentType() string {
 	return ""
 }
 
+type RequestPasswordResetResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *PasswordReset
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+}
+
+// Status returns HTTPResponse.Status
+func (r RequestPasswordResetResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RequestPasswordResetResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RequestPasswordResetResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type FinishPasswordResetResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *PasswordReset
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+}
+
+// Status returns HTTPResponse.Status
+func (r FinishPasswordResetResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r FinishPasswordResetResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r FinishPasswordResetResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type EndOtherSessionsResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -26770,6 +27480,86 @@ func (r GetSessionResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetSessionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// GetSSOLinkResponse302Headers the declared response headers of an HTTP 302 response for GetSSOLink
+type GetSSOLinkResponse302Headers struct {
+	Location *string
+}
+
+type GetSSOLinkResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *SSOLink
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers302 the parsed response headers for an HTTP 302 response
+	Headers302 *GetSSOLinkResponse302Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r GetSSOLinkResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetSSOLinkResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetSSOLinkResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// ExchangeSSOCodeResponse200Headers the declared response headers of an HTTP 200 response for ExchangeSSOCode
+type ExchangeSSOCodeResponse200Headers struct {
+	ETag *string
+}
+
+type ExchangeSSOCodeResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *GivenKey
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ExchangeSSOCodeResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r ExchangeSSOCodeResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ExchangeSSOCodeResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ExchangeSSOCodeResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -32948,6 +33738,66 @@ func (c *ClientWithResponses) UpdateAPIKeyWithResponse(ctx context.Context, keyI
 	return ParseUpdateAPIKeyResponse(rsp)
 }
 
+// RequestPasswordResetWithBodyWithResponse Have a link mailed to choose a new password by
+//
+// The answer is the same where nobody has the address, unless the caller may read the account. An admin without a password, and a disabled account, get no mail. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /auth/password-reset (the `RequestPasswordReset` operationId).
+func (c *ClientWithResponses) RequestPasswordResetWithBodyWithResponse(ctx context.Context, params *RequestPasswordResetParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RequestPasswordResetResponse, error) {
+	rsp, err := c.RequestPasswordResetWithBody(ctx, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRequestPasswordResetResponse(rsp)
+}
+
+// RequestPasswordResetWithResponse Have a link mailed to choose a new password by
+//
+// The answer is the same where nobody has the address, unless the caller may read the account. An admin without a password, and a disabled account, get no mail. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /auth/password-reset (the `RequestPasswordReset` operationId).
+func (c *ClientWithResponses) RequestPasswordResetWithResponse(ctx context.Context, params *RequestPasswordResetParams, body RequestPasswordResetJSONRequestBody, reqEditors ...RequestEditorFn) (*RequestPasswordResetResponse, error) {
+	rsp, err := c.RequestPasswordReset(ctx, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRequestPasswordResetResponse(rsp)
+}
+
+// FinishPasswordResetWithBodyWithResponse Choose a new password by a mailed link
+//
+// It works once, for an hour, and ends all sessions of the account. Needs no key. The log gets an item for each that changes. Sent again, it is refused.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /auth/password-reset/{reset_id} (the `FinishPasswordReset` operationId).
+func (c *ClientWithResponses) FinishPasswordResetWithBodyWithResponse(ctx context.Context, resetID int64, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*FinishPasswordResetResponse, error) {
+	rsp, err := c.FinishPasswordResetWithBody(ctx, resetID, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseFinishPasswordResetResponse(rsp)
+}
+
+// FinishPasswordResetWithResponse Choose a new password by a mailed link
+//
+// It works once, for an hour, and ends all sessions of the account. Needs no key. The log gets an item for each that changes. Sent again, it is refused.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /auth/password-reset/{reset_id} (the `FinishPasswordReset` operationId).
+func (c *ClientWithResponses) FinishPasswordResetWithResponse(ctx context.Context, resetID int64, body FinishPasswordResetJSONRequestBody, reqEditors ...RequestEditorFn) (*FinishPasswordResetResponse, error) {
+	rsp, err := c.FinishPasswordReset(ctx, resetID, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseFinishPasswordResetResponse(rsp)
+}
+
 // EndOtherSessionsWithResponse End all own sessions but this one
 //
 // Needs any key. The log gets one item that says how many changed. Sent again, it is done once more.
@@ -33006,6 +33856,51 @@ func (c *ClientWithResponses) GetSessionWithResponse(ctx context.Context, sessio
 		return nil, err
 	}
 	return ParseGetSessionResponse(rsp)
+}
+
+// GetSSOLinkWithResponse Make a link that signs in to the panel
+//
+// The link is good once, for a minute, while the calling key is. It signs in the key's owner or, with owner, whom the caller may act for. A browser is sent there, where keys are taken from the query. Needs any key.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /auth/sso (the `GetSSOLink` operationId).
+func (c *ClientWithResponses) GetSSOLinkWithResponse(ctx context.Context, params *GetSSOLinkParams, reqEditors ...RequestEditorFn) (*GetSSOLinkResponse, error) {
+	rsp, err := c.GetSSOLink(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetSSOLinkResponse(rsp)
+}
+
+// ExchangeSSOCodeWithBodyWithResponse Begin a session by a link's code
+//
+// The session is an acting one: it counts as no login, and writes no keys, passwords and the like. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /auth/sso (the `ExchangeSSOCode` operationId).
+func (c *ClientWithResponses) ExchangeSSOCodeWithBodyWithResponse(ctx context.Context, params *ExchangeSSOCodeParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ExchangeSSOCodeResponse, error) {
+	rsp, err := c.ExchangeSSOCodeWithBody(ctx, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseExchangeSSOCodeResponse(rsp)
+}
+
+// ExchangeSSOCodeWithResponse Begin a session by a link's code
+//
+// The session is an acting one: it counts as no login, and writes no keys, passwords and the like. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /auth/sso (the `ExchangeSSOCode` operationId).
+func (c *ClientWithResponses) ExchangeSSOCodeWithResponse(ctx context.Context, params *ExchangeSSOCodeParams, body ExchangeSSOCodeJSONRequestBody, reqEditors ...RequestEditorFn) (*ExchangeSSOCodeResponse, error) {
+	rsp, err := c.ExchangeSSOCode(ctx, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseExchangeSSOCodeResponse(rsp)
 }
 
 // ListVerifyMethodsWithResponse List verify methods
@@ -36768,6 +37663,72 @@ func ParseUpdateAPIKeyResponse(rsp *http.Response) (*UpdateAPIKeyResponse, error
 	return response, nil
 }
 
+// ParseRequestPasswordResetResponse parses an HTTP response from a RequestPasswordResetWithResponse call
+func ParseRequestPasswordResetResponse(rsp *http.Response) (*RequestPasswordResetResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RequestPasswordResetResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest PasswordReset
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseFinishPasswordResetResponse parses an HTTP response from a FinishPasswordResetWithResponse call
+func ParseFinishPasswordResetResponse(rsp *http.Response) (*FinishPasswordResetResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &FinishPasswordResetResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest PasswordReset
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseEndOtherSessionsResponse parses an HTTP response from a EndOtherSessionsWithResponse call
 func ParseEndOtherSessionsResponse(rsp *http.Response) (*EndOtherSessionsResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -36923,6 +37884,101 @@ func ParseGetSessionResponse(rsp *http.Response) (*GetSessionResponse, error) {
 	switch {
 	case rsp.StatusCode == 200:
 		var headers GetSessionResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseGetSSOLinkResponse parses an HTTP response from a GetSSOLinkWithResponse call
+func ParseGetSSOLinkResponse(rsp *http.Response) (*GetSSOLinkResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetSSOLinkResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest SSOLink
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 302:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 302:
+		var headers GetSSOLinkResponse302Headers
+		if values := rsp.Header.Values("Location"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Location", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Location = &value
+		}
+		response.Headers302 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseExchangeSSOCodeResponse parses an HTTP response from a ExchangeSSOCodeWithResponse call
+func ParseExchangeSSOCodeResponse(rsp *http.Response) (*ExchangeSSOCodeResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ExchangeSSOCodeResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest GivenKey
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers ExchangeSSOCodeResponse200Headers
 		if values := rsp.Header.Values("ETag"); len(values) > 0 {
 			var value string
 			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {

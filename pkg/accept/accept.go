@@ -12,6 +12,7 @@ const (
 	JSON    = "application/json"
 	Problem = "application/problem+json" // RFC 9457
 	CSV     = "text/csv"
+	HTML    = "text/html"
 )
 
 // quality is how much an Accept header wants a media type, from 0 to 1 (RFC 9110, 12.5.1). Where it names the type

@@ -152,6 +152,11 @@ func write(ctx context.Context, w http.ResponseWriter, response any) error {
 			return nil
 		}
 	}
+	if answer.page != "" && accept.Prefers(serving(ctx).request.Header.Get("Accept"), accept.HTML) {
+		header.Set("Location", answer.page)
+		w.WriteHeader(http.StatusFound)
+		return nil
+	}
 	header["Content-Type"] = contentJSON
 	if _, err := w.Write(answer.body); err != nil {
 		panic(http.ErrAbortHandler)

@@ -136,6 +136,9 @@ func (o *operation) refusals() []int {
 	if o.raw != nil && o.raw.ranges {
 		statuses = append(statuses, 416)
 	}
+	if o.redirects() {
+		statuses = append(statuses, 422)
+	}
 	if o.request.body != nil {
 		statuses = append(statuses, 413, 415, 422)
 	}
@@ -148,6 +151,9 @@ func (o *operation) refusals() []int {
 	return statuses
 }
 
+// redirects tells whether a browser is sent elsewhere, which there may not be.
+func (o *operation) redirects() bool { return o.responseType.Implements(reflect.TypeFor[redirect]()) }
+
 func (d *document) operation(o *operation) schema {
 	responses := schema{"200": d.success(o)}
 	if o.raw != nil && o.raw.ranges {
@@ -155,6 +161,9 @@ func (d *document) operation(o *operation) schema {
 	}
 	if o.Method == http.MethodGet && (o.raw != nil && o.raw.ranges || o.responseType.Implements(reflect.TypeFor[whole]())) {
 		responses["304"] = schema{"description": "It is what If-None-Match names."}
+	}
+	if o.redirects() {
+		responses["302"] = schema{"description": "A browser, whose Accept prefers text/html, is sent there.", "headers": schema{"Location": textHeader("The page.")}}
 	}
 	for _, status := range o.refusals() {
 		responses[strconv.Itoa(status)] = d.refusal(status)

@@ -163,6 +163,8 @@ func (p *requestPlan) fillQuery(v reflect.Value, r *http.Request) (asked url.Val
 			}
 		} else if !asked.Has(param.name) && param.Required != 0 {
 			wrong.Add("?"+param.name, "required", "is required")
+		} else if asked.Has(param.name) && param.name == owner {
+			wrong.Add("?"+param.name, "required", "cannot be empty")
 		}
 	}
 	return asked, wrong, err
@@ -176,8 +178,12 @@ func readValue(to reflect.Value, text string, m *shape.Member) (code, message st
 	return kindOf(to.Type()).set(to, text, m)
 }
 
-// include can be there more than once.
-const include = "include"
+const (
+	// include can be there more than once.
+	include = "include"
+	// owner names an account: who leaves it empty by mistake must not get something for himself.
+	owner = "owner"
+)
 
 var underscores = strings.NewReplacer(".", "_", "[", "_", "]", "")
 

@@ -170,8 +170,12 @@ type alternative struct {
 type reply struct {
 	etag  string // none where empty
 	body  []byte
-	whole bool // the ETag says all that the body does
+	whole bool   // the ETag says all that the body does
+	page  string // where a browser is sent; none where empty
 }
+
+// redirect is an answer in whose place a browser is sent to a page.
+type redirect interface{ RedirectTo() string }
 
 // items is an answer that is encoded while it is read.
 type items struct {
@@ -285,6 +289,9 @@ func encode(response any) (*reply, error) {
 		return nil, fmt.Errorf("encode the answer: %w", err)
 	}
 	answer := &reply{body: append(text, '\n')}
+	if elsewhere, ok := response.(redirect); ok {
+		answer.page = elsewhere.RedirectTo()
+	}
 	if versioned, ok := response.(tagged); ok {
 		answer.etag = versioned.etag()
 	}

@@ -1,8 +1,18 @@
-// Package credentials is what the service that has an account tells identity of who signs in to it.
+// Package credentials is what identity and the service that has an account tell each other of who signs in to it.
 package credentials
 
-// Path is where the clients service answers who has an address, as ?email= says, or which client it is, as ?id= says.
-const Path = "/internal/client/credentials"
+import "time"
+
+const (
+	// Path is where the clients service answers who has an address, as ?email= says, or which client it is, as ?id= says.
+	Path = "/internal/client/credentials"
+	// ChangeKind is the kind of the messages by which identity says what was done with a client's credentials, and WelcomeKind of
+	// those by which the clients service has a new account mailed a link to choose a password by.
+	ChangeKind  = "credentials"
+	WelcomeKind = "welcome"
+	// WelcomeTime is how long such a link is good.
+	WelcomeTime = 72 * time.Hour
+)
 
 // Account is an account as somebody who signs in has it; the zero Account is nobody's.
 type Account struct {
@@ -15,4 +25,28 @@ type Account struct {
 	Disabled bool   `json:"disabled"`
 	Require  bool   `json:"require"` // a second factor
 	Version  int64  `json:"version"` // of the address and the password
+	Claimed  bool   `json:"claimed"` // by whom it is for
+	SignedIn bool   `json:"signed_in"`
+	Unproven bool   `json:"unproven"` // it has changed its address itself, and nobody has shown since that he reads what comes there
+}
+
+// What was done.
+const (
+	SignedIn = "signed in"
+	Linked   = "linked" // by a link that the account made of itself
+	Password = "password"
+	Rehashed = "rehashed" // the same password
+)
+
+// Change is what was done with a client's credentials. Where it is about a password, the message's secret is its hash.
+type Change struct {
+	Client  int64  `json:"client"`
+	Version int64  `json:"version"` // of the credentials that it was done with: where they were changed since, it counts no more
+	What    string `json:"what"`
+	Proven  bool   `json:"proven"` // that its mailbox is his who did it
+}
+
+// Welcome is a new account.
+type Welcome struct {
+	Client int64 `json:"client"`
 }

@@ -17,7 +17,10 @@ import (
 
 // The settings that processes go by, with what they are until a process has heard of them: their defaults.
 var (
-	SiteName = Text{"site_name", "Ironplane"}
+	SiteName  = Text{"site_name", "Ironplane"}
+	APIURL    = Text{"api_url", ""} // as the processes are configured, like the next ones
+	ClientURL = Text{"client_url", ""}
+	AdminURL  = Text{"admin_url", ""}
 
 	PasswordLength  = Integer{"security.password_length", 12}
 	KeysPerOwner    = Integer{"security.keys_per_owner", 1000}  // 0: any number

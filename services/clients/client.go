@@ -197,7 +197,7 @@ func (s *Service) checkClient(ctx context.Context, tx *pg.Tx, id int64, before, 
 		}
 	}
 	if id != 0 && (b.hash != nil || b.Email != before.Email) {
-		if err := changeCredentials(ctx, tx, id); err != nil {
+		if err := changeCredentials(ctx, tx, id, b.Email != before.Email); err != nil {
 			return err
 		}
 	}

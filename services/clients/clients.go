@@ -14,6 +14,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/process/account"
+	"github.com/ironplane/ironplane/process/credentials"
 	"github.com/ironplane/ironplane/process/lockout"
 	"github.com/ironplane/ironplane/process/setting"
 )
@@ -25,9 +26,9 @@ const Name = "clients"
 var migrations embed.FS
 
 // Definition is the service.
-var Definition = service.Definition{Name: Name, Migrations: migrations, Fills: true, Sends: []string{"system"}, Takes: []string{"client.deleted", "client.edited"}, CameBack: service.AccountsBack[ViewedClient]("client"), New: func(d service.Deps) service.Parts {
+var Definition = service.Definition{Name: Name, Migrations: migrations, Fills: true, Sends: []string{"identity", "system"}, Receives: []string{"identity"}, Takes: []string{"client.deleted", "client.edited"}, CameBack: service.AccountsBack[ViewedClient]("client"), New: func(d service.Deps) service.Parts {
 	s := New(d)
-	return service.Parts{Routes: s.Routes(), Readers: []string{"identity", "network"}, Consumers: []*events.Consumer{s.integrations.Consumer(), s.servers.consumer()},
+	return service.Parts{Routes: s.Routes(), Takes: map[string]events.Take{credentials.ChangeKind: s.takeChange}, Readers: []string{"identity", "network"}, Consumers: []*events.Consumer{s.integrations.Consumer(), s.servers.consumer()},
 		Loops: []service.Loop{{Name: "follow the settings", Run: s.settings.Follow}, s.servers.loop(), service.Every(time.Hour, "forget what clients did with addresses", s.forgetEmails)}}
 }}
 
@@ -40,6 +41,7 @@ type Service struct {
 	settings     *setting.Follower
 	peers        mesh.Peers
 	outbox       *events.Outbox // to system, which sends mails
+	toIdentity   *events.Outbox
 	integrations *events.Refs
 	servers      *serverCounts
 	closing      *events.Closing
@@ -47,7 +49,7 @@ type Service struct {
 
 // New makes the service on its migrated schema.
 func New(d service.Deps) *Service {
-	return &Service{db: d.DB, entries: d.Entries, hasher: account.NewHasher(), lockouts: lockout.New(d.Redis, d.Log), settings: &setting.Follower{Peers: d.Peers}, peers: d.Peers, outbox: d.Outboxes["system"],
+	return &Service{db: d.DB, entries: d.Entries, hasher: account.NewHasher(), lockouts: lockout.New(d.Redis, d.Log), settings: &setting.Follower{Peers: d.Peers}, peers: d.Peers, outbox: d.Outboxes["system"], toIdentity: d.Outboxes["identity"],
 		servers:      newServerCounts(d.DB, d.Peers),
 		integrations: &events.Refs{Owner: "system", Type: string(principal.Integration), DB: d.DB, Peers: d.Peers, Cleared: clearIntegration, Uses: clientsOf},
 		closing:      &events.Closing{DB: d.DB, Peers: d.Peers, Type: "client", Noun: "client", Table: "client", Users: []string{"network"}}}

@@ -2,15 +2,18 @@ package clients
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/guard"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/process/credentials"
 )
 
@@ -27,8 +30,8 @@ func (s *Service) credentialsRoute() rest.Route {
 		if req.ID != 0 {
 			by, value = "id = $1", req.ID
 		}
-		err = s.db.QueryRow(ctx, "SELECT id, name, first, last, email, coalesce(password_hash, ''), disabled, require_verify, credentials FROM client WHERE "+by, value).
-			Scan(&a.ID, &a.Name, &a.First, &a.Last, &a.Email, &a.Hash, &a.Disabled, &a.Require, &a.Version)
+		err = s.db.QueryRow(ctx, "SELECT id, name, first, last, email, coalesce(password_hash, ''), disabled, require_verify, credentials, claimed_at IS NOT NULL, signed_in_at IS NOT NULL, unproven FROM client WHERE "+by, value).
+			Scan(&a.ID, &a.Name, &a.First, &a.Last, &a.Email, &a.Hash, &a.Disabled, &a.Require, &a.Version, &a.Claimed, &a.SignedIn, &a.Unproven)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return credentials.Account{}, nil
 		}
@@ -37,14 +40,104 @@ func (s *Service) credentialsRoute() rest.Route {
 }
 
 // changeCredentials ends the sessions of a client of which the address or the password is changed, but for the caller's own.
-func changeCredentials(ctx context.Context, tx *pg.Tx, id int64) error {
+func changeCredentials(ctx context.Context, tx *pg.Tx, id int64, email bool) error {
 	own := int64(0)
 	if p := principal.From(ctx).Principal; p != nil && p.Owner == (principal.Owner{Type: principal.Client, ID: id}) {
 		own = p.KeyID
 	}
-	_, err := tx.Exec(ctx, "UPDATE client SET credentials = credentials + 1, credentials_key = $2 WHERE id = $1", id, own)
+	_, err := tx.Exec(ctx, "UPDATE client SET credentials = credentials + 1, credentials_key = $2::bigint, unproven = CASE WHEN $3 THEN $2::bigint <> 0 ELSE unproven END WHERE id = $1", id, own, email)
 	if err != nil {
 		return fmt.Errorf("end the sessions of client %d: %w", id, err)
+	}
+	return nil
+}
+
+var clientView = pg.NewView[ViewedClient]("client_view")
+
+// takeChange does what identity says was done with a client's credentials, unless they were changed since.
+func (s *Service) takeChange(ctx context.Context, tx *pg.Tx, m events.Message) error {
+	var c credentials.Change
+	if err := json.Unmarshal(m.Content, &c); err != nil {
+		return fmt.Errorf("read what was done with credentials: %w", err)
+	}
+	if c.What == credentials.Rehashed {
+		_, err := tx.Exec(ctx, "UPDATE client SET password_hash = $3 WHERE id = $1 AND credentials = $2", c.Client, c.Version, m.Secret.Reveal())
+		return err
+	}
+	var claimed, unproven bool
+	err := tx.QueryRow(ctx, "SELECT claimed_at IS NOT NULL, unproven FROM client WHERE id = $1 AND credentials = $2 FOR UPDATE", c.Client, c.Version).Scan(&claimed, &unproven)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("hold client %d: %w", c.Client, err)
+	}
+	if c.What == credentials.SignedIn || c.Proven {
+		if _, err := tx.Exec(ctx, "UPDATE client SET signed_in_at = coalesce(signed_in_at, now()), unproven = unproven AND NOT $2 WHERE id = $1", c.Client, c.Proven); err != nil {
+			return fmt.Errorf("note that client %d signed in: %w", c.Client, err)
+		}
+	}
+	if c.Proven && (!claimed || unproven) {
+		if err := endSuperLinks(ctx, tx, c.Client); err != nil {
+			return err
+		}
+	}
+	if claimed && c.What != credentials.Password {
+		return nil
+	}
+	return s.claim(ctx, tx, &c, m.Secret)
+}
+
+// claim gives an account to whom it is for, with the password that he has chosen, if he has.
+func (s *Service) claim(ctx context.Context, tx *pg.Tx, c *credentials.Change, hash secret.String) error {
+	before, err := clientView.Get(ctx, tx, c.Client)
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, "UPDATE client SET version = version + 1, claimed_at = coalesce(claimed_at, now()) WHERE id = $1", c.Client)
+	if err != nil {
+		return fmt.Errorf("claim client %d: %w", c.Client, err)
+	}
+	var secrets []string
+	if c.What == credentials.Password {
+		secrets = []string{"password"}
+		if err := changeCredentials(ctx, tx, c.Client, false); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, "UPDATE client SET password_hash = $2 WHERE id = $1", c.Client, hash.Reveal()); err != nil {
+			return fmt.Errorf("change the password of client %d: %w", c.Client, err)
+		}
+		s.revoke(tx, c.Client)
+	}
+	after, err := clientView.Get(ctx, tx, c.Client)
+	if err != nil {
+		return err
+	}
+	tx.Record(pg.Record{Kind: "client", Action: pg.Edited, Before: before, After: secret.Marked(after, secrets...),
+		Targets: []pg.Target{{Type: "client", Noun: "client", ID: after.ID, Name: after.Name, Version: after.Version}}})
+	return nil
+}
+
+// endSuperLinks deletes the links by which others read an account, but for those that who holds users.clients has made.
+func endSuperLinks(ctx context.Context, tx *pg.Tx, client int64) error {
+	rows, err := tx.Query(ctx, "SELECT id FROM super_link WHERE client_id = $1 AND NOT given ORDER BY id FOR UPDATE", client)
+	if err != nil {
+		return fmt.Errorf("look for the super links of client %d: %w", client, err)
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil {
+		return fmt.Errorf("look for the super links of client %d: %w", client, err)
+	}
+	for _, id := range ids {
+		link, err := superLinks.Get(ctx, tx, id)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, "DELETE FROM super_link WHERE id = $1", id); err != nil {
+			return fmt.Errorf("delete super link %d: %w", id, err)
+		}
+		tx.Record(pg.Record{Kind: "client.super", Action: pg.Deleted, Before: link, Targets: []pg.Target{
+			{Type: fmt.Sprintf("client/%d/super", client), Noun: "super link", ID: id, Name: link.Name, Version: link.Version}, party(link.Grantee.ID, link.Name)}})
 	}
 	return nil
 }

@@ -13,7 +13,10 @@ import (
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/process/credentials"
 	"github.com/ironplane/ironplane/process/mail"
+	"github.com/ironplane/ironplane/process/setting"
 )
 
 // EmailResult says what became of a mail that was asked for.
@@ -70,7 +73,7 @@ func (s *Service) emailClient(ctx context.Context, tx *pg.Tx, req emailRequest) 
 		return strings.EqualFold(name, body.Type) || strings.EqualFold(name, strings.TrimSuffix(body.Type, ".tpl"))
 	}
 	if is(mail.ClientAccountCreated{}.Kind()) {
-		return nil, problem.Member("/type", "unavailable", "cannot be sent: it holds a link to choose a password by, and there are no such links yet")
+		return s.welcome(ctx, tx, req.ID, to)
 	}
 	found := slices.IndexFunc(req.templates, is)
 	if found < 0 {
@@ -86,7 +89,29 @@ func (s *Service) emailClient(ctx context.Context, tx *pg.Tx, req emailRequest) 
 	if err := mail.SendBy(ctx, tx, s.outbox, template, fmt.Sprintf("/client/%d", req.ID), to, mail.ForClient{}); err != nil {
 		return nil, err
 	}
-	tx.Record(pg.Record{Kind: "client", Action: "emailed", Targets: []pg.Target{{Type: "client", Noun: "client", ID: req.ID, Name: to.To.Name}},
+	return emailed(tx, req.ID, to, template), nil
+}
+
+func emailed(tx *pg.Tx, id int64, to mail.To, template string) []EmailResult {
+	tx.Record(pg.Record{Kind: "client", Action: "emailed", Targets: []pg.Target{{Type: "client", Noun: "client", ID: id, Name: to.To.Name}},
 		Before: struct{}{}, After: map[string]string{"email_template": template}})
-	return []EmailResult{{"success", fmt.Sprintf("The mail %s to %s is on its way.", template, to.To.Email)}}, nil
+	return []EmailResult{{"success", fmt.Sprintf("The mail %s to %s is on its way.", template, to.To.Email)}}
+}
+
+// welcome has an account mailed a link to choose its first password by.
+func (s *Service) welcome(ctx context.Context, tx *pg.Tx, id int64, to mail.To) ([]EmailResult, error) {
+	var signedIn bool
+	if err := tx.QueryRow(ctx, "SELECT signed_in_at IS NOT NULL FROM client WHERE id = $1", id).Scan(&signedIn); err != nil {
+		return nil, fmt.Errorf("look whether client %d has signed in: %w", id, err)
+	}
+	if signedIn {
+		return nil, problem.Member("/type", "unavailable", "cannot be sent: the account has been signed in to, and has a new password mailed by /auth/password-reset")
+	}
+	if values := s.settings.Values(); setting.ClientURL.In(values) == "" && setting.APIURL.In(values) == "" {
+		return nil, problem.Member("/type", "unavailable", "cannot be sent: it holds a link, and neither where clients have their panel is known (IRONPLANE_CLIENT_URL) nor where the API is (IRONPLANE_API_URL)")
+	}
+	if err := s.toIdentity.Send(ctx, tx, credentials.WelcomeKind, credentials.Welcome{Client: id}, secret.String{}); err != nil {
+		return nil, err
+	}
+	return emailed(tx, id, to, mail.ClientAccountCreated{}.Kind()), nil
 }

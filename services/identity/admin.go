@@ -216,6 +216,9 @@ func (s *Service) changeCredentials(ctx context.Context, tx *pg.Tx, c caller, id
 	if len(changes) == 0 {
 		return nil, nil
 	}
+	if err := endLinks(ctx, tx, p.owner); err != nil {
+		return nil, err
+	}
 	if err := s.tell(ctx, tx, p, changes...); err != nil {
 		return nil, err
 	}

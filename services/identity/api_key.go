@@ -361,6 +361,9 @@ func endAccount(ctx context.Context, tx *pg.Tx, owner principal.Owner) (names []
 	if names, err = endKeys(ctx, tx, "owner_type = $1 AND owner_id = $2", owner.Type, owner.ID); err != nil {
 		return nil, err
 	}
+	if err = endLinks(ctx, tx, owner); err != nil {
+		return nil, err
+	}
 	if _, err = tx.Exec(ctx, "DELETE FROM signed_in_from WHERE owner_type = $1 AND owner_id = $2", owner.Type, owner.ID); err != nil {
 		return nil, fmt.Errorf("forget where %s signed in: %w", owner.URL(), err)
 	}

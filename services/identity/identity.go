@@ -16,6 +16,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/process/account"
+	"github.com/ironplane/ironplane/process/credentials"
 	"github.com/ironplane/ironplane/process/lockout"
 	"github.com/ironplane/ironplane/process/setting"
 )
@@ -27,9 +28,9 @@ const Name = "identity"
 var migrations embed.FS
 
 // Definition is the service.
-var Definition = service.Definition{Name: Name, Migrations: migrations, Fills: true, Sends: []string{"system"}, Takes: takes, CameBack: cameBack, New: func(d service.Deps) service.Parts {
+var Definition = service.Definition{Name: Name, Migrations: migrations, Fills: true, Sends: []string{"clients", "system"}, Receives: []string{"clients"}, Takes: takes, CameBack: cameBack, New: func(d service.Deps) service.Parts {
 	s := New(d)
-	return service.Parts{Routes: s.Routes(), Consumers: []*events.Consumer{s.clients.Consumer(), s.integrations.Consumer()}, Loops: []service.Loop{{Name: "follow the settings", Run: s.settings.Follow},
+	return service.Parts{Routes: s.Routes(), Jobs: []service.Job{s.resetJob()}, Takes: map[string]events.Take{credentials.WelcomeKind: s.welcome}, Consumers: []*events.Consumer{s.clients.Consumer(), s.integrations.Consumer()}, Loops: []service.Loop{{Name: "follow the settings", Run: s.settings.Follow},
 		service.Every(sweepPause, "delete what has ended", s.sweep), service.Every(countPause, "log logins by unknown names", s.logUnknownNames)}}
 }}
 
@@ -42,13 +43,14 @@ type Service struct {
 	settings     *setting.Follower
 	peers        mesh.Peers
 	outbox       *events.Outbox // to system, which sends mails
+	toClients    *events.Outbox
 	clients      *events.Refs
 	integrations *events.Refs
 }
 
 // New makes the service on its migrated schema.
 func New(d service.Deps) *Service {
-	s := &Service{db: d.DB, entries: d.Entries, hasher: account.NewHasher(), lockouts: lockout.New(d.Redis, d.Log), settings: newSettings(d), peers: d.Peers, outbox: d.Outboxes["system"]}
+	s := &Service{db: d.DB, entries: d.Entries, hasher: account.NewHasher(), lockouts: lockout.New(d.Redis, d.Log), settings: newSettings(d), peers: d.Peers, outbox: d.Outboxes["system"], toClients: d.Outboxes["clients"]}
 	s.clients, s.integrations = s.refs("clients", principal.Client, d.Peers), s.refs("system", principal.Integration, d.Peers)
 	return s
 }
@@ -66,6 +68,8 @@ func (s *Service) Routes() []rest.Route {
 		rest.Section{Name: "Admins", Doc: "Those who run the installation, and what they may."}.Of(s.admins(), s.adminPermissions()),
 		rest.Section{Name: "API keys", Doc: "What callers prove with who they are. A key can do what its owner may."}.Of(s.apiKeys()),
 		rest.Section{Name: "Sessions", Doc: "Keys that began with a login, and end by themselves."}.Of(s.sessions()),
+		rest.Section{Name: "Forgotten passwords", Doc: "A new password by a link that is mailed."}.Of(s.passwordResets()),
+		rest.Section{Name: "Single sign-on", Doc: "Links by which a caller is signed in to a panel."}.Of(s.ssoLinks()),
 		rest.Section{Name: "Two-factor authentication", Doc: "What proves who somebody is besides the password."}.Of(s.verifyMethods()),
 		rest.Section{Name: "Browser", Doc: "What a caller looks like from here."}.Of(s.browserDetails()),
 		s.entryRoutes(),

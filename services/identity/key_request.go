@@ -176,19 +176,19 @@ func (s *Service) act(ctx context.Context, tx *pg.Tx, owner principal.Owner) (AP
 	if err := s.mayActFor(ctx, tx, c, owner); err != nil {
 		return APIKey{}, err
 	}
-	return s.beginActing(ctx, tx, c.owner, principal.From(ctx).Principal.Name, owner, c.key, c.ends, c.bound)
+	return s.beginActing(ctx, tx, newSession{owner: owner, bound: c.bound, madeWith: &c.key, actor: &c.owner}, principal.From(ctx).Principal.Name, c.ends)
 }
 
-// beginActing begins a session of actor for owner by a key, and logs one an hour.
-func (s *Service) beginActing(ctx context.Context, tx *pg.Tx, actor principal.Owner, actorName string, owner principal.Owner, madeWith int64, ends *rest.Timestamp, most bound) (APIKey, error) {
-	n := newSession{kind: acting, owner: owner, bound: most, madeWith: &madeWith, actor: &actor}
-	if ends != nil {
+// beginActing begins a session of n's actor for an account, which lasts no longer than ends, and logs one an hour.
+func (s *Service) beginActing(ctx context.Context, tx *pg.Tx, n newSession, actorName string, ends *rest.Timestamp) (APIKey, error) {
+	if n.kind = acting; ends != nil {
 		n.latest = &ends.Time
 	}
 	key, err := s.begin(ctx, tx, n)
 	if err != nil {
 		return key, err
 	}
+	actor, owner := n.actor, n.owner
 	isFirst, err := tx.Exec(ctx, `
 		INSERT INTO acting_logged AS l (actor_type, actor_id, owner_type, owner_id) VALUES ($1, $2, $3, $4)
 		ON CONFLICT (owner_type, owner_id, actor_type, actor_id) DO UPDATE SET at = now() WHERE l.at < now() - interval '1 hour'`, actor.Type, actor.ID, owner.Type, owner.ID)

@@ -13,7 +13,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
@@ -46,22 +45,11 @@ func (p person) to() (to mail.To) {
 func (s *Service) find(ctx context.Context, t principal.OwnerType, email, username string) (p person, err error) {
 	switch {
 	case t == principal.Client:
-		asking, cancel := context.WithTimeout(ctx, askTime)
-		defer cancel()
-		err = s.peers.Ask(asking, "clients", credentials.Path+"?"+url.Values{"email": {email}}.Encode(), &p.Account)
-		if errors.Is(err, mesh.ErrAway) {
-			err = problem.New(problem.Unavailable, "Clients cannot be looked up right now.").Because(err)
-		}
+		p.Account, err = s.askClient(ctx, url.Values{"email": {email}})
+	case email != "":
+		p.Account, err = s.readAdmin(ctx, "lower(email) = lower($1)", email)
 	default:
-		by, name := "lower(username) = lower($1)", username
-		if email != "" {
-			by, name = "lower(email) = lower($1)", email
-		}
-		err = s.db.QueryRow(ctx, "SELECT id, username, coalesce(email, ''), coalesce(password_hash, ''), disabled FROM admin WHERE "+by, name).
-			Scan(&p.ID, &p.Name, &p.Email, &p.Hash, &p.Disabled)
-		if errors.Is(err, pgx.ErrNoRows) {
-			err = nil
-		}
+		p.Account, err = s.readAdmin(ctx, "lower(username) = lower($1)", username)
 	}
 	if err != nil {
 		return person{}, fmt.Errorf("look for who signs in: %w", err)
@@ -137,15 +125,20 @@ func (s *Service) noteRefused(ctx context.Context, p person, network netip.Prefi
 			return nil
 		}
 		tx.Unrecorded("it is counted")
-		_, err := tx.Exec(ctx, `
-			INSERT INTO unknown_name (network, minute) VALUES ($1, date_trunc('minute', clock_timestamp()))
-			ON CONFLICT (minute, network) DO UPDATE SET tried = unknown_name.tried + 1`, network)
-		return err
+		return countUnknownName(ctx, tx, network)
 	})
 	if err != nil {
 		return fmt.Errorf("note a refused login: %w", err)
 	}
 	return nil
+}
+
+// countUnknownName counts a name that nobody has.
+func countUnknownName(ctx context.Context, tx *pg.Tx, network netip.Prefix) error {
+	_, err := tx.Exec(ctx, `
+		INSERT INTO unknown_name (network, minute) VALUES ($1, date_trunc('minute', clock_timestamp()))
+		ON CONFLICT (minute, network) DO UPDATE SET tried = unknown_name.tried + 1`, network)
+	return err
 }
 
 // mostCounted is how many networks' logins by unknown names are logged at a time.
@@ -195,6 +188,9 @@ func (s *Service) signIn(ctx context.Context, tx *pg.Tx, p person) (APIKey, erro
 	}
 	key, err := s.begin(ctx, tx, newSession{kind: login, owner: p.owner, credentials: p.Version})
 	if err != nil {
+		return key, err
+	}
+	if err := s.tellClaimed(ctx, tx, p, credentials.SignedIn); err != nil {
 		return key, err
 	}
 	var isNew bool

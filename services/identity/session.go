@@ -315,5 +315,7 @@ var ended = []string{
 	"DELETE FROM session_value WHERE until < now() - interval '1 hour'",
 	"DELETE FROM signed_in_from WHERE last_at < now() - interval '30 days'",
 	"DELETE FROM acting_logged WHERE at < now() - interval '1 hour'",
+	"DELETE FROM password_reset WHERE expires_at < now()",
+	"DELETE FROM sso_code WHERE expires_at < now()",
 	"DELETE FROM account_mail WHERE at < now() - interval '1 hour'",
 }

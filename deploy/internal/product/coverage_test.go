@@ -85,6 +85,8 @@ func newWalk(t *testing.T, p *product.Product, c *testkit.Client) *walk {
 	execute(t, p.Databases[system.Name], "INSERT INTO email_message (template, account, to_name, to_email, secret, status) VALUES ('welcome', '/client/1', 'Ben', 'ben@example.com', false, 'failed')")
 	c.Do("PATCH", "/admin/1", map[string]any{"password": password}).Want(200)
 	session := c.Do("POST", "/auth/key", map[string]any{"type": "admin", "username": "admin", "password": password}).Want(200).ID()
+	execute(t, p.Databases[identity.Name], "INSERT INTO password_reset (owner_type, owner_id, hash, expires_at) VALUES ('admin', 1, sha256(repeat('A', 43)::bytea), now() + interval '1 hour')")
+	execute(t, p.Databases[identity.Name], "INSERT INTO sso_code (hash, owner_type, owner_id, key_id, actor_type, actor_id, actor_name, expires_at) VALUES (sha256(repeat('A', 43)::bytea), 'client', 2, 1, 'admin', 1, 'admin', now() + interval '1 hour')")
 	w := &walk{t: t, c: c, ids: map[string]string{"/system/job": failedJob(t, p), "/auth/session": fmt.Sprint(session)}}
 	for _, service := range slices.Sorted(maps.Keys(p.Routes)) {
 		for _, o := range rest.Operations(p.Routes[service]) {
@@ -100,6 +102,9 @@ func newWalk(t *testing.T, p *product.Product, c *testkit.Client) *walk {
 func makes(o rest.Operation) bool {
 	return o.Method == http.MethodPost && strings.HasPrefix(o.Effect.Shows, o.Path+"/{")
 }
+
+// edits tells whether an operation edits what can be viewed.
+func edits(o rest.Operation) bool { return o.Method == http.MethodPatch && o.Effect.Shows != "" }
 
 // endsItself tells whether an operation ends the caller's own key or sessions: see TestLogin.
 func endsItself(o rest.Operation) bool {

@@ -120,6 +120,10 @@ var forget = []string{
 		DELETE FROM unknown_name;
 		DELETE FROM acting_logged;
 		DELETE FROM account_mail;
+	END IF;
+	IF to_regclass('password_reset') IS NOT NULL THEN
+		DELETE FROM password_reset;
+		DELETE FROM sso_code;
 	END IF; END $$`,
 	"UPDATE river_job SET state = 'cancelled', finalized_at = now() WHERE finalized_at IS NULL",
 }

@@ -25,7 +25,7 @@ func TestEveryNull(t *testing.T) {
 	document := served(t, c)
 	tried := 0
 	for _, o := range w.operations {
-		if o.Method != http.MethodPatch {
+		if !edits(o) {
 			continue
 		}
 		n := &nulls{walk: w, edit: o}

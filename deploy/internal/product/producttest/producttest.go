@@ -72,6 +72,9 @@ func openAll(t testing.TB, n int, client redis.UniversalClient, settings service
 	if settings.Store == "" {
 		settings.Store = t.TempDir()
 	}
+	if settings.AdminURL == "" {
+		settings.AdminURL = "https://admin.example.com"
+	}
 	door := gateway.Config{Maintenance: maintenance.File(filepath.Join(t.TempDir(), "maintenance"))}
 	urls, key := testkit.Databases(t, services...), seal.NewMasterKey()
 	for range n {

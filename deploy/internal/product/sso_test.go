@@ -1,0 +1,134 @@
+package product_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/testkit"
+)
+
+// codeOf is what a link's panel is told.
+func codeOf(t *testing.T, link string) url.Values {
+	t.Helper()
+	at, err := url.Parse(link)
+	if err != nil || !strings.HasSuffix(at.Path, "/auth/sso") || at.RawQuery != "" {
+		t.Fatalf("the link is %s: %v", link, err)
+	}
+	told, err := url.ParseQuery(at.Fragment)
+	if err != nil || told.Get("key") == "" {
+		t.Fatalf("the link is %s: %v", link, err)
+	}
+	return told
+}
+
+func exchangeOf(code string) string { return `{"code": "` + code + `"}` }
+
+// A link signs in once, whom its maker may act for, and leads to the panel alone.
+func TestSSO(t *testing.T) {
+	t.Parallel()
+	p, c, _ := withPanels(t)
+	nobody := c.With("")
+	link := func(c *testkit.Client, query string) identity.SSOLink {
+		t.Helper()
+		return testkit.Decode[identity.SSOLink](c.Do("GET", "/auth/sso"+query, nil).Want(200))
+	}
+	shop := c.Do("POST", "/integration", `{"name": "shop"}`).Want(200).ID()
+	c.Do("PATCH", path("/integration/%d/permission", shop), `{"users": {"clients": {"read": true, "write": true}}}`).Want(200)
+	key := testkit.Decode[identity.APIKey](c.Do("POST", "/auth/key", path(`{"name": "shop", "owner": {"url": "/integration/%d"}}`, shop)).Want(200))
+	integration := c.With(key.Key)
+	mine := integration.Do("POST", "/client", order("mine@example.com")).Want(200).ID()
+	theirs := newPerson(t, c, "client", "theirs@example.com")
+	self := path("/client/%d", mine)
+
+	// For another account: as JSON, and as a browser is sent there.
+	made := link(integration, "?owner="+self+"&view_type=server&view_id=7&embed=1&redirect=/a?b=c")
+	told := codeOf(t, made.URL)
+	if !strings.HasPrefix(made.URL, "https://panel.example.com/auth/sso#") || told.Get("view_type") != "server" || told.Get("view_id") != "7" || told.Get("embed") != "1" || told.Get("redirect") != "/a?b=c" {
+		t.Errorf("the link is %s", made.URL)
+	}
+	if left := time.Until(made.ExpiresAt.Time); left > time.Minute || left <= 0 {
+		t.Errorf("it is good for %s", left)
+	}
+	sent := integration.Do("GET", "/auth/sso?owner="+self, nil, "Accept", "text/html,application/xhtml+xml,*/*;q=0.8")
+	if to := sent.Want(http.StatusFound).Header.Get("Location"); codeOf(t, to).Get("key") == "" || sent.Header.Get("Cache-Control") != "no-store" {
+		t.Errorf("a browser is sent to %s", to)
+	}
+
+	// The code is good once.
+	var done atomic.Int32
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	var began identity.APIKey
+	for range 32 {
+		all.Go(func() {
+			switch answer := nobody.Do("POST", "/auth/sso", exchangeOf(told.Get("key"))); answer.Status {
+			case 200:
+				done.Add(1)
+				mu.Lock()
+				defer mu.Unlock()
+				if err := json.Unmarshal([]byte(answer.Text), &began); err != nil {
+					t.Error(err)
+				}
+			case 401:
+			default:
+				t.Errorf("answered %d: %s", answer.Status, answer.Text)
+			}
+		})
+	}
+	all.Wait()
+	if done.Load() != 1 || began.Owner.URL != self {
+		t.Fatalf("the code worked %d times, for %+v", done.Load(), began.Owner)
+	}
+	as := c.With(began.Key)
+	as.Do("GET", self, nil).Want(200)
+	as.Do("POST", "/auth/key", `{"name": "x"}`).Want(403)
+	as.Do("GET", "/auth/sso", nil).Want(403)
+	if claimed := testkit.Decode[struct {
+		ClaimedAt any `json:"claimed_at"`
+	}](as.Do("GET", self, nil).Want(200)); claimed.ClaimedAt != nil {
+		t.Error("acting for an account claims it")
+	}
+
+	// Who may not act gets none, and nobody is led elsewhere.
+	integration.Do("GET", "/auth/sso?owner="+path("/client/%d", theirs), nil).Want(403)
+	integration.Do("GET", "/auth/sso?owner=/admin/1", nil).Want(403)
+	integration.Do("GET", "/auth/sso", nil).Want(422)
+	integration.Do("GET", "/auth/sso?owner=", nil).Want(400)
+	integration.Do("GET", "/auth/sso?owner=/client/999999", nil).Want(422)
+	for _, elsewhere := range []string{"https://evil.example", "//evil.example", "/\\evil.example", "evil", "/%09/evil.example", "javascript:alert(1)", "/%0d%0aX:y"} {
+		c.Do("GET", "/auth/sso?redirect="+strings.ReplaceAll(elsewhere, "\\", "%5C"), nil).Want(400)
+	}
+	nobody.Do("POST", "/auth/sso", exchangeOf("x")).Want(401)
+	nobody.Do("POST", "/auth/sso", `{}`).WantErrors("/code", "required")
+	nobody.Do("GET", "/auth/sso", nil).Want(401)
+
+	// It dies with the key that it was made with, and so does the session.
+	later := codeOf(t, link(integration, "?owner="+self).URL).Get("key")
+	expired := codeOf(t, link(integration, "?owner="+self).URL).Get("key")
+	execute(t, p.Databases[identity.Name], "UPDATE sso_code SET expires_at = now() - interval '1 second' WHERE hash = sha256('"+expired+"'::bytea)")
+	nobody.Do("POST", "/auth/sso", exchangeOf(expired)).Want(401)
+	c.Do("DELETE", path("/auth/key/%d", key.ID), nil).Want(200)
+	nobody.Do("POST", "/auth/sso", exchangeOf(later)).Want(401)
+	forgotten()
+	as.Do("GET", self, nil).Want(401)
+
+	// A client's own: it is its own from then on, and a change of its password ends what came of it.
+	_, session := signIn(t, c, loginOf("client", "theirs@example.com", password))
+	own := codeOf(t, link(session, "").URL).Get("key")
+	kept := codeOf(t, link(session, "").URL).Get("key")
+	begun := testkit.Decode[identity.APIKey](nobody.Do("POST", "/auth/sso", exchangeOf(own)).Want(200))
+	c.With(begun.Key).Do("GET", path("/client/%d", theirs), nil).Want(200)
+	session.Do("PATCH", path("/client/%d", theirs), map[string]any{"password": newPassword, "current_password": password}).Want(200)
+	forgotten()
+	session.Do("GET", path("/client/%d", theirs), nil).Want(200)
+	c.With(begun.Key).Do("GET", path("/client/%d", theirs), nil).Want(401)
+	late := testkit.Decode[identity.APIKey](nobody.Do("POST", "/auth/sso", exchangeOf(kept)).Want(200))
+	c.With(late.Key).Do("GET", path("/client/%d", theirs), nil).Want(401)
+}
