@@ -62,8 +62,8 @@ var leaves = map[string][]permission.Permission{
 }
 
 // actions are what the last word of a type can be.
-var actions = []string{"allocated", "began", "cancelled", "created", "cut", "deleted", "edited", "emailed", "ended", "failed", "queued", "refreshed", "refused", "released",
-	"replayed", "restored", "retried", "sent", "skipped", "tested"}
+var actions = []string{"allocated", "asked", "began", "cancelled", "created", "cut", "deleted", "edited", "emailed", "ended", "failed", "queued", "refreshed", "refused", "released",
+	"replayed", "restored", "retried", "sent", "skipped", "tested", "used"}
 
 // Kinds are those that there can be events of, in order.
 func Kinds() []string {
