@@ -157,6 +157,9 @@ type card struct {
 	Email, First, Last *string
 }
 
+// mostReached is of how many more accounts one link may let others know, so that those who wait for its lock do so for a second or two.
+const mostReached = 200_000
+
 // link makes a sub link, or answers the one that there is. The caller holds both clients.
 func (s *Service) link(ctx context.Context, tx *pg.Tx, client int64, to card) (made SubLink, err error) {
 	if err := lockLinks(ctx, tx); err != nil {
@@ -168,14 +171,18 @@ func (s *Service) link(ctx context.Context, tx *pg.Tx, client int64, to card) (m
 		return made, err
 	}
 	var cycle bool
+	var above, below int64
 	err = tx.QueryRow(ctx, `
 		WITH RECURSIVE above AS (SELECT $1::bigint AS id UNION SELECT l.client_id FROM sub_link l JOIN above a ON l.child_id = a.id)
-		SELECT EXISTS (SELECT FROM above WHERE id = $2)`, client, to.ID).Scan(&cycle)
-	if err != nil {
+		SELECT EXISTS (SELECT FROM above WHERE id = $2), 1 + (SELECT count(*) FROM client_reach WHERE descendant = $1),
+			1 + (SELECT count(*) FROM client_reach WHERE ancestor = $2)`, client, to.ID).Scan(&cycle, &above, &below)
+	switch {
+	case err != nil:
 		return made, fmt.Errorf("look for a cycle: %w", err)
-	}
-	if cycle {
+	case cycle:
 		return made, problem.Member("/client_id", "cycle", "has client %d below itself", client)
+	case to.kind != "named" && above*below > mostReached:
+		return made, problem.Member("/client_id", "too_many", "has %d sub clients below itself, of which client %d and the %d above it would know: %d pairs, of at most %d", below-1, client, above-1, above*below, mostReached)
 	}
 	var id int64
 	err = tx.QueryRow(ctx, "INSERT INTO sub_link (client_id, child_id, kind, email, first, last) VALUES ($1, $2, $3, $4, $5, $6) RETURNING id",

@@ -1,0 +1,23 @@
+package producttest
+
+import (
+	"testing"
+
+	"github.com/ironplane/ironplane/pkg/pg"
+)
+
+// CompareReach compares what is kept of whom clients reach with what the links say.
+func CompareReach(t *testing.T, db *pg.DB) {
+	t.Helper()
+	var cycles, wrong int
+	err := db.QueryRow(t.Context(), `
+		WITH RECURSIVE way AS (
+			SELECT client_id AS ancestor, child_id AS descendant, 1 AS length FROM sub_link WHERE kind <> 'named'
+			UNION ALL SELECT w.ancestor, l.child_id, w.length + 1 FROM way w JOIN sub_link l ON l.client_id = w.descendant AND l.kind <> 'named' WHERE w.length < 20),
+		counted AS (SELECT ancestor, descendant, count(*)::numeric AS ways FROM way GROUP BY 1, 2)
+		SELECT (SELECT count(*) FROM way WHERE ancestor = descendant),
+			(SELECT count(*) FROM ((TABLE counted EXCEPT TABLE client_reach) UNION ALL (TABLE client_reach EXCEPT TABLE counted)) differs)`).Scan(&cycles, &wrong)
+	if err != nil || cycles > 0 || wrong > 0 {
+		t.Errorf("there are %d cycles, and %d pairs are wrong: %v", cycles, wrong, err)
+	}
+}
