@@ -35,6 +35,7 @@ type ledger struct {
 type asked struct {
 	what        string
 	requests    []string
+	shared      bool // others do the same: it may have been done when the request came
 	least, most int
 }
 
@@ -56,9 +57,12 @@ func (l *ledger) during(callers int, do func()) {
 	changing.Wait()
 }
 
-// change asks for a change until there is an answer that says what became of it.
+// change asks for a change that nobody else makes until there is an answer that says what became of it.
 func (l *ledger) change(method, path string, body any) *testkit.Answer {
-	what := asked{what: method + " " + path}
+	return l.ask(asked{what: method + " " + path}, method, path, body)
+}
+
+func (l *ledger) ask(what asked, method, path string, body any) *testkit.Answer {
 	key := fmt.Sprint("key ", rand.Uint64())
 	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		l.mu.Lock()
@@ -99,11 +103,14 @@ func (l *ledger) enter(what asked, method string, answer *testkit.Answer) {
 		l.refused++
 	case http.StatusNotFound, http.StatusUnprocessableEntity:
 		l.refused++
-		if method == http.MethodDelete { // nobody else deletes it: an earlier request has
+		if method == http.MethodDelete { // an earlier request has deleted it, or somebody else where that is shared
 			what.least, what.most = 1, 1
 		}
 	default:
 		l.t.Errorf("%s answered %d: %s", what.what, answer.Status, answer.Text)
+	}
+	if what.shared {
+		what.least = 0
 	}
 	if method == http.MethodPatch { // each of them may have been one, and changes nothing where nobody has edited since the one before
 		what.most = again + what.least
@@ -134,6 +141,7 @@ type changer struct {
 	*ledger
 	own  map[string][]int64 // by collection: what only this one deletes
 	held []int64            // entities
+	link string             // the last sub link that it made
 	path string             // of the group to allocate in
 }
 
@@ -176,7 +184,7 @@ func (c *changer) run(ctx context.Context) {
 	c.change("POST", c.path+"/entity/bulk", map[string]any{"prefix": first + "/28"}).Want(200)
 	collections := slices.Sorted(maps.Keys(bodies))
 	for ctx.Err() == nil {
-		switch collection := collections[rand.IntN(len(collections))]; rand.IntN(6) {
+		switch collection := collections[rand.IntN(len(collections))]; rand.IntN(8) {
 		case 0:
 			c.create(collection)
 		case 1:
@@ -187,6 +195,10 @@ func (c *changer) run(ctx context.Context) {
 			c.allocate()
 		case 4:
 			c.mail()
+		case 5:
+			c.makeLink()
+		case 6:
+			c.deleteLink()
 		default:
 			c.release()
 		}
@@ -252,6 +264,26 @@ func (c *changer) mail() {
 		if strings.Contains(word, "@") {
 			c.post.mailed(strings.Trim(word, "<>.,\""))
 		}
+	}
+}
+
+// makeLink makes a sub link that others may be making, too, or one the other way round.
+func (c *changer) makeLink() {
+	from, there := c.recent("client")
+	to, _ := c.recent("client")
+	if !there || from == to {
+		return
+	}
+	at := fmt.Sprintf("/client/%d/sub", from)
+	if answer := c.ask(asked{what: "POST " + at, shared: true}, "POST", at, map[string]any{"client_id": to}); answer.Status == http.StatusOK {
+		c.link = fmt.Sprint(at, "/", answer.ID())
+	}
+}
+
+func (c *changer) deleteLink() {
+	if at := c.link; at != "" {
+		c.ask(asked{what: "DELETE " + at, shared: true}, "DELETE", at, nil)
+		c.link = ""
 	}
 }
 

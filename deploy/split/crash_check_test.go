@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/services/clients"
 	"github.com/ironplane/ironplane/services/network"
@@ -39,6 +40,7 @@ func checkCrash(t *testing.T, f *fleet, c *testkit.Client, book *ledger) {
 	checkVerifies(t, f)
 	checkReferences(t, databases)
 	checkCounts(t, databases[network.Name], c)
+	producttest.CompareReach(t, databases[clients.Name])
 }
 
 // drain waits until everybody has heard of everything.
@@ -203,7 +205,7 @@ func checkChains(t *testing.T, log []logged, c *testkit.Client) {
 	things := map[string]map[string]any{}
 	for _, item := range log {
 		for _, target := range item.targets {
-			if bodies[target.Type] == nil || strings.HasPrefix(item.kind, "group.entities") || strings.HasPrefix(item.kind, "email.") || item.kind == "client.emailed" {
+			if bodies[target.Type] == nil || strings.HasPrefix(item.kind, "group.entities") || strings.HasPrefix(item.kind, "email.") || strings.HasPrefix(item.kind, "client.sub.") || item.kind == "client.emailed" {
 				continue
 			}
 			at := fmt.Sprintf("/%s/%d", target.Type, target.ID)

@@ -183,6 +183,11 @@ func (p *post) check(databases map[string]*pg.DB) {
 		}
 		return left
 	})
+	var refused int
+	err := databases[system.Name].QueryRow(p.t.Context(), "SELECT count(*) FROM email_message WHERE to_email LIKE '%7@example.com' AND (status <> 'failed' OR error NOT LIKE '%nobody of that name%')").Scan(&refused)
+	if err != nil || refused > 0 {
+		p.t.Errorf("%d mails that nobody takes have not failed for that: %v", refused, err)
+	}
 }
 
 // until waits until nothing is left of what is to come, as long as there is progress.
