@@ -18,6 +18,7 @@ import (
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/services/clients"
 	"github.com/ironplane/ironplane/services/identity"
 	"github.com/ironplane/ironplane/testkit"
 	"github.com/ironplane/ironplane/testkit/mailbox"
@@ -232,5 +233,78 @@ func testResetTellsNothing(t *testing.T, p *product.Product, c *testkit.Client) 
 				t.Errorf("answered %s and %s", text, texts[0])
 			}
 		}
+	}
+}
+
+// Who made an account has it mailed a link; by that the account is its own, and nobody else's any more.
+func TestWelcome(t *testing.T) {
+	t.Parallel()
+	box := mailbox.Start(t, mailbox.Options{})
+	_, c := producttest.StartWith(t, testkit.Redis(t), service.Settings{SMTP: "smtp+plain://" + box.Addr, MailFrom: "noreply@example.com", APIURL: "https://api.example.com"})
+	nobody := c.With("")
+	welcome := func(c *testkit.Client, id int64) *testkit.Answer {
+		return c.Do("POST", path("/client/%d/email", id), `{"type": "client-account-created"}`)
+	}
+	claimed := func(id int64) bool {
+		return testkit.Decode[clients.Client](c.Do("GET", path("/client/%d", id), nil).Want(200)).ClaimedAt != nil
+	}
+	newPerson(t, c, "client", "reseller@example.com")
+	_, reseller := signIn(t, c, loginOf("client", "reseller@example.com", password))
+	id := reseller.Do("POST", "/client", order("new@example.com")).Want(200).ID()
+	self := path("/client/%d", id)
+	eventually(t, "clients knows where the API is", func() bool { return welcome(reseller, id).Status == 200 })
+	first := nextLink(t, box, "new@example.com", 0)
+	told, err := url.ParseQuery(first.Fragment)
+	if err != nil || first.Host+first.Path != "api.example.com/-/password" || claimed(id) {
+		t.Fatalf("the link is %s, or is it claimed: %t", first, claimed(id))
+	}
+	c.Do("GET", first.Path, nil).Want(200)
+
+	// A link to another address is good no longer.
+	reseller.Do("PATCH", self, `{"email": "newer@example.com"}`).Want(200)
+	choose := func(told url.Values) *testkit.Answer {
+		return nobody.Do("PATCH", "/auth/password-reset/"+told.Get("id"), map[string]any{"token": told.Get("token"), "password": password})
+	}
+	choose(told).Want(404)
+	welcome(c, id).Want(200)
+	second := nextLink(t, box, "newer@example.com", 0)
+	if told, err = url.ParseQuery(second.Fragment); err != nil {
+		t.Fatal(err)
+	}
+	choose(told).Want(200)
+	if !claimed(id) {
+		t.Error("a used link does not claim the account")
+	}
+	reseller.Do("PATCH", self, `{"email": "mine@example.com"}`).Want(403)
+	welcome(reseller, id).Want(403)
+	welcome(c, id).WantErrors("/type", "unavailable")
+	_, session := signIn(t, c, loginOf("client", "newer@example.com", password))
+
+	// The first proof of an address that it has given itself ends what it made before, and not what operators did.
+	own := testkit.Decode[identity.APIKey](session.Do("POST", "/auth/key", `{"name": "own"}`).Want(200))
+	given := testkit.Decode[identity.APIKey](c.Do("POST", "/auth/key", map[string]any{"name": "given", "owner": map[string]any{"url": self}}).Want(200))
+	other := session.Do("POST", "/client", order("other@example.com")).Want(200).ID()
+	link := session.Do("POST", self+"/super", map[string]any{"client_id": other}).Want(200).ID()
+	kept := c.Do("POST", self+"/super", map[string]any{"client_id": 1}).Want(200).ID()
+	session.Do("PATCH", self, map[string]any{"email": "newest@example.com", "current_password": password}).Want(200)
+	nobody.Do("POST", "/auth/password-reset", `{"type": "client", "email": "newest@example.com"}`).Want(200)
+	if told, err = url.ParseQuery(nextLink(t, box, "newest@example.com", 0).Fragment); err != nil {
+		t.Fatal(err)
+	}
+	choose(told).Want(200)
+	forgotten()
+	c.With(own.Key).Do("GET", self, nil).Want(401)
+	c.With(given.Key).Do("GET", self, nil).Want(200)
+	c.Do("GET", path("%s/super/%d", self, link), nil).Want(404)
+	c.Do("GET", path("%s/super/%d", self, kept), nil).Want(200)
+
+	// So does a first sign-in, and a link that it makes of itself.
+	byPassword := newPerson(t, c, "client", "password@example.com")
+	if claimed(byPassword) {
+		t.Error("an account is claimed before anybody has used it")
+	}
+	signIn(t, c, loginOf("client", "password@example.com", password))
+	if !claimed(byPassword) {
+		t.Error("a sign-in does not claim the account")
 	}
 }
