@@ -32,6 +32,9 @@ func ownBuild() build {
 	return b
 }
 
+// Version is what git calls the source of this program.
+func Version() string { return ownBuild().version }
+
 func (b build) String() string {
 	return fmt.Sprintf("%s, commit %s, built by %s", b.version, b.commit, b.compiler)
 }

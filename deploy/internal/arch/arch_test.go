@@ -66,12 +66,14 @@ var arrows = []struct{ folder, may string }{
 	{"testkit", "backing pkg process/host process/pool"},
 	{"template", "pkg/secret"},
 	{"gateway", "gateway pkg/apikey pkg/cache pkg/health pkg/keycache pkg/mesh pkg/openapi pkg/permission pkg/principal pkg/problem pkg/problemhttp pkg/seal pkg/secret process"},
+	{"services/pxe/siteagent", "services/pxe/siteagent pkg/problem pkg/problemhttp pkg/secret"},
+	{"services/pxe/cmd/site-agent", "services/pxe/siteagent pkg/health pkg/secret process"},
 	{"services/*", "services/* pkg process/account process/agent process/credentials process/egress process/lockout process/mail process/jobs process/server process/setting template"},
 	{"deploy", "backing clients/go deploy gateway pkg process services template testkit"},
 }
 
 // withoutDatabase link no driver of Postgres, however far away.
-var withoutDatabase = []string{"gateway", "pkg/problem", "pkg/problemhttp", "pkg/permission", "pkg/principal", "pkg/guard", "pkg/keycache", "process/mtls"}
+var withoutDatabase = []string{"gateway", "pkg/problem", "pkg/problemhttp", "pkg/permission", "pkg/principal", "pkg/guard", "pkg/keycache", "process/mtls", "services/pxe/siteagent", "services/pxe/cmd/site-agent"}
 
 // shared are the packages that the file of a resource imports. Who looks at the caller imports principal, too.
 var shared = []string{"guard", "permission", "pg", "problem", "rest", "secret"}

@@ -1,0 +1,149 @@
+// Site-agent is the program at a site: it keeps the files that installations read. See docs/site-agent.md.
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/ironplane/ironplane/pkg/health"
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/process"
+	"github.com/ironplane/ironplane/services/pxe/siteagent/agent"
+	"github.com/ironplane/ironplane/services/pxe/siteagent/tree"
+)
+
+type config struct {
+	Folder      string        `env:"IRONPLANE_AGENT_FOLDER" required:"serve,fingerprint" doc:"where it keeps files, and what it has to remember. It needs nothing else on the disk"`
+	Key         secret.String `env:"IRONPLANE_AGENT_KEY" required:"serve" doc:"what the control plane asks it with, http.api_key of its row: at least 16 characters"`
+	Listen      string        `env:"IRONPLANE_LISTEN" default:":8443" doc:"the address where the control plane and other agents ask it"`
+	Plain       bool          `env:"IRONPLANE_AGENT_PLAIN" default:"false" doc:"true: it speaks HTTP there, and not HTTPS, as behind a proxy on the same machine"`
+	Certificate string        `env:"IRONPLANE_AGENT_CERTIFICATE" doc:"a file with the certificate for HTTPS, and those between it and its authority; empty: it makes one, which callers know by its fingerprint"`
+	Private     string        `env:"IRONPLANE_AGENT_CERTIFICATE_KEY" doc:"the file with its key"`
+	Machines    string        `env:"IRONPLANE_AGENT_MACHINES_LISTEN" doc:"an address where it gives files, by HTTP, to whoever asks, as machines do that boot: 10.1.0.1:80; empty: nowhere"`
+	process.LogConfig
+	process.OperationsConfig
+}
+
+func main() {
+	var c config
+	process.Program{Name: "site-agent", Config: &c, Checks: c.checks, Commands: []process.Command{
+		{Name: "serve", Summary: "serve until SIGINT or SIGTERM", Run: c.serve},
+		c.Ready(),
+		{Name: "fingerprint", Summary: "print the fingerprint of the certificate, which is made if there is none: http.fingerprint of its row", Run: func(context.Context) error {
+			certificate, err := c.certificate()
+			if err != nil {
+				return err
+			}
+			text, err := certificate.Fingerprint()
+			if err == nil {
+				_, err = fmt.Println(text)
+			}
+			return err
+		}},
+	}}.Main()
+}
+
+func (c *config) certificate() (*agent.Certificate, error) {
+	if (c.Certificate == "") != (c.Private == "") {
+		return nil, errors.New("IRONPLANE_AGENT_CERTIFICATE and IRONPLANE_AGENT_CERTIFICATE_KEY go together")
+	}
+	if c.Certificate != "" {
+		return agent.OpenCertificate(c.Certificate, c.Private)
+	}
+	return agent.OwnCertificate(c.own())
+}
+
+// own is the file of the certificate that the agent makes.
+func (c *config) own() string { return filepath.Join(c.Folder, "certificate") }
+
+func (c *config) serve(ctx context.Context) error {
+	operations := process.NewOperations("site-agent")
+	return operations.While(ctx, c.OperationsConfig, c.LogConfig, func(ctx context.Context, log *slog.Logger) error {
+		files, err := tree.Open(c.Folder)
+		if err != nil {
+			return fmt.Errorf("IRONPLANE_AGENT_FOLDER: %w", err)
+		}
+		return errors.Join(c.serveFiles(ctx, files, operations, log), files.Close())
+	})
+}
+
+func (c *config) serveFiles(ctx context.Context, files *tree.Tree, operations *process.Operations, log *slog.Logger) error {
+	a, err := agent.New(files, c.Key, process.Version(), log)
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", c.Listen)
+	if err != nil {
+		return fmt.Errorf("IRONPLANE_LISTEN: %w", err)
+	}
+	if !c.Plain {
+		certificate, err := c.certificate()
+		if err != nil {
+			return errors.Join(err, listener.Close())
+		}
+		listener = tls.NewListener(listener, certificate.TLS())
+	}
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	var working sync.WaitGroup
+	working.Go(func() { end(a.Run(ctx)) })
+	if c.Machines != "" {
+		machines, err := net.Listen("tcp", c.Machines)
+		if err != nil {
+			return errors.Join(fmt.Errorf("IRONPLANE_AGENT_MACHINES_LISTEN: %w", err), listener.Close())
+		}
+		working.Go(func() {
+			if err := process.Serve(ctx, machines, a.Machines(), log); err != nil {
+				end(err)
+			}
+		})
+	}
+	err = operations.Serve(ctx, listener, a.Handler(), func() {})
+	end(err)
+	working.Wait()
+	if cause := context.Cause(ctx); err == nil && cause != nil && !errors.Is(cause, context.Canceled) {
+		err = cause
+	}
+	return err
+}
+
+func (c *config) checks() []health.Check {
+	checks := []health.Check{
+		{Name: "IRONPLANE_AGENT_FOLDER: it is there, this agent's alone, and can be written to", Ask: func(context.Context) error {
+			if c.Folder == "" {
+				return errors.New("it is not set")
+			}
+			return tree.Check(c.Folder)
+		}},
+		{Name: "IRONPLANE_AGENT_FOLDER: a tenth of the disk is free", Optional: true, Ask: func(context.Context) error {
+			free, total, err := tree.Space(c.Folder)
+			if err == nil && free < total/10 {
+				err = fmt.Errorf("%d of %d bytes are free", free, total)
+			}
+			return err
+		}},
+		{Name: "IRONPLANE_AGENT_KEY: it is long enough", Ask: func(context.Context) error { return agent.CheckKey(c.Key) }},
+		process.CheckListen("IRONPLANE_LISTEN", c.Listen),
+	}
+	if !c.Plain {
+		checks = append(checks, health.Check{Name: "the certificate can be read, or is made at the first start", Ask: func(context.Context) error {
+			if _, err := os.Stat(c.own()); c.Certificate == "" && errors.Is(err, fs.ErrNotExist) {
+				return nil
+			}
+			_, err := c.certificate()
+			return err
+		}})
+	}
+	if c.Machines != "" {
+		checks = append(checks, process.CheckListen("IRONPLANE_AGENT_MACHINES_LISTEN", c.Machines))
+	}
+	return append(checks, c.OperationsConfig.Checks()...)
+}

@@ -1,0 +1,144 @@
+// Package agent is the program of a site: it keeps files, gives them to machines and to other agents, and does what the control plane
+// asks of it. It asks nobody but its parent, and that only when it is told to.
+package agent
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/services/pxe/siteagent"
+	"github.com/ironplane/ironplane/services/pxe/siteagent/tree"
+)
+
+const (
+	shortestKey = 16 // bytes
+	mostGrants  = 1000
+	savePause   = 10 * time.Second
+	// mostAtOnce is how many requests are answered at a time of those who have a key, and of machines.
+	mostAtOnce, mostMachines = 256, 4096
+)
+
+// Agent is one that runs.
+type Agent struct {
+	tree    *tree.Tree
+	key     secret.String
+	version string
+	log     *slog.Logger
+	started time.Time
+	feed    *feed
+	pulls   pulls
+
+	mu     sync.Mutex
+	grants map[[sha256.Size]byte]time.Time // until when they hold, by the SHA-256 of their tokens
+	odd    int                             // of what is in the folder and not served, at the last look
+}
+
+// New makes one of a folder.
+func New(files *tree.Tree, key secret.String, version string, log *slog.Logger) (*Agent, error) {
+	if err := CheckKey(key); err != nil {
+		return nil, err
+	}
+	a := &Agent{tree: files, key: key, version: version, log: log, started: time.Now(), grants: map[[sha256.Size]byte]time.Time{}, pulls: pulls{next: make(chan siteagent.Order, 1)}}
+	var err error
+	if a.feed, err = openFeed(files.Path("feed")); err != nil {
+		return nil, err
+	}
+	return a, a.feed.say("started", "The agent has started: "+version+".")
+}
+
+// CheckKey tells what is wrong with an API key.
+func CheckKey(key secret.String) error {
+	if len(key.Reveal()) < shortestKey {
+		return fmt.Errorf("the API key has fewer than %d characters", shortestKey)
+	}
+	return nil
+}
+
+// Run pulls what it is told to until ctx ends.
+func (a *Agent) Run(ctx context.Context) error {
+	save := time.NewTicker(savePause)
+	defer save.Stop()
+	var pulling sync.WaitGroup
+	defer pulling.Wait()
+	replace := func() {}
+	defer func() { replace() }()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-save.C:
+			if err := a.tree.Save(); err != nil {
+				a.log.Error("what is known of the files cannot be kept", "error", err)
+			}
+		case order := <-a.pulls.next:
+			replace()
+			pulling.Wait()
+			one, end := context.WithCancel(ctx)
+			replace = end
+			pulling.Go(func() { a.pull(one, order) })
+		}
+	}
+}
+
+// right tells whether this is the API key.
+func (a *Agent) right(key string) bool {
+	given, want := sha256.Sum256([]byte(key)), sha256.Sum256([]byte(a.key.Reveal()))
+	return subtle.ConstantTimeCompare(given[:], want[:]) == 1
+}
+
+// granted tells whether this is a token that holds.
+func (a *Agent) granted(token string) bool {
+	sum := sha256.Sum256([]byte(token))
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return time.Now().Before(a.grants[sum])
+}
+
+var errGrants = errors.New("too many tokens hold")
+
+func (a *Agent) grant(sum [sha256.Size]byte, until time.Time) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for other, end := range a.grants {
+		if time.Now().After(end) {
+			delete(a.grants, other)
+		}
+	}
+	if _, again := a.grants[sum]; !again && len(a.grants) >= mostGrants {
+		return errGrants
+	}
+	a.grants[sum] = until
+	return nil
+}
+
+// health is how it is.
+func (a *Agent) health() (siteagent.Health, error) {
+	free, total, err := a.tree.Space()
+	return siteagent.Health{Version: a.version, StartedAt: a.started, FreeBytes: free, TotalBytes: total}, err
+}
+
+// manifest are the files, and says where there is more or less in the folder than before that is not served.
+func (a *Agent) manifest(ctx context.Context) ([]siteagent.File, error) {
+	files, odd, err := a.tree.Manifest(ctx)
+	if err != nil {
+		return nil, err
+	}
+	a.mu.Lock()
+	before := a.odd
+	a.odd = len(odd)
+	a.mu.Unlock()
+	if len(odd) != before && len(odd) > 0 {
+		return files, a.feed.say("not-served", fmt.Sprintf("%d things in the folder are no files, or have names that are no text, and are not served, such as %.200q.", len(odd), odd[0]))
+	}
+	return files, nil
+}
+
+func newID() string { return rand.Text() }

@@ -1,0 +1,330 @@
+package siteagent
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/secret"
+)
+
+// Client asks an agent.
+type Client struct {
+	URL  string        // https://files.fra1.example.net:8443
+	Key  secret.String // its API key, or a token that was granted
+	HTTP *http.Client  // whose requests have no deadline of their own
+}
+
+// Refusal is what an agent answered that did not do what it was asked.
+type Refusal struct {
+	Status int
+	Detail string
+}
+
+func (r *Refusal) Error() string { return r.Detail }
+
+// IsRefusal tells whether an agent answered with this status.
+func IsRefusal(err error, status int) bool {
+	r, ok := errors.AsType[*Refusal](err)
+	return ok && r.Status == status
+}
+
+const (
+	askTime = 20 * time.Second
+	// stallTime is how long at most nothing arrives, or is taken, of what goes on for longer.
+	stallTime      = 30 * time.Second
+	mostAnswer     = 1 << 20
+	longestLine    = 8 << 10
+	mostManifest   = int64(MostFiles) * 1500
+	manifestTime   = 30 * time.Minute // an agent may have to read all of its files for it
+	shownOfRefusal = 500
+)
+
+var errStalled = errors.New("nothing has arrived for too long")
+
+// Health asks how it is.
+func (c *Client) Health(ctx context.Context) (h Health, err error) {
+	return h, c.ask(ctx, http.MethodGet, "/v1/health", nil, &h)
+}
+
+// Feed asks for what it has to say behind a number.
+func (c *Client) Feed(ctx context.Context, after int64) (f Feed, err error) {
+	return f, c.ask(ctx, http.MethodGet, "/v1/feed?after="+strconv.FormatInt(after, 10), nil, &f)
+}
+
+// Grant lets whoever knows a token read its files.
+func (c *Client) Grant(ctx context.Context, g Grant) error {
+	return c.ask(ctx, http.MethodPost, "/v1/grant", g, nil)
+}
+
+// Order has it pull.
+func (c *Client) Order(ctx context.Context, o Order) error {
+	return c.ask(ctx, http.MethodPost, "/v1/pull", o, nil)
+}
+
+// Pull asks what became of an order.
+func (c *Client) Pull(ctx context.Context, id string) (p Pull, err error) {
+	return p, c.ask(ctx, http.MethodGet, "/v1/pull/"+url.PathEscape(id), nil, &p)
+}
+
+// Received asks how much it has of a content.
+func (c *Client) Received(ctx context.Context, sha256 string) (int64, error) {
+	var r Received
+	return r.Offset, c.ask(ctx, http.MethodGet, "/v1/content/"+sha256, nil, &r)
+}
+
+// Delete has it delete a file.
+func (c *Client) Delete(ctx context.Context, path string) error {
+	return c.ask(ctx, http.MethodDelete, "/v1/file/"+escape(path), nil, nil)
+}
+
+// Put gives it the rest of a file, from an offset of its content on. It is seen once it is whole.
+func (c *Client) Put(ctx context.Context, f File, offset int64, rest io.Reader) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	body := watch(rest, cancel)
+	defer body.stop()
+	query := url.Values{"sha256": {f.SHA256}, "size": {strconv.FormatInt(f.Size, 10)}, "offset": {strconv.FormatInt(offset, 10)}}
+	r, err := c.request(ctx, http.MethodPut, "/v1/file/"+escape(f.Path)+"?"+query.Encode(), io.NopCloser(body))
+	if err != nil {
+		return err
+	}
+	r.ContentLength = f.Size - offset
+	if r.ContentLength == 0 {
+		r.Body = http.NoBody
+	}
+	answer, err := c.do(r)
+	if err != nil {
+		return caused(ctx, err)
+	}
+	return answer.Body.Close()
+}
+
+// Open reads a file from an offset on. What arrives is not verified.
+func (c *Client) Open(ctx context.Context, f File, offset int64) (io.ReadCloser, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	r, err := c.request(ctx, http.MethodGet, "/v1/file/"+escape(f.Path), nil)
+	if err != nil {
+		cancel(nil)
+		return nil, err
+	}
+	r.Header.Set("If-Match", `"`+f.SHA256+`"`)
+	want := http.StatusOK
+	if offset > 0 {
+		r.Header.Set("Range", fmt.Sprintf("bytes=%d-", offset))
+		want = http.StatusPartialContent
+	}
+	late := time.AfterFunc(stallTime, func() { cancel(errStalled) })
+	answer, err := c.do(r)
+	late.Stop()
+	if err != nil {
+		err = caused(ctx, err)
+		cancel(nil)
+		return nil, err
+	}
+	if answer.StatusCode != want {
+		_ = answer.Body.Close()
+		cancel(nil)
+		return nil, fmt.Errorf("it answered %d instead of %d", answer.StatusCode, want)
+	}
+	return &download{watch(answer.Body, cancel), answer.Body, ctx, cancel}, nil
+}
+
+type download struct {
+	*watched
+	body   io.Closer
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+}
+
+func (d *download) Read(p []byte) (int, error) {
+	n, err := d.watched.Read(p)
+	if err != nil && err != io.EOF {
+		err = caused(d.ctx, err)
+	}
+	return n, err
+}
+
+func (d *download) Close() error {
+	d.stop()
+	err := d.body.Close()
+	d.cancel(nil)
+	return err
+}
+
+// watched ends a request once nothing has been read for a while.
+type watched struct {
+	io.Reader
+	late *time.Timer
+}
+
+func watch(r io.Reader, cancel context.CancelCauseFunc) *watched {
+	return &watched{r, time.AfterFunc(stallTime, func() { cancel(errStalled) })}
+}
+
+func (w *watched) Read(p []byte) (int, error) {
+	n, err := w.Reader.Read(p)
+	w.late.Reset(stallTime)
+	return n, err
+}
+
+func (w *watched) stop() { w.late.Stop() }
+
+// caused is why a request ended, where that was decided here.
+func caused(ctx context.Context, err error) error {
+	if errors.Is(context.Cause(ctx), errStalled) {
+		return errStalled
+	}
+	return err
+}
+
+// Manifest are all files that it has, in the order of their paths.
+func (c *Client) Manifest(ctx context.Context) (all []File, err error) {
+	ctx, cancel := context.WithTimeout(ctx, manifestTime)
+	defer cancel()
+	r, err := c.request(ctx, http.MethodGet, "/v1/manifest", nil)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := c.do(r)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Body.Close()
+	lines := bufio.NewScanner(io.LimitReader(answer.Body, mostManifest))
+	lines.Buffer(nil, longestLine)
+	for lines.Scan() {
+		var line manifestLine
+		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
+			return nil, fmt.Errorf("read the list of files: %w", err)
+		}
+		switch {
+		case line.End && line.Files != len(all):
+			return nil, fmt.Errorf("the list of files has %d instead of %d", len(all), line.Files)
+		case line.End:
+			return all, nil
+		case line.Path == "": // it is still reading its files
+			continue
+		}
+		if err := line.Check(); err != nil {
+			return nil, fmt.Errorf("the list of files has %.100q: %w", line.Path, err)
+		}
+		if len(all) > 0 && all[len(all)-1].Path >= line.Path {
+			return nil, fmt.Errorf("the list of files is not in order at %.100q", line.Path)
+		}
+		if len(all) == MostFiles {
+			return nil, fmt.Errorf("it has more than %d files", MostFiles)
+		}
+		all = append(all, line.File)
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("read the list of files: %w", err)
+	}
+	return nil, errors.New("the list of files was cut off")
+}
+
+// WriteManifest writes files as Manifest reads them.
+func WriteManifest(w io.Writer, all []File) error {
+	lines := json.NewEncoder(w)
+	for _, f := range all {
+		if err := lines.Encode(f); err != nil {
+			return err
+		}
+	}
+	return lines.Encode(manifestLine{End: true, Files: len(all)})
+}
+
+// ask is a request that is answered soon.
+func (c *Client) ask(ctx context.Context, method, path string, body, into any) error {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	var sent io.Reader
+	if body != nil {
+		text, err := json.Marshal(body)
+		if err != nil {
+			return err
+		}
+		sent = bytes.NewReader(text)
+	}
+	r, err := c.request(ctx, method, path, sent)
+	if err != nil {
+		return err
+	}
+	answer, err := c.do(r)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if into == nil {
+		return nil
+	}
+	if err := json.NewDecoder(io.LimitReader(answer.Body, mostAnswer)).Decode(into); err != nil {
+		return fmt.Errorf("read the answer: %w", err)
+	}
+	return nil
+}
+
+func (c *Client) request(ctx context.Context, method, path string, body io.Reader) (*http.Request, error) {
+	r, err := http.NewRequestWithContext(ctx, method, c.URL+path, body)
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Authorization", "Bearer "+c.Key.Reveal())
+	return r, nil
+}
+
+// do answers what was answered, if that is a success.
+func (c *Client) do(r *http.Request) (*http.Response, error) {
+	answer, err := c.HTTP.Do(r)
+	if err != nil {
+		if failed, ok := errors.AsType[*url.Error](err); ok { // without the address, which the caller knows
+			err = failed.Err
+		}
+		return nil, err
+	}
+	if answer.StatusCode < 300 {
+		return answer, nil
+	}
+	defer answer.Body.Close()
+	var said struct {
+		Detail string `json:"detail"`
+	}
+	_ = json.NewDecoder(io.LimitReader(answer.Body, mostAnswer)).Decode(&said) // what is no agent says something else
+	if said.Detail = strings.ToValidUTF8(said.Detail, ""); said.Detail == "" {
+		said.Detail = fmt.Sprintf("it answered %d %s", answer.StatusCode, http.StatusText(answer.StatusCode))
+	}
+	return nil, &Refusal{answer.StatusCode, said.Detail[:min(len(said.Detail), shownOfRefusal)]}
+}
+
+// escape writes a path as it stands in a URL.
+func escape(path string) string {
+	names := strings.Split(path, "/")
+	for i, name := range names {
+		names[i] = url.PathEscape(name)
+	}
+	return strings.Join(names, "/")
+}
+
+// NewHTTP is how an agent asks another one, which it was told to ask.
+func NewHTTP(fingerprint string) (*http.Client, error) {
+	config, err := Pinned(fingerprint)
+	if err != nil {
+		return nil, err
+	}
+	dialer := &net.Dialer{Timeout: askTime}
+	return &http.Client{
+		Transport: &http.Transport{DialContext: dialer.DialContext, TLSClientConfig: config, TLSHandshakeTimeout: askTime, ResponseHeaderTimeout: manifestTime,
+			MaxIdleConnsPerHost: 8, IdleConnTimeout: stallTime, DisableCompression: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return errors.New("it was redirected") },
+	}, nil
+}

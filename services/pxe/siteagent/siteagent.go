@@ -1,0 +1,185 @@
+// Package siteagent is how a site agent is spoken to, by the pxe service and by other agents: what is asked and answered over its
+// HTTP door, and a client for that. See docs/site-agent.md.
+package siteagent
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"crypto/tls"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// File is a file that an agent has, or is to have.
+type File struct {
+	Path   string `json:"path"` // boot/vmlinuz
+	Size   int64  `json:"size"`
+	SHA256 string `json:"sha256"` // in hexadecimal digits
+}
+
+const (
+	// MostFiles is how many files an agent can have, and LargestFile how large one can be.
+	MostFiles   = 500_000
+	LargestFile = 1 << 40
+	longestPath = 1024
+	longestName = 255
+)
+
+// CheckPath tells what is wrong with the path of a file.
+func CheckPath(path string) error {
+	switch {
+	case path == "." || !fs.ValidPath(path):
+		return errors.New("a path is names with / between, none of which is empty, . or ..")
+	case len(path) > longestPath:
+		return fmt.Errorf("a path has at most %d bytes", longestPath)
+	case !utf8.ValidString(path) || strings.ContainsFunc(path, unicode.IsControl):
+		return errors.New("a path is text in UTF-8 without control characters")
+	}
+	for name := range strings.SplitSeq(path, "/") {
+		if len(name) > longestName {
+			return fmt.Errorf("a name in a path has at most %d bytes", longestName)
+		}
+	}
+	return nil
+}
+
+// Check tells what is wrong with a file that somebody names.
+func (f File) Check() error {
+	if err := CheckPath(f.Path); err != nil {
+		return err
+	}
+	if f.Size < 0 || f.Size > LargestFile {
+		return fmt.Errorf("a file has 0 to %d bytes", int64(LargestFile))
+	}
+	return CheckSum(f.SHA256)
+}
+
+// CheckSum tells what is wrong with a SHA-256.
+func CheckSum(text string) error {
+	if sum, err := hex.DecodeString(text); err != nil || len(sum) != sha256.Size || strings.ToLower(text) != text {
+		return errors.New("a SHA-256 is 64 hexadecimal digits in lower case")
+	}
+	return nil
+}
+
+// Health is how an agent is.
+type Health struct {
+	Version    string    `json:"version"`
+	StartedAt  time.Time `json:"started_at"`
+	FreeBytes  int64     `json:"free_bytes"` // where its folder is
+	TotalBytes int64     `json:"total_bytes"`
+}
+
+// Entry is something that an agent has to say.
+type Entry struct {
+	Number int64     `json:"number"` // from 1, without gaps
+	At     time.Time `json:"at"`
+	Kind   string    `json:"kind"` // started, pulled, pull-failed, file-damaged
+	Text   string    `json:"text"`
+}
+
+// Feed are the entries behind a number, the oldest first, and how the agent is.
+type Feed struct {
+	History string  `json:"history"` // another one begins at 1: the agent has lost what it had to say
+	Last    int64   `json:"last"`    // the number of the newest entry that there is
+	Entries []Entry `json:"entries"`
+	Health  Health  `json:"health"`
+}
+
+// Grant lets whoever knows a token read what an agent has, for a while.
+type Grant struct {
+	SHA256  string `json:"sha256"` // of the token
+	Seconds int64  `json:"seconds"`
+}
+
+// LongestGrant is how long at most a token holds.
+const LongestGrant = 24 * time.Hour
+
+// Order has an agent make its files those of its parent.
+type Order struct {
+	ID     string `json:"id"` // of this one: the agent does one at a time, and a new one takes the place of another
+	Parent Target `json:"parent"`
+}
+
+// Target is an agent, and what it is asked with.
+type Target struct {
+	URL         string `json:"url"`
+	Fingerprint string `json:"fingerprint,omitempty"` // empty: a public authority vouches for its certificate
+	Token       string `json:"token"`
+}
+
+// The states of a pull.
+const (
+	Running = "running"
+	Done    = "done"
+	Failed  = "failed"
+)
+
+// Progress is how far it is that an agent gets files.
+type Progress struct {
+	Files      int64 `json:"files"`
+	FilesTotal int64 `json:"files_total"`
+	Bytes      int64 `json:"bytes"`
+	BytesTotal int64 `json:"bytes_total"`
+}
+
+// Pull is what becomes of an order.
+type Pull struct {
+	ID    string `json:"id"`
+	State string `json:"state"`
+	Progress
+	Error string `json:"error,omitempty"` // of one that failed: why, with the first files that are missing
+}
+
+// Received is how much there is of a content.
+type Received struct {
+	Offset int64 `json:"offset"`
+}
+
+// The end of a manifest, behind its last file: what was cut off has none.
+type manifestLine struct {
+	File
+	End   bool `json:"end,omitempty"`
+	Files int  `json:"files,omitempty"`
+}
+
+// ParseFingerprint reads the SHA-256 of a certificate, as openssl x509 -fingerprint -sha256 prints it, with colons or without.
+func ParseFingerprint(text string) (sum [sha256.Size]byte, err error) {
+	digits := strings.ReplaceAll(strings.TrimSpace(text), ":", "")
+	read, err := hex.DecodeString(digits)
+	if err != nil || len(read) != len(sum) {
+		return sum, errors.New("must be the SHA-256 of a certificate: 64 hexadecimal digits, with colons or without")
+	}
+	return [sha256.Size]byte(read), nil
+}
+
+// Pinned is how to speak TLS with who has the certificate of this fingerprint, whoever vouches for it; empty: with whom a public
+// authority vouches for.
+func Pinned(fingerprint string) (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if fingerprint == "" {
+		return config, nil
+	}
+	want, err := ParseFingerprint(fingerprint)
+	if err != nil {
+		return nil, fmt.Errorf("the fingerprint %w", err)
+	}
+	config.InsecureSkipVerify = true // VerifyConnection looks, also at sessions that are resumed
+	config.VerifyConnection = func(s tls.ConnectionState) error {
+		got := sha256.Sum256(s.PeerCertificates[0].Raw)
+		if subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
+			return ErrFingerprint
+		}
+		return nil
+	}
+	return config, nil
+}
+
+// ErrFingerprint says that somebody else answers.
+var ErrFingerprint = errors.New("its certificate has another fingerprint")

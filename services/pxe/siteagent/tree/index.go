@@ -1,0 +1,61 @@
+package tree
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+)
+
+// indexed is a line of the index.
+type indexed struct {
+	Path string `json:"path"`
+	known
+}
+
+// load reads what was known of the files. A line that is none, as a full disk may leave one, ends it: the files behind are read again.
+func (t *Tree) load() error {
+	file, err := t.root.Open(indexFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	for lines := json.NewDecoder(bufio.NewReader(file)); ; {
+		var line indexed
+		if lines.Decode(&line) != nil {
+			return nil
+		}
+		t.index[line.Path], t.bySum[line.SHA256] = line.known, line.Path
+	}
+}
+
+// Save keeps what is known of the files, where that is more than was kept.
+func (t *Tree) Save() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.unsaved {
+		return nil
+	}
+	const next = indexFile + ".next"
+	file, err := t.root.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	to := bufio.NewWriter(file)
+	lines := json.NewEncoder(to)
+	for name, k := range t.index {
+		err = errors.Join(err, lines.Encode(indexed{name, k}))
+	}
+	if err = errors.Join(err, to.Flush(), file.Close()); err != nil {
+		return err
+	}
+	if err := t.root.Rename(next, indexFile); err != nil {
+		return err
+	}
+	t.unsaved = false
+	return nil
+}

@@ -1,0 +1,559 @@
+// Package tree keeps an agent's files: in one folder, of which nothing leads out, and so that none is seen before it is whole.
+package tree
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/ironplane/ironplane/services/pxe/siteagent"
+)
+
+// What is in the folder: the files that are seen, what has arrived of others, by their SHA-256, and what is known of the files.
+const (
+	filesFolder = "files"
+	partsFolder = "parts"
+	indexFile   = "index"
+	lockFile    = "lock"
+
+	folderMode, fileMode = 0o755, 0o644
+)
+
+// partLife is how long what has arrived of a file waits for the rest.
+const partLife = 7 * 24 * time.Hour
+
+var (
+	// ErrBusy says that a content is arriving already, or another program uses the folder.
+	ErrBusy = errors.New("it is in use")
+	// ErrOffset says that there is another amount of a content than its sender thinks.
+	ErrOffset = errors.New("there is another amount of it here")
+	// ErrContent says that a file is not what it was said to be.
+	ErrContent = errors.New("its content has another SHA-256 than was said")
+	// ErrInTheWay says that a path leads through what is no folder, or to what is no file.
+	ErrInTheWay = errors.New("something else is in the way")
+)
+
+// Tree is the folder.
+type Tree struct {
+	folder string
+	root   *os.Root
+	files  *os.Root
+	lock   *os.File
+
+	mu       sync.Mutex
+	index    map[string]known // by path
+	bySum    map[string]string
+	arriving map[string]bool // contents, by their SHA-256
+	unsaved  bool
+}
+
+// known is a file whose SHA-256 is known, as long as it looks like this.
+type known struct {
+	Size     int64  `json:"size"`
+	Modified int64  `json:"modified"` // in nanoseconds, as Changed
+	Changed  int64  `json:"changed"`
+	Inode    uint64 `json:"inode"`
+	SHA256   string `json:"sha256"`
+}
+
+func looks(is fs.FileInfo) known {
+	k := known{Size: is.Size(), Modified: is.ModTime().UnixNano()}
+	if stat, ok := is.Sys().(*syscall.Stat_t); ok {
+		k.Changed, k.Inode = stat.Ctim.Nano(), stat.Ino
+	}
+	return k
+}
+
+func (k known) like(other known) bool {
+	k.SHA256 = other.SHA256
+	return k == other
+}
+
+// Open opens the folder, which has to be there, and is this program's alone until it is closed.
+func Open(folder string) (t *Tree, err error) {
+	t = &Tree{folder: folder, index: map[string]known{}, bySum: map[string]string{}, arriving: map[string]bool{}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, t.Close())
+		}
+	}()
+	if t.root, err = os.OpenRoot(folder); err != nil {
+		return t, err
+	}
+	if t.lock, err = t.root.OpenFile(lockFile, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
+		return t, err
+	}
+	if err := syscall.Flock(int(t.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return t, fmt.Errorf("%s: %w by another agent", folder, ErrBusy)
+	}
+	for name, mode := range map[string]fs.FileMode{filesFolder: folderMode, partsFolder: 0o700} {
+		if err := t.root.Mkdir(name, mode); err != nil && !errors.Is(err, fs.ErrExist) {
+			return t, err
+		}
+	}
+	if t.files, err = t.root.OpenRoot(filesFolder); err != nil {
+		return t, err
+	}
+	return t, errors.Join(t.load(), t.tidy())
+}
+
+// Check tells, and changes nothing, what would keep a folder from being opened.
+func Check(folder string) error {
+	is, err := os.Stat(folder)
+	if err != nil {
+		return err
+	}
+	if !is.IsDir() {
+		return errors.New("it is no folder")
+	}
+	const readWriteSearch = 7
+	if err := syscall.Access(folder, readWriteSearch); err != nil {
+		return fmt.Errorf("this user cannot use it: %w", err)
+	}
+	lock, err := os.Open(filepath.Join(folder, lockFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return fmt.Errorf("%w, by another agent or by this one if it runs", ErrBusy)
+	}
+	return nil
+}
+
+// Close keeps what is known of the files.
+func (t *Tree) Close() (err error) {
+	if t.files != nil {
+		err = errors.Join(t.Save(), t.files.Close())
+	}
+	if t.lock != nil {
+		err = errors.Join(err, t.lock.Close())
+	}
+	if t.root != nil {
+		err = errors.Join(err, t.root.Close())
+	}
+	return err
+}
+
+// Path is where a file of the agent's own, which nobody is served, is in the folder.
+func (t *Tree) Path(name string) string { return filepath.Join(t.folder, name) }
+
+// tidy forgets what has arrived and was not gone on with.
+func (t *Tree) tidy() error {
+	parts, err := fs.ReadDir(t.root.FS(), partsFolder)
+	if err != nil {
+		return err
+	}
+	for _, part := range parts {
+		is, gone := part.Info()
+		if gone == nil && time.Since(is.ModTime()) > partLife {
+			err = errors.Join(err, t.root.Remove(path.Join(partsFolder, part.Name())))
+		}
+	}
+	return err
+}
+
+// Space is how much is free on the tree's disk.
+func (t *Tree) Space() (free, total int64, err error) { return Space(t.folder) }
+
+// Space is how much is free on the disk where a folder is, for who is not root, and how much there is.
+func Space(folder string) (free, total int64, err error) {
+	var is syscall.Statfs_t
+	if err := syscall.Statfs(folder, &is); err != nil {
+		return 0, 0, fmt.Errorf("ask for free space: %w", err)
+	}
+	return int64(is.Bavail) * is.Bsize, int64(is.Blocks) * is.Bsize, nil
+}
+
+// Manifest are all files, in the order of their paths, and what else was found, which is not served. It reads files of which it does
+// not know the SHA-256.
+func (t *Tree) Manifest(ctx context.Context) (all []siteagent.File, odd []string, err error) {
+	err = fs.WalkDir(t.files.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, fs.ErrNotExist):
+			return nil
+		case err != nil:
+			return err
+		case entry.IsDir():
+			return nil
+		case !entry.Type().IsRegular() || siteagent.CheckPath(name) != nil:
+			odd = append(odd, name)
+			return nil
+		}
+		f, err := t.look(ctx, name)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrInTheWay) { // it has just gone
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read %s: %w", name, err)
+		}
+		if len(all) == siteagent.MostFiles {
+			return fmt.Errorf("there are more than %d files", siteagent.MostFiles)
+		}
+		all = append(all, f)
+		return nil
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	t.forget(all)
+	slices.SortFunc(all, func(a, b siteagent.File) int { return strings.Compare(a.Path, b.Path) })
+	return all, odd, nil
+}
+
+// look is a file as it is, read where its SHA-256 is not known.
+func (t *Tree) look(ctx context.Context, name string) (siteagent.File, error) {
+	is, err := t.files.Lstat(name)
+	if err != nil {
+		return siteagent.File{}, err
+	}
+	if sum, ok := t.sum(name, is); ok {
+		return siteagent.File{Path: name, Size: is.Size(), SHA256: sum}, nil
+	}
+	file, f, err := t.Read(ctx, name)
+	if err != nil {
+		return f, err
+	}
+	return f, file.Close()
+}
+
+// sum is the SHA-256 of a file, if it is known.
+func (t *Tree) sum(name string, is fs.FileInfo) (string, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	k, ok := t.index[name]
+	return k.SHA256, ok && k.like(looks(is))
+}
+
+func (t *Tree) know(name string, is fs.FileInfo, sum string) {
+	k := looks(is)
+	k.SHA256 = sum
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.index[name], t.bySum[sum], t.unsaved = k, name, true
+}
+
+// forget leaves out of what is known what is not there.
+func (t *Tree) forget(all []siteagent.File) {
+	there := make(map[string]bool, len(all))
+	for _, f := range all {
+		there[f.Path] = true
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for name := range t.index {
+		if is, err := t.files.Lstat(name); !there[name] && (err != nil || !is.Mode().IsRegular()) {
+			delete(t.index, name)
+			t.unsaved = true
+		}
+	}
+}
+
+// Open opens a file to be read.
+func (t *Tree) Open(name string) (*os.File, fs.FileInfo, error) {
+	if err := siteagent.CheckPath(name); err != nil {
+		return nil, nil, fs.ErrNotExist
+	}
+	if err := t.plain(path.Dir(name)); err != nil {
+		return nil, nil, err
+	}
+	was, err := t.files.Lstat(name)
+	if err != nil {
+		return nil, nil, noFolder(err)
+	}
+	if !was.Mode().IsRegular() {
+		return nil, nil, fs.ErrNotExist
+	}
+	file, err := t.files.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // it may have become a pipe
+	if err != nil {
+		return nil, nil, noFolder(err)
+	}
+	is, err := file.Stat()
+	if err == nil && !os.SameFile(was, is) {
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, file.Close())
+	}
+	return file, is, nil
+}
+
+// Read opens a file to be read, and finds out what is in it.
+func (t *Tree) Read(ctx context.Context, name string) (*os.File, siteagent.File, error) {
+	file, is, err := t.Open(name)
+	if err != nil {
+		return nil, siteagent.File{}, err
+	}
+	f := siteagent.File{Path: name, Size: is.Size()}
+	var known bool
+	if f.SHA256, known = t.sum(name, is); known {
+		return file, f, nil
+	}
+	sum := sha256.New()
+	if f.Size, err = io.Copy(sum, reading{ctx, file}); err == nil {
+		_, err = file.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		return nil, f, errors.Join(err, file.Close())
+	}
+	f.SHA256 = hex.EncodeToString(sum.Sum(nil))
+	// One that was written to just now may be written to again in the same moment.
+	if after, err := file.Stat(); err == nil && looks(after) == looks(is) && time.Since(is.ModTime()) > 2*time.Second {
+		t.know(name, is, f.SHA256)
+	}
+	return file, f, nil
+}
+
+// reading ends with its context.
+type reading struct {
+	ctx context.Context
+	io.Reader
+}
+
+func (r reading) Read(p []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.Reader.Read(p)
+}
+
+// plain makes sure that a path leads through folders alone, and no links, as far as there is something.
+func (t *Tree) plain(folder string) error {
+	if folder == "." {
+		return nil
+	}
+	for at := 0; at >= 0; {
+		next := strings.IndexByte(folder[at:], '/')
+		name := folder
+		if next >= 0 {
+			name, at = folder[:at+next], at+next+1
+		} else {
+			at = -1
+		}
+		is, err := t.files.Lstat(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if !is.IsDir() {
+			return fmt.Errorf("%s is no folder: %w", name, ErrInTheWay)
+		}
+	}
+	return nil
+}
+
+// noFolder is the error of what is not there because its folder is none.
+func noFolder(err error) error {
+	if errors.Is(err, syscall.ENOTDIR) {
+		return fs.ErrNotExist
+	}
+	return err
+}
+
+// Received is how much there is of a content: all of it, where a file has it.
+func (t *Tree) Received(sum string) (int64, error) {
+	if file, is, err := t.holding(sum); err == nil {
+		return is.Size(), file.Close()
+	}
+	is, err := t.root.Lstat(part(sum))
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	return is.Size(), nil
+}
+
+// holding opens a file that has a content.
+func (t *Tree) holding(sum string) (*os.File, fs.FileInfo, error) {
+	t.mu.Lock()
+	name, ok := t.bySum[sum]
+	t.mu.Unlock()
+	if !ok {
+		return nil, nil, fs.ErrNotExist
+	}
+	file, is, err := t.Open(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	if has, known := t.sum(name, is); !known || has != sum {
+		return nil, nil, errors.Join(fs.ErrNotExist, file.Close())
+	}
+	return file, is, nil
+}
+
+func part(sum string) string { return path.Join(partsFolder, sum) }
+
+// Receive takes a file from an offset of its content on, of which it has to have so much: see Received. What has arrived stays,
+// whatever ends it, and the file is seen once all of it has, and is what it is said to be.
+func (t *Tree) Receive(ctx context.Context, f siteagent.File, offset int64, rest io.Reader) error {
+	if err := f.Check(); err != nil {
+		return err
+	}
+	if err := t.plain(path.Dir(f.Path)); err != nil {
+		return err
+	}
+	if !t.begin(f.SHA256) {
+		return fmt.Errorf("the same content is arriving: %w", ErrBusy)
+	}
+	defer t.end(f.SHA256)
+	if file, is, err := t.holding(f.SHA256); err == nil {
+		defer file.Close()
+		if is.Size() != f.Size {
+			return fmt.Errorf("it has %d bytes: %w", is.Size(), ErrContent)
+		}
+		if now, err := t.files.Lstat(f.Path); err == nil && os.SameFile(now, is) {
+			return nil
+		}
+		err := t.append(ctx, f, 0, file)
+		if errors.Is(err, ErrContent) { // it has changed where nobody could see that
+			t.distrust(f.SHA256)
+		}
+		return err
+	}
+	return t.append(ctx, f, offset, rest)
+}
+
+// distrust has the file read again that is thought to have a content.
+func (t *Tree) distrust(sum string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.index, t.bySum[sum])
+	delete(t.bySum, sum)
+	t.unsaved = true
+}
+
+func (t *Tree) append(ctx context.Context, f siteagent.File, offset int64, rest io.Reader) (err error) {
+	to, err := t.root.OpenFile(part(f.SHA256), os.O_RDWR|os.O_CREATE, fileMode)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, to.Close()) }()
+	is, err := to.Stat()
+	if err != nil {
+		return err
+	}
+	if offset == 0 && is.Size() > 0 { // begun anew
+		if err := to.Truncate(0); err != nil {
+			return err
+		}
+	} else if is.Size() != offset {
+		return ErrOffset
+	}
+	sum := sha256.New()
+	if _, err := io.Copy(sum, reading{ctx, to}); err != nil {
+		return err
+	}
+	n, err := io.Copy(io.MultiWriter(to, sum), reading{ctx, io.LimitReader(rest, f.Size-offset)})
+	if err != nil {
+		return err
+	}
+	if offset+n < f.Size {
+		return io.ErrUnexpectedEOF
+	}
+	return t.place(f, to, sum)
+}
+
+// place lets a file be seen that has arrived.
+func (t *Tree) place(f siteagent.File, from *os.File, sum hash.Hash) error {
+	if got := hex.EncodeToString(sum.Sum(nil)); got != f.SHA256 {
+		return errors.Join(fmt.Errorf("%w: %s instead of %s", ErrContent, got, f.SHA256), t.root.Remove(part(f.SHA256)))
+	}
+	if err := from.Sync(); err != nil {
+		return err
+	}
+	folder := path.Join(filesFolder, path.Dir(f.Path))
+	if err := t.root.MkdirAll(folder, folderMode); err != nil {
+		return inTheWay(err)
+	}
+	if err := t.root.Rename(part(f.SHA256), path.Join(filesFolder, f.Path)); err != nil {
+		return inTheWay(err)
+	}
+	is, err := from.Stat()
+	if err != nil {
+		return err
+	}
+	t.know(f.Path, is, f.SHA256)
+	in, err := t.root.Open(folder)
+	if err != nil {
+		return err
+	}
+	return errors.Join(in.Sync(), in.Close())
+}
+
+func inTheWay(err error) error {
+	if errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.EISDIR) || errors.Is(err, fs.ErrExist) || errors.Is(err, syscall.ENOTEMPTY) {
+		return fmt.Errorf("%w: %w", ErrInTheWay, err)
+	}
+	return err
+}
+
+func (t *Tree) begin(sum string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.arriving[sum] {
+		return false
+	}
+	t.arriving[sum] = true
+	return true
+}
+
+func (t *Tree) end(sum string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.arriving, sum)
+}
+
+// Delete deletes a file, and the folders that are empty without it. One that is not there is deleted.
+func (t *Tree) Delete(name string) error {
+	if err := siteagent.CheckPath(name); err != nil {
+		return err
+	}
+	if err := t.plain(path.Dir(name)); err != nil {
+		return nil //nolint:nilerr // what it leads through is no folder, so it is not there
+	}
+	is, err := t.files.Lstat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if is.IsDir() {
+		return fmt.Errorf("%s is a folder: %w", name, ErrInTheWay)
+	}
+	if err := t.files.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	t.mu.Lock()
+	delete(t.index, name)
+	t.unsaved = true
+	t.mu.Unlock()
+	for folder := path.Dir(name); folder != "."; folder = path.Dir(folder) {
+		if t.files.Remove(folder) != nil { // it is not empty
+			return nil
+		}
+	}
+	return nil
+}
