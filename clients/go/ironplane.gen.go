@@ -19,6 +19,30 @@ import (
 	openapi_types "github.com/oapi-codegen/runtime/types"
 )
 
+// Defines values for AgentHealthStatus.
+const (
+	Degraded AgentHealthStatus = "degraded"
+	Failing  AgentHealthStatus = "failing"
+	Ok       AgentHealthStatus = "ok"
+	Unknown  AgentHealthStatus = "unknown"
+)
+
+// Valid indicates whether the value is a known member of the AgentHealthStatus enum.
+func (e AgentHealthStatus) Valid() bool {
+	switch e {
+	case Degraded:
+		return true
+	case Failing:
+		return true
+	case Ok:
+		return true
+	case Unknown:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for AllocateIPEntitiesBodyFamily.
 const (
 	AllocateIPEntitiesBodyFamilyV4 AllocateIPEntitiesBodyFamily = "v4"
@@ -178,6 +202,63 @@ func (e EmailResultType) Valid() bool {
 	}
 }
 
+// Defines values for FileServerSyncStatus.
+const (
+	FileServerSyncStatusDone     FileServerSyncStatus = "done"
+	FileServerSyncStatusFailed   FileServerSyncStatus = "failed"
+	FileServerSyncStatusNone     FileServerSyncStatus = "none"
+	FileServerSyncStatusRetrying FileServerSyncStatus = "retrying"
+	FileServerSyncStatusRunning  FileServerSyncStatus = "running"
+	FileServerSyncStatusWaiting  FileServerSyncStatus = "waiting"
+)
+
+// Valid indicates whether the value is a known member of the FileServerSyncStatus enum.
+func (e FileServerSyncStatus) Valid() bool {
+	switch e {
+	case FileServerSyncStatusDone:
+		return true
+	case FileServerSyncStatusFailed:
+		return true
+	case FileServerSyncStatusNone:
+		return true
+	case FileServerSyncStatusRetrying:
+		return true
+	case FileServerSyncStatusRunning:
+		return true
+	case FileServerSyncStatusWaiting:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for FileSyncStatus.
+const (
+	FileSyncStatusDone    FileSyncStatus = "done"
+	FileSyncStatusFailed  FileSyncStatus = "failed"
+	FileSyncStatusNone    FileSyncStatus = "none"
+	FileSyncStatusPartial FileSyncStatus = "partial"
+	FileSyncStatusRunning FileSyncStatus = "running"
+)
+
+// Valid indicates whether the value is a known member of the FileSyncStatus enum.
+func (e FileSyncStatus) Valid() bool {
+	switch e {
+	case FileSyncStatusDone:
+		return true
+	case FileSyncStatusFailed:
+		return true
+	case FileSyncStatusNone:
+		return true
+	case FileSyncStatusPartial:
+		return true
+	case FileSyncStatusRunning:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for JobState.
 const (
 	JobStateCancelled JobState = "cancelled"
@@ -210,25 +291,25 @@ func (e JobState) Valid() bool {
 
 // Defines values for LicenseState.
 const (
-	BadSignature LicenseState = "bad_signature"
-	Expired      LicenseState = "expired"
-	None         LicenseState = "none"
-	NotYet       LicenseState = "not_yet"
-	Valid        LicenseState = "valid"
+	LicenseStateBadSignature LicenseState = "bad_signature"
+	LicenseStateExpired      LicenseState = "expired"
+	LicenseStateNone         LicenseState = "none"
+	LicenseStateNotYet       LicenseState = "not_yet"
+	LicenseStateValid        LicenseState = "valid"
 )
 
 // Valid indicates whether the value is a known member of the LicenseState enum.
 func (e LicenseState) Valid() bool {
 	switch e {
-	case BadSignature:
+	case LicenseStateBadSignature:
 		return true
-	case Expired:
+	case LicenseStateExpired:
 		return true
-	case None:
+	case LicenseStateNone:
 		return true
-	case NotYet:
+	case LicenseStateNotYet:
 		return true
-	case Valid:
+	case LicenseStateValid:
 		return true
 	default:
 		return false
@@ -1147,6 +1228,21 @@ func (e ListDHCPServersParamsSort) Valid() bool {
 	}
 }
 
+// Defines values for GetDHCPServerParamsInclude.
+const (
+	GetDHCPServerParamsIncludeHealth GetDHCPServerParamsInclude = "health"
+)
+
+// Valid indicates whether the value is a known member of the GetDHCPServerParamsInclude enum.
+func (e GetDHCPServerParamsInclude) Valid() bool {
+	switch e {
+	case GetDHCPServerParamsIncludeHealth:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ListDriversParamsSort.
 const (
 	ListDriversParamsSortID        ListDriversParamsSort = "id"
@@ -1195,6 +1291,21 @@ func (e ListFileServersParamsSort) Valid() bool {
 	case ListFileServersParamsSortMinusName:
 		return true
 	case ListFileServersParamsSortName:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for GetFileServerParamsInclude.
+const (
+	GetFileServerParamsIncludeHealth GetFileServerParamsInclude = "health"
+)
+
+// Valid indicates whether the value is a known member of the GetFileServerParamsInclude enum.
+func (e GetFileServerParamsInclude) Valid() bool {
+	switch e {
+	case GetFileServerParamsIncludeHealth:
 		return true
 	default:
 		return false
@@ -1486,6 +1597,28 @@ type Admin struct {
 	// Username Examples: anna
 	Username string `json:"username"`
 }
+
+// AgentHealth defines model for AgentHealth.
+type AgentHealth struct {
+	// Error why it cannot be asked
+	Error *string `json:"error,omitempty"`
+
+	// FreeBytes of the disk that it keeps files on
+	FreeBytes *int64 `json:"free_bytes,omitempty"`
+
+	// Reports the last ten things that it had to say, the newest first, each behind its moment
+	Reports   []string   `json:"reports"`
+	SeenAt    *Timestamp `json:"seen_at,omitempty"`
+	StartedAt *Timestamp `json:"started_at,omitempty"`
+
+	// Status degraded: less than a twentieth of its disk is free; failing: it cannot be asked; unknown: it was not asked yet
+	Status     AgentHealthStatus `json:"status"`
+	TotalBytes *int64            `json:"total_bytes,omitempty"`
+	Version    *string           `json:"version,omitempty"`
+}
+
+// AgentHealthStatus degraded: less than a twentieth of its disk is free; failing: it cannot be asked; unknown: it was not asked yet
+type AgentHealthStatus string
 
 // AllocateIPEntitiesBody defines model for AllocateIPEntitiesBody.
 type AllocateIPEntitiesBody struct {
@@ -1986,6 +2119,11 @@ type CreateFileServerHTTPBody struct {
 	// Examples: what the agent asks of its callers
 	APIKey *string `json:"api_key,omitempty"`
 
+	// Fingerprint the SHA-256 of the agent's certificate, as site-agent fingerprint prints it, where no public authority vouches for that; also read as fingerprint
+	//
+	// Examples: b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9
+	Fingerprint *string `json:"fingerprint,omitempty"`
+
 	// Host a name or an address; also read as host
 	//
 	// Examples: files.fra1.example.net
@@ -2030,6 +2168,11 @@ type CreateHTTPBody struct {
 	//
 	// Examples: what the agent asks of its callers
 	APIKey *string `json:"api_key,omitempty"`
+
+	// Fingerprint the SHA-256 of the agent's certificate, as site-agent fingerprint prints it, where no public authority vouches for that; also read as fingerprint
+	//
+	// Examples: b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9
+	Fingerprint *string `json:"fingerprint,omitempty"`
 
 	// Host a name or an address; also read as host
 	//
@@ -2427,7 +2570,8 @@ type CustomizeThemeBody struct {
 
 // DHCPServer defines model for DHCPServer.
 type DHCPServer struct {
-	HTTP HTTP `json:"http"`
+	Health *AgentHealth `json:"health,omitempty"`
+	HTTP   HTTP         `json:"http"`
 
 	// ID Examples: 1
 	ID int64 `json:"id"`
@@ -2591,8 +2735,9 @@ type FieldValue struct {
 
 // FileServer defines model for FileServer.
 type FileServer struct {
-	Group *Ref `json:"group,omitempty"`
-	HTTP  HTTP `json:"http"`
+	Group  *Ref         `json:"group,omitempty"`
+	Health *AgentHealth `json:"health,omitempty"`
+	HTTP   HTTP         `json:"http"`
 
 	// ID Examples: 1
 	ID int64 `json:"id"`
@@ -2607,6 +2752,45 @@ type FileServer struct {
 	Parent *Ref   `json:"parent,omitempty"`
 	SSH    SSH    `json:"ssh"`
 }
+
+// FileServerSync defines model for FileServerSync.
+type FileServerSync struct {
+	AskedAt *Timestamp `json:"asked_at,omitempty"`
+
+	// Attempt how often it was tried
+	Attempt    int32 `json:"attempt"`
+	Bytes      int64 `json:"bytes"`
+	BytesTotal int64 `json:"bytes_total"`
+
+	// Error why the last attempt failed
+	Error      *string `json:"error,omitempty"`
+	FileServer Ref     `json:"file_server"`
+
+	// Files which are as they are to be
+	Files      int64      `json:"files"`
+	FilesTotal int64      `json:"files_total"`
+	FinishedAt *Timestamp `json:"finished_at,omitempty"`
+	Parent     *Ref       `json:"parent,omitempty"`
+	StartedAt  *Timestamp `json:"started_at,omitempty"`
+
+	// Status waiting: for its parent, or for others of its parent; retrying: the last attempt failed, and another one follows
+	Status FileServerSyncStatus `json:"status"`
+}
+
+// FileServerSyncStatus waiting: for its parent, or for others of its parent; retrying: the last attempt failed, and another one follows
+type FileServerSyncStatus string
+
+// FileSync defines model for FileSync.
+type FileSync struct {
+	// Children those below it, each behind its parent; the first is the one itself where it has no parent, and is filled from the store
+	Children []FileServerSync `json:"children"`
+
+	// Status partial: some are done, and others failed; none: it was never asked for
+	Status FileSyncStatus `json:"status"`
+}
+
+// FileSyncStatus partial: some are done, and others failed; none: it was never asked for
+type FileSyncStatus string
 
 // FinishPasswordResetBody defines model for FinishPasswordResetBody.
 type FinishPasswordResetBody struct {
@@ -2684,6 +2868,11 @@ type GranterLink struct {
 
 // HTTP defines model for HTTP.
 type HTTP struct {
+	// Fingerprint of the certificate that it has; left out where a public authority vouches for that
+	//
+	// Examples: b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9
+	Fingerprint *string `json:"fingerprint,omitempty"`
+
 	// Host Examples: dhcp.fra1.example.net
 	Host string `json:"host"`
 
@@ -3534,6 +3723,14 @@ type SuperLink struct {
 	ID int64 `json:"id"`
 }
 
+// SyncFileServerChildrenBody defines model for SyncFileServerChildrenBody.
+type SyncFileServerChildrenBody struct {
+	// IsWrapped means nothing, and has to be there
+	//
+	// Examples: true
+	IsWrapped bool `json:"isWrapped"`
+}
+
 // Target defines model for Target.
 type Target struct {
 	// ID Examples: 1
@@ -3931,6 +4128,11 @@ type UpdateFileServerHTTPBody struct {
 	// Examples: what the agent asks of its callers
 	APIKey nullable.Nullable[string] `json:"api_key,omitempty"`
 
+	// Fingerprint the SHA-256 of the agent's certificate, as site-agent fingerprint prints it, where no public authority vouches for that; also read as fingerprint
+	//
+	// Examples: b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9
+	Fingerprint nullable.Nullable[string] `json:"fingerprint,omitempty"`
+
 	// Host a name or an address; also read as host
 	//
 	// Examples: files.fra1.example.net
@@ -3975,6 +4177,11 @@ type UpdateHTTPBody struct {
 	//
 	// Examples: what the agent asks of its callers
 	APIKey nullable.Nullable[string] `json:"api_key,omitempty"`
+
+	// Fingerprint the SHA-256 of the agent's certificate, as site-agent fingerprint prints it, where no public authority vouches for that; also read as fingerprint
+	//
+	// Examples: b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9
+	Fingerprint nullable.Nullable[string] `json:"fingerprint,omitempty"`
 
 	// Host a name or an address; also read as host
 	//
@@ -5858,6 +6065,9 @@ type ListDHCPServersParams struct {
 	// Count Whether to count the items in X-Total-Count.
 	Count *Count `form:"count,omitempty" json:"count,omitempty"`
 
+	// Health Only items with this value.
+	Health *string `form:"health,omitempty" json:"health,omitempty"`
+
 	// Host Only items with this value.
 	Host *string `form:"host,omitempty" json:"host,omitempty"`
 
@@ -5879,6 +6089,15 @@ type DeleteDHCPServerParams struct {
 	// IfMatch ETags that the caller has seen; another one is refused.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
+
+// GetDHCPServerParams defines parameters for GetDHCPServer.
+type GetDHCPServerParams struct {
+	// Include what is shown besides; several also with commas between
+	Include *[]GetDHCPServerParamsInclude `form:"include,omitempty" json:"include,omitempty"`
+}
+
+// GetDHCPServerParamsInclude defines parameters for GetDHCPServer.
+type GetDHCPServerParamsInclude string
 
 // UpdateDHCPServerParams defines parameters for UpdateDHCPServer.
 type UpdateDHCPServerParams struct {
@@ -5954,6 +6173,9 @@ type ListFileServersParams struct {
 	// GroupID Only items with this value.
 	GroupID *int64 `form:"group_id,omitempty" json:"group_id,omitempty"`
 
+	// Health Only items with this value.
+	Health *string `form:"health,omitempty" json:"health,omitempty"`
+
 	// Host Only items with this value.
 	Host *string `form:"host,omitempty" json:"host,omitempty"`
 
@@ -5979,10 +6201,25 @@ type DeleteFileServerParams struct {
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
+// GetFileServerParams defines parameters for GetFileServer.
+type GetFileServerParams struct {
+	// Include what is shown besides; several also with commas between
+	Include *[]GetFileServerParamsInclude `form:"include,omitempty" json:"include,omitempty"`
+}
+
+// GetFileServerParamsInclude defines parameters for GetFileServer.
+type GetFileServerParamsInclude string
+
 // UpdateFileServerParams defines parameters for UpdateFileServer.
 type UpdateFileServerParams struct {
 	// IfMatch ETags that the caller has seen; another one is refused.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
+// SyncFileServerChildrenParams defines parameters for SyncFileServerChildren.
+type SyncFileServerChildrenParams struct {
+	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // ListPreseedsParams defines parameters for ListPreseeds.
@@ -6485,6 +6722,9 @@ type CreateFileServerJSONRequestBody = CreateFileServerBody
 
 // UpdateFileServerJSONRequestBody defines body for UpdateFileServer for application/json ContentType.
 type UpdateFileServerJSONRequestBody = UpdateFileServerBody
+
+// SyncFileServerChildrenJSONRequestBody defines body for SyncFileServerChildren for application/json ContentType.
+type SyncFileServerChildrenJSONRequestBody = SyncFileServerChildrenBody
 
 // CreatePreseedJSONRequestBody defines body for CreatePreseed for application/json ContentType.
 type CreatePreseedJSONRequestBody = CreatePreseedBody
@@ -8057,7 +8297,7 @@ type ClientInterface interface {
 	// Needs the permission pxe.settings read.
 	//
 	// Corresponds with GET /pxe/dhcp/{dhcp_id} (the `GetDHCPServer` operationId).
-	GetDHCPServer(ctx context.Context, dhcpid int64, reqEditors ...RequestEditorFn) (*http.Response, error)
+	GetDHCPServer(ctx context.Context, dhcpid int64, params *GetDHCPServerParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// UpdateDHCPServerWithBody Edit a DHCP server
 	//
@@ -8178,7 +8418,7 @@ type ClientInterface interface {
 	// Needs the permission pxe.settings read.
 	//
 	// Corresponds with GET /pxe/file/{file_server_id} (the `GetFileServer` operationId).
-	GetFileServer(ctx context.Context, fileServerID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
+	GetFileServer(ctx context.Context, fileServerID int64, params *GetFileServerParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// UpdateFileServerWithBody Edit a file server
 	//
@@ -8197,6 +8437,31 @@ type ClientInterface interface {
 	//
 	// Corresponds with PATCH /pxe/file/{file_server_id} (the `UpdateFileServer` operationId).
 	UpdateFileServer(ctx context.Context, fileServerID int64, params *UpdateFileServerParams, body UpdateFileServerJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetFileServerSync View how far the children of a file server are
+	//
+	// Needs the permission pxe.settings read.
+	//
+	// Corresponds with GET /pxe/file/{file_server_id}/child/sync (the `GetFileServerSync` operationId).
+	GetFileServerSync(ctx context.Context, fileServerID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SyncFileServerChildrenWithBody Have all children of a file server, and theirs, hold what it holds
+	//
+	// The files of a file server without parent are first made those of the store, but for its folder local. It goes on after the answer: GET says how far it is. Asked for again while it goes on, it looks at all files once more. See docs/site-agent.md. Needs the permission pxe.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /pxe/file/{file_server_id}/child/sync (the `SyncFileServerChildren` operationId).
+	SyncFileServerChildrenWithBody(ctx context.Context, fileServerID int64, params *SyncFileServerChildrenParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SyncFileServerChildren Have all children of a file server, and theirs, hold what it holds
+	//
+	// The files of a file server without parent are first made those of the store, but for its folder local. It goes on after the answer: GET says how far it is. Asked for again while it goes on, it looks at all files once more. See docs/site-agent.md. Needs the permission pxe.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /pxe/file/{file_server_id}/child/sync (the `SyncFileServerChildren` operationId).
+	SyncFileServerChildren(ctx context.Context, fileServerID int64, params *SyncFileServerChildrenParams, body SyncFileServerChildrenJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListPreseeds List preseeds
 	//
@@ -11623,8 +11888,8 @@ func (c *Caller) DeleteDHCPServer(ctx context.Context, dhcpid int64, params *Del
 // Needs the permission pxe.settings read.
 //
 // Corresponds with GET /pxe/dhcp/{dhcp_id} (the `GetDHCPServer` operationId).
-func (c *Caller) GetDHCPServer(ctx context.Context, dhcpid int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewGetDHCPServerRequest(c.Server, dhcpid)
+func (c *Caller) GetDHCPServer(ctx context.Context, dhcpid int64, params *GetDHCPServerParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetDHCPServerRequest(c.Server, dhcpid, params)
 	if err != nil {
 		return nil, err
 	}
@@ -11894,8 +12159,8 @@ func (c *Caller) DeleteFileServer(ctx context.Context, fileServerID int64, param
 // Needs the permission pxe.settings read.
 //
 // Corresponds with GET /pxe/file/{file_server_id} (the `GetFileServer` operationId).
-func (c *Caller) GetFileServer(ctx context.Context, fileServerID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewGetFileServerRequest(c.Server, fileServerID)
+func (c *Caller) GetFileServer(ctx context.Context, fileServerID int64, params *GetFileServerParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetFileServerRequest(c.Server, fileServerID, params)
 	if err != nil {
 		return nil, err
 	}
@@ -11934,6 +12199,61 @@ func (c *Caller) UpdateFileServerWithBody(ctx context.Context, fileServerID int6
 // Corresponds with PATCH /pxe/file/{file_server_id} (the `UpdateFileServer` operationId).
 func (c *Caller) UpdateFileServer(ctx context.Context, fileServerID int64, params *UpdateFileServerParams, body UpdateFileServerJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateFileServerRequest(c.Server, fileServerID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetFileServerSync View how far the children of a file server are
+//
+// Needs the permission pxe.settings read.
+//
+// Corresponds with GET /pxe/file/{file_server_id}/child/sync (the `GetFileServerSync` operationId).
+func (c *Caller) GetFileServerSync(ctx context.Context, fileServerID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetFileServerSyncRequest(c.Server, fileServerID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SyncFileServerChildrenWithBody Have all children of a file server, and theirs, hold what it holds
+//
+// The files of a file server without parent are first made those of the store, but for its folder local. It goes on after the answer: GET says how far it is. Asked for again while it goes on, it looks at all files once more. See docs/site-agent.md. Needs the permission pxe.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /pxe/file/{file_server_id}/child/sync (the `SyncFileServerChildren` operationId).
+func (c *Caller) SyncFileServerChildrenWithBody(ctx context.Context, fileServerID int64, params *SyncFileServerChildrenParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSyncFileServerChildrenRequestWithBody(c.Server, fileServerID, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SyncFileServerChildren Have all children of a file server, and theirs, hold what it holds
+//
+// The files of a file server without parent are first made those of the store, but for its folder local. It goes on after the answer: GET says how far it is. Asked for again while it goes on, it looks at all files once more. See docs/site-agent.md. Needs the permission pxe.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /pxe/file/{file_server_id}/child/sync (the `SyncFileServerChildren` operationId).
+func (c *Caller) SyncFileServerChildren(ctx context.Context, fileServerID int64, params *SyncFileServerChildrenParams, body SyncFileServerChildrenJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSyncFileServerChildrenRequest(c.Server, fileServerID, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -20936,6 +21256,18 @@ func NewListDHCPServersRequest(server string, params *ListDHCPServersParams) (*h
 
 		}
 
+		if params.Health != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "health", *params.Health, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
 		if params.Host != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "host", *params.Host, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
@@ -21079,7 +21411,7 @@ func NewDeleteDHCPServerRequest(server string, dhcpid int64, params *DeleteDHCPS
 }
 
 // NewGetDHCPServerRequest constructs an http.Request for the GetDHCPServer method
-func NewGetDHCPServerRequest(server string, dhcpid int64) (*http.Request, error) {
+func NewGetDHCPServerRequest(server string, dhcpid int64, params *GetDHCPServerParams) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -21102,6 +21434,33 @@ func NewGetDHCPServerRequest(server string, dhcpid int64) (*http.Request, error)
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Include != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "include", *params.Include, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "array", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
@@ -21646,6 +22005,18 @@ func NewListFileServersRequest(server string, params *ListFileServersParams) (*h
 
 		}
 
+		if params.Health != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "health", *params.Health, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
 		if params.Host != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "host", *params.Host, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
@@ -21801,7 +22172,7 @@ func NewDeleteFileServerRequest(server string, fileServerID int64, params *Delet
 }
 
 // NewGetFileServerRequest constructs an http.Request for the GetFileServer method
-func NewGetFileServerRequest(server string, fileServerID int64) (*http.Request, error) {
+func NewGetFileServerRequest(server string, fileServerID int64, params *GetFileServerParams) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -21824,6 +22195,33 @@ func NewGetFileServerRequest(server string, fileServerID int64) (*http.Request, 
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Include != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "include", *params.Include, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "array", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
@@ -21889,6 +22287,102 @@ func NewUpdateFileServerRequestWithBody(server string, fileServerID int64, param
 			}
 
 			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetFileServerSyncRequest constructs an http.Request for the GetFileServerSync method
+func NewGetFileServerSyncRequest(server string, fileServerID int64) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "file_server_id", fileServerID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/file/%s/child/sync", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewSyncFileServerChildrenRequest calls the generic SyncFileServerChildren builder with application/json body
+func NewSyncFileServerChildrenRequest(server string, fileServerID int64, params *SyncFileServerChildrenParams, body SyncFileServerChildrenJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewSyncFileServerChildrenRequestWithBody(server, fileServerID, params, "application/json", bodyReader)
+}
+
+// NewSyncFileServerChildrenRequestWithBody constructs an http.Request for the SyncFileServerChildren method, with any body, and a specified content type
+func NewSyncFileServerChildrenRequestWithBody(server string, fileServerID int64, params *SyncFileServerChildrenParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "file_server_id", fileServerID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/file/%s/child/sync", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
 		}
 
 	}
@@ -26063,7 +26557,7 @@ type ClientWithResponsesInterface interface {
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /pxe/dhcp/{dhcp_id} (the `GetDHCPServer` operationId).
-	GetDHCPServerWithResponse(ctx context.Context, dhcpid int64, reqEditors ...RequestEditorFn) (*GetDHCPServerResponse, error)
+	GetDHCPServerWithResponse(ctx context.Context, dhcpid int64, params *GetDHCPServerParams, reqEditors ...RequestEditorFn) (*GetDHCPServerResponse, error)
 
 	// UpdateDHCPServerWithBodyWithResponse Edit a DHCP server
 	//
@@ -26198,7 +26692,7 @@ type ClientWithResponsesInterface interface {
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /pxe/file/{file_server_id} (the `GetFileServer` operationId).
-	GetFileServerWithResponse(ctx context.Context, fileServerID int64, reqEditors ...RequestEditorFn) (*GetFileServerResponse, error)
+	GetFileServerWithResponse(ctx context.Context, fileServerID int64, params *GetFileServerParams, reqEditors ...RequestEditorFn) (*GetFileServerResponse, error)
 
 	// UpdateFileServerWithBodyWithResponse Edit a file server
 	//
@@ -26217,6 +26711,33 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with PATCH /pxe/file/{file_server_id} (the `UpdateFileServer` operationId).
 	UpdateFileServerWithResponse(ctx context.Context, fileServerID int64, params *UpdateFileServerParams, body UpdateFileServerJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateFileServerResponse, error)
+
+	// GetFileServerSyncWithResponse View how far the children of a file server are
+	//
+	// Needs the permission pxe.settings read.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /pxe/file/{file_server_id}/child/sync (the `GetFileServerSync` operationId).
+	GetFileServerSyncWithResponse(ctx context.Context, fileServerID int64, reqEditors ...RequestEditorFn) (*GetFileServerSyncResponse, error)
+
+	// SyncFileServerChildrenWithBodyWithResponse Have all children of a file server, and theirs, hold what it holds
+	//
+	// The files of a file server without parent are first made those of the store, but for its folder local. It goes on after the answer: GET says how far it is. Asked for again while it goes on, it looks at all files once more. See docs/site-agent.md. Needs the permission pxe.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /pxe/file/{file_server_id}/child/sync (the `SyncFileServerChildren` operationId).
+	SyncFileServerChildrenWithBodyWithResponse(ctx context.Context, fileServerID int64, params *SyncFileServerChildrenParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SyncFileServerChildrenResponse, error)
+
+	// SyncFileServerChildrenWithResponse Have all children of a file server, and theirs, hold what it holds
+	//
+	// The files of a file server without parent are first made those of the store, but for its folder local. It goes on after the answer: GET says how far it is. Asked for again while it goes on, it looks at all files once more. See docs/site-agent.md. Needs the permission pxe.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /pxe/file/{file_server_id}/child/sync (the `SyncFileServerChildren` operationId).
+	SyncFileServerChildrenWithResponse(ctx context.Context, fileServerID int64, params *SyncFileServerChildrenParams, body SyncFileServerChildrenJSONRequestBody, reqEditors ...RequestEditorFn) (*SyncFileServerChildrenResponse, error)
 
 	// ListPreseedsWithResponse List preseeds
 	//
@@ -31871,6 +32392,72 @@ func (r UpdateFileServerResponse) ContentType() string {
 	return ""
 }
 
+type GetFileServerSyncResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *FileSync
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+}
+
+// Status returns HTTPResponse.Status
+func (r GetFileServerSyncResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetFileServerSyncResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetFileServerSyncResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type SyncFileServerChildrenResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Message
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+}
+
+// Status returns HTTPResponse.Status
+func (r SyncFileServerChildrenResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r SyncFileServerChildrenResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r SyncFileServerChildrenResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 // ListPreseedsResponse200Headers the declared response headers of an HTTP 200 response for ListPreseeds
 type ListPreseedsResponse200Headers struct {
 	Link        *string
@@ -35920,8 +36507,8 @@ func (c *ClientWithResponses) DeleteDHCPServerWithResponse(ctx context.Context, 
 // Returns a wrapper object for the known response body format(s).
 //
 // Corresponds with GET /pxe/dhcp/{dhcp_id} (the `GetDHCPServer` operationId).
-func (c *ClientWithResponses) GetDHCPServerWithResponse(ctx context.Context, dhcpid int64, reqEditors ...RequestEditorFn) (*GetDHCPServerResponse, error) {
-	rsp, err := c.GetDHCPServer(ctx, dhcpid, reqEditors...)
+func (c *ClientWithResponses) GetDHCPServerWithResponse(ctx context.Context, dhcpid int64, params *GetDHCPServerParams, reqEditors ...RequestEditorFn) (*GetDHCPServerResponse, error) {
+	rsp, err := c.GetDHCPServer(ctx, dhcpid, params, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -36145,8 +36732,8 @@ func (c *ClientWithResponses) DeleteFileServerWithResponse(ctx context.Context, 
 // Returns a wrapper object for the known response body format(s).
 //
 // Corresponds with GET /pxe/file/{file_server_id} (the `GetFileServer` operationId).
-func (c *ClientWithResponses) GetFileServerWithResponse(ctx context.Context, fileServerID int64, reqEditors ...RequestEditorFn) (*GetFileServerResponse, error) {
-	rsp, err := c.GetFileServer(ctx, fileServerID, reqEditors...)
+func (c *ClientWithResponses) GetFileServerWithResponse(ctx context.Context, fileServerID int64, params *GetFileServerParams, reqEditors ...RequestEditorFn) (*GetFileServerResponse, error) {
+	rsp, err := c.GetFileServer(ctx, fileServerID, params, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -36181,6 +36768,51 @@ func (c *ClientWithResponses) UpdateFileServerWithResponse(ctx context.Context, 
 		return nil, err
 	}
 	return ParseUpdateFileServerResponse(rsp)
+}
+
+// GetFileServerSyncWithResponse View how far the children of a file server are
+//
+// Needs the permission pxe.settings read.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /pxe/file/{file_server_id}/child/sync (the `GetFileServerSync` operationId).
+func (c *ClientWithResponses) GetFileServerSyncWithResponse(ctx context.Context, fileServerID int64, reqEditors ...RequestEditorFn) (*GetFileServerSyncResponse, error) {
+	rsp, err := c.GetFileServerSync(ctx, fileServerID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetFileServerSyncResponse(rsp)
+}
+
+// SyncFileServerChildrenWithBodyWithResponse Have all children of a file server, and theirs, hold what it holds
+//
+// The files of a file server without parent are first made those of the store, but for its folder local. It goes on after the answer: GET says how far it is. Asked for again while it goes on, it looks at all files once more. See docs/site-agent.md. Needs the permission pxe.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /pxe/file/{file_server_id}/child/sync (the `SyncFileServerChildren` operationId).
+func (c *ClientWithResponses) SyncFileServerChildrenWithBodyWithResponse(ctx context.Context, fileServerID int64, params *SyncFileServerChildrenParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SyncFileServerChildrenResponse, error) {
+	rsp, err := c.SyncFileServerChildrenWithBody(ctx, fileServerID, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSyncFileServerChildrenResponse(rsp)
+}
+
+// SyncFileServerChildrenWithResponse Have all children of a file server, and theirs, hold what it holds
+//
+// The files of a file server without parent are first made those of the store, but for its folder local. It goes on after the answer: GET says how far it is. Asked for again while it goes on, it looks at all files once more. See docs/site-agent.md. Needs the permission pxe.settings write. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /pxe/file/{file_server_id}/child/sync (the `SyncFileServerChildren` operationId).
+func (c *ClientWithResponses) SyncFileServerChildrenWithResponse(ctx context.Context, fileServerID int64, params *SyncFileServerChildrenParams, body SyncFileServerChildrenJSONRequestBody, reqEditors ...RequestEditorFn) (*SyncFileServerChildrenResponse, error) {
+	rsp, err := c.SyncFileServerChildren(ctx, fileServerID, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSyncFileServerChildrenResponse(rsp)
 }
 
 // ListPreseedsWithResponse List preseeds
@@ -43003,6 +43635,72 @@ func ParseUpdateFileServerResponse(rsp *http.Response) (*UpdateFileServerRespons
 			headers.ETag = &value
 		}
 		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseGetFileServerSyncResponse parses an HTTP response from a GetFileServerSyncWithResponse call
+func ParseGetFileServerSyncResponse(rsp *http.Response) (*GetFileServerSyncResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetFileServerSyncResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest FileSync
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseSyncFileServerChildrenResponse parses an HTTP response from a SyncFileServerChildrenWithResponse call
+func ParseSyncFileServerChildrenResponse(rsp *http.Response) (*SyncFileServerChildrenResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &SyncFileServerChildrenResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Message
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
 	}
 
 	return response, nil

@@ -4,6 +4,7 @@ package egress
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -95,10 +96,13 @@ const (
 )
 
 // Client makes requests to addresses that callers gave. It goes through no proxy, whose address would be the one that is looked at.
-func (n Networks) Client() *http.Client {
+func (n Networks) Client() *http.Client { return n.ClientTrusting(nil) }
+
+// ClientTrusting is a Client that speaks TLS like this; nil: with whom public authorities vouch for.
+func (n Networks) ClientTrusting(config *tls.Config) *http.Client {
 	dialer := &net.Dialer{Timeout: dialTime, ControlContext: n.check}
 	return &http.Client{
-		Transport: marked{&http.Transport{DialContext: dialer.DialContext, TLSHandshakeTimeout: dialTime, IdleConnTimeout: idleTime, MaxIdleConnsPerHost: mostIdle,
+		Transport: marked{&http.Transport{DialContext: dialer.DialContext, TLSClientConfig: config, TLSHandshakeTimeout: dialTime, IdleConnTimeout: idleTime, MaxIdleConnsPerHost: mostIdle,
 			MaxResponseHeaderBytes: largestHeader, ForceAttemptHTTP2: true}},
 		CheckRedirect: func(r *http.Request, via []*http.Request) error {
 			switch {

@@ -8,6 +8,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/services/pxe/site"
 )
 
 // DHCPServer is the agent at a site that answers machines which ask for an address and what to boot.
@@ -16,6 +17,9 @@ type DHCPServer struct {
 	ID   int64  `json:"id" db:"id"`
 	Name string `json:"name" db:"name"`
 	HTTP HTTP   `json:"http" db:"http_"`
+
+	Health       *site.AgentHealth `json:"health,omitempty" ext:"true" doc:"of the agent, with include=health"`
+	HealthStatus string            `json:"-" db:"health"` // which lists are filtered by
 }
 
 type dhcpServerBody struct {
@@ -29,13 +33,17 @@ func (b *dhcpServerBody) Resolve(wrong *problem.Fields) { b.HTTP.validate(wrong)
 func (s *Service) dhcpServers() []rest.Route {
 	return rest.Resource[DHCPServer, dhcpServerBody]{
 		DB: s.db, Path: "/pxe/dhcp", ID: "dhcp_id", Noun: "DHCP server", Again: rest.AgainRefused, Edited: `{"name": "Frankfurt 2"}`,
-		Guard: guard.Has(permission.PXESettings), Table: "dhcp_server", Box: s.box,
+		Guard: guard.Has(permission.PXESettings), Table: "dhcp_server", View: "dhcp_server_view", Box: s.box,
 		Check: func(_ context.Context, _ *pg.Tx, _ int64, before, body *dhcpServerBody) error {
 			if before == nil {
 				return nil
 			}
 			return body.HTTP.keyAgain(&before.HTTP)
 		},
-		By: rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name", "host": "http_host"}, Filters: map[string]string{"name": "name", "host": "http_host"}},
+		Includes: map[string]func(context.Context, pg.Querier, *DHCPServer) error{"health": func(ctx context.Context, q pg.Querier, one *DHCPServer) (err error) {
+			one.Health, err = site.Health(ctx, q, site.DHCPServer, one.ID)
+			return err
+		}},
+		By: rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name", "host": "http_host"}, Filters: map[string]string{"name": "name", "host": "http_host", "health": "health"}},
 	}.Routes()
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/services/pxe/site"
 )
 
 // FileServer is the agent at a site that has the files which installations read.
@@ -27,6 +28,9 @@ type FileServer struct {
 	Parent               *rest.Ref `json:"parent,omitempty" db:"parent_" doc:"the file server whose files it has, too"`
 	HTTP                 HTTP      `json:"http" db:"http_"`
 	SSH                  SSH       `json:"ssh" db:"ssh_"`
+
+	Health       *site.AgentHealth `json:"health,omitempty" ext:"true" doc:"of the agent, with include=health"`
+	HealthStatus string            `json:"-" db:"health"` // which lists are filtered by
 }
 
 // SSH is how files get to a file server.
@@ -50,6 +54,8 @@ type fileServerHTTP struct {
 	Port     *int32         `json:"port" db:"port" also:"port" required:"create" min:"1" max:"65535" example:"8443"`
 	UseHTTPS bool           `json:"use_https" db:"use_https" also:"use_https" example:"true"`
 	APIKey   *secret.String `json:"api_key" db:"api_key" also:"api_key" required:"create" example:"what the agent asks of its callers" doc:"kept sealed and never shown; on edit, empty: unchanged"`
+
+	Fingerprint *string `json:"fingerprint" db:"fingerprint" also:"fingerprint" ext:"true" example:"b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9" doc:"the SHA-256 of the agent's certificate, as site-agent fingerprint prints it, where no public authority vouches for that"`
 }
 
 type sshBody struct {
@@ -84,8 +90,12 @@ func (s *Service) fileServers() []rest.Route {
 		DB: s.db, Path: "/pxe/file", ID: "file_server_id", Noun: "file server", Again: rest.AgainRefused, Edited: `{"name": "fra1-files2", "install_max_concurrent": 40}`,
 		Guard: guard.Has(permission.PXESettings), Table: "file_server", View: "file_server_view", Box: s.box,
 		Lock: lockFileServers, Check: s.checkFileServer, Delete: deleteFileServer,
+		Includes: map[string]func(context.Context, pg.Querier, *FileServer) error{"health": func(ctx context.Context, q pg.Querier, one *FileServer) (err error) {
+			one.Health, err = site.Health(ctx, q, site.FileServer, one.ID)
+			return err
+		}},
 		By: rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name", "host": "http_host"},
-			Filters: map[string]string{"name": "name", "host": "http_host", "group_id": "group_id", "parent_id": "parent_id"}},
+			Filters: map[string]string{"name": "name", "host": "http_host", "group_id": "group_id", "parent_id": "parent_id", "health": "health"}},
 	}.Routes()
 }
 

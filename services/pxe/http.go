@@ -1,9 +1,12 @@
 package pxe
 
 import (
+	"encoding/hex"
+
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/process/agent"
+	"github.com/ironplane/ironplane/services/pxe/siteagent"
 )
 
 // HTTP is where an agent answers.
@@ -11,6 +14,8 @@ type HTTP struct {
 	Host     string `json:"host" db:"host"`
 	Port     *int32 `json:"port,omitempty" db:"port" doc:"the scheme's own where it is not set"`
 	UseHTTPS bool   `json:"use_https" db:"use_https"`
+
+	Fingerprint *string `json:"fingerprint,omitempty" db:"fingerprint" ext:"true" doc:"of the certificate that it has; left out where a public authority vouches for that"`
 }
 
 type httpBody struct {
@@ -18,6 +23,8 @@ type httpBody struct {
 	Port     *int32         `json:"port" db:"port" also:"port" min:"1" max:"65535" example:"8443"`
 	UseHTTPS bool           `json:"use_https" db:"use_https" also:"use_https" example:"true"`
 	APIKey   *secret.String `json:"api_key" db:"api_key" also:"api_key" example:"what the agent asks of its callers" doc:"kept sealed and never shown; on edit, empty: unchanged"`
+
+	Fingerprint *string `json:"fingerprint" db:"fingerprint" also:"fingerprint" ext:"true" example:"b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9" doc:"the SHA-256 of the agent's certificate, as site-agent fingerprint prints it, where no public authority vouches for that"`
 }
 
 func (b *httpBody) validate(wrong *problem.Fields) {
@@ -27,11 +34,22 @@ func (b *httpBody) validate(wrong *problem.Fields) {
 	if b.APIKey != nil && !agent.IsHeaderValue(b.APIKey.Reveal()) {
 		wrong.Add("/http/api_key", "invalid", "can have printable ASCII characters alone")
 	}
+	if b.Fingerprint == nil {
+		return
+	}
+	sum, err := siteagent.ParseFingerprint(*b.Fingerprint)
+	if err != nil {
+		wrong.Add("/http/fingerprint", "invalid", "%s", err)
+		return
+	}
+	text := hex.EncodeToString(sum[:])
+	b.Fingerprint = &text
 }
 
 // keyAgain refuses an edit that moves the agent without its key.
 func (b *httpBody) keyAgain(before *httpBody) error {
-	samePort := b.Port == before.Port || b.Port != nil && before.Port != nil && *b.Port == *before.Port
-	moved := b.Host != before.Host || !samePort || b.UseHTTPS != before.UseHTTPS
+	moved := b.Host != before.Host || !same(b.Port, before.Port) || b.UseHTTPS != before.UseHTTPS || !same(b.Fingerprint, before.Fingerprint)
 	return agent.KeyAgain(moved, b.APIKey, "/http/api_key")
 }
+
+func same[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }

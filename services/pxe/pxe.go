@@ -18,6 +18,10 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/process/egress"
+	"github.com/ironplane/ironplane/process/setting"
+	"github.com/ironplane/ironplane/services/pxe/filesync"
+	"github.com/ironplane/ironplane/services/pxe/site"
 	"github.com/ironplane/ironplane/services/pxe/store"
 )
 
@@ -30,8 +34,17 @@ var migrations embed.FS
 // Definition is the service.
 var Definition = service.Definition{Name: Name, Migrations: migrations, Seals: true, Sealed: []string{"dhcp_server.http_api_key", "file_server.http_api_key"}, New: func(d service.Deps) service.Parts {
 	s := New(d)
-	return service.Parts{Loops: []service.Loop{service.Every(sweepPause, "sweep of the store", s.sweep)}, Routes: s.Routes(), Readers: []string{"network"}, Consumers: []*events.Consumer{s.groups.Consumer(), s.emailTemplates.Consumer()}}
-}, Begin: checkTemplates}
+	return service.Parts{Routes: s.Routes(), Readers: []string{"network"}, Consumers: []*events.Consumer{s.groups.Consumer(), s.emailTemplates.Consumer()},
+		Jobs:  []service.Job{s.syncs.Job()},
+		Loops: []service.Loop{service.Every(sweepPause, "sweep of the store", s.sweep), {Name: "follow the settings", Run: s.settings.Follow}, service.Every(time.Second, "ask agents how they are", s.agents.Look)}}
+}, Begin: begin}
+
+func begin(ctx context.Context, d service.Deps) error {
+	if _, err := egress.Parse(d.AllowedNetworks); err != nil {
+		return fmt.Errorf("IRONPLANE_ALLOWED_NETWORKS: %w", err)
+	}
+	return checkTemplates(ctx, d)
+}
 
 // Service is the pxe service.
 type Service struct {
@@ -40,6 +53,9 @@ type Service struct {
 	groups         *events.Refs
 	emailTemplates *events.Refs
 	store          *store.Store
+	settings       *setting.Follower
+	agents         *site.Agents
+	syncs          *filesync.Syncs
 }
 
 const (
@@ -49,7 +65,12 @@ const (
 
 // New makes the service on its migrated schema.
 func New(d service.Deps) *Service {
-	return &Service{db: d.DB, box: d.Box, store: store.New(d.DB, d.Store),
+	allowed, _ := egress.Parse(d.AllowedNetworks) // Begin has said what is wrong with it
+	settings := &setting.Follower{Peers: d.Peers}
+	agents := &site.Agents{DB: d.DB, Box: d.Box, Allowed: allowed}
+	files := store.New(d.DB, d.Store)
+	return &Service{db: d.DB, box: d.Box, store: files, settings: settings, agents: agents,
+		syncs:          &filesync.Syncs{DB: d.DB, Agents: agents, Store: files, Most: func() int { return setting.SyncChildren.In(settings.Values()) }},
 		groups:         &events.Refs{Owner: "network", Type: "group", DB: d.DB, Peers: d.Peers, Cleared: clearGroup},
 		emailTemplates: &events.Refs{Owner: "system", Type: "email/template", DB: d.DB, Peers: d.Peers, Cleared: clearEmailTemplate, Uses: profilesWith}}
 }
@@ -58,7 +79,7 @@ func New(d service.Deps) *Service {
 func (s *Service) Routes() []rest.Route {
 	return slices.Concat(
 		rest.Section{Name: "DHCP servers", Doc: "The agents at the sites that answer machines which ask for an address and what to boot."}.Of(s.dhcpServers()),
-		rest.Section{Name: "File servers", Doc: "The agents at the sites that have the files which installations read."}.Of(s.fileServers()),
+		rest.Section{Name: "File servers", Doc: "The agents at the sites that have the files which installations read."}.Of(s.fileServers(), s.fileSyncs()),
 		rest.Section{Name: "Drivers", Doc: "Files that installers need for a machine's hardware."}.Of(s.drivers()),
 		rest.Section{Name: "Profiles", Doc: "Ways to install a machine, or to boot one over the network, and the templates that they put together."}.Of(
 			s.shares(), []rest.Route{s.render()}, s.profiles(), s.bootScripts(), s.preseeds(), s.shellScripts()),

@@ -109,7 +109,7 @@ func (s *Service) settings() []rest.Route {
 			Do: func(ctx context.Context, req rest.Item) (Setting, error) { return settingView.Get(ctx, s.db, req.ID) }},
 		rest.Mutation[rest.EditItem[settingBody], Setting]{Method: http.MethodPatch, Path: one, Guard: guard.Has(permission.SystemSettings), Name: "updateSetting", Summary: "Edit a setting",
 			Extension: true, Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: one}, Example: `{"value": "Example Servers"}`, Do: chooseOne},
-		rest.Read[rest.None, setting.Values]{Path: setting.Path, Guard: guard.Peers(principal.Gateway, "clients", "identity"),
+		rest.Read[rest.None, setting.Values]{Path: setting.Path, Guard: guard.Peers(principal.Gateway, "clients", "identity", "pxe"),
 			Do: func(ctx context.Context, _ rest.None) (setting.Values, error) { return valuesIn(ctx, s.db) }},
 	}
 }

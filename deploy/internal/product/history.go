@@ -125,6 +125,7 @@ var forget = []string{
 		DELETE FROM password_reset;
 		DELETE FROM sso_code;
 	END IF; END $$`,
+	"DO $$ BEGIN IF to_regclass('file_sync') IS NOT NULL THEN DELETE FROM file_sync; END IF; END $$",
 	"UPDATE river_job SET state = 'cancelled', finalized_at = now() WHERE finalized_at IS NULL",
 }
 

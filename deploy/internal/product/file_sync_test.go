@@ -1,0 +1,301 @@
+package product_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/services/pxe"
+	"github.com/ironplane/ironplane/services/pxe/filesync"
+	"github.com/ironplane/ironplane/services/pxe/siteagent/agent"
+	"github.com/ironplane/ironplane/services/pxe/siteagent/tree"
+	"github.com/ironplane/ironplane/testkit"
+)
+
+// hostKey is of no host.
+const hostKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUFGSJFCT8IXStp9iotgQlFRILJ5FVUFVlM3Z2l4gNG"
+
+// sites are a product with agents.
+type sites struct {
+	*testing.T
+	product *product.Product
+	c       *testkit.Client
+	group   int64
+}
+
+func newSites(t *testing.T) *sites {
+	p, c := producttest.StartWith(t, testkit.Redis(t), service.Settings{AllowedNetworks: "127.0.0.1", Store: t.TempDir()})
+	return &sites{t, p, c, c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200).ID()}
+}
+
+// fileServer is an agent that runs, and its row.
+type fileServer struct {
+	id     int64
+	folder string
+	server *httptest.Server
+}
+
+const agentKey = "what the agent asks of its callers"
+
+// start runs an agent in a folder. wrap stands before what it answers.
+func (s *sites) start(folder string, wrap func(http.Handler) http.Handler) *httptest.Server {
+	s.Helper()
+	files, err := tree.Open(folder)
+	if err != nil {
+		s.Fatal(err)
+	}
+	a, err := agent.New(files, secret.New(agentKey), "1.2.3", slog.New(slog.NewTextHandler(s.Output(), nil)))
+	if err != nil {
+		s.Fatal(err)
+	}
+	ctx, end := context.WithCancel(context.Background())
+	var working sync.WaitGroup
+	working.Go(func() { _ = a.Run(ctx) })
+	server := httptest.NewServer(wrap(a.Handler()))
+	s.Cleanup(func() {
+		server.Close()
+		end()
+		working.Wait()
+		if err := files.Close(); err != nil {
+			s.Error(err)
+		}
+	})
+	return server
+}
+
+func asItIs(h http.Handler) http.Handler { return h }
+
+// fileServer makes one below a parent, of 0 below none.
+func (s *sites) fileServer(name string, parent int64, wrap func(http.Handler) http.Handler) *fileServer {
+	s.Helper()
+	f := &fileServer{folder: s.TempDir()}
+	f.server = s.start(f.folder, wrap)
+	host, port, _ := strings.Cut(strings.TrimPrefix(f.server.URL, "http://"), ":")
+	body := map[string]any{"name": name, "install_max_concurrent": 1, "group": s.group, "host": host, "port": port, "api_key": agentKey, "public_key": hostKey}
+	if parent != 0 {
+		body["parent"] = parent
+	}
+	f.id = s.c.Do("POST", "/pxe/file", body).Want(200).ID()
+	return f
+}
+
+func (s *sites) write(f *fileServer, path, content string) {
+	s.Helper()
+	path = filepath.Join(f.folder, "files", path)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		s.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		s.Fatal(err)
+	}
+}
+
+func (s *sites) sync(f *fileServer) string {
+	s.Helper()
+	return s.c.Do("POST", path("/pxe/file/%d/child/sync", f.id), `{"isWrapped": true}`).Want(200).Text
+}
+
+func (s *sites) view(f *fileServer) filesync.FileSync {
+	s.Helper()
+	return testkit.Decode[filesync.FileSync](s.c.Do("GET", path("/pxe/file/%d/child/sync", f.id), nil).Want(200))
+}
+
+// until waits for a sync to look like this.
+func (s *sites) until(f *fileServer, what string, is func(filesync.FileSync) bool) filesync.FileSync {
+	s.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		got := s.view(f)
+		if is(got) {
+			return got
+		}
+		if time.Now().After(deadline) {
+			s.Fatalf("it did not come to be that %s; it is %+v", what, got)
+		}
+	}
+}
+
+func done(is filesync.FileSync) bool { return is.Status == "done" }
+
+func (s *sites) wantSame(parent *fileServer, children ...*fileServer) {
+	s.Helper()
+	want := s.tree(parent)
+	for _, child := range children {
+		got := s.tree(child)
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			s.Errorf("file server %d has %.300v instead of %.300v", child.id, got, want)
+		}
+	}
+}
+
+func (s *sites) tree(f *fileServer) map[string]string {
+	s.Helper()
+	root := filepath.Join(f.folder, "files")
+	all := map[string]string{}
+	err := filepath.WalkDir(root, func(path string, entry os.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		name, _ := filepath.Rel(root, path)
+		all[name] = string(content)
+		return err
+	})
+	if err != nil {
+		s.Fatal(err)
+	}
+	return all
+}
+
+// The children of a file server get what it has, theirs after them; what keeps one from it is said where its operator looks.
+func TestFileSync(t *testing.T) {
+	t.Parallel()
+	s := newSites(t)
+	var mu sync.Mutex
+	broken := true
+	lies := func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			mu.Lock()
+			lie := broken && strings.HasSuffix(r.URL.Path, "/initrd")
+			mu.Unlock()
+			if lie {
+				_, _ = w.Write([]byte("an initrd that IS"))
+				return
+			}
+			next.ServeHTTP(w, r)
+		})
+	}
+	top := s.fileServer("top", 0, asItIs)
+	middle := s.fileServer("middle", top.id, lies)
+	other := s.fileServer("other", top.id, asItIs)
+	bottom := s.fileServer("bottom", middle.id, asItIs)
+	for i := range 20 {
+		s.write(top, fmt.Sprintf("local/%d", i), strings.Repeat("x", i*1000))
+	}
+	s.c.Do("POST", "/pxe/driver", `{"name": "Intel", "driver": "YSBkcml2ZXI="}`).Want(200)
+	s.write(top, "local/boot/initrd", "an initrd that is")
+	s.write(top, "by hand", "which the store does not have")
+	s.write(other, "old", "gone from the parent")
+
+	if got := s.view(top); got.Status != "none" || len(got.Children) != 4 {
+		t.Errorf("%+v", got)
+	}
+	s.c.Do("POST", path("/pxe/file/%d/child/sync", top.id), `{}`).WantErrors("/isWrapped", "required")
+	s.c.Do("POST", "/pxe/file/999/child/sync", `{"isWrapped": false}`).Want(404)
+	s.c.Do("GET", "/pxe/file/999/child/sync", nil).Want(404)
+	if said := s.sync(bottom); !strings.Contains(said, "has no children") {
+		t.Error(said)
+	}
+	if said := s.sync(top); !strings.Contains(said, "has begun: 4 are filled") {
+		t.Error(said)
+	}
+	got := s.until(top, "the last one fails", func(is filesync.FileSync) bool {
+		last := is.Children[len(is.Children)-1]
+		return last.Status == "retrying" && last.Error != nil && is.Children[2].Status == "done"
+	})
+	if last := got.Children[3]; got.Status != "running" || !strings.HasPrefix(*last.Error, "local/boot/initrd: its content has another SHA-256") || last.Files != 21 || last.FilesTotal != 22 || last.Parent.Name != "middle" {
+		t.Errorf("%+v", last)
+	}
+	s.wantSame(top, middle, other)
+	if has := s.tree(top); len(has) != 22 || has["drivers/1"] != "a driver" {
+		t.Errorf("the top has %v", has)
+	}
+	// It is given up, which is a failure of a part.
+	s.until(top, "the last one is cancelled", func(is filesync.FileSync) bool {
+		for _, job := range testkit.Decode[[]struct{ ID, State string }](s.c.Do("GET", "/system/job?kind=file-sync", nil).Want(200)) {
+			if job.State != "done" && job.State != "cancelled" {
+				s.c.Do("POST", "/system/job/"+job.ID+"/cancel", nil)
+			}
+		}
+		return is.Status == "partial" && is.Children[3].Status == "failed"
+	})
+	mu.Lock()
+	broken = false
+	mu.Unlock()
+	s.sync(middle) // which is nobody's but those below it
+	if got := s.until(middle, "the bottom has all", done); len(got.Children) != 1 {
+		t.Errorf("%+v", got)
+	}
+	s.wantSame(top, bottom)
+	s.until(top, "all is done", done)
+
+	s.sync(top)
+	s.sync(top)
+	got = s.until(top, "all is done again", done)
+	for _, one := range got.Children {
+		if one.Error != nil || one.Files != one.FilesTotal || one.Bytes != one.BytesTotal || one.FinishedAt == nil {
+			t.Errorf("%+v", one)
+		}
+	}
+	s.wantSame(top, middle, other, bottom)
+}
+
+// How an agent is stands in its row, and what it has to say, once.
+func TestAgentHealth(t *testing.T) {
+	t.Parallel()
+	s := newSites(t)
+	f := s.fileServer("files", 0, asItIs)
+	host, port, _ := strings.Cut(strings.TrimPrefix(f.server.URL, "http://"), ":")
+	dhcp := s.c.Do("POST", "/pxe/dhcp", map[string]any{"name": "dhcp", "host": host, "port": port, "api_key": "a wrong one"}).Want(200).ID()
+	soon := func(path string, is func(pxe.DHCPServer) bool) (got pxe.DHCPServer) {
+		t.Helper()
+		for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+			execute(t, s.product.Databases[pxe.Name], "UPDATE site_agent SET asked_at = '-infinity'")
+			if got = testkit.Decode[pxe.DHCPServer](s.c.Do("GET", path+"?include=health", nil).Want(200)); is(got) {
+				return got
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("it is %+v", got.Health)
+			}
+		}
+	}
+	at := path("/pxe/file/%d", f.id)
+	etag := s.c.Do("GET", at, nil).Want(200).Header.Get("ETag")
+	got := soon(at, func(is pxe.DHCPServer) bool { return is.Health.Status == "ok" || is.Health.Status == "degraded" })
+	if h := got.Health; *h.Version != "1.2.3" || *h.FreeBytes <= 0 || *h.TotalBytes < *h.FreeBytes || h.SeenAt == nil || h.StartedAt == nil || len(h.Reports) != 1 || !strings.Contains(h.Reports[0], "has started") {
+		t.Errorf("%+v", h)
+	}
+	if now := s.c.Do("GET", at, nil).Want(200).Header.Get("ETag"); now != etag {
+		t.Error("how an agent is changes the version of its row")
+	}
+	got = soon(path("/pxe/dhcp/%d", dhcp), func(is pxe.DHCPServer) bool { return is.Health.Status == "failing" })
+	if *got.Health.Error != "This needs the agent's API key." {
+		t.Errorf("%+v", *got.Health.Error)
+	}
+	if found := testkit.Decode[[]pxe.DHCPServer](s.c.Do("GET", "/pxe/dhcp?health=failing", nil).Want(200)); len(found) != 1 || found[0].ID != dhcp {
+		t.Errorf("%+v", found)
+	}
+	s.sync(f)
+	s.until(f, "it is filled", done)
+	f.server.Close()
+	got = soon(at, func(is pxe.DHCPServer) bool { return is.Health.Status == "failing" })
+	if h := got.Health; !strings.HasPrefix(*h.Error, "it cannot be connected to") || h.Version == nil || len(h.Reports) != 1 {
+		t.Errorf("%s %+v", *h.Error, h)
+	}
+	s.c.Do("DELETE", at, nil).Want(200)
+	s.c.Do("GET", at, nil).Want(int(problem.NotFound))
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		execute(t, s.product.Databases[pxe.Name], "UPDATE site_agent SET asked_at = '-infinity'")
+		var left int
+		if err := s.product.Databases[pxe.Name].QueryRow(t.Context(), "SELECT count(*) FROM site_agent WHERE kind = 'pxe/file'").Scan(&left); err != nil {
+			t.Fatal(err)
+		} else if left == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("what is known of an agent stays without it")
+		}
+	}
+}

@@ -1,0 +1,99 @@
+// Package site is how the service calls the agents at the sites, and what it knows of how they are.
+package site
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/seal"
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/process/egress"
+	"github.com/ironplane/ironplane/services/pxe/siteagent"
+)
+
+// Kind is what a server is, for which an agent stands: the path of its collection without the first slash.
+type Kind string
+
+// The kinds.
+const (
+	DHCPServer Kind = "pxe/dhcp"
+	FileServer Kind = "pxe/file"
+)
+
+var tables = map[Kind]string{DHCPServer: "dhcp_server", FileServer: "file_server"}
+
+// Agents are those at the sites.
+type Agents struct {
+	DB      *pg.DB
+	Box     *seal.Box
+	Allowed egress.Networks // of one's own, where they may be
+}
+
+// Agent is one of them.
+type Agent struct {
+	Name string // of its server
+	*siteagent.Client
+	Fingerprint string
+}
+
+// Agent is the one of a server; pgx.ErrNoRows: there is no such server. Its connections are closed by Close.
+func (a *Agents) Agent(ctx context.Context, kind Kind, id int64) (*Agent, error) {
+	var host, name, fingerprint string
+	var port *int32
+	var encrypted bool
+	var sealed []byte
+	err := a.DB.QueryRow(ctx, "SELECT name, http_host, http_port, http_use_https, http_api_key, coalesce(http_fingerprint, '') FROM "+tables[kind]+" WHERE id = $1", id).
+		Scan(&name, &host, &port, &encrypted, &sealed, &fingerprint)
+	if err != nil {
+		return nil, fmt.Errorf("read where %s %d is: %w", kind, id, err)
+	}
+	var key secret.String
+	if sealed != nil {
+		if key, err = a.Box.Open(seal.Place{Table: tables[kind], Column: "http_api_key", ID: id}, sealed); err != nil {
+			return nil, err
+		}
+	}
+	config, err := siteagent.Pinned(fingerprint)
+	if err != nil {
+		return nil, err
+	}
+	asking := a.Allowed.ClientTrusting(config)
+	return &Agent{name, &siteagent.Client{URL: address(host, port, encrypted), Key: key, HTTP: asking}, fingerprint}, nil
+}
+
+// Close ends its connections.
+func (a *Agent) Close() { a.HTTP.CloseIdleConnections() }
+
+func address(host string, port *int32, encrypted bool) string {
+	scheme := "http"
+	if encrypted {
+		scheme = "https"
+	}
+	if port != nil {
+		return scheme + "://" + net.JoinHostPort(host, strconv.Itoa(int(*port)))
+	}
+	if ip := net.ParseIP(host); ip != nil && ip.To4() == nil {
+		host = "[" + host + "]"
+	}
+	return scheme + "://" + host
+}
+
+// Reason is what an operator is told of a request that failed.
+func Reason(err error) string {
+	if errors.Is(err, siteagent.ErrFingerprint) {
+		return siteagent.ErrFingerprint.Error()
+	}
+	if refused, ok := errors.AsType[*siteagent.Refusal](err); ok {
+		return refused.Detail
+	}
+	return egress.Reason(err)
+}
+
+// gone tells whether a server was deleted.
+func gone(err error) bool { return errors.Is(err, pgx.ErrNoRows) }
