@@ -13,9 +13,8 @@ const mostHops = 32
 // callerOf is the caller's own address: the other end of the connection or, as far as that is a trusted proxy, whom
 // it says that it forwards for, and so on. What no trusted proxy vouches for is not read, nor what makes no sense.
 func (g *Gateway) callerOf(r *http.Request) netip.Addr {
-	peer, _ := netip.ParseAddrPort(r.RemoteAddr)
-	address := canonical(peer.Addr())
-	if len(g.config.TrustedProxies) == 0 || !g.trusts(address) {
+	address := peerOf(r)
+	if !g.trusts(address) {
 		return address
 	}
 	x, f := r.Header.Values("X-Forwarded-For"), r.Header.Values("Forwarded")
@@ -28,6 +27,12 @@ func (g *Gateway) callerOf(r *http.Request) netip.Addr {
 		return address
 	}
 	return caller
+}
+
+// peerOf is the address of the other end of the connection.
+func peerOf(r *http.Request) netip.Addr {
+	peer, _ := netip.ParseAddrPort(r.RemoteAddr)
+	return canonical(peer.Addr())
 }
 
 // walk goes back from the nearest hop, which stands last, as long as it is a trusted proxy that speaks.

@@ -7,9 +7,11 @@ import (
 )
 
 // takeCredentials answers the request's key and takes it out of the request, so that it reaches neither a service
-// nor a log. Where keys in the query are not looked at, they are taken out all the same.
-func takeCredentials(r *http.Request, inQuery bool) string {
-	key := r.Header.Get("X-Api-Key")
+// nor a log. Where keys in the query are not looked at, they are taken out all the same. carried tells whether there was
+// anything that only its holder is to know.
+func takeCredentials(r *http.Request, inQuery bool) (key string, carried bool) {
+	key = r.Header.Get("X-Api-Key")
+	carried = key != "" || r.Header.Get("Authorization") != ""
 	if scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok && strings.EqualFold(scheme, "Bearer") {
 		key = strings.TrimSpace(token)
 	}
@@ -19,11 +21,12 @@ func takeCredentials(r *http.Request, inQuery bool) string {
 		var found string
 		r.URL.RawQuery, found = withoutKey(r.URL.RawQuery)
 		r.RequestURI = r.URL.RequestURI()
+		carried = carried || found != ""
 		if inQuery && key == "" {
 			key = found
 		}
 	}
-	return key
+	return key, carried
 }
 
 func withoutKey(query string) (rest, key string) {

@@ -30,6 +30,9 @@ import (
 type Config struct {
 	TrustedProxies []netip.Prefix   `env:"IRONPLANE_TRUSTED_PROXIES" doc:"whose X-Forwarded-For and Forwarded count: addresses and CIDRs, with commas"`
 	CORSOrigins    Origins          `env:"IRONPLANE_CORS_ORIGINS" doc:"web pages of these origins may call from browsers: https://panel.example.com, with commas"`
+	TLSListen      string           `env:"IRONPLANE_TLS_LISTEN" doc:"the address to serve on by TLS, beside the other one: 0.0.0.0:443"`
+	TLSCertificate string           `env:"IRONPLANE_TLS_CERTIFICATE" doc:"the file of the certificate for that, with those between it and the authority's, PEM; empty: the one that the system service obtains"`
+	TLSKey         string           `env:"IRONPLANE_TLS_KEY" doc:"the file of its private key, PEM"`
 	Maintenance    maintenance.File `env:"IRONPLANE_MAINTENANCE" doc:"a file: as long as it is there, changes are refused, for the reason that it holds, and jobs pause"`
 }
 
@@ -52,6 +55,7 @@ type Gateway struct {
 	bodies    *room
 	progress  time.Duration
 	settings  *setting.Follower
+	secured   *certificates
 	unfollow  func()
 }
 
@@ -76,6 +80,7 @@ func New(config Config, upstreams map[string]http.Handler, peers *peers.Peers, e
 	g.own = g.ownRoutes()
 	g.cors = newCORS(config.CORSOrigins)
 	g.watch = newWatch(g.keys)
+	g.secured = newCertificates(config, peers, log)
 	g.follow()
 	return g
 }
@@ -106,14 +111,17 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if g.cors != nil && !g.isPreflight(r) {
 		g.cors.HandlerFunc(w, r)
 	}
-	key := takeCredentials(r, setting.KeyInQuery.In(g.settings.Values()) == 1)
+	key, carried := takeCredentials(r, setting.KeyInQuery.In(g.settings.Values()) == 1)
 	e := newRecorder(w, r, g.progress)
 	ctx, stop := context.WithCancelCause(principal.With(r.Context(), call))
 	defer stop(nil)
 	r = tracing.Receive(r.WithContext(ctx))
 	defer g.limitBody(r, e.connection)()
 	defer g.finish(r.Context(), e, call)
-	err := g.serve(e, r, stop, call, key)
+	err := g.refusePlain(e, r, call.IP, carried)
+	if err == nil && e.status == 0 {
+		err = g.serve(e, r, stop, call, key)
+	}
 	revoked := revocation(ctx)
 	switch {
 	case revoked != nil && e.status != 0:

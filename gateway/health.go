@@ -18,7 +18,7 @@ func (g *Gateway) Checks() []health.Check {
 	for _, service := range Services() {
 		all = append(all, health.Check{Name: service, Optional: true, Ask: func(ctx context.Context) error { return g.answers(ctx, service) }})
 	}
-	return all
+	return append(all, health.Check{Name: "certificate for callers", Optional: true, Ask: g.secured.due})
 }
 
 // answers asks for what no service has: that it says so will do.

@@ -15,7 +15,7 @@ var owners = map[string]string{
 
 	"pxe": "pxe",
 
-	"email": "system", "http": "system", "integration": "system", "license": "system", "log": "system",
+	".well-known": "system", "email": "system", "http": "system", "integration": "system", "license": "system", "log": "system",
 	"package": "system", "part": "system", "setting-group": "system", "system": "system", "todo": "system", "webhook": "system",
 }
 

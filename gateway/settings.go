@@ -21,7 +21,9 @@ func (g *Gateway) follow() {
 	ctx, stop := context.WithCancel(principal.With(context.Background(), &principal.Call{Peer: principal.Gateway, RequestID: rand.Text()}))
 	_ = g.goBy(ctx, nil)
 	_ = g.settings.Ask(ctx)
+	_ = g.secured.ask(ctx)
 	var following sync.WaitGroup
+	following.Go(func() { g.secured.follow(ctx) })
 	following.Go(func() {
 		for last := ""; ctx.Err() == nil; {
 			if err := g.settings.Follow(ctx); err != nil && ctx.Err() == nil && err.Error() != last {

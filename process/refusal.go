@@ -3,6 +3,7 @@ package process
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"net"
 	"net/http"
 	"sync/atomic"
@@ -23,12 +24,18 @@ func refusals(server *http.Server, refuser Refuser, listener net.Listener) net.L
 	server.DisableGeneralOptionsHandler = true
 	server.ConnContext = func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, key{}, c) }
 	server.ConnState = func(c net.Conn, state http.ConnState) {
-		if state == http.StateIdle {
-			c.(*refusing).handled.Store(false)
+		if c, ok := c.(*refusing); ok && state == http.StateIdle {
+			c.handled.Store(false)
 		}
 	}
 	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r.Context().Value(key{}).(*refusing).handled.Store(true)
+		if c, ok := r.Context().Value(key{}).(*refusing); ok {
+			c.handled.Store(true)
+			if encrypted, ok := c.Conn.(encryptedConn); ok {
+				state := encrypted.ConnectionState()
+				r.TLS = &state
+			}
+		}
 		refuser.ServeHTTP(w, r)
 	})
 	return refusingListener{listener, refuser}
@@ -43,6 +50,9 @@ func (l refusingListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
+	}
+	if _, ok := c.(*tls.Conn); ok { // of HTTP/2, where nothing is refused in the same way
+		return c, nil
 	}
 	return &refusing{Conn: c, refuser: l.refuser}, nil
 }

@@ -376,6 +376,33 @@ func (e RequestPasswordResetBodyType) Valid() bool {
 	}
 }
 
+// Defines values for SSLStatus.
+const (
+	SSLStatusFailed   SSLStatus = "failed"
+	SSLStatusOff      SSLStatus = "off"
+	SSLStatusOrdering SSLStatus = "ordering"
+	SSLStatusRenewing SSLStatus = "renewing"
+	SSLStatusValid    SSLStatus = "valid"
+)
+
+// Valid indicates whether the value is a known member of the SSLStatus enum.
+func (e SSLStatus) Valid() bool {
+	switch e {
+	case SSLStatusFailed:
+		return true
+	case SSLStatusOff:
+		return true
+	case SSLStatusOrdering:
+		return true
+	case SSLStatusRenewing:
+		return true
+	case SSLStatusValid:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for SettingType.
 const (
 	SettingTypeCheckbox SettingType = "Checkbox"
@@ -2681,6 +2708,14 @@ type EmailTemplate struct {
 	Type string `json:"type"`
 }
 
+// EnableSSLBody defines model for EnableSSLBody.
+type EnableSSLBody struct {
+	// Email whom the authority writes to
+	//
+	// Examples: admin@example.com
+	Email openapi_types.Email `json:"email"`
+}
+
 // Entities defines model for Entities.
 type Entities struct {
 	Count int64 `json:"count"`
@@ -3616,6 +3651,35 @@ type SSH struct {
 	PublicKey string `json:"public_key"`
 }
 
+// SSL defines model for SSL.
+type SSL struct {
+	// Email whom the authority writes to
+	//
+	// Examples: admin@example.com
+	Email *string `json:"email,omitempty"`
+
+	// Enabled whether there is a certificate by ACME, which all gateways use that have none of their own
+	Enabled bool `json:"enabled"`
+
+	// Error what it failed with
+	Error     *string    `json:"error,omitempty"`
+	ExpiresAt *Timestamp `json:"expires_at,omitempty"`
+
+	// Name whose certificate it is
+	Name *string `json:"name,omitempty"`
+
+	// Required whether plain HTTP is refused
+	//
+	// Examples: true
+	Required bool `json:"required"`
+
+	// Status failed: the last attempt to obtain or renew the certificate did, and there will be another
+	Status SSLStatus `json:"status"`
+}
+
+// SSLStatus failed: the last attempt to obtain or renew the certificate did, and there will be another
+type SSLStatus string
+
 // SSOLink defines model for SSOLink.
 type SSOLink struct {
 	ExpiresAt Timestamp `json:"expires_at"`
@@ -4451,6 +4515,14 @@ type UpdateReadWriteBody struct {
 
 	// Write Examples: false
 	Write *bool `json:"write,omitempty"`
+}
+
+// UpdateSSLBody defines model for UpdateSSLBody.
+type UpdateSSLBody struct {
+	// Required whether plain HTTP is redirected, and refused where a request carries a key or a body
+	//
+	// Examples: true
+	Required *bool `json:"required,omitempty"`
 }
 
 // UpdateSettingBody defines model for UpdateSettingBody.
@@ -5790,6 +5862,24 @@ type DeleteIPEntitiesParams struct {
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
+// DisableSSLParams defines parameters for DisableSSL.
+type DisableSSLParams struct {
+	// IfMatch ETags that the caller has seen; another one is refused.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
+// UpdateSSLParams defines parameters for UpdateSSL.
+type UpdateSSLParams struct {
+	// IfMatch ETags that the caller has seen; another one is refused.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
+// EnableSSLParams defines parameters for EnableSSL.
+type EnableSSLParams struct {
+	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
 // ListIntegrationsParams defines parameters for ListIntegrations.
 type ListIntegrationsParams struct {
 	// Q A part of a human-readable member, in either case.
@@ -6669,6 +6759,12 @@ type CreateIPEntitiesJSONRequestBody = CreateIPEntitiesBody
 // DeleteIPEntitiesJSONRequestBody defines body for DeleteIPEntities for application/json ContentType.
 type DeleteIPEntitiesJSONRequestBody = DeleteIPEntitiesBody
 
+// UpdateSSLJSONRequestBody defines body for UpdateSSL for application/json ContentType.
+type UpdateSSLJSONRequestBody = UpdateSSLBody
+
+// EnableSSLJSONRequestBody defines body for EnableSSL for application/json ContentType.
+type EnableSSLJSONRequestBody = EnableSSLBody
+
 // CreateIntegrationJSONRequestBody defines body for CreateIntegration for application/json ContentType.
 type CreateIntegrationJSONRequestBody = CreateIntegrationBody
 
@@ -6971,6 +7067,13 @@ func WithRequestEditorFn(fn RequestEditorFn) ClientOption {
 
 // The interface specification for the client above.
 type ClientInterface interface {
+
+	// GetACMEChallenge Answer an authority of ACME
+	//
+	// Needs no key.
+	//
+	// Corresponds with GET /.well-known/acme-challenge/{token} (the `GetACMEChallenge` operationId).
+	GetACMEChallenge(ctx context.Context, token string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListAdmins List admins
 	//
@@ -7947,6 +8050,56 @@ type ClientInterface interface {
 	// Corresponds with GET /group/{group_id}/utilization (the `GetIPGroupUtilization` operationId).
 	GetIPGroupUtilization(ctx context.Context, groupID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// DisableSSL Take the certificate out of use
+	//
+	// And forget it. TLS is not required any more, either. Needs the permission system.settings write. The log gets one item. Sent again, it is refused.
+	//
+	// Corresponds with DELETE /http/ssl (the `DisableSSL` operationId).
+	DisableSSL(ctx context.Context, params *DisableSSLParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetSSL View the SSL settings
+	//
+	// Needs the permission system.settings read.
+	//
+	// Corresponds with GET /http/ssl (the `GetSSL` operationId).
+	GetSSL(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateSSLWithBody Require TLS, or not
+	//
+	// It is required at gateways that can be reached by TLS: that have a certificate, or a trusted proxy. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PATCH /http/ssl (the `UpdateSSL` operationId).
+	UpdateSSLWithBody(ctx context.Context, params *UpdateSSLParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateSSL Require TLS, or not
+	//
+	// It is required at gateways that can be reached by TLS: that have a certificate, or a trusted proxy. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PATCH /http/ssl (the `UpdateSSL` operationId).
+	UpdateSSL(ctx context.Context, params *UpdateSSLParams, body UpdateSSLJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// EnableSSLWithBody Obtain a certificate by ACME
+	//
+	// For the name in the API's configured address. It is obtained after the answer, and renewed by itself. Where the last attempt failed, the next one begins at once. Whoever sends this agrees to the authority's terms. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /http/ssl (the `EnableSSL` operationId).
+	EnableSSLWithBody(ctx context.Context, params *EnableSSLParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// EnableSSL Obtain a certificate by ACME
+	//
+	// For the name in the API's configured address. It is obtained after the answer, and renewed by itself. Where the last attempt failed, the next one begins at once. Whoever sends this agrees to the authority's terms. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /http/ssl (the `EnableSSL` operationId).
+	EnableSSL(ctx context.Context, params *EnableSSLParams, body EnableSSLJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListIntegrations List integrations
 	//
 	// Answers all items, or pages of them with per_page. Needs the permission system.integrations read.
@@ -8921,6 +9074,23 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /webhook/{webhook_id}/test (the `TestWebhook` operationId).
 	TestWebhook(ctx context.Context, webhookID int64, params *TestWebhookParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+}
+
+// GetACMEChallenge Answer an authority of ACME
+//
+// Needs no key.
+//
+// Corresponds with GET /.well-known/acme-challenge/{token} (the `GetACMEChallenge` operationId).
+func (c *Caller) GetACMEChallenge(ctx context.Context, token string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetACMEChallengeRequest(c.Server, token)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
 }
 
 // ListAdmins List admins
@@ -11098,6 +11268,116 @@ func (c *Caller) DeleteIPEntities(ctx context.Context, groupID int64, params *De
 // Corresponds with GET /group/{group_id}/utilization (the `GetIPGroupUtilization` operationId).
 func (c *Caller) GetIPGroupUtilization(ctx context.Context, groupID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetIPGroupUtilizationRequest(c.Server, groupID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DisableSSL Take the certificate out of use
+//
+// And forget it. TLS is not required any more, either. Needs the permission system.settings write. The log gets one item. Sent again, it is refused.
+//
+// Corresponds with DELETE /http/ssl (the `DisableSSL` operationId).
+func (c *Caller) DisableSSL(ctx context.Context, params *DisableSSLParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDisableSSLRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetSSL View the SSL settings
+//
+// Needs the permission system.settings read.
+//
+// Corresponds with GET /http/ssl (the `GetSSL` operationId).
+func (c *Caller) GetSSL(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetSSLRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateSSLWithBody Require TLS, or not
+//
+// It is required at gateways that can be reached by TLS: that have a certificate, or a trusted proxy. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PATCH /http/ssl (the `UpdateSSL` operationId).
+func (c *Caller) UpdateSSLWithBody(ctx context.Context, params *UpdateSSLParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateSSLRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateSSL Require TLS, or not
+//
+// It is required at gateways that can be reached by TLS: that have a certificate, or a trusted proxy. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PATCH /http/ssl (the `UpdateSSL` operationId).
+func (c *Caller) UpdateSSL(ctx context.Context, params *UpdateSSLParams, body UpdateSSLJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateSSLRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// EnableSSLWithBody Obtain a certificate by ACME
+//
+// For the name in the API's configured address. It is obtained after the answer, and renewed by itself. Where the last attempt failed, the next one begins at once. Whoever sends this agrees to the authority's terms. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /http/ssl (the `EnableSSL` operationId).
+func (c *Caller) EnableSSLWithBody(ctx context.Context, params *EnableSSLParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewEnableSSLRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// EnableSSL Obtain a certificate by ACME
+//
+// For the name in the API's configured address. It is obtained after the answer, and renewed by itself. Where the last attempt failed, the next one begins at once. Whoever sends this agrees to the authority's terms. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /http/ssl (the `EnableSSL` operationId).
+func (c *Caller) EnableSSL(ctx context.Context, params *EnableSSLParams, body EnableSSLJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewEnableSSLRequest(c.Server, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -13291,6 +13571,40 @@ func (c *Caller) TestWebhook(ctx context.Context, webhookID int64, params *TestW
 		return nil, err
 	}
 	return c.Client.Do(req)
+}
+
+// NewGetACMEChallengeRequest constructs an http.Request for the GetACMEChallenge method
+func NewGetACMEChallengeRequest(server string, token string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "token", token, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/.well-known/acme-challenge/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
 }
 
 // NewListAdminsRequest constructs an http.Request for the ListAdmins method
@@ -19273,6 +19587,185 @@ func NewGetIPGroupUtilizationRequest(server string, groupID int64) (*http.Reques
 	return req, nil
 }
 
+// NewDisableSSLRequest constructs an http.Request for the DisableSSL method
+func NewDisableSSLRequest(server string, params *DisableSSLParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/http/ssl")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetSSLRequest constructs an http.Request for the GetSSL method
+func NewGetSSLRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/http/ssl")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewUpdateSSLRequest calls the generic UpdateSSL builder with application/json body
+func NewUpdateSSLRequest(server string, params *UpdateSSLParams, body UpdateSSLJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewUpdateSSLRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewUpdateSSLRequestWithBody constructs an http.Request for the UpdateSSL method, with any body, and a specified content type
+func NewUpdateSSLRequestWithBody(server string, params *UpdateSSLParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/http/ssl")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewEnableSSLRequest calls the generic EnableSSL builder with application/json body
+func NewEnableSSLRequest(server string, params *EnableSSLParams, body EnableSSLJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewEnableSSLRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewEnableSSLRequestWithBody constructs an http.Request for the EnableSSL method, with any body, and a specified content type
+func NewEnableSSLRequestWithBody(server string, params *EnableSSLParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/http/ssl")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
 // NewListIntegrationsRequest constructs an http.Request for the ListIntegrations method
 func NewListIntegrationsRequest(server string, params *ListIntegrationsParams) (*http.Request, error) {
 	var err error
@@ -25074,6 +25567,15 @@ func WithBaseURL(baseURL string) ClientOption {
 // ClientWithResponsesInterface is the interface specification for the client with responses above.
 type ClientWithResponsesInterface interface {
 
+	// GetACMEChallengeWithResponse Answer an authority of ACME
+	//
+	// Needs no key.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /.well-known/acme-challenge/{token} (the `GetACMEChallenge` operationId).
+	GetACMEChallengeWithResponse(ctx context.Context, token string, reqEditors ...RequestEditorFn) (*GetACMEChallengeResponse, error)
+
 	// ListAdminsWithResponse List admins
 	//
 	// Answers all items, or pages of them with per_page. Needs the permission users.admins read.
@@ -26163,6 +26665,60 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /group/{group_id}/utilization (the `GetIPGroupUtilization` operationId).
 	GetIPGroupUtilizationWithResponse(ctx context.Context, groupID int64, reqEditors ...RequestEditorFn) (*GetIPGroupUtilizationResponse, error)
 
+	// DisableSSLWithResponse Take the certificate out of use
+	//
+	// And forget it. TLS is not required any more, either. Needs the permission system.settings write. The log gets one item. Sent again, it is refused.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /http/ssl (the `DisableSSL` operationId).
+	DisableSSLWithResponse(ctx context.Context, params *DisableSSLParams, reqEditors ...RequestEditorFn) (*DisableSSLResponse, error)
+
+	// GetSSLWithResponse View the SSL settings
+	//
+	// Needs the permission system.settings read.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /http/ssl (the `GetSSL` operationId).
+	GetSSLWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetSSLResponse, error)
+
+	// UpdateSSLWithBodyWithResponse Require TLS, or not
+	//
+	// It is required at gateways that can be reached by TLS: that have a certificate, or a trusted proxy. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /http/ssl (the `UpdateSSL` operationId).
+	UpdateSSLWithBodyWithResponse(ctx context.Context, params *UpdateSSLParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateSSLResponse, error)
+
+	// UpdateSSLWithResponse Require TLS, or not
+	//
+	// It is required at gateways that can be reached by TLS: that have a certificate, or a trusted proxy. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /http/ssl (the `UpdateSSL` operationId).
+	UpdateSSLWithResponse(ctx context.Context, params *UpdateSSLParams, body UpdateSSLJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateSSLResponse, error)
+
+	// EnableSSLWithBodyWithResponse Obtain a certificate by ACME
+	//
+	// For the name in the API's configured address. It is obtained after the answer, and renewed by itself. Where the last attempt failed, the next one begins at once. Whoever sends this agrees to the authority's terms. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /http/ssl (the `EnableSSL` operationId).
+	EnableSSLWithBodyWithResponse(ctx context.Context, params *EnableSSLParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*EnableSSLResponse, error)
+
+	// EnableSSLWithResponse Obtain a certificate by ACME
+	//
+	// For the name in the API's configured address. It is obtained after the answer, and renewed by itself. Where the last attempt failed, the next one begins at once. Whoever sends this agrees to the authority's terms. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /http/ssl (the `EnableSSL` operationId).
+	EnableSSLWithResponse(ctx context.Context, params *EnableSSLParams, body EnableSSLJSONRequestBody, reqEditors ...RequestEditorFn) (*EnableSSLResponse, error)
+
 	// ListIntegrationsWithResponse List integrations
 	//
 	// Answers all items, or pages of them with per_page. Needs the permission system.integrations read.
@@ -27251,6 +27807,37 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /webhook/{webhook_id}/test (the `TestWebhook` operationId).
 	TestWebhookWithResponse(ctx context.Context, webhookID int64, params *TestWebhookParams, reqEditors ...RequestEditorFn) (*TestWebhookResponse, error)
+}
+
+type GetACMEChallengeResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+}
+
+// Status returns HTTPResponse.Status
+func (r GetACMEChallengeResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetACMEChallengeResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetACMEChallengeResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
 }
 
 // ListAdminsResponse200Headers the declared response headers of an HTTP 200 response for ListAdmins
@@ -30654,6 +31241,159 @@ func (r GetIPGroupUtilizationResponse) ContentType() string {
 	return ""
 }
 
+type DisableSSLResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Message
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+}
+
+// Status returns HTTPResponse.Status
+func (r DisableSSLResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DisableSSLResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DisableSSLResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// GetSSLResponse200Headers the declared response headers of an HTTP 200 response for GetSSL
+type GetSSLResponse200Headers struct {
+	ETag *string
+}
+
+type GetSSLResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *SSL
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *GetSSLResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r GetSSLResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetSSLResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetSSLResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// UpdateSSLResponse200Headers the declared response headers of an HTTP 200 response for UpdateSSL
+type UpdateSSLResponse200Headers struct {
+	ETag *string
+}
+
+type UpdateSSLResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *SSL
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *UpdateSSLResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r UpdateSSLResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r UpdateSSLResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r UpdateSSLResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// EnableSSLResponse200Headers the declared response headers of an HTTP 200 response for EnableSSL
+type EnableSSLResponse200Headers struct {
+	ETag *string
+}
+
+type EnableSSLResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *SSL
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *EnableSSLResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r EnableSSLResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r EnableSSLResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r EnableSSLResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 // ListIntegrationsResponse200Headers the declared response headers of an HTTP 200 response for ListIntegrations
 type ListIntegrationsResponse200Headers struct {
 	Link        *string
@@ -34040,6 +34780,21 @@ func (r TestWebhookResponse) ContentType() string {
 	return ""
 }
 
+// GetACMEChallengeWithResponse Answer an authority of ACME
+//
+// Needs no key.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /.well-known/acme-challenge/{token} (the `GetACMEChallenge` operationId).
+func (c *ClientWithResponses) GetACMEChallengeWithResponse(ctx context.Context, token string, reqEditors ...RequestEditorFn) (*GetACMEChallengeResponse, error) {
+	rsp, err := c.GetACMEChallenge(ctx, token, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetACMEChallengeResponse(rsp)
+}
+
 // ListAdminsWithResponse List admins
 //
 // Answers all items, or pages of them with per_page. Needs the permission users.admins read.
@@ -35855,6 +36610,96 @@ func (c *ClientWithResponses) GetIPGroupUtilizationWithResponse(ctx context.Cont
 	return ParseGetIPGroupUtilizationResponse(rsp)
 }
 
+// DisableSSLWithResponse Take the certificate out of use
+//
+// And forget it. TLS is not required any more, either. Needs the permission system.settings write. The log gets one item. Sent again, it is refused.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /http/ssl (the `DisableSSL` operationId).
+func (c *ClientWithResponses) DisableSSLWithResponse(ctx context.Context, params *DisableSSLParams, reqEditors ...RequestEditorFn) (*DisableSSLResponse, error) {
+	rsp, err := c.DisableSSL(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDisableSSLResponse(rsp)
+}
+
+// GetSSLWithResponse View the SSL settings
+//
+// Needs the permission system.settings read.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /http/ssl (the `GetSSL` operationId).
+func (c *ClientWithResponses) GetSSLWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetSSLResponse, error) {
+	rsp, err := c.GetSSL(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetSSLResponse(rsp)
+}
+
+// UpdateSSLWithBodyWithResponse Require TLS, or not
+//
+// It is required at gateways that can be reached by TLS: that have a certificate, or a trusted proxy. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /http/ssl (the `UpdateSSL` operationId).
+func (c *ClientWithResponses) UpdateSSLWithBodyWithResponse(ctx context.Context, params *UpdateSSLParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateSSLResponse, error) {
+	rsp, err := c.UpdateSSLWithBody(ctx, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateSSLResponse(rsp)
+}
+
+// UpdateSSLWithResponse Require TLS, or not
+//
+// It is required at gateways that can be reached by TLS: that have a certificate, or a trusted proxy. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /http/ssl (the `UpdateSSL` operationId).
+func (c *ClientWithResponses) UpdateSSLWithResponse(ctx context.Context, params *UpdateSSLParams, body UpdateSSLJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateSSLResponse, error) {
+	rsp, err := c.UpdateSSL(ctx, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateSSLResponse(rsp)
+}
+
+// EnableSSLWithBodyWithResponse Obtain a certificate by ACME
+//
+// For the name in the API's configured address. It is obtained after the answer, and renewed by itself. Where the last attempt failed, the next one begins at once. Whoever sends this agrees to the authority's terms. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /http/ssl (the `EnableSSL` operationId).
+func (c *ClientWithResponses) EnableSSLWithBodyWithResponse(ctx context.Context, params *EnableSSLParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*EnableSSLResponse, error) {
+	rsp, err := c.EnableSSLWithBody(ctx, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseEnableSSLResponse(rsp)
+}
+
+// EnableSSLWithResponse Obtain a certificate by ACME
+//
+// For the name in the API's configured address. It is obtained after the answer, and renewed by itself. Where the last attempt failed, the next one begins at once. Whoever sends this agrees to the authority's terms. Needs the permission system.settings write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /http/ssl (the `EnableSSL` operationId).
+func (c *ClientWithResponses) EnableSSLWithResponse(ctx context.Context, params *EnableSSLParams, body EnableSSLJSONRequestBody, reqEditors ...RequestEditorFn) (*EnableSSLResponse, error) {
+	rsp, err := c.EnableSSL(ctx, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseEnableSSLResponse(rsp)
+}
+
 // ListIntegrationsWithResponse List integrations
 //
 // Answers all items, or pages of them with per_page. Needs the permission system.integrations read.
@@ -37668,6 +38513,32 @@ func (c *ClientWithResponses) TestWebhookWithResponse(ctx context.Context, webho
 		return nil, err
 	}
 	return ParseTestWebhookResponse(rsp)
+}
+
+// ParseGetACMEChallengeResponse parses an HTTP response from a GetACMEChallengeWithResponse call
+func ParseGetACMEChallengeResponse(rsp *http.Response) (*GetACMEChallengeResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetACMEChallengeResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
 }
 
 // ParseListAdminsResponse parses an HTTP response from a ListAdminsWithResponse call
@@ -41597,6 +42468,177 @@ func ParseGetIPGroupUtilizationResponse(rsp *http.Response) (*GetIPGroupUtilizat
 		}
 		response.JSONDefault = &dest
 
+	}
+
+	return response, nil
+}
+
+// ParseDisableSSLResponse parses an HTTP response from a DisableSSLWithResponse call
+func ParseDisableSSLResponse(rsp *http.Response) (*DisableSSLResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DisableSSLResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Message
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetSSLResponse parses an HTTP response from a GetSSLWithResponse call
+func ParseGetSSLResponse(rsp *http.Response) (*GetSSLResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetSSLResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest SSL
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers GetSSLResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseUpdateSSLResponse parses an HTTP response from a UpdateSSLWithResponse call
+func ParseUpdateSSLResponse(rsp *http.Response) (*UpdateSSLResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &UpdateSSLResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest SSL
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers UpdateSSLResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseEnableSSLResponse parses an HTTP response from a EnableSSLWithResponse call
+func ParseEnableSSLResponse(rsp *http.Response) (*EnableSSLResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &EnableSSLResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest SSL
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers EnableSSLResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
 	}
 
 	return response, nil

@@ -45,7 +45,11 @@ func serve(ctx context.Context, i *startup.Installation, operations *process.Ope
 	if err := i.Welcome(ctx, i.Listener.Addr().String()); err != nil {
 		return err
 	}
+	listener, err := p.Gateway.AlsoTLS(i.Listener)
+	if err != nil {
+		return err
+	}
 	defer operations.AtHangup(p.Renew)()
 	p.Show(operations)
-	return operations.Serve(ctx, i.Listener, p.Gateway, func() {})
+	return operations.Serve(ctx, listener, p.Gateway, func() {})
 }

@@ -75,6 +75,7 @@ type Settings struct {
 	LicenseSigner   string        `env:"IRONPLANE_LICENSE_SIGNER" doc:"whose licenses count: the public key that license keys prints"`
 	Packages        string        `env:"IRONPLANE_PACKAGES" doc:"the folder of what is installed beside the core, a folder each; it is for the system service"`
 	Store           string        `env:"IRONPLANE_STORE" doc:"where drivers and ISOs are kept: a folder, or s3://bucket?endpoint=https://s3.example.com&region=eu, with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; it is for the pxe service"`
+	ACMEDirectory   string        `env:"IRONPLANE_ACME_DIRECTORY" default:"https://acme-v02.api.letsencrypt.org/directory" doc:"the authority that certificates are ordered from; it is for the system service"`
 	LogAnchor       string        `env:"IRONPLANE_LOG_ANCHOR" doc:"for verify: what it printed once, to find that the log was rolled back"`
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/process/egress"
 	"github.com/ironplane/ironplane/process/setting"
+	"github.com/ironplane/ironplane/services/system/certificate"
 )
 
 // Setting is something that operators decide, and that processes go by.
@@ -337,6 +338,9 @@ func begin(ctx context.Context, d service.Deps) error {
 	}
 	if _, err := egress.Parse(d.AllowedNetworks); err != nil {
 		return fmt.Errorf("IRONPLANE_ALLOWED_NETWORKS: %w", err)
+	}
+	if _, err := certificate.Read(d.APIURL, d.ACMEDirectory); err != nil {
+		return err
 	}
 	licensing, err := newLicensing(d.Settings)
 	if err != nil {

@@ -1,5 +1,5 @@
 // Package system is the bounded context of the installation itself. There are the log, integrations, settings, mail, webhooks,
-// computer parts, todo items, license, packages and theme; certificates are not built yet.
+// computer parts, todo items, license, packages, theme and the gateways' certificate.
 package system
 
 import (
@@ -23,6 +23,7 @@ import (
 	processmail "github.com/ironplane/ironplane/process/mail"
 	"github.com/ironplane/ironplane/process/setting"
 	"github.com/ironplane/ironplane/services/system/audit"
+	"github.com/ironplane/ironplane/services/system/certificate"
 	"github.com/ironplane/ironplane/services/system/mail"
 	"github.com/ironplane/ironplane/services/system/packages"
 	"github.com/ironplane/ironplane/services/system/webhook"
@@ -39,7 +40,7 @@ var migrations embed.FS
 
 // Definition is the service.
 var Definition = service.Definition{Name: Name, Migrations: migrations, Seals: true, Signs: []string{"audit log"}, Signed: func(box *seal.Box) service.Signed { return audit.New(box) }, Fills: true,
-	Sealed: []string{"email_message.sealed", "webhook.secret", "webhook.old_secret"}, Receives: []string{"clients", "identity"},
+	Sealed: []string{"email_message.sealed", "webhook.secret", "webhook.old_secret", "ssl.key", "acme_account.key"}, Receives: []string{"clients", "identity"},
 	New:   func(d service.Deps) service.Parts { return New(d).parts() },
 	Begin: begin,
 	Takes: []string{"integration.deleted", "integration.edited"}, CameBack: service.AccountsBack[Integration]("integration"),
@@ -65,6 +66,7 @@ type Service struct {
 
 	templateClosing *events.Closing
 	licensing       licensing
+	certificates    *certificate.Office
 	installed       *packages.Installed
 	logger          *slog.Logger
 }
@@ -74,12 +76,14 @@ func New(d service.Deps) *Service {
 	server, _ := mailServer(d.Settings) // begin has said what is wrong with it
 	allowed, _ := egress.Parse(d.AllowedNetworks)
 	licensing, _ := newLicensing(d.Settings)
+	public, _ := certificate.Read(d.APIURL, d.ACMEDirectory)
 	return &Service{db: d.DB, log: audit.New(d.Box), entries: d.Entries, peers: d.Peers,
 		closing:         &events.Closing{DB: d.DB, Peers: d.Peers, Type: "integration", Noun: "integration", Table: "integration", Users: []string{"clients"}},
 		templateClosing: &events.Closing{DB: d.DB, Peers: d.Peers, Type: "email/template", Noun: "email template", Table: "email_template", Users: []string{"pxe"}},
 		mail:            &mail.Office{DB: d.DB, Box: d.Box, Peers: d.Peers, Server: server, Site: siteIn, Source: templateOf},
 		box:             d.Box,
 		courier:         webhook.NewCourier(d.DB, d.Box, d.Peers, allowed),
+		certificates:    &certificate.Office{DB: d.DB, Box: d.Box, Directory: d.ACMEDirectory, Public: public},
 		licensing:       licensing, installed: &packages.Installed{Folder: d.Packages}, logger: d.Log,
 	}
 }
@@ -109,6 +113,7 @@ func (s *Service) Routes() []rest.Route {
 		rest.Section{Name: "License", Doc: "What the installation is licensed for. Without a license everything works."}.Of(s.licenses()),
 		rest.Section{Name: "Packages", Doc: "What is installed beside the core, and what panels load for it."}.Of(s.packages()),
 		rest.Section{Name: "Theme", Doc: "How panels look."}.Of(s.themes()),
+		rest.Section{Name: "SSL", Doc: "The certificate by which callers reach the API over TLS."}.Of(s.ssl()),
 		rest.Section{Name: "Todo items", Doc: "What there is to do to set the installation up."}.Of(s.todoItems()),
 	)
 }
@@ -123,7 +128,8 @@ func (s *Service) parts() service.Parts {
 		service.Every(forgetPause, "forget mails", s.forgetMails),
 		service.Every(time.Second, "deliver to webhooks", s.courier.Wake),
 		service.Every(forgetPause, "tidy deliveries to webhooks", s.tidyWebhooks),
-	}, Jobs: []service.Job{s.mail.Job(), s.courier.Job()}, Takes: map[string]events.Take{processmail.MessageKind: s.mail.Take},
+		service.Every(time.Second, "order certificates", s.certificates.Renew),
+	}, Jobs: []service.Job{s.mail.Job(), s.courier.Job(), s.certificates.Job()}, Takes: map[string]events.Take{processmail.MessageKind: s.mail.Take},
 		Metrics: append(append(s.mail.Metrics(), s.courier.Metrics()...), service.Gauge(s.db, "ironplane_log_last_change_timestamp_seconds", "When the last change was made that is logged.",
 			"SELECT extract(epoch FROM at)::float8 FROM log ORDER BY id DESC LIMIT 1"))}
 	for _, source := range sources {

@@ -19,7 +19,7 @@ import (
 
 // purposes are what each process needs derived keys for.
 func purposes() map[string][]seal.Purpose {
-	all := map[string][]seal.Purpose{principal.Gateway: {keycache.Purpose}}
+	all := map[string][]seal.Purpose{principal.Gateway: {keycache.Purpose, seal.Sealing(principal.Gateway)}}
 	for _, d := range Services {
 		all[d.Name] = d.Purposes()
 	}

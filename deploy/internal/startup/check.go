@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/ironplane/ironplane/backing"
 	"github.com/ironplane/ironplane/deploy/internal/product"
@@ -61,7 +62,7 @@ func (c *Config) checks() []health.Check {
 		}})
 	}
 	checks = append(checks, process.CheckListen("IRONPLANE_LISTEN", c.Listen))
-	return append(checks, c.OperationsConfig.Checks()...)
+	return slices.Concat(checks, c.Gateway.Checks(), c.OperationsConfig.Checks())
 }
 
 // writable fails where no file can be made in a folder, or in the next one above that is there.

@@ -24,6 +24,7 @@ import (
 type config struct {
 	Listen string        `env:"IRONPLANE_LISTEN" default:"127.0.0.1:8080" doc:"the address to serve on"`
 	Redis  secret.String `env:"REDIS_URL" required:"serve" doc:"the Redis of all gateways and services: redis://…"`
+	Copy   string        `env:"IRONPLANE_TLS_COPY" doc:"a file in which a sealed copy of the obtained certificate is kept, with which the gateway starts while the system service is away"`
 	Key    secret.String `env:"IRONPLANE_PROCESS_KEY" required:"serve" doc:"what the gateway knows by what is true in Redis, which setup process-key derives from the master key: ironplane-key-1:…"`
 	process.LogConfig
 	process.OperationsConfig
@@ -50,13 +51,16 @@ func main() {
 func checks(c *config) []health.Check {
 	return slices.Concat([]health.Check{
 		{Name: "IRONPLANE_PROCESS_KEY: it is the gateway's", Ask: func(context.Context) error {
-			_, err := entrySigner(c.Key)
+			key, err := seal.ParseProcessKey(c.Key, principal.Gateway)
+			if err == nil {
+				_, err = key.Signer(keycache.Purpose)
+			}
 			return err
 		}},
 		{Name: "IRONPLANE_SERVICES: it names all services", Ask: func(context.Context) error { return c.namesAll() }},
 		process.CheckRedis(c.Redis),
 		process.CheckListen("IRONPLANE_LISTEN", c.Listen),
-	}, c.OperationsConfig.Checks(), c.MeshConfig.Checks(principal.Gateway))
+	}, c.Config.Checks(), c.OperationsConfig.Checks(), c.MeshConfig.Checks(principal.Gateway))
 }
 
 func (c *config) namesAll() error {
@@ -72,7 +76,11 @@ func serve(ctx context.Context, c config, operations *process.Operations, log *s
 	if err := c.namesAll(); err != nil {
 		return err
 	}
-	signer, err := entrySigner(c.Key)
+	key, err := seal.ParseProcessKey(c.Key, principal.Gateway)
+	if err != nil {
+		return fmt.Errorf("IRONPLANE_PROCESS_KEY: %w", err)
+	}
+	signer, err := key.Signer(keycache.Purpose)
 	if err != nil {
 		return fmt.Errorf("IRONPLANE_PROCESS_KEY: %w", err)
 	}
@@ -104,19 +112,23 @@ func serve(ctx context.Context, c config, operations *process.Operations, log *s
 	}
 	g := gateway.New(c.Config, upstreams, peers, keycache.NewStore(client, signer, log), client, log)
 	defer g.Close()
+	if c.Copy != "" {
+		box, err := key.Box(principal.Gateway)
+		if err != nil {
+			return fmt.Errorf("IRONPLANE_PROCESS_KEY: %w", err)
+		}
+		if err := g.KeepCertificate(c.Copy, box); err != nil {
+			log.Error("the gateway starts without its copy of the certificate", "error", err)
+		}
+	}
 	listener, err := net.Listen("tcp", c.Listen)
 	if err != nil {
+		return err
+	}
+	if listener, err = g.AlsoTLS(listener); err != nil {
 		return err
 	}
 	operations.Check(g.Checks()...)
 	operations.MustRegister(g.Metrics()...)
 	return m.Serve(ctx, listener, g)
-}
-
-func entrySigner(text secret.String) (*seal.Signer, error) {
-	key, err := seal.ParseProcessKey(text, principal.Gateway)
-	if err != nil {
-		return nil, err
-	}
-	return key.Signer(keycache.Purpose)
 }

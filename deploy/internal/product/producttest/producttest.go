@@ -2,8 +2,10 @@
 package producttest
 
 import (
+	"cmp"
 	"errors"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -52,12 +54,19 @@ func open(t testing.TB, client redis.UniversalClient, settings service.Settings)
 // Instances runs all of the product several times, on one database and one Redis. The clients have the first admin's key.
 func Instances(t testing.TB, n int) []*testkit.Client {
 	t.Helper()
-	all := openAll(t, n, testkit.Redis(t), service.Settings{})
-	clients := []*testkit.Client{firstAdmin(t, all[0])}
+	all, first := Products(t, n, testkit.Redis(t), service.Settings{})
+	clients := []*testkit.Client{first}
 	for _, p := range all[1:] {
-		clients = append(clients, testkit.NewClient(t, p.Gateway).With(clients[0].Key))
+		clients = append(clients, testkit.NewClient(t, p.Gateway).With(first.Key))
 	}
 	return clients
+}
+
+// Products are several on one database and one Redis. The client is the first one's, with the first admin's key.
+func Products(t testing.TB, n int, client redis.UniversalClient, settings service.Settings) ([]*product.Product, *testkit.Client) {
+	t.Helper()
+	all := openAll(t, n, client, settings)
+	return all, firstAdmin(t, all[0])
 }
 
 func openAll(t testing.TB, n int, client redis.UniversalClient, settings service.Settings) (all []*product.Product) {
@@ -75,6 +84,12 @@ func openAll(t testing.TB, n int, client redis.UniversalClient, settings service
 	if settings.AdminURL == "" {
 		settings.AdminURL = "https://admin.example.com"
 	}
+	settings.APIURL = cmp.Or(settings.APIURL, "https://api.example.com")
+	if settings.ACMEDirectory == "" {
+		authority := silent(t)
+		defer t.Cleanup(func() { _ = authority.Close() }) // before the products end, whose orders wait for it
+		settings.ACMEDirectory = "http://" + authority.Addr().String()
+	}
 	door := gateway.Config{Maintenance: maintenance.File(filepath.Join(t.TempDir(), "maintenance"))}
 	urls, key := testkit.Databases(t, services...), seal.NewMasterKey()
 	for range n {
@@ -86,6 +101,16 @@ func openAll(t testing.TB, n int, client redis.UniversalClient, settings service
 		all = append(all, p)
 	}
 	return all
+}
+
+// silent is an authority of ACME that never answers.
+func silent(t testing.TB) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
 }
 
 // onePackage is a folder with a package, whose asset is named as tests name what they know nothing of.

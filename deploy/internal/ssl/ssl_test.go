@@ -1,0 +1,436 @@
+// Package ssl shows how the product comes by its certificate, at an authority of ACME.
+package ssl
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"io"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/letsencrypt/challtestsrv"
+	"github.com/letsencrypt/pebble/v2/ca"
+	"github.com/letsencrypt/pebble/v2/db"
+	"github.com/letsencrypt/pebble/v2/va"
+	"github.com/letsencrypt/pebble/v2/wfe"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/gateway"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/seal"
+	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/process"
+	"github.com/ironplane/ironplane/process/peers"
+	"github.com/ironplane/ironplane/services/system"
+	"github.com/ironplane/ironplane/testkit"
+)
+
+// TestMain has the system's pool of authorities be the one that test servers have their certificates from.
+func TestMain(m *testing.M) {
+	_ = os.Setenv("PEBBLE_VA_NOSLEEP", "1")
+	_ = os.Setenv("PEBBLE_WFE_NONCEREJECT", "0")
+	if err := trustTestServers(); err != nil {
+		log.Fatal(err)
+	}
+	testkit.Main(m)
+}
+
+func trustTestServers() error {
+	server := httptest.NewTLSServer(http.NotFoundHandler())
+	defer server.Close()
+	folder, err := os.MkdirTemp("", "ironplane-test-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(folder)
+	file := filepath.Join(folder, "authority.pem")
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600); err != nil {
+		return err
+	}
+	_ = os.Setenv("SSL_CERT_FILE", file)
+	_, err = x509.SystemCertPool() // which is read once
+	return err
+}
+
+// pebble is an authority of ACME, for which all names are of this machine.
+type pebble struct {
+	*httptest.Server
+	t      testing.TB
+	issued atomic.Int64
+	roots  *x509.CertPool // by which callers verify what it issues
+	serve  atomic.Pointer[http.Handler]
+}
+
+// newPebble is one that cannot be reached yet.
+func newPebble(t testing.TB) *pebble {
+	p := &pebble{t: t}
+	p.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		serve := p.serve.Load()
+		if serve == nil {
+			http.Error(w, "the authority is away", http.StatusServiceUnavailable)
+			return
+		}
+		if strings.HasPrefix(r.URL.Path, "/finalize-order/") {
+			p.issued.Add(1)
+		}
+		(*serve).ServeHTTP(w, r)
+	}))
+	t.Cleanup(p.Close)
+	return p
+}
+
+func (p *pebble) settings() service.Settings {
+	return service.Settings{APIURL: "https://api.ironplane.test", ACMEDirectory: p.URL + wfe.DirectoryPath}
+}
+
+// begin has it reached, and look at these addresses of a gateway for who has a name: by HTTP, and by TLS.
+func (p *pebble) begin(plain, encrypted string) {
+	p.t.Helper()
+	names := freeAddress(p.t)
+	resolver, err := challtestsrv.New(challtestsrv.Config{DNSAddrs: []string{names}, Log: log.New(io.Discard, "", 0)})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	resolver.SetDefaultDNSIPv4("127.0.0.1")
+	resolver.SetDefaultDNSIPv6("")
+	go resolver.Run()
+	p.t.Cleanup(resolver.Shutdown)
+	eventually(p.t, "names are resolved", func() bool {
+		c, err := net.Dial("tcp", names)
+		if err == nil {
+			_ = c.Close()
+		}
+		return err == nil
+	})
+	quiet := log.New(io.Discard, "", 0)
+	store := db.NewMemoryStore()
+	issuer := ca.New(quiet, store, "", "ecdsa", 0, 1, map[string]ca.Profile{"default": {Description: "default"}})
+	front := wfe.New(quiet, store, va.New(quiet, port(p.t, plain), port(p.t, encrypted), true, names, store), issuer, []string{"ironplane.test"}, true, false, 1, 1)
+	p.roots = x509.NewCertPool()
+	p.roots.AddCert(issuer.GetRootCert(0).Cert)
+	handler := front.Handler()
+	p.serve.Store(&handler)
+}
+
+// end has it reached no more.
+func (p *pebble) end() { p.serve.Store(nil) }
+
+func port(t testing.TB, address string) int {
+	t.Helper()
+	_, text, err := net.SplitHostPort(address)
+	n, wrong := strconv.Atoi(text)
+	if err != nil || wrong != nil {
+		t.Fatal(address, err, wrong)
+	}
+	return n
+}
+
+// freeAddress is one where a resolver can listen.
+func freeAddress(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+
+const (
+	nobody = "127.0.0.1:1" // where nobody listens
+	name   = "api.ironplane.test"
+)
+
+// door is a gateway as callers reach it.
+type door struct {
+	t                *testing.T
+	gateway          *gateway.Gateway
+	plain, encrypted string
+}
+
+// newDoor serves a gateway in front of these services, and has it be prepared.
+func newDoor(t *testing.T, p *product.Product, config gateway.Config, services map[string]http.Handler, client redis.UniversalClient, prepare func(*gateway.Gateway)) *door {
+	t.Helper()
+	listen := func() net.Listener {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	plain, encrypted := listen(), listen()
+	config.TLSListen = encrypted.Addr().String()
+	g := p.NewGateway(config, services, peers.New(principal.Gateway, services), client, producttest.Log(t))
+	t.Cleanup(g.Close)
+	prepare(g)
+	ctx, stop := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() {
+		served <- process.Serve(ctx, process.WithTLS(plain, encrypted, g.TLS()), g, slog.New(slog.DiscardHandler))
+	}()
+	t.Cleanup(func() {
+		stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	return &door{t, g, plain.Addr().String(), encrypted.Addr().String()}
+}
+
+func asItIs(*gateway.Gateway) {}
+
+// shakeHands connects by TLS.
+func (d *door) shakeHands(config *tls.Config) (tls.ConnectionState, error) {
+	config.ServerName = name
+	c, err := tls.DialWithDialer(&net.Dialer{Timeout: 10 * time.Second}, "tcp", d.encrypted, config)
+	if err != nil {
+		return tls.ConnectionState{}, err
+	}
+	defer c.Close()
+	return c.ConnectionState(), nil
+}
+
+// serial is of the certificate that a caller is shown, and believes; empty: he is shown none.
+func (d *door) serial(roots *x509.CertPool) string {
+	state, err := d.shakeHands(&tls.Config{RootCAs: roots})
+	if err != nil {
+		return ""
+	}
+	return state.PeerCertificates[0].SerialNumber.String()
+}
+
+// call sends a request, and follows nowhere.
+func (d *door) call(transport *http.Transport, url string, headers ...string) *http.Response {
+	d.t.Helper()
+	method := http.MethodGet
+	if len(headers)%2 == 1 {
+		method, headers = headers[0], headers[1:]
+	}
+	r, err := http.NewRequestWithContext(d.t.Context(), method, url, http.NoBody)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	answer, err := transport.RoundTrip(r)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	_, _ = io.Copy(io.Discard, answer.Body)
+	answer.Body.Close()
+	return answer
+}
+
+// overTLS calls the gateway by its name.
+func (d *door) overTLS(roots *x509.CertPool) *http.Transport {
+	transport := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: roots},
+		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, network, d.encrypted)
+		}}
+	d.t.Cleanup(transport.CloseIdleConnections)
+	return transport
+}
+
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("in vain waited until %s", what)
+		}
+	}
+}
+
+// TestCertificate goes from nothing to a certificate that two gateways show, to its renewal, and back.
+func TestCertificate(t *testing.T) {
+	t.Parallel()
+	authority, client := newPebble(t), testkit.Redis(t)
+	all, c := producttest.Products(t, 2, client, authority.settings())
+	db := all[0].Databases[system.Name]
+	var doors []*door
+	for _, p := range all {
+		doors = append(doors, newDoor(t, p, gateway.Config{}, p.Services, client, asItIs))
+	}
+	view := func() system.SSL { return testkit.Decode[system.SSL](c.Do("GET", "/http/ssl", nil).Want(200)) }
+	order := func() system.SSL {
+		return testkit.Decode[system.SSL](c.Do("POST", "/http/ssl", `{"email": "ops@ironplane.test"}`).Want(200))
+	}
+	// shown waits until all gateways show one certificate, which is not this one.
+	shown := func(t *testing.T, before string) (now string) {
+		t.Helper()
+		eventually(t, "all gateways show another certificate", func() bool {
+			now = doors[0].serial(authority.roots)
+			return now != "" && now != before && doors[1].serial(authority.roots) == now
+		})
+		return now
+	}
+
+	t.Run("nothing", func(t *testing.T) {
+		if is := view(); is.Enabled || is.Required || is.Status != "off" {
+			t.Errorf("at first: %+v", is)
+		}
+		if serial := doors[0].serial(nil); serial != "" {
+			t.Errorf("the gateway shows the certificate %s", serial)
+		}
+		c.Do("POST", "/http/ssl", `{"email": "nobody"}`).Want(422)
+		c.Do("DELETE", "/http/ssl", nil).Want(409)
+		if is := order(); is.Status != "ordering" {
+			t.Errorf("once ordered: %+v", is)
+		}
+		eventually(t, "the order has failed", func() bool { return view().Status == "failed" && strings.Contains(*view().Error, "authority is away") })
+		c.Do("GET", "/group", nil).Want(200)
+	})
+	authority.begin(doors[0].plain, nobody)
+	first := ""
+	t.Run("by HTTP", func(t *testing.T) {
+		if is := order(); is.Status != "ordering" {
+			t.Errorf("ordered again: %+v", is)
+		}
+		first = shown(t, "")
+		if is := view(); !is.Enabled || is.Status != "valid" || is.Error != nil || *is.Name != name || is.ExpiresAt == nil {
+			t.Errorf("with a certificate: %+v", is)
+		}
+		if n := authority.issued.Load(); n != 1 {
+			t.Errorf("two instances with two gateways were issued %d certificates", n)
+		}
+		var key, account []byte
+		if err := db.QueryRow(t.Context(), "SELECT key, (SELECT key FROM acme_account) FROM ssl").Scan(&key, &account); err != nil {
+			t.Fatal(err)
+		}
+		if text := string(key) + string(account); strings.Contains(text, "KEY") {
+			t.Error("private keys are not sealed")
+		}
+	})
+	t.Run("protocols", func(t *testing.T) {
+		transport := doors[0].overTLS(authority.roots)
+		if answer := doors[0].call(transport, "https://"+name+"/-/health"); answer.StatusCode != 200 || answer.ProtoMajor != 2 {
+			t.Errorf("%s answers %s", answer.Proto, answer.Status)
+		}
+		old := doors[0].overTLS(authority.roots)
+		old.ForceAttemptHTTP2 = false
+		if answer := doors[0].call(old, "https://"+name+"/group", "X-Api-Key", c.Key); answer.StatusCode != 200 || answer.ProtoMajor != 1 {
+			t.Errorf("%s answers %s", answer.Proto, answer.Status)
+		}
+		if _, err := doors[0].shakeHands(&tls.Config{RootCAs: authority.roots, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}); err == nil {
+			t.Error("TLS 1.1 is spoken")
+		}
+		if state, err := doors[0].shakeHands(&tls.Config{RootCAs: authority.roots, MaxVersion: tls.VersionTLS12}); err != nil || state.Version != tls.VersionTLS12 {
+			t.Error(state.Version, err)
+		}
+		connection, err := tls.Dial("tcp", doors[0].encrypted, &tls.Config{RootCAs: authority.roots, ServerName: name, NextProtos: []string{"http/1.1"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer connection.Close()
+		if _, err := io.WriteString(connection, "GET / HTTP/1.1\r\n\r\n"); err != nil { // without a Host
+			t.Fatal(err)
+		}
+		if text, _ := io.ReadAll(connection); !strings.Contains(string(text), `"request_id"`) {
+			t.Errorf("what is malformed is answered %s", text)
+		}
+	})
+	authority.end()
+	t.Run("renewal", func(t *testing.T) {
+		testkit.Execute(t, db, "UPDATE ssl SET renew_at = now()")
+		eventually(t, "the renewal has failed", func() bool { return view().Status == "failed" })
+		if serial := doors[1].serial(authority.roots); serial != first {
+			t.Errorf("without the authority the gateway shows %q", serial)
+		}
+		authority.begin(nobody, doors[1].encrypted) // which knows of no account any more
+		eventually(t, "the account is made anew", func() bool { order(); return view().Status == "valid" })
+		if again := shown(t, first); again == first {
+			t.Error("the certificate is the same")
+		}
+	})
+	t.Run("required", func(t *testing.T) {
+		c.Do("PATCH", "/http/ssl", `{"required": true}`).Want(200)
+		plain := &http.Transport{}
+		defer plain.CloseIdleConnections()
+		base := "http://" + doors[0].plain
+		eventually(t, "callers are redirected", func() bool {
+			return doors[0].call(plain, base+"/group?sort=name").Header.Get("Location") == "https://"+name+"/group?sort=name"
+		})
+		for _, secret := range [][]string{{"X-Api-Key", c.Key}, {"Authorization", "Bearer " + c.Key}, {"Authorization", "Basic eDp5"}, {"POST"}, {"PATCH", "X-Api-Key", "x"},
+			{"X-Api-Key", c.Key, "X-Forwarded-Proto", "https"}} {
+			if answer := doors[0].call(plain, base+"/group", secret...); answer.StatusCode != 403 || answer.Header.Get("Location") != "" {
+				t.Errorf("%v is answered %s", secret[0], answer.Status)
+			}
+		}
+		if answer := doors[0].call(plain, base+"/group?key="+c.Key); answer.StatusCode != 403 || answer.Header.Get("Location") != "" {
+			t.Errorf("a key in the query is answered %s", answer.Status)
+		}
+		if answer := doors[0].call(plain, base+"/-/health"); answer.StatusCode != 200 {
+			t.Errorf("the health is answered %s", answer.Status)
+		}
+		if answer := doors[0].call(plain, base+"/.well-known/acme-challenge/x"); answer.StatusCode != 404 {
+			t.Errorf("a challenge is answered %s", answer.Status)
+		}
+		if answer := doors[0].call(doors[0].overTLS(authority.roots), "https://"+name+"/group", "X-Api-Key", c.Key); answer.StatusCode != 200 {
+			t.Errorf("by TLS the answer is %s", answer.Status)
+		}
+		behind := newDoor(t, all[0], gateway.Config{TrustedProxies: loopback}, all[0].Services, client, asItIs)
+		for forwarded, want := range map[string]int{"https": 200, "http": 403, "https, http": 403, "": 403} {
+			if answer := behind.call(plain, "http://"+behind.plain+"/group", "X-Api-Key", c.Key, "X-Forwarded-Proto", forwarded); answer.StatusCode != want {
+				t.Errorf("what a proxy got by %q is answered %s", forwarded, answer.Status)
+			}
+		}
+	})
+	t.Run("copy", func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "certificate")
+		key, err := seal.Derive(seal.NewMasterKey(), principal.Gateway, seal.Sealing(principal.Gateway))
+		if err != nil {
+			t.Fatal(err)
+		}
+		box, err := key.Box(principal.Gateway)
+		if err != nil {
+			t.Fatal(err)
+		}
+		keep := func(g *gateway.Gateway) {
+			if err := g.KeepCertificate(file, box); err != nil {
+				t.Error(err)
+			}
+		}
+		now := newDoor(t, all[0], gateway.Config{}, all[0].Services, client, keep).serial(authority.roots)
+		text, err := os.ReadFile(file)
+		if err != nil || strings.Contains(string(text), "KEY") {
+			t.Error("the copy is not sealed", err)
+		}
+		alone := newDoor(t, all[0], gateway.Config{}, map[string]http.Handler{}, client, keep)
+		if serial := alone.serial(authority.roots); serial == "" || serial != now {
+			t.Errorf("a gateway that starts alone shows %q, not %q", serial, now)
+		}
+		if answer := alone.call(&http.Transport{DisableKeepAlives: true}, "http://"+alone.plain+"/group", "X-Api-Key", c.Key); answer.StatusCode != 403 {
+			t.Errorf("a gateway that starts alone answers plain HTTP %s", answer.Status)
+		}
+	})
+	t.Run("end", func(t *testing.T) {
+		c.Do("DELETE", "/http/ssl", nil).Want(200)
+		if is := view(); is.Enabled || is.Required || is.Status != "off" {
+			t.Errorf("deleted: %+v", is)
+		}
+		plain := &http.Transport{DisableKeepAlives: true}
+		for _, d := range doors {
+			eventually(t, "the certificate is out of use", func() bool { return d.serial(authority.roots) == "" })
+			if answer := d.call(plain, "http://"+d.plain+"/group", "X-Api-Key", c.Key); answer.StatusCode != 200 {
+				t.Errorf("plain HTTP is answered %s", answer.Status)
+			}
+		}
+	})
+}

@@ -1,0 +1,186 @@
+package system
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/ironplane/ironplane/pkg/guard"
+	"github.com/ironplane/ironplane/pkg/permission"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/process/account"
+	"github.com/ironplane/ironplane/services/system/certificate"
+)
+
+// SSL is how callers reach the API over TLS.
+type SSL struct {
+	rest.Versioned
+	Enabled   bool            `json:"enabled" doc:"whether there is a certificate by ACME, which all gateways use that have none of their own"`
+	Required  bool            `json:"required" doc:"whether plain HTTP is refused"`
+	Status    string          `json:"status" ext:"true" enum:"off,ordering,valid,renewing,failed" doc:"failed: the last attempt to obtain or renew the certificate did, and there will be another"`
+	Error     *string         `json:"error,omitempty" ext:"true" doc:"what it failed with"`
+	Email     *string         `json:"email,omitempty" ext:"true" doc:"whom the authority writes to"`
+	Name      *string         `json:"name,omitempty" ext:"true" doc:"whose certificate it is"`
+	ExpiresAt *rest.Timestamp `json:"expires_at,omitempty" ext:"true" doc:"when it ends, unless it is renewed"`
+}
+
+type orderBody struct {
+	Email string `json:"email" required:"create" format:"email" example:"admin@example.com" doc:"whom the authority writes to"`
+}
+
+// Resolve checks the address.
+func (b *orderBody) Resolve(wrong *problem.Fields) { account.CheckEmail(b.Email, wrong) }
+
+type requiredBody struct {
+	Required bool `json:"required" example:"true" doc:"whether plain HTTP is redirected, and refused where a request carries a key or a body"`
+}
+
+type (
+	orderCertificate struct{ Body rest.Body[orderBody] }
+	requireTLS       struct {
+		Match rest.IfMatch
+		Body  rest.Body[requiredBody]
+	}
+	endSSL    struct{ Match rest.IfMatch }
+	challenge struct {
+		Token string `path:"token"`
+	}
+	ofGateway struct {
+		Known string `query:"known"`
+		Name  string `query:"name"`
+	}
+)
+
+func (s *Service) ssl() []rest.Route {
+	const path = "/http/ssl"
+	has := guard.Has(permission.SystemSettings)
+	return []rest.Route{
+		rest.Read[rest.None, SSL]{Path: path, Guard: has, Name: "getSSL", Summary: "View the SSL settings",
+			Do: func(ctx context.Context, _ rest.None) (SSL, error) { return sslIn(ctx, s.db) }},
+		rest.Mutation[orderCertificate, SSL]{Method: http.MethodPost, Path: path, Guard: has, Name: "enableSSL", Summary: "Obtain a certificate by ACME",
+			Doc:    "For the name in the API's configured address. It is obtained after the answer, and renewed by itself. Where the last attempt failed, the next one begins at once. Whoever sends this agrees to the authority's terms.",
+			Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: path}, Do: s.orderCertificate},
+		rest.Mutation[requireTLS, SSL]{Method: http.MethodPatch, Path: path, Guard: has, Name: "updateSSL", Summary: "Require TLS, or not", Extension: true,
+			Doc:    "It is required at gateways that can be reached by TLS: that have a certificate, or a trusted proxy.",
+			Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: path}, Do: s.requireTLS},
+		rest.Mutation[endSSL, rest.Message]{Method: http.MethodDelete, Path: path, Guard: has, Name: "disableSSL", Summary: "Take the certificate out of use",
+			Doc:    "And forget it. TLS is not required any more, either.",
+			Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainRefused}, Do: s.endSSL},
+		rest.Raw[challenge]{Method: http.MethodGet, Path: "/.well-known/acme-challenge/{token}", Guard: guard.Public, Name: "getACMEChallenge", Summary: "Answer an authority of ACME", Extension: true,
+			Gives: []string{"text/plain"}, Do: s.answerAuthority},
+		rest.Read[ofGateway, certificate.ForGateways]{Path: "/internal/certificate", Guard: guard.Peers(principal.Gateway),
+			Do: func(ctx context.Context, req ofGateway) (certificate.ForGateways, error) {
+				return s.certificates.Tell(ctx, req.Known)
+			}},
+		rest.Read[ofGateway, certificate.Issued]{Path: "/internal/acme-handshake", Guard: guard.Peers(principal.Gateway),
+			Do: func(ctx context.Context, req ofGateway) (certificate.Issued, error) {
+				return s.certificates.Handshake(ctx, req.Name)
+			}},
+	}
+}
+
+func sslIn(ctx context.Context, q pg.Querier) (SSL, error) {
+	state, err := certificate.In(ctx, q)
+	return showSSL(state), err
+}
+
+func showSSL(s certificate.State) SSL {
+	shown := SSL{Versioned: rest.Versioned{Version: s.Version}, Enabled: s.Name != nil, Required: s.Required, Status: s.Status(), Error: s.Error, Email: s.Email, Name: s.Name}
+	if s.NotAfter != nil {
+		shown.ExpiresAt = &rest.Timestamp{Time: *s.NotAfter}
+	}
+	return shown
+}
+
+func (s *Service) orderCertificate(ctx context.Context, tx *pg.Tx, req orderCertificate) (none SSL, err error) {
+	before, err := certificate.Hold(ctx, tx)
+	if err != nil {
+		return none, err
+	}
+	body, err := req.Body.New()
+	if err != nil {
+		return none, err
+	}
+	if !s.certificates.Public.CanBeCertified() {
+		return none, problem.New(problem.Conflict, "IRONPLANE_API_URL does not say under which name callers reach the API, such as https://api.example.com.")
+	}
+	if before.Email != nil && *before.Email == body.Email && before.Error == nil {
+		tx.Unrecorded("the certificate is ordered already")
+		return showSSL(before), nil
+	}
+	if _, err := tx.Exec(ctx, "UPDATE ssl SET version = version + 1, email = $1, error = NULL, ordered = ordered + 1", body.Email); err != nil {
+		return none, err
+	}
+	after, err := recordSSL(ctx, tx, before)
+	if err != nil || !after.Due(s.certificates.Public.Name) {
+		return showSSL(after), err
+	}
+	return showSSL(after), s.certificates.Order(ctx, tx, after)
+}
+
+// recordSSL records what became of the settings.
+func recordSSL(ctx context.Context, tx *pg.Tx, before certificate.State) (after certificate.State, err error) {
+	if after, err = certificate.In(ctx, tx); err == nil {
+		tx.Record(pg.Record{Kind: certificate.Kind, Action: pg.Edited, Targets: after.Target(), Before: showSSL(before), After: showSSL(after)})
+	}
+	return after, err
+}
+
+func (s *Service) requireTLS(ctx context.Context, tx *pg.Tx, req requireTLS) (none SSL, err error) {
+	before, err := certificate.Hold(ctx, tx)
+	if err != nil {
+		return none, err
+	}
+	if err := req.Match.Check(before.Version); err != nil {
+		return none, err
+	}
+	body, err := req.Body.Over(&requiredBody{before.Required}, showSSL(before))
+	if err != nil {
+		return none, err
+	}
+	if body.Required == before.Required {
+		tx.Unrecorded("the SSL settings are as they were")
+		return showSSL(before), nil
+	}
+	if _, err := tx.Exec(ctx, "UPDATE ssl SET version = version + 1, required = $1", body.Required); err != nil {
+		return none, err
+	}
+	after, err := recordSSL(ctx, tx, before)
+	return showSSL(after), err
+}
+
+func (s *Service) endSSL(ctx context.Context, tx *pg.Tx, req endSSL) (rest.Message, error) {
+	before, err := certificate.Hold(ctx, tx)
+	if err != nil {
+		return rest.Message{}, err
+	}
+	if err := req.Match.Check(before.Version); err != nil {
+		return rest.Message{}, err
+	}
+	if before.Email == nil && !before.Required {
+		return rest.Message{}, problem.New(problem.Conflict, "There is no certificate, and none is ordered.")
+	}
+	_, err = tx.Exec(ctx, `UPDATE ssl SET version = version + 1, edition = gen_random_uuid(), ordered = ordered + 1, required = false,
+		(email, error, name, chain, key, not_after, renew_at) = (NULL, NULL, NULL, NULL, NULL, NULL, NULL)`)
+	if err != nil {
+		return rest.Message{}, err
+	}
+	before.Version++
+	tx.Record(pg.Record{Kind: certificate.Kind, Action: pg.Deleted, Targets: before.Target(), Before: showSSL(before)})
+	return rest.Message{Message: "Certificate deleted."}, err
+}
+
+// answerAuthority says what shows an authority that whoever ordered a certificate has the name (HTTP-01).
+func (s *Service) answerAuthority(ctx context.Context, c *rest.RawCall, req challenge) error {
+	text, err := s.certificates.KeyAuthorization(ctx, req.Token)
+	if err != nil {
+		return fmt.Errorf("look for the challenge: %w", err)
+	}
+	c.Writer.Header().Set("Content-Type", "text/plain")
+	_, err = io.WriteString(c.Writer, text)
+	return err
+}
