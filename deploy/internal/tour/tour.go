@@ -1,4 +1,4 @@
-// Package tour takes the README's tour, for tests.
+// Package tour takes the README's tours, for tests.
 package tour
 
 import (
@@ -15,7 +15,7 @@ var (
 	moment   = regexp.MustCompile(`"iso_8601":"[^"]*","unix":\d+`)
 )
 
-// Take pastes the tour line by line for a product that nobody has used yet, and compares the answers with what the README
+// Take pastes the tours line by line for a product that nobody has used yet, and compares the answers with what the README
 // prints.
 func Take(t *testing.T, readme, url, key string) {
 	t.Helper()
@@ -28,7 +28,7 @@ func Take(t *testing.T, readme, url, key string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	script := "KEY=" + key + "\n" + strings.ReplaceAll(function.FindString(string(text)), "http://127.0.0.1:8080", url) + "\n"
+	script := "ADMIN=" + key + "\nKEY=$ADMIN\n" + strings.ReplaceAll(function.FindString(string(text)), "http://127.0.0.1:8080", url) + "\n"
 	var want strings.Builder
 	for _, block := range console.FindAllStringSubmatch(string(text), -1) {
 		for line := range strings.Lines(block[1]) {
