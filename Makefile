@@ -65,6 +65,10 @@ crash: ## change things at random while services, Postgres and Redis are killed 
 	go test -v -timeout 60m ./deploy/split -run TestCrash -full
 	go test -v -timeout 60m ./deploy/internal/product -run 'While.*IsDeleted' -full
 
+.PHONY: sites
+sites: ## sync 500 files from agent to agent while agents and the pxe service are killed, and compare the trees
+	go test -v -timeout 30m ./deploy/split -run TestSiteAgents -full
+
 .PHONY: restore
 restore: ## back up and restore by the words of docs/restore.md, in every way, while callers change things
 	go test -v -timeout 30m ./deploy/standalone -run 'TestRestore|TestPointInTime' -full

@@ -41,14 +41,14 @@ func TestUnits(t *testing.T) {
 	for _, file := range glob(t, "etc/*.env") {
 		place("etc/ironplane/"+filepath.Base(file), read(t, file), 0o644)
 	}
-	for _, name := range append(product.Names(), principal.Gateway, "standalone") {
+	for _, name := range append(product.Names(), principal.Gateway, "standalone", "site-agent") {
 		place("usr/lib/ironplane/"+name, "#!/bin/sh\n", 0o755)
 	}
 	place("bin/kill", "#!/bin/sh\n", 0o755)
 	for _, target := range []string{"sysinit", "basic", "shutdown", "network-online", "multi-user"} { // systemd's own
 		place("usr/lib/systemd/system/"+target+".target", "[Unit]\nDescription="+target+"\n", 0o644)
 	}
-	if len(services) != 4 {
+	if len(services) != 5 {
 		t.Fatalf("the units are %q", services)
 	}
 	verify := exec.CommandContext(t.Context(), "systemd-analyze", append([]string{"verify", "--man=no", "--root=" + root}, services...)...)
@@ -96,7 +96,7 @@ func TestDebian(t *testing.T) {
 	at := func(path string) string { return filepath.Join(root, path) }
 
 	dpkg("--install", packages[0])
-	for _, name := range append(product.Names(), principal.Gateway, "standalone", "setup") {
+	for _, name := range append(product.Names(), principal.Gateway, "standalone", "setup", "site-agent") {
 		if said, err := exec.CommandContext(t.Context(), at("usr/lib/ironplane/"+name), "version").CombinedOutput(); err != nil {
 			t.Errorf("%s: %v\n%s", name, err, said)
 		}
@@ -104,7 +104,7 @@ func TestDebian(t *testing.T) {
 	if is, err := os.Stat(at("etc/ironplane/secrets/network")); err != nil || is.Mode().Perm() != 0o750 {
 		t.Errorf("the secrets of network: %v, %v", is, err)
 	}
-	for _, user := range []string{"ironplane:", "ironplane-gateway:", "ironplane-network:"} {
+	for _, user := range []string{"ironplane:", "ironplane-gateway:", "ironplane-network:", "ironplane-site-agent:"} {
 		if !strings.Contains("\n"+read(t, at("etc/passwd")), "\n"+user) {
 			t.Errorf("there is no user %s", user)
 		}

@@ -4,7 +4,7 @@ set -e
 case $1 in
 remove | 0)
     if [ -z "${DPKG_ROOT-}" ] && [ -d /run/systemd/system ]; then
-        systemctl disable --now ironplane.target ironplane-gateway.service ironplane-standalone.service
+        systemctl disable --now ironplane.target ironplane-gateway.service ironplane-standalone.service ironplane-site-agent.service
         systemctl disable --now ironplane-service@clients ironplane-service@identity ironplane-service@network ironplane-service@pxe ironplane-service@system
     fi
     ;;

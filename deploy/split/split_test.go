@@ -50,7 +50,7 @@ func TestMain(m *testing.M) {
 
 func build() error {
 	const module = "github.com/ironplane/ironplane/"
-	arguments := []string{"build", "-o", programs + "/", module + "deploy/split", module + "deploy/setup", module + "gateway/cmd/gateway"}
+	arguments := []string{"build", "-o", programs + "/", module + "deploy/split", module + "deploy/setup", module + "gateway/cmd/gateway", module + "services/pxe/cmd/site-agent"}
 	for _, name := range product.Names() {
 		arguments = append(arguments, module+"services/"+name+"/cmd/"+name)
 	}

@@ -35,7 +35,7 @@ const (
 func CheckPath(path string) error {
 	switch {
 	case path == "." || !fs.ValidPath(path):
-		return errors.New("a path is names with / between, none of which is empty, . or ..")
+		return errors.New("the names in a path, with / between, can be neither empty nor . or .. themselves")
 	case len(path) > longestPath:
 		return fmt.Errorf("a path has at most %d bytes", longestPath)
 	case !utf8.ValidString(path) || strings.ContainsFunc(path, unicode.IsControl):

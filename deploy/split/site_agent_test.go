@@ -1,0 +1,243 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/backing/child"
+	"github.com/ironplane/ironplane/deploy/internal/backings"
+	"github.com/ironplane/ironplane/services/pxe"
+	"github.com/ironplane/ironplane/services/pxe/filesync"
+	"github.com/ironplane/ironplane/testkit"
+)
+
+const agentDocument = "../../docs/site-agent.md"
+
+// siteAgent is an agent as the document has it installed, in a process of its own.
+type siteAgent struct {
+	*testing.T
+	folder      string
+	environment []string
+	process     *child.Child
+	id          int64
+}
+
+func newSiteAgent(t *testing.T) *siteAgent {
+	t.Helper()
+	host := fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(200), rand.IntN(200), 1+rand.IntN(200)) // where the document's port is free
+	a := &siteAgent{T: t, folder: t.TempDir(), environment: []string{
+		"PATH=" + os.Getenv("PATH"), "HOST=" + host, "IRONPLANE_LISTEN=" + host + ":8443",
+		"HOST_KEY=ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUFGSJFCT8IXStp9iotgQlFRILJ5FVUFVlM3Z2l4gNG files"}}
+	if err := os.Symlink(programs, filepath.Join(a.folder, "bin")); err != nil {
+		t.Fatal(err)
+	}
+	if said := a.run("settings", "key", "check"); strings.Contains(said, "fails") || strings.Contains(said, "warning  IRONPLANE") {
+		t.Errorf("it says %s", said)
+	}
+	a.start()
+	t.Cleanup(func() {
+		if err := a.process.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return a
+}
+
+func (a *siteAgent) shell(blocks ...string) *exec.Cmd {
+	a.Helper()
+	var script strings.Builder
+	for _, name := range blocks {
+		script.WriteString(testkit.Block(a, agentDocument, "agent "+name) + "\n")
+	}
+	cmd := exec.Command("sh", "-e", "-c", script.String())
+	cmd.Dir, cmd.Env = a.folder, a.environment
+	return cmd
+}
+
+func (a *siteAgent) run(blocks ...string) string {
+	a.Helper()
+	said, err := a.shell(blocks...).CombinedOutput()
+	if err != nil {
+		a.Fatalf("%v: %v\n%s", blocks, err, said)
+	}
+	return string(said)
+}
+
+// start starts it, and waits until it listens.
+func (a *siteAgent) start() {
+	a.Helper()
+	cmd := a.shell("settings", "start")
+	cmd.Args[3] = strings.Replace(cmd.Args[3], "\nbin/site-agent", "\nexec bin/site-agent", 1) // so that it is this process that is killed
+	cmd.Stderr = os.Stderr
+	var err error
+	if a.process, err = child.Start(cmd, syscall.SIGTERM, syscall.SIGKILL); err != nil {
+		a.Fatal(err)
+	}
+	address := strings.TrimPrefix(a.environment[2], "IRONPLANE_LISTEN=")
+	ctx, cancel := context.WithTimeout(a.Context(), startsWithin)
+	defer cancel()
+	err = a.process.Await(ctx, func() bool {
+		c, err := net.DialTimeout("tcp", address, time.Second)
+		if err == nil {
+			_ = c.Close()
+		}
+		return err == nil
+	})
+	if err != nil {
+		a.Fatal(err)
+	}
+}
+
+func (a *siteAgent) kill() {
+	a.Helper()
+	kill(a.T, a.process)
+	a.start()
+}
+
+// tell tells the control plane of it, by the document, below a parent if there is one.
+func (a *siteAgent) tell(c *testkit.Client, group int64, name string, parent *siteAgent) {
+	a.Helper()
+	a.environment = append(a.environment, "API="+c.URL, "KEY="+c.Key, fmt.Sprint("GROUP=", group))
+	a.run("settings", "tell")
+	found := testkit.Decode[[]pxe.FileServer](c.Do("GET", "/pxe/file?name=fra1-files1", nil).Want(200))
+	if len(found) != 1 {
+		a.Fatalf("there are %+v", found)
+	}
+	a.id = found[0].ID
+	body := map[string]any{"name": name}
+	if parent != nil {
+		body["parent"] = parent.id
+	}
+	c.Do("PATCH", fmt.Sprintf("/pxe/file/%d", a.id), body).Want(200)
+}
+
+func (a *siteAgent) files() string { return filepath.Join(a.folder, "site-agent/files") }
+
+// Agents that are installed by the words of docs/site-agent.md sync, however often they and the pxe service are killed: what is seen
+// of a file is whole at any time, and in the end all have the same.
+func TestSiteAgents(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Skip("the words need curl")
+	}
+	f, c := startFleet(t, backings.Config{Data: t.TempDir()}, "IRONPLANE_ALLOWED_NETWORKS=127.0.0.0/8")
+	group := c.Do("POST", "/group", `{"name": "Frankfurt"}`).Want(http.StatusOK).ID()
+	parent, middle, last := newSiteAgent(t), newSiteAgent(t), newSiteAgent(t)
+	parent.tell(c, group, "parent", nil)
+	middle.tell(c, group, "middle", parent)
+	last.tell(c, group, "last", middle)
+
+	n, largest, kills := 60, 256<<10, 4
+	if *full {
+		n, largest, kills = 500, 8<<20, 40
+	}
+	want := map[string][]byte{}
+	random := rand.NewChaCha8([32]byte{})
+	for i := range n {
+		content := make([]byte, rand.IntN(largest>>(i%12)+1))
+		_, _ = random.Read(content)
+		want[fmt.Sprintf("local/%d/%d", i%9, i)] = content
+	}
+	for path, content := range want {
+		write(t, filepath.Join(parent.files(), path), content)
+	}
+	write(t, filepath.Join(last.files(), "gone/from the parent"), []byte("x"))
+
+	look, stopLooking := context.WithCancel(t.Context())
+	var looking sync.WaitGroup
+	defer looking.Wait()
+	defer stopLooking()
+	var looked atomic.Int64
+	for _, child := range []*siteAgent{middle, last} {
+		looking.Go(func() {
+			for look.Err() == nil {
+				for path, content := range child.tree() {
+					if looked.Add(1); path != "gone/from the parent" && !bytes.Equal(content, want[path]) {
+						t.Errorf("%s is seen with %d bytes of %d", path, len(content), len(want[path]))
+					}
+				}
+				time.Sleep(5 * time.Millisecond)
+			}
+		})
+	}
+
+	at := fmt.Sprintf("/pxe/file/%d/child/sync", parent.id)
+	c.Do("POST", at, `{"isWrapped": true}`).Want(http.StatusOK)
+	for i := range kills {
+		time.Sleep(time.Duration(rand.IntN(100)) * time.Millisecond)
+		if *full && i%10 == 5 {
+			kill(t, f.processes[pxe.Name])
+			if err := f.startService(t.Context(), pxe.Name); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		[]*siteAgent{middle, last, parent}[i%3].kill()
+		if i%4 == 3 {
+			c.Do("POST", at, `{"isWrapped": true}`)
+		}
+	}
+	var is filesync.FileSync
+	for deadline := time.Now().Add(5 * time.Minute); is.Status != "done"; time.Sleep(50 * time.Millisecond) {
+		if answer := c.Do("GET", at, nil); answer.Status == http.StatusOK {
+			is = testkit.Decode[filesync.FileSync](answer)
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("it is not done: %+v", is)
+		}
+	}
+	stopLooking()
+	looking.Wait()
+	t.Logf("%d files, %d kills, %d looks at files, %+v", n, kills, looked.Load(), is)
+	for _, child := range []*siteAgent{parent, middle, last} {
+		got := child.tree()
+		if len(got) != len(want) {
+			t.Errorf("there are %d files instead of %d", len(got), len(want))
+		}
+		for path, content := range want {
+			if !bytes.Equal(got[path], content) {
+				t.Errorf("%s is not what it is to be", path)
+			}
+		}
+	}
+}
+
+func write(t *testing.T, path string, content []byte) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, content, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// tree is what is seen of its files.
+func (a *siteAgent) tree() map[string][]byte {
+	all := map[string][]byte{}
+	_ = filepath.WalkDir(a.files(), func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() {
+			return nil //nolint:nilerr // it has just gone
+		}
+		if content, err := os.ReadFile(path); err == nil {
+			name, _ := filepath.Rel(a.files(), path)
+			all[name] = content
+		}
+		return nil
+	})
+	return all
+}
