@@ -32,7 +32,7 @@ type recorder struct {
 
 func newRecorder(w http.ResponseWriter, r *http.Request, progress time.Duration) *recorder {
 	first := openapi.FirstElement(r.URL.Path)
-	e := &recorder{ResponseWriter: w, connection: http.NewResponseController(w), progress: progress, method: r.Method, service: owners[first], began: time.Now()}
+	e := &recorder{ResponseWriter: w, connection: http.NewResponseController(w), progress: progress, method: r.Method, service: serviceOf(r.URL.Path, first), began: time.Now()}
 	switch {
 	case first == "-":
 		e.service, e.route = principal.Gateway, ownRoute(r.URL.Path)

@@ -3,6 +3,7 @@ package gateway
 import (
 	"maps"
 	"slices"
+	"strings"
 )
 
 // owners says which service answers below the first element of a documented path.
@@ -17,6 +18,14 @@ var owners = map[string]string{
 
 	".well-known": "system", "email": "system", "http": "system", "integration": "system", "license": "system", "log": "system",
 	"package": "system", "part": "system", "setting-group": "system", "system": "system", "todo": "system", "webhook": "system",
+}
+
+// serviceOf is the service that answers a path with this first element.
+func serviceOf(path, first string) string {
+	if first == "client" && strings.HasSuffix(path, "/verify") {
+		return "identity" // which keeps second factors
+	}
+	return owners[first]
 }
 
 // Services are the names of all services, in order.

@@ -688,6 +688,24 @@ func (e ListSessionsParamsSort) Valid() bool {
 	}
 }
 
+// Defines values for ListAuthenticatorsParamsSort.
+const (
+	ListAuthenticatorsParamsSortID      ListAuthenticatorsParamsSort = "id"
+	ListAuthenticatorsParamsSortMinusID ListAuthenticatorsParamsSort = "-id"
+)
+
+// Valid indicates whether the value is a known member of the ListAuthenticatorsParamsSort enum.
+func (e ListAuthenticatorsParamsSort) Valid() bool {
+	switch e {
+	case ListAuthenticatorsParamsSortID:
+		return true
+	case ListAuthenticatorsParamsSortMinusID:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ListVerifyMethodsParamsSort.
 const (
 	ListVerifyMethodsParamsSortID      ListVerifyMethodsParamsSort = "id"
@@ -1689,6 +1707,27 @@ type AllocateIPEntitiesBodyOwnerServer struct {
 	Name *string `json:"name,omitempty"`
 }
 
+// Authenticator defines model for Authenticator.
+type Authenticator struct {
+	// ID Examples: 1
+	ID     int64    `json:"id"`
+	Method Ref      `json:"method"`
+	Owner  KeyOwner `json:"owner"`
+
+	// RecoveryCodes in the answer that verifies an account's first one, and never again: each is good once in place of a code
+	RecoveryCodes *[]string `json:"recovery_codes,omitempty"`
+
+	// Value of email, the address; of totp, once, in the answer that makes it, the otpauth:// URI that an app reads
+	//
+	// Examples: ben@example.org
+	Value *string `json:"value,omitempty"`
+
+	// Verified whether it is used: a code of it was confirmed
+	//
+	// Examples: false
+	Verified bool `json:"verified"`
+}
+
 // Billing defines model for Billing.
 type Billing struct {
 	// ID in the integration that the client belongs to
@@ -1793,6 +1832,39 @@ type Client struct {
 	ServersCount int64 `json:"serversCount"`
 }
 
+// CodeAuth defines model for CodeAuth.
+type CodeAuth struct {
+	// ID 0: the account has none, and is mailed the code
+	//
+	// Examples: 1
+	ID       int64 `json:"id"`
+	Method   Ref   `json:"method"`
+	Verified bool  `json:"verified"`
+}
+
+// ConfirmVerifyCodeBody defines model for ConfirmVerifyCodeBody.
+type ConfirmVerifyCodeBody struct {
+	// Challenge of a login: as the login answered it, if it does not stand in the path
+	Challenge *string `json:"challenge,omitempty"`
+
+	// Token the code, or a recovery code in its place
+	//
+	// Examples: 123456
+	Token  *string                      `json:"token,omitempty"`
+	Verify *ConfirmVerifyCodeBodyVerify `json:"verify,omitempty"`
+}
+
+// ConfirmVerifyCodeBodyVerify defines model for ConfirmVerifyCodeBodyVerify.
+type ConfirmVerifyCodeBodyVerify struct {
+	// Token Examples: 123456
+	Token *string `json:"token,omitempty"`
+}
+
+// ConfirmedKey defines model for ConfirmedKey.
+type ConfirmedKey struct {
+	Key APIKey `json:"key"`
+}
+
 // CopyProfileBody defines model for CopyProfileBody.
 type CopyProfileBody struct {
 	// Name of the copy; those of its templates have it behind theirs
@@ -1803,6 +1875,9 @@ type CopyProfileBody struct {
 
 // CreateAPIKeyBody defines model for CreateAPIKeyBody.
 type CreateAPIKeyBody struct {
+	// Auth An item, by its id. The id alone is read, too.
+	Auth *RefBody `json:"auth,omitempty"`
+
 	// Email of a login: of the account
 	Email     *string        `json:"email,omitempty"`
 	ExpiresAt *TimestampBody `json:"expires_at,omitempty"`
@@ -1880,6 +1955,22 @@ type CreateAdminBody struct {
 	//
 	// Examples: anna
 	Username *string `json:"username,omitempty"`
+}
+
+// CreateAuthenticatorBody defines model for CreateAuthenticatorBody.
+type CreateAuthenticatorBody struct {
+	// Method An item, by its id. The id alone is read, too.
+	Method RefBody `json:"method"`
+
+	// Value of email: the address; none: the account's
+	//
+	// Examples: ben@example.org
+	Value *string `json:"value,omitempty"`
+
+	// Verified true, once a code of it was confirmed: it is used from then on
+	//
+	// Examples: false
+	Verified *bool `json:"verified,omitempty"`
 }
 
 // CreateBootScriptBody defines model for CreateBootScriptBody.
@@ -2523,6 +2614,14 @@ type CreateVerifyBody struct {
 	Require *bool `json:"require,omitempty"`
 }
 
+// CreateVerifyCodeBody defines model for CreateVerifyCodeBody.
+type CreateVerifyCodeBody struct {
+	// IsWrapped means nothing
+	//
+	// Examples: true
+	IsWrapped *bool `json:"isWrapped,omitempty"`
+}
+
 // CreateWebhookBody defines model for CreateWebhookBody.
 type CreateWebhookBody struct {
 	// Enabled true where a new one does not say
@@ -2879,16 +2978,17 @@ type GivenKey struct {
 	ExpiresAt *Timestamp `json:"expires_at,omitempty"`
 
 	// ID Examples: 1
-	ID int64 `json:"id"`
+	ID *int64 `json:"id,omitempty"`
 
-	// Key the key's value, in the answer to the request that set it and never again
+	// Key the key's value, in this answer and never again
 	//
 	// Examples: this-is-no-key-but-the-form-of-one
 	Key *string `json:"key,omitempty"`
 
 	// Name Examples: billing
-	Name  string   `json:"name"`
-	Owner KeyOwner `json:"owner"`
+	Name   *string      `json:"name,omitempty"`
+	Owner  *KeyOwner    `json:"owner,omitempty"`
+	Verify *LoginVerify `json:"verify,omitempty"`
 }
 
 // GranterLink defines model for GranterLink.
@@ -3171,6 +3271,16 @@ type LogUser struct {
 	URL  string `json:"url"`
 }
 
+// LoginVerify defines model for LoginVerify.
+type LoginVerify struct {
+	// Auths the account's authenticators: a login that names one of them as auth asks for its code
+	Auths []CodeAuth `json:"auths"`
+
+	// Challenge to be sent with the code, or in place of the code's id in the path
+	Challenge string     `json:"challenge"`
+	Code      VerifyCode `json:"code"`
+}
+
 // Message defines model for Message.
 type Message struct {
 	// Message Examples: Port speed 7 deleted.
@@ -3451,6 +3561,15 @@ type ReadWrite struct {
 
 	// Write Examples: false
 	Write bool `json:"write"`
+}
+
+// RecoveryCodes defines model for RecoveryCodes.
+type RecoveryCodes struct {
+	// Left how many there are
+	Left int64 `json:"left"`
+
+	// RecoveryCodes in the answer that makes them, and never again
+	RecoveryCodes *[]string `json:"recovery_codes,omitempty"`
 }
 
 // Ref defines model for Ref.
@@ -3995,6 +4114,22 @@ type UpdateAdminPermissionsBodySystem struct {
 type UpdateAdminPermissionsBodyUsers struct {
 	Admins  *UpdateReadWriteBody `json:"admins,omitempty"`
 	Clients *UpdateReadWriteBody `json:"clients,omitempty"`
+}
+
+// UpdateAuthenticatorBody defines model for UpdateAuthenticatorBody.
+type UpdateAuthenticatorBody struct {
+	// Method An item, by its id. The id alone is read, too.
+	Method *RefBody `json:"method,omitempty"`
+
+	// Value of email: the address; none: the account's
+	//
+	// Examples: ben@example.org
+	Value nullable.Nullable[string] `json:"value,omitempty"`
+
+	// Verified true, once a code of it was confirmed: it is used from then on
+	//
+	// Examples: false
+	Verified *bool `json:"verified,omitempty"`
 }
 
 // UpdateBootScriptBody defines model for UpdateBootScriptBody.
@@ -4754,6 +4889,16 @@ type Verify struct {
 	Require bool `json:"require"`
 }
 
+// VerifyCode defines model for VerifyCode.
+type VerifyCode struct {
+	Auth        CodeAuth   `json:"auth"`
+	ConfirmedAt *Timestamp `json:"confirmed_at,omitempty"`
+	ExpiresAt   Timestamp  `json:"expires_at"`
+
+	// ID Examples: 1
+	ID int64 `json:"id"`
+}
+
 // VerifyMethod defines model for VerifyMethod.
 type VerifyMethod struct {
 	// Description Examples: A code that your phone shows
@@ -5217,6 +5362,75 @@ type ExchangeSSOCodeParams struct {
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
+// ListAuthenticatorsParams defines parameters for ListAuthenticators.
+type ListAuthenticatorsParams struct {
+	// Sort A member, with - before it from the last to the first.
+	Sort *ListAuthenticatorsParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
+
+	// PerPage Answers a page of so many items.
+	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
+
+	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	Page *Page `form:"page,omitempty" json:"page,omitempty"`
+
+	// Cursor From a Link header.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Count Whether to count the items in X-Total-Count.
+	Count *Count `form:"count,omitempty" json:"count,omitempty"`
+
+	// Owner Only items with this value.
+	Owner *string `form:"owner,omitempty" json:"owner,omitempty"`
+
+	// OwnerID Only items with this value.
+	OwnerID *int64 `form:"owner_id,omitempty" json:"owner_id,omitempty"`
+
+	// OwnerType Only items with this value.
+	OwnerType *string `form:"owner_type,omitempty" json:"owner_type,omitempty"`
+
+	// Verified Only items with this value.
+	Verified *bool `form:"verified,omitempty" json:"verified,omitempty"`
+}
+
+// ListAuthenticatorsParamsSort defines parameters for ListAuthenticators.
+type ListAuthenticatorsParamsSort string
+
+// CreateAuthenticatorParams defines parameters for CreateAuthenticator.
+type CreateAuthenticatorParams struct {
+	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
+// DeleteAuthenticatorParams defines parameters for DeleteAuthenticator.
+type DeleteAuthenticatorParams struct {
+	// IfMatch ETags that the caller has seen; another one is refused.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
+// UpdateAuthenticatorParams defines parameters for UpdateAuthenticator.
+type UpdateAuthenticatorParams struct {
+	// IfMatch ETags that the caller has seen; another one is refused.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
+// CreateVerifyCodeParams defines parameters for CreateVerifyCode.
+type CreateVerifyCodeParams struct {
+	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
+// DeleteVerifyCodeParams defines parameters for DeleteVerifyCode.
+type DeleteVerifyCodeParams struct {
+	// IfMatch ETags that the caller has seen; another one is refused.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
+// ConfirmVerifyCodeParams defines parameters for ConfirmVerifyCode.
+type ConfirmVerifyCodeParams struct {
+	// IfMatch ETags that the caller has seen; another one is refused.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
 // ListVerifyMethodsParams defines parameters for ListVerifyMethods.
 type ListVerifyMethodsParams struct {
 	// Sort A member, with - before it from the last to the first.
@@ -5242,6 +5456,12 @@ type ListVerifyMethodsParamsSort string
 type UpdateVerifyMethodParams struct {
 	// IfMatch ETags that the caller has seen; another one is refused.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
+// CreateRecoveryCodesParams defines parameters for CreateRecoveryCodes.
+type CreateRecoveryCodesParams struct {
+	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // ListClientsParams defines parameters for ListClients.
@@ -6687,6 +6907,18 @@ type FinishPasswordResetJSONRequestBody = FinishPasswordResetBody
 // ExchangeSSOCodeJSONRequestBody defines body for ExchangeSSOCode for application/json ContentType.
 type ExchangeSSOCodeJSONRequestBody = ExchangeSSOCodeBody
 
+// CreateAuthenticatorJSONRequestBody defines body for CreateAuthenticator for application/json ContentType.
+type CreateAuthenticatorJSONRequestBody = CreateAuthenticatorBody
+
+// UpdateAuthenticatorJSONRequestBody defines body for UpdateAuthenticator for application/json ContentType.
+type UpdateAuthenticatorJSONRequestBody = UpdateAuthenticatorBody
+
+// CreateVerifyCodeJSONRequestBody defines body for CreateVerifyCode for application/json ContentType.
+type CreateVerifyCodeJSONRequestBody = CreateVerifyCodeBody
+
+// ConfirmVerifyCodeJSONRequestBody defines body for ConfirmVerifyCode for application/json ContentType.
+type ConfirmVerifyCodeJSONRequestBody = ConfirmVerifyCodeBody
+
 // UpdateVerifyMethodJSONRequestBody defines body for UpdateVerifyMethod for application/json ContentType.
 type UpdateVerifyMethodJSONRequestBody = UpdateVerifyMethodBody
 
@@ -7157,6 +7389,13 @@ type ClientInterface interface {
 	// Corresponds with PATCH /admin/{admin_id}/permission (the `UpdateAdminPermissions` operationId).
 	UpdateAdminPermissions(ctx context.Context, adminID int64, params *UpdateAdminPermissionsParams, body UpdateAdminPermissionsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// DeleteAdminVerify Remove the second factors of an admin who has lost them
+	//
+	// Needs the permission users.admins write. The log gets one item that says how many changed. Sent again, it is done once more.
+	//
+	// Corresponds with DELETE /admin/{admin_id}/verify (the `DeleteAdminVerify` operationId).
+	DeleteAdminVerify(ctx context.Context, adminID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListAPIKeys List API keys
 	//
 	// Answers all items, or pages of them with per_page. There are those items that the caller may know of. Needs any key.
@@ -7317,6 +7556,113 @@ type ClientInterface interface {
 	// Corresponds with POST /auth/sso (the `ExchangeSSOCode` operationId).
 	ExchangeSSOCode(ctx context.Context, params *ExchangeSSOCodeParams, body ExchangeSSOCodeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListAuthenticators List authenticators
+	//
+	// Answers all items, or pages of them with per_page. There are those items that the caller may know of. Needs any key.
+	//
+	// Corresponds with GET /auth/verify/auth (the `ListAuthenticators` operationId).
+	ListAuthenticators(ctx context.Context, params *ListAuthenticatorsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateAuthenticatorWithBody Create an authenticator
+	//
+	// There are those items that the caller may know of. Needs any key. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /auth/verify/auth (the `CreateAuthenticator` operationId).
+	CreateAuthenticatorWithBody(ctx context.Context, params *CreateAuthenticatorParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateAuthenticator Create an authenticator
+	//
+	// There are those items that the caller may know of. Needs any key. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /auth/verify/auth (the `CreateAuthenticator` operationId).
+	CreateAuthenticator(ctx context.Context, params *CreateAuthenticatorParams, body CreateAuthenticatorJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteAuthenticator Delete an authenticator
+	//
+	// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs any key. The log gets one item. Sent again, it is refused.
+	//
+	// Corresponds with DELETE /auth/verify/auth/{auth_id} (the `DeleteAuthenticator` operationId).
+	DeleteAuthenticator(ctx context.Context, authID int64, params *DeleteAuthenticatorParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetAuthenticator View an authenticator
+	//
+	// There are those items that the caller may know of. Needs any key.
+	//
+	// Corresponds with GET /auth/verify/auth/{auth_id} (the `GetAuthenticator` operationId).
+	GetAuthenticator(ctx context.Context, authID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateAuthenticatorWithBody Edit an authenticator
+	//
+	// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs any key. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PATCH /auth/verify/auth/{auth_id} (the `UpdateAuthenticator` operationId).
+	UpdateAuthenticatorWithBody(ctx context.Context, authID int64, params *UpdateAuthenticatorParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateAuthenticator Edit an authenticator
+	//
+	// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs any key. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PATCH /auth/verify/auth/{auth_id} (the `UpdateAuthenticator` operationId).
+	UpdateAuthenticator(ctx context.Context, authID int64, params *UpdateAuthenticatorParams, body UpdateAuthenticatorJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateVerifyCodeWithBody Have a code sent, or ask for one of an app
+	//
+	// Needs any key. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /auth/verify/auth/{auth_id}/code (the `CreateVerifyCode` operationId).
+	CreateVerifyCodeWithBody(ctx context.Context, authID int64, params *CreateVerifyCodeParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateVerifyCode Have a code sent, or ask for one of an app
+	//
+	// Needs any key. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /auth/verify/auth/{auth_id}/code (the `CreateVerifyCode` operationId).
+	CreateVerifyCode(ctx context.Context, authID int64, params *CreateVerifyCodeParams, body CreateVerifyCodeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteVerifyCode Delete a verify code
+	//
+	// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs any key. The log gets one item. Sent again, it is refused.
+	//
+	// Corresponds with DELETE /auth/verify/auth/{auth_id}/code/{code_id} (the `DeleteVerifyCode` operationId).
+	DeleteVerifyCode(ctx context.Context, authID int64, codeID int64, params *DeleteVerifyCodeParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetVerifyCode View a verify code
+	//
+	// There are those items that the caller may know of. Needs any key.
+	//
+	// Corresponds with GET /auth/verify/auth/{auth_id}/code/{code_id} (the `GetVerifyCode` operationId).
+	GetVerifyCode(ctx context.Context, authID int64, codeID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ConfirmVerifyCodeWithBody Confirm a code, or complete a login
+	//
+	// Needs any key, or none with a login's challenge. The log gets an item for each that changes. Sent again, it is refused.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PATCH /auth/verify/auth/{auth_id}/code/{code_id} (the `ConfirmVerifyCode` operationId).
+	ConfirmVerifyCodeWithBody(ctx context.Context, authID int64, codeID string, params *ConfirmVerifyCodeParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ConfirmVerifyCode Confirm a code, or complete a login
+	//
+	// Needs any key, or none with a login's challenge. The log gets an item for each that changes. Sent again, it is refused.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PATCH /auth/verify/auth/{auth_id}/code/{code_id} (the `ConfirmVerifyCode` operationId).
+	ConfirmVerifyCode(ctx context.Context, authID int64, codeID string, params *ConfirmVerifyCodeParams, body ConfirmVerifyCodeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListVerifyMethods List verify methods
 	//
 	// Answers all items, or pages of them with per_page. Needs any key.
@@ -7348,6 +7694,20 @@ type ClientInterface interface {
 	//
 	// Corresponds with PATCH /auth/verify/method/{method_id} (the `UpdateVerifyMethod` operationId).
 	UpdateVerifyMethod(ctx context.Context, methodID int64, params *UpdateVerifyMethodParams, body UpdateVerifyMethodJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetRecoveryCodes Count one's recovery codes
+	//
+	// Needs any key.
+	//
+	// Corresponds with GET /auth/verify/recovery (the `GetRecoveryCodes` operationId).
+	GetRecoveryCodes(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateRecoveryCodes Make other recovery codes
+	//
+	// Needs any key. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	//
+	// Corresponds with POST /auth/verify/recovery (the `CreateRecoveryCodes` operationId).
+	CreateRecoveryCodes(ctx context.Context, params *CreateRecoveryCodesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetBrowserDetails View the caller's own address
 	//
@@ -7586,6 +7946,13 @@ type ClientInterface interface {
 	//
 	// Corresponds with PATCH /client/{client_id}/super/{super_id} (the `UpdateSuperLink` operationId).
 	UpdateSuperLink(ctx context.Context, clientID int64, superID int64, params *UpdateSuperLinkParams, body UpdateSuperLinkJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteClientVerify Remove the second factors of a client who has lost them
+	//
+	// Needs the permission users.clients write. The log gets one item that says how many changed. Sent again, it is done once more.
+	//
+	// Corresponds with DELETE /client/{client_id}/verify (the `DeleteClientVerify` operationId).
+	DeleteClientVerify(ctx context.Context, clientID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListEmailMessages List mails
 	//
@@ -9275,6 +9642,23 @@ func (c *Caller) UpdateAdminPermissions(ctx context.Context, adminID int64, para
 	return c.Client.Do(req)
 }
 
+// DeleteAdminVerify Remove the second factors of an admin who has lost them
+//
+// Needs the permission users.admins write. The log gets one item that says how many changed. Sent again, it is done once more.
+//
+// Corresponds with DELETE /admin/{admin_id}/verify (the `DeleteAdminVerify` operationId).
+func (c *Caller) DeleteAdminVerify(ctx context.Context, adminID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteAdminVerifyRequest(c.Server, adminID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListAPIKeys List API keys
 //
 // Answers all items, or pages of them with per_page. There are those items that the caller may know of. Needs any key.
@@ -9635,6 +10019,243 @@ func (c *Caller) ExchangeSSOCode(ctx context.Context, params *ExchangeSSOCodePar
 	return c.Client.Do(req)
 }
 
+// ListAuthenticators List authenticators
+//
+// Answers all items, or pages of them with per_page. There are those items that the caller may know of. Needs any key.
+//
+// Corresponds with GET /auth/verify/auth (the `ListAuthenticators` operationId).
+func (c *Caller) ListAuthenticators(ctx context.Context, params *ListAuthenticatorsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListAuthenticatorsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateAuthenticatorWithBody Create an authenticator
+//
+// There are those items that the caller may know of. Needs any key. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /auth/verify/auth (the `CreateAuthenticator` operationId).
+func (c *Caller) CreateAuthenticatorWithBody(ctx context.Context, params *CreateAuthenticatorParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateAuthenticatorRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateAuthenticator Create an authenticator
+//
+// There are those items that the caller may know of. Needs any key. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /auth/verify/auth (the `CreateAuthenticator` operationId).
+func (c *Caller) CreateAuthenticator(ctx context.Context, params *CreateAuthenticatorParams, body CreateAuthenticatorJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateAuthenticatorRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteAuthenticator Delete an authenticator
+//
+// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs any key. The log gets one item. Sent again, it is refused.
+//
+// Corresponds with DELETE /auth/verify/auth/{auth_id} (the `DeleteAuthenticator` operationId).
+func (c *Caller) DeleteAuthenticator(ctx context.Context, authID int64, params *DeleteAuthenticatorParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteAuthenticatorRequest(c.Server, authID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetAuthenticator View an authenticator
+//
+// There are those items that the caller may know of. Needs any key.
+//
+// Corresponds with GET /auth/verify/auth/{auth_id} (the `GetAuthenticator` operationId).
+func (c *Caller) GetAuthenticator(ctx context.Context, authID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetAuthenticatorRequest(c.Server, authID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateAuthenticatorWithBody Edit an authenticator
+//
+// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs any key. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PATCH /auth/verify/auth/{auth_id} (the `UpdateAuthenticator` operationId).
+func (c *Caller) UpdateAuthenticatorWithBody(ctx context.Context, authID int64, params *UpdateAuthenticatorParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateAuthenticatorRequestWithBody(c.Server, authID, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateAuthenticator Edit an authenticator
+//
+// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs any key. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PATCH /auth/verify/auth/{auth_id} (the `UpdateAuthenticator` operationId).
+func (c *Caller) UpdateAuthenticator(ctx context.Context, authID int64, params *UpdateAuthenticatorParams, body UpdateAuthenticatorJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateAuthenticatorRequest(c.Server, authID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateVerifyCodeWithBody Have a code sent, or ask for one of an app
+//
+// Needs any key. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /auth/verify/auth/{auth_id}/code (the `CreateVerifyCode` operationId).
+func (c *Caller) CreateVerifyCodeWithBody(ctx context.Context, authID int64, params *CreateVerifyCodeParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateVerifyCodeRequestWithBody(c.Server, authID, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateVerifyCode Have a code sent, or ask for one of an app
+//
+// Needs any key. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /auth/verify/auth/{auth_id}/code (the `CreateVerifyCode` operationId).
+func (c *Caller) CreateVerifyCode(ctx context.Context, authID int64, params *CreateVerifyCodeParams, body CreateVerifyCodeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateVerifyCodeRequest(c.Server, authID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteVerifyCode Delete a verify code
+//
+// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs any key. The log gets one item. Sent again, it is refused.
+//
+// Corresponds with DELETE /auth/verify/auth/{auth_id}/code/{code_id} (the `DeleteVerifyCode` operationId).
+func (c *Caller) DeleteVerifyCode(ctx context.Context, authID int64, codeID int64, params *DeleteVerifyCodeParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteVerifyCodeRequest(c.Server, authID, codeID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetVerifyCode View a verify code
+//
+// There are those items that the caller may know of. Needs any key.
+//
+// Corresponds with GET /auth/verify/auth/{auth_id}/code/{code_id} (the `GetVerifyCode` operationId).
+func (c *Caller) GetVerifyCode(ctx context.Context, authID int64, codeID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetVerifyCodeRequest(c.Server, authID, codeID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ConfirmVerifyCodeWithBody Confirm a code, or complete a login
+//
+// Needs any key, or none with a login's challenge. The log gets an item for each that changes. Sent again, it is refused.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PATCH /auth/verify/auth/{auth_id}/code/{code_id} (the `ConfirmVerifyCode` operationId).
+func (c *Caller) ConfirmVerifyCodeWithBody(ctx context.Context, authID int64, codeID string, params *ConfirmVerifyCodeParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewConfirmVerifyCodeRequestWithBody(c.Server, authID, codeID, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ConfirmVerifyCode Confirm a code, or complete a login
+//
+// Needs any key, or none with a login's challenge. The log gets an item for each that changes. Sent again, it is refused.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PATCH /auth/verify/auth/{auth_id}/code/{code_id} (the `ConfirmVerifyCode` operationId).
+func (c *Caller) ConfirmVerifyCode(ctx context.Context, authID int64, codeID string, params *ConfirmVerifyCodeParams, body ConfirmVerifyCodeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewConfirmVerifyCodeRequest(c.Server, authID, codeID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListVerifyMethods List verify methods
 //
 // Answers all items, or pages of them with per_page. Needs any key.
@@ -9697,6 +10318,40 @@ func (c *Caller) UpdateVerifyMethodWithBody(ctx context.Context, methodID int64,
 // Corresponds with PATCH /auth/verify/method/{method_id} (the `UpdateVerifyMethod` operationId).
 func (c *Caller) UpdateVerifyMethod(ctx context.Context, methodID int64, params *UpdateVerifyMethodParams, body UpdateVerifyMethodJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateVerifyMethodRequest(c.Server, methodID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetRecoveryCodes Count one's recovery codes
+//
+// Needs any key.
+//
+// Corresponds with GET /auth/verify/recovery (the `GetRecoveryCodes` operationId).
+func (c *Caller) GetRecoveryCodes(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetRecoveryCodesRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateRecoveryCodes Make other recovery codes
+//
+// Needs any key. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+//
+// Corresponds with POST /auth/verify/recovery (the `CreateRecoveryCodes` operationId).
+func (c *Caller) CreateRecoveryCodes(ctx context.Context, params *CreateRecoveryCodesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateRecoveryCodesRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -10235,6 +10890,23 @@ func (c *Caller) UpdateSuperLinkWithBody(ctx context.Context, clientID int64, su
 // Corresponds with PATCH /client/{client_id}/super/{super_id} (the `UpdateSuperLink` operationId).
 func (c *Caller) UpdateSuperLink(ctx context.Context, clientID int64, superID int64, params *UpdateSuperLinkParams, body UpdateSuperLinkJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateSuperLinkRequest(c.Server, clientID, superID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteClientVerify Remove the second factors of a client who has lost them
+//
+// Needs the permission users.clients write. The log gets one item that says how many changed. Sent again, it is done once more.
+//
+// Corresponds with DELETE /client/{client_id}/verify (the `DeleteClientVerify` operationId).
+func (c *Caller) DeleteClientVerify(ctx context.Context, clientID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteClientVerifyRequest(c.Server, clientID)
 	if err != nil {
 		return nil, err
 	}
@@ -14053,6 +14725,40 @@ func NewUpdateAdminPermissionsRequestWithBody(server string, adminID int64, para
 	return req, nil
 }
 
+// NewDeleteAdminVerifyRequest constructs an http.Request for the DeleteAdminVerify method
+func NewDeleteAdminVerifyRequest(server string, adminID int64) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "admin_id", adminID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/admin/%s/verify", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewListAPIKeysRequest constructs an http.Request for the ListAPIKeys method
 func NewListAPIKeysRequest(server string, params *ListAPIKeysParams) (*http.Request, error) {
 	var err error
@@ -14940,6 +15646,584 @@ func NewExchangeSSOCodeRequestWithBody(server string, params *ExchangeSSOCodePar
 	return req, nil
 }
 
+// NewListAuthenticatorsRequest constructs an http.Request for the ListAuthenticators method
+func NewListAuthenticatorsRequest(server string, params *ListAuthenticatorsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/auth/verify/auth")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Sort != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "sort", *params.Sort, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.PerPage != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "per_page", *params.PerPage, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Page != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "page", *params.Page, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Count != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "count", *params.Count, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Owner != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "owner", *params.Owner, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.OwnerID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "owner_id", *params.OwnerID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.OwnerType != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "owner_type", *params.OwnerType, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Verified != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "verified", *params.Verified, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewCreateAuthenticatorRequest calls the generic CreateAuthenticator builder with application/json body
+func NewCreateAuthenticatorRequest(server string, params *CreateAuthenticatorParams, body CreateAuthenticatorJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCreateAuthenticatorRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewCreateAuthenticatorRequestWithBody constructs an http.Request for the CreateAuthenticator method, with any body, and a specified content type
+func NewCreateAuthenticatorRequestWithBody(server string, params *CreateAuthenticatorParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/auth/verify/auth")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewDeleteAuthenticatorRequest constructs an http.Request for the DeleteAuthenticator method
+func NewDeleteAuthenticatorRequest(server string, authID int64, params *DeleteAuthenticatorParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "auth_id", authID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/auth/verify/auth/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetAuthenticatorRequest constructs an http.Request for the GetAuthenticator method
+func NewGetAuthenticatorRequest(server string, authID int64) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "auth_id", authID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/auth/verify/auth/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewUpdateAuthenticatorRequest calls the generic UpdateAuthenticator builder with application/json body
+func NewUpdateAuthenticatorRequest(server string, authID int64, params *UpdateAuthenticatorParams, body UpdateAuthenticatorJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewUpdateAuthenticatorRequestWithBody(server, authID, params, "application/json", bodyReader)
+}
+
+// NewUpdateAuthenticatorRequestWithBody constructs an http.Request for the UpdateAuthenticator method, with any body, and a specified content type
+func NewUpdateAuthenticatorRequestWithBody(server string, authID int64, params *UpdateAuthenticatorParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "auth_id", authID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/auth/verify/auth/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewCreateVerifyCodeRequest calls the generic CreateVerifyCode builder with application/json body
+func NewCreateVerifyCodeRequest(server string, authID int64, params *CreateVerifyCodeParams, body CreateVerifyCodeJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCreateVerifyCodeRequestWithBody(server, authID, params, "application/json", bodyReader)
+}
+
+// NewCreateVerifyCodeRequestWithBody constructs an http.Request for the CreateVerifyCode method, with any body, and a specified content type
+func NewCreateVerifyCodeRequestWithBody(server string, authID int64, params *CreateVerifyCodeParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "auth_id", authID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/auth/verify/auth/%s/code", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewDeleteVerifyCodeRequest constructs an http.Request for the DeleteVerifyCode method
+func NewDeleteVerifyCodeRequest(server string, authID int64, codeID int64, params *DeleteVerifyCodeParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "auth_id", authID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "code_id", codeID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/auth/verify/auth/%s/code/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetVerifyCodeRequest constructs an http.Request for the GetVerifyCode method
+func NewGetVerifyCodeRequest(server string, authID int64, codeID int64) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "auth_id", authID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "code_id", codeID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/auth/verify/auth/%s/code/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewConfirmVerifyCodeRequest calls the generic ConfirmVerifyCode builder with application/json body
+func NewConfirmVerifyCodeRequest(server string, authID int64, codeID string, params *ConfirmVerifyCodeParams, body ConfirmVerifyCodeJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewConfirmVerifyCodeRequestWithBody(server, authID, codeID, params, "application/json", bodyReader)
+}
+
+// NewConfirmVerifyCodeRequestWithBody constructs an http.Request for the ConfirmVerifyCode method, with any body, and a specified content type
+func NewConfirmVerifyCodeRequestWithBody(server string, authID int64, codeID string, params *ConfirmVerifyCodeParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "auth_id", authID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "code_id", codeID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/auth/verify/auth/%s/code/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
 // NewListVerifyMethodsRequest constructs an http.Request for the ListVerifyMethods method
 func NewListVerifyMethodsRequest(server string, params *ListVerifyMethodsParams) (*http.Request, error) {
 	var err error
@@ -15131,6 +16415,75 @@ func NewUpdateVerifyMethodRequestWithBody(server string, methodID int64, params 
 			}
 
 			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetRecoveryCodesRequest constructs an http.Request for the GetRecoveryCodes method
+func NewGetRecoveryCodesRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/auth/verify/recovery")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewCreateRecoveryCodesRequest constructs an http.Request for the CreateRecoveryCodes method
+func NewCreateRecoveryCodesRequest(server string, params *CreateRecoveryCodesParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/auth/verify/recovery")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
 		}
 
 	}
@@ -16682,6 +18035,40 @@ func NewUpdateSuperLinkRequestWithBody(server string, clientID int64, superID in
 			req.Header.Set("If-Match", headerParam0)
 		}
 
+	}
+
+	return req, nil
+}
+
+// NewDeleteClientVerifyRequest constructs an http.Request for the DeleteClientVerify method
+func NewDeleteClientVerifyRequest(server string, clientID int64) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "client_id", clientID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/client/%s/verify", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
 	}
 
 	return req, nil
@@ -25666,6 +27053,15 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with PATCH /admin/{admin_id}/permission (the `UpdateAdminPermissions` operationId).
 	UpdateAdminPermissionsWithResponse(ctx context.Context, adminID int64, params *UpdateAdminPermissionsParams, body UpdateAdminPermissionsJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateAdminPermissionsResponse, error)
 
+	// DeleteAdminVerifyWithResponse Remove the second factors of an admin who has lost them
+	//
+	// Needs the permission users.admins write. The log gets one item that says how many changed. Sent again, it is done once more.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /admin/{admin_id}/verify (the `DeleteAdminVerify` operationId).
+	DeleteAdminVerifyWithResponse(ctx context.Context, adminID int64, reqEditors ...RequestEditorFn) (*DeleteAdminVerifyResponse, error)
+
 	// ListAPIKeysWithResponse List API keys
 	//
 	// Answers all items, or pages of them with per_page. There are those items that the caller may know of. Needs any key.
@@ -25846,6 +27242,123 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /auth/sso (the `ExchangeSSOCode` operationId).
 	ExchangeSSOCodeWithResponse(ctx context.Context, params *ExchangeSSOCodeParams, body ExchangeSSOCodeJSONRequestBody, reqEditors ...RequestEditorFn) (*ExchangeSSOCodeResponse, error)
 
+	// ListAuthenticatorsWithResponse List authenticators
+	//
+	// Answers all items, or pages of them with per_page. There are those items that the caller may know of. Needs any key.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /auth/verify/auth (the `ListAuthenticators` operationId).
+	ListAuthenticatorsWithResponse(ctx context.Context, params *ListAuthenticatorsParams, reqEditors ...RequestEditorFn) (*ListAuthenticatorsResponse, error)
+
+	// CreateAuthenticatorWithBodyWithResponse Create an authenticator
+	//
+	// There are those items that the caller may know of. Needs any key. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /auth/verify/auth (the `CreateAuthenticator` operationId).
+	CreateAuthenticatorWithBodyWithResponse(ctx context.Context, params *CreateAuthenticatorParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateAuthenticatorResponse, error)
+
+	// CreateAuthenticatorWithResponse Create an authenticator
+	//
+	// There are those items that the caller may know of. Needs any key. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /auth/verify/auth (the `CreateAuthenticator` operationId).
+	CreateAuthenticatorWithResponse(ctx context.Context, params *CreateAuthenticatorParams, body CreateAuthenticatorJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateAuthenticatorResponse, error)
+
+	// DeleteAuthenticatorWithResponse Delete an authenticator
+	//
+	// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs any key. The log gets one item. Sent again, it is refused.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /auth/verify/auth/{auth_id} (the `DeleteAuthenticator` operationId).
+	DeleteAuthenticatorWithResponse(ctx context.Context, authID int64, params *DeleteAuthenticatorParams, reqEditors ...RequestEditorFn) (*DeleteAuthenticatorResponse, error)
+
+	// GetAuthenticatorWithResponse View an authenticator
+	//
+	// There are those items that the caller may know of. Needs any key.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /auth/verify/auth/{auth_id} (the `GetAuthenticator` operationId).
+	GetAuthenticatorWithResponse(ctx context.Context, authID int64, reqEditors ...RequestEditorFn) (*GetAuthenticatorResponse, error)
+
+	// UpdateAuthenticatorWithBodyWithResponse Edit an authenticator
+	//
+	// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs any key. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /auth/verify/auth/{auth_id} (the `UpdateAuthenticator` operationId).
+	UpdateAuthenticatorWithBodyWithResponse(ctx context.Context, authID int64, params *UpdateAuthenticatorParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateAuthenticatorResponse, error)
+
+	// UpdateAuthenticatorWithResponse Edit an authenticator
+	//
+	// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs any key. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /auth/verify/auth/{auth_id} (the `UpdateAuthenticator` operationId).
+	UpdateAuthenticatorWithResponse(ctx context.Context, authID int64, params *UpdateAuthenticatorParams, body UpdateAuthenticatorJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateAuthenticatorResponse, error)
+
+	// CreateVerifyCodeWithBodyWithResponse Have a code sent, or ask for one of an app
+	//
+	// Needs any key. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /auth/verify/auth/{auth_id}/code (the `CreateVerifyCode` operationId).
+	CreateVerifyCodeWithBodyWithResponse(ctx context.Context, authID int64, params *CreateVerifyCodeParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateVerifyCodeResponse, error)
+
+	// CreateVerifyCodeWithResponse Have a code sent, or ask for one of an app
+	//
+	// Needs any key. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /auth/verify/auth/{auth_id}/code (the `CreateVerifyCode` operationId).
+	CreateVerifyCodeWithResponse(ctx context.Context, authID int64, params *CreateVerifyCodeParams, body CreateVerifyCodeJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateVerifyCodeResponse, error)
+
+	// DeleteVerifyCodeWithResponse Delete a verify code
+	//
+	// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs any key. The log gets one item. Sent again, it is refused.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /auth/verify/auth/{auth_id}/code/{code_id} (the `DeleteVerifyCode` operationId).
+	DeleteVerifyCodeWithResponse(ctx context.Context, authID int64, codeID int64, params *DeleteVerifyCodeParams, reqEditors ...RequestEditorFn) (*DeleteVerifyCodeResponse, error)
+
+	// GetVerifyCodeWithResponse View a verify code
+	//
+	// There are those items that the caller may know of. Needs any key.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /auth/verify/auth/{auth_id}/code/{code_id} (the `GetVerifyCode` operationId).
+	GetVerifyCodeWithResponse(ctx context.Context, authID int64, codeID int64, reqEditors ...RequestEditorFn) (*GetVerifyCodeResponse, error)
+
+	// ConfirmVerifyCodeWithBodyWithResponse Confirm a code, or complete a login
+	//
+	// Needs any key, or none with a login's challenge. The log gets an item for each that changes. Sent again, it is refused.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /auth/verify/auth/{auth_id}/code/{code_id} (the `ConfirmVerifyCode` operationId).
+	ConfirmVerifyCodeWithBodyWithResponse(ctx context.Context, authID int64, codeID string, params *ConfirmVerifyCodeParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ConfirmVerifyCodeResponse, error)
+
+	// ConfirmVerifyCodeWithResponse Confirm a code, or complete a login
+	//
+	// Needs any key, or none with a login's challenge. The log gets an item for each that changes. Sent again, it is refused.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /auth/verify/auth/{auth_id}/code/{code_id} (the `ConfirmVerifyCode` operationId).
+	ConfirmVerifyCodeWithResponse(ctx context.Context, authID int64, codeID string, params *ConfirmVerifyCodeParams, body ConfirmVerifyCodeJSONRequestBody, reqEditors ...RequestEditorFn) (*ConfirmVerifyCodeResponse, error)
+
 	// ListVerifyMethodsWithResponse List verify methods
 	//
 	// Answers all items, or pages of them with per_page. Needs any key.
@@ -25881,6 +27394,24 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with PATCH /auth/verify/method/{method_id} (the `UpdateVerifyMethod` operationId).
 	UpdateVerifyMethodWithResponse(ctx context.Context, methodID int64, params *UpdateVerifyMethodParams, body UpdateVerifyMethodJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateVerifyMethodResponse, error)
+
+	// GetRecoveryCodesWithResponse Count one's recovery codes
+	//
+	// Needs any key.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /auth/verify/recovery (the `GetRecoveryCodes` operationId).
+	GetRecoveryCodesWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetRecoveryCodesResponse, error)
+
+	// CreateRecoveryCodesWithResponse Make other recovery codes
+	//
+	// Needs any key. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /auth/verify/recovery (the `CreateRecoveryCodes` operationId).
+	CreateRecoveryCodesWithResponse(ctx context.Context, params *CreateRecoveryCodesParams, reqEditors ...RequestEditorFn) (*CreateRecoveryCodesResponse, error)
 
 	// GetBrowserDetailsWithResponse View the caller's own address
 	//
@@ -26151,6 +27682,15 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with PATCH /client/{client_id}/super/{super_id} (the `UpdateSuperLink` operationId).
 	UpdateSuperLinkWithResponse(ctx context.Context, clientID int64, superID int64, params *UpdateSuperLinkParams, body UpdateSuperLinkJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateSuperLinkResponse, error)
+
+	// DeleteClientVerifyWithResponse Remove the second factors of a client who has lost them
+	//
+	// Needs the permission users.clients write. The log gets one item that says how many changed. Sent again, it is done once more.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /client/{client_id}/verify (the `DeleteClientVerify` operationId).
+	DeleteClientVerifyWithResponse(ctx context.Context, clientID int64, reqEditors ...RequestEditorFn) (*DeleteClientVerifyResponse, error)
 
 	// ListEmailMessagesWithResponse List mails
 	//
@@ -28114,6 +29654,39 @@ func (r UpdateAdminPermissionsResponse) ContentType() string {
 	return ""
 }
 
+type DeleteAdminVerifyResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Message
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteAdminVerifyResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteAdminVerifyResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteAdminVerifyResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 // ListAPIKeysResponse200Headers the declared response headers of an HTTP 200 response for ListAPIKeys
 type ListAPIKeysResponse200Headers struct {
 	Link        *string
@@ -28643,7 +30216,7 @@ type ExchangeSSOCodeResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
 	// JSON200 the response for an HTTP 200 `application/json` response
-	JSON200 *GivenKey
+	JSON200 *APIKey
 	// JSONDefault the response for an HTTP default `application/json` response
 	JSONDefault *Problem
 	// Headers200 the parsed response headers for an HTTP 200 response
@@ -28668,6 +30241,346 @@ func (r ExchangeSSOCodeResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r ExchangeSSOCodeResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// ListAuthenticatorsResponse200Headers the declared response headers of an HTTP 200 response for ListAuthenticators
+type ListAuthenticatorsResponse200Headers struct {
+	Link        *string
+	XTotalCount *string
+}
+
+type ListAuthenticatorsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *[]Authenticator
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ListAuthenticatorsResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r ListAuthenticatorsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListAuthenticatorsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListAuthenticatorsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// CreateAuthenticatorResponse200Headers the declared response headers of an HTTP 200 response for CreateAuthenticator
+type CreateAuthenticatorResponse200Headers struct {
+	ETag *string
+}
+
+type CreateAuthenticatorResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Authenticator
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *CreateAuthenticatorResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r CreateAuthenticatorResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CreateAuthenticatorResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CreateAuthenticatorResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteAuthenticatorResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Message
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteAuthenticatorResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteAuthenticatorResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteAuthenticatorResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// GetAuthenticatorResponse200Headers the declared response headers of an HTTP 200 response for GetAuthenticator
+type GetAuthenticatorResponse200Headers struct {
+	ETag *string
+}
+
+type GetAuthenticatorResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Authenticator
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *GetAuthenticatorResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r GetAuthenticatorResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetAuthenticatorResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetAuthenticatorResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// UpdateAuthenticatorResponse200Headers the declared response headers of an HTTP 200 response for UpdateAuthenticator
+type UpdateAuthenticatorResponse200Headers struct {
+	ETag *string
+}
+
+type UpdateAuthenticatorResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Authenticator
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *UpdateAuthenticatorResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r UpdateAuthenticatorResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r UpdateAuthenticatorResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r UpdateAuthenticatorResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// CreateVerifyCodeResponse200Headers the declared response headers of an HTTP 200 response for CreateVerifyCode
+type CreateVerifyCodeResponse200Headers struct {
+	ETag *string
+}
+
+type CreateVerifyCodeResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *VerifyCode
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *CreateVerifyCodeResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r CreateVerifyCodeResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CreateVerifyCodeResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CreateVerifyCodeResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteVerifyCodeResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Message
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteVerifyCodeResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteVerifyCodeResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteVerifyCodeResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// GetVerifyCodeResponse200Headers the declared response headers of an HTTP 200 response for GetVerifyCode
+type GetVerifyCodeResponse200Headers struct {
+	ETag *string
+}
+
+type GetVerifyCodeResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *VerifyCode
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *GetVerifyCodeResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r GetVerifyCodeResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetVerifyCodeResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetVerifyCodeResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ConfirmVerifyCodeResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ConfirmedKey
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+}
+
+// Status returns HTTPResponse.Status
+func (r ConfirmVerifyCodeResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ConfirmVerifyCodeResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ConfirmVerifyCodeResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -28789,6 +30702,72 @@ func (r UpdateVerifyMethodResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r UpdateVerifyMethodResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetRecoveryCodesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *RecoveryCodes
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+}
+
+// Status returns HTTPResponse.Status
+func (r GetRecoveryCodesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetRecoveryCodesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetRecoveryCodesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type CreateRecoveryCodesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *RecoveryCodes
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+}
+
+// Status returns HTTPResponse.Status
+func (r CreateRecoveryCodesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CreateRecoveryCodesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CreateRecoveryCodesResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -29665,6 +31644,39 @@ func (r UpdateSuperLinkResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r UpdateSuperLinkResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteClientVerifyResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Message
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteClientVerifyResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteClientVerifyResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteClientVerifyResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -34945,6 +36957,21 @@ func (c *ClientWithResponses) UpdateAdminPermissionsWithResponse(ctx context.Con
 	return ParseUpdateAdminPermissionsResponse(rsp)
 }
 
+// DeleteAdminVerifyWithResponse Remove the second factors of an admin who has lost them
+//
+// Needs the permission users.admins write. The log gets one item that says how many changed. Sent again, it is done once more.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /admin/{admin_id}/verify (the `DeleteAdminVerify` operationId).
+func (c *ClientWithResponses) DeleteAdminVerifyWithResponse(ctx context.Context, adminID int64, reqEditors ...RequestEditorFn) (*DeleteAdminVerifyResponse, error) {
+	rsp, err := c.DeleteAdminVerify(ctx, adminID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteAdminVerifyResponse(rsp)
+}
+
 // ListAPIKeysWithResponse List API keys
 //
 // Answers all items, or pages of them with per_page. There are those items that the caller may know of. Needs any key.
@@ -35245,6 +37272,201 @@ func (c *ClientWithResponses) ExchangeSSOCodeWithResponse(ctx context.Context, p
 	return ParseExchangeSSOCodeResponse(rsp)
 }
 
+// ListAuthenticatorsWithResponse List authenticators
+//
+// Answers all items, or pages of them with per_page. There are those items that the caller may know of. Needs any key.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /auth/verify/auth (the `ListAuthenticators` operationId).
+func (c *ClientWithResponses) ListAuthenticatorsWithResponse(ctx context.Context, params *ListAuthenticatorsParams, reqEditors ...RequestEditorFn) (*ListAuthenticatorsResponse, error) {
+	rsp, err := c.ListAuthenticators(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListAuthenticatorsResponse(rsp)
+}
+
+// CreateAuthenticatorWithBodyWithResponse Create an authenticator
+//
+// There are those items that the caller may know of. Needs any key. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /auth/verify/auth (the `CreateAuthenticator` operationId).
+func (c *ClientWithResponses) CreateAuthenticatorWithBodyWithResponse(ctx context.Context, params *CreateAuthenticatorParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateAuthenticatorResponse, error) {
+	rsp, err := c.CreateAuthenticatorWithBody(ctx, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateAuthenticatorResponse(rsp)
+}
+
+// CreateAuthenticatorWithResponse Create an authenticator
+//
+// There are those items that the caller may know of. Needs any key. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /auth/verify/auth (the `CreateAuthenticator` operationId).
+func (c *ClientWithResponses) CreateAuthenticatorWithResponse(ctx context.Context, params *CreateAuthenticatorParams, body CreateAuthenticatorJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateAuthenticatorResponse, error) {
+	rsp, err := c.CreateAuthenticator(ctx, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateAuthenticatorResponse(rsp)
+}
+
+// DeleteAuthenticatorWithResponse Delete an authenticator
+//
+// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs any key. The log gets one item. Sent again, it is refused.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /auth/verify/auth/{auth_id} (the `DeleteAuthenticator` operationId).
+func (c *ClientWithResponses) DeleteAuthenticatorWithResponse(ctx context.Context, authID int64, params *DeleteAuthenticatorParams, reqEditors ...RequestEditorFn) (*DeleteAuthenticatorResponse, error) {
+	rsp, err := c.DeleteAuthenticator(ctx, authID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteAuthenticatorResponse(rsp)
+}
+
+// GetAuthenticatorWithResponse View an authenticator
+//
+// There are those items that the caller may know of. Needs any key.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /auth/verify/auth/{auth_id} (the `GetAuthenticator` operationId).
+func (c *ClientWithResponses) GetAuthenticatorWithResponse(ctx context.Context, authID int64, reqEditors ...RequestEditorFn) (*GetAuthenticatorResponse, error) {
+	rsp, err := c.GetAuthenticator(ctx, authID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetAuthenticatorResponse(rsp)
+}
+
+// UpdateAuthenticatorWithBodyWithResponse Edit an authenticator
+//
+// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs any key. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /auth/verify/auth/{auth_id} (the `UpdateAuthenticator` operationId).
+func (c *ClientWithResponses) UpdateAuthenticatorWithBodyWithResponse(ctx context.Context, authID int64, params *UpdateAuthenticatorParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateAuthenticatorResponse, error) {
+	rsp, err := c.UpdateAuthenticatorWithBody(ctx, authID, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateAuthenticatorResponse(rsp)
+}
+
+// UpdateAuthenticatorWithResponse Edit an authenticator
+//
+// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs any key. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /auth/verify/auth/{auth_id} (the `UpdateAuthenticator` operationId).
+func (c *ClientWithResponses) UpdateAuthenticatorWithResponse(ctx context.Context, authID int64, params *UpdateAuthenticatorParams, body UpdateAuthenticatorJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateAuthenticatorResponse, error) {
+	rsp, err := c.UpdateAuthenticator(ctx, authID, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateAuthenticatorResponse(rsp)
+}
+
+// CreateVerifyCodeWithBodyWithResponse Have a code sent, or ask for one of an app
+//
+// Needs any key. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /auth/verify/auth/{auth_id}/code (the `CreateVerifyCode` operationId).
+func (c *ClientWithResponses) CreateVerifyCodeWithBodyWithResponse(ctx context.Context, authID int64, params *CreateVerifyCodeParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateVerifyCodeResponse, error) {
+	rsp, err := c.CreateVerifyCodeWithBody(ctx, authID, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateVerifyCodeResponse(rsp)
+}
+
+// CreateVerifyCodeWithResponse Have a code sent, or ask for one of an app
+//
+// Needs any key. The log gets one item. Sent again without an Idempotency-Key, it is done once more.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /auth/verify/auth/{auth_id}/code (the `CreateVerifyCode` operationId).
+func (c *ClientWithResponses) CreateVerifyCodeWithResponse(ctx context.Context, authID int64, params *CreateVerifyCodeParams, body CreateVerifyCodeJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateVerifyCodeResponse, error) {
+	rsp, err := c.CreateVerifyCode(ctx, authID, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateVerifyCodeResponse(rsp)
+}
+
+// DeleteVerifyCodeWithResponse Delete a verify code
+//
+// There are those items that the caller may know of. The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs any key. The log gets one item. Sent again, it is refused.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /auth/verify/auth/{auth_id}/code/{code_id} (the `DeleteVerifyCode` operationId).
+func (c *ClientWithResponses) DeleteVerifyCodeWithResponse(ctx context.Context, authID int64, codeID int64, params *DeleteVerifyCodeParams, reqEditors ...RequestEditorFn) (*DeleteVerifyCodeResponse, error) {
+	rsp, err := c.DeleteVerifyCode(ctx, authID, codeID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteVerifyCodeResponse(rsp)
+}
+
+// GetVerifyCodeWithResponse View a verify code
+//
+// There are those items that the caller may know of. Needs any key.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /auth/verify/auth/{auth_id}/code/{code_id} (the `GetVerifyCode` operationId).
+func (c *ClientWithResponses) GetVerifyCodeWithResponse(ctx context.Context, authID int64, codeID int64, reqEditors ...RequestEditorFn) (*GetVerifyCodeResponse, error) {
+	rsp, err := c.GetVerifyCode(ctx, authID, codeID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetVerifyCodeResponse(rsp)
+}
+
+// ConfirmVerifyCodeWithBodyWithResponse Confirm a code, or complete a login
+//
+// Needs any key, or none with a login's challenge. The log gets an item for each that changes. Sent again, it is refused.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /auth/verify/auth/{auth_id}/code/{code_id} (the `ConfirmVerifyCode` operationId).
+func (c *ClientWithResponses) ConfirmVerifyCodeWithBodyWithResponse(ctx context.Context, authID int64, codeID string, params *ConfirmVerifyCodeParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ConfirmVerifyCodeResponse, error) {
+	rsp, err := c.ConfirmVerifyCodeWithBody(ctx, authID, codeID, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseConfirmVerifyCodeResponse(rsp)
+}
+
+// ConfirmVerifyCodeWithResponse Confirm a code, or complete a login
+//
+// Needs any key, or none with a login's challenge. The log gets an item for each that changes. Sent again, it is refused.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /auth/verify/auth/{auth_id}/code/{code_id} (the `ConfirmVerifyCode` operationId).
+func (c *ClientWithResponses) ConfirmVerifyCodeWithResponse(ctx context.Context, authID int64, codeID string, params *ConfirmVerifyCodeParams, body ConfirmVerifyCodeJSONRequestBody, reqEditors ...RequestEditorFn) (*ConfirmVerifyCodeResponse, error) {
+	rsp, err := c.ConfirmVerifyCode(ctx, authID, codeID, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseConfirmVerifyCodeResponse(rsp)
+}
+
 // ListVerifyMethodsWithResponse List verify methods
 //
 // Answers all items, or pages of them with per_page. Needs any key.
@@ -35303,6 +37525,36 @@ func (c *ClientWithResponses) UpdateVerifyMethodWithResponse(ctx context.Context
 		return nil, err
 	}
 	return ParseUpdateVerifyMethodResponse(rsp)
+}
+
+// GetRecoveryCodesWithResponse Count one's recovery codes
+//
+// Needs any key.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /auth/verify/recovery (the `GetRecoveryCodes` operationId).
+func (c *ClientWithResponses) GetRecoveryCodesWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetRecoveryCodesResponse, error) {
+	rsp, err := c.GetRecoveryCodes(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetRecoveryCodesResponse(rsp)
+}
+
+// CreateRecoveryCodesWithResponse Make other recovery codes
+//
+// Needs any key. The log gets one item that says how many changed. Sent again without an Idempotency-Key, it is done once more.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /auth/verify/recovery (the `CreateRecoveryCodes` operationId).
+func (c *ClientWithResponses) CreateRecoveryCodesWithResponse(ctx context.Context, params *CreateRecoveryCodesParams, reqEditors ...RequestEditorFn) (*CreateRecoveryCodesResponse, error) {
+	rsp, err := c.CreateRecoveryCodes(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateRecoveryCodesResponse(rsp)
 }
 
 // GetBrowserDetailsWithResponse View the caller's own address
@@ -35753,6 +38005,21 @@ func (c *ClientWithResponses) UpdateSuperLinkWithResponse(ctx context.Context, c
 		return nil, err
 	}
 	return ParseUpdateSuperLinkResponse(rsp)
+}
+
+// DeleteClientVerifyWithResponse Remove the second factors of a client who has lost them
+//
+// Needs the permission users.clients write. The log gets one item that says how many changed. Sent again, it is done once more.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /client/{client_id}/verify (the `DeleteClientVerify` operationId).
+func (c *ClientWithResponses) DeleteClientVerifyWithResponse(ctx context.Context, clientID int64, reqEditors ...RequestEditorFn) (*DeleteClientVerifyResponse, error) {
+	rsp, err := c.DeleteClientVerify(ctx, clientID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteClientVerifyResponse(rsp)
 }
 
 // ListEmailMessagesWithResponse List mails
@@ -38860,6 +41127,39 @@ func ParseUpdateAdminPermissionsResponse(rsp *http.Response) (*UpdateAdminPermis
 	return response, nil
 }
 
+// ParseDeleteAdminVerifyResponse parses an HTTP response from a DeleteAdminVerifyWithResponse call
+func ParseDeleteAdminVerifyResponse(rsp *http.Response) (*DeleteAdminVerifyResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteAdminVerifyResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Message
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseListAPIKeysResponse parses an HTTP response from a ListAPIKeysWithResponse call
 func ParseListAPIKeysResponse(rsp *http.Response) (*ListAPIKeysResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -39464,7 +41764,7 @@ func ParseExchangeSSOCodeResponse(rsp *http.Response) (*ExchangeSSOCodeResponse,
 
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
-		var dest GivenKey
+		var dest APIKey
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -39490,6 +41790,391 @@ func ParseExchangeSSOCodeResponse(rsp *http.Response) (*ExchangeSSOCodeResponse,
 			headers.ETag = &value
 		}
 		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseListAuthenticatorsResponse parses an HTTP response from a ListAuthenticatorsWithResponse call
+func ParseListAuthenticatorsResponse(rsp *http.Response) (*ListAuthenticatorsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListAuthenticatorsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest []Authenticator
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	case rsp.StatusCode == 200:
+		// Content-type (text/csv) unsupported
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers ListAuthenticatorsResponse200Headers
+		if values := rsp.Header.Values("Link"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Link", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Link = &value
+		}
+		if values := rsp.Header.Values("X-Total-Count"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Total-Count", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XTotalCount = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseCreateAuthenticatorResponse parses an HTTP response from a CreateAuthenticatorWithResponse call
+func ParseCreateAuthenticatorResponse(rsp *http.Response) (*CreateAuthenticatorResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CreateAuthenticatorResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Authenticator
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers CreateAuthenticatorResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseDeleteAuthenticatorResponse parses an HTTP response from a DeleteAuthenticatorWithResponse call
+func ParseDeleteAuthenticatorResponse(rsp *http.Response) (*DeleteAuthenticatorResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteAuthenticatorResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Message
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetAuthenticatorResponse parses an HTTP response from a GetAuthenticatorWithResponse call
+func ParseGetAuthenticatorResponse(rsp *http.Response) (*GetAuthenticatorResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetAuthenticatorResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Authenticator
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers GetAuthenticatorResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseUpdateAuthenticatorResponse parses an HTTP response from a UpdateAuthenticatorWithResponse call
+func ParseUpdateAuthenticatorResponse(rsp *http.Response) (*UpdateAuthenticatorResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &UpdateAuthenticatorResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Authenticator
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers UpdateAuthenticatorResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseCreateVerifyCodeResponse parses an HTTP response from a CreateVerifyCodeWithResponse call
+func ParseCreateVerifyCodeResponse(rsp *http.Response) (*CreateVerifyCodeResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CreateVerifyCodeResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest VerifyCode
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers CreateVerifyCodeResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseDeleteVerifyCodeResponse parses an HTTP response from a DeleteVerifyCodeWithResponse call
+func ParseDeleteVerifyCodeResponse(rsp *http.Response) (*DeleteVerifyCodeResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteVerifyCodeResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Message
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetVerifyCodeResponse parses an HTTP response from a GetVerifyCodeWithResponse call
+func ParseGetVerifyCodeResponse(rsp *http.Response) (*GetVerifyCodeResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetVerifyCodeResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest VerifyCode
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers GetVerifyCodeResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseConfirmVerifyCodeResponse parses an HTTP response from a ConfirmVerifyCodeWithResponse call
+func ParseConfirmVerifyCodeResponse(rsp *http.Response) (*ConfirmVerifyCodeResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ConfirmVerifyCodeResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ConfirmedKey
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
 	}
 
 	return response, nil
@@ -39638,6 +42323,72 @@ func ParseUpdateVerifyMethodResponse(rsp *http.Response) (*UpdateVerifyMethodRes
 			headers.ETag = &value
 		}
 		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseGetRecoveryCodesResponse parses an HTTP response from a GetRecoveryCodesWithResponse call
+func ParseGetRecoveryCodesResponse(rsp *http.Response) (*GetRecoveryCodesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetRecoveryCodesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest RecoveryCodes
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseCreateRecoveryCodesResponse parses an HTTP response from a CreateRecoveryCodesWithResponse call
+func ParseCreateRecoveryCodesResponse(rsp *http.Response) (*CreateRecoveryCodesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CreateRecoveryCodesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest RecoveryCodes
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
 	}
 
 	return response, nil
@@ -40655,6 +43406,39 @@ func ParseUpdateSuperLinkResponse(rsp *http.Response) (*UpdateSuperLinkResponse,
 			headers.ETag = &value
 		}
 		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseDeleteClientVerifyResponse parses an HTTP response from a DeleteClientVerifyWithResponse call
+func ParseDeleteClientVerifyResponse(rsp *http.Response) (*DeleteClientVerifyResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteClientVerifyResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Message
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
 	}
 
 	return response, nil

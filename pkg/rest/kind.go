@@ -114,6 +114,9 @@ func (n *node) form(sent any) any {
 			sent = one
 		}
 	}
+	if text, ok := sent.(string); ok && len(n.names) == 1 { // which can be meant alone
+		return object{{n.names[0], text}}
+	}
 	if !slices.Contains(n.names, "id") || !slices.Contains(n.names, "name") {
 		return sent
 	}

@@ -12,7 +12,22 @@ const (
 	WelcomeKind = "welcome"
 	// WelcomeTime is how long such a link is good.
 	WelcomeTime = 72 * time.Hour
+	// ConfirmedPath is where identity answers whether a key, whose id follows, has confirmed a second factor's code within the last minutes.
+	ConfirmedPath = "/internal/confirmed"
+	// UnverifiedPath is where identity answers whether there are admins who could not sign in with a second factor.
+	UnverifiedPath = "/internal/unverified-admins"
 )
+
+// Confirmed is the answer.
+type Confirmed struct {
+	Confirmed bool `json:"confirmed"`
+}
+
+// Unverified is which of those who are not disabled and have no verified authenticator there are.
+type Unverified struct {
+	Any            bool `json:"any"`
+	WithoutAddress bool `json:"without_address"` // and with a password
+}
 
 // Account is an account as somebody who signs in has it; the zero Account is nobody's.
 type Account struct {

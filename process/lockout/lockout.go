@@ -24,6 +24,7 @@ const (
 	OfKey             = 5
 	OfAddress         = 50
 	OfName            = 100
+	OfCodes           = 20 // second factors' of an account, whatever they are for
 )
 
 // Guess is whose secret is guessed, and by whom.
@@ -74,14 +75,22 @@ func New(client redis.UniversalClient, log *slog.Logger) *Lockouts {
 // Try compares a guess, unless there were too many wrong ones: then the error is a 429, and nothing is compared. Where
 // compare fails the guess does not count.
 func (l *Lockouts) Try(ctx context.Context, g Guess, compare func() (right bool, err error)) (right bool, err error) {
-	all := g.counters()
+	return l.try(ctx, g.counters(), "passwords", compare)
+}
+
+// TryCode is Try of an account's second factor: who guesses at it has the password already.
+func (l *Lockouts) TryCode(ctx context.Context, account string, compare func() (right bool, err error)) (right bool, err error) {
+	return l.try(ctx, []counter{{"codes of " + account, OfCodes, false}}, "codes", compare)
+}
+
+func (l *Lockouts) try(ctx context.Context, all []counter, what string, compare func() (right bool, err error)) (right bool, err error) {
 	if locked := l.own.take(all); locked > 0 {
-		return false, tooMany(locked)
+		return false, tooMany(what, locked)
 	}
 	locked, away := l.shared.take(ctx, all)
 	if locked > 0 {
 		l.own.giveBack(all, false)
-		return false, tooMany(locked)
+		return false, tooMany(what, locked)
 	}
 	if right, err = compare(); right || err != nil {
 		l.own.giveBack(all, right)
@@ -92,8 +101,8 @@ func (l *Lockouts) Try(ctx context.Context, g Guess, compare func() (right bool,
 	return right, err
 }
 
-func tooMany(locked time.Duration) error {
-	refused := problem.New(problem.TooManyRequests, "There were too many wrong passwords. Try again later.")
+func tooMany(what string, locked time.Duration) error {
+	refused := problem.New(problem.TooManyRequests, "There were too many wrong %s. Try again later.", what)
 	refused.RetryAfter = locked
 	return refused
 }

@@ -19,6 +19,8 @@ import (
 const MessageKind = "mail"
 
 const (
+	// ChangedKind is the kind of the messages by which identity has the clients service tell a client what its security hangs on.
+	ChangedKind = "account-changed"
 	// CopiesPath is where identity answers the addresses of who gets blind copies of what is mailed to clients, and
 	// MostCopies how many at most.
 	CopiesPath = "/internal/mail-copies"
@@ -36,6 +38,12 @@ type Message struct {
 	To       To              `json:"to"`
 	Content  json.RawMessage `json:"content"`
 	Expires  time.Time       `json:"expires,omitzero"` // it is not sent later than that
+}
+
+// ClientChanged is what a message of ChangedKind says.
+type ClientChanged struct {
+	Client  int64          `json:"client"`
+	Content AccountChanged `json:"content"`
 }
 
 // Send has a mail sent if the unit of work is committed: by the template that comes with Ironplane for such a content.

@@ -7,9 +7,11 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/process/credentials"
 )
 
 // knownAddress answers a client who makes an account that there is: it is linked, and nothing of it is changed or shown.
@@ -80,10 +82,10 @@ func (b *clientBody) mayClient(ctx context.Context, tx *pg.Tx, me, id int64, bef
 			}
 			allowed.Email = b.Email
 		}
-		if before.Verify.Require && !b.Verify.Require {
-			return problem.New(problem.Forbidden, "A client no longer requires a second factor of itself only once it has confirmed one, and there are none yet.")
+		if before.Verify.Require && !b.Verify.Require && !b.verified {
+			return problem.New(problem.Forbidden, "That no second factor is required any more takes a code that the same key or session confirmed within the last 10 minutes.")
 		}
-		allowed.Verify.Require = allowed.Verify.Require || b.Verify.Require
+		allowed.Verify.Require = b.Verify.Require
 	} else {
 		claimed, err := created(ctx, tx, me, id)
 		if err != nil {
@@ -133,6 +135,19 @@ func maySendTo(ctx context.Context, tx *pg.Tx, me, id int64) error {
 	if err == nil && claimed {
 		err = problem.New(problem.Forbidden, "The account is its own, and chooses its password itself.")
 	}
+	return err
+}
+
+// askConfirmed asks identity whether the calling key has confirmed a second factor of late.
+func (s *Service) askConfirmed(ctx context.Context, b *clientBody) error {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	var answer credentials.Confirmed
+	err := s.peers.Ask(ctx, "identity", fmt.Sprintf("%s/%d", credentials.ConfirmedPath, principal.From(ctx).Principal.KeyID), &answer)
+	if errors.Is(err, mesh.ErrAway) {
+		err = problem.New(problem.Unavailable, "Whether a second factor was confirmed cannot be found out right now.").Because(err)
+	}
+	b.verified = answer.Confirmed
 	return err
 }
 

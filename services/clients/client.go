@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -76,7 +77,12 @@ type clientBody struct {
 	ignored   bool            // Password, which the caller may not set
 	hash      *string         // of Password, once it is prepared
 	confirmed *string         // the hash of the calling client's password, where it is Current
+	sent      []string
+	verified  bool // the calling key has confirmed a second factor of late
 }
+
+// Sent is told which members are there.
+func (b *clientBody) Sent(names []string) { b.sent = names }
 
 // Resolve checks what the tags cannot say.
 func (b *clientBody) Resolve(wrong *problem.Fields) {
@@ -155,6 +161,11 @@ func (s *Service) prepare(ctx context.Context, verb rest.Verbs, b *clientBody) e
 	}
 	if verb == rest.Editing && callingClient(ctx) != 0 && !b.Current.IsZero() {
 		if err := s.confirm(ctx, b); err != nil {
+			return err
+		}
+	}
+	if verb == rest.Editing && callingClient(ctx) != 0 && slices.Contains(b.sent, "verify") && !b.Verify.Require {
+		if err := s.askConfirmed(ctx, b); err != nil {
 			return err
 		}
 	}

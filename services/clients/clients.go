@@ -16,6 +16,7 @@ import (
 	"github.com/ironplane/ironplane/process/account"
 	"github.com/ironplane/ironplane/process/credentials"
 	"github.com/ironplane/ironplane/process/lockout"
+	"github.com/ironplane/ironplane/process/mail"
 	"github.com/ironplane/ironplane/process/setting"
 )
 
@@ -28,7 +29,7 @@ var migrations embed.FS
 // Definition is the service.
 var Definition = service.Definition{Name: Name, Migrations: migrations, Fills: true, Sends: []string{"identity", "system"}, Receives: []string{"identity"}, Takes: []string{"client.deleted", "client.edited"}, CameBack: service.AccountsBack[ViewedClient]("client"), New: func(d service.Deps) service.Parts {
 	s := New(d)
-	return service.Parts{Routes: s.Routes(), Takes: map[string]events.Take{credentials.ChangeKind: s.takeChange}, Readers: []string{"identity", "network"}, Consumers: []*events.Consumer{s.integrations.Consumer(), s.servers.consumer()},
+	return service.Parts{Routes: s.Routes(), Takes: map[string]events.Take{credentials.ChangeKind: s.takeChange, mail.ChangedKind: s.tellOfIdentity}, Readers: []string{"identity", "network"}, Consumers: []*events.Consumer{s.integrations.Consumer(), s.servers.consumer()},
 		Loops: []service.Loop{{Name: "follow the settings", Run: s.settings.Follow}, s.servers.loop(), service.Every(time.Hour, "forget what clients did with addresses", s.forgetEmails)}}
 }}
 

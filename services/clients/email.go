@@ -35,7 +35,7 @@ type emailBody struct {
 	Type string `json:"type" required:"create" example:"welcome" doc:"the name of an email template of the type client, with or without .tpl"`
 }
 
-// askTime is how long the system service may take to say which templates there are.
+// askTime is how long another service may take to answer.
 const askTime = 3 * time.Second
 
 func (s *Service) emails() []rest.Route {

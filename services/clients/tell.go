@@ -2,11 +2,16 @@ package clients
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/process/mail"
@@ -40,6 +45,22 @@ func (s *Service) tellChanged(ctx context.Context, tx *pg.Tx, id int64, changes 
 		return fmt.Errorf("tell client %d of a change: %w", id, err)
 	}
 	return mail.Send(ctx, tx, s.outbox, accountOf(id), to, changed(ctx, changes))
+}
+
+// tellOfIdentity tells an account what identity says that happened to it, unless it is gone.
+func (s *Service) tellOfIdentity(ctx context.Context, tx *pg.Tx, m events.Message) error {
+	var of mail.ClientChanged
+	if err := json.Unmarshal(m.Content, &of); err != nil {
+		return fmt.Errorf("read what an account is told: %w", err)
+	}
+	to, err := recipient(ctx, tx, of.Client)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("tell client %d of a change: %w", of.Client, err)
+	}
+	return mail.Send(ctx, tx, s.outbox, accountOf(of.Client), to, of.Content)
 }
 
 func changed(ctx context.Context, changes []string) mail.AccountChanged {

@@ -367,5 +367,6 @@ func endAccount(ctx context.Context, tx *pg.Tx, owner principal.Owner) (names []
 	if _, err = tx.Exec(ctx, "DELETE FROM signed_in_from WHERE owner_type = $1 AND owner_id = $2", owner.Type, owner.ID); err != nil {
 		return nil, fmt.Errorf("forget where %s signed in: %w", owner.URL(), err)
 	}
-	return names, nil
+	_, err = endSecondFactors(ctx, tx, owner)
+	return names, err
 }

@@ -23,7 +23,7 @@ func (s *Service) personOf(ctx context.Context, owner principal.Owner) (p person
 	if owner.Type == principal.Client {
 		p.Account, err = s.askClient(ctx, url.Values{"id": {strconv.FormatInt(owner.ID, 10)}})
 	} else {
-		p.Account, err = s.readAdmin(ctx, "id = $1", owner.ID)
+		p.Account, err = readAdmin(ctx, s.db, "id = $1", owner.ID)
 	}
 	if p.ID != 0 {
 		p.owner = owner
@@ -43,8 +43,8 @@ func (s *Service) askClient(ctx context.Context, which url.Values) (a credential
 }
 
 // readAdmin reads an admin; the zero Account: there is none.
-func (s *Service) readAdmin(ctx context.Context, which string, arg any) (a credentials.Account, err error) {
-	err = s.db.QueryRow(ctx, "SELECT id, username, coalesce(email, ''), coalesce(password_hash, ''), disabled FROM admin WHERE "+which, arg).
+func readAdmin(ctx context.Context, q pg.Querier, which string, arg any) (a credentials.Account, err error) {
+	err = q.QueryRow(ctx, "SELECT id, username, coalesce(email, ''), coalesce(password_hash, ''), disabled FROM admin WHERE "+which, arg).
 		Scan(&a.ID, &a.Name, &a.Email, &a.Hash, &a.Disabled)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return a, nil
@@ -127,7 +127,7 @@ func (s *Service) awaitClient(ctx context.Context, p person, done func(credentia
 
 // endLinks ends the links and codes that are good for an account.
 func endLinks(ctx context.Context, tx *pg.Tx, of principal.Owner) error {
-	for _, table := range []string{"password_reset", "sso_code"} {
+	for _, table := range []string{"password_reset", "sso_code", "verify_code"} {
 		if _, err := tx.Exec(ctx, "DELETE FROM "+table+" WHERE owner_type = $1 AND owner_id = $2", of.Type, of.ID); err != nil {
 			return fmt.Errorf("end the links of %s: %w", of.URL(), err)
 		}

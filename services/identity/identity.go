@@ -14,6 +14,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/process/account"
 	"github.com/ironplane/ironplane/process/credentials"
@@ -28,7 +29,7 @@ const Name = "identity"
 var migrations embed.FS
 
 // Definition is the service.
-var Definition = service.Definition{Name: Name, Migrations: migrations, Fills: true, Sends: []string{"clients", "system"}, Receives: []string{"clients"}, Takes: takes, CameBack: cameBack, New: func(d service.Deps) service.Parts {
+var Definition = service.Definition{Name: Name, Migrations: migrations, Seals: true, Sealed: []string{"authenticator.secret", "verify_code.token"}, Fills: true, Sends: []string{"clients", "system"}, Receives: []string{"clients"}, Takes: takes, CameBack: cameBack, New: func(d service.Deps) service.Parts {
 	s := New(d)
 	return service.Parts{Routes: s.Routes(), Jobs: []service.Job{s.resetJob()}, Takes: map[string]events.Take{credentials.WelcomeKind: s.welcome}, Consumers: []*events.Consumer{s.clients.Consumer(), s.integrations.Consumer()}, Loops: []service.Loop{{Name: "follow the settings", Run: s.settings.Follow},
 		service.Every(sweepPause, "delete what has ended", s.sweep), service.Every(countPause, "log logins by unknown names", s.logUnknownNames)}}
@@ -44,13 +45,14 @@ type Service struct {
 	peers        mesh.Peers
 	outbox       *events.Outbox // to system, which sends mails
 	toClients    *events.Outbox
+	box          *seal.Box
 	clients      *events.Refs
 	integrations *events.Refs
 }
 
 // New makes the service on its migrated schema.
 func New(d service.Deps) *Service {
-	s := &Service{db: d.DB, entries: d.Entries, hasher: account.NewHasher(), lockouts: lockout.New(d.Redis, d.Log), settings: newSettings(d), peers: d.Peers, outbox: d.Outboxes["system"], toClients: d.Outboxes["clients"]}
+	s := &Service{db: d.DB, entries: d.Entries, hasher: account.NewHasher(), lockouts: lockout.New(d.Redis, d.Log), settings: newSettings(d), peers: d.Peers, outbox: d.Outboxes["system"], toClients: d.Outboxes["clients"], box: d.Box}
 	s.clients, s.integrations = s.refs("clients", principal.Client, d.Peers), s.refs("system", principal.Integration, d.Peers)
 	return s
 }
@@ -70,9 +72,10 @@ func (s *Service) Routes() []rest.Route {
 		rest.Section{Name: "Sessions", Doc: "Keys that began with a login, and end by themselves."}.Of(s.sessions()),
 		rest.Section{Name: "Forgotten passwords", Doc: "A new password by a link that is mailed."}.Of(s.passwordResets()),
 		rest.Section{Name: "Single sign-on", Doc: "Links by which a caller is signed in to a panel."}.Of(s.ssoLinks()),
-		rest.Section{Name: "Two-factor authentication", Doc: "What proves who somebody is besides the password."}.Of(s.verifyMethods()),
+		rest.Section{Name: "Two-factor authentication", Doc: "What proves who somebody is besides the password."}.Of(s.verifyMethods(), s.authenticators(), s.verifyCodes(), s.recoveryCodes()),
 		rest.Section{Name: "Browser", Doc: "What a caller looks like from here."}.Of(s.browserDetails()),
 		s.entryRoutes(),
+		s.verifyQuestions(),
 		[]rest.Route{s.settingsCopy(), s.mailCopies()},
 	)
 }

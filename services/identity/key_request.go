@@ -20,6 +20,7 @@ type keyRequest struct {
 	Email    string        `json:"email" ext:"true" doc:"of a login: of the account"`
 	Username string        `json:"username" ext:"true" doc:"of an admin's login, in place of email"`
 	Password secret.String `json:"password" max:"1024" ext:"true" kept:"false" doc:"makes it a login, for which no key is needed: type is admin or client"`
+	Auth     *rest.RefID   `json:"auth" ext:"true" doc:"of a login: by which of several authenticators it is confirmed" example:"1"`
 	Wrapped  bool          `json:"isWrapped" ext:"true" doc:"means nothing"`
 
 	sent   []string
@@ -96,9 +97,20 @@ func (keyOrLogin) Check(c *principal.Call, a permission.Access, id int64) error 
 	return guard.Public.Check(c, a, id)
 }
 
-// GivenKey is the answer to who asks for a key.
+// GivenKey is the answer to who asks for a key: the key, or how a login goes on.
 type GivenKey struct {
-	APIKey
+	rest.Versioned
+	ID        int64           `json:"id,omitempty" db:"id"`
+	Name      string          `json:"name,omitempty" db:"name"`
+	Key       string          `json:"key,omitempty" doc:"the key's value, in this answer and never again"`
+	Owner     KeyOwner        `json:"owner,omitzero" db:"owner_"`
+	ExpiresAt *rest.Timestamp `json:"expires_at,omitempty" db:"expires_at"`
+	Bound     *[]string       `json:"bound,omitempty" db:"bound" doc:"what it can do at most, whatever its owner holds: what its maker held; left out where it has no such bound"`
+	Verify    *LoginVerify    `json:"verify,omitempty" ext:"true" doc:"of a login that takes a second factor, and there is no key yet: the code that it takes"`
+}
+
+func given(k *APIKey) *GivenKey {
+	return &GivenKey{Versioned: k.Versioned, ID: k.ID, Name: k.Name, Key: k.Key, Owner: k.Owner, ExpiresAt: k.ExpiresAt, Bound: k.Bound}
 }
 
 func (s *Service) keyRequests() []rest.Route {
@@ -150,11 +162,11 @@ func (s *Service) sessionFor(ctx context.Context, tx *pg.Tx, b *keyRequest) (*Gi
 	var err error
 	switch b.purpose() {
 	case toSignIn:
-		if b.person.Require {
-			return nil, problem.New(problem.Forbidden, "The account takes a second factor, and cannot be signed in to by password alone.")
-		}
 		if !b.person.exists() { // what is wrong with the body was not seen when it was prepared
 			return nil, errNotSignedIn()
+		}
+		if asked, err := s.askForCode(ctx, tx, b.person, b.Auth); err != nil || asked != nil {
+			return &GivenKey{Verify: asked}, err
 		}
 		key, err = s.signIn(ctx, tx, b.person)
 	case toAct:
@@ -164,7 +176,7 @@ func (s *Service) sessionFor(ctx context.Context, tx *pg.Tx, b *keyRequest) (*Gi
 	default:
 		return nil, nil
 	}
-	return &GivenKey{key}, err
+	return given(&key), err
 }
 
 // act begins a session of the caller for an account.

@@ -47,9 +47,9 @@ func (s *Service) find(ctx context.Context, t principal.OwnerType, email, userna
 	case t == principal.Client:
 		p.Account, err = s.askClient(ctx, url.Values{"email": {email}})
 	case email != "":
-		p.Account, err = s.readAdmin(ctx, "lower(email) = lower($1)", email)
+		p.Account, err = readAdmin(ctx, s.db, "lower(email) = lower($1)", email)
 	default:
-		p.Account, err = s.readAdmin(ctx, "lower(username) = lower($1)", username)
+		p.Account, err = readAdmin(ctx, s.db, "lower(username) = lower($1)", username)
 	}
 	if err != nil {
 		return person{}, fmt.Errorf("look for who signs in: %w", err)
@@ -217,18 +217,42 @@ func (s *Service) tell(ctx context.Context, tx *pg.Tx, p person, changes ...stri
 	if p.Email == "" {
 		return nil
 	}
+	if may, err := mayMail(ctx, tx, p.owner); err != nil || !may {
+		return err
+	}
+	return mail.Send(ctx, tx, s.outbox, p.owner.URL(), p.to(), changed(ctx, p.Name, changes))
+}
+
+// tellOwner is tell where of a client, whom another service knows, no more is known than which.
+func (s *Service) tellOwner(ctx context.Context, tx *pg.Tx, owner principal.Owner, changes ...string) error {
+	if owner.Type == principal.Admin {
+		admin, err := readAdmin(ctx, tx, "id = $1", owner.ID)
+		if err != nil {
+			return fmt.Errorf("read admin %d: %w", owner.ID, err)
+		}
+		return s.tell(ctx, tx, person{owner, admin}, changes...)
+	}
+	if may, err := mayMail(ctx, tx, owner); err != nil || !may {
+		return err
+	}
+	return s.toClients.Send(ctx, tx, mail.ChangedKind, mail.ClientChanged{Client: owner.ID, Content: changed(ctx, "", changes)}, secret.String{})
+}
+
+// mayMail counts a mail to an account about itself, unless there were too many.
+func mayMail(ctx context.Context, tx *pg.Tx, to principal.Owner) (bool, error) {
 	mailed, err := tx.Exec(ctx, `
 		INSERT INTO account_mail (owner_type, owner_id) SELECT $1, $2
-		WHERE (SELECT count(*) FROM account_mail WHERE owner_type = $1 AND owner_id = $2 AND at > now() - interval '1 hour') < $3`, p.owner.Type, p.ID, mostMails)
+		WHERE (SELECT count(*) FROM account_mail WHERE owner_type = $1 AND owner_id = $2 AND at > now() - interval '1 hour') < $3`, to.Type, to.ID, mostMails)
 	if err != nil {
-		return fmt.Errorf("count an account's mails: %w", err)
+		return false, fmt.Errorf("count an account's mails: %w", err)
 	}
-	if mailed.RowsAffected() == 0 {
-		return nil
+	return mailed.RowsAffected() > 0, nil
+}
+
+// changed says what the caller did, who has this name where no key says.
+func changed(ctx context.Context, name string, changes []string) mail.AccountChanged {
+	if p := principal.From(ctx).Principal; p != nil {
+		name = p.Name
 	}
-	by, call := p.Name, principal.From(ctx)
-	if call.Principal != nil {
-		by = call.Principal.Name
-	}
-	return mail.Send(ctx, tx, s.outbox, p.owner.URL(), p.to(), mail.AccountChanged{Changes: changes, By: by, At: time.Now().UTC().Truncate(time.Second), IP: address(ctx).String()})
+	return mail.AccountChanged{Changes: changes, By: name, At: time.Now().UTC().Truncate(time.Second), IP: address(ctx).String()}
 }

@@ -318,4 +318,5 @@ var ended = []string{
 	"DELETE FROM password_reset WHERE expires_at < now()",
 	"DELETE FROM sso_code WHERE expires_at < now()",
 	"DELETE FROM account_mail WHERE at < now() - interval '1 hour'",
+	"DELETE FROM verify_code WHERE expires_at < now() - interval '1 hour'",
 }

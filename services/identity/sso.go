@@ -58,7 +58,7 @@ func (s *Service) ssoLinks() []rest.Route {
 		rest.Read[askForLink, SSOLink]{Path: "/auth/sso", Guard: guard.AnyKey, Name: "getSSOLink", Summary: "Make a link that signs in to the panel",
 			Doc: "The link is good once, for a minute, while the calling key is. It signs in the key's owner or, with owner, whom the caller may act for. A browser is sent there, where keys are taken from the query.",
 			Do:  s.makeLink},
-		rest.Mutation[exchange, GivenKey]{Method: http.MethodPost, Path: "/auth/sso", Guard: guard.Public, Name: "exchangeSSOCode", Summary: "Begin a session by a link's code", Extension: true,
+		rest.Mutation[exchange, APIKey]{Method: http.MethodPost, Path: "/auth/sso", Guard: guard.Public, Name: "exchangeSSOCode", Summary: "Begin a session by a link's code", Extension: true,
 			Doc:    "The session is an acting one: it counts as no login, and writes no keys, passwords and the like.",
 			Effect: rest.Effect{Logs: rest.LogsEach, Again: rest.AgainRefused}, Do: s.exchangeCode},
 	}
@@ -182,13 +182,13 @@ func keepCode(ctx context.Context, tx *pg.Tx, c caller, of principal.Owner, code
 }
 
 // exchangeCode begins the session that a code is good for.
-func (s *Service) exchangeCode(ctx context.Context, tx *pg.Tx, req exchange) (GivenKey, error) {
+func (s *Service) exchangeCode(ctx context.Context, tx *pg.Tx, req exchange) (APIKey, error) {
 	body, err := req.Body.New()
 	if err != nil {
-		return GivenKey{}, err
+		return APIKey{}, err
 	}
 	if err := lockAccounts(ctx, tx); err != nil {
-		return GivenKey{}, err
+		return APIKey{}, err
 	}
 	hash := sha256.Sum256([]byte(body.Code.Reveal()))
 	var owner, actor principal.Owner
@@ -202,11 +202,11 @@ func (s *Service) exchangeCode(ctx context.Context, tx *pg.Tx, req exchange) (Gi
 		RETURNING c.owner_type, c.owner_id, c.actor_type, c.actor_id, c.key_id, c.actor_name, c.bound, c.credentials, k.expires_at`, hash[:]).
 		Scan(&owner.Type, &owner.ID, &actor.Type, &actor.ID, &key, &name, &limits, &version, &ends)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return GivenKey{}, problem.New(problem.Unauthenticated, "There is no such code: it was used, or its time is over.")
+		return APIKey{}, problem.New(problem.Unauthenticated, "There is no such code: it was used, or its time is over.")
 	}
 	if err != nil {
-		return GivenKey{}, fmt.Errorf("use a code: %w", err)
+		return APIKey{}, fmt.Errorf("use a code: %w", err)
 	}
 	begun, err := s.beginActing(ctx, tx, newSession{owner: owner, actor: &actor, madeWith: &key, bound: parseBound(limits), credentials: version}, name, ends)
-	return GivenKey{begun}, err
+	return begun, err
 }

@@ -3,6 +3,7 @@ package system
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -14,12 +15,14 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/ironplane/ironplane/pkg/guard"
+	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/permission"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/process/credentials"
 	"github.com/ironplane/ironplane/process/egress"
 	"github.com/ironplane/ironplane/process/setting"
 	"github.com/ironplane/ironplane/services/system/certificate"
@@ -105,11 +108,11 @@ func (s *Service) settings() []rest.Route {
 				return settingGroupView.Get(ctx, s.db, req.ID)
 			}},
 		rest.Mutation[rest.EditItem[groupBody], SettingGroup]{Method: http.MethodPatch, Path: group, Guard: guard.Has(permission.SystemSettings), Name: "updateSettingGroup", Summary: "Edit the settings of a group",
-			Extension: true, Effect: rest.Effect{Logs: rest.LogsEach, Again: rest.AgainSame, Shows: group}, Do: chooseGroup},
+			Extension: true, Effect: rest.Effect{Logs: rest.LogsEach, Again: rest.AgainSame, Shows: group}, Do: s.chooseGroup},
 		rest.Read[rest.Item, Setting]{Path: one, Guard: guard.Has(permission.SystemSettings), Name: "getSetting", Summary: "View a setting", Extension: true,
 			Do: func(ctx context.Context, req rest.Item) (Setting, error) { return settingView.Get(ctx, s.db, req.ID) }},
 		rest.Mutation[rest.EditItem[settingBody], Setting]{Method: http.MethodPatch, Path: one, Guard: guard.Has(permission.SystemSettings), Name: "updateSetting", Summary: "Edit a setting",
-			Extension: true, Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: one}, Example: `{"value": "Example Servers"}`, Do: chooseOne},
+			Extension: true, Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: one}, Example: `{"value": "Example Servers"}`, Do: s.chooseOne},
 		rest.Read[rest.None, setting.Values]{Path: setting.Path, Guard: guard.Peers(principal.Gateway, "clients", "identity", "pxe"),
 			Do: func(ctx context.Context, _ rest.None) (setting.Values, error) { return valuesIn(ctx, s.db) }},
 	}
@@ -137,7 +140,7 @@ func valuesIn(ctx context.Context, q pg.Querier) (setting.Values, error) {
 	return values, err
 }
 
-func chooseOne(ctx context.Context, tx *pg.Tx, req rest.EditItem[settingBody]) (Setting, error) {
+func (s *Service) chooseOne(ctx context.Context, tx *pg.Tx, req rest.EditItem[settingBody]) (Setting, error) {
 	if err := holdSettings(ctx, tx); err != nil {
 		return Setting{}, err
 	}
@@ -154,7 +157,7 @@ func chooseOne(ctx context.Context, tx *pg.Tx, req rest.EditItem[settingBody]) (
 	}
 	var wrong problem.Fields
 	choice := before.choice(body, "", &wrong)
-	if err := wrong.Err(); err != nil {
+	if err := errors.Join(s.checkVerifyAdmins(ctx, &before, choice, "", &wrong), wrong.Err()); err != nil {
 		return before, err
 	}
 	if err := before.write(ctx, tx, choice); err != nil {
@@ -163,7 +166,7 @@ func chooseOne(ctx context.Context, tx *pg.Tx, req rest.EditItem[settingBody]) (
 	return settingView.Get(ctx, tx, req.ID)
 }
 
-func chooseGroup(ctx context.Context, tx *pg.Tx, req rest.EditItem[groupBody]) (SettingGroup, error) {
+func (s *Service) chooseGroup(ctx context.Context, tx *pg.Tx, req rest.EditItem[groupBody]) (SettingGroup, error) {
 	if err := holdSettings(ctx, tx); err != nil {
 		return SettingGroup{}, err
 	}
@@ -197,6 +200,9 @@ func chooseGroup(ctx context.Context, tx *pg.Tx, req rest.EditItem[groupBody]) (
 		}
 		done[before.ID] = true
 		choice := before.choice(sent.whole(before), at, &wrong)
+		if err := s.checkVerifyAdmins(ctx, before, choice, at, &wrong); err != nil {
+			return group, err
+		}
 		if len(wrong) == 0 {
 			if err := before.write(ctx, tx, choice); err != nil {
 				return group, err
@@ -305,6 +311,28 @@ func (s *Setting) wrongWith(text *string) (code, message string) {
 		return "out_of_range", fmt.Sprintf("must be at most %d%s", most, of)
 	}
 	return "", ""
+}
+
+// checkVerifyAdmins notes that admins could not sign in any more, if they had to do so with a second factor.
+func (s *Service) checkVerifyAdmins(ctx context.Context, before *Setting, choice *string, at string, wrong *problem.Fields) error {
+	if before.Slug != setting.VerifyAdmins.Slug || choice == nil || *choice != "1" || before.Text == "1" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	var admins credentials.Unverified
+	if err := s.peers.Ask(ctx, "identity", credentials.UnverifiedPath, &admins); errors.Is(err, mesh.ErrAway) {
+		return problem.New(problem.Unavailable, "Whether all admins could sign in cannot be found out right now.").Because(err)
+	} else if err != nil {
+		return err
+	}
+	switch {
+	case admins.Any && s.mail.Server == nil:
+		wrong.Add(at+"/value", "unavailable", "cannot be 1: no mail can be sent, and an admin has no verified authenticator")
+	case admins.WithoutAddress:
+		wrong.Add(at+"/value", "unavailable", "cannot be 1: an admin with a password has neither a verified authenticator nor an email address")
+	}
+	return nil
 }
 
 // write keeps what was chosen.

@@ -3,6 +3,7 @@ package system
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/guard"
@@ -29,11 +30,14 @@ func (s *Service) todoItems() []rest.Route {
 	}
 }
 
+// completing are the actions that complete something: of others, nobody has to look.
+var completing = []pg.Action{pg.Created, mail.Sent, "verified"}
+
 // completeTodos notes what was done for the first time.
 func completeTodos(ctx context.Context, tx *pg.Tx, changes []events.Event) error {
 	first := map[string]events.Event{}
 	for _, e := range changes {
-		if _, seen := first[e.Type]; !seen && (e.Action == pg.Created || e.Action == mail.Sent) {
+		if _, seen := first[e.Type]; !seen && slices.Contains(completing, e.Action) {
 			first[e.Type] = e
 		}
 	}

@@ -109,8 +109,8 @@ func (h *history) keep(ctx context.Context, db, log *pg.DB, name string) error {
 
 // forget are the statements that end what counted for a while, or was on its way, when the backup was made: kept answers,
 // which requests sent again would get; deletions that were begun; messages, which their receivers have taken since; jobs,
-// which have been done since: an operator sees them, and can have one done again; sessions, which may have been ended; what an
-// authority asks gateways for.
+// which have been done since: an operator sees them, and can have one done again; sessions, which may have been ended; codes, and
+// recovery codes, which may have been used; what an authority asks gateways for.
 var forget = []string{
 	"DELETE FROM idempotency",
 	"DELETE FROM closing",
@@ -125,6 +125,10 @@ var forget = []string{
 	IF to_regclass('password_reset') IS NOT NULL THEN
 		DELETE FROM password_reset;
 		DELETE FROM sso_code;
+	END IF;
+	IF to_regclass('verify_code') IS NOT NULL THEN
+		DELETE FROM verify_code;
+		DELETE FROM recovery_code;
 	END IF; END $$`,
 	"DO $$ BEGIN IF to_regclass('file_sync') IS NOT NULL THEN DELETE FROM file_sync; END IF; END $$",
 	"DO $$ BEGIN IF to_regclass('acme_challenge') IS NOT NULL THEN DELETE FROM acme_challenge; END IF; END $$",

@@ -88,7 +88,7 @@ func (w *logWalk) inTurn(do func([]rest.Operation)) {
 	for _, o := range w.operations {
 		switch {
 		case o.Effect.Logs == "": // it changes nothing
-		case endsItself(o):
+		case hasOwnTests(o):
 		case o.Effect.Logs != rest.LogsItem:
 			many = append(many, o)
 		case o.Method == http.MethodDelete:

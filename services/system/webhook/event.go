@@ -62,8 +62,8 @@ var leaves = map[string][]permission.Permission{
 }
 
 // actions are what the last word of a type can be.
-var actions = []string{"allocated", "asked", "began", "cancelled", "created", "cut", "deleted", "edited", "emailed", "ended", "failed", "queued", "refreshed", "refused", "released",
-	"replayed", "restored", "retried", "sent", "skipped", "tested", "used"}
+var actions = []string{"allocated", "asked", "began", "cancelled", "confirmed", "created", "cut", "deleted", "edited", "emailed", "ended", "failed", "queued", "refreshed", "refused", "released", "removed", "renewed",
+	"replayed", "restored", "retried", "sent", "skipped", "tested", "used", "verified"}
 
 // Kinds are those that there can be events of, in order.
 func Kinds() []string {
