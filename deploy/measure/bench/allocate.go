@@ -71,7 +71,7 @@ func (l *lineup) allocate(ctx context.Context) error {
 		contestants = append(contestants, &contestant{name: pgbenchName, read: p.read})
 	}
 	for _, name := range []string{serviceName, gatewayName, splitName} {
-		contestants = append(contestants, &contestant{name: name, read: callers{l.reached[name], allocators, allocateOne}.read})
+		contestants = append(contestants, &contestant{name: name, read: callers{to: l.reached[name], connections: allocators, question: allocateOne}.read})
 	}
 	for _, c := range contestants {
 		read := c.read

@@ -16,6 +16,7 @@ import (
 // contestant is one way to have a question answered.
 type contestant struct {
 	name   string
+	beside string                                              // the nginx that does the same; empty: nginxName
 	read   func(context.Context, time.Duration) (round, error) // again and again, for so long
 	rounds []round
 }

@@ -2,10 +2,14 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
+	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -37,7 +41,17 @@ type callers struct {
 	to          ready
 	connections int
 	question    question
+	by          protocol
 }
+
+// protocol is what callers speak.
+type protocol int
+
+const (
+	plainHTTP protocol = iota
+	overTLS            // HTTP/1.1
+	overHTTP2          // by TLS, too
+)
 
 // answerTime is how long the last answers of a round may take.
 const answerTime = 10 * time.Second
@@ -45,12 +59,11 @@ const answerTime = 10 * time.Second
 func (c callers) read(ctx context.Context, duration time.Duration) (round, error) {
 	all := make([]*caller, c.connections)
 	for i := range all {
-		conn, err := (&net.Dialer{Timeout: answerTime}).DialContext(ctx, "tcp", c.to.Address)
-		if err != nil {
+		var err error
+		if all[i], err = c.connect(ctx); err != nil {
 			return round{}, err
 		}
-		defer conn.Close()
-		all[i] = newCaller(conn, c.to.Key, c.question)
+		defer all[i].close()
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	began := time.Now()
@@ -69,33 +82,46 @@ func (c callers) read(ctx context.Context, duration time.Duration) (round, error
 	return round{reads: reads, rate: float64(reads) / took.Seconds(), latency: latency}, nil
 }
 
-// caller is one connection. net/http's client would take more of the machine than the servers do.
-type caller struct {
-	conn          net.Conn
-	answers       *answerReader
-	question      question
-	request, body []byte
-	headers       string
-	latency       *hdrhistogram.Histogram
+// connect makes a caller.
+func (c callers) connect(ctx context.Context) (*caller, error) {
+	if c.by == overHTTP2 {
+		return newHTTP2Caller(c.to, c.question), nil
+	}
+	dialer := &net.Dialer{Timeout: answerTime}
+	var conn net.Conn
+	var err error
+	if c.by == overTLS {
+		conn, err = (&tls.Dialer{NetDialer: dialer, Config: anyCertificate.Clone()}).DialContext(ctx, "tcp", c.to.TLS)
+	} else {
+		conn, err = dialer.DialContext(ctx, "tcp", c.to.Address)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return newCaller(conn, c.to.Key, c.question), nil
 }
 
-func newCaller(conn net.Conn, key string, q question) *caller {
-	headers := " HTTP/1.1\r\nHost: " + conn.RemoteAddr().String() + "\r\nAccept: application/json\r\nAuthorization: Bearer " + key + "\r\n"
-	if q.body != nil {
-		headers += "Content-Type: application/json\r\n"
-	}
-	return &caller{conn: conn, answers: newAnswerReader(conn), question: q, headers: headers, latency: newLatency()}
+// anyCertificate is believed: what is measured comes after the handshake.
+var anyCertificate = &tls.Config{InsecureSkipVerify: true}
+
+// caller is one connection.
+type caller struct {
+	question question
+	latency  *hdrhistogram.Histogram
+	ask      func(ctx context.Context, n int64) error
+	until    func(time.Time) error // when the connection is given up
+	close    func()
 }
 
 // readUntil asks one question after the other. Any answer but the right one ends it.
 func (c *caller) readUntil(ctx context.Context, end time.Time) error {
-	if err := c.conn.SetDeadline(end.Add(answerTime)); err != nil {
+	if err := c.until(end.Add(answerTime)); err != nil {
 		return err
 	}
-	defer context.AfterFunc(ctx, func() { _ = c.conn.SetDeadline(time.Now()) })()
+	defer context.AfterFunc(ctx, func() { _ = c.until(time.Now()) })()
 	for now := time.Now(); now.Before(end); {
 		n := 1 + rand.Int64N(int64(c.question.most))
-		if err := c.ask(n); err != nil {
+		if err := c.ask(ctx, n); err != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
@@ -110,7 +136,25 @@ func (c *caller) readUntil(ctx context.Context, end time.Time) error {
 	return nil
 }
 
-func (c *caller) ask(n int64) error {
+// newCaller speaks HTTP/1.1. net/http's client would take more of the machine than the servers do.
+func newCaller(conn net.Conn, key string, q question) *caller {
+	c := &plainCaller{conn: conn, answers: newAnswerReader(conn), question: q}
+	c.headers = " HTTP/1.1\r\nHost: " + conn.RemoteAddr().String() + "\r\nAccept: application/json\r\nAuthorization: Bearer " + key + "\r\n"
+	if q.body != nil {
+		c.headers += "Content-Type: application/json\r\n"
+	}
+	return &caller{question: q, latency: newLatency(), ask: c.ask, until: conn.SetDeadline, close: func() { _ = conn.Close() }}
+}
+
+type plainCaller struct {
+	conn          net.Conn
+	answers       *answerReader
+	question      question
+	request, body []byte
+	headers       string
+}
+
+func (c *plainCaller) ask(_ context.Context, n int64) error {
 	c.request = append(c.question.line(c.request[:0], n), c.headers...)
 	if c.question.body != nil {
 		c.body = c.question.body(c.body[:0], n)
@@ -126,4 +170,33 @@ func (c *caller) ask(n int64) error {
 		return err
 	}
 	return c.question.right(body, n)
+}
+
+// newHTTP2Caller speaks HTTP/2 on a connection of its own, by net/http's client, which takes its part of what is measured.
+func newHTTP2Caller(to ready, q question) *caller {
+	transport := &http.Transport{TLSClientConfig: anyCertificate.Clone(), ForceAttemptHTTP2: true}
+	ask := func(ctx context.Context, n int64) error {
+		method, path, _ := strings.Cut(string(q.line(nil, n)), " ")
+		ctx, cancel := context.WithTimeout(ctx, answerTime)
+		defer cancel()
+		r, err := http.NewRequestWithContext(ctx, method, "https://"+to.TLS+path, http.NoBody)
+		if err != nil {
+			return err
+		}
+		r.Header.Set("Authorization", "Bearer "+to.Key)
+		answer, err := transport.RoundTrip(r)
+		if err != nil {
+			return err
+		}
+		defer answer.Body.Close()
+		body, err := io.ReadAll(io.LimitReader(answer.Body, longestBody))
+		if err == nil && (answer.StatusCode != http.StatusOK || answer.ProtoMajor != 2) {
+			err = fmt.Errorf("the answer by %s is %s", answer.Proto, answer.Status)
+		}
+		if err != nil {
+			return err
+		}
+		return q.right(body, n)
+	}
+	return &caller{question: q, latency: newLatency(), ask: ask, until: func(time.Time) error { return nil }, close: transport.CloseIdleConnections}
 }

@@ -61,7 +61,7 @@ func (l *lineup) create(ctx context.Context) error {
 		p := pgbench{program: l.pgbench, script: createScript, database: l.database, folder: l.folder, connections: l.settings.connections}
 		contestants = append(contestants, &contestant{name: pgbenchName, read: p.read})
 	}
-	creating := callers{l.reached[gatewayName], l.settings.connections, createPortSpeed}
+	creating := callers{to: l.reached[gatewayName], connections: l.settings.connections, question: createPortSpeed}
 	contestants = append(contestants, &contestant{name: gatewayName, read: func(ctx context.Context, duration time.Duration) (round, error) {
 		began := time.Now()
 		done, err := creating.read(ctx, duration)

@@ -12,6 +12,8 @@ import (
 
 	"github.com/ironplane/ironplane/backing"
 	"github.com/ironplane/ironplane/backing/child"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/process/mtls"
 )
 
 // stopTime is how long all servers together may take to end.
@@ -24,6 +26,9 @@ const (
 	nginxName   = "nginx + service"
 	gatewayName = "gateway"
 	splitName   = "gateway + service, mTLS"
+
+	nginxTLSName, gatewayTLSName     = "nginx + service, TLS", "gateway, TLS"
+	nginxHTTP2Name, gatewayHTTP2Name = "nginx + service, HTTP/2", "gateway, HTTP/2"
 )
 
 // lineup is who takes part, and the servers that were started for it.
@@ -50,7 +55,15 @@ func (l *lineup) start(ctx context.Context) error {
 		p := pgbench{program: program, script: readScript, database: l.database, folder: l.folder, connections: l.settings.connections, rows: l.settings.rows}
 		l.contestants = append(l.contestants, &contestant{name: pgbenchName, read: p.read})
 	}
-	service, err := l.serve(ctx, serviceName, "service")
+	authority, err := mtls.NewAuthority(time.Hour)
+	if err != nil {
+		return err
+	}
+	files, err := l.identify(authority, principal.Gateway)
+	if err != nil {
+		return err
+	}
+	service, err := l.serve(ctx, serviceName, "service", mtls.Files{})
 	if err != nil {
 		return err
 	}
@@ -58,34 +71,47 @@ func (l *lineup) start(ctx context.Context) error {
 		fmt.Fprintf(l.screen, "%s is skipped: %v\n", nginxName, err)
 	} else {
 		fmt.Fprintln(l.screen, version)
-		address, nginx, err := startNginx(ctx, program, filepath.Join(l.folder, "nginx"), service)
+		at, nginx, err := startNginx(ctx, program, filepath.Join(l.folder, "nginx"), service.Address, files)
 		if err != nil {
 			return fmt.Errorf("start nginx: %w", err)
 		}
 		l.servers = append(l.servers, nginx)
-		l.add(nginxName, ready{Address: address})
+		l.add(nginxName, at)
+		l.addTLS(nginxTLSName, nginxHTTP2Name, at)
 	}
-	if _, err = l.serve(ctx, gatewayName, "gateway"); err != nil {
+	gateway, err := l.serve(ctx, gatewayName, "gateway", files)
+	if err != nil {
 		return err
 	}
+	l.addTLS(gatewayTLSName, gatewayHTTP2Name, gateway)
 	return l.serveSplit(ctx)
 }
 
-// serve has a server of ours take part. The answer is its address.
-func (l *lineup) serve(ctx context.Context, name, kind string) (address string, err error) {
-	r, server, err := startServer(ctx, kind, order{Databases: l.database.urls, Profile: l.profile(kind)})
+// serve has a server of ours take part, which shows this certificate where it speaks TLS.
+func (l *lineup) serve(ctx context.Context, name, kind string, files mtls.Files) (r ready, err error) {
+	r, server, err := startServer(ctx, kind, order{Databases: l.database.urls, Profile: l.profile(kind), Member: member{Files: files}})
 	if err != nil {
-		return "", fmt.Errorf("start the server of the %s: %w", kind, err)
+		return r, fmt.Errorf("start the server of the %s: %w", kind, err)
 	}
 	l.servers = append(l.servers, server)
 	l.add(name, r)
-	return r.Address, nil
+	return r, nil
 }
 
 func (l *lineup) add(name string, r ready) {
 	l.reached[name] = r
-	callers := callers{r, l.settings.connections, readPortSpeed(l.settings.rows)}
-	l.contestants = append(l.contestants, &contestant{name: name, read: callers.read})
+	l.addBy(plainHTTP, name, "", r)
+}
+
+// addTLS has what was added take part by TLS, too, with HTTP/1.1 and with HTTP/2.
+func (l *lineup) addTLS(tls, http2 string, r ready) {
+	l.addBy(overTLS, tls, nginxTLSName, r)
+	l.addBy(overHTTP2, http2, nginxHTTP2Name, r)
+}
+
+func (l *lineup) addBy(by protocol, name, beside string, r ready) {
+	callers := callers{r, l.settings.connections, readPortSpeed(l.settings.rows), by}
+	l.contestants = append(l.contestants, &contestant{name: name, beside: beside, read: callers.read})
 }
 
 func (l *lineup) profile(kind string) string {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ironplane/ironplane/backing/child"
+	"github.com/ironplane/ironplane/process/mtls"
 )
 
 // findNginx answers the program and how it names its version.
@@ -57,6 +58,9 @@ http {
 	}
 	server {
 		listen %s;
+		listen %s ssl http2;
+		ssl_certificate %s;
+		ssl_certificate_key %s;
 		location / {
 			proxy_pass http://service;
 			proxy_http_version 1.1;
@@ -67,35 +71,37 @@ http {
 `
 
 // startNginx starts nginx in front of a service and waits until it listens. It belongs to the caller.
-func startNginx(ctx context.Context, program, folder, service string) (address string, nginx *child.Child, err error) {
-	address, err = freeAddress()
-	if err != nil {
-		return "", nil, err
+func startNginx(ctx context.Context, program, folder, service string, files mtls.Files) (at ready, nginx *child.Child, err error) {
+	if at.Address, err = freeAddress(); err != nil {
+		return at, nil, err
+	}
+	if at.TLS, err = freeAddress(); err != nil {
+		return at, nil, err
 	}
 	if err := os.Mkdir(folder, 0o700); err != nil {
-		return "", nil, fmt.Errorf("make its folder: %w", err)
+		return at, nil, fmt.Errorf("make its folder: %w", err)
 	}
 	config := filepath.Join(folder, "nginx.conf")
-	if err := os.WriteFile(config, fmt.Appendf(nil, nginxConfig, service, address), 0o600); err != nil {
-		return "", nil, fmt.Errorf("configure it: %w", err)
+	if err := os.WriteFile(config, fmt.Appendf(nil, nginxConfig, service, at.Address, at.TLS, files.Certificate, files.Key), 0o600); err != nil {
+		return at, nil, fmt.Errorf("configure it: %w", err)
 	}
 	cmd := exec.Command(program, "-p", folder, "-c", config)
 	cmd.Env = []string{}
 	cmd.Stderr = os.Stderr
 	if nginx, err = child.Start(cmd, syscall.SIGTERM, syscall.SIGKILL); err != nil {
-		return "", nil, err
+		return at, nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
 	err = nginx.Await(ctx, func() bool {
-		conn, err := new(net.Dialer).DialContext(ctx, "tcp4", address)
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp4", at.TLS)
 		return err == nil && conn.Close() == nil
 	})
 	if err != nil {
 		nginx.Abort()
-		return "", nil, err
+		return at, nil, err
 	}
-	return address, nginx, nil
+	return at, nginx, nil
 }
 
 func freeAddress() (string, error) {

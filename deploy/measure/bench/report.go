@@ -21,18 +21,18 @@ lowest and the highest. CPU is what an answer took of the processors, in all pro
 whatever is in between. Other programs that run here disturb it less than the rest.
 `
 
-// report shows how the contestants did, beside nginx and pgbench in the same rounds.
+// report shows how the contestants did, beside the nginx that does the same and pgbench in the same rounds.
 func report(contestants []*contestant, goals []goal, screen io.Writer) {
 	byName := map[string]*contestant{}
 	for _, c := range contestants {
 		byName[c.name] = c
 	}
-	nginx, pgbench := byName[nginxName], byName[pgbenchName]
+	pgbench := byName[pgbenchName]
 	table := tabwriter.NewWriter(screen, 0, 0, 3, ' ', 0)
 	fmt.Fprint(table, "\n\tanswers/s\tp50\tp99\tCPU\tto nginx\tto pgbench\n")
 	for _, c := range contestants {
 		fmt.Fprintf(table, "%s\t%.0f\t%s\t%s\t%s\t%s\t%s\n", c.name, median(c, rate), milliseconds(median(c, quantile(50))),
-			milliseconds(median(c, quantile(99))), microseconds(median(c, cpu)), ratioTo(nginx, c), ratioTo(pgbench, c))
+			milliseconds(median(c, quantile(99))), microseconds(median(c, cpu)), ratioTo(byName[cmp.Or(c.beside, nginxName)], c), ratioTo(pgbench, c))
 	}
 	_ = table.Flush() // fails where the screen does
 	fmt.Fprint(screen, explanation)

@@ -83,7 +83,7 @@ func serveService(ctx context.Context, o order, say announce) error {
 	return listen(ctx, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		call := &principal.Call{Peer: principal.Gateway, Principal: admin, IP: netip.IPv6Loopback(), RequestID: "bench"}
 		handler.ServeHTTP(w, r.WithContext(principal.With(r.Context(), call)))
-	}), "", say)
+	}), ready{}, plainly, say)
 }
 
 // limits are counted as everywhere, but none is met.
@@ -113,7 +113,11 @@ func serveGateway(ctx context.Context, o order, say announce) (err error) {
 	for name, url := range o.Databases {
 		databases[name] = secret.New(url)
 	}
-	p, err := product.Open(ctx, databases, seal.NewMasterKey(), service.Settings{}, limits, client, gateway.Config{}, log)
+	config := gateway.Config{TLSCertificate: o.Member.Files.Certificate, TLSKey: o.Member.Files.Key}
+	if config.TLSListen, err = freeAddress(); err != nil {
+		return err
+	}
+	p, err := product.Open(ctx, databases, seal.NewMasterKey(), service.Settings{}, limits, client, config, log)
 	if err != nil {
 		return err
 	}
@@ -122,17 +126,24 @@ func serveGateway(ctx context.Context, o order, say announce) (err error) {
 	if err != nil {
 		return err
 	}
-	return listen(ctx, p.Gateway, key.Reveal(), say)
+	return listen(ctx, p.Gateway, ready{TLS: config.TLSListen, Key: key.Reveal()}, p.Gateway.AlsoTLS, say)
 }
 
+// plainly listens for nothing but plain HTTP.
+func plainly(l net.Listener) (net.Listener, error) { return l, nil }
+
 // listen serves until ctx ends.
-func listen(ctx context.Context, handler http.Handler, key string, say announce) error {
+func listen(ctx context.Context, handler http.Handler, at ready, also func(net.Listener) (net.Listener, error), say announce) error {
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
+	if listener, err = also(listener); err != nil {
+		return err
+	}
 	defer listener.Close() // where serving did not begin
-	if err := say(ready{listener.Addr().String(), key}); err != nil {
+	at.Address = listener.Addr().String()
+	if err := say(at); err != nil {
 		return fmt.Errorf("say that it is ready: %w", err)
 	}
 	return process.Serve(ctx, listener, handler, log)

@@ -29,7 +29,7 @@ type order struct {
 }
 
 // ready is what a server says once it can be used.
-type ready struct{ Address, Key string }
+type ready struct{ Address, TLS, Key string }
 
 // startServer starts one and waits until it is ready. It belongs to the caller.
 func startServer(ctx context.Context, kind string, o order) (ready, *child.Child, error) {

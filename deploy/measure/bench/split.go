@@ -193,5 +193,5 @@ func serveSplitGateway(ctx context.Context, o order, say announce) error {
 	}
 	g := gateway.New(gateway.Config{}, upstreams, peers, entries, client, log)
 	defer g.Close()
-	return listen(ctx, g, "", say)
+	return listen(ctx, g, ready{}, plainly, say)
 }
