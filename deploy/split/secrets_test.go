@@ -7,19 +7,25 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/pquerna/otp"
+	"github.com/pquerna/otp/totp"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/services/identity"
 	"github.com/ironplane/ironplane/testkit"
+	"github.com/ironplane/ironplane/testkit/mailbox"
 )
 
 // requestLines are the lines of requests that a log in JSON has.
@@ -38,12 +44,16 @@ func requestLines(screen string) (all []map[string]any) {
 func TestSecretsStayInside(t *testing.T) {
 	t.Parallel()
 	traces := newCollector(t)
-	r := start(t, "IRONPLANE_LOG_LEVEL=DEBUG", "IRONPLANE_LOG_FORMAT=json", "IRONPLANE_KEY_IN_QUERY=true", traces.variable())
+	box := mailbox.Start(t, mailbox.Options{})
+	r := start(t, "IRONPLANE_LOG_LEVEL=DEBUG", "IRONPLANE_LOG_FORMAT=json", "IRONPLANE_KEY_IN_QUERY=true", traces.variable(),
+		"IRONPLANE_SMTP=smtp+plain://"+box.Addr, "IRONPLANE_MAIL_FROM=noreply@example.com", "IRONPLANE_ADMIN_URL=https://admin.example.com")
 	master, err := os.ReadFile(filepath.Join(r.data, "master-key"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	secrets := append(useSecrets(t, r.client), strings.TrimSpace(string(master)), r.client.Key)
+	secrets := append(useSecrets(t, r.client), signInSecrets(r, box)...)
+	code := mailedCode(r, box)
+	secrets = append(secrets, strings.TrimSpace(string(master)), r.client.Key)
 	r.eventually("the log has caught up", time.Minute, func() bool {
 		return strings.Contains(r.client.Do("GET", "/log?type=request.refused", nil).Text, "refused")
 	})
@@ -54,6 +64,11 @@ func TestSecretsStayInside(t *testing.T) {
 	}
 	findNone(t, "the database", database, secrets)
 	findNone(t, "Redis", redis, secrets)
+	for where, text := range map[string]string{"the database": database, "Redis": redis} {
+		if regexp.MustCompile(`(^|[^.0-9a-fx])`+code+`([^0-9a-f]|$)`).MatchString(text) || strings.Contains(text, hex.EncodeToString([]byte(code))) {
+			t.Errorf("%s has a code that was mailed", where)
+		}
+	}
 	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
@@ -128,6 +143,91 @@ func useSecrets(t *testing.T, c *testkit.Client) (secrets []string) {
 		c.With(own).Do("POST", agent.path, fmt.Sprintf(agent.body, fresh())).Want(403)
 	}
 	return secrets
+}
+
+// signInSecrets are those of somebody who signs in: by password, by the codes of an app, by a recovery code and by links.
+func signInSecrets(r *running, box *mailbox.Server) (secrets []string) {
+	t, c := r.t, r.client
+	t.Helper()
+	add := func(values ...string) { secrets = append(secrets, values...) }
+	const password, wrong = "some walk in the rain to sign in with", "another walk in the rain to be refused with"
+	add(password, wrong)
+	id := c.Do("POST", "/admin", map[string]any{"email": "berta@example.com", "password": password}).Want(200).ID()
+	login := func(password string) *testkit.Answer {
+		return c.With("").Do("POST", "/auth/key", map[string]any{"type": "admin", "email": "berta@example.com", "password": password})
+	}
+	login(wrong).Want(401)
+	session := c.With(testkit.Decode[identity.APIKey](login(password).Want(200)).Key)
+	add(session.Key)
+	renewed := testkit.Decode[identity.APIKey](session.Do("POST", "/auth/key", `{}`).Want(200)).Key
+	add(renewed)
+	session = c.With(renewed)
+
+	app := testkit.Decode[identity.Authenticator](session.Do("POST", "/auth/verify/auth", `{"method": 1}`, "Idempotency-Key", "4713").Want(200))
+	key, err := otp.NewKeyFromURL(*app.Value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	add(key.Secret())
+	at := fmt.Sprintf("/auth/verify/auth/%d", app.ID)
+	asked := session.Do("POST", at+"/code", `{}`).Want(200).ID()
+	token, err := totp.GenerateCode(key.Secret(), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	session.Do("PATCH", fmt.Sprintf("%s/code/%d", at, asked), map[string]any{"token": token}).Want(200)
+	recovery := testkit.Decode[identity.Authenticator](session.Do("PATCH", at, `{"verified": true}`).Want(200)).RecoveryCodes
+	for _, code := range recovery {
+		add(code, strings.ReplaceAll(code, "-", ""))
+	}
+	verify := testkit.Decode[identity.GivenKey](login(password).Want(200)).Verify
+	add(verify.Challenge)
+	answer := func(token string) *testkit.Answer {
+		return c.With("").Do("PATCH", fmt.Sprintf("%s/code/%s", at, verify.Challenge), map[string]any{"token": token})
+	}
+	answer("a token that nobody was given").Want(422)
+	add("a token that nobody was given", testkit.Decode[identity.ConfirmedKey](answer(recovery[0]).Want(200)).Key.Key)
+	session.Do("POST", "/auth/verify/auth", `{"method": 2, "value": "phone@example.com"}`).Want(200)
+
+	link, err := url.Parse(testkit.Decode[struct{ URL string }](session.Do("GET", "/auth/sso", nil).Want(200)).URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fragment, err := url.ParseQuery(link.Fragment)
+	if err != nil || fragment.Get("key") == "" {
+		t.Fatal(link, err)
+	}
+	add(fragment.Get("key"), testkit.Decode[identity.APIKey](c.With("").Do("POST", "/auth/sso", map[string]any{"code": fragment.Get("key")}).Want(200)).Key)
+	c.With("").Do("POST", "/auth/password-reset", `{"type": "admin", "email": "berta@example.com"}`).Want(200)
+	reset := mailedText(r, box, regexp.MustCompile(`/auth/password-reset/([0-9]+)#token=([A-Za-z0-9_-]{43})`))
+	const chosen = "a third walk in the rain that was chosen"
+	add(reset[2], chosen)
+	c.With("").Do("PATCH", "/auth/password-reset/"+reset[1], map[string]any{"token": reset[2], "password": chosen}).Want(200)
+	c.Do("DELETE", fmt.Sprintf("/admin/%d/verify", id), nil).Want(200)
+	return secrets
+}
+
+// mailedCode is a code that is mailed, and not confirmed.
+func mailedCode(r *running, box *mailbox.Server) string {
+	r.t.Helper()
+	auth := r.client.Do("POST", "/auth/verify/auth", `{"method": 2, "value": "phone@example.com"}`).Want(200).ID()
+	r.client.Do("POST", fmt.Sprintf("/auth/verify/auth/%d/code", auth), `{}`).Want(200)
+	return mailedText(r, box, regexp.MustCompile(`(?m)^ *([0-9]{6})\r?$`))[1]
+}
+
+// mailedText waits for a mail that has such a text.
+func mailedText(r *running, box *mailbox.Server, of *regexp.Regexp) (found []string) {
+	r.t.Helper()
+	plain := strings.NewReplacer("=\r\n", "", "=3D", "=")
+	r.eventually("a mail has "+of.String(), time.Minute, func() bool {
+		for _, m := range box.Mails() {
+			if found = of.FindStringSubmatch(plain.Replace(string(m.Data))); found != nil {
+				return true
+			}
+		}
+		return false
+	})
+	return found
 }
 
 // dumpDatabase is all rows of all services as text.

@@ -299,6 +299,11 @@ func (s *Service) finishReset(ctx context.Context, tx *pg.Tx, req finishReset) (
 	if err := endLinks(ctx, tx, p.owner); err != nil {
 		return answer, err
 	}
+	if p.owner.Type == principal.Client && !p.Claimed { // who had the account before may have added some
+		if _, err := endSecondFactors(ctx, tx, p.owner); err != nil {
+			return answer, err
+		}
+	}
 	if p.owner.Type == principal.Client {
 		err = s.setClientPassword(ctx, tx, p, secret.New(req.hash))
 	} else {

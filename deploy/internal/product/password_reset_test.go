@@ -240,7 +240,7 @@ func testResetTellsNothing(t *testing.T, p *product.Product, c *testkit.Client) 
 func TestWelcome(t *testing.T) {
 	t.Parallel()
 	box := mailbox.Start(t, mailbox.Options{})
-	_, c := producttest.StartWith(t, testkit.Redis(t), service.Settings{SMTP: "smtp+plain://" + box.Addr, MailFrom: "noreply@example.com", APIURL: "https://api.example.com"})
+	p, c := producttest.StartWith(t, testkit.Redis(t), service.Settings{SMTP: "smtp+plain://" + box.Addr, MailFrom: "noreply@example.com", APIURL: "https://api.example.com"})
 	nobody := c.With("")
 	welcome := func(c *testkit.Client, id int64) *testkit.Answer {
 		return c.Do("POST", path("/client/%d/email", id), `{"type": "client-account-created"}`)
@@ -271,9 +271,14 @@ func TestWelcome(t *testing.T) {
 	if told, err = url.ParseQuery(second.Fragment); err != nil {
 		t.Fatal(err)
 	}
+	early := testkit.Decode[identity.APIKey](c.Do("POST", "/auth/key", map[string]any{"name": "early", "owner": map[string]any{"url": self}}).Want(200))
+	verifiedApp(t, p, c.With(early.Key).For(t))
 	choose(told).Want(200)
 	if !claimed(id) {
 		t.Error("a used link does not claim the account")
+	}
+	if left := testkit.Decode[[]identity.Authenticator](c.Do("GET", "/auth/verify/auth?owner="+self, nil).Want(200)); len(left) > 0 {
+		t.Errorf("somebody has put %+v on an account that was not claimed, and it is still there", left)
 	}
 	reseller.Do("PATCH", self, `{"email": "mine@example.com"}`).Want(403)
 	welcome(reseller, id).Want(403)
