@@ -1,7 +1,8 @@
 // Bench measures, in one run, how many times a second a port speed can be read by its id: by pgbench, by the network
 // service alone, by nginx as a proxy in front of that service, by the gateway with all services in one process, and by the
-// gateway before services in other processes, over mTLS; by nginx and the gateway also over TLS, with HTTP/1.1 and HTTP/2. Then it measures how many times a second the lowest free address
-// of a group can be allocated by 64 callers, and how long it takes to create a /16.
+// gateway before services in other processes, over mTLS; with nginx and the gateway also over TLS, by HTTP/1.1 and HTTP/2.
+// Then it measures how many times a second the lowest free address of a group can be allocated by 64 callers, and how long
+// it takes to create a /16.
 //
 // The contestants share one Postgres and take turns in short rounds, since machines are noisy: what counts is what
 // each did beside the others in the same round. The load comes from the same machine and takes its share of it.
