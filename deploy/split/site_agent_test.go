@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -45,7 +47,7 @@ func newSiteAgent(t *testing.T) *siteAgent {
 	if err := os.Symlink(programs, filepath.Join(a.folder, "bin")); err != nil {
 		t.Fatal(err)
 	}
-	if said := a.run("settings", "key", "check"); strings.Contains(said, "fails") || strings.Contains(said, "warning  IRONPLANE") {
+	if said := a.run("settings", "key", "check"); strings.Contains(said, "fails") || strings.Contains(said, "does not read it") {
 		t.Errorf("it says %s", said)
 	}
 	a.start()
@@ -141,19 +143,19 @@ func TestSiteAgents(t *testing.T) {
 	middle.tell(c, group, "middle", parent)
 	last.tell(c, group, "last", middle)
 
-	n, largest, kills := 60, 256<<10, 4
+	rounds, each, largest, kills := 3, 15, 2<<20, 2
 	if *full {
-		n, largest, kills = 500, 8<<20, 40
+		rounds, each, largest, kills = 10, 50, 16<<20, 5
 	}
 	want := map[string][]byte{}
 	random := rand.NewChaCha8([32]byte{})
-	for i := range n {
-		content := make([]byte, rand.IntN(largest>>(i%12)+1))
-		_, _ = random.Read(content)
-		want[fmt.Sprintf("local/%d/%d", i%9, i)] = content
-	}
-	for path, content := range want {
-		write(t, filepath.Join(parent.files(), path), content)
+	inRound := func(round, i int) string { return fmt.Sprintf("local/%d/%d", i%7, round*each+i) }
+	for round := range rounds {
+		for i := range each {
+			content := make([]byte, rand.IntN(largest>>(i%12)+1))
+			_, _ = random.Read(content)
+			want[inRound(round, i)] = content
+		}
 	}
 	write(t, filepath.Join(last.files(), "gone/from the parent"), []byte("x"))
 
@@ -176,33 +178,50 @@ func TestSiteAgents(t *testing.T) {
 	}
 
 	at := fmt.Sprintf("/pxe/file/%d/child/sync", parent.id)
-	c.Do("POST", at, `{"isWrapped": true}`).Want(http.StatusOK)
-	for i := range kills {
-		time.Sleep(time.Duration(rand.IntN(100)) * time.Millisecond)
-		if *full && i%10 == 5 {
-			kill(t, f.processes[pxe.Name])
-			if err := f.startService(t.Context(), pxe.Name); err != nil {
-				t.Fatal(err)
+	killed, inTheMiddle := 0, 0
+	for round := range rounds {
+		for i := range each {
+			parent.bring(inRound(round, i), want[inRound(round, i)])
+		}
+		c.Do("POST", at, `{"isWrapped": true}`).Want(http.StatusOK)
+		left := kills
+		for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("round %d is not done: %s", round, c.Do("GET", at, nil).Text)
 			}
-			continue
-		}
-		[]*siteAgent{middle, last, parent}[i%3].kill()
-		if i%4 == 3 {
-			c.Do("POST", at, `{"isWrapped": true}`)
-		}
-	}
-	var is filesync.FileSync
-	for deadline := time.Now().Add(5 * time.Minute); is.Status != "done"; time.Sleep(50 * time.Millisecond) {
-		if answer := c.Do("GET", at, nil); answer.Status == http.StatusOK {
-			is = testkit.Decode[filesync.FileSync](answer)
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("it is not done: %+v", is)
+			answer := c.Do("GET", at, nil)
+			if answer.Status != http.StatusOK {
+				continue // the service has just been killed
+			}
+			is := testkit.Decode[filesync.FileSync](answer)
+			if is.Status == "done" {
+				break
+			}
+			moving := slices.IndexFunc(is.Children, func(one filesync.FileServerSync) bool { return one.Status == "running" && one.Parent != nil })
+			if left == 0 || moving < 0 {
+				continue
+			}
+			left--
+			killed++
+			if p := is.Children[moving]; p.Files > 0 && p.Files < p.FilesTotal {
+				inTheMiddle++
+			}
+			if *full && left == 2 && round%3 == 1 {
+				kill(t, f.processes[pxe.Name])
+				if err := f.startService(t.Context(), pxe.Name); err != nil {
+					t.Fatal(err)
+				}
+				continue
+			}
+			[]*siteAgent{parent, middle, last}[rand.IntN(3)].kill()
+			if left == 1 {
+				c.Do("POST", at, `{"isWrapped": true}`).Want(http.StatusOK)
+			}
 		}
 	}
 	stopLooking()
 	looking.Wait()
-	t.Logf("%d files, %d kills, %d looks at files, %+v", n, kills, looked.Load(), is)
+	t.Logf("%d files, %d kills, %d of them in the middle, %d looks at files", len(want), killed, inTheMiddle, looked.Load())
 	for _, child := range []*siteAgent{parent, middle, last} {
 		got := child.tree()
 		if len(got) != len(want) {
@@ -213,6 +232,17 @@ func TestSiteAgents(t *testing.T) {
 				t.Errorf("%s is not what it is to be", path)
 			}
 		}
+	}
+}
+
+// bring gives it a file, whole at once, as who brings files by hand should.
+func (a *siteAgent) bring(path string, content []byte) {
+	a.Helper()
+	arriving := filepath.Join(a.folder, "arriving")
+	write(a.T, arriving, content)
+	path = filepath.Join(a.files(), path)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.Rename(arriving, path)); err != nil {
+		a.Fatal(err)
 	}
 }
 

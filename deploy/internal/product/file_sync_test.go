@@ -242,6 +242,51 @@ func TestFileSync(t *testing.T) {
 	s.wantSame(top, middle, other, bottom)
 }
 
+// So many children of a parent as the setting says get files at a time.
+func TestFileSyncsAtATime(t *testing.T) {
+	t.Parallel()
+	s := newSites(t)
+	top := s.fileServer("top", 0, asItIs)
+	s.write(top, "local/file", "content")
+	free, begun := make(chan struct{}), make(chan struct{}, 6)
+	held := func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodPost && r.URL.Path == "/v1/pull" {
+				begun <- struct{}{}
+				<-free
+			}
+			next.ServeHTTP(w, r)
+		})
+	}
+	var children []*fileServer
+	for i := range 6 {
+		children = append(children, s.fileServer(fmt.Sprint("child ", i), top.id, held))
+	}
+	s.sync(top)
+	for range 4 {
+		<-begun
+	}
+	count := func(is filesync.FileSync, status string) (n int) {
+		for _, one := range is.Children {
+			if one.Status == status {
+				n++
+			}
+		}
+		return n
+	}
+	for range 20 {
+		if is := s.view(top); count(is, "running") != 4 || count(is, "waiting") != 2 {
+			t.Errorf("%+v", is)
+		}
+	}
+	choose(t, s.c, "pxe.sync_children", 6)
+	<-begun
+	<-begun
+	close(free)
+	s.until(top, "all are filled", done)
+	s.wantSame(top, children...)
+}
+
 // How an agent is stands in its row, and what it has to say, once.
 func TestAgentHealth(t *testing.T) {
 	t.Parallel()

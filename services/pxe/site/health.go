@@ -31,7 +31,7 @@ const (
 	Pause    = 10 * time.Second
 	lookTime = 5 * time.Second
 	// atOnce is how many are asked at a time, which is how many are taken from the others that ask.
-	atOnce      = 32
+	atOnce      = 100
 	mostReports = 10
 )
 

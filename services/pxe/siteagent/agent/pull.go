@@ -101,20 +101,18 @@ func (a *Agent) pull(ctx context.Context, o siteagent.Order) {
 	}
 	err := a.mirror(ctx, p, o.Parent)
 	if ctx.Err() != nil {
-		err = errReplaced
+		p.end(errReplaced)
+		return
 	}
-	p.end(err)
 	is := p.is()
 	kind, text := "pulled", fmt.Sprintf("The files are those of the parent: %d, with %d bytes.", is.FilesTotal, is.BytesTotal)
 	if err != nil {
 		kind, text = "pull-failed", "The parent's files were not got: "+err.Error()
 	}
-	if ctx.Err() != nil {
-		return
-	}
 	if err := errors.Join(a.feed.say(kind, text), a.tree.Save()); err != nil {
 		a.log.Error("what came of a pull cannot be kept", "error", err)
 	}
+	p.end(err)
 }
 
 // mirror makes the files those of the parent. What it has got stays, whatever ends it.

@@ -53,6 +53,8 @@ type Tree struct {
 	files  *os.Root
 	lock   *os.File
 
+	hashing chan struct{} // who reads a file to know its SHA-256, one at a time: all of them ask for the same
+
 	mu       sync.Mutex
 	index    map[string]known // by path
 	bySum    map[string]string
@@ -84,7 +86,7 @@ func (k known) like(other known) bool {
 
 // Open opens the folder, which has to be there, and is this program's alone until it is closed.
 func Open(folder string) (t *Tree, err error) {
-	t = &Tree{folder: folder, index: map[string]known{}, bySum: map[string]string{}, arriving: map[string]bool{}}
+	t = &Tree{folder: folder, hashing: make(chan struct{}, 1), index: map[string]known{}, bySum: map[string]string{}, arriving: map[string]bool{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, t.Close())
@@ -307,19 +309,35 @@ func (t *Tree) Read(ctx context.Context, name string) (*os.File, siteagent.File,
 	if f.SHA256, known = t.sum(name, is); known {
 		return file, f, nil
 	}
-	sum := sha256.New()
-	if f.Size, err = io.Copy(sum, reading{ctx, file}); err == nil {
-		_, err = file.Seek(0, io.SeekStart)
-	}
-	if err != nil {
+	if err := t.hash(ctx, file, is, &f); err != nil {
 		return nil, f, errors.Join(err, file.Close())
+	}
+	return file, f, nil
+}
+
+// hash finds out the SHA-256 of an open file, and goes back to its beginning.
+func (t *Tree) hash(ctx context.Context, file *os.File, is fs.FileInfo, f *siteagent.File) (err error) {
+	select {
+	case t.hashing <- struct{}{}:
+		defer func() { <-t.hashing }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	var known bool
+	if f.SHA256, known = t.sum(f.Path, is); known {
+		return nil
+	}
+	sum := sha256.New()
+	if f.Size, err = io.Copy(sum, reading{ctx, file}); err != nil {
+		return err
 	}
 	f.SHA256 = hex.EncodeToString(sum.Sum(nil))
 	// One that was written to just now may be written to again in the same moment.
 	if after, err := file.Stat(); err == nil && looks(after) == looks(is) && time.Since(is.ModTime()) > 2*time.Second {
-		t.know(name, is, f.SHA256)
+		t.know(f.Path, is, f.SHA256)
 	}
-	return file, f, nil
+	_, err = file.Seek(0, io.SeekStart)
+	return err
 }
 
 // reading ends with its context.
