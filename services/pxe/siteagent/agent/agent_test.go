@@ -304,15 +304,6 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// cut is a body that ends in the middle.
-func cut(content string) io.Reader {
-	return io.MultiReader(strings.NewReader(content), readerFunc(func([]byte) (int, error) { return 0, errors.New("cut") }))
-}
-
-type readerFunc func([]byte) (int, error)
-
-func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
-
 // A file is seen once it is whole and right, and goes on where it was.
 func TestUpload(t *testing.T) {
 	t.Parallel()
@@ -322,41 +313,28 @@ func TestUpload(t *testing.T) {
 	f := file("big", content)
 	received := func(want int64) {
 		t.Helper()
-		// What a caller sent who is gone may still be arriving.
-		var got int64
-		for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-			var err error
-			if got, err = r.client.Received(t.Context(), f.SHA256); err != nil {
-				t.Fatal(err)
-			} else if got == want {
-				return
-			}
+		if got, err := r.client.Received(t.Context(), f.SHA256); err != nil || got != want {
+			t.Fatalf("there are %d bytes instead of %d: %v", got, want, err)
 		}
-		t.Fatalf("there are %d bytes instead of %d", got, want)
 	}
-	if err := r.client.Put(t.Context(), f, 0, cut(content[:300_000])); err == nil {
-		t.Error("half a file is taken")
+	upload := fmt.Sprintf("/v1/file/big?sha256=%s&size=%d&offset=0", f.SHA256, f.Size)
+	if status, text := r.do("PUT", upload, key, strings.NewReader(content[:300_000])); status != http.StatusBadRequest {
+		t.Errorf("half a file is taken: %d %s", status, text)
 	}
 	received(300_000)
 	r.wantTree(map[string]string{})
 	r.stop()
 	r = start(t, folder)
 	received(300_000)
-	var at error
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		if at = r.client.Put(t.Context(), f, 200_000, strings.NewReader(content[200_000:])); siteagent.IsRefusal(at, http.StatusConflict) {
-			break
-		}
-	}
-	if !siteagent.IsRefusal(at, http.StatusConflict) {
-		t.Errorf("from another offset: %v", at)
+	if err := r.client.Put(t.Context(), f, f.Size-10, strings.NewReader(content[f.Size-10:])); !siteagent.IsRefusal(err, http.StatusConflict) {
+		t.Errorf("from another offset: %v", err)
 	}
 	must(t, r.client.Put(t.Context(), f, 300_000, strings.NewReader(content[300_000:])))
 	r.wantTree(map[string]string{"big": content})
 
 	wrong := file("wrong", "one content")
-	if err := r.client.Put(t.Context(), wrong, 0, strings.NewReader("two content")); err == nil {
-		t.Error("nothing is taken for something")
+	if err := r.client.Put(t.Context(), wrong, 0, strings.NewReader("two content")); !siteagent.IsRefusal(err, http.StatusUnprocessableEntity) {
+		t.Errorf("another content is taken: %v", err)
 	}
 	r.wantTree(map[string]string{"big": content})
 }
@@ -526,11 +504,14 @@ func TestPullFromABadParent(t *testing.T) {
 	parent.put("lie", big)
 	parent.put("short", "short"+big)
 	p := newProxy(t, parent)
+	var honest atomic.Bool
 	p.change = func(w http.ResponseWriter, path string, content []byte) bool {
-		switch path {
-		case "lie":
+		switch {
+		case honest.Load():
+			return false
+		case path == "lie":
 			_, _ = w.Write(bytes.ToUpper(append([]byte("x"), content[1:]...)))
-		case "short":
+		case path == "short":
 			_, _ = w.Write(content[:len(content)/2])
 			w.(http.Flusher).Flush()
 			panic(http.ErrAbortHandler)
@@ -550,7 +531,7 @@ func TestPullFromABadParent(t *testing.T) {
 			}
 		}
 	}
-	p.change = func(w http.ResponseWriter, path string, content []byte) bool { return false }
+	honest.Store(true)
 	want["lie"], want["short"] = big, "short"+big
 	if is := child.pull(p.target()); is.State != siteagent.Done {
 		t.Errorf("%+v", is)
