@@ -259,6 +259,33 @@ func (e FileSyncStatus) Valid() bool {
 	}
 }
 
+// Defines values for ISOManagerStatus.
+const (
+	ISOManagerStatusDownloading ISOManagerStatus = "downloading"
+	ISOManagerStatusExtracting  ISOManagerStatus = "extracting"
+	ISOManagerStatusFailed      ISOManagerStatus = "failed"
+	ISOManagerStatusQueued      ISOManagerStatus = "queued"
+	ISOManagerStatusReady       ISOManagerStatus = "ready"
+)
+
+// Valid indicates whether the value is a known member of the ISOManagerStatus enum.
+func (e ISOManagerStatus) Valid() bool {
+	switch e {
+	case ISOManagerStatusDownloading:
+		return true
+	case ISOManagerStatusExtracting:
+		return true
+	case ISOManagerStatusFailed:
+		return true
+	case ISOManagerStatusQueued:
+		return true
+	case ISOManagerStatusReady:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for JobState.
 const (
 	JobStateCancelled JobState = "cancelled"
@@ -1351,6 +1378,87 @@ const (
 func (e GetFileServerParamsInclude) Valid() bool {
 	switch e {
 	case GetFileServerParamsIncludeHealth:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListISOsParamsSort.
+const (
+	ListISOsParamsSortCreatedAt      ListISOsParamsSort = "created_at"
+	ListISOsParamsSortID             ListISOsParamsSort = "id"
+	ListISOsParamsSortMinusCreatedAt ListISOsParamsSort = "-created_at"
+	ListISOsParamsSortMinusID        ListISOsParamsSort = "-id"
+	ListISOsParamsSortMinusName      ListISOsParamsSort = "-name"
+	ListISOsParamsSortName           ListISOsParamsSort = "name"
+)
+
+// Valid indicates whether the value is a known member of the ListISOsParamsSort enum.
+func (e ListISOsParamsSort) Valid() bool {
+	switch e {
+	case ListISOsParamsSortCreatedAt:
+		return true
+	case ListISOsParamsSortID:
+		return true
+	case ListISOsParamsSortMinusCreatedAt:
+		return true
+	case ListISOsParamsSortMinusID:
+		return true
+	case ListISOsParamsSortMinusName:
+		return true
+	case ListISOsParamsSortName:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListISOsParamsStatus.
+const (
+	ListISOsParamsStatusDownloading ListISOsParamsStatus = "downloading"
+	ListISOsParamsStatusExtracting  ListISOsParamsStatus = "extracting"
+	ListISOsParamsStatusFailed      ListISOsParamsStatus = "failed"
+	ListISOsParamsStatusQueued      ListISOsParamsStatus = "queued"
+	ListISOsParamsStatusReady       ListISOsParamsStatus = "ready"
+)
+
+// Valid indicates whether the value is a known member of the ListISOsParamsStatus enum.
+func (e ListISOsParamsStatus) Valid() bool {
+	switch e {
+	case ListISOsParamsStatusDownloading:
+		return true
+	case ListISOsParamsStatusExtracting:
+		return true
+	case ListISOsParamsStatusFailed:
+		return true
+	case ListISOsParamsStatusQueued:
+		return true
+	case ListISOsParamsStatusReady:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListISOEditionsParamsSort.
+const (
+	ListISOEditionsParamsSortID          ListISOEditionsParamsSort = "id"
+	ListISOEditionsParamsSortMinusID     ListISOEditionsParamsSort = "-id"
+	ListISOEditionsParamsSortMinusNumber ListISOEditionsParamsSort = "-number"
+	ListISOEditionsParamsSortNumber      ListISOEditionsParamsSort = "number"
+)
+
+// Valid indicates whether the value is a known member of the ListISOEditionsParamsSort enum.
+func (e ListISOEditionsParamsSort) Valid() bool {
+	switch e {
+	case ListISOEditionsParamsSortID:
+		return true
+	case ListISOEditionsParamsSortMinusID:
+		return true
+	case ListISOEditionsParamsSortMinusNumber:
+		return true
+	case ListISOEditionsParamsSortNumber:
 		return true
 	default:
 		return false
@@ -2460,6 +2568,27 @@ type CreateIPGroupBody struct {
 	Reserved *bool `json:"reserved,omitempty"`
 }
 
+// CreateISOBody defines model for CreateISOBody.
+type CreateISOBody struct {
+	// Folder where file servers have what is in it
+	//
+	// Examples: debian-13
+	Folder string `json:"folder"`
+
+	// Name Examples: Debian 13 netinst
+	Name string `json:"name"`
+
+	// Sha256 that it has to have, if it is known
+	//
+	// Examples: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
+	Sha256 *string `json:"sha256,omitempty"`
+
+	// URL where it is loaded from, which begins when it is sent; kept sealed and never shown, as it may hold credentials; on edit, empty: unchanged
+	//
+	// Examples: https://192.0.2.10/debian-13-netinst.iso
+	URL *string `json:"url,omitempty"`
+}
+
 // CreateIntegrationBody defines model for CreateIntegrationBody.
 type CreateIntegrationBody struct {
 	// Body kept, and not shown
@@ -2530,6 +2659,7 @@ type CreateProfileBody struct {
 	// Drivers of /pxe/driver
 	Drivers *[]RefBody              `json:"drivers,omitempty"`
 	Email   *CreateProfileBodyEmail `json:"email,omitempty"`
+	Iso     *CreateProfileISOBody   `json:"iso,omitempty"`
 
 	// Name Examples: Debian 13 of ours
 	Name string `json:"name"`
@@ -2557,6 +2687,26 @@ type CreateProfileBodyShell struct {
 
 	// During shell scripts that run within the installation, in this order
 	During *[]RefBody `json:"during,omitempty"`
+}
+
+// CreateProfileISOBody defines model for CreateProfileISOBody.
+type CreateProfileISOBody struct {
+	// Edition one of the ISO's enabled editions, by its name or id
+	Edition *CreateProfileISOBody_Edition `json:"edition,omitempty"`
+
+	// ID An item, by its id. The id alone is read, too.
+	ID *RefBody `json:"id,omitempty"`
+
+	// Name means nothing
+	Name *string `json:"name,omitempty"`
+}
+
+// CreateProfileISOBodyEdition0 defines model for CreateProfileISOBody.Edition.0.
+type CreateProfileISOBodyEdition0 = string
+
+// CreateProfileISOBody_Edition one of the ISO's enabled editions, by its name or id
+type CreateProfileISOBody_Edition struct {
+	union json.RawMessage
 }
 
 // CreateShellScriptBody defines model for CreateShellScriptBody.
@@ -3090,6 +3240,56 @@ type IPGroup struct {
 	Servers  Servers `json:"servers"`
 }
 
+// ISOEdition defines model for ISOEdition.
+type ISOEdition struct {
+	// ID Examples: 1
+	ID int64 `json:"id"`
+
+	// IsEnabled Examples: true
+	IsEnabled bool `json:"is_enabled"`
+
+	// Key the license key's last group; left out for clients
+	//
+	// Examples: *****-*****-*****-*****-ABCDE
+	Key  *string `json:"key,omitempty"`
+	Name string  `json:"name"`
+
+	// Number of the image in install.wim
+	Number int64 `json:"number"`
+}
+
+// ISOManager defines model for ISOManager.
+type ISOManager struct {
+	CreatedAt Timestamp `json:"created_at"`
+
+	// Error why it failed, or is tried again
+	Error *string `json:"error,omitempty"`
+
+	// Folder Examples: debian-13
+	Folder string `json:"folder"`
+
+	// ID Examples: 1
+	ID int64 `json:"id"`
+
+	// Name Examples: Debian 13 netinst
+	Name string `json:"name"`
+
+	// Progress of the import, in percent
+	Progress int32 `json:"progress"`
+
+	// Sha256 in hexadecimal
+	//
+	// Examples: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
+	Sha256 *string `json:"sha256,omitempty"`
+
+	// Size in bytes, of the last import that was done, like sha256
+	Size   *int64           `json:"size,omitempty"`
+	Status ISOManagerStatus `json:"status"`
+}
+
+// ISOManagerStatus defines model for ISOManager.Status.
+type ISOManagerStatus string
+
 // ImportProfileBody defines model for ImportProfileBody.
 type ImportProfileBody struct {
 	// Name instead of that in the file
@@ -3214,8 +3414,9 @@ type ListedProfile struct {
 	BillingID    *string `json:"billing_id,omitempty"`
 
 	// ID Examples: 1
-	ID   int64  `json:"id"`
-	Name string `json:"name"`
+	ID   int64       `json:"id"`
+	Iso  *ProfileISO `json:"iso,omitempty"`
+	Name string      `json:"name"`
 }
 
 // ListedTemplate defines model for ListedTemplate.
@@ -3340,7 +3541,8 @@ type OSReloadProfile struct {
 	Email      ProfileEmail `json:"email"`
 
 	// ID Examples: 1
-	ID int64 `json:"id"`
+	ID  int64       `json:"id"`
+	Iso *ProfileISO `json:"iso,omitempty"`
 
 	// Name Examples: Debian 13, copied
 	Name    string       `json:"name"`
@@ -3543,6 +3745,16 @@ type Problem struct {
 // ProfileEmail defines model for ProfileEmail.
 type ProfileEmail struct {
 	Template *Ref `json:"template,omitempty"`
+}
+
+// ProfileISO defines model for ProfileISO.
+type ProfileISO struct {
+	// Edition of Windows, unless who asks for an installation names another one
+	Edition *string `json:"edition,omitempty"`
+
+	// ID Examples: 1
+	ID   int64  `json:"id"`
+	Name string `json:"name"`
 }
 
 // ProfileShell defines model for ProfileShell.
@@ -4499,6 +4711,38 @@ type UpdateIPGroupBody struct {
 	Reserved *bool `json:"reserved,omitempty"`
 }
 
+// UpdateISOBody defines model for UpdateISOBody.
+type UpdateISOBody struct {
+	// Folder where file servers have what is in it
+	//
+	// Examples: debian-13
+	Folder *string `json:"folder,omitempty"`
+
+	// Name Examples: Debian 13 netinst
+	Name *string `json:"name,omitempty"`
+
+	// Sha256 that it has to have, if it is known
+	//
+	// Examples: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
+	Sha256 nullable.Nullable[string] `json:"sha256,omitempty"`
+
+	// URL where it is loaded from, which begins when it is sent; kept sealed and never shown, as it may hold credentials; on edit, empty: unchanged
+	//
+	// Examples: https://192.0.2.10/debian-13-netinst.iso
+	URL *string `json:"url,omitempty"`
+}
+
+// UpdateISOEditionBody defines model for UpdateISOEditionBody.
+type UpdateISOEditionBody struct {
+	// IsEnabled Examples: true
+	IsEnabled *bool `json:"is_enabled,omitempty"`
+
+	// LicenseKey kept sealed; what key shows means the one that there is, and null removes it
+	//
+	// Examples: ABCDE-FGHIJ-KLMNO-PQRST-UVWXY
+	LicenseKey nullable.Nullable[string] `json:"license_key,omitempty"`
+}
+
 // UpdateIntegrationBody defines model for UpdateIntegrationBody.
 type UpdateIntegrationBody struct {
 	// Body kept, and not shown
@@ -4614,6 +4858,7 @@ type UpdateProfileBody struct {
 	// Drivers of /pxe/driver
 	Drivers nullable.Nullable[[]RefBody]              `json:"drivers,omitempty"`
 	Email   nullable.Nullable[UpdateProfileBodyEmail] `json:"email,omitempty"`
+	Iso     nullable.Nullable[UpdateProfileISOBody]   `json:"iso,omitempty"`
 
 	// Name Examples: Debian 13 of ours
 	Name *string `json:"name,omitempty"`
@@ -4642,6 +4887,23 @@ type UpdateProfileBodyShell struct {
 	// During shell scripts that run within the installation, in this order
 	During nullable.Nullable[[]RefBody] `json:"during,omitempty"`
 }
+
+// UpdateProfileISOBody defines model for UpdateProfileISOBody.
+type UpdateProfileISOBody struct {
+	// Edition one of the ISO's enabled editions, by its name or id
+	Edition nullable.Nullable[struct {
+		union json.RawMessage
+	}] `json:"edition,omitempty"`
+
+	// ID one of /pxe/iso
+	ID nullable.Nullable[RefBody] `json:"id,omitempty"`
+
+	// Name means nothing
+	Name nullable.Nullable[string] `json:"name,omitempty"`
+}
+
+// UpdateProfileISOBodyEdition0 defines model for UpdateProfileISOBody.Edition.0.
+type UpdateProfileISOBodyEdition0 = string
 
 // UpdateReadWriteBody defines model for UpdateReadWriteBody.
 type UpdateReadWriteBody struct {
@@ -6532,6 +6794,93 @@ type SyncFileServerChildrenParams struct {
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
+// ListISOsParams defines parameters for ListISOs.
+type ListISOsParams struct {
+	// Q A part of a human-readable member, in either case.
+	Q *Q `form:"q,omitempty" json:"q,omitempty"`
+
+	// Sort A member, with - before it from the last to the first.
+	Sort *ListISOsParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
+
+	// PerPage Answers a page of so many items.
+	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
+
+	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	Page *Page `form:"page,omitempty" json:"page,omitempty"`
+
+	// Cursor From a Link header.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Count Whether to count the items in X-Total-Count.
+	Count *Count `form:"count,omitempty" json:"count,omitempty"`
+
+	// Folder Only items with this value.
+	Folder *string `form:"folder,omitempty" json:"folder,omitempty"`
+
+	// Name Only items with this value.
+	Name *string `form:"name,omitempty" json:"name,omitempty"`
+
+	// Status Only items with this value.
+	Status *ListISOsParamsStatus `form:"status,omitempty" json:"status,omitempty"`
+}
+
+// ListISOsParamsSort defines parameters for ListISOs.
+type ListISOsParamsSort string
+
+// ListISOsParamsStatus defines parameters for ListISOs.
+type ListISOsParamsStatus string
+
+// CreateISOParams defines parameters for CreateISO.
+type CreateISOParams struct {
+	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
+// DeleteISOParams defines parameters for DeleteISO.
+type DeleteISOParams struct {
+	// IfMatch ETags that the caller has seen; another one is refused.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
+// UpdateISOParams defines parameters for UpdateISO.
+type UpdateISOParams struct {
+	// IfMatch ETags that the caller has seen; another one is refused.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
+// ListISOEditionsParams defines parameters for ListISOEditions.
+type ListISOEditionsParams struct {
+	// Sort A member, with - before it from the last to the first.
+	Sort *ListISOEditionsParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
+
+	// PerPage Answers a page of so many items.
+	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
+
+	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	Page *Page `form:"page,omitempty" json:"page,omitempty"`
+
+	// Cursor From a Link header.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Count Whether to count the items in X-Total-Count.
+	Count *Count `form:"count,omitempty" json:"count,omitempty"`
+
+	// IsEnabled Only items with this value.
+	IsEnabled *bool `form:"is_enabled,omitempty" json:"is_enabled,omitempty"`
+
+	// Name Only items with this value.
+	Name *string `form:"name,omitempty" json:"name,omitempty"`
+}
+
+// ListISOEditionsParamsSort defines parameters for ListISOEditions.
+type ListISOEditionsParamsSort string
+
+// UpdateISOEditionParams defines parameters for UpdateISOEdition.
+type UpdateISOEditionParams struct {
+	// IfMatch ETags that the caller has seen; another one is refused.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
 // ListPreseedsParams defines parameters for ListPreseeds.
 type ListPreseedsParams struct {
 	// Q A part of a human-readable member, in either case.
@@ -7054,6 +7403,15 @@ type UpdateFileServerJSONRequestBody = UpdateFileServerBody
 // SyncFileServerChildrenJSONRequestBody defines body for SyncFileServerChildren for application/json ContentType.
 type SyncFileServerChildrenJSONRequestBody = SyncFileServerChildrenBody
 
+// CreateISOJSONRequestBody defines body for CreateISO for application/json ContentType.
+type CreateISOJSONRequestBody = CreateISOBody
+
+// UpdateISOJSONRequestBody defines body for UpdateISO for application/json ContentType.
+type UpdateISOJSONRequestBody = UpdateISOBody
+
+// UpdateISOEditionJSONRequestBody defines body for UpdateISOEdition for application/json ContentType.
+type UpdateISOEditionJSONRequestBody = UpdateISOEditionBody
+
 // CreatePreseedJSONRequestBody defines body for CreatePreseed for application/json ContentType.
 type CreatePreseedJSONRequestBody = CreatePreseedBody
 
@@ -7160,6 +7518,68 @@ func (t CreateComputerPartBody_PartType) MarshalJSON() ([]byte, error) {
 }
 
 func (t *CreateComputerPartBody_PartType) UnmarshalJSON(b []byte) error {
+	err := t.union.UnmarshalJSON(b)
+	return err
+}
+
+// AsCreateProfileISOBodyEdition0 returns the union data inside the CreateProfileISOBody_Edition as a CreateProfileISOBodyEdition0
+func (t CreateProfileISOBody_Edition) AsCreateProfileISOBodyEdition0() (CreateProfileISOBodyEdition0, error) {
+	var body CreateProfileISOBodyEdition0
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromCreateProfileISOBodyEdition0 overwrites any union data inside the CreateProfileISOBody_Edition as the provided CreateProfileISOBodyEdition0
+func (t *CreateProfileISOBody_Edition) FromCreateProfileISOBodyEdition0(v CreateProfileISOBodyEdition0) error {
+	b, err := json.Marshal(v)
+	t.union = b
+	return err
+}
+
+// MergeCreateProfileISOBodyEdition0 performs a merge with any union data inside the CreateProfileISOBody_Edition, using the provided CreateProfileISOBodyEdition0
+func (t *CreateProfileISOBody_Edition) MergeCreateProfileISOBodyEdition0(v CreateProfileISOBodyEdition0) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
+// AsRefBody returns the union data inside the CreateProfileISOBody_Edition as a RefBody
+func (t CreateProfileISOBody_Edition) AsRefBody() (RefBody, error) {
+	var body RefBody
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromRefBody overwrites any union data inside the CreateProfileISOBody_Edition as the provided RefBody
+func (t *CreateProfileISOBody_Edition) FromRefBody(v RefBody) error {
+	b, err := json.Marshal(v)
+	t.union = b
+	return err
+}
+
+// MergeRefBody performs a merge with any union data inside the CreateProfileISOBody_Edition, using the provided RefBody
+func (t *CreateProfileISOBody_Edition) MergeRefBody(v RefBody) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
+func (t CreateProfileISOBody_Edition) MarshalJSON() ([]byte, error) {
+	b, err := t.union.MarshalJSON()
+	return b, err
+}
+
+func (t *CreateProfileISOBody_Edition) UnmarshalJSON(b []byte) error {
 	err := t.union.UnmarshalJSON(b)
 	return err
 }
@@ -8983,6 +9403,95 @@ type ClientInterface interface {
 	// Corresponds with POST /pxe/file/{file_server_id}/child/sync (the `SyncFileServerChildren` operationId).
 	SyncFileServerChildren(ctx context.Context, fileServerID int64, params *SyncFileServerChildrenParams, body SyncFileServerChildrenJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListISOs List ISOs
+	//
+	// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
+	//
+	// Corresponds with GET /pxe/iso (the `ListISOs` operationId).
+	ListISOs(ctx context.Context, params *ListISOsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateISOWithBody Create an ISO
+	//
+	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /pxe/iso (the `CreateISO` operationId).
+	CreateISOWithBody(ctx context.Context, params *CreateISOParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateISO Create an ISO
+	//
+	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /pxe/iso (the `CreateISO` operationId).
+	CreateISO(ctx context.Context, params *CreateISOParams, body CreateISOJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteISO Delete an ISO
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+	//
+	// Corresponds with DELETE /pxe/iso/{iso_manager_id} (the `DeleteISO` operationId).
+	DeleteISO(ctx context.Context, isoManagerID int64, params *DeleteISOParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetISO View an ISO
+	//
+	// Needs the permission pxe.settings read.
+	//
+	// Corresponds with GET /pxe/iso/{iso_manager_id} (the `GetISO` operationId).
+	GetISO(ctx context.Context, isoManagerID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateISOWithBody Edit an ISO
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PATCH /pxe/iso/{iso_manager_id} (the `UpdateISO` operationId).
+	UpdateISOWithBody(ctx context.Context, isoManagerID int64, params *UpdateISOParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateISO Edit an ISO
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PATCH /pxe/iso/{iso_manager_id} (the `UpdateISO` operationId).
+	UpdateISO(ctx context.Context, isoManagerID int64, params *UpdateISOParams, body UpdateISOJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListISOEditions List the editions of Windows in an ISO
+	//
+	// A client sees those that are enabled, of the ISOs of its profiles, and no keys. Answers all items, or pages of them with per_page. Needs the permission pxe.settings or a client read.
+	//
+	// Corresponds with GET /pxe/iso/{iso_manager_id}/edition (the `ListISOEditions` operationId).
+	ListISOEditions(ctx context.Context, isoManagerID int64, params *ListISOEditionsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetISOEdition View an edition of Windows in an ISO
+	//
+	// A client sees what lists have for it. Needs the permission pxe.settings or a client read.
+	//
+	// Corresponds with GET /pxe/iso/{iso_manager_id}/edition/{edition_id} (the `GetISOEdition` operationId).
+	GetISOEdition(ctx context.Context, isoManagerID int64, editionID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateISOEditionWithBody Edit an ISO edition
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PATCH /pxe/iso/{iso_manager_id}/edition/{edition_id} (the `UpdateISOEdition` operationId).
+	UpdateISOEditionWithBody(ctx context.Context, isoManagerID int64, editionID int64, params *UpdateISOEditionParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateISOEdition Edit an ISO edition
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PATCH /pxe/iso/{iso_manager_id}/edition/{edition_id} (the `UpdateISOEdition` operationId).
+	UpdateISOEdition(ctx context.Context, isoManagerID int64, editionID int64, params *UpdateISOEditionParams, body UpdateISOEditionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListPreseeds List preseeds
 	//
 	// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
@@ -9135,7 +9644,7 @@ type ClientInterface interface {
 
 	// ExportProfile Export a profile and all its templates
 	//
-	// What is of this installation alone is left out: billing_id, access_client and the email template. Needs the permission pxe.settings read.
+	// What is of this installation alone is left out: billing_id, access_client, the ISO, drivers and the email template. Needs the permission pxe.settings read.
 	//
 	// Corresponds with GET /pxe/profile/{profile_id}/export (the `ExportProfile` operationId).
 	ExportProfile(ctx context.Context, profileID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -13216,6 +13725,205 @@ func (c *Caller) SyncFileServerChildren(ctx context.Context, fileServerID int64,
 	return c.Client.Do(req)
 }
 
+// ListISOs List ISOs
+//
+// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
+//
+// Corresponds with GET /pxe/iso (the `ListISOs` operationId).
+func (c *Caller) ListISOs(ctx context.Context, params *ListISOsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListISOsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateISOWithBody Create an ISO
+//
+// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /pxe/iso (the `CreateISO` operationId).
+func (c *Caller) CreateISOWithBody(ctx context.Context, params *CreateISOParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateISORequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateISO Create an ISO
+//
+// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /pxe/iso (the `CreateISO` operationId).
+func (c *Caller) CreateISO(ctx context.Context, params *CreateISOParams, body CreateISOJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateISORequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteISO Delete an ISO
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+//
+// Corresponds with DELETE /pxe/iso/{iso_manager_id} (the `DeleteISO` operationId).
+func (c *Caller) DeleteISO(ctx context.Context, isoManagerID int64, params *DeleteISOParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteISORequest(c.Server, isoManagerID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetISO View an ISO
+//
+// Needs the permission pxe.settings read.
+//
+// Corresponds with GET /pxe/iso/{iso_manager_id} (the `GetISO` operationId).
+func (c *Caller) GetISO(ctx context.Context, isoManagerID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetISORequest(c.Server, isoManagerID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateISOWithBody Edit an ISO
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PATCH /pxe/iso/{iso_manager_id} (the `UpdateISO` operationId).
+func (c *Caller) UpdateISOWithBody(ctx context.Context, isoManagerID int64, params *UpdateISOParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateISORequestWithBody(c.Server, isoManagerID, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateISO Edit an ISO
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PATCH /pxe/iso/{iso_manager_id} (the `UpdateISO` operationId).
+func (c *Caller) UpdateISO(ctx context.Context, isoManagerID int64, params *UpdateISOParams, body UpdateISOJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateISORequest(c.Server, isoManagerID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListISOEditions List the editions of Windows in an ISO
+//
+// A client sees those that are enabled, of the ISOs of its profiles, and no keys. Answers all items, or pages of them with per_page. Needs the permission pxe.settings or a client read.
+//
+// Corresponds with GET /pxe/iso/{iso_manager_id}/edition (the `ListISOEditions` operationId).
+func (c *Caller) ListISOEditions(ctx context.Context, isoManagerID int64, params *ListISOEditionsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListISOEditionsRequest(c.Server, isoManagerID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetISOEdition View an edition of Windows in an ISO
+//
+// A client sees what lists have for it. Needs the permission pxe.settings or a client read.
+//
+// Corresponds with GET /pxe/iso/{iso_manager_id}/edition/{edition_id} (the `GetISOEdition` operationId).
+func (c *Caller) GetISOEdition(ctx context.Context, isoManagerID int64, editionID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetISOEditionRequest(c.Server, isoManagerID, editionID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateISOEditionWithBody Edit an ISO edition
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PATCH /pxe/iso/{iso_manager_id}/edition/{edition_id} (the `UpdateISOEdition` operationId).
+func (c *Caller) UpdateISOEditionWithBody(ctx context.Context, isoManagerID int64, editionID int64, params *UpdateISOEditionParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateISOEditionRequestWithBody(c.Server, isoManagerID, editionID, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateISOEdition Edit an ISO edition
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PATCH /pxe/iso/{iso_manager_id}/edition/{edition_id} (the `UpdateISOEdition` operationId).
+func (c *Caller) UpdateISOEdition(ctx context.Context, isoManagerID int64, editionID int64, params *UpdateISOEditionParams, body UpdateISOEditionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateISOEditionRequest(c.Server, isoManagerID, editionID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListPreseeds List preseeds
 //
 // Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
@@ -13548,7 +14256,7 @@ func (c *Caller) CopyProfile(ctx context.Context, profileID int64, params *CopyP
 
 // ExportProfile Export a profile and all its templates
 //
-// What is of this installation alone is left out: billing_id, access_client and the email template. Needs the permission pxe.settings read.
+// What is of this installation alone is left out: billing_id, access_client, the ISO, drivers and the email template. Needs the permission pxe.settings read.
 //
 // Corresponds with GET /pxe/profile/{profile_id}/export (the `ExportProfile` operationId).
 func (c *Caller) ExportProfile(ctx context.Context, profileID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -24270,6 +24978,599 @@ func NewSyncFileServerChildrenRequestWithBody(server string, fileServerID int64,
 	return req, nil
 }
 
+// NewListISOsRequest constructs an http.Request for the ListISOs method
+func NewListISOsRequest(server string, params *ListISOsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/iso")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Q != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "q", *params.Q, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Sort != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "sort", *params.Sort, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.PerPage != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "per_page", *params.PerPage, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Page != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "page", *params.Page, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Count != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "count", *params.Count, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Folder != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "folder", *params.Folder, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Name != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "name", *params.Name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Status != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "status", *params.Status, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewCreateISORequest calls the generic CreateISO builder with application/json body
+func NewCreateISORequest(server string, params *CreateISOParams, body CreateISOJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCreateISORequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewCreateISORequestWithBody constructs an http.Request for the CreateISO method, with any body, and a specified content type
+func NewCreateISORequestWithBody(server string, params *CreateISOParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/iso")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewDeleteISORequest constructs an http.Request for the DeleteISO method
+func NewDeleteISORequest(server string, isoManagerID int64, params *DeleteISOParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "iso_manager_id", isoManagerID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/iso/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetISORequest constructs an http.Request for the GetISO method
+func NewGetISORequest(server string, isoManagerID int64) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "iso_manager_id", isoManagerID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/iso/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewUpdateISORequest calls the generic UpdateISO builder with application/json body
+func NewUpdateISORequest(server string, isoManagerID int64, params *UpdateISOParams, body UpdateISOJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewUpdateISORequestWithBody(server, isoManagerID, params, "application/json", bodyReader)
+}
+
+// NewUpdateISORequestWithBody constructs an http.Request for the UpdateISO method, with any body, and a specified content type
+func NewUpdateISORequestWithBody(server string, isoManagerID int64, params *UpdateISOParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "iso_manager_id", isoManagerID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/iso/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewListISOEditionsRequest constructs an http.Request for the ListISOEditions method
+func NewListISOEditionsRequest(server string, isoManagerID int64, params *ListISOEditionsParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "iso_manager_id", isoManagerID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/iso/%s/edition", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Sort != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "sort", *params.Sort, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.PerPage != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "per_page", *params.PerPage, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Page != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "page", *params.Page, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Count != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "count", *params.Count, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.IsEnabled != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "is_enabled", *params.IsEnabled, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Name != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "name", *params.Name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetISOEditionRequest constructs an http.Request for the GetISOEdition method
+func NewGetISOEditionRequest(server string, isoManagerID int64, editionID int64) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "iso_manager_id", isoManagerID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "edition_id", editionID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/iso/%s/edition/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewUpdateISOEditionRequest calls the generic UpdateISOEdition builder with application/json body
+func NewUpdateISOEditionRequest(server string, isoManagerID int64, editionID int64, params *UpdateISOEditionParams, body UpdateISOEditionJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewUpdateISOEditionRequestWithBody(server, isoManagerID, editionID, params, "application/json", bodyReader)
+}
+
+// NewUpdateISOEditionRequestWithBody constructs an http.Request for the UpdateISOEdition method, with any body, and a specified content type
+func NewUpdateISOEditionRequestWithBody(server string, isoManagerID int64, editionID int64, params *UpdateISOEditionParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "iso_manager_id", isoManagerID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "edition_id", editionID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/iso/%s/edition/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
 // NewListPreseedsRequest constructs an http.Request for the ListPreseeds method
 func NewListPreseedsRequest(server string, params *ListPreseedsParams) (*http.Request, error) {
 	var err error
@@ -28835,6 +30136,105 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /pxe/file/{file_server_id}/child/sync (the `SyncFileServerChildren` operationId).
 	SyncFileServerChildrenWithResponse(ctx context.Context, fileServerID int64, params *SyncFileServerChildrenParams, body SyncFileServerChildrenJSONRequestBody, reqEditors ...RequestEditorFn) (*SyncFileServerChildrenResponse, error)
 
+	// ListISOsWithResponse List ISOs
+	//
+	// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /pxe/iso (the `ListISOs` operationId).
+	ListISOsWithResponse(ctx context.Context, params *ListISOsParams, reqEditors ...RequestEditorFn) (*ListISOsResponse, error)
+
+	// CreateISOWithBodyWithResponse Create an ISO
+	//
+	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /pxe/iso (the `CreateISO` operationId).
+	CreateISOWithBodyWithResponse(ctx context.Context, params *CreateISOParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateISOResponse, error)
+
+	// CreateISOWithResponse Create an ISO
+	//
+	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /pxe/iso (the `CreateISO` operationId).
+	CreateISOWithResponse(ctx context.Context, params *CreateISOParams, body CreateISOJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateISOResponse, error)
+
+	// DeleteISOWithResponse Delete an ISO
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /pxe/iso/{iso_manager_id} (the `DeleteISO` operationId).
+	DeleteISOWithResponse(ctx context.Context, isoManagerID int64, params *DeleteISOParams, reqEditors ...RequestEditorFn) (*DeleteISOResponse, error)
+
+	// GetISOWithResponse View an ISO
+	//
+	// Needs the permission pxe.settings read.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /pxe/iso/{iso_manager_id} (the `GetISO` operationId).
+	GetISOWithResponse(ctx context.Context, isoManagerID int64, reqEditors ...RequestEditorFn) (*GetISOResponse, error)
+
+	// UpdateISOWithBodyWithResponse Edit an ISO
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /pxe/iso/{iso_manager_id} (the `UpdateISO` operationId).
+	UpdateISOWithBodyWithResponse(ctx context.Context, isoManagerID int64, params *UpdateISOParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateISOResponse, error)
+
+	// UpdateISOWithResponse Edit an ISO
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /pxe/iso/{iso_manager_id} (the `UpdateISO` operationId).
+	UpdateISOWithResponse(ctx context.Context, isoManagerID int64, params *UpdateISOParams, body UpdateISOJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateISOResponse, error)
+
+	// ListISOEditionsWithResponse List the editions of Windows in an ISO
+	//
+	// A client sees those that are enabled, of the ISOs of its profiles, and no keys. Answers all items, or pages of them with per_page. Needs the permission pxe.settings or a client read.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /pxe/iso/{iso_manager_id}/edition (the `ListISOEditions` operationId).
+	ListISOEditionsWithResponse(ctx context.Context, isoManagerID int64, params *ListISOEditionsParams, reqEditors ...RequestEditorFn) (*ListISOEditionsResponse, error)
+
+	// GetISOEditionWithResponse View an edition of Windows in an ISO
+	//
+	// A client sees what lists have for it. Needs the permission pxe.settings or a client read.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /pxe/iso/{iso_manager_id}/edition/{edition_id} (the `GetISOEdition` operationId).
+	GetISOEditionWithResponse(ctx context.Context, isoManagerID int64, editionID int64, reqEditors ...RequestEditorFn) (*GetISOEditionResponse, error)
+
+	// UpdateISOEditionWithBodyWithResponse Edit an ISO edition
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /pxe/iso/{iso_manager_id}/edition/{edition_id} (the `UpdateISOEdition` operationId).
+	UpdateISOEditionWithBodyWithResponse(ctx context.Context, isoManagerID int64, editionID int64, params *UpdateISOEditionParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateISOEditionResponse, error)
+
+	// UpdateISOEditionWithResponse Edit an ISO edition
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /pxe/iso/{iso_manager_id}/edition/{edition_id} (the `UpdateISOEdition` operationId).
+	UpdateISOEditionWithResponse(ctx context.Context, isoManagerID int64, editionID int64, params *UpdateISOEditionParams, body UpdateISOEditionJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateISOEditionResponse, error)
+
 	// ListPreseedsWithResponse List preseeds
 	//
 	// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
@@ -28999,7 +30399,7 @@ type ClientWithResponsesInterface interface {
 
 	// ExportProfileWithResponse Export a profile and all its templates
 	//
-	// What is of this installation alone is left out: billing_id, access_client and the email template. Needs the permission pxe.settings read.
+	// What is of this installation alone is left out: billing_id, access_client, the ISO, drivers and the email template. Needs the permission pxe.settings read.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -35210,6 +36610,321 @@ func (r SyncFileServerChildrenResponse) ContentType() string {
 	return ""
 }
 
+// ListISOsResponse200Headers the declared response headers of an HTTP 200 response for ListISOs
+type ListISOsResponse200Headers struct {
+	Link        *string
+	XTotalCount *string
+}
+
+type ListISOsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *[]ISOManager
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ListISOsResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r ListISOsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListISOsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListISOsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// CreateISOResponse200Headers the declared response headers of an HTTP 200 response for CreateISO
+type CreateISOResponse200Headers struct {
+	ETag *string
+}
+
+type CreateISOResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ISOManager
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *CreateISOResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r CreateISOResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CreateISOResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CreateISOResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteISOResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Message
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteISOResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteISOResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteISOResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// GetISOResponse200Headers the declared response headers of an HTTP 200 response for GetISO
+type GetISOResponse200Headers struct {
+	ETag *string
+}
+
+type GetISOResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ISOManager
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *GetISOResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r GetISOResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetISOResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetISOResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// UpdateISOResponse200Headers the declared response headers of an HTTP 200 response for UpdateISO
+type UpdateISOResponse200Headers struct {
+	ETag *string
+}
+
+type UpdateISOResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ISOManager
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *UpdateISOResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r UpdateISOResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r UpdateISOResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r UpdateISOResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// ListISOEditionsResponse200Headers the declared response headers of an HTTP 200 response for ListISOEditions
+type ListISOEditionsResponse200Headers struct {
+	Link        *string
+	XTotalCount *string
+}
+
+type ListISOEditionsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *[]ISOEdition
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ListISOEditionsResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r ListISOEditionsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListISOEditionsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListISOEditionsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// GetISOEditionResponse200Headers the declared response headers of an HTTP 200 response for GetISOEdition
+type GetISOEditionResponse200Headers struct {
+	ETag *string
+}
+
+type GetISOEditionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ISOEdition
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *GetISOEditionResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r GetISOEditionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetISOEditionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetISOEditionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// UpdateISOEditionResponse200Headers the declared response headers of an HTTP 200 response for UpdateISOEdition
+type UpdateISOEditionResponse200Headers struct {
+	ETag *string
+}
+
+type UpdateISOEditionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ISOEdition
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *UpdateISOEditionResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r UpdateISOEditionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r UpdateISOEditionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r UpdateISOEditionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 // ListPreseedsResponse200Headers the declared response headers of an HTTP 200 response for ListPreseeds
 type ListPreseedsResponse200Headers struct {
 	Link        *string
@@ -39927,6 +41642,171 @@ func (c *ClientWithResponses) SyncFileServerChildrenWithResponse(ctx context.Con
 	return ParseSyncFileServerChildrenResponse(rsp)
 }
 
+// ListISOsWithResponse List ISOs
+//
+// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /pxe/iso (the `ListISOs` operationId).
+func (c *ClientWithResponses) ListISOsWithResponse(ctx context.Context, params *ListISOsParams, reqEditors ...RequestEditorFn) (*ListISOsResponse, error) {
+	rsp, err := c.ListISOs(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListISOsResponse(rsp)
+}
+
+// CreateISOWithBodyWithResponse Create an ISO
+//
+// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /pxe/iso (the `CreateISO` operationId).
+func (c *ClientWithResponses) CreateISOWithBodyWithResponse(ctx context.Context, params *CreateISOParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateISOResponse, error) {
+	rsp, err := c.CreateISOWithBody(ctx, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateISOResponse(rsp)
+}
+
+// CreateISOWithResponse Create an ISO
+//
+// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs the permission pxe.settings write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /pxe/iso (the `CreateISO` operationId).
+func (c *ClientWithResponses) CreateISOWithResponse(ctx context.Context, params *CreateISOParams, body CreateISOJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateISOResponse, error) {
+	rsp, err := c.CreateISO(ctx, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateISOResponse(rsp)
+}
+
+// DeleteISOWithResponse Delete an ISO
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.settings write. The log gets one item. Sent again, it is refused.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /pxe/iso/{iso_manager_id} (the `DeleteISO` operationId).
+func (c *ClientWithResponses) DeleteISOWithResponse(ctx context.Context, isoManagerID int64, params *DeleteISOParams, reqEditors ...RequestEditorFn) (*DeleteISOResponse, error) {
+	rsp, err := c.DeleteISO(ctx, isoManagerID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteISOResponse(rsp)
+}
+
+// GetISOWithResponse View an ISO
+//
+// Needs the permission pxe.settings read.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /pxe/iso/{iso_manager_id} (the `GetISO` operationId).
+func (c *ClientWithResponses) GetISOWithResponse(ctx context.Context, isoManagerID int64, reqEditors ...RequestEditorFn) (*GetISOResponse, error) {
+	rsp, err := c.GetISO(ctx, isoManagerID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetISOResponse(rsp)
+}
+
+// UpdateISOWithBodyWithResponse Edit an ISO
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /pxe/iso/{iso_manager_id} (the `UpdateISO` operationId).
+func (c *ClientWithResponses) UpdateISOWithBodyWithResponse(ctx context.Context, isoManagerID int64, params *UpdateISOParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateISOResponse, error) {
+	rsp, err := c.UpdateISOWithBody(ctx, isoManagerID, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateISOResponse(rsp)
+}
+
+// UpdateISOWithResponse Edit an ISO
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /pxe/iso/{iso_manager_id} (the `UpdateISO` operationId).
+func (c *ClientWithResponses) UpdateISOWithResponse(ctx context.Context, isoManagerID int64, params *UpdateISOParams, body UpdateISOJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateISOResponse, error) {
+	rsp, err := c.UpdateISO(ctx, isoManagerID, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateISOResponse(rsp)
+}
+
+// ListISOEditionsWithResponse List the editions of Windows in an ISO
+//
+// A client sees those that are enabled, of the ISOs of its profiles, and no keys. Answers all items, or pages of them with per_page. Needs the permission pxe.settings or a client read.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /pxe/iso/{iso_manager_id}/edition (the `ListISOEditions` operationId).
+func (c *ClientWithResponses) ListISOEditionsWithResponse(ctx context.Context, isoManagerID int64, params *ListISOEditionsParams, reqEditors ...RequestEditorFn) (*ListISOEditionsResponse, error) {
+	rsp, err := c.ListISOEditions(ctx, isoManagerID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListISOEditionsResponse(rsp)
+}
+
+// GetISOEditionWithResponse View an edition of Windows in an ISO
+//
+// A client sees what lists have for it. Needs the permission pxe.settings or a client read.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /pxe/iso/{iso_manager_id}/edition/{edition_id} (the `GetISOEdition` operationId).
+func (c *ClientWithResponses) GetISOEditionWithResponse(ctx context.Context, isoManagerID int64, editionID int64, reqEditors ...RequestEditorFn) (*GetISOEditionResponse, error) {
+	rsp, err := c.GetISOEdition(ctx, isoManagerID, editionID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetISOEditionResponse(rsp)
+}
+
+// UpdateISOEditionWithBodyWithResponse Edit an ISO edition
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /pxe/iso/{iso_manager_id}/edition/{edition_id} (the `UpdateISOEdition` operationId).
+func (c *ClientWithResponses) UpdateISOEditionWithBodyWithResponse(ctx context.Context, isoManagerID int64, editionID int64, params *UpdateISOEditionParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateISOEditionResponse, error) {
+	rsp, err := c.UpdateISOEditionWithBody(ctx, isoManagerID, editionID, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateISOEditionResponse(rsp)
+}
+
+// UpdateISOEditionWithResponse Edit an ISO edition
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs the permission pxe.settings write. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /pxe/iso/{iso_manager_id}/edition/{edition_id} (the `UpdateISOEdition` operationId).
+func (c *ClientWithResponses) UpdateISOEditionWithResponse(ctx context.Context, isoManagerID int64, editionID int64, params *UpdateISOEditionParams, body UpdateISOEditionJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateISOEditionResponse, error) {
+	rsp, err := c.UpdateISOEdition(ctx, isoManagerID, editionID, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateISOEditionResponse(rsp)
+}
+
 // ListPreseedsWithResponse List preseeds
 //
 // Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
@@ -40199,7 +42079,7 @@ func (c *ClientWithResponses) CopyProfileWithResponse(ctx context.Context, profi
 
 // ExportProfileWithResponse Export a profile and all its templates
 //
-// What is of this installation alone is left out: billing_id, access_client and the email template. Needs the permission pxe.settings read.
+// What is of this installation alone is left out: billing_id, access_client, the ISO, drivers and the email template. Needs the permission pxe.settings read.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -47527,6 +49407,381 @@ func ParseSyncFileServerChildrenResponse(rsp *http.Response) (*SyncFileServerChi
 		}
 		response.JSONDefault = &dest
 
+	}
+
+	return response, nil
+}
+
+// ParseListISOsResponse parses an HTTP response from a ListISOsWithResponse call
+func ParseListISOsResponse(rsp *http.Response) (*ListISOsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListISOsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest []ISOManager
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	case rsp.StatusCode == 200:
+		// Content-type (text/csv) unsupported
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers ListISOsResponse200Headers
+		if values := rsp.Header.Values("Link"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Link", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Link = &value
+		}
+		if values := rsp.Header.Values("X-Total-Count"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Total-Count", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XTotalCount = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseCreateISOResponse parses an HTTP response from a CreateISOWithResponse call
+func ParseCreateISOResponse(rsp *http.Response) (*CreateISOResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CreateISOResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ISOManager
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers CreateISOResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseDeleteISOResponse parses an HTTP response from a DeleteISOWithResponse call
+func ParseDeleteISOResponse(rsp *http.Response) (*DeleteISOResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteISOResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Message
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetISOResponse parses an HTTP response from a GetISOWithResponse call
+func ParseGetISOResponse(rsp *http.Response) (*GetISOResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetISOResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ISOManager
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers GetISOResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseUpdateISOResponse parses an HTTP response from a UpdateISOWithResponse call
+func ParseUpdateISOResponse(rsp *http.Response) (*UpdateISOResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &UpdateISOResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ISOManager
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers UpdateISOResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseListISOEditionsResponse parses an HTTP response from a ListISOEditionsWithResponse call
+func ParseListISOEditionsResponse(rsp *http.Response) (*ListISOEditionsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListISOEditionsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest []ISOEdition
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	case rsp.StatusCode == 200:
+		// Content-type (text/csv) unsupported
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers ListISOEditionsResponse200Headers
+		if values := rsp.Header.Values("Link"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Link", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Link = &value
+		}
+		if values := rsp.Header.Values("X-Total-Count"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Total-Count", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XTotalCount = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseGetISOEditionResponse parses an HTTP response from a GetISOEditionWithResponse call
+func ParseGetISOEditionResponse(rsp *http.Response) (*GetISOEditionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetISOEditionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ISOEdition
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers GetISOEditionResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseUpdateISOEditionResponse parses an HTTP response from a UpdateISOEditionWithResponse call
+func ParseUpdateISOEditionResponse(rsp *http.Response) (*UpdateISOEditionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &UpdateISOEditionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ISOEdition
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers UpdateISOEditionResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
 	}
 
 	return response, nil

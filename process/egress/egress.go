@@ -21,8 +21,8 @@ var (
 	ErrOwnNetwork = errors.New("it leads to an address of a network of one's own, which IRONPLANE_ALLOWED_NETWORKS does not name")
 	// ErrPlain says that a request would go out unencrypted.
 	ErrPlain = errors.New("it leads to an address that begins with http://, which is for networks that IRONPLANE_ALLOWED_NETWORKS names")
-
-	errRedirects = errors.New("it was redirected too often")
+	// ErrRedirects says that an address leads on and on.
+	ErrRedirects = errors.New("it was redirected too often")
 )
 
 // Networks are allowed though they are one's own.
@@ -107,7 +107,7 @@ func (n Networks) ClientTrusting(config *tls.Config) *http.Client {
 		CheckRedirect: func(r *http.Request, via []*http.Request) error {
 			switch {
 			case len(via) > mostRedirects:
-				return errRedirects
+				return ErrRedirects
 			case r.Method != via[0].Method: // what was sent would get lost
 				return http.ErrUseLastResponse
 			}

@@ -42,6 +42,8 @@ var (
 
 	EmailDays = Integer{"email.days", 30}
 
+	ISOSize = Integer{"pxe.iso_size", 16} // GiB
+
 	WebhookDays = Integer{"webhook.days", 14}
 
 	SyncChildren = Integer{"pxe.sync_children", 4} // of a file server at a time

@@ -19,10 +19,18 @@ import (
 // ListedProfile is a profile as lists and clients see it.
 type ListedProfile struct {
 	rest.Versioned
-	ID           int64   `json:"id" db:"id"`
-	Name         string  `json:"name" db:"name"`
-	BillingID    *string `json:"billing_id,omitempty" db:"billing_id"`
-	AccessClient bool    `json:"access_client" db:"access_client" doc:"whether clients see it"`
+	ID           int64       `json:"id" db:"id"`
+	Name         string      `json:"name" db:"name"`
+	BillingID    *string     `json:"billing_id,omitempty" db:"billing_id"`
+	AccessClient bool        `json:"access_client" db:"access_client" doc:"whether clients see it"`
+	ISO          *ProfileISO `json:"iso,omitempty" db:"iso_"`
+}
+
+// ProfileISO is what is installed from.
+type ProfileISO struct {
+	ID      int64   `json:"id" db:"id"`
+	Name    string  `json:"name" db:"name"`
+	Edition *string `json:"edition,omitempty" db:"edition" doc:"of Windows, unless who asks for an installation names another one"`
 }
 
 // OSReloadProfile is a way to install a machine, or to boot one over the network.
@@ -48,12 +56,13 @@ type ProfileShell struct {
 }
 
 type profileBody struct {
-	Name         string       `json:"name" db:"name" required:"create" example:"Debian 13 of ours"`
-	BillingID    *string      `json:"billing_id" db:"billing_id" example:"debian13"`
-	AccessClient bool         `json:"access_client" db:"access_client" example:"false" doc:"whether clients see it"`
-	BootScript   rest.RefID   `json:"boot_script" db:"boot_script_id" also:"boot_script_id" required:"create" example:"1" doc:"one of /pxe/boot-script"`
-	Preseed      *rest.RefID  `json:"preseed" db:"preseed_id" also:"preseed_id" doc:"one of /pxe/preseed"`
-	Drivers      []rest.RefID `json:"drivers" db:"driver_ids" doc:"of /pxe/driver"`
+	Name         string         `json:"name" db:"name" required:"create" example:"Debian 13 of ours"`
+	BillingID    *string        `json:"billing_id" db:"billing_id" example:"debian13"`
+	AccessClient bool           `json:"access_client" db:"access_client" example:"false" doc:"whether clients see it"`
+	BootScript   rest.RefID     `json:"boot_script" db:"boot_script_id" also:"boot_script_id" required:"create" example:"1" doc:"one of /pxe/boot-script"`
+	Preseed      *rest.RefID    `json:"preseed" db:"preseed_id" also:"preseed_id" doc:"one of /pxe/preseed"`
+	Drivers      []rest.RefID   `json:"drivers" db:"driver_ids" doc:"of /pxe/driver"`
+	ISO          profileISOBody `json:"iso" db:"iso_"`
 	Email        struct {
 		Template *rest.RefID `json:"template" db:"template_id" doc:"one of /email/template"`
 	} `json:"email" db:"email_"`
@@ -62,6 +71,20 @@ type profileBody struct {
 		During []rest.RefID `json:"during" db:"during" ext:"true" order:"kept" doc:"shell scripts that run within the installation, in this order"`
 	} `json:"shell" db:"shell_"`
 	TimeUntilMarkedFailed *int32 `json:"time_until_marked_failed" db:"time_until_marked_failed" ext:"true" min:"1" max:"10080" example:"90" doc:"in minutes"`
+}
+
+type profileISOBody struct {
+	ID      *rest.RefID     `json:"id" db:"id" doc:"one of /pxe/iso"`
+	Name    *string         `json:"name" doc:"means nothing"`
+	Edition *rest.RefOrName `json:"edition" db:"edition" doc:"one of the ISO's enabled editions, by its name or id"`
+}
+
+// Resolve checks what the tags cannot say.
+func (b *profileBody) Resolve(wrong *problem.Fields) {
+	b.ISO.Name = nil
+	if b.ISO.ID == nil && b.ISO.Edition != nil {
+		wrong.Add("/iso/id", "required", "is required where an edition is named")
+	}
 }
 
 // orClient lets those through who hold pxe.settings, and clients, who see the profiles with access_client.
@@ -105,6 +128,9 @@ func (s *Service) profiles() []rest.Route {
 
 // checkProfile keeps an email template there that is named anew.
 func (s *Service) checkProfile(ctx context.Context, tx *pg.Tx, _ int64, before, b *profileBody) error {
+	if err := checkISO(ctx, tx, before, b); err != nil {
+		return err
+	}
 	named := b.Email.Template
 	if named == nil || before != nil && before.Email.Template != nil && *before.Email.Template == *named {
 		return nil
@@ -118,10 +144,10 @@ func profilesWith(ctx context.Context, q pg.Querier, id int64) (string, error) {
 }
 
 // usedBy names a profile of those of which the condition is true; nothing where there is none.
-func usedBy(ctx context.Context, q pg.Querier, condition string, id int64) (string, error) {
+func usedBy(ctx context.Context, q pg.Querier, condition string, args ...any) (string, error) {
 	var user rest.Ref
 	var more int64
-	err := q.QueryRow(ctx, "SELECT id, name, count(*) OVER () - 1 FROM profile WHERE "+condition+" ORDER BY id LIMIT 1", id).Scan(&user.ID, &user.Name, &more)
+	err := q.QueryRow(ctx, "SELECT id, name, count(*) OVER () - 1 FROM profile WHERE "+condition+" ORDER BY id LIMIT 1", args...).Scan(&user.ID, &user.Name, &more)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return "", nil

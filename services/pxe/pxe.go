@@ -1,5 +1,5 @@
 // Package pxe is the bounded context of network boot. There are DHCP servers and file servers, templates of what
-// machines are given, drivers, and profiles that put these together; ISOs are not built yet.
+// machines are given, drivers and ISOs, and profiles that put these together.
 package pxe
 
 import (
@@ -7,6 +7,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/process/egress"
+	"github.com/ironplane/ironplane/process/jobs"
 	"github.com/ironplane/ironplane/process/setting"
 	"github.com/ironplane/ironplane/services/pxe/filesync"
 	"github.com/ironplane/ironplane/services/pxe/site"
@@ -32,14 +34,18 @@ const Name = "pxe"
 var migrations embed.FS
 
 // Definition is the service.
-var Definition = service.Definition{Name: Name, Migrations: migrations, Seals: true, Sealed: []string{"dhcp_server.http_api_key", "file_server.http_api_key"}, New: func(d service.Deps) service.Parts {
+var Definition = service.Definition{Name: Name, Migrations: migrations, Seals: true, Sealed: []string{"dhcp_server.http_api_key", "file_server.http_api_key", "iso.url", "iso_edition.license_key"}, New: func(d service.Deps) service.Parts {
 	s := New(d)
 	return service.Parts{Routes: s.Routes(), Readers: []string{"network"}, Consumers: []*events.Consumer{s.groups.Consumer(), s.emailTemplates.Consumer()},
-		Jobs:  []service.Job{s.syncs.Job()},
+		Jobs:  []service.Job{s.syncs.Job(), s.importJob},
 		Loops: []service.Loop{service.Every(sweepPause, "sweep of the store", s.sweep), {Name: "follow the settings", Run: s.settings.Follow}, service.Every(time.Second, "ask agents how they are", s.agents.Look)}}
 }, Begin: begin}
 
+// begin looks at what the service is told, and at its templates.
 func begin(ctx context.Context, d service.Deps) error {
+	if err := store.CheckURL(d.Store); err != nil {
+		return fmt.Errorf("IRONPLANE_STORE: %w", err)
+	}
 	if _, err := egress.Parse(d.AllowedNetworks); err != nil {
 		return fmt.Errorf("IRONPLANE_ALLOWED_NETWORKS: %w", err)
 	}
@@ -56,6 +62,8 @@ type Service struct {
 	settings       *setting.Follower
 	agents         *site.Agents
 	syncs          *filesync.Syncs
+	client         *http.Client // for addresses that callers gave
+	importJob      service.Job
 }
 
 const (
@@ -69,10 +77,12 @@ func New(d service.Deps) *Service {
 	settings := &setting.Follower{Peers: d.Peers}
 	agents := &site.Agents{DB: d.DB, Box: d.Box, Allowed: allowed}
 	files := store.New(d.DB, d.Store)
-	return &Service{db: d.DB, box: d.Box, store: files, settings: settings, agents: agents,
+	s := &Service{db: d.DB, box: d.Box, store: files, settings: settings, agents: agents, client: allowed.Client(),
 		syncs:          &filesync.Syncs{DB: d.DB, Agents: agents, Store: files, Most: func() int { return setting.SyncChildren.In(settings.Values()) }},
 		groups:         &events.Refs{Owner: "network", Type: "group", DB: d.DB, Peers: d.Peers, Cleared: clearGroup},
 		emailTemplates: &events.Refs{Owner: "system", Type: "email/template", DB: d.DB, Peers: d.Peers, Cleared: clearEmailTemplate, Uses: profilesWith}}
+	s.importJob = service.Job{Kind: "iso-import", Timeout: importTime, Attempts: importAttempts, Backoff: importPause, Workers: 2, Unique: true, Do: jobs.Do(s.importISO)}
+	return s
 }
 
 // Routes are what the service answers.
@@ -81,6 +91,7 @@ func (s *Service) Routes() []rest.Route {
 		rest.Section{Name: "DHCP servers", Doc: "The agents at the sites that answer machines which ask for an address and what to boot."}.Of(s.dhcpServers()),
 		rest.Section{Name: "File servers", Doc: "The agents at the sites that have the files which installations read."}.Of(s.fileServers(), s.fileSyncs()),
 		rest.Section{Name: "Drivers", Doc: "Files that installers need for a machine's hardware."}.Of(s.drivers()),
+		rest.Section{Name: "ISOs", Doc: "Images that machines are installed from, and the editions of Windows in them."}.Of(s.isos(), s.editions()),
 		rest.Section{Name: "Profiles", Doc: "Ways to install a machine, or to boot one over the network, and the templates that they put together."}.Of(
 			s.shares(), []rest.Route{s.render()}, s.profiles(), s.bootScripts(), s.preseeds(), s.shellScripts()),
 		[]rest.Route{s.emailTemplates.CloseRoute(), events.RefRoute(s.db, "pxe/dhcp", "dhcp_server", "NULL::jsonb", "network")},

@@ -30,7 +30,8 @@ type sharedProfile struct {
 	BootScript            sharedTemplate   `yaml:"boot_script"`
 	Preseed               *sharedTemplate  `yaml:"preseed,omitempty"`
 	ShellScripts          []sharedTemplate `yaml:"shell_scripts,omitempty"`
-	Drivers               []rest.RefID     `yaml:"-"` // which a copy has, too
+	Drivers               []rest.RefID     `yaml:"-"` // which a copy has, too, and the ISO
+	ISO                   profileISOBody   `yaml:"-"`
 	During                []string         `yaml:"shell_during,omitempty"`
 	After                 []string         `yaml:"shell_after,omitempty"`
 }
@@ -77,7 +78,7 @@ func (s *Service) shares() []rest.Route {
 		rest.Mutation[copyRequest, OSReloadProfile]{Method: http.MethodPost, Path: "/pxe/profile/{profile_id}/copy", Guard: has, Extension: true,
 			Name: "copyProfile", Summary: "Copy a profile and all its templates", Effect: each, Do: copyProfile},
 		rest.Read[rest.Item, SharedProfile]{Path: "/pxe/profile/{profile_id}/export", Guard: has, Extension: true,
-			Name: "exportProfile", Summary: "Export a profile and all its templates", Doc: "What is of this installation alone is left out: billing_id, access_client and the email template.",
+			Name: "exportProfile", Summary: "Export a profile and all its templates", Doc: "What is of this installation alone is left out: billing_id, access_client, the ISO, drivers and the email template.",
 			Do: func(ctx context.Context, req rest.Item) (SharedProfile, error) {
 				p, err := share(ctx, s.db, req.ID)
 				if err != nil {
@@ -184,6 +185,9 @@ func share(ctx context.Context, q pg.Querier, id int64) (*sharedProfile, error) 
 		return nil, err
 	}
 	p := &sharedProfile{Format: sharedFormat, Name: profile.Name, TimeUntilMarkedFailed: profile.TimeUntilMarkedFailed}
+	if of := profile.ISO; of != nil {
+		p.ISO = profileISOBody{ID: (*rest.RefID)(&of.ID), Edition: (*rest.RefOrName)(of.Edition)}
+	}
 	for _, driver := range profile.Drivers {
 		p.Drivers = append(p.Drivers, rest.RefID(driver.ID))
 	}
@@ -229,7 +233,7 @@ func (t *sharedTemplate) read(ctx context.Context, q pg.Querier, table string, i
 
 // create makes the profile and its templates. Where reuse is set, those that are there are not made again.
 func (p *sharedProfile) create(ctx context.Context, tx *pg.Tx, reuse bool) (made OSReloadProfile, err error) {
-	body := profileBody{Name: p.Name, Drivers: p.Drivers, TimeUntilMarkedFailed: p.TimeUntilMarkedFailed}
+	body := profileBody{Name: p.Name, Drivers: p.Drivers, ISO: p.ISO, TimeUntilMarkedFailed: p.TimeUntilMarkedFailed}
 	id, err := p.template(ctx, tx, "boot_script", p.BootScript, reuse)
 	if err != nil {
 		return made, err

@@ -14,6 +14,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/apikey"
 	"github.com/ironplane/ironplane/pkg/guard"
 	"github.com/ironplane/ironplane/pkg/permission"
+	"github.com/ironplane/ironplane/pkg/pg"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
@@ -21,6 +22,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/services/pxe"
 	"github.com/ironplane/ironplane/services/system"
 	"github.com/ironplane/ironplane/testkit"
 )
@@ -76,6 +78,7 @@ type walk struct {
 	operations []rest.Operation  // that callers from outside can reach
 	ids        map[string]string // by collection
 	dead       []string          // keys that do not work any more
+	pxe        *pg.DB
 }
 
 func newWalk(t *testing.T, p *product.Product, c *testkit.Client) *walk {
@@ -87,7 +90,7 @@ func newWalk(t *testing.T, p *product.Product, c *testkit.Client) *walk {
 	session := c.Do("POST", "/auth/key", map[string]any{"type": "admin", "username": "admin", "password": password}).Want(200).ID()
 	execute(t, p.Databases[identity.Name], "INSERT INTO password_reset (owner_type, owner_id, hash, expires_at) VALUES ('admin', 1, sha256(repeat('A', 43)::bytea), now() + interval '1 hour')")
 	execute(t, p.Databases[identity.Name], "INSERT INTO sso_code (hash, owner_type, owner_id, key_id, actor_type, actor_id, actor_name, expires_at) VALUES (sha256(repeat('A', 43)::bytea), 'client', 2, 1, 'admin', 1, 'admin', now() + interval '1 hour')")
-	w := &walk{t: t, c: c, ids: map[string]string{"/system/job": failedJob(t, p), "/auth/session": fmt.Sprint(session)}}
+	w := &walk{t: t, c: c, pxe: p.Databases[pxe.Name], ids: map[string]string{"/system/job": failedJob(t, p), "/auth/session": fmt.Sprint(session)}}
 	for _, service := range slices.Sorted(maps.Keys(p.Routes)) {
 		for _, o := range rest.Operations(p.Routes[service]) {
 			if !guard.Internal(o.Guard) {
@@ -137,12 +140,19 @@ func (w *walk) createOneOfEach() {
 	}
 }
 
-// created notes what was made. A client is also linked from the reseller, and a webhook tried out.
+// created notes what was made. A client is also linked from the reseller, a webhook tried out, and an ISO, which cannot be loaded, gets
+// an edition.
 func (w *walk) created(path string, id int64) {
 	w.ids[path] = fmt.Sprint(id)
 	if path == "/webhook" {
 		made := w.c.Do("POST", fmt.Sprintf("/webhook/%d/test", id), nil).Want(200).ID()
 		w.ids[fmt.Sprintf("/webhook/%d/delivery", id)] = fmt.Sprint(made)
+	}
+	if path == "/pxe/iso" {
+		eventually(w.t, "the import has ended", func() bool {
+			return testkit.Decode[pxe.ISOManager](w.c.Do("GET", fmt.Sprintf("/pxe/iso/%d", id), nil).Want(200)).Status == "failed"
+		})
+		execute(w.t, w.pxe, fmt.Sprintf("INSERT INTO iso_edition (iso_id, number, name) VALUES (%d, 1, 'Standard')", id))
 	}
 	if path == "/client" {
 		for link, other := range map[string]string{"sub": "parent", "super": "granter"} {

@@ -34,6 +34,9 @@ func TestEveryCSV(t *testing.T) {
 		if !makes(o) || item.Post.RequestBody.Value.Content["text/csv"] == nil || item.Get == nil || item.Get.Responses.Status(200).Value.Content["text/csv"] == nil {
 			continue
 		}
+		if o.Path == "/pxe/iso" { // which is being loaded, and so another one each time it is looked at
+			continue
+		}
 		tried++
 		t.Run(o.Path, func(t *testing.T) {
 			seed := rand.Uint64()

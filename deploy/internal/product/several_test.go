@@ -87,7 +87,7 @@ func (w *several) client() int64 {
 func (w *several) vary(body map[string]any) {
 	for name, value := range body {
 		switch name {
-		case "name", "username", "slug", "billing_id", "nickname":
+		case "name", "folder", "username", "slug", "billing_id", "nickname":
 			body[name] = fmt.Sprintf("%s-%d", value, *w.made)
 		case "email":
 			body[name] = fmt.Sprintf("%d-%s", *w.made, value)

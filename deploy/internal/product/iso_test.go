@@ -1,0 +1,341 @@
+package product_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/services/pxe"
+	"github.com/ironplane/ironplane/services/pxe/store"
+	"github.com/ironplane/ironplane/testkit"
+)
+
+// windows is an ISO with two editions of Windows.
+func windows(t *testing.T) []byte {
+	t.Helper()
+	file, err := os.Open("../../../services/pxe/image/testdata/windows.iso.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	in, err := gzip.NewReader(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// site is an installation that may load from 127.0.0.1.
+type site struct {
+	*testing.T
+	*product.Product
+	c     *testkit.Client
+	store *store.Store
+}
+
+func newSite(t *testing.T) *site {
+	at := t.TempDir()
+	p, c := producttest.StartWith(t, testkit.Redis(t), service.Settings{Store: at, AllowedNetworks: "127.0.0.1"})
+	return &site{t, p, c, store.New(p.Databases[pxe.Name], at)}
+}
+
+// imported makes an ISO and waits until its import has ended.
+func (s *site) imported(t *testing.T, name, url, more string) pxe.ISOManager {
+	t.Helper()
+	id := s.c.Do("POST", "/pxe/iso", fmt.Sprintf(`{"name": %q, "folder": %[1]q, "url": %q%s}`, name, url, more)).Want(200).ID()
+	return s.ended(t, id)
+}
+
+func (s *site) ended(t *testing.T, id int64) (is pxe.ISOManager) {
+	t.Helper()
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		is = testkit.Decode[pxe.ISOManager](s.c.Do("GET", path("/pxe/iso/%d", id), nil).Want(200))
+		if is.Status == "ready" || is.Status == "failed" {
+			return is
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("it is %s", testkit.JSON(is))
+		}
+	}
+}
+
+// held are the files that file servers are to hold below a folder, with what is in them.
+func (s *site) held(t *testing.T, folder string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for f, err := range s.store.Files(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(f.Path, folder) {
+			continue
+		}
+		content, err := s.store.Open(t.Context(), f.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(content)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = content.Close()
+		if fmt.Sprintf("%x", sha256.Sum256(text)) != f.SHA256 || int64(len(text)) != f.Size {
+			t.Errorf("%s is not what %+v says", f.Path, f)
+		}
+		all[f.Path] = string(text)
+	}
+	return all
+}
+
+func TestISO(t *testing.T) {
+	t.Parallel()
+	s, image := newSite(t), windows(t)
+	sum := fmt.Sprintf("%x", sha256.Sum256(image))
+	door := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(image))
+	}))
+	t.Cleanup(door.Close)
+	is := s.imported(t, "win", door.URL+"/?token=s3cr3t", "")
+	if is.Status != "ready" || is.Progress != 100 || is.Error != nil || is.SHA256 == nil || *is.SHA256 != sum || *is.Size != int64(len(image)) {
+		t.Fatalf("it is %s", testkit.JSON(is))
+	}
+	at := path("/pxe/iso/%d", is.ID)
+	files := s.held(t, "win")
+	if len(files) != 4 || files["win.iso"] != string(image) || files["win/boot/BCD"] != "bcd\n" || !strings.HasPrefix(files["win/setup.exe"], "1\n2\n") || !strings.HasPrefix(files["win/sources/install.wim"], "MSWIM") {
+		t.Errorf("%d files are held", len(files))
+	}
+
+	// Its editions.
+	var editions []pxe.ISOEdition
+	read := func() {
+		editions = testkit.Decode[[]pxe.ISOEdition](s.c.Do("GET", at+"/edition?sort=number", nil).Want(200))
+	}
+	read()
+	if len(editions) != 2 || editions[0].Name != "Windows Server 2022 SERVERSTANDARD" || editions[0].IsEnabled || editions[1].Number != 2 {
+		t.Fatalf("the editions are %s", testkit.JSON(editions))
+	}
+	one := at + path("/edition/%d", editions[0].ID)
+	for body, wrong := range map[string]string{`{"license_key": "ABCDE"}`: "invalid", `{"license_key": "*****-*****-*****-*****-ABCDE"}`: "invalid", `{"license_key": 5}`: "invalid"} {
+		s.c.Do("PATCH", one, body).WantErrors("/license_key", wrong)
+	}
+	shown := testkit.Decode[pxe.ISOEdition](s.c.Do("PATCH", one, `{"is_enabled": "1", "license_key": "abcde-FGHIJ-KLMNO-PQRST-UVWXY"}`).Want(200))
+	if !shown.IsEnabled || shown.Key == nil || *shown.Key != "*****-*****-*****-*****-UVWXY" {
+		t.Errorf("the edition is %s", testkit.JSON(shown))
+	}
+	sealed := func() (text []byte) {
+		t.Helper()
+		if err := s.Databases[pxe.Name].QueryRow(t.Context(), "SELECT license_key FROM iso_edition WHERE id = $1", editions[0].ID).Scan(&text); err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	kept := sealed()
+	s.c.Do("PATCH", one, map[string]any{"license_key": *shown.Key, "is_enabled": true}).Want(200)
+	if len(kept) == 0 || bytes.Contains(kept, []byte("UVWXY")) || !bytes.Equal(sealed(), kept) {
+		t.Error("what key shows does not mean the key that there is")
+	}
+	s.c.Do("POST", at+"/edition", `{"name": "x"}`).Want(405)
+	s.c.Do("GET", "/pxe/iso/999/edition", nil).Want(404)
+	s.c.Do("GET", "/pxe/iso/999"+path("/edition/%d", editions[0].ID), nil).Want(404)
+
+	// A profile, and what it keeps there.
+	boot := s.c.Do("POST", "/pxe/boot-script", `{"name": "boot"}`).Want(200).ID()
+	profile := s.c.Do("POST", "/pxe/profile", fmt.Sprintf(`{"name": "Windows", "access_client": true, "boot_script": %d, "iso": {"id": "%d", "edition": {"id": %d}}}`, boot, is.ID, editions[0].ID)).Want(200)
+	if want := fmt.Sprintf(`"iso":{"id":%d,"name":"win","edition":"Windows Server 2022 SERVERSTANDARD"}`, is.ID); !strings.Contains(profile.Text, want) {
+		t.Errorf("the profile is %s", profile.Text)
+	}
+	atProfile := path("/pxe/profile/%d", profile.ID())
+	if back := s.c.Do("PATCH", atProfile, profile.Text).Want(200); back.Header.Get("ETag") != profile.Header.Get("ETag") {
+		t.Errorf("sent back it is %s", back.Text)
+	}
+	for body, wrong := range map[string][]string{
+		`{"iso": {"edition": "Windows Server 2022 SERVERDATACENTER"}}`:     {"/iso/edition", "not_found"}, // not enabled
+		`{"iso": {"id": 999, "edition": null}}`:                            {"/iso/id", "not_found"},
+		`{"iso": {"id": null, "edition": "x"}}`:                            {"/iso/id", "required"},
+		fmt.Sprintf(`{"iso": {"id": %d, "edition": "Windows 95"}}`, is.ID): {"/iso/edition", "not_found"},
+	} {
+		s.c.Do("PATCH", atProfile, body).WantErrors(wrong...)
+	}
+	used := fmt.Sprintf("is used by profile %d (Windows).", profile.ID())
+	s.c.Do("DELETE", at, nil).WantDetail(problem.Conflict, fmt.Sprintf("ISO %d %s", is.ID, used))
+	s.c.Do("PATCH", one, `{"is_enabled": false}`).WantErrors("/is_enabled", "in_use")
+
+	// A client sees the enabled editions of what its profiles name, and no keys.
+	client := testkit.NewClient(t, testkit.As(s.Services[pxe.Name], &principal.Principal{Owner: principal.Owner{Type: principal.Client, ID: 1}, KeyID: 1}))
+	if text := client.Do("GET", at+"/edition", nil).Want(200).Text; strings.Count(text, `"id"`) != 1 || strings.Contains(text, "UVWXY") || strings.Contains(text, "key") {
+		t.Errorf("a client sees %s", text)
+	}
+	if text := client.Do("GET", one, nil).Want(200).Text; strings.Contains(text, "UVWXY") {
+		t.Errorf("a client sees %s", text)
+	}
+	client.Do("GET", at+path("/edition/%d", editions[1].ID), nil).Want(404)
+	client.Do("PATCH", one, `{"is_enabled": true}`).Want(403)
+	client.Do("GET", at, nil).Want(403)
+	s.c.Do("PATCH", atProfile, `{"access_client": false}`).Want(200)
+	client.Do("GET", at+"/edition", nil).Want(404)
+	client.Do("GET", one, nil).Want(404)
+
+	// Another folder, and another import, which keeps how editions are set up.
+	seen := s.c.Do("GET", at, nil).Want(200).Header.Get("ETag")
+	s.c.Do("PATCH", at, `{"folder": "windows-2022", "url": ""}`).Want(200)
+	if files := s.held(t, "windows-2022"); len(files) != 4 || len(s.held(t, "win.")) != 0 {
+		t.Errorf("%d files are held elsewhere", len(files))
+	}
+	s.c.Do("PATCH", at, map[string]any{"url": door.URL}, "If-Match", seen).Want(412)
+	s.c.Do("PATCH", at, map[string]any{"url": door.URL, "sha256": strings.ToUpper(sum)}).Want(200)
+	if again := s.ended(t, is.ID); again.Status != "ready" || len(s.held(t, "windows-2022")) != 4 {
+		t.Errorf("it is %s", testkit.JSON(again))
+	}
+	if before := editions; true {
+		if read(); len(editions) != 2 || editions[0].ID != before[0].ID || !editions[0].IsEnabled || editions[0].Key == nil {
+			t.Errorf("the editions are %s", testkit.JSON(editions))
+		}
+	}
+	for body, wrong := range map[string][]string{
+		`{}`: {"/folder", "required", "/name", "required", "/url", "required"},
+		`{"name": "x", "folder": "../x", "url": "https://x.example.com"}`:             {"/folder", "invalid"},
+		`{"name": "x", "folder": "drivers", "url": "ftp://x.example.com"}`:            {"/folder", "invalid", "/url", "invalid"},
+		`{"name": "x", "folder": "x.iso", "url": "https://x.example.com"}`:            {"/folder", "invalid"},
+		`{"name": "x", "folder": "windows-2022", "url": "https://x.example.com"}`:     {"/folder", "taken"},
+		`{"name": "x", "folder": "x", "url": "https://x.example.com", "sha256": "x"}`: {"/sha256", "invalid"},
+	} {
+		s.c.Do("POST", "/pxe/iso", body).WantErrors(wrong...)
+	}
+	s.c.Do("DELETE", atProfile, nil).Want(200)
+	s.c.Do("DELETE", at, nil).Want(200)
+	if files := s.held(t, ""); len(files) > 0 {
+		t.Errorf("%d files are left", len(files))
+	}
+	if err := s.store.Sweep(t.Context(), 0); err != nil {
+		t.Error(err)
+	}
+}
+
+// Whatever a server does, an import ends with what it has, or with the reason.
+func TestISOServers(t *testing.T) {
+	t.Parallel()
+	s, image := newSite(t), windows(t)
+	sum := fmt.Sprintf("%x", sha256.Sum256(image))
+	whole := func(w http.ResponseWriter, r *http.Request) {
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(image))
+	}
+	for name, c := range map[string]struct {
+		serve func(tries int64, w http.ResponseWriter, r *http.Request)
+		more  string
+		fails string // nothing: it is ready
+	}{
+		"cuts": {serve: func(_ int64, w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("ETag", `"1"`)
+			whole(&cutting{w, len(image)/3 + 1}, r)
+		}},
+		"cuts-without-ranges": {serve: func(tries int64, w http.ResponseWriter, r *http.Request) {
+			r.Header.Del("Range")
+			if tries < 3 {
+				w = &cutting{w, len(image) / 2}
+			}
+			whole(w, r)
+		}},
+		"changes": {serve: func(tries int64, w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("ETag", fmt.Sprintf(`"%d"`, tries))
+			if tries == 1 {
+				http.ServeContent(&cutting{w, 1000}, r, "", time.Time{}, bytes.NewReader(make([]byte, 5000)))
+				return
+			}
+			whole(w, r)
+		}},
+		"fails-at-first": {serve: func(tries int64, w http.ResponseWriter, r *http.Request) {
+			if tries == 1 {
+				w.WriteHeader(http.StatusBadGateway)
+				return
+			}
+			whole(w, r)
+		}},
+		"redirects":        {serve: func(_ int64, w http.ResponseWriter, r *http.Request) { redirectOnce(w, r, whole) }},
+		"without-length":   {serve: func(_ int64, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200); _, _ = w.Write(image) }},
+		"is-what-is-known": {serve: func(_ int64, w http.ResponseWriter, r *http.Request) { whole(w, r) }, more: `, "sha256": "` + sum + `"`},
+		"is-another":       {serve: func(_ int64, w http.ResponseWriter, r *http.Request) { whole(w, r) }, more: `, "sha256": "` + strings.Repeat("0", 64) + `"`, fails: "its SHA-256 is " + sum},
+		"is-none":          {serve: func(_ int64, w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") }, fails: "it is no ISO"},
+		"is-empty":         {serve: func(int64, http.ResponseWriter, *http.Request) {}, fails: "it is no ISO"},
+		"is-damaged":       {serve: func(_ int64, w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(image[:len(image)/4]) }, fails: "it is cut off"},
+		"is-gone":          {serve: func(_ int64, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }, fails: "it answered 404"},
+		"is-too-large": {serve: func(_ int64, w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", fmt.Sprint(int64(17)<<30))
+		}, fails: "it is larger than 16 GiB"},
+		"lies-of-ranges": {serve: func(tries int64, w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("ETag", `"1"`)
+			if tries > 1 {
+				w.Header().Set("Content-Range", fmt.Sprintf("bytes 0-9/%d", len(image)))
+				w.WriteHeader(http.StatusPartialContent)
+				return
+			}
+			whole(&cutting{w, 1000}, r)
+		}, fails: "it answers another part"},
+		"leads-inside":        {serve: leadsTo("http://127.0.0.2/"), fails: "network of one's own"},
+		"leads-to-metadata":   {serve: leadsTo("http://169.254.169.254/latest/meta-data"), fails: "network of one's own"},
+		"leads-inside-mapped": {serve: leadsTo("http://[::ffff:169.254.169.254]/"), fails: "network of one's own"},
+		"leads-out-plainly":   {serve: leadsTo("http://192.88.99.1/"), fails: "http://"},
+		"leads-round":         {serve: func(_ int64, w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/", http.StatusFound) }, fails: "redirect"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var tries atomic.Int64
+			door := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { c.serve(tries.Add(1), w, r) }))
+			t.Cleanup(door.Close)
+			is := s.imported(t, name, door.URL, c.more)
+			switch {
+			case c.fails != "" && (is.Status != "failed" || is.Error == nil || !strings.Contains(*is.Error, c.fails)):
+				t.Errorf("it is %s", testkit.JSON(is))
+			case c.fails == "" && (is.Status != "ready" || *is.SHA256 != sum || len(s.held(t, name+"/")) != 3):
+				t.Errorf("it is %s", testkit.JSON(is))
+			case c.fails != "" && len(s.held(t, name)) > 0:
+				t.Error("something of it is held")
+			}
+		})
+	}
+}
+
+// cutting cuts the connection once so much was sent.
+type cutting struct {
+	http.ResponseWriter
+	left int
+}
+
+func (c *cutting) Write(p []byte) (int, error) {
+	if len(p) < c.left {
+		c.left -= len(p)
+		return c.ResponseWriter.Write(p)
+	}
+	_, _ = c.ResponseWriter.Write(p[:c.left])
+	_ = http.NewResponseController(c.ResponseWriter).Flush()
+	panic(http.ErrAbortHandler)
+}
+
+func redirectOnce(w http.ResponseWriter, r *http.Request, then http.HandlerFunc) {
+	if r.URL.Path == "/" {
+		http.Redirect(w, r, "/there", http.StatusFound)
+		return
+	}
+	then(w, r)
+}
+
+func leadsTo(url string) func(int64, http.ResponseWriter, *http.Request) {
+	return func(_ int64, w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, url, http.StatusFound) }
+}

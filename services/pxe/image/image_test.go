@@ -1,0 +1,183 @@
+package image_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ironplane/ironplane/services/pxe/image"
+)
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// unpacked is an image of testdata: what xorriso and genisoimage make of a folder.
+func unpacked(t testing.TB, name string) []byte {
+	t.Helper()
+	file, err := os.Open(filepath.Join("testdata", name+".iso.gz"))
+	must(t, err)
+	defer file.Close()
+	in, err := gzip.NewReader(file)
+	must(t, err)
+	text, err := io.ReadAll(in)
+	must(t, err)
+	return text
+}
+
+func filesOf(t testing.TB, text []byte) map[string]string {
+	t.Helper()
+	files, err := image.Files(bytes.NewReader(text), int64(len(text)))
+	must(t, err)
+	all := map[string]string{}
+	for _, f := range files {
+		content := ""
+		for _, e := range f.Extents {
+			content += string(text[e.At : e.At+e.Size])
+		}
+		all[f.Path] = content
+	}
+	return all
+}
+
+func lines(n int) (text string) {
+	for i := range n {
+		text += fmt.Sprintln(i + 1)
+	}
+	return text
+}
+
+func TestFiles(t *testing.T) {
+	t.Parallel()
+	linux := map[string]string{"a file with a long name of many characters.text": "hello\n", "EFI/boot/BootX64.efi": lines(2000), "EFI/boot/file-number-300-of-many": "300\n",
+		"deep/1/2/3/4/5/6/7/8/9/file": "deep\n", "empty": "", "with blanks/ü ñ.txt": "ü\n"}
+	for name, want := range map[string]map[string]string{
+		"rockridge": linux, "joliet": linux,
+		"windows": {"boot/BCD": "bcd\n", "setup.exe": lines(5000)},
+	} {
+		got := filesOf(t, unpacked(t, name))
+		for path, content := range want {
+			if got[path] != content {
+				t.Errorf("%s: %s is %.100q", name, path, got[path])
+			}
+		}
+		if _, there := got["link"]; there {
+			t.Errorf("%s: a link is a file", name)
+		}
+		if n := map[string]int{"windows": 3}[name]; len(got) != max(n, 305) && n == 0 || n > 0 && len(got) != n {
+			t.Errorf("%s: there are %d files", name, len(got))
+		}
+	}
+}
+
+func TestEditions(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string][]image.Edition{
+		"rockridge": nil,
+		"windows":   {{Number: 1, Name: "Windows Server 2022 SERVERSTANDARD"}, {Number: 2, Name: "Windows Server 2022 SERVERDATACENTER"}},
+		"esd":       {{Number: 1, Name: "Windows Server 2022 SERVERSTANDARD"}},
+	} {
+		text := unpacked(t, name)
+		files, err := image.Files(bytes.NewReader(text), int64(len(text)))
+		must(t, err)
+		if got, err := image.Editions(bytes.NewReader(text), files); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s has %v, %v", name, got, err)
+		}
+	}
+	text := unpacked(t, "windows")
+	broken := bytes.Replace(text, []byte("MSWIM"), []byte("OTHER"), 1)
+	files, err := image.Files(bytes.NewReader(broken), int64(len(broken)))
+	must(t, err)
+	if _, err := image.Editions(bytes.NewReader(broken), files); !errors.Is(err, image.ErrNoEditions) {
+		t.Errorf("of what is no WIM: %v", err)
+	}
+}
+
+// What is cut off anywhere is an error, or what there is of it is right, and what is no image is none.
+func TestCutOff(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"rockridge", "joliet", "windows"} {
+		whole := unpacked(t, name)
+		want := filesOf(t, whole)
+		for at := 0; at < len(whole); at += len(whole)/50 + 7 {
+			text := whole[:at]
+			files, err := image.Files(bytes.NewReader(text), int64(len(text)))
+			if err == nil && len(files) != len(want) {
+				t.Errorf("%s cut off after %d bytes has %d files", name, at, len(files))
+			}
+		}
+	}
+	if _, err := image.Files(strings.NewReader("MZ"), 2); !errors.Is(err, image.ErrNone) {
+		t.Errorf("of two bytes: %v", err)
+	}
+}
+
+// Xorriso's images of today are read, whatever there is in testdata.
+func TestXorriso(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("xorriso"); err != nil {
+		t.Skip("xorriso is not installed")
+	}
+	folder, to := t.TempDir(), filepath.Join(t.TempDir(), "x.iso")
+	want := map[string]string{}
+	for n := range 40 {
+		path := strings.Repeat("folder/", n%12) + fmt.Sprintf("%s-%d.txt", strings.Repeat("long", n), n)
+		want[path] = strings.Repeat(path, 100*n)
+		must(t, os.MkdirAll(filepath.Join(folder, filepath.Dir(path)), 0o700))
+		must(t, os.WriteFile(filepath.Join(folder, path), []byte(want[path]), 0o600))
+	}
+	if said, err := exec.CommandContext(t.Context(), "xorriso", "-as", "mkisofs", "-quiet", "-R", "-o", to, folder).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, said)
+	}
+	text, err := os.ReadFile(to)
+	must(t, err)
+	got := filesOf(t, text)
+	for path, content := range want {
+		if got[path] != content {
+			t.Errorf("%s is %.50q", path, got[path])
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("there are %d files, want %d", len(got), len(want))
+	}
+}
+
+// No image makes the reader panic, or answers what is outside of it.
+func FuzzFiles(f *testing.F) {
+	for _, name := range []string{"rockridge", "windows"} {
+		for _, at := range []int{16*2048 + 156, 257 * 2048, 20 * 2048, 30*2048 + 20} {
+			f.Add(name == "windows", uint32(at), []byte{0xff, 0xff})
+		}
+	}
+	images := map[bool][]byte{true: unpacked(f, "windows"), false: unpacked(f, "rockridge")}
+	f.Fuzz(func(t *testing.T, windows bool, at uint32, patch []byte) {
+		text := slices.Clone(images[windows])
+		copy(text[int(at)%len(text):], patch)
+		files, err := image.Files(bytes.NewReader(text), int64(len(text)))
+		if err != nil {
+			return
+		}
+		for _, file := range files {
+			for _, e := range file.Extents {
+				if e.At < 0 || e.Size < 1 || e.At+e.Size > int64(len(text)) {
+					t.Errorf("%s is at %+v", file.Path, e)
+				}
+			}
+			if strings.HasPrefix(file.Path, "/") || slices.Contains(strings.Split(file.Path, "/"), "..") {
+				t.Errorf("there is %q", file.Path)
+			}
+		}
+		_, _ = image.Editions(bytes.NewReader(text), files)
+	})
+}

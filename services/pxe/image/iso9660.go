@@ -1,0 +1,254 @@
+package image
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf16"
+)
+
+// Of a volume descriptor (ECMA-119, 8).
+const (
+	firstDescriptor    = 16
+	mostDescriptors    = 64
+	primary, secondary = 1, 2
+	lastDescriptor     = 255
+	rootRecord         = 156
+)
+
+// Of a directory record's flags (ECMA-119, 9.1.6).
+const (
+	flagFolder = 2
+	flagMore   = 0x80 // another record goes on with the file
+)
+
+// tree is how one of the trees of folders is read that an image has.
+type tree struct {
+	*image
+	ucs2      bool // Joliet
+	rockRidge bool
+	skip      int // bytes before Rock Ridge's
+}
+
+// record is a directory record.
+type record struct {
+	at, size int64
+	flags    byte
+	name     []byte
+	system   []byte // use of: Rock Ridge
+}
+
+func (i *image) iso9660() error {
+	var main, joliet []byte
+	for n := range int64(mostDescriptors) {
+		d, err := i.read((firstDescriptor+n)*sector, sector)
+		if err != nil || string(d[1:6]) != "CD001" {
+			break
+		}
+		escape := string(d[88:91])
+		switch {
+		case d[0] == primary && main == nil:
+			main = d
+		case d[0] == secondary && (escape == "%/@" || escape == "%/C" || escape == "%/E"):
+			joliet = d
+		}
+		if d[0] == lastDescriptor {
+			break
+		}
+	}
+	if main == nil {
+		return ErrNone
+	}
+	t := &tree{image: i}
+	root, err := parseRecord(main[rootRecord : rootRecord+34])
+	if err != nil {
+		return err
+	}
+	if err := t.findRockRidge(root); err != nil {
+		return err
+	}
+	if !t.rockRidge && joliet != nil {
+		t.ucs2 = true
+		if root, err = parseRecord(joliet[rootRecord : rootRecord+34]); err != nil {
+			return err
+		}
+	}
+	return t.folder("", root, 0)
+}
+
+func parseRecord(text []byte) (record, error) {
+	if len(text) < 34 || int(text[32])+33 > len(text) {
+		return record{}, errCut
+	}
+	end := 33 + int(text[32])
+	r := record{at: (int64(little.Uint32(text[2:])) + int64(text[1])) * sector, size: int64(little.Uint32(text[10:])), flags: text[25], name: text[33:end]}
+	if end += end % 2; end < len(text) {
+		r.system = text[end:]
+	}
+	return r, nil
+}
+
+// findRockRidge looks for what says, in the root's first record, that there is Rock Ridge.
+func (t *tree) findRockRidge(root record) error {
+	text, err := t.read(root.at, sector)
+	if err != nil {
+		return err
+	}
+	if length := int(text[0]); length >= 34 {
+		self, err := parseRecord(text[:length])
+		if err != nil {
+			return err
+		}
+		if s := self.system; len(s) >= 7 && string(s[:2]) == "SP" && s[4] == 0xbe && s[5] == 0xef {
+			t.rockRidge, t.skip = true, int(s[6])
+		}
+	}
+	return nil
+}
+
+// folder reads what is in a folder.
+func (t *tree) folder(path string, of record, depth int) error {
+	if err := t.enter(of.at, depth); err != nil {
+		return err
+	}
+	text, err := t.read(of.at, of.size)
+	if err != nil {
+		return err
+	}
+	var parts []Extent // of the file that is gone on with
+	for at := 0; at < len(text); {
+		length := int(text[at])
+		if length == 0 { // none crosses a sector's end
+			at += sector - at%sector
+			continue
+		}
+		if at+length > len(text) {
+			return errCut
+		}
+		r, err := parseRecord(text[at : at+length])
+		if err != nil {
+			return err
+		}
+		at += length
+		if len(r.name) == 1 && r.name[0] <= 1 { // itself, and the one around
+			continue
+		}
+		parts = append(parts, Extent{r.at, r.size})
+		if r.flags&flagMore != 0 {
+			continue
+		}
+		extents := parts
+		parts = nil
+		e, err := t.entry(r)
+		if err != nil || e.leftOut {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		below, err := join(path, e.name)
+		if err != nil {
+			return err
+		}
+		switch {
+		case e.moved >= 0: // a folder that stands elsewhere, as this one is too deep
+			self, err := t.read(e.moved, 34)
+			if err != nil {
+				return err
+			}
+			if r, err = parseRecord(self); err != nil {
+				return err
+			}
+			err = t.folder(below, r, depth+1)
+			if err != nil {
+				return err
+			}
+		case r.flags&flagFolder != 0:
+			if err := t.folder(below, r, depth+1); err != nil {
+				return err
+			}
+		default:
+			if err := t.add(below, extents); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// entry is what a record says besides.
+type entry struct {
+	name    string
+	leftOut bool  // a link, or a folder that was moved here
+	moved   int64 // where a folder really is; -1: here
+}
+
+func (t *tree) entry(r record) (e entry, err error) {
+	e.moved = -1
+	switch {
+	case t.ucs2:
+		e.name = ucs2(r.name)
+	default:
+		e.name = string(r.name)
+	}
+	if !t.rockRidge || r.flags&flagFolder == 0 {
+		e.name, _, _ = strings.Cut(e.name, ";") // the version
+	}
+	if !t.rockRidge {
+		e.name = strings.TrimSuffix(e.name, ".")
+		return e, nil
+	}
+	named, name := false, []byte(nil)
+	for area, n := r.system[min(t.skip, len(r.system)):], 0; area != nil; n++ {
+		if n > mostDescriptors {
+			return e, errCut
+		}
+		var next []byte
+		for len(area) >= 4 && int(area[2]) >= 4 && int(area[2]) <= len(area) {
+			kind, data := string(area[:2]), area[4:area[2]]
+			area = area[area[2]:]
+			switch {
+			case kind == "NM" && len(data) >= 1:
+				named, name = true, append(name, data[1:]...)
+			case kind == "PX" && len(data) >= 4:
+				mode := little.Uint32(data) & 0o170000
+				e.leftOut = e.leftOut || mode != 0o100000 && mode != 0o040000
+			case kind == "SL", kind == "RE":
+				e.leftOut = true
+			case kind == "CL" && len(data) >= 4:
+				e.moved = int64(little.Uint32(data)) * sector
+			case kind == "CE" && len(data) >= 24:
+				if next, err = t.read(int64(little.Uint32(data))*sector+int64(little.Uint32(data[8:])), int64(little.Uint32(data[16:]))); err != nil {
+					return e, err
+				}
+			case kind == "ST":
+				area = nil
+			}
+		}
+		area = next
+	}
+	if named {
+		e.name = string(name)
+	}
+	if len(e.name) > longest {
+		return e, fmt.Errorf("it has a name of %d characters", len(e.name))
+	}
+	return e, nil
+}
+
+// ucs2 is a text of Joliet.
+func ucs2(text []byte) string {
+	units := make([]uint16, len(text)/2)
+	for n := range units {
+		units[n] = big.Uint16(text[2*n:])
+	}
+	return string(utf16.Decode(units))
+}
+
+// latin1 is a text of one byte a character.
+func latin1(text []byte) string {
+	runes := make([]rune, len(text))
+	for n, b := range text {
+		runes[n] = rune(b)
+	}
+	return string(runes)
+}
