@@ -21,7 +21,7 @@ func TestPasswordPage(t *testing.T) {
 		t.Error("the page loads something")
 	}
 	for tag, directive := range map[string]string{"script": "script-src", "style": "style-src"} {
-		text := regexp.MustCompile(`(?s)<` + tag + `>(.*?)</` + tag + `>`).FindAllStringSubmatch(page, -1)
+		text := regexp.MustCompile(`(?s)<`+tag+`>(.*?)</`+tag+`>`).FindAllStringSubmatch(page, -1)
 		if len(text) != 1 || !strings.Contains(policy, directive+" '"+hashSource(text[0][1])+"';") {
 			t.Errorf("the policy %s does not name the only %s", policy, tag)
 		}

@@ -75,7 +75,7 @@ func setAdminPassword(ctx context.Context, tx *pg.Tx, p person, hash string) err
 }
 
 // clientTime is how long the clients service may take to do what it is told, before the caller is answered.
-const clientTime = 5 * time.Second
+const clientTime = 10 * time.Second
 
 // setClientPassword has the clients service change a client's password. Who is answered can sign in with it.
 func (s *Service) setClientPassword(ctx context.Context, tx *pg.Tx, p person, hash secret.String) error {

@@ -147,15 +147,15 @@ func TestPasswordReset(t *testing.T) {
 					switch answer := choose(token, newPassword); answer.Status {
 					case 200:
 						done.Add(1)
-					case 404:
+					case 404, 503: // a slow machine hashes too few passwords at a time for all
 					default:
 						t.Errorf("answered %d: %s", answer.Status, answer.Text)
 					}
 				})
 			}
 			all.Wait()
-			if done.Load() != 1 {
-				t.Errorf("the link worked %d times", done.Load())
+			if n := done.Load(); n > 1 || n == 0 && choose(token, newPassword).Status != 200 {
+				t.Errorf("the link worked %d times", n)
 			}
 			forgotten()
 			session.Do("GET", self, nil).Want(401)
