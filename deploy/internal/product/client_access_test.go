@@ -28,7 +28,7 @@ var accessOperations = []struct{ name, path string }{
 // accessTable is what each caller is answered, of which target: the statuses in the order of the operations.
 var accessTable = []struct{ caller, target, want string }{
 	{"customer", "customer", "200 200 200 200 403 403 200 200 200 200 200 200 200 403 200"},
-	{"customer", "kid", "- - 200 200 403 422 200 403 200 403 200 403 200 404 403"},
+	{"customer", "kid", "- - 200 200 403 200 200 403 200 403 200 403 200 404 403"},
 	{"customer", "reseller", unknown}, {"customer", "nobody", unknown},
 	{"admin", "customer", "200 200 200 200 200 200 200 200 200 200 200 200 200 200 200"},
 	{"admin", "kid", "- - 200 200 200 200 200 200 200 200 200 200 200 200 200"},
@@ -187,7 +187,7 @@ func accessMarkdown() string {
 	b.WriteString("\n| | operation | what is sent |\n|---|---|---|\n")
 	sent := map[string]string{"POST /client/ID/sub": "an account that the target has a sub link to", "POST /client/ID/super": "one that it has a super link to, and a sub link",
 		"POST /client": "a new address", "PATCH /client/ID": "`first`", "PATCH /client/ID/sub/LINK": "`first`", "PATCH /client/ID/super/LINK": "`first`",
-		"POST /client/ID/email": "by clients `client-account-created`, which takes an address for its link that there is none of here (422 to who may); by others a template of theirs"}
+		"POST /client/ID/email": "by clients `client-account-created`; by others a template of theirs"}
 	for i, o := range accessOperations {
 		path := strings.Replace(o.path, "ID", "{client_id}", 1)
 		path = strings.Replace(strings.Replace(path, "sub/LINK", "sub/{sub_id}", 1), "super/LINK", "super/{super_id}", 1)

@@ -32,7 +32,7 @@ func TestGoClient(t *testing.T) {
 		}
 		viewed = true // all that was created is there
 		for _, o := range w.operations {
-			if o.Effect.Logs == "" {
+			if o.Effect.Logs == "" && o.Name != "getACMEChallenge" { // which there is while an authority asks
 				caller.do(o).Want(http.StatusOK)
 			}
 		}

@@ -56,14 +56,14 @@ var leaves = map[string][]permission.Permission{
 	"field.value": {permission.UsersClients, permission.NetworkEntities, permission.NetworkGroups, permission.ServerSettings}, // of all targets
 	"part":        {permission.ServerSettings},
 	"pxe":         {permission.PXESettings}, "pxe.install": {permission.PXEInstalls},
-	"email": {permission.SystemEmails}, "system": {permission.SystemSettings}, "license": {permission.SystemSettings},
+	"email": {permission.SystemEmails}, "system": {permission.SystemSettings}, "license": {permission.SystemSettings}, "http": {permission.SystemSettings},
 	// What is about the log or about who was refused is for those who read it.
 	"request": {permission.SystemLogs}, "event": {permission.SystemLogs}, "log": {permission.SystemLogs}, "history": {permission.SystemLogs},
 }
 
 // actions are what the last word of a type can be.
-var actions = []string{"allocated", "asked", "began", "cancelled", "confirmed", "created", "cut", "deleted", "edited", "emailed", "ended", "failed", "queued", "refreshed", "refused", "released", "removed", "renewed",
-	"replayed", "restored", "retried", "sent", "skipped", "tested", "used", "verified"}
+var actions = []string{"allocated", "asked", "began", "cancelled", "confirmed", "created", "cut", "deleted", "edited", "emailed", "ended", "failed", "given", "issued", "queued", "refreshed", "refused", "released", "removed", "renewed",
+	"replayed", "restored", "retried", "sent", "skipped", "synced", "tested", "used", "verified"}
 
 // Kinds are those that there can be events of, in order.
 func Kinds() []string {
