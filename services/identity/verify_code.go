@@ -254,6 +254,13 @@ func (s *Service) findCode(ctx context.Context, req *codeAnswer, challenge strin
 		if err := guard.AnyKey.Check(call, permission.Write, 0); err != nil {
 			return err
 		}
+		if err := s.db.InTx(ctx, func(tx *pg.Tx) error {
+			tx.Unrecorded("nothing is changed")
+			_, err := callerOf(ctx, tx)
+			return err
+		}); err != nil {
+			return err
+		}
 		where, arg = "c.key_id = $1", call.Principal.KeyID
 	}
 	id, isID := strconv.ParseInt(req.Code, 10, 64)
