@@ -39,6 +39,7 @@ const connections = 10
 
 var server struct {
 	mu        sync.Mutex
+	roles     sync.Mutex
 	postgres  *backing.Postgres
 	dir       string
 	templates map[string]*template
@@ -182,7 +183,10 @@ func makeTemplate(admin *backing.Postgres, name string, names []string, services
 	for _, service := range names {
 		passwords[service] = password
 	}
-	if err := provision.Database(ctx, admin.URL(name), rolePrefix, passwords); err != nil {
+	server.roles.Lock() // which all databases share
+	err := provision.Database(ctx, admin.URL(name), rolePrefix, passwords)
+	server.roles.Unlock()
+	if err != nil {
 		return err
 	}
 	for _, s := range services {

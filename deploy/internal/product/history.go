@@ -132,6 +132,9 @@ var forget = []string{
 	END IF; END $$`,
 	"DO $$ BEGIN IF to_regclass('file_sync') IS NOT NULL THEN DELETE FROM file_sync; END IF; END $$",
 	"DO $$ BEGIN IF to_regclass('acme_challenge') IS NOT NULL THEN DELETE FROM acme_challenge; END IF; END $$",
+	`DO $$ BEGIN IF to_regclass('iso') IS NOT NULL THEN
+		UPDATE iso SET status = 'failed', error = 'its import was under way when the backup was made' WHERE status NOT IN ('ready', 'failed');
+	END IF; END $$`,
 	"UPDATE river_job SET state = 'cancelled', finalized_at = now() WHERE finalized_at IS NULL",
 }
 
