@@ -17,6 +17,7 @@ import (
 
 	"github.com/ironplane/ironplane/backing/child"
 	"github.com/ironplane/ironplane/deploy/internal/backings"
+	"github.com/ironplane/ironplane/deploy/internal/ports"
 	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/secret"
@@ -180,7 +181,7 @@ func startRedis(t *testing.T) *ownRedis {
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		return nil
 	}
-	free, err := freeAddresses(1)
+	free, err := ports.Free(1)
 	if err != nil {
 		t.Fatal(err)
 	}

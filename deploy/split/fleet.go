@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -20,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ironplane/ironplane/backing/child"
+	"github.com/ironplane/ironplane/deploy/internal/ports"
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/gateway"
 	"github.com/ironplane/ironplane/pkg/principal"
@@ -52,7 +51,7 @@ type fleet struct {
 // newFleet makes the certificates and writes down, for each process, what it needs to know.
 func newFleet(folder, programs string, environment []string, databases map[string]secret.String, masterKey, redis secret.String) (*fleet, error) {
 	names := product.Names()
-	free, err := freeAddresses(len(names))
+	free, err := ports.Free(len(names))
 	if err != nil {
 		return nil, err
 	}
@@ -216,21 +215,4 @@ func (f *fleet) stop(ctx context.Context) error {
 	failed = errors.Join(failed, group.Wait())
 	f.watching.Wait()
 	return failed
-}
-
-// freeAddresses answers addresses of this machine where nobody listens. Their ports are below those that connections get by
-// themselves, so that none of these takes one before a process listens there, or while it is started anew.
-func freeAddresses(count int) (addresses []string, err error) {
-	const first, last, attempts = 10_000, 32_000, 1000
-	for range attempts {
-		if len(addresses) == count {
-			return addresses, nil
-		}
-		var l net.Listener
-		if l, err = net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(first+rand.IntN(last-first)))); err == nil {
-			defer l.Close() // not before all are found
-			addresses = append(addresses, l.Addr().String())
-		}
-	}
-	return nil, fmt.Errorf("find %d free ports: %w", count, err)
 }

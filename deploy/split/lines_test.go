@@ -80,7 +80,7 @@ func testLines(t *testing.T, r *running) {
 		return l.Msg == "request failed" && l.Service == "clients" && l.Route == "/internal/messages" && l.RequestID != ""
 	})
 	until("who asked", func(l line) bool {
-		return l.Msg == "take the messages of clients" && l.Service == "system" && l.RequestID == asked.RequestID
+		return l.Msg == "take the messages of clients" && l.RequestID == asked.RequestID
 	})
 	execute("ALTER TABLE clients.message_away RENAME TO message")
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/ironplane/ironplane/backing/child"
 	"github.com/ironplane/ironplane/deploy/internal/backings"
+	"github.com/ironplane/ironplane/deploy/internal/ports"
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/services/network"
@@ -97,7 +98,7 @@ func startPairs(t *testing.T, f *fleet) (names []string, pairs map[string][2]*on
 	}
 	f.processes = map[string]*child.Child{}
 	names, pairs = append(product.Names(), principal.Gateway), map[string][2]*one{}
-	free, err := freeAddresses(4 * len(names))
+	free, err := ports.Free(4 * len(names))
 	if err != nil {
 		t.Fatal(err)
 	}

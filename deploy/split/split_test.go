@@ -19,6 +19,7 @@ import (
 
 	"github.com/ironplane/ironplane/backing/child"
 	"github.com/ironplane/ironplane/deploy/internal/backings"
+	"github.com/ironplane/ironplane/deploy/internal/ports"
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/secret"
@@ -385,7 +386,7 @@ func (p *prepared) start(t *testing.T) *testkit.Client {
 	if err := p.startServices(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	public, err := freeAddresses(1)
+	public, err := ports.Free(1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package product_test
 
 import (
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -72,7 +73,8 @@ func testDeletedKeyWritesNothing(t *testing.T, p *product.Product, c *testkit.Cl
 		waiters(t, db, 2)
 		unlock()
 		(<-deleted).Want(200)
-		if answer := (<-answered).Want(401); answer.Header.Get("WWW-Authenticate") != "Bearer" || testkit.Decode[problem.Problem](answer).Detail != "The API key is not valid." {
+		answer := (<-answered).Want(401) // by the service, or by the gateway that was told meanwhile
+		if answer.Header.Get("WWW-Authenticate") != "Bearer" || !strings.HasPrefix(testkit.Decode[problem.Problem](answer).Detail, "The API key is not valid") {
 			t.Errorf("%s: %s", name, answer.Text)
 		}
 		if after := accounts(t, db); after != before-1 {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ironplane/ironplane/backing/child"
+	"github.com/ironplane/ironplane/deploy/internal/ports"
 	"github.com/ironplane/ironplane/process/mtls"
 )
 
@@ -72,12 +73,11 @@ http {
 
 // startNginx starts nginx in front of a service and waits until it listens. It belongs to the caller.
 func startNginx(ctx context.Context, program, folder, service string, files mtls.Files) (at ready, nginx *child.Child, err error) {
-	if at.Address, err = freeAddress(); err != nil {
+	free, err := ports.Free(2)
+	if err != nil {
 		return at, nil, err
 	}
-	if at.TLS, err = freeAddress(); err != nil {
-		return at, nil, err
-	}
+	at.Address, at.TLS = free[0], free[1]
 	if err := os.Mkdir(folder, 0o700); err != nil {
 		return at, nil, fmt.Errorf("make its folder: %w", err)
 	}
@@ -102,12 +102,4 @@ func startNginx(ctx context.Context, program, folder, service string, files mtls
 		return at, nil, err
 	}
 	return at, nginx, nil
-}
-
-func freeAddress() (string, error) {
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		return "", fmt.Errorf("find a free port: %w", err)
-	}
-	return l.Addr().String(), l.Close()
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/ironplane/ironplane/backing"
+	"github.com/ironplane/ironplane/deploy/internal/ports"
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/gateway"
 	"github.com/ironplane/ironplane/pkg/cache"
@@ -113,10 +114,11 @@ func serveGateway(ctx context.Context, o order, say announce) (err error) {
 	for name, url := range o.Databases {
 		databases[name] = secret.New(url)
 	}
-	config := gateway.Config{TLSCertificate: o.Member.Files.Certificate, TLSKey: o.Member.Files.Key}
-	if config.TLSListen, err = freeAddress(); err != nil {
+	free, err := ports.Free(1)
+	if err != nil {
 		return err
 	}
+	config := gateway.Config{TLSListen: free[0], TLSCertificate: o.Member.Files.Certificate, TLSKey: o.Member.Files.Key}
 	p, err := product.Open(ctx, databases, seal.NewMasterKey(), service.Settings{}, limits, client, config, log)
 	if err != nil {
 		return err
