@@ -42,7 +42,7 @@ NFPM := github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.2
 
 .PHONY: test
 test: ## run all tests, with the race detector where there is a C compiler
-	go test $(RACE) -timeout 20m $(PACKAGES)
+	go test $(RACE) -timeout 40m $(PACKAGES)
 
 .PHONY: test-alone
 test-alone: ## run all tests again, each module by itself, as its go.mod alone has it
@@ -68,6 +68,10 @@ crash: ## change things at random while services, Postgres and Redis are killed 
 .PHONY: sites
 sites: ## sync 500 files from agent to agent while agents and the pxe service are killed, and compare the trees
 	go test -v -timeout 30m ./deploy/split -run TestSiteAgents -full
+
+.PHONY: product
+product: ## run the product's tests on services that are reached over mTLS and, one more time, on all of them in one process
+	go test $(RACE) -timeout 60m ./deploy/internal/product -full
 
 .PHONY: restore
 restore: ## back up and restore by the words of docs/restore.md, in every way, while callers change things

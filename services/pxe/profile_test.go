@@ -20,7 +20,7 @@ func made(t *testing.T, c *testkit.Client, path, body string) int64 {
 func TestProfile(t *testing.T) {
 	t.Parallel()
 	c, db, _ := newClient(t)
-	exec(t, db, "INSERT INTO ref (type, id, name, version) VALUES ('email/template', 7, 'finished', 1)")
+	testkit.Execute(t, db, "INSERT INTO ref (type, id, name, version) VALUES ('email/template', 7, 'finished', 1)")
 	boot, preseed := made(t, c, "/pxe/boot-script", `{"name": "boot"}`), made(t, c, "/pxe/preseed", `{"name": "seed"}`)
 	first, second := made(t, c, "/pxe/shell", `{"name": "first"}`), made(t, c, "/pxe/shell", `{"name": "second"}`)
 	whole := c.Do("POST", "/pxe/profile", fmt.Sprintf(`{"name": "Debian", "billing_id": "deb", "boot_script": {"id": %d}, "preseed": "%d", "email": {"template": 7},

@@ -21,7 +21,7 @@ func newClient(t *testing.T) (*testkit.Client, *pg.DB, *seal.Box) {
 	t.Helper()
 	db := testkit.Database(t, pxe.Name, pxe.Definition.Migrations)
 	// Of IP groups those are known that have the first ten numbers.
-	exec(t, db, "INSERT INTO ref (type, id, name, version) SELECT 'group', n, 'Group ' || n, 1 FROM generate_series(1, 10) n")
+	testkit.Execute(t, db, "INSERT INTO ref (type, id, name, version) SELECT 'group', n, 'Group ' || n, 1 FROM generate_series(1, 10) n")
 	box, err := pxe.Definition.NewBox(seal.NewMasterKey())
 	if err != nil {
 		t.Fatal(err)
@@ -31,16 +31,4 @@ func newClient(t *testing.T) (*testkit.Client, *pg.DB, *seal.Box) {
 
 func handler(t *testing.T, db *pg.DB, box *seal.Box) http.Handler {
 	return rest.NewHandler(pxe.Name, db, slog.New(slog.NewTextHandler(t.Output(), nil)), pxe.New(service.Deps{DB: db, Box: box, Settings: service.Settings{Store: t.TempDir()}}).Routes())
-}
-
-func exec(t *testing.T, db *pg.DB, sql string, args ...any) {
-	t.Helper()
-	err := db.InTx(t.Context(), func(tx *pg.Tx) error {
-		tx.Unrecorded("a test")
-		_, err := tx.Exec(t.Context(), sql, args...)
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -57,7 +57,7 @@ func TestTemplateOfAnotherVersion(t *testing.T) {
 	c, db, box := newClient(t)
 	id := c.Do("POST", "/pxe/preseed", `{"name": "old", "body": "x"}`).Want(200).ID()
 	at := fmt.Sprintf("/pxe/preseed/%d", id)
-	exec(t, db, "UPDATE preseed SET body = '{{.Machine.Name}}' WHERE id = $1", id)
+	testkit.Execute(t, db, "UPDATE preseed SET body = '{{.Machine.Name}}' WHERE id = $1", id)
 	check := func() pxe.OSPreseed {
 		t.Helper()
 		if err := pxe.Definition.Begin(context.Background(), service.Deps{DB: db, Box: box}); err != nil {
@@ -78,7 +78,7 @@ func TestTemplateOfAnotherVersion(t *testing.T) {
 	if mended := testkit.Decode[pxe.OSPreseed](c.Do("PATCH", at, `{"body": "{{.Host.Name}}"}`).Want(200)); mended.Problem != nil {
 		t.Errorf("mended, it has %s", *mended.Problem)
 	}
-	exec(t, db, "UPDATE preseed SET problem = 'x' WHERE id = $1", id)
+	testkit.Execute(t, db, "UPDATE preseed SET problem = 'x' WHERE id = $1", id)
 	if right := check(); right.Problem != nil {
 		t.Errorf("what is right has %s", *right.Problem)
 	}

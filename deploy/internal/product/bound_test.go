@@ -28,7 +28,7 @@ func ownedBy(admin int64) map[string]any {
 }
 
 // A key that somebody else made can do no more than he could, also when its owner is lifted later.
-func TestKeyIsBoundByItsMaker(t *testing.T) { producttest.Both(t, testKeyIsBoundByItsMaker) }
+func TestKeyIsBoundByItsMaker(t *testing.T) { both(t, testKeyIsBoundByItsMaker) }
 
 func testKeyIsBoundByItsMaker(t *testing.T, p *product.Product, c *testkit.Client) {
 	_, maker := newAdmin(t, c, "maker", `{"users": {"admins": {"read": true, "write": true}}, "network": {"switches": {"read": true}}}`)
@@ -103,7 +103,7 @@ func TestBoundsHold(t *testing.T) {
 					holds[admin] |= g
 				}
 			}
-			execute(t, p.Databases[identity.Name], path("UPDATE admin SET permissions = '{\"%s\"}' WHERE id = %d", strings.Join(holds[admin].Names(), `","`), admin))
+			testkit.Execute(t, p.Databases[identity.Name], path("UPDATE admin SET permissions = '{\"%s\"}' WHERE id = %d", strings.Join(holds[admin].Names(), `","`), admin))
 		}
 		made := func(a *testkit.Answer, owner int64, most principal.Grants) {
 			keys = append(keys, &key{a.ID(), owner, most, calling(a.ID(), owner)})
@@ -168,7 +168,7 @@ func TestBoundsHold(t *testing.T) {
 
 // What an expiring key makes or edits does not outlive it.
 func TestExpiringKeyHasNoLaterSuccessor(t *testing.T) {
-	producttest.Both(t, testExpiringKeyHasNoLaterSuccessor)
+	both(t, testExpiringKeyHasNoLaterSuccessor)
 }
 
 func testExpiringKeyHasNoLaterSuccessor(t *testing.T, _ *product.Product, c *testkit.Client) {
@@ -208,7 +208,7 @@ func TestKeysPerOwner(t *testing.T) { producttest.Together(t, testKeysPerOwner) 
 func testKeysPerOwner(t *testing.T, p *product.Product, c *testkit.Client) {
 	const room = 3
 	id, own := newAdmin(t, c, "many", `{}`)
-	execute(t, p.Databases[identity.Name], path("INSERT INTO api_key (name, hash, owner_type, owner_id) SELECT n, sha256(n::text::bytea), 'admin', %d FROM generate_series(1, %d) n",
+	testkit.Execute(t, p.Databases[identity.Name], path("INSERT INTO api_key (name, hash, owner_type, owner_id) SELECT n, sha256(n::text::bytea), 'admin', %d FROM generate_series(1, %d) n",
 		id, setting.KeysPerOwner.Default-1-room))
 	var made atomic.Int32
 	var all sync.WaitGroup

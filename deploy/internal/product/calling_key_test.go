@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
-	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/pkg/guard"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
@@ -37,7 +36,7 @@ func waiters(t *testing.T, db *pg.DB, want int) {
 }
 
 // What was let in by a key that is deleted before it gets to write writes nothing, and gets no earlier answer either.
-func TestDeletedKeyWritesNothing(t *testing.T) { producttest.Both(t, testDeletedKeyWritesNothing) }
+func TestDeletedKeyWritesNothing(t *testing.T) { both(t, testDeletedKeyWritesNothing) }
 
 func testDeletedKeyWritesNothing(t *testing.T, p *product.Product, c *testkit.Client) {
 	db := p.Databases[identity.Name]
@@ -94,7 +93,7 @@ func accounts(t *testing.T, db *pg.DB) (n int) {
 
 // Identity goes by the calling key as it is, whatever the gateway found a moment ago.
 func TestIdentityLooksAtTheCallingKey(t *testing.T) {
-	producttest.Both(t, testIdentityLooksAtTheCallingKey)
+	both(t, testIdentityLooksAtTheCallingKey)
 }
 
 func testIdentityLooksAtTheCallingKey(t *testing.T, p *product.Product, c *testkit.Client) {
@@ -102,7 +101,7 @@ func testIdentityLooksAtTheCallingKey(t *testing.T, p *product.Product, c *testk
 	w.createOneOfEach()
 	id, own := newAdmin(t, c, "few", `{}`)
 	expired := testkit.Decode[identity.APIKey](own.Do("GET", "/auth/key/current", nil).Want(200)).ID
-	execute(t, p.Databases[identity.Name], path("UPDATE api_key SET expires_at = now() - interval '1 second' WHERE id = %d", expired))
+	testkit.Execute(t, p.Databases[identity.Name], path("UPDATE api_key SET expires_at = now() - interval '1 second' WHERE id = %d", expired))
 	tried := 0
 	for _, caller := range []*principal.Principal{
 		{KeyID: 999, Owner: principal.Owner{Type: principal.Admin, ID: 1}, Grants: principal.All},      // deleted

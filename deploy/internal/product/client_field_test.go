@@ -6,13 +6,12 @@ import (
 	"testing"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
-	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/services/network"
 	"github.com/ironplane/ironplane/testkit"
 )
 
 // A client's fields have values as long as there is the client.
-func TestFieldsOfClients(t *testing.T) { producttest.Both(t, testFieldsOfClients) }
+func TestFieldsOfClients(t *testing.T) { both(t, testFieldsOfClients) }
 
 func testFieldsOfClients(t *testing.T, p *product.Product, c *testkit.Client) {
 	ids, as := newClients(t, c, "ben", "eve")

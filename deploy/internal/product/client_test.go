@@ -32,7 +32,7 @@ func order(email string, more ...any) map[string]any {
 	return body
 }
 
-func TestClients(t *testing.T) { producttest.Both(t, testClients) }
+func TestClients(t *testing.T) { both(t, testClients) }
 
 func testClients(t *testing.T, p *product.Product, c *testkit.Client) {
 	made := testkit.Decode[clients.ViewedClient](c.Do("POST", "/client", order("Ben@example.com", "password", "a long walk in the rain", "billing", map[string]any{"id": "7"})).Want(200))
@@ -111,7 +111,7 @@ func testClients(t *testing.T, p *product.Product, c *testkit.Client) {
 }
 
 // What a billing system does with its clients, and cannot do with another one's.
-func TestClientsOfIntegrations(t *testing.T) { producttest.Both(t, testClientsOfIntegrations) }
+func TestClientsOfIntegrations(t *testing.T) { both(t, testClientsOfIntegrations) }
 
 func testClientsOfIntegrations(t *testing.T, p *product.Product, c *testkit.Client) {
 	shopID, shop := newIntegration(t, c, "Shop", mayWriteClients)

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
-	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/testkit"
 )
 
@@ -23,7 +22,7 @@ func zipped(t *testing.T, text string) string {
 }
 
 // A compressed body is read as what it says, with the limits of that, and is the same request as the plain one.
-func TestCompressedBodies(t *testing.T) { producttest.Both(t, testCompressedBodies) }
+func TestCompressedBodies(t *testing.T) { both(t, testCompressedBodies) }
 
 func testCompressedBodies(t *testing.T, _ *product.Product, c *testkit.Client) {
 	speed := func(name string) string { return `{"name": "` + name + `", "speed": 1000, "billing_id": null}` }
@@ -56,7 +55,7 @@ func testCompressedBodies(t *testing.T, _ *product.Product, c *testkit.Client) {
 }
 
 // A body in another charset than UTF-8 is refused in so many words.
-func TestCharsets(t *testing.T) { producttest.Both(t, testCharsets) }
+func TestCharsets(t *testing.T) { both(t, testCharsets) }
 
 func testCharsets(t *testing.T, _ *product.Product, c *testkit.Client) {
 	for n, kind := range []string{"application/json", "application/json; charset=utf-8", `application/json;charset="UTF-8"`, "Application/JSON; Charset=utf8"} {

@@ -29,14 +29,14 @@ import (
 
 // TestEveryRoute walks all routes of all services through the gateway. A new route is covered by being there: what
 // has to be known of it, it declares.
-func TestEveryRoute(t *testing.T) { producttest.Both(t, testEveryRoute) }
+func TestEveryRoute(t *testing.T) { both(t, testEveryRoute) }
 
 func testEveryRoute(t *testing.T, p *product.Product, c *testkit.Client) {
 	w := newWalk(t, p, c)
 	w.createOneOfEach()
 	_, nobody := newAdmin(t, c, "nobody", `{}`)
 	w.dead = []string{newKey(t, c, "expired"), newKey(t, c, "revoked")}
-	execute(t, p.Databases[identity.Name], "UPDATE api_key SET expires_at = now() - interval '1 second' WHERE name = 'expired'")
+	testkit.Execute(t, p.Databases[identity.Name], "UPDATE api_key SET expires_at = now() - interval '1 second' WHERE name = 'expired'")
 	revoked := testkit.Decode[identity.APIKey](c.With(w.dead[1]).Do("GET", "/auth/key/current", nil).Want(200))
 	c.Do("DELETE", path("/auth/key/%d", revoked.ID), nil).Want(200)
 	time.Sleep(100 * time.Millisecond)
@@ -85,11 +85,11 @@ func newWalk(t *testing.T, p *product.Product, c *testkit.Client) *walk {
 	for _, name := range []string{"owner", "reseller"} { // of whom the first one's number stands in examples
 		c.Do("POST", "/client", order(name+"@example.com")).Want(200)
 	}
-	execute(t, p.Databases[system.Name], "INSERT INTO email_message (template, account, to_name, to_email, secret, status) VALUES ('welcome', '/client/1', 'Ben', 'ben@example.com', false, 'failed')")
+	testkit.Execute(t, p.Databases[system.Name], "INSERT INTO email_message (template, account, to_name, to_email, secret, status) VALUES ('welcome', '/client/1', 'Ben', 'ben@example.com', false, 'failed')")
 	c.Do("PATCH", "/admin/1", map[string]any{"password": password}).Want(200)
 	session := c.Do("POST", "/auth/key", map[string]any{"type": "admin", "username": "admin", "password": password}).Want(200).ID()
-	execute(t, p.Databases[identity.Name], "INSERT INTO password_reset (owner_type, owner_id, hash, expires_at) VALUES ('admin', 1, sha256(repeat('A', 43)::bytea), now() + interval '1 hour')")
-	execute(t, p.Databases[identity.Name], "INSERT INTO sso_code (hash, owner_type, owner_id, key_id, actor_type, actor_id, actor_name, expires_at) VALUES (sha256(repeat('A', 43)::bytea), 'client', 2, 1, 'admin', 1, 'admin', now() + interval '1 hour')")
+	testkit.Execute(t, p.Databases[identity.Name], "INSERT INTO password_reset (owner_type, owner_id, hash, expires_at) VALUES ('admin', 1, sha256(repeat('A', 43)::bytea), now() + interval '1 hour')")
+	testkit.Execute(t, p.Databases[identity.Name], "INSERT INTO sso_code (hash, owner_type, owner_id, key_id, actor_type, actor_id, actor_name, expires_at) VALUES (sha256(repeat('A', 43)::bytea), 'client', 2, 1, 'admin', 1, 'admin', now() + interval '1 hour')")
 	w := &walk{t: t, c: c, pxe: p.Databases[pxe.Name], ids: map[string]string{"/system/job": failedJob(t, p), "/auth/session": fmt.Sprint(session)}}
 	for _, service := range slices.Sorted(maps.Keys(p.Routes)) {
 		for _, o := range rest.Operations(p.Routes[service]) {
@@ -152,7 +152,7 @@ func (w *walk) created(path string, id int64) {
 		eventually(w.t, "the import has ended", func() bool {
 			return testkit.Decode[pxe.ISOManager](w.c.Do("GET", fmt.Sprintf("/pxe/iso/%d", id), nil).Want(200)).Status == "failed"
 		})
-		execute(w.t, w.pxe, fmt.Sprintf("INSERT INTO iso_edition (iso_id, number, name) VALUES (%d, 1, 'Standard')", id))
+		testkit.Execute(w.t, w.pxe, fmt.Sprintf("INSERT INTO iso_edition (iso_id, number, name) VALUES (%d, 1, 'Standard')", id))
 	}
 	if path == "/client" {
 		for link, other := range map[string]string{"sub": "parent", "super": "granter"} {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
-	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/services/identity"
 	"github.com/ironplane/ironplane/services/system"
@@ -19,7 +18,7 @@ const disable, enable = `{"disabled": true}`, `{"disabled": false}`
 
 // An admin who is disabled is refused like one who is gone, and nothing else becomes of him: once it is taken back, the
 // same keys work as before.
-func TestDisabled(t *testing.T) { producttest.Both(t, testDisabled) }
+func TestDisabled(t *testing.T) { both(t, testDisabled) }
 
 func testDisabled(t *testing.T, p *product.Product, c *testkit.Client) {
 	id, own := newAdmin(t, c, "eve", `{"network": {"groups": {"read": true}}}`)
@@ -68,7 +67,7 @@ func testDisabled(t *testing.T, p *product.Product, c *testkit.Client) {
 }
 
 // It is disabled by who may write the account, and by nobody else.
-func TestWhoDisables(t *testing.T) { producttest.Both(t, testWhoDisables) }
+func TestWhoDisables(t *testing.T) { both(t, testWhoDisables) }
 
 func testWhoDisables(t *testing.T, _ *product.Product, c *testkit.Client) {
 	_, few := newAdmin(t, c, "few", usersAdmins)
@@ -81,7 +80,7 @@ func testWhoDisables(t *testing.T, _ *product.Product, c *testkit.Client) {
 }
 
 // Somebody always holds users.admins write who is not disabled.
-func TestLastAdminIsNotDisabled(t *testing.T) { producttest.Both(t, testLastAdminIsNotDisabled) }
+func TestLastAdminIsNotDisabled(t *testing.T) { both(t, testLastAdminIsNotDisabled) }
 
 func testLastAdminIsNotDisabled(t *testing.T, p *product.Product, c *testkit.Client) {
 	c.Do("PATCH", "/admin/1", disable).WantErrors("/disabled", "last_admin")

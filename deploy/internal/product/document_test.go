@@ -11,7 +11,6 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
-	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/pkg/guard"
 	"github.com/ironplane/ironplane/pkg/openapi"
 	"github.com/ironplane/ironplane/pkg/rest"
@@ -129,7 +128,7 @@ func TestDocumentBounds(t *testing.T) {
 }
 
 // The merged document is valid and has each public operation of each service.
-func TestDocument(t *testing.T) { producttest.Both(t, testDocument) }
+func TestDocument(t *testing.T) { both(t, testDocument) }
 
 func testDocument(t *testing.T, p *product.Product, c *testkit.Client) {
 	document, err := openapi3.NewLoader().LoadFromData([]byte(c.With("").Do("GET", "/-/openapi.json", nil).Want(200).Text))

@@ -297,7 +297,7 @@ func TestAgentHealth(t *testing.T) {
 	soon := func(path string, is func(pxe.DHCPServer) bool) (got pxe.DHCPServer) {
 		t.Helper()
 		for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
-			execute(t, s.product.Databases[pxe.Name], "UPDATE site_agent SET asked_at = '-infinity'")
+			testkit.Execute(t, s.product.Databases[pxe.Name], "UPDATE site_agent SET asked_at = '-infinity'")
 			if got = testkit.Decode[pxe.DHCPServer](s.c.Do("GET", path+"?include=health", nil).Want(200)); is(got) {
 				return got
 			}
@@ -332,7 +332,7 @@ func TestAgentHealth(t *testing.T) {
 	s.c.Do("DELETE", at, nil).Want(200)
 	s.c.Do("GET", at, nil).Want(int(problem.NotFound))
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
-		execute(t, s.product.Databases[pxe.Name], "UPDATE site_agent SET asked_at = '-infinity'")
+		testkit.Execute(t, s.product.Databases[pxe.Name], "UPDATE site_agent SET asked_at = '-infinity'")
 		var left int
 		if err := s.product.Databases[pxe.Name].QueryRow(t.Context(), "SELECT count(*) FROM site_agent WHERE kind = 'pxe/file'").Scan(&left); err != nil {
 			t.Fatal(err)

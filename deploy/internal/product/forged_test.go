@@ -4,12 +4,11 @@ import (
 	"testing"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
-	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/testkit"
 )
 
 // What a caller says of who he is in headers that are the gateway's to send, is nobody's concern.
-func TestForgedHeaders(t *testing.T) { producttest.Both(t, testForgedHeaders) }
+func TestForgedHeaders(t *testing.T) { both(t, testForgedHeaders) }
 
 func testForgedHeaders(t *testing.T, _ *product.Product, c *testkit.Client) {
 	_, nobody := newAdmin(t, c, "nobody", `{}`)

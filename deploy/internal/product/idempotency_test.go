@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
-	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/process/host"
@@ -22,7 +21,7 @@ import (
 
 const idempotencyKey = "Idempotency-Key"
 
-func TestIdempotency(t *testing.T) { producttest.Both(t, testIdempotency) }
+func TestIdempotency(t *testing.T) { both(t, testIdempotency) }
 
 func testIdempotency(t *testing.T, p *product.Product, c *testkit.Client) {
 	body := `{"name": "once", "speed": 1}`
@@ -61,8 +60,8 @@ func testIdempotency(t *testing.T, p *product.Product, c *testkit.Client) {
 	}
 
 	// After a day a value is free again.
-	execute(t, p.Databases[network.Name], "UPDATE idempotency SET expires_at = now()")
-	execute(t, p.Databases[network.Name], "INSERT INTO idempotency SELECT int8send(n), '', '', now() FROM generate_series(1, 20000) n")
+	testkit.Execute(t, p.Databases[network.Name], "UPDATE idempotency SET expires_at = now()")
+	testkit.Execute(t, p.Databases[network.Name], "INSERT INTO idempotency SELECT int8send(n), '', '', now() FROM generate_series(1, 20000) n")
 	c.Do("POST", "/port-speed", body, idempotencyKey, "a").WantErrors("/name", "taken")
 	c.Do("POST", "/port-speed", `{"name": "the day after", "speed": 1}`, idempotencyKey, "a").Want(200)
 	if err := host.Sweep(t.Context(), p.Databases[network.Name], system.Name); err != nil {
@@ -76,7 +75,7 @@ func testIdempotency(t *testing.T, p *product.Product, c *testkit.Client) {
 }
 
 // The answer is given again when what was asked for would be refused by now.
-func TestReplayAfterExpiry(t *testing.T) { producttest.Both(t, testReplayAfterExpiry) }
+func TestReplayAfterExpiry(t *testing.T) { both(t, testReplayAfterExpiry) }
 
 func testReplayAfterExpiry(t *testing.T, _ *product.Product, c *testkit.Client) {
 	at := time.Now().Add(2 * time.Second)
@@ -90,7 +89,7 @@ func testReplayAfterExpiry(t *testing.T, _ *product.Product, c *testkit.Client) 
 }
 
 // Who may not make a key any more is not given the answer of a time when he might.
-func TestReplayAfterRevocation(t *testing.T) { producttest.Both(t, testReplayAfterRevocation) }
+func TestReplayAfterRevocation(t *testing.T) { both(t, testReplayAfterRevocation) }
 
 func testReplayAfterRevocation(t *testing.T, _ *product.Product, c *testkit.Client) {
 	other, _ := newAdmin(t, c, "other", `{}`)
@@ -105,7 +104,7 @@ func testReplayAfterRevocation(t *testing.T, _ *product.Product, c *testkit.Clie
 }
 
 // Twins at the same time make one item, and all get its answer.
-func TestTwins(t *testing.T) { producttest.Both(t, testTwins) }
+func TestTwins(t *testing.T) { both(t, testTwins) }
 
 func testTwins(t *testing.T, _ *product.Product, c *testkit.Client) {
 	const rounds, twins = 5, 32
@@ -130,7 +129,7 @@ func testTwins(t *testing.T, _ *product.Product, c *testkit.Client) {
 }
 
 // A dump of the database holds no secret that an answer or a request held.
-func TestDumpHoldsNoSecret(t *testing.T) { producttest.Both(t, testDumpHoldsNoSecret) }
+func TestDumpHoldsNoSecret(t *testing.T) { both(t, testDumpHoldsNoSecret) }
 
 func testDumpHoldsNoSecret(t *testing.T, p *product.Product, c *testkit.Client) {
 	secrets := map[string]string{
@@ -172,7 +171,7 @@ func testDumpHoldsNoSecret(t *testing.T, p *product.Product, c *testkit.Client) 
 }
 
 // A request whose twin does not come to an end is told to come back, and holds no connection meanwhile.
-func TestTwinIsStuck(t *testing.T) { producttest.Both(t, testTwinIsStuck) }
+func TestTwinIsStuck(t *testing.T) { both(t, testTwinIsStuck) }
 
 func testTwinIsStuck(t *testing.T, p *product.Product, c *testkit.Client) {
 	c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200)

@@ -97,7 +97,7 @@ func testWeakPasswords(t *testing.T, _ *product.Product, c *testkit.Client) {
 	key.Do("PATCH", path("/admin/%d", none), `{"password": "administrator"}`).WantErrors("/current_password", "wrong")
 }
 
-func TestOwnPassword(t *testing.T) { producttest.Both(t, testOwnPassword) }
+func TestOwnPassword(t *testing.T) { both(t, testOwnPassword) }
 
 func testOwnPassword(t *testing.T, _ *product.Product, c *testkit.Client) {
 	id, own := newAdmin(t, c, "bob", `{}`)
@@ -139,7 +139,7 @@ func testOwnPassword(t *testing.T, _ *product.Product, c *testkit.Client) {
 
 const usersAdmins = `{"users": {"admins": {"read": true, "write": true}}}`
 
-func TestNobodyLiftsHimself(t *testing.T) { producttest.Both(t, testNobodyLiftsHimself) }
+func TestNobodyLiftsHimself(t *testing.T) { both(t, testNobodyLiftsHimself) }
 
 func testNobodyLiftsHimself(t *testing.T, _ *product.Product, c *testkit.Client) {
 	few, fewKey := newAdmin(t, c, "few", `{"users": {"admins": {"read": true, "write": true}}, "network": {"groups": {"read": true}}}`)
@@ -229,7 +229,7 @@ func testAccountsChangeAtOnce(t *testing.T, p *product.Product, c *testkit.Clien
 	}
 }
 
-func TestAPIKey(t *testing.T) { producttest.Both(t, testAPIKey) }
+func TestAPIKey(t *testing.T) { both(t, testAPIKey) }
 
 func testAPIKey(t *testing.T, p *product.Product, c *testkit.Client) {
 	made := testkit.Decode[identity.APIKey](c.Do("POST", "/auth/key", `{"name": "billing"}`).Want(200))
@@ -334,7 +334,7 @@ func testImportedKey(t *testing.T, _ *product.Product, c *testkit.Client) {
 	c.With(next).Do("GET", "/auth/key/current", nil).Want(200)
 }
 
-func TestKeyExpires(t *testing.T) { producttest.Both(t, testKeyExpires) }
+func TestKeyExpires(t *testing.T) { both(t, testKeyExpires) }
 
 func testKeyExpires(t *testing.T, _ *product.Product, c *testkit.Client) {
 	at := time.Now().Add(2 * time.Second)
@@ -349,7 +349,7 @@ func testKeyExpires(t *testing.T, _ *product.Product, c *testkit.Client) {
 }
 
 // What is revoked stays revoked, and what is granted works: a moment after the answer.
-func TestRevocation(t *testing.T) { producttest.Both(t, testRevocation) }
+func TestRevocation(t *testing.T) { both(t, testRevocation) }
 
 func testRevocation(t *testing.T, _ *product.Product, c *testkit.Client) {
 	id, own := newAdmin(t, c, "eve", `{"network": {"switches": {"read": true}}}`)
@@ -366,7 +366,7 @@ func testRevocation(t *testing.T, _ *product.Product, c *testkit.Client) {
 	own.Do("GET", "/group", nil).Want(401)
 }
 
-func TestBrowserDetails(t *testing.T) { producttest.Both(t, testBrowserDetails) }
+func TestBrowserDetails(t *testing.T) { both(t, testBrowserDetails) }
 
 func testBrowserDetails(t *testing.T, _ *product.Product, c *testkit.Client) {
 	if got := c.With("").Do("GET", "/browser-details", nil, "X-Forwarded-For", "192.0.2.1").Want(200).Text; got != `{"ip":"127.0.0.1"}`+"\n" {

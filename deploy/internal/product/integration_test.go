@@ -29,7 +29,7 @@ func keyOf(t *testing.T, c *testkit.Client, account string) string {
 	return testkit.Decode[identity.APIKey](c.Do("POST", "/auth/key", map[string]any{"name": "own", "owner": map[string]any{"url": account}}).Want(200)).Key
 }
 
-func TestIntegrations(t *testing.T) { producttest.Both(t, testIntegrations) }
+func TestIntegrations(t *testing.T) { both(t, testIntegrations) }
 
 func testIntegrations(t *testing.T, p *product.Product, c *testkit.Client) {
 	id, shop := newIntegration(t, c, "Shop", `{"network": {"groups": {"read": true}, "entities": {"read": true, "write": true}}}`)
@@ -97,7 +97,7 @@ func testIntegrations(t *testing.T, p *product.Product, c *testkit.Client) {
 // Nobody lifts himself by an integration: neither by granting what he lacks, nor by its keys or its account, where it holds
 // what he lacks.
 func TestNobodyLiftsHimselfByAnIntegration(t *testing.T) {
-	producttest.Both(t, testNobodyLiftsHimselfByAnIntegration)
+	both(t, testNobodyLiftsHimselfByAnIntegration)
 }
 
 func testNobodyLiftsHimselfByAnIntegration(t *testing.T, _ *product.Product, c *testkit.Client) {

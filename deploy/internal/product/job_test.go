@@ -48,7 +48,7 @@ func failedJob(t testing.TB, p *product.Product) string {
 }
 
 // Operators see the jobs of all services, have them done again and give them up.
-func TestJobs(t *testing.T) { producttest.Both(t, testJobs) }
+func TestJobs(t *testing.T) { both(t, testJobs) }
 
 func testJobs(t *testing.T, p *product.Product, c *testkit.Client) {
 	job := failedJob(t, p)

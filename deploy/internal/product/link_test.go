@@ -37,7 +37,7 @@ func listed(t *testing.T, c *testkit.Client) string {
 }
 
 // What a client's key reaches: along sub links whatever is below, and by a super link what the granter reaches.
-func TestLinks(t *testing.T) { producttest.Both(t, testLinks) }
+func TestLinks(t *testing.T) { both(t, testLinks) }
 
 func testLinks(t *testing.T, _ *product.Product, c *testkit.Client) {
 	ids, as := newClients(t, c, "top", "middle", "leaf", "grantee", "second", "stranger")
@@ -161,9 +161,9 @@ func testSubLinksMakeNoCycle(t *testing.T, p *product.Product, c *testkit.Client
 	for _, name := range []string{"above", "tree"} {
 		c.Do("POST", "/client", order(name+"@example.com")).Want(200)
 	}
-	execute(t, p.Databases[clients.Name], "INSERT INTO client_reach SELECT 10, n, 1 FROM generate_series(1000001, 1200000) n")
+	testkit.Execute(t, p.Databases[clients.Name], "INSERT INTO client_reach SELECT 10, n, 1 FROM generate_series(1000001, 1200000) n")
 	c.Do("POST", "/client/9/sub", `{"client_id": 10}`).WantErrors("/client_id", "too_many")
-	execute(t, p.Databases[clients.Name], "DELETE FROM client_reach WHERE ancestor = 10 AND descendant = 1000001")
+	testkit.Execute(t, p.Databases[clients.Name], "DELETE FROM client_reach WHERE ancestor = 10 AND descendant = 1000001")
 	c.Do("POST", "/client/9/sub", `{"client_id": 10}`).Want(200)
 }
 

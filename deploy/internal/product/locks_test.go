@@ -8,7 +8,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
-	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/services/network"
 	"github.com/ironplane/ironplane/services/pxe"
@@ -17,7 +16,7 @@ import (
 
 // Whoever has the role of one service holds up nobody in another: it takes every advisory lock that it can think of, and
 // whatever it sees others take.
-func TestAnotherRoleHoldsUpNobody(t *testing.T) { producttest.Both(t, testAnotherRoleHoldsUpNobody) }
+func TestAnotherRoleHoldsUpNobody(t *testing.T) { both(t, testAnotherRoleHoldsUpNobody) }
 
 func testAnotherRoleHoldsUpNobody(t *testing.T, p *product.Product, c *testkit.Client) {
 	unlock := holdLock(t, p.Databases[network.Name], "address space", 1)

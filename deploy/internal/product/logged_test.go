@@ -21,7 +21,7 @@ import (
 
 // TestEveryChangeIsLogged makes each change that there is an operation for, and looks in the log for what it declares to
 // leave there. A new operation is covered by being there.
-func TestEveryChangeIsLogged(t *testing.T) { producttest.Both(t, testEveryChangeIsLogged) }
+func TestEveryChangeIsLogged(t *testing.T) { both(t, testEveryChangeIsLogged) }
 
 func testEveryChangeIsLogged(t *testing.T, p *product.Product, c *testkit.Client) {
 	w := &logWalk{walk: newWalk(t, p, c), made: map[string]change{}}

@@ -43,7 +43,7 @@ func loginOf(kind, email, password string) string {
 // forgotten waits until no gateway goes by what it found before.
 func forgotten() { time.Sleep(100 * time.Millisecond) }
 
-func TestLogin(t *testing.T) { producttest.Both(t, testLogin) }
+func TestLogin(t *testing.T) { both(t, testLogin) }
 
 func testLogin(t *testing.T, _ *product.Product, c *testkit.Client) {
 	nobody := c.With("")
@@ -153,7 +153,7 @@ func testLoginAnswersAlike(t *testing.T, p *product.Product, c *testkit.Client) 
 			t.Errorf("answered %s and %s", text, texts[0])
 		}
 	}
-	execute(t, p.Databases[identity.Name], "UPDATE unknown_name SET minute = minute - interval '1 minute'")
+	testkit.Execute(t, p.Databases[identity.Name], "UPDATE unknown_name SET minute = minute - interval '1 minute'")
 	for waits := time.Now().Add(time.Minute); len(testkit.Decode[[]struct{ ID int64 }](c.Do("GET", "/log?type=auth.login.refused", nil).Want(200))) == 0 && time.Now().Before(waits); {
 		time.Sleep(100 * time.Millisecond)
 	}
@@ -194,7 +194,7 @@ func testLockedOut(t *testing.T, _ *product.Product, c *testkit.Client) {
 }
 
 // Who acts for a client has a session of its own kind, that ends with what it was made with.
-func TestActing(t *testing.T) { producttest.Both(t, testActing) }
+func TestActing(t *testing.T) { both(t, testActing) }
 
 func testActing(t *testing.T, p *product.Product, c *testkit.Client) {
 	shop := c.Do("POST", "/integration", `{"name": "shop"}`).Want(200).ID()

@@ -14,7 +14,7 @@ import (
 )
 
 // While there is maintenance, everybody reads, nobody changes anything, and what services do by themselves waits.
-func TestMaintenance(t *testing.T) { producttest.Both(t, testMaintenance) }
+func TestMaintenance(t *testing.T) { both(t, testMaintenance) }
 
 func testMaintenance(t *testing.T, p *product.Product, c *testkit.Client) {
 	id := c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200).ID()

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
-	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/pkg/guard"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/services/network"
@@ -14,7 +13,7 @@ import (
 )
 
 // TestNetwork does what the network service is for, with each of its documented operations, through the gateway.
-func TestNetwork(t *testing.T) { producttest.Both(t, testNetwork) }
+func TestNetwork(t *testing.T) { both(t, testNetwork) }
 
 func testNetwork(t *testing.T, p *product.Product, c *testkit.Client) {
 	var left []string

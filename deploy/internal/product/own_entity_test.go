@@ -7,13 +7,12 @@ import (
 	"testing"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
-	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/services/network"
 	"github.com/ironplane/ironplane/testkit"
 )
 
 // A client reads the IP entities that are assigned to it, and learns of no other one, however it asks.
-func TestEntitiesOfAClient(t *testing.T) { producttest.Both(t, testEntitiesOfAClient) }
+func TestEntitiesOfAClient(t *testing.T) { both(t, testEntitiesOfAClient) }
 
 func testEntitiesOfAClient(t *testing.T, p *product.Product, c *testkit.Client) {
 	ids, as := newClients(t, c, "owner", "other", "nobody")
@@ -31,7 +30,7 @@ func testEntitiesOfAClient(t *testing.T, p *product.Product, c *testkit.Client) 
 	others, free := entity("192.0.2.2", "other"), entity("192.0.2.3", "")
 	// Of before owners were clients: whoever gets the number is another one.
 	stale := entity("192.0.2.4", "owner")
-	execute(t, p.Databases[network.Name], fmt.Sprintf("UPDATE ip_assignment SET owner_missing = true WHERE entity_id = %d", stale))
+	testkit.Execute(t, p.Databases[network.Name], fmt.Sprintf("UPDATE ip_assignment SET owner_missing = true WHERE entity_id = %d", stale))
 
 	owner := as["owner"]
 	all := fmt.Sprint([]int64{own, second})

@@ -1,14 +1,35 @@
 package product_test
 
 import (
+	"flag"
 	"testing"
 
+	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/services/identity"
 	"github.com/ironplane/ironplane/testkit"
 )
 
+var full = flag.Bool("full", false, "run what is about how services are reached in one process, too, and delete more targets of references")
+
 func TestMain(m *testing.M) { testkit.Main(m) }
+
+// both runs a test on the product split and, in full, on the product in one process.
+func both(t *testing.T, test func(*testing.T, *product.Product, *testkit.Client)) {
+	t.Parallel()
+	ways := map[string]func(testing.TB) (*product.Product, *testkit.Client){"split": producttest.Split}
+	if *full {
+		ways["together"] = producttest.Start
+	}
+	for name, start := range ways {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, c := start(t)
+			test(t, p, c)
+		})
+	}
+}
 
 // newAdmin makes an admin who holds these leaves, each "read" and "write", and answers a client with the key.
 func newAdmin(t *testing.T, c *testkit.Client, username string, permissions string) (id int64, client *testkit.Client) {
@@ -17,19 +38,6 @@ func newAdmin(t *testing.T, c *testkit.Client, username string, permissions stri
 	c.Do("PATCH", path("/admin/%d/permission", id), permissions).Want(200)
 	key := c.Do("POST", "/auth/key", map[string]any{"name": "test", "owner": map[string]any{"url": path("/admin/%d", id)}}).Want(200)
 	return id, c.With(testkit.Decode[identity.APIKey](key).Key)
-}
-
-// execute changes the database behind the product's back.
-func execute(t *testing.T, db *pg.DB, sql string) {
-	t.Helper()
-	err := db.InTx(t.Context(), func(tx *pg.Tx) error {
-		tx.Unrecorded("a test")
-		_, err := tx.Exec(t.Context(), sql)
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // holdLock takes a lock of the product's and answers what gives it back.

@@ -1,7 +1,6 @@
 package product_test
 
 import (
-	"flag"
 	"fmt"
 	"strings"
 	"sync"
@@ -35,7 +34,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 }
 
 // A group names a DHCP server, which is another service's.
-func TestReference(t *testing.T) { producttest.Both(t, testReference) }
+func TestReference(t *testing.T) { both(t, testReference) }
 
 func testReference(t *testing.T, _ *product.Product, c *testkit.Client) {
 	server, other := newDHCPServer(t, c, "fra1"), newDHCPServer(t, c, "fra2")
@@ -69,7 +68,7 @@ func testReference(t *testing.T, _ *product.Product, c *testkit.Client) {
 }
 
 // A file server names its site's IP group, which is network's.
-func TestFileServersGroup(t *testing.T) { producttest.Both(t, testFileServersGroup) }
+func TestFileServersGroup(t *testing.T) { both(t, testFileServersGroup) }
 
 func testFileServersGroup(t *testing.T, _ *product.Product, c *testkit.Client) {
 	group := c.Do("POST", "/group", `{"name": "Frankfurt 1"}`).Want(200).ID()
@@ -87,7 +86,7 @@ func testFileServersGroup(t *testing.T, _ *product.Product, c *testkit.Client) {
 }
 
 // A profile names an email template, which is system's and is not deleted then.
-func TestProfilesEmailTemplate(t *testing.T) { producttest.Both(t, testProfilesEmailTemplate) }
+func TestProfilesEmailTemplate(t *testing.T) { both(t, testProfilesEmailTemplate) }
 
 func testProfilesEmailTemplate(t *testing.T, _ *product.Product, c *testkit.Client) {
 	template := c.Do("POST", "/email/template", `{"name": "ready", "subject": "x", "body": "x"}`).Want(200).ID()
@@ -119,8 +118,6 @@ func code(sent any) string {
 	}
 	return "not_found"
 }
-
-var full = flag.Bool("full", false, "delete as many targets of references as in `make crash`")
 
 // However a reference is made while its target is deleted, it does not dangle.
 func TestReferenceWhileItsTargetIsDeleted(t *testing.T) {
@@ -306,10 +303,10 @@ func testOwnersOfBefore(t *testing.T, p *product.Product, c *testkit.Client) {
 	for _, e := range []string{`{"group": 1, "address": "192.0.2.1"}`, `{"group": 1, "address": "192.0.2.2"}`, `{"group": 1, "address": "192.0.2.3", "owner": 1}`} {
 		c.Do("POST", "/entity", e).Want(200)
 	}
-	execute(t, p.Databases[network.Name], "DELETE FROM ref WHERE type = 'client'")
-	execute(t, p.Databases[network.Name], "INSERT INTO ip_owner_of_before VALUES (1), (2)")
-	execute(t, p.Databases[network.Name], "INSERT INTO ip_assignment (entity_id, owner_id, owner_missing) VALUES (1, 1, true), (2, 2, true)")
-	execute(t, p.Databases[network.Name], "UPDATE ip_assignment SET owner_name = 'Acme' WHERE entity_id < 3")
+	testkit.Execute(t, p.Databases[network.Name], "DELETE FROM ref WHERE type = 'client'")
+	testkit.Execute(t, p.Databases[network.Name], "INSERT INTO ip_owner_of_before VALUES (1), (2)")
+	testkit.Execute(t, p.Databases[network.Name], "INSERT INTO ip_assignment (entity_id, owner_id, owner_missing) VALUES (1, 1, true), (2, 2, true)")
+	testkit.Execute(t, p.Databases[network.Name], "UPDATE ip_assignment SET owner_name = 'Acme' WHERE entity_id < 3")
 	if err := network.New(p.Databases[network.Name], nil, peers.New(network.Name, p.Services)).FindOwners(t.Context()); err != nil {
 		t.Fatal(err)
 	}

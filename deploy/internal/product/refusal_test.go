@@ -4,13 +4,12 @@ import (
 	"testing"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
-	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/services/network"
 	"github.com/ironplane/ironplane/testkit"
 )
 
 // Who tries to change what he may not leaves a record; who tries to read it, or has no key, does not.
-func TestRefusalsAreRecorded(t *testing.T) { producttest.Both(t, testRefusalsAreRecorded) }
+func TestRefusalsAreRecorded(t *testing.T) { both(t, testRefusalsAreRecorded) }
 
 func testRefusalsAreRecorded(t *testing.T, p *product.Product, c *testkit.Client) {
 	id, nobody := newAdmin(t, c, "nobody", `{}`)

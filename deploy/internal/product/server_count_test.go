@@ -4,13 +4,12 @@ import (
 	"testing"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
-	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/services/clients"
 	"github.com/ironplane/ironplane/testkit"
 )
 
 // A client's servers are those that its IP entities are of, each once.
-func TestServersOfClients(t *testing.T) { producttest.Both(t, testServersOfClients) }
+func TestServersOfClients(t *testing.T) { both(t, testServersOfClients) }
 
 func testServersOfClients(t *testing.T, p *product.Product, c *testkit.Client) {
 	ids, as := newClients(t, c, "parent", "child")
@@ -46,8 +45,8 @@ func testServersOfClients(t *testing.T, p *product.Product, c *testkit.Client) {
 	shows(0)
 
 	// What was not heard of is asked for: of before it was counted, or of a network that was restored.
-	execute(t, p.Databases[clients.Name], "DELETE FROM client_server_count")
-	execute(t, p.Databases[clients.Name], "INSERT INTO client_recount SELECT id FROM client UNION SELECT * FROM generate_series(9999999999001, 9999999999999)")
+	testkit.Execute(t, p.Databases[clients.Name], "DELETE FROM client_server_count")
+	testkit.Execute(t, p.Databases[clients.Name], "INSERT INTO client_recount SELECT id FROM client UNION SELECT * FROM generate_series(9999999999001, 9999999999999)")
 	eventually(t, "all are counted again", func() bool {
 		return testkit.Decode[clients.ViewedClient](c.Do("GET", path("/client/%d", ids["parent"]), nil).Want(200)).Servers == 1
 	})

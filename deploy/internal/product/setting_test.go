@@ -60,7 +60,7 @@ func TestSettingsAreSeeded(t *testing.T) {
 	}
 }
 
-func TestSettings(t *testing.T) { producttest.Both(t, testSettings) }
+func TestSettings(t *testing.T) { both(t, testSettings) }
 
 func testSettings(t *testing.T, p *product.Product, c *testkit.Client) {
 	before := c.Do("GET", "/setting-group/2", nil).Want(200)
@@ -130,7 +130,7 @@ func testSettings(t *testing.T, p *product.Product, c *testkit.Client) {
 	}
 }
 
-func TestSiteName(t *testing.T) { producttest.Both(t, testSiteName) }
+func TestSiteName(t *testing.T) { both(t, testSiteName) }
 
 func testSiteName(t *testing.T, _ *product.Product, c *testkit.Client) {
 	choose(t, c, "site_name", `Hosting & "Söhne" <b>`)
@@ -139,7 +139,7 @@ func testSiteName(t *testing.T, _ *product.Product, c *testkit.Client) {
 	})
 }
 
-func TestPasswordLength(t *testing.T) { producttest.Both(t, testPasswordLength) }
+func TestPasswordLength(t *testing.T) { both(t, testPasswordLength) }
 
 func testPasswordLength(t *testing.T, _ *product.Product, c *testkit.Client) {
 	const password = "x7#kQ9!vB2m" // 11 characters
@@ -149,7 +149,7 @@ func testPasswordLength(t *testing.T, _ *product.Product, c *testkit.Client) {
 	eventually(t, "a shorter password is accepted", func() bool { return c.Do("POST", "/admin", admin).Status == 200 })
 }
 
-func TestKeysPerOwnerIsASetting(t *testing.T) { producttest.Both(t, testKeysPerOwnerIsASetting) }
+func TestKeysPerOwnerIsASetting(t *testing.T) { both(t, testKeysPerOwnerIsASetting) }
 
 func testKeysPerOwnerIsASetting(t *testing.T, _ *product.Product, c *testkit.Client) {
 	choose(t, c, "security.keys_per_owner", 1)
@@ -158,7 +158,7 @@ func testKeysPerOwnerIsASetting(t *testing.T, _ *product.Product, c *testkit.Cli
 	eventually(t, "any number of keys can be made", func() bool { return c.Do("POST", "/auth/key", `{"name": "third"}`).Status == 200 })
 }
 
-func TestKeyInQuery(t *testing.T) { producttest.Both(t, testKeyInQuery) }
+func TestKeyInQuery(t *testing.T) { both(t, testKeyInQuery) }
 
 func testKeyInQuery(t *testing.T, _ *product.Product, c *testkit.Client) {
 	key := newKey(t, c, "query")
@@ -172,7 +172,7 @@ func testKeyInQuery(t *testing.T, _ *product.Product, c *testkit.Client) {
 	eventually(t, "a key in the query counts no more", func() bool { return asked() == 401 })
 }
 
-func TestLimitsAreSettings(t *testing.T) { producttest.Both(t, testLimitsAreSettings) }
+func TestLimitsAreSettings(t *testing.T) { both(t, testLimitsAreSettings) }
 
 func testLimitsAreSettings(t *testing.T, _ *product.Product, c *testkit.Client) {
 	_, anna := newAdmin(t, c, "anna", `{"network": {"switches": {"read": true}}}`)
@@ -194,7 +194,7 @@ func testLimitsAreSettings(t *testing.T, _ *product.Product, c *testkit.Client) 
 	}
 }
 
-func TestConcurrencyIsASetting(t *testing.T) { producttest.Both(t, testConcurrencyIsASetting) }
+func TestConcurrencyIsASetting(t *testing.T) { both(t, testConcurrencyIsASetting) }
 
 func testConcurrencyIsASetting(t *testing.T, p *product.Product, c *testkit.Client) {
 	_, anna := newAdmin(t, c, "anna", `{"network": {"switches": {"read": true, "write": true}}}`)
@@ -227,7 +227,7 @@ func TestLogDays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	execute(t, db.DB, `INSERT INTO change (type, kind, action, targets, at) VALUES ('part.edited', 'part', 'edited', '[]', now() - interval '40 days')`)
+	testkit.Execute(t, db.DB, `INSERT INTO change (type, kind, action, targets, at) VALUES ('part.edited', 'part', 'edited', '[]', now() - interval '40 days')`)
 	db.Close()
 	if err := i.start(); err != nil {
 		t.Fatal(err)
@@ -270,7 +270,7 @@ func TestVariablesOfSettings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	execute(t, db.DB, "UPDATE setting SET fresh = true, chosen = NULL WHERE slug = 'log.days'") // as after an upgrade
+	testkit.Execute(t, db.DB, "UPDATE setting SET fresh = true, chosen = NULL WHERE slug = 'log.days'") // as after an upgrade
 	db.Close()
 	if _, err := start(setting.Variables{LogDays: "soon"}); err == nil || !strings.Contains(err.Error(), `IRONPLANE_LOG_DAYS is "soon": it must be an integer`) {
 		t.Fatalf("%v", err)

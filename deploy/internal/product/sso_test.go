@@ -112,7 +112,7 @@ func TestSSO(t *testing.T) {
 	// It dies with the key that it was made with, and so does the session.
 	later := codeOf(t, link(integration, "?owner="+self).URL).Get("key")
 	expired := codeOf(t, link(integration, "?owner="+self).URL).Get("key")
-	execute(t, p.Databases[identity.Name], "UPDATE sso_code SET expires_at = now() - interval '1 second' WHERE hash = sha256('"+expired+"'::bytea)")
+	testkit.Execute(t, p.Databases[identity.Name], "UPDATE sso_code SET expires_at = now() - interval '1 second' WHERE hash = sha256('"+expired+"'::bytea)")
 	nobody.Do("POST", "/auth/sso", exchangeOf(expired)).Want(401)
 	c.Do("DELETE", path("/auth/key/%d", key.ID), nil).Want(200)
 	nobody.Do("POST", "/auth/sso", exchangeOf(later)).Want(401)

@@ -6,14 +6,13 @@ import (
 	"time"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
-	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/services/system"
 	"github.com/ironplane/ironplane/testkit"
 )
 
 // Each todo item is completed by what happens, the first time alone.
 func TestTodo(t *testing.T) {
-	producttest.Both(t, func(t *testing.T, _ *product.Product, c *testkit.Client) {
+	both(t, func(t *testing.T, _ *product.Product, c *testkit.Client) {
 		items := func() map[string]system.TodoItem {
 			all := map[string]system.TodoItem{}
 			for _, item := range testkit.Decode[[]system.TodoItem](c.Do("GET", "/todo", nil).Want(200)) {

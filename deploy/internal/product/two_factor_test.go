@@ -48,7 +48,7 @@ func newApp(t *testing.T, p *product.Product, c *testkit.Client) app {
 // code is what the app shows now, also where the service has taken it before: a test does not wait for the next one.
 func (a app) code() string {
 	a.t.Helper()
-	execute(a.t, a.p.Databases[identity.Name], "UPDATE authenticator SET step = 0")
+	testkit.Execute(a.t, a.p.Databases[identity.Name], "UPDATE authenticator SET step = 0")
 	return a.shown()
 }
 
@@ -106,7 +106,7 @@ func complete(t *testing.T, c *testkit.Client, v *identity.LoginVerify, token st
 const wrong = "12345x"
 
 // An app is added, verified, and from then on asked for at login; the last one is removed by who has just confirmed a code.
-func TestTwoFactorLogin(t *testing.T) { producttest.Both(t, testTwoFactorLogin) }
+func TestTwoFactorLogin(t *testing.T) { both(t, testTwoFactorLogin) }
 
 func testTwoFactorLogin(t *testing.T, p *product.Product, c *testkit.Client) {
 	for _, kind := range []string{"admin", "client"} {
@@ -169,7 +169,7 @@ func testTwoFactorLogin(t *testing.T, p *product.Product, c *testkit.Client) {
 		}
 		second := signedIn.Do("POST", "/auth/verify/auth", `{"method": 2, "value": "b@example.com"}`).Want(200).ID()
 		signedIn.Do("DELETE", path("/auth/verify/auth/%d", second), nil).Want(200)
-		execute(t, p.Databases[identity.Name], "UPDATE verify_code SET confirmed_at = confirmed_at - interval '11 minutes'")
+		testkit.Execute(t, p.Databases[identity.Name], "UPDATE verify_code SET confirmed_at = confirmed_at - interval '11 minutes'")
 		signedIn.Do("DELETE", a.path(), nil).Want(403)
 		a.confirm(signedIn)
 		signedIn.Do("DELETE", a.path(), nil).Want(200)
@@ -230,7 +230,7 @@ func TestTwoFactorByMail(t *testing.T) {
 	c.With(lasting).Do("PATCH", self, `{"verify": {"require": false}}`).Want(403)
 	session.Do("PATCH", self, `{"verify": {"require": false}}`).Want(200)
 	session.Do("PATCH", self, `{"verify": {"require": true}}`).Want(200)
-	execute(t, p.Databases[identity.Name], "UPDATE verify_code SET confirmed_at = confirmed_at - interval '11 minutes'")
+	testkit.Execute(t, p.Databases[identity.Name], "UPDATE verify_code SET confirmed_at = confirmed_at - interval '11 minutes'")
 	session.Do("PATCH", self, `{"verify": {"require": false}}`).Want(403)
 	session.Do("PATCH", self, `{"verify": {"require": true}, "first": "Bert"}`).Want(200)
 
@@ -310,7 +310,7 @@ func testTwoFactorOfAdmins(t *testing.T, p *product.Product, c *testkit.Client) 
 }
 
 // However many send a code, or a recovery code, at once, one of them is let in.
-func TestCodeCountsOnce(t *testing.T) { producttest.Both(t, testCodeCountsOnce) }
+func TestCodeCountsOnce(t *testing.T) { both(t, testCodeCountsOnce) }
 
 func testCodeCountsOnce(t *testing.T, p *product.Product, c *testkit.Client) {
 	newPerson(t, c, "client", "ben@example.com")
@@ -346,7 +346,7 @@ func testCodeCountsOnce(t *testing.T, p *product.Product, c *testkit.Client) {
 	if n := count(logins, token); n != 0 {
 		t.Errorf("a code that was used let %d in", n)
 	}
-	execute(t, p.Databases[identity.Name], "DELETE FROM verify_code WHERE confirmed_at IS NULL")
+	testkit.Execute(t, p.Databases[identity.Name], "DELETE FROM verify_code WHERE confirmed_at IS NULL")
 	logins = nil
 	for range 16 {
 		logins = append(logins, begun(t, c, login))
@@ -400,7 +400,7 @@ func testGuessingCodes(t *testing.T, p *product.Product, c *testkit.Client) {
 }
 
 // Who may see and write whose second factors.
-func TestWhoseSecondFactors(t *testing.T) { producttest.Both(t, testWhoseSecondFactors) }
+func TestWhoseSecondFactors(t *testing.T) { both(t, testWhoseSecondFactors) }
 
 func testWhoseSecondFactors(t *testing.T, p *product.Product, c *testkit.Client) {
 	anna, annas := newAdmin(t, c, "anna", `{"users": {"admins": {"read": true, "write": true}, "clients": {"read": true, "write": true}}}`)
@@ -436,7 +436,7 @@ func testWhoseSecondFactors(t *testing.T, p *product.Product, c *testkit.Client)
 	// Who holds less than the account writes nothing of it; the own ones take a confirmation, by whichever way.
 	annas.Do("DELETE", of["big"].path(), nil).Want(403)
 	annas.Do("DELETE", path("/admin/%d/verify", big), nil).Want(403)
-	execute(t, p.Databases[identity.Name], "DELETE FROM verify_code")
+	testkit.Execute(t, p.Databases[identity.Name], "DELETE FROM verify_code")
 	annas.Do("DELETE", path("/admin/%d/verify", anna), nil).Want(403)
 	annas.Do("DELETE", "/admin/999/verify", nil).Want(404)
 	annas.Do("DELETE", "/client/999/verify", nil).Want(404)

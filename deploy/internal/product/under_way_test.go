@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
-	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/services/identity"
 	"github.com/ironplane/ironplane/services/network"
@@ -48,7 +47,7 @@ func revoke(t *testing.T, c *testkit.Client, key string) {
 }
 
 // A key that is deleted while the body of its request is on its way does nothing any more.
-func TestRevokedWithinTheBody(t *testing.T) { producttest.Both(t, testRevokedWithinTheBody) }
+func TestRevokedWithinTheBody(t *testing.T) { both(t, testRevokedWithinTheBody) }
 
 func testRevokedWithinTheBody(t *testing.T, _ *product.Product, c *testkit.Client) {
 	for what, body := range map[string]string{
@@ -77,7 +76,7 @@ func testRevokedWithinTheBody(t *testing.T, _ *product.Product, c *testkit.Clien
 }
 
 // A change that waits while its key is revoked, or may do less, is not made.
-func TestRevokedBeforeTheCommit(t *testing.T) { producttest.Both(t, testRevokedBeforeTheCommit) }
+func TestRevokedBeforeTheCommit(t *testing.T) { both(t, testRevokedBeforeTheCommit) }
 
 func testRevokedBeforeTheCommit(t *testing.T, p *product.Product, c *testkit.Client) {
 	db := p.Databases[network.Name]
@@ -149,10 +148,10 @@ func awaitLocked(t *testing.T, db *pg.DB) {
 }
 
 // A list that is on its way when its key is revoked reads no further, however slowly its caller takes it.
-func TestRevokedWithinAList(t *testing.T) { producttest.Both(t, testRevokedWithinAList) }
+func TestRevokedWithinAList(t *testing.T) { both(t, testRevokedWithinAList) }
 
 func testRevokedWithinAList(t *testing.T, p *product.Product, c *testkit.Client) {
-	execute(t, p.Databases[network.Name], "INSERT INTO port_speed (name, speed) SELECT repeat('x', 1000) || n, n FROM generate_series(1, 20000) n")
+	testkit.Execute(t, p.Databases[network.Name], "INSERT INTO port_speed (name, speed) SELECT repeat('x', 1000) || n, n FROM generate_series(1, 20000) n")
 	admin, client := newAdmin(t, c, "lister", `{"network": {"switches": {"read": true}}}`)
 	to, from := send(t, client, "GET /port-speed")
 	_, _ = io.WriteString(to, "\r\n")

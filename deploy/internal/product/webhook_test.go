@@ -51,8 +51,8 @@ func (h *hooks) group(name string) int64 {
 // impatient has tried now what is to be tried later.
 func (h *hooks) impatient() {
 	h.Helper()
-	execute(h.T, h.product.Databases[system.Name], "UPDATE webhook_delivery SET next_at = now() WHERE status = 'waiting' AND next_at < 'infinity'")
-	execute(h.T, h.product.Databases[system.Name], "UPDATE webhook SET paused_until = NULL")
+	testkit.Execute(h.T, h.product.Databases[system.Name], "UPDATE webhook_delivery SET next_at = now() WHERE status = 'waiting' AND next_at < 'infinity'")
+	testkit.Execute(h.T, h.product.Databases[system.Name], "UPDATE webhook SET paused_until = NULL")
 }
 
 func (h *hooks) deliveries(id int64, query string) []webhook.WebhookDelivery {
@@ -197,7 +197,7 @@ func (h *hooks) deadLetters() {
 		waiting := h.deliveries(made.ID, "?status=waiting")
 		return len(waiting) == 2 && waiting[1].Attempts > 0
 	})
-	execute(h.T, h.product.Databases[system.Name], "UPDATE webhook_delivery SET created_at = now() - interval '73 hours' WHERE status = 'waiting'")
+	testkit.Execute(h.T, h.product.Databases[system.Name], "UPDATE webhook_delivery SET created_at = now() - interval '73 hours' WHERE status = 'waiting'")
 	h.ends(made.ID, "delivered", 1)
 	h.ends(made.ID, "failed", 1)
 	h.c.Do("DELETE", path("/webhook/%d", made.ID), nil).Want(200)
@@ -360,7 +360,7 @@ func (h *hooks) refused() {
 		h.c.Do("POST", "/webhook", map[string]any{"url": "https://x", "types": types}).WantErrors("/types", "invalid")
 	}
 	h.c.Do("POST", "/webhook", `{"url": "https://x", "types": []}`).WantErrors("/types", "required")
-	execute(h.T, h.product.Databases[system.Name], "INSERT INTO webhook (name, url, types, enabled, owner_url) SELECT 'many', 'https://x', '{group.created}', false, '/admin/1' FROM generate_series(1, 50)")
+	testkit.Execute(h.T, h.product.Databases[system.Name], "INSERT INTO webhook (name, url, types, enabled, owner_url) SELECT 'many', 'https://x', '{group.created}', false, '/admin/1' FROM generate_series(1, 50)")
 	h.c.Do("POST", "/webhook", `{"url": "https://x", "types": ["group.created"]}`).Want(409)
-	execute(h.T, h.product.Databases[system.Name], "DELETE FROM webhook WHERE name = 'many'")
+	testkit.Execute(h.T, h.product.Databases[system.Name], "DELETE FROM webhook WHERE name = 'many'")
 }

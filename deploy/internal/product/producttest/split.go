@@ -19,18 +19,6 @@ import (
 	"github.com/ironplane/ironplane/testkit"
 )
 
-// Both runs a test on the product in one process and on the product split.
-func Both(t *testing.T, test func(*testing.T, *product.Product, *testkit.Client)) {
-	t.Parallel()
-	for name, start := range map[string]func(testing.TB) (*product.Product, *testkit.Client){"together": Start, "split": Split} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			p, c := start(t)
-			test(t, p, c)
-		})
-	}
-}
-
 // Together runs a test on the product in one process alone: what it shows does not hang on how the gateway reaches a service.
 func Together(t *testing.T, test func(*testing.T, *product.Product, *testkit.Client)) {
 	t.Parallel()
