@@ -41,8 +41,13 @@ PACKAGE_VERSION = $$(git describe --tags --match 'v[0-9]*' 2>/dev/null | sed 's/
 NFPM := github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.2
 
 .PHONY: test
-test: ## run all tests, with the race detector where there is a C compiler
-	go test $(RACE) -timeout 40m $(PACKAGES)
+test: ## run all tests, those of the modules that deploy puts together with the race detector where there is a C compiler
+	go test $(RACE) -timeout 40m $(filter-out ./deploy/...,$(PACKAGES))
+	go test -timeout 40m ./deploy/...
+
+.PHONY: race
+race: ## run the tests of deploy with the race detector, too, which takes three times as long
+	go test $(RACE) -timeout 90m ./deploy/...
 
 .PHONY: test-alone
 test-alone: ## run all tests again, each module by itself, as its go.mod alone has it
