@@ -32,12 +32,15 @@ func (s *Service) recoveryCodes() []rest.Route {
 		rest.Mutation[rest.None, RecoveryCodes]{Method: http.MethodPost, Path: path, Guard: guard.AnyKey, Name: "createRecoveryCodes", Summary: "Make other recovery codes", Extension: true,
 			Effect: rest.Effect{Logs: rest.LogsSummary, Again: rest.AgainAnother}, Allow: allowed[rest.None], Do: s.createRecoveryCodes},
 	}
-	for t, name := range map[principal.OwnerType]string{principal.Admin: "deleteAdminVerify", principal.Client: "deleteClientVerify"} {
-		routes = append(routes, rest.Mutation[rest.Item, rest.Message]{Method: http.MethodDelete, Path: fmt.Sprintf("/%s/{%s_id}/verify", t, t), Guard: guard.Has(permissionOver(t)), Name: name,
-			Summary: fmt.Sprintf("Remove the second factors of %s who has lost them", map[principal.OwnerType]string{principal.Admin: "an admin", principal.Client: "a client"}[t]), Extension: true,
+	for _, of := range []struct {
+		owner     principal.OwnerType
+		name, who string
+	}{{principal.Admin, "deleteAdminVerify", "an admin"}, {principal.Client, "deleteClientVerify", "a client"}} {
+		routes = append(routes, rest.Mutation[rest.Item, rest.Message]{Method: http.MethodDelete, Path: fmt.Sprintf("/%[1]s/{%[1]s_id}/verify", of.owner), Guard: guard.Has(permissionOver(of.owner)), Name: of.name,
+			Summary: fmt.Sprintf("Remove the second factors of %s who has lost them", of.who), Extension: true,
 			Effect: rest.Effect{Logs: rest.LogsSummary, Again: rest.AgainAnother},
 			Do: func(ctx context.Context, tx *pg.Tx, req rest.Item) (rest.Message, error) {
-				return s.removeSecondFactors(ctx, tx, principal.Owner{Type: t, ID: req.ID})
+				return s.removeSecondFactors(ctx, tx, principal.Owner{Type: of.owner, ID: req.ID})
 			}})
 	}
 	return routes

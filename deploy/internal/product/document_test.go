@@ -22,6 +22,17 @@ var identifier = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9]*([_-][A-Za-z0-9]+)*$`)
 
 var wordsTogether = strings.NewReplacer("-", "", "_", "", " ", "")
 
+// TestPolicyIsTheSameAgain makes the routes often enough that one order taken from a map shows.
+func TestPolicyIsTheSameAgain(t *testing.T) {
+	t.Parallel()
+	first := product.Policy()
+	for range 100 {
+		if again := product.Policy(); again != first {
+			t.Fatal("the same routes came in another order")
+		}
+	}
+}
+
 // TestDocumentNames says that all names stay apart when they become identifiers, and that everything is described.
 func TestDocumentNames(t *testing.T) {
 	t.Parallel()
