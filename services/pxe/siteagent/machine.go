@@ -76,7 +76,8 @@ const (
 	Refused    = "refused"  // it was given nothing, and why
 )
 
-// PutMachine tells an agent what to do with a machine, in the place of what it was told before.
+// PutMachine tells an agent what to do with a machine, in the place of what it was told before. A lower revision than it has is
+// refused with 409, so that what comes late starts no installation; who has restored his database deletes the machine first.
 func (c *Client) PutMachine(ctx context.Context, m Machine) error {
 	return c.ask(ctx, http.MethodPut, "/v1/machine/"+strconv.FormatInt(m.ID, 10), m, nil)
 }

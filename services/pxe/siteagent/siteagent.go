@@ -74,14 +74,18 @@ type Health struct {
 	StartedAt  time.Time `json:"started_at"`
 	FreeBytes  int64     `json:"free_bytes"` // where its folder is
 	TotalBytes int64     `json:"total_bytes"`
+	// MachinesURL is where machines that boot reach it, without a slash at the end; empty: it serves none.
+	MachinesURL string `json:"machines_url,omitempty"`
 }
 
 // Entry is something that an agent has to say.
 type Entry struct {
 	Number int64     `json:"number"` // from 1, without gaps
 	At     time.Time `json:"at"`
-	Kind   string    `json:"kind"` // started, pulled, pull-failed, file-damaged
-	Text   string    `json:"text"`
+	Kind   string    `json:"kind"` // started, pulled, pull-failed, file-damaged, machine
+	Text   string    `json:"text,omitempty"`
+	// Machine is what a machine asked or said, of the kind machine, which has no text.
+	Machine *Report `json:"machine,omitempty"`
 }
 
 // Feed are the entries behind a number, the oldest first, and how the agent is.

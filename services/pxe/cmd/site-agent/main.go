@@ -9,14 +9,18 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
+	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 
 	"github.com/ironplane/ironplane/pkg/health"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/process"
 	"github.com/ironplane/ironplane/services/pxe/siteagent/agent"
+	"github.com/ironplane/ironplane/services/pxe/siteagent/machine"
 	"github.com/ironplane/ironplane/services/pxe/siteagent/tree"
 )
 
@@ -28,6 +32,7 @@ type config struct {
 	Certificate string        `env:"IRONPLANE_AGENT_CERTIFICATE" doc:"a file with the certificate for HTTPS, and those between it and its authority; empty: it makes one, which callers know by its fingerprint"`
 	Private     string        `env:"IRONPLANE_AGENT_CERTIFICATE_KEY" doc:"the file with its key"`
 	Machines    string        `env:"IRONPLANE_AGENT_MACHINES_LISTEN" doc:"an address where it gives files, by HTTP, to whoever asks, as machines do that boot: 10.1.0.1:80; empty: nowhere"`
+	MachinesURL string        `env:"IRONPLANE_AGENT_MACHINES_URL" doc:"how they reach it there: http://10.1.0.1; empty: by that address, if it is one"`
 	process.LogConfig
 	process.OperationsConfig
 }
@@ -71,15 +76,40 @@ func (c *config) serve(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("IRONPLANE_AGENT_FOLDER: %w", err)
 		}
-		return errors.Join(c.serveFiles(ctx, files, operations, log), files.Close())
+		settings, err := c.machines()
+		if err != nil {
+			return errors.Join(err, files.Close())
+		}
+		a, err := agent.New(files, c.Key, settings, process.Version(), log)
+		if err != nil {
+			return errors.Join(err, files.Close())
+		}
+		return errors.Join(c.serveFiles(ctx, a, operations, log), a.Close(), files.Close())
 	})
 }
 
-func (c *config) serveFiles(ctx context.Context, files *tree.Tree, operations *process.Operations, log *slog.Logger) error {
-	a, err := agent.New(files, c.Key, process.Version(), log)
-	if err != nil {
-		return err
+// machines is how machines are answered that boot.
+func (c *config) machines() (s machine.Settings, err error) {
+	if c.Machines == "" {
+		return s, nil
 	}
+	s.URL = strings.TrimSuffix(c.MachinesURL, "/")
+	if s.URL == "" {
+		address, err := netip.ParseAddrPort(c.Machines)
+		if err != nil || address.Addr().IsUnspecified() {
+			return s, nil
+		}
+		if s.URL = "http://" + address.String(); address.Port() == 80 {
+			s.URL = strings.TrimSuffix(s.URL, ":80")
+		}
+	}
+	if at, err := url.Parse(s.URL); err != nil || at.Scheme != "http" || at.Host == "" || at.RawQuery != "" || at.Fragment != "" {
+		return s, errors.New("IRONPLANE_AGENT_MACHINES_URL: it is not like http://10.1.0.1:8080")
+	}
+	return s, nil
+}
+
+func (c *config) serveFiles(ctx context.Context, a *agent.Agent, operations *process.Operations, log *slog.Logger) error {
 	listener, err := net.Listen("tcp", c.Listen)
 	if err != nil {
 		return fmt.Errorf("IRONPLANE_LISTEN: %w", err)
@@ -101,7 +131,7 @@ func (c *config) serveFiles(ctx context.Context, files *tree.Tree, operations *p
 			return errors.Join(fmt.Errorf("IRONPLANE_AGENT_MACHINES_LISTEN: %w", err), listener.Close())
 		}
 		working.Go(func() {
-			if err := process.Serve(ctx, machines, a.Machines(), log); err != nil {
+			if err := process.Serve(ctx, machines, a.Open(), log); err != nil {
 				end(err)
 			}
 		})
@@ -143,7 +173,11 @@ func (c *config) checks() []health.Check {
 		}})
 	}
 	if c.Machines != "" {
-		checks = append(checks, process.CheckListen("IRONPLANE_AGENT_MACHINES_LISTEN", c.Machines))
+		checks = append(checks, process.CheckListen("IRONPLANE_AGENT_MACHINES_LISTEN", c.Machines),
+			health.Check{Name: "IRONPLANE_AGENT_MACHINES_URL: it says where machines reach the agent", Ask: func(context.Context) error {
+				_, err := c.machines()
+				return err
+			}})
 	}
 	return append(checks, c.OperationsConfig.Checks()...)
 }

@@ -4,7 +4,6 @@ package agent
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
 	"errors"
@@ -15,6 +14,8 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
+	"github.com/ironplane/ironplane/services/pxe/siteagent/feed"
+	"github.com/ironplane/ironplane/services/pxe/siteagent/machine"
 	"github.com/ironplane/ironplane/services/pxe/siteagent/tree"
 )
 
@@ -28,30 +29,50 @@ const (
 
 // Agent is one that runs.
 type Agent struct {
-	tree    *tree.Tree
-	key     secret.String
-	version string
-	log     *slog.Logger
-	started time.Time
-	feed    *feed
-	pulls   pulls
+	tree     *tree.Tree
+	key      secret.String
+	version  string
+	log      *slog.Logger
+	started  time.Time
+	feed     *feed.Feed
+	pulls    pulls
+	machines *machine.Machines
 
 	mu     sync.Mutex
 	grants map[[sha256.Size]byte]time.Time // until when they hold, by the SHA-256 of their tokens
 	odd    int                             // of what is in the folder and not served, at the last look
 }
 
-// New makes one of a folder.
-func New(files *tree.Tree, key secret.String, version string, log *slog.Logger) (*Agent, error) {
+// New makes one of a folder, which is closed after it.
+func New(files *tree.Tree, key secret.String, machines machine.Settings, version string, log *slog.Logger) (*Agent, error) {
 	if err := CheckKey(key); err != nil {
 		return nil, err
 	}
 	a := &Agent{tree: files, key: key, version: version, log: log, started: time.Now(), grants: map[[sha256.Size]byte]time.Time{}, pulls: pulls{next: make(chan siteagent.Order, 1)}}
 	var err error
-	if a.feed, err = openFeed(files.Path("feed")); err != nil {
+	if a.feed, err = feed.Open(files.Path("said")); err != nil {
 		return nil, err
 	}
-	return a, a.feed.say("started", "The agent has started: "+version+".")
+	if err := a.say("started", "The agent has started: "+version+"."); err != nil {
+		return nil, errors.Join(err, a.Close())
+	}
+	a.machines, err = machine.Open(files.Path("machines"), machines, func(r siteagent.Report) error {
+		return a.feed.Say(siteagent.Entry{Kind: "machine", Machine: &r})
+	}, log)
+	if err != nil {
+		return nil, errors.Join(err, a.Close())
+	}
+	return a, nil
+}
+
+// Close closes what it keeps.
+func (a *Agent) Close() error { return a.feed.Close() }
+
+// Machines are those that the control plane named.
+func (a *Agent) Machines() *machine.Machines { return a.machines }
+
+func (a *Agent) say(kind, text string) error {
+	return a.feed.Say(siteagent.Entry{Kind: kind, Text: text})
 }
 
 // CheckKey tells what is wrong with an API key.
@@ -62,11 +83,13 @@ func CheckKey(key secret.String) error {
 	return nil
 }
 
-// Run pulls what it is told to until ctx ends.
+// Run pulls what it is told to, and reports what machines do, until ctx ends.
 func (a *Agent) Run(ctx context.Context) error {
 	save := time.NewTicker(savePause)
 	defer save.Stop()
-	var pulling sync.WaitGroup
+	var reporting, pulling sync.WaitGroup
+	defer reporting.Wait()
+	reporting.Go(func() { a.machines.Run(ctx) })
 	defer pulling.Wait()
 	replace := func() {}
 	defer func() { replace() }()
@@ -122,7 +145,7 @@ func (a *Agent) grant(sum [sha256.Size]byte, until time.Time) error {
 // health is how it is.
 func (a *Agent) health() (siteagent.Health, error) {
 	free, total, err := a.tree.Space()
-	return siteagent.Health{Version: a.version, StartedAt: a.started, FreeBytes: free, TotalBytes: total}, err
+	return siteagent.Health{Version: a.version, StartedAt: a.started, FreeBytes: free, TotalBytes: total, MachinesURL: a.machines.URL}, err
 }
 
 // manifest are the files, and says where there is more or less in the folder than before that is not served.
@@ -136,9 +159,7 @@ func (a *Agent) manifest(ctx context.Context) ([]siteagent.File, error) {
 	a.odd = len(odd)
 	a.mu.Unlock()
 	if len(odd) != before && len(odd) > 0 {
-		return files, a.feed.say("not-served", fmt.Sprintf("%d things in the folder are no files, or have names that are no text, and are not served, such as %.200q.", len(odd), odd[0]))
+		return files, a.say("not-served", fmt.Sprintf("%d things in the folder are no files, or have names that are no text, and are not served, such as %.200q.", len(odd), odd[0]))
 	}
 	return files, nil
 }
-
-func newID() string { return rand.Text() }

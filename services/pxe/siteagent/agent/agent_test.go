@@ -27,6 +27,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
 	"github.com/ironplane/ironplane/services/pxe/siteagent/agent"
+	"github.com/ironplane/ironplane/services/pxe/siteagent/machine"
 	"github.com/ironplane/ironplane/services/pxe/siteagent/tree"
 )
 
@@ -37,6 +38,7 @@ type running struct {
 	*testing.T
 	folder, fingerprint string
 	server              *httptest.Server
+	agent               *agent.Agent
 	machines            http.Handler
 	client              *siteagent.Client // with the API key
 	stop                func()
@@ -44,11 +46,16 @@ type running struct {
 
 func start(t *testing.T, folder string) *running {
 	t.Helper()
+	return startWith(t, folder, machine.Settings{})
+}
+
+func startWith(t *testing.T, folder string, machines machine.Settings) *running {
+	t.Helper()
 	files, err := tree.Open(folder)
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := agent.New(files, secret.New(key), "1.2.3", slog.New(slog.NewTextHandler(t.Output(), nil)))
+	a, err := agent.New(files, secret.New(key), machines, "1.2.3", slog.New(slog.NewTextHandler(t.Output(), nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +63,7 @@ func start(t *testing.T, folder string) *running {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &running{T: t, folder: folder, machines: a.Machines(), server: httptest.NewUnstartedServer(a.Handler())}
+	r := &running{T: t, folder: folder, agent: a, machines: a.Open(), server: httptest.NewUnstartedServer(a.Handler())}
 	if r.fingerprint, err = certificate.Fingerprint(); err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +84,7 @@ func start(t *testing.T, folder string) *running {
 		working.Wait()
 		r.client.HTTP.CloseIdleConnections()
 		r.server.Close()
-		if err := files.Close(); err != nil {
+		if err := errors.Join(a.Close(), files.Close()); err != nil {
 			t.Error(err)
 		}
 	})
@@ -222,7 +229,7 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%s %s with a token: %d %s", method, path, status, text)
 		}
 	}
-	if _, err := agent.New(nil, secret.New("short"), "", nil); err == nil {
+	if _, err := agent.New(nil, secret.New("short"), machine.Settings{}, "", nil); err == nil {
 		t.Error("a short key is taken")
 	}
 	for body, want := range map[string]int{`{`: 400, `{"sha256": "x", "seconds": 1}`: 422, `{"sha256": "` + sum + `", "seconds": 0}`: 422, `{"sha256": "` + sum + `", "seconds": 99999999}`: 422,

@@ -19,6 +19,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/ironplane/ironplane/services/pxe/siteagent/durable"
 )
 
 // certificateLife is that of a certificate that nobody vouches for: who knows its fingerprint does not look at its end.
@@ -50,7 +52,7 @@ func OwnCertificate(file string) (*Certificate, error) {
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
 		made, err := newCertificate()
 		if err == nil {
-			err = replaceFile(file, made) // which nobody else can read
+			err = durable.Replace(file, made) // which nobody else can read
 		}
 		if err != nil {
 			return nil, fmt.Errorf("make a certificate: %w", err)

@@ -17,6 +17,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/problemhttp"
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
+	"github.com/ironplane/ironplane/services/pxe/siteagent/machine"
 	"github.com/ironplane/ironplane/services/pxe/siteagent/tree"
 )
 
@@ -24,6 +25,8 @@ const (
 	// progress is how long a caller may take to send the next piece, or to take it.
 	progress = 30 * time.Second
 	mostBody = 64 << 10
+	// mostMachine is how much there can be of one, with its files.
+	mostMachine = 8 * machine.LargestFile
 	// keepAlive is how often who waits for the list of files hears that it is still being made.
 	keepAlive = 10 * time.Second
 )
@@ -40,6 +43,9 @@ func (a *Agent) Handler() http.Handler {
 		"GET /v1/content/{sha256}":  a.getContent,
 		"PUT /v1/file/{path...}":    a.putFile,
 		"DELETE /v1/file/{path...}": a.deleteFile,
+		"GET /v1/machine":           a.getMachines,
+		"PUT /v1/machine/{id}":      a.putMachine,
+		"DELETE /v1/machine/{id}":   a.deleteMachine,
 	} {
 		mux.HandleFunc(pattern, a.answer(func(w http.ResponseWriter, r *http.Request) error {
 			if !whole(r) {
@@ -63,9 +69,12 @@ func (a *Agent) Handler() http.Handler {
 	return a.bounded(mostAtOnce, guarded)
 }
 
-// Machines answers whoever asks for a file: machines that boot and install have no key.
-func (a *Agent) Machines() http.Handler {
+// Open answers who has no key: machines that boot and install. Each is given what is its own, and whoever asks for it a file.
+func (a *Agent) Open() http.Handler {
 	mux := http.NewServeMux()
+	for _, method := range []string{"GET", "POST"} {
+		mux.Handle(method+" /i/", a.machines.Handler())
+	}
 	mux.HandleFunc("GET /{path...}", a.answer(func(w http.ResponseWriter, r *http.Request) error {
 		file, is, err := a.tree.Open(r.PathValue("path"))
 		if err != nil {
@@ -162,8 +171,8 @@ func write(w http.ResponseWriter, answer any) error {
 	return nil
 }
 
-func read(w http.ResponseWriter, r *http.Request, into any) error {
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, mostBody)).Decode(into); err != nil {
+func read(w http.ResponseWriter, r *http.Request, most int64, into any) error {
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, most)).Decode(into); err != nil {
 		return problem.New(problem.BadRequest, "The body cannot be read: %s.", err)
 	}
 	return nil
@@ -197,7 +206,10 @@ func (a *Agent) getFeed(w http.ResponseWriter, r *http.Request) (err error) {
 	if err != nil {
 		return problem.New(problem.BadRequest, "after must be the number of an entry, or 0.")
 	}
-	found := a.feed.after(after)
+	found, err := a.feed.After(after)
+	if err != nil {
+		return err
+	}
 	if found.Health, err = a.health(); err != nil {
 		return err
 	}
@@ -206,7 +218,7 @@ func (a *Agent) getFeed(w http.ResponseWriter, r *http.Request) (err error) {
 
 func (a *Agent) postGrant(w http.ResponseWriter, r *http.Request) error {
 	var g siteagent.Grant
-	if err := read(w, r, &g); err != nil {
+	if err := read(w, r, mostBody, &g); err != nil {
 		return err
 	}
 	sum, err := hex.DecodeString(g.SHA256)
@@ -222,7 +234,7 @@ func (a *Agent) postGrant(w http.ResponseWriter, r *http.Request) error {
 
 func (a *Agent) postPull(w http.ResponseWriter, r *http.Request) error {
 	var o siteagent.Order
-	if err := read(w, r, &o); err != nil {
+	if err := read(w, r, mostBody, &o); err != nil {
 		return err
 	}
 	if o.ID == "" || len(o.ID) > 100 || !strings.HasPrefix(o.Parent.URL, "https://") && !strings.HasPrefix(o.Parent.URL, "http://") {
@@ -329,6 +341,35 @@ func (a *Agent) putFile(w http.ResponseWriter, r *http.Request) error {
 func (a *Agent) deleteFile(w http.ResponseWriter, r *http.Request) error {
 	if err := a.tree.Delete(r.PathValue("path")); err != nil {
 		return refusal(err)
+	}
+	return write(w, struct{}{})
+}
+
+func (a *Agent) getMachines(w http.ResponseWriter, _ *http.Request) error {
+	return write(w, a.machines.Held())
+}
+
+func (a *Agent) putMachine(w http.ResponseWriter, r *http.Request) error {
+	var m siteagent.Machine
+	if err := read(w, r, mostMachine, &m); err != nil {
+		return err
+	}
+	if strconv.FormatInt(m.ID, 10) != r.PathValue("id") {
+		return problem.Member("/id", "invalid", "must be the number in the path")
+	}
+	if err := a.machines.Put(m); err != nil {
+		return err
+	}
+	return write(w, siteagent.Held{ID: m.ID, Revision: m.Revision})
+}
+
+func (a *Agent) deleteMachine(w http.ResponseWriter, r *http.Request) error {
+	id, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
+	if err != nil {
+		return problemhttp.NoSuchPath()
+	}
+	if err := a.machines.Delete(id); err != nil {
+		return err
 	}
 	return write(w, struct{}{})
 }

@@ -109,7 +109,7 @@ func (a *Agent) pull(ctx context.Context, o siteagent.Order) {
 	if err != nil {
 		kind, text = "pull-failed", "The parent's files were not got: "+err.Error()
 	}
-	if err := errors.Join(a.feed.say(kind, text), a.tree.Save()); err != nil {
+	if err := errors.Join(a.say(kind, text), a.tree.Save()); err != nil {
 		a.log.Error("what came of a pull cannot be kept", "error", err)
 	}
 	p.end(err)

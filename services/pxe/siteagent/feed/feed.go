@@ -1,0 +1,247 @@
+// Package feed keeps what an agent has to say on its disk: entries with numbers, each there once it is said, the oldest of very many
+// forgotten.
+package feed
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ironplane/ironplane/services/pxe/siteagent"
+	"github.com/ironplane/ironplane/services/pxe/siteagent/durable"
+)
+
+const (
+	inSegment    = 1000
+	mostSegments = 101 // so that there are always 100,000 entries
+	longestLine  = 64 << 10
+	// mostAnswer and mostBytes bound what is read at once.
+	mostAnswer = 500
+	mostBytes  = 512 << 10
+
+	historyFile = "history"
+	ending      = ".jsonl"
+)
+
+// Feed is what there is to say. Entries are appended to files of a thousand, which are named for their first.
+type Feed struct {
+	folder  string
+	history string
+
+	mu       sync.Mutex
+	segments []int64 // by their first entries' numbers
+	last     int64
+	newest   *os.File
+	size     int64 // of the newest
+}
+
+// Open opens a folder, which is made if it is not there. What an interrupted write left is cut off.
+func Open(folder string) (f *Feed, err error) {
+	f = &Feed{folder: folder}
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return nil, err
+	}
+	names, err := os.ReadDir(folder)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		digits, ours := strings.CutSuffix(name.Name(), ending)
+		if first, err := strconv.ParseInt(digits, 10, 64); ours && err == nil {
+			f.segments = append(f.segments, first)
+		}
+	}
+	slices.Sort(f.segments)
+	text, err := os.ReadFile(filepath.Join(folder, historyFile))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if err := f.begin(); err != nil {
+			return nil, err
+		}
+	case err != nil:
+		return nil, err
+	default:
+		f.history = string(text)
+	}
+	if len(f.segments) == 0 {
+		return f, nil
+	}
+	return f, f.resume()
+}
+
+// begin starts another history.
+func (f *Feed) begin() error {
+	for _, first := range f.segments {
+		if err := os.Remove(f.path(first)); err != nil {
+			return err
+		}
+	}
+	f.segments, f.history = nil, rand.Text()
+	return durable.Replace(filepath.Join(f.folder, historyFile), []byte(f.history))
+}
+
+// resume finds the end of the newest segment.
+func (f *Feed) resume() (err error) {
+	first := f.segments[len(f.segments)-1]
+	if f.newest, err = os.OpenFile(f.path(first), os.O_RDWR, 0); err != nil {
+		return err
+	}
+	content, err := io.ReadAll(f.newest)
+	if err != nil {
+		return errors.Join(err, f.newest.Close())
+	}
+	f.last = first - 1
+	for line := range bytes.Lines(content) {
+		var e siteagent.Entry
+		if !bytes.HasSuffix(line, []byte("\n")) || json.Unmarshal(line, &e) != nil || e.Number != f.last+1 {
+			break
+		}
+		f.last++
+		f.size += int64(len(line))
+	}
+	if err := f.newest.Truncate(f.size); err != nil {
+		return errors.Join(err, f.newest.Close())
+	}
+	return nil
+}
+
+// Close closes its file.
+func (f *Feed) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.newest == nil {
+		return nil
+	}
+	return f.newest.Close()
+}
+
+func (f *Feed) path(first int64) string {
+	return filepath.Join(f.folder, fmt.Sprintf("%020d%s", first, ending))
+}
+
+// Say adds an entry, whose number and moment are given to it. It is on the disk then.
+func (f *Feed) Say(e siteagent.Entry) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.say(e); err != nil {
+		return fmt.Errorf("keep what there is to say: %w", err)
+	}
+	return nil
+}
+
+func (f *Feed) say(e siteagent.Entry) error {
+	e.Number, e.At = f.last+1, time.Now().UTC()
+	line, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	if line = append(line, '\n'); len(line) > longestLine {
+		return fmt.Errorf("an entry of the kind %s has %d bytes", e.Kind, len(line))
+	}
+	if f.newest == nil || f.last-f.segments[len(f.segments)-1]+1 >= inSegment {
+		if err := f.roll(); err != nil {
+			return err
+		}
+	}
+	_, err = f.newest.WriteAt(line, f.size)
+	if err == nil {
+		err = f.newest.Sync()
+	}
+	if err != nil {
+		return errors.Join(err, f.newest.Truncate(f.size))
+	}
+	f.size += int64(len(line))
+	f.last++
+	return nil
+}
+
+// roll begins the next segment, and forgets the oldest.
+func (f *Feed) roll() error {
+	first := f.last + 1
+	next, err := os.OpenFile(f.path(first), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := durable.SyncFolder(f.folder); err != nil {
+		return errors.Join(err, next.Close())
+	}
+	before := f.newest
+	f.newest, f.size = next, 0
+	f.segments = append(f.segments, first)
+	if before != nil {
+		err = before.Close()
+	}
+	for len(f.segments) > mostSegments {
+		err = errors.Join(err, os.Remove(f.path(f.segments[0])))
+		f.segments = f.segments[1:]
+	}
+	return err
+}
+
+// After are entries behind a number, the oldest first: as many as are read at once.
+func (f *Feed) After(number int64) (siteagent.Feed, error) {
+	f.mu.Lock()
+	segments := slices.Clone(f.segments)
+	found := siteagent.Feed{History: f.history, Last: f.last, Entries: []siteagent.Entry{}}
+	f.mu.Unlock()
+	if number >= found.Last {
+		return found, nil
+	}
+	from, _ := slices.BinarySearchFunc(segments, number+1, func(first, wanted int64) int { // the one behind that which has it
+		if first <= wanted {
+			return -1
+		}
+		return 1
+	})
+	bytesLeft := mostBytes
+	for _, first := range segments[max(from-1, 0):] {
+		more, err := f.read(first, number, &found, &bytesLeft)
+		if err != nil {
+			return found, fmt.Errorf("read what there is to say: %w", err)
+		}
+		if !more {
+			break
+		}
+	}
+	return found, nil
+}
+
+// read adds a segment's entries behind a number, and tells whether more may follow.
+func (f *Feed) read(first, number int64, found *siteagent.Feed, bytesLeft *int) (more bool, err error) {
+	file, err := os.Open(f.path(first))
+	if errors.Is(err, fs.ErrNotExist) { // it has just been forgotten
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer file.Close()
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, longestLine+1)
+	for n := first; lines.Scan() && n <= found.Last; n++ {
+		if n <= number {
+			continue
+		}
+		if *bytesLeft -= len(lines.Bytes()); len(found.Entries) == mostAnswer || *bytesLeft < 0 {
+			return false, nil
+		}
+		var e siteagent.Entry
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			return false, err
+		}
+		found.Entries = append(found.Entries, e)
+	}
+	return true, lines.Err()
+}

@@ -1,0 +1,103 @@
+package feed_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/ironplane/ironplane/services/pxe/siteagent"
+	"github.com/ironplane/ironplane/services/pxe/siteagent/feed"
+)
+
+func open(t *testing.T, folder string) *feed.Feed {
+	t.Helper()
+	f, err := feed.Open(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	return f
+}
+
+func say(t *testing.T, f *feed.Feed, text string) {
+	t.Helper()
+	if err := f.Say(siteagent.Entry{Kind: "test", Text: text}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// all is what a reader gets who asks again and again, and looks at the numbers.
+func all(t *testing.T, f *feed.Feed, after int64) (texts []string) {
+	t.Helper()
+	for {
+		found, err := f.After(after)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(found.Entries) == 0 {
+			if after != found.Last {
+				t.Fatalf("%d of %d", after, found.Last)
+			}
+			return texts
+		}
+		for _, e := range found.Entries {
+			if after++; e.Number != after {
+				t.Fatalf("%d follows %d", e.Number, after-1)
+			}
+			texts = append(texts, e.Text)
+		}
+	}
+}
+
+// What was said is there when the feed is opened anew, whatever became of what was not.
+func TestFeed(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	var want []string
+	for round, torn := range []string{"", `{"number":`, "\x00\x00\n", `{"number":7000,"kind":"test"}` + "\n"} {
+		f := open(t, folder)
+		for i := range 600 {
+			want = append(want, fmt.Sprint(round, i))
+			say(t, f, want[len(want)-1])
+		}
+		if got := all(t, f, 0); !slices.Equal(got, want) {
+			t.Fatalf("round %d: %d instead of %d", round, len(got), len(want))
+		}
+		if got := all(t, f, 598); !slices.Equal(got, want[598:]) {
+			t.Errorf("round %d: behind 598 are %d", round, len(got))
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+		segments, err := filepath.Glob(filepath.Join(folder, "*.jsonl"))
+		if err != nil || len(segments) != len(want)/1001+1 {
+			t.Fatal(segments, err)
+		}
+		newest, err := os.OpenFile(segments[len(segments)-1], os.O_WRONLY|os.O_APPEND, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := newest.WriteString(torn); err != nil {
+			t.Fatal(err)
+		}
+		_ = newest.Close()
+	}
+	f := open(t, folder)
+	if got := all(t, f, 0); !slices.Equal(got, want) {
+		t.Errorf("%d instead of %d", len(got), len(want))
+	}
+	found, err := f.After(5000)
+	if err != nil || len(found.Entries) > 0 || found.Entries == nil || found.Last != 2400 {
+		t.Errorf("%+v %v", found, err)
+	}
+	// Where its history is gone, another one begins.
+	if err := os.Remove(filepath.Join(folder, "history")); err != nil {
+		t.Fatal(err)
+	}
+	other, err := open(t, folder).After(0)
+	if err != nil || other.Last != 0 || other.History == found.History {
+		t.Errorf("%+v %v", other, err)
+	}
+}

@@ -1,0 +1,246 @@
+package machine
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/ironplane/ironplane/services/pxe/siteagent"
+)
+
+const (
+	leaseTime = time.Hour
+	lentTime  = 10 * time.Minute
+	mostLent  = 1024
+)
+
+// Client is who asks for an address.
+type Client struct {
+	MAC    string
+	Port   string     // where it is, as a relay agent says; empty: none does
+	Subnet netip.Addr // an address of its subnet, as a relay agent says; none: it is in the agent's own
+	Boots  bool       // it is firmware, or iPXE
+	Renews bool       // it has its address, and asks without a relay agent
+}
+
+// Lease is an address, and what goes with it.
+type Lease struct {
+	Address     netip.Prefix
+	Gateway     netip.Addr
+	Nameservers []netip.Addr
+	Hostname    string
+	Time        time.Duration
+}
+
+// Pool is a range of addresses of one subnet.
+type Pool struct {
+	First, Last netip.Addr
+	Gateway     netip.Addr
+	Bits        int
+}
+
+// stranger is a machine that nobody named.
+type stranger struct {
+	machine
+	until time.Time
+}
+
+// Known tells whether a machine that begins to ask is to be answered. Firmware and iPXE have their script once more then.
+func (m *Machines) Known(c Client) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	one := m.byMAC[c.MAC]
+	if one == nil {
+		return m.Discover && c.Boots
+	}
+	if !m.rightPort(one, c) {
+		return false
+	}
+	if c.Boots && !one.Armed {
+		next := one.state
+		next.Armed = true
+		if err := m.become(one, next); err != nil {
+			m.log.Error("a machine that boots gets nothing", "mac", c.MAC, "error", err)
+			return false
+		}
+		one.said = nil
+	}
+	return true
+}
+
+// rightPort tells whether a machine asks from where its token is for.
+func (m *Machines) rightPort(one *machine, c Client) bool {
+	if c.Renews || !one.Pinned || !one.installs() || one.Port == c.Port {
+		return true
+	}
+	m.tell(one, siteagent.Report{MAC: c.MAC, What: siteagent.Refused, Got: fmt.Sprintf("no address: it asks from %s, and was given its script at %s", named(c.Port), named(one.Port))})
+	return false
+}
+
+func named(port string) string {
+	if port == "" {
+		return "no port that a relay agent names"
+	}
+	return "port " + port
+}
+
+// tell reports what a machine did, where nobody waits for the outcome.
+func (m *Machines) tell(one *machine, r siteagent.Report) {
+	if err := m.say(one, r); err != nil {
+		m.log.Error("what a machine did cannot be reported", "error", err)
+	}
+}
+
+// Offered is what a client is to have. ok: it has anything.
+func (m *Machines) Offered(c Client) (lease Lease, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if one := m.byMAC[c.MAC]; one != nil {
+		return m.offered(one, c)
+	}
+	if !m.Discover {
+		return lease, false
+	}
+	s := m.lend(c)
+	if s == nil || !s.Address.IsValid() {
+		return lease, false
+	}
+	return Lease{Address: netip.PrefixFrom(s.Address, m.Pool.Bits), Gateway: m.Pool.Gateway, Time: lentTime}, true
+}
+
+func (m *Machines) offered(one *machine, c Client) (lease Lease, ok bool) {
+	if !m.rightPort(one, c) {
+		return lease, false
+	}
+	if one.IPv4 == nil {
+		m.tell(one, siteagent.Report{MAC: c.MAC, What: siteagent.Refused, Got: "no address: it has none of IPv4"})
+		return lease, false
+	}
+	lease = Lease{Address: netip.MustParsePrefix(one.IPv4.Prefix), Hostname: one.Hostname, Time: leaseTime}
+	if one.IPv4.Gateway != "" {
+		lease.Gateway = netip.MustParseAddr(one.IPv4.Gateway)
+	}
+	for _, text := range one.Nameservers {
+		if a := netip.MustParseAddr(text); a.Is4() {
+			lease.Nameservers = append(lease.Nameservers, a)
+		}
+	}
+	return lease, true
+}
+
+// Leased notes that a client has an address, and what reads as that machine comes from there. ok: it may have it.
+func (m *Machines) Leased(c Client, address netip.Addr) (ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	one := m.byMAC[c.MAC]
+	if one == nil {
+		return m.borrowed(c, address)
+	}
+	if !m.rightPort(one, c) {
+		return false
+	}
+	if c.Renews {
+		return one.Address == address
+	}
+	next := one.state
+	next.Address, next.Port = address, c.Port
+	next.Pinned = one.installs()
+	moved := next.Address != one.Address
+	if other := m.byAddress[address]; other != nil && other != one {
+		gone := other.state
+		gone.Address = netip.Addr{}
+		if err := m.become(other, gone); err != nil {
+			m.log.Error("a machine gets no address", "mac", c.MAC, "error", err)
+			return false
+		}
+	}
+	if err := m.become(one, next); err != nil {
+		m.log.Error("a machine gets no address", "mac", c.MAC, "error", err)
+		return false
+	}
+	if moved || c.Boots || one.installs() {
+		m.tell(one, siteagent.Report{MAC: c.MAC, Address: address.String(), What: siteagent.Leased, Got: "the address " + address.String()})
+	}
+	return true
+}
+
+// Declined notes that a client found its address in use.
+func (m *Machines) Declined(c Client, address netip.Addr) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if one := m.byMAC[c.MAC]; one != nil {
+		m.tell(one, siteagent.Report{MAC: c.MAC, Address: address.String(), What: siteagent.Refused, Got: "nothing: it says that somebody else has the address " + address.String()})
+	} else if s := m.strangers[c.MAC]; s != nil && s.Address == address { // which nobody is lent for a while
+		delete(m.strangers, c.MAC)
+		m.strangers[address.String()] = s
+	}
+	m.log.Warn("a machine says that somebody else has its address", "mac", c.MAC, "address", address)
+}
+
+// lend finds an address for a machine that nobody named, the one that it had if it can be.
+func (m *Machines) lend(c Client) *stranger {
+	now := time.Now()
+	s := m.strangers[c.MAC]
+	if s == nil {
+		for mac, other := range m.strangers {
+			if now.After(other.until) {
+				delete(m.strangers, mac)
+			}
+		}
+		if len(m.strangers) >= mostLent {
+			return nil
+		}
+		s = &stranger{machine: machine{Machine: siteagent.Machine{MACs: []string{c.MAC}}}}
+		s.Address = m.free(c)
+		m.strangers[c.MAC] = s
+	}
+	s.until = now.Add(lentTime)
+	return s
+}
+
+// free is the first address of the pool that nobody has, where the client's subnet is the pool's.
+func (m *Machines) free(c Client) netip.Addr {
+	if !m.Pool.First.IsValid() || c.Subnet.IsValid() && !m.Pool.subnet().Contains(c.Subnet) {
+		return netip.Addr{}
+	}
+	taken := map[netip.Addr]bool{m.Pool.Gateway: true}
+	for _, other := range m.strangers {
+		taken[other.Address] = true
+	}
+	for _, one := range m.all {
+		if one.IPv4 != nil {
+			taken[netip.MustParsePrefix(one.IPv4.Prefix).Addr()] = true
+		}
+	}
+	for a := m.Pool.First; a.Compare(m.Pool.Last) <= 0; a = a.Next() {
+		if !taken[a] {
+			return a
+		}
+	}
+	return netip.Addr{}
+}
+
+func (p Pool) subnet() netip.Prefix { return netip.PrefixFrom(p.First, p.Bits).Masked() }
+
+// borrowed notes that a machine that nobody named has an address.
+func (m *Machines) borrowed(c Client, address netip.Addr) bool {
+	if !m.Discover {
+		return false
+	}
+	s := m.lend(c)
+	if s == nil || m.Pool.First.IsValid() && s.Address != address {
+		return false
+	}
+	s.Address = address
+	return true
+}
+
+// strangerAt is the machine that nobody named at an address.
+func (m *Machines) strangerAt(address netip.Addr) *stranger {
+	for _, s := range m.strangers {
+		if s.Address == address && time.Now().Before(s.until) {
+			return s
+		}
+	}
+	return nil
+}

@@ -1,0 +1,349 @@
+// Package machine is what an agent knows of the machines that boot from it: what the control plane said of each, which address each
+// has, and whether it may be given its script. It answers what they ask over HTTP.
+package machine
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/services/pxe/siteagent"
+	"github.com/ironplane/ironplane/services/pxe/siteagent/durable"
+)
+
+const (
+	mostMachines = 10_000
+	// againAfter is when the same is reported once more, and pause how long at least lies between two reports of progress, or two of
+	// something refused.
+	againAfter = time.Minute
+	pause      = time.Second
+
+	machineFile, stateFile = ".machine", ".state"
+)
+
+// Settings are what the operator chose.
+type Settings struct {
+	URL      string // where machines reach the agent, without a slash at the end
+	Discover bool   // whether machines that nobody named are asked what they are
+	Pool     Pool   // of addresses for these
+}
+
+// Machines are those that the control plane named. What it said, and what became of it, is on the disk.
+type Machines struct {
+	Settings
+	folder string
+	report func(siteagent.Report) error
+	log    *slog.Logger
+
+	mu        sync.Mutex
+	all       map[int64]*machine
+	byMAC     map[string]*machine // of several the one of the newest install
+	byAddress map[netip.Addr]*machine
+	byToken   map[[sha256.Size]byte]*machine
+	strangers map[string]*stranger // by MAC
+}
+
+// machine is one of them.
+type machine struct {
+	siteagent.Machine // without its files
+	state
+	said    map[string]said   // of each What, the last
+	pending *siteagent.Report // of progress, which is reported with the next pause
+}
+
+// state is what became of a machine.
+type state struct {
+	Attempt string            `json:"attempt"` // the SHA-256 of the token that the rest is of
+	Address netip.Addr        `json:"address"` // which it was leased, or seen with
+	Port    string            `json:"port"`    // where it was then, as a relay agent said
+	Pinned  bool              `json:"pinned"`  // the token is for who is at this port
+	Armed   bool              `json:"armed"`   // it has begun to boot, and was not given its script since
+	Ended   bool              `json:"ended"`   // it said that the installation is done, or has failed
+	Owed    *siteagent.Report `json:"owed,omitempty"`
+}
+
+type said struct {
+	siteagent.Report
+	at time.Time
+}
+
+// Open reads what there is in a folder, which is made if it is not there. report keeps a report.
+func Open(folder string, settings Settings, report func(siteagent.Report) error, log *slog.Logger) (*Machines, error) {
+	m := &Machines{Settings: settings, folder: folder, report: report, log: log, all: map[int64]*machine{}, byMAC: map[string]*machine{},
+		byAddress: map[netip.Addr]*machine{}, byToken: map[[sha256.Size]byte]*machine{}, strangers: map[string]*stranger{}}
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return nil, err
+	}
+	names, err := os.ReadDir(folder)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		digits, ours := strings.CutSuffix(name.Name(), machineFile)
+		id, err := strconv.ParseInt(digits, 10, 64)
+		if !ours || err != nil {
+			continue
+		}
+		one := &machine{}
+		if err := errors.Join(m.load(id, machineFile, &one.Machine), m.load(id, stateFile, &one.state)); err != nil {
+			return nil, err
+		}
+		one.Files = siteagent.Files{}
+		m.link(one)
+		if one.Owed != nil {
+			if err := m.pay(one); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return m, nil
+}
+
+func (m *Machines) path(id int64, ending string) string {
+	return filepath.Join(m.folder, strconv.FormatInt(id, 10)+ending)
+}
+
+// load reads a file of a machine, if there is one.
+func (m *Machines) load(id int64, ending string, into any) error {
+	text, err := os.ReadFile(m.path(id, ending))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, into)
+	}
+	if err != nil {
+		return fmt.Errorf("read %s, which can be deleted: %w", m.path(id, ending), err)
+	}
+	return nil
+}
+
+func (m *Machines) keep(id int64, ending string, content any) error {
+	text, err := json.Marshal(content)
+	if err == nil {
+		err = durable.Replace(m.path(id, ending), text)
+	}
+	if err != nil {
+		return fmt.Errorf("keep what is known of machine %d: %w", id, err)
+	}
+	return nil
+}
+
+// become has a machine in another state.
+func (m *Machines) become(one *machine, next state) error {
+	if next == one.state {
+		return nil
+	}
+	if err := m.keep(one.ID, stateFile, next); err != nil {
+		return err
+	}
+	m.unlink(one)
+	one.state = next
+	m.link(one)
+	return nil
+}
+
+// Put takes the place of what was said of a machine before.
+func (m *Machines) Put(next siteagent.Machine) error {
+	if err := check(&next); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	one := m.all[next.ID]
+	switch {
+	case one == nil && len(m.all) == mostMachines:
+		return problem.New(problem.TooManyRequests, "The agent knows of %d machines already.", mostMachines)
+	case one == nil:
+		one = &machine{}
+	case next.Revision < one.Revision:
+		return problem.New(problem.Conflict, "Machine %d has revision %d already.", next.ID, one.Revision)
+	}
+	if err := m.keep(next.ID, machineFile, next); err != nil {
+		return err
+	}
+	is := one.state
+	if next.Token != "" && attempt(next.Token) != is.Attempt {
+		is = state{Attempt: attempt(next.Token), Address: is.Address, Port: is.Port, Armed: is.Armed}
+	}
+	if one.IPv4 != nil && (next.IPv4 == nil || *one.IPv4 != *next.IPv4) {
+		is.Address, is.Pinned = netip.Addr{}, false
+	}
+	next.Files = siteagent.Files{}
+	m.unlink(one)
+	one.Machine, one.said = next, nil
+	m.link(one)
+	return m.become(one, is)
+}
+
+// Delete forgets a machine.
+func (m *Machines) Delete(id int64) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	one := m.all[id]
+	if one == nil {
+		return nil
+	}
+	for _, ending := range []string{machineFile, stateFile} {
+		if err := os.Remove(m.path(id, ending)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	m.unlink(one)
+	return durable.SyncFolder(m.folder)
+}
+
+// Held are all machines, in the order of their numbers.
+func (m *Machines) Held() []siteagent.Held {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	held := make([]siteagent.Held, 0, len(m.all))
+	for _, one := range m.all {
+		held = append(held, siteagent.Held{ID: one.ID, Revision: one.Revision})
+	}
+	slices.SortFunc(held, func(a, b siteagent.Held) int { return cmp.Compare(a.ID, b.ID) })
+	return held
+}
+
+// link makes a machine found by what it has.
+func (m *Machines) link(one *machine) {
+	m.all[one.ID] = one
+	for _, mac := range one.MACs {
+		if other := m.byMAC[mac]; other == nil || other.ID < one.ID {
+			m.byMAC[mac] = one
+		}
+	}
+	if one.Address.IsValid() {
+		m.byAddress[one.Address] = one
+	}
+	if one.Token != "" {
+		m.byToken[sha256.Sum256([]byte(one.Token))] = one
+	}
+}
+
+func (m *Machines) unlink(one *machine) {
+	delete(m.all, one.ID)
+	for _, mac := range one.MACs {
+		if m.byMAC[mac] != one {
+			continue
+		}
+		delete(m.byMAC, mac)
+		for _, other := range m.all {
+			if before := m.byMAC[mac]; slices.Contains(other.MACs, mac) && (before == nil || before.ID < other.ID) {
+				m.byMAC[mac] = other
+			}
+		}
+	}
+	if m.byAddress[one.Address] == one {
+		delete(m.byAddress, one.Address)
+	}
+	if sum := sha256.Sum256([]byte(one.Token)); m.byToken[sum] == one {
+		delete(m.byToken, sum)
+	}
+}
+
+// attempt tells one token from another.
+func attempt(token string) string {
+	sum := sha256.Sum256([]byte(token))
+	return hex.EncodeToString(sum[:])
+}
+
+// installs tells whether a machine is to be installed: it has not said that this has come to an end.
+func (one *machine) installs() bool { return one.Boot == siteagent.BootInstall && !one.Ended }
+
+// boots is what a machine is to boot.
+func (one *machine) boots() string {
+	if one.Boot == siteagent.BootInstall && one.Ended {
+		return siteagent.BootLocal
+	}
+	return one.Boot
+}
+
+// say reports what a machine did: the same once a minute, and what is refused once a second. A report of progress that comes too soon
+// waits for the next pause, or for what the machine does next.
+func (m *Machines) say(one *machine, r siteagent.Report) error {
+	r.ID = one.ID
+	if r.MAC == "" {
+		r.MAC = one.MACs[0]
+	}
+	before := one.said[r.What]
+	ago := time.Since(before.at)
+	switch {
+	case r.What == siteagent.Refused && ago < pause, ago < againAfter && one.pending == nil && reflect.DeepEqual(r, before.Report):
+		return nil
+	case r.What == siteagent.Progressed && ago < pause:
+		one.pending = &r
+		return nil
+	}
+	if err := m.flush(one); err != nil {
+		return err
+	}
+	return m.send(one, r)
+}
+
+// flush reports the progress that waits.
+func (m *Machines) flush(one *machine) error {
+	r := one.pending
+	if r == nil {
+		return nil
+	}
+	one.pending = nil
+	return m.send(one, *r)
+}
+
+func (m *Machines) send(one *machine, r siteagent.Report) error {
+	if err := m.report(r); err != nil {
+		return err
+	}
+	if one.said == nil {
+		one.said = map[string]said{}
+	}
+	one.said[r.What] = said{r, time.Now()}
+	return nil
+}
+
+// pay reports what a machine's state owes, and notes that.
+func (m *Machines) pay(one *machine) error {
+	if err := m.send(one, *one.Owed); err != nil {
+		return err
+	}
+	next := one.state
+	next.Owed = nil
+	return m.become(one, next)
+}
+
+// Run reports what waits until ctx ends.
+func (m *Machines) Run(ctx context.Context) {
+	tick := time.NewTicker(pause)
+	defer tick.Stop()
+	for ended := false; !ended; {
+		select {
+		case <-ctx.Done():
+			ended = true
+		case <-tick.C:
+		}
+		m.mu.Lock()
+		for _, one := range m.all {
+			if err := m.flush(one); err != nil {
+				m.log.Error("what a machine did cannot be reported", "error", err)
+			}
+		}
+		m.mu.Unlock()
+	}
+}

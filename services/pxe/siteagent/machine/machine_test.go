@@ -1,0 +1,60 @@
+package machine_test
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"testing"
+
+	"github.com/ironplane/ironplane/services/pxe/siteagent"
+	"github.com/ironplane/ironplane/services/pxe/siteagent/machine"
+)
+
+// That an installation is done is reported though it could not be when the machine said so, and the agent was started anew since; the
+// machine is not installed once more meanwhile.
+func TestReportIsOwed(t *testing.T) {
+	t.Parallel()
+	const token = "0123456789abcdefghijklmnop"
+	folder, full := t.TempDir(), true
+	var reports []siteagent.Report
+	open := func() *machine.Machines {
+		m, err := machine.Open(folder, machine.Settings{URL: "http://192.0.2.1"}, func(r siteagent.Report) error {
+			if full && r.What == siteagent.Finished {
+				return errors.New("the disk is full")
+			}
+			reports = append(reports, r)
+			return nil
+		}, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	m := open()
+	one := siteagent.Machine{ID: 7, MACs: []string{"52:54:00:12:34:56"}, Boot: siteagent.BootInstall, Token: token, Files: siteagent.Files{Boot: "#!ipxe"}}
+	if err := m.Put(one); err != nil {
+		t.Fatal(err)
+	}
+	if !m.Leased(machine.Client{MAC: one.MACs[0], Boots: true}, netip.MustParseAddr("192.0.2.10")) {
+		t.Fatal("it gets no address")
+	}
+	done := func() int {
+		answer, request := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/i/"+token+"/done", nil)
+		request.RemoteAddr = "192.0.2.10:4711"
+		m.Handler().ServeHTTP(answer, request)
+		return answer.Code
+	}
+	if got := done(); got != http.StatusInternalServerError {
+		t.Errorf("it is told %d", got)
+	}
+	full = false
+	m = open()
+	if got := done(); got != http.StatusOK {
+		t.Errorf("it is told %d", got)
+	}
+	if len(reports) != 2 || reports[1].What != siteagent.Finished || reports[1].ID != 7 {
+		t.Errorf("%+v", reports)
+	}
+}

@@ -1,0 +1,83 @@
+package machine
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Bootloaders are in this folder of the agent's files.
+const Bootloaders = "local/boot/"
+
+// localScript has a machine boot its disk: UEFI by a GRUB that looks for what is there, which works where leaving iPXE would not.
+func (m *Machines) localScript() string {
+	return fmt.Sprintf(`#!ipxe
+echo Ironplane: this machine boots its disk
+iseq ${platform} efi || goto bios
+iseq ${buildarch} arm64 && chain %[1]s/%[2]slocal-arm64.efi || chain %[1]s/%[2]slocal.efi ||
+exit 1
+:bios
+sanboot --no-describe --drive 0x80 ||
+exit
+`, m.URL, Bootloaders)
+}
+
+// waitScript asks again after a while.
+func (m *Machines) waitScript(reason string) string {
+	return fmt.Sprintf(`#!ipxe
+echo Ironplane: this machine waits. %s
+:again
+sleep 5
+chain --replace --autofree %s/i/boot || goto again
+`, plain(reason), m.URL)
+}
+
+// againScript restarts a machine that asks for its script twice, which is how it gets the script again.
+const againScript = `#!ipxe
+echo Ironplane: this machine had its script since it was switched on. It restarts.
+sleep 10
+reboot
+`
+
+// discoverScript has a machine say what it is, and goes on with what it is answered.
+func (m *Machines) discoverScript() string {
+	var query strings.Builder
+	for _, fact := range facts {
+		fmt.Fprintf(&query, "&%s=${%s:uristring}", fact.name, fact.setting)
+	}
+	return fmt.Sprintf(`#!ipxe
+echo Ironplane: nobody has named this machine. It says what it is
+chain --replace --autofree %s/i/discover?%s
+`, m.URL, query.String()[1:])
+}
+
+// facts are what a machine says of itself, and iPXE's settings for it.
+var facts = []struct{ name, setting string }{
+	{"uuid", "uuid"}, {"serial", "serial"}, {"manufacturer", "manufacturer"}, {"product", "product"}, {"asset", "asset"},
+	{"firmware", "platform"}, {"architecture", "buildarch"}, {"mac0", "net0/mac"}, {"mac1", "net1/mac"}, {"mac2", "net2/mac"}, {"mac3", "net3/mac"},
+}
+
+// plain leaves of a text what iPXE shows as it stands.
+func plain(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r < utf8.RuneSelf && (unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune(" .,:()-_/", r)) {
+			return r
+		}
+		return ' '
+	}, text)
+}
+
+// line is a text without what would not show, and not too long.
+func line(text string, most int) string {
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || r == '\u2028' || r == '\u2029' {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(text, ""))
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "")
+	}
+	return strings.TrimSpace(text)
+}
