@@ -2,6 +2,7 @@ package product_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -21,6 +22,7 @@ import (
 	"github.com/ironplane/ironplane/services/pxe"
 	"github.com/ironplane/ironplane/services/pxe/filesync"
 	"github.com/ironplane/ironplane/services/pxe/siteagent/agent"
+	"github.com/ironplane/ironplane/services/pxe/siteagent/machine"
 	"github.com/ironplane/ironplane/services/pxe/siteagent/tree"
 	"github.com/ironplane/ironplane/testkit"
 )
@@ -57,7 +59,7 @@ func (s *sites) start(folder string, wrap func(http.Handler) http.Handler) *http
 	if err != nil {
 		s.Fatal(err)
 	}
-	a, err := agent.New(files, secret.New(agentKey), "1.2.3", slog.New(slog.NewTextHandler(s.Output(), nil)))
+	a, err := agent.New(files, secret.New(agentKey), machine.Settings{}, "1.2.3", slog.New(slog.NewTextHandler(s.Output(), nil)))
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -69,7 +71,7 @@ func (s *sites) start(folder string, wrap func(http.Handler) http.Handler) *http
 		server.Close()
 		end()
 		working.Wait()
-		if err := files.Close(); err != nil {
+		if err := errors.Join(a.Close(), files.Close()); err != nil {
 			s.Error(err)
 		}
 	})
