@@ -32,6 +32,7 @@ type Read[Req, Resp any] struct {
 	Summary   string
 	Doc       string // what else callers have to know
 	Extension bool   // not in the documented API
+	Writes    bool   // it leaves something of the moment, such as a link, which it cannot while nothing is changed
 	Do        func(context.Context, Req) (Resp, error)
 
 	scoped   bool
@@ -101,6 +102,7 @@ type Operation struct {
 	Summary, Doc string
 	Extension    bool
 	Effect       Effect          // of a change
+	Writes       bool            // though it is no change
 	Scoped       bool            // which items there are depends on who asks
 	Several      bool            // the path's last element can name several items, with commas between
 	Example      json.RawMessage // a body that is accepted; nil where there is none
@@ -186,7 +188,7 @@ type items struct {
 
 func (r Read[Req, Resp]) operation() *operation {
 	o := newOperation[Req, Resp](Operation{Method: cmp.Or(r.Method, http.MethodGet), Path: r.Path, Guard: r.Guard, Name: r.Name, Summary: r.Summary, Doc: r.Doc, Extension: r.Extension})
-	o.Scoped, o.includes = r.scoped, r.includes
+	o.Scoped, o.Writes, o.includes = r.scoped, r.Writes, r.includes
 	o.exemplify("")
 	o.endpoint = func(*pg.DB) endpoint.Endpoint {
 		return func(ctx context.Context, request any) (any, error) {

@@ -11,6 +11,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/problemhttp"
+	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/process/maintenance"
 )
 
@@ -20,7 +21,19 @@ type gate struct {
 	http.Handler
 	log         *slog.Logger
 	maintenance maintenance.File
+	writes      map[string]bool // the paths of reads that leave something
 	restored    atomic.Bool
+}
+
+// writing are the paths of the routes that write, though they are reads.
+func writing(routes []rest.Route) map[string]bool {
+	paths := map[string]bool{}
+	for _, o := range rest.Operations(routes) {
+		if o.Writes {
+			paths[o.Path] = true
+		}
+	}
+	return paths
 }
 
 func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -37,7 +50,7 @@ func (g *gate) refuse(r *http.Request) error {
 	if err := g.ask(r.Context()); err != nil {
 		return problem.New(problem.Unavailable, "The service was restored from a backup and is not taken up yet.").Because(err)
 	}
-	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+	if (r.Method == http.MethodGet || r.Method == http.MethodHead) && !g.writes[r.URL.Path] {
 		return nil
 	}
 	return g.maintenance.Refuse()

@@ -168,7 +168,7 @@ func Assemble(d service.Definition, on *pool.Pool, deps service.Deps, maintenanc
 		loops = append(loops, service.Loop{Name: "do jobs", Run: runner.Work})
 		parts.Metrics = append(parts.Metrics, runner.Metrics()...)
 	}
-	gate.Handler = rest.NewHandler(d.Name, deps.DB, deps.Log, routes)
+	gate.writes, gate.Handler = writing(routes), rest.NewHandler(d.Name, deps.DB, deps.Log, routes)
 	handler, requests := observed(gate)
 	return &Service{
 		Handler: handler, Routes: routes,

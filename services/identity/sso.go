@@ -55,7 +55,7 @@ type ssoCode struct {
 
 func (s *Service) ssoLinks() []rest.Route {
 	return []rest.Route{
-		rest.Read[askForLink, SSOLink]{Path: "/auth/sso", Guard: guard.AnyKey, Name: "getSSOLink", Summary: "Make a link that signs in to the panel",
+		rest.Read[askForLink, SSOLink]{Path: "/auth/sso", Guard: guard.AnyKey, Name: "getSSOLink", Summary: "Make a link that signs in to the panel", Writes: true,
 			Doc: "The link is good once, for a minute, while the calling key is. It signs in the key's owner or, with owner, whom the caller may act for. A browser is sent there, where keys are taken from the query.",
 			Do:  s.makeLink},
 		rest.Mutation[exchange, APIKey]{Method: http.MethodPost, Path: "/auth/sso", Guard: guard.Public, Name: "exchangeSSOCode", Summary: "Begin a session by a link's code", Extension: true,

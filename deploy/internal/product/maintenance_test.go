@@ -29,7 +29,7 @@ func testMaintenance(t *testing.T, p *product.Product, c *testkit.Client) {
 	}
 	for _, change := range []*testkit.Answer{
 		c.Do("POST", "/group", `{"name": "Bonn"}`), c.Do("PATCH", item, `{"name": "Bonn"}`), c.Do("DELETE", item, nil),
-		c.Do("POST", "/auth/key", `{"name": "another"}`), c.Do("DELETE", "/auth/key/1", nil),
+		c.Do("POST", "/auth/key", `{"name": "another"}`), c.Do("DELETE", "/auth/key/1", nil), c.Do("GET", "/auth/sso", nil),
 	} {
 		change.WantDetail(problem.Unavailable, "The installation is in maintenance, and nothing can be changed: The database moves until 14:00.")
 		if change.Header.Get("Retry-After") != "30" {
