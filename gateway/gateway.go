@@ -52,6 +52,7 @@ type Gateway struct {
 	own       http.Handler
 	cors      *cors.Cors // nil: no other origin may call
 	watch     *watch
+	uses      *uses
 	bodies    *room
 	progress  time.Duration
 	settings  *setting.Follower
@@ -81,6 +82,7 @@ func New(config Config, upstreams map[string]http.Handler, peers *peers.Peers, e
 	g.cors = newCORS(config.CORSOrigins)
 	g.watch = newWatch(g.keys)
 	g.secured = newCertificates(config, peers, log)
+	g.uses = newUses(peers)
 	g.follow()
 	return g
 }
@@ -88,6 +90,7 @@ func New(config Config, upstreams map[string]http.Handler, peers *peers.Peers, e
 // Close ends what the gateway does besides answering. It is for when it answers no more.
 func (g *Gateway) Close() {
 	g.watch.Close()
+	g.uses.Close()
 	g.unfollow()
 }
 
@@ -159,6 +162,7 @@ func (g *Gateway) serve(e *recorder, r *http.Request, stop context.CancelCauseFu
 	var underWay *watched
 	if key != "" {
 		call.Principal = found.principal
+		g.uses.note(found.principal.KeyID)
 		if err := g.perKey.enter(found.principal.KeyID); err != nil {
 			return err
 		}
@@ -205,7 +209,7 @@ func (g *Gateway) serve(e *recorder, r *http.Request, stop context.CancelCauseFu
 	}
 	defer free()
 	if underWay != nil && late { // what it may do was decided before its body came
-		if found, err = g.decideAgain(r.Context(), key); err != nil {
+		if found, err = g.decideAgain(r.Context(), call.IP, key); err != nil {
 			return err
 		}
 		call.Principal = found.principal
@@ -216,7 +220,7 @@ func (g *Gateway) serve(e *recorder, r *http.Request, stop context.CancelCauseFu
 }
 
 // decideAgain is for a request that was let in, and waited.
-func (g *Gateway) decideAgain(ctx context.Context, key string) (decision, error) {
+func (g *Gateway) decideAgain(ctx context.Context, ip netip.Addr, key string) (decision, error) {
 	found, err := g.keys.decide(ctx, key, func(context.Context) error { return nil })
 	if errors.Is(err, errNoSuchKey) {
 		return found, apikey.Invalid()
@@ -224,7 +228,7 @@ func (g *Gateway) decideAgain(ctx context.Context, key string) (decision, error)
 	if err != nil {
 		return found, errNobodyKnows(err)
 	}
-	return found, nil
+	return found, found.from(ip)
 }
 
 func errNobodyKnows(cause error) error {
@@ -244,6 +248,12 @@ func (g *Gateway) letIn(ctx context.Context, e *recorder, ip netip.Addr, key str
 	}
 	found, err = g.keys.decide(ctx, key, caller.count)
 	if err == nil {
+		if wrong := found.from(ip); wrong != nil { // who has found the key uses up his own limit, and not its owner's
+			if err := caller.count(ctx); err != nil {
+				return found, err
+			}
+			return found, wrong
+		}
 		caller.uncount()
 		return found, g.perOwner.take(ctx, e.Header(), found.principal.Owner)
 	}

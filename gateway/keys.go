@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net/netip"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/permission"
 	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/problem"
 )
 
 const (
@@ -57,7 +60,8 @@ type imports struct {
 type found struct {
 	principal *principal.Principal // nil: nobody
 	expires   *time.Time
-	since     time.Time // it was so then, or later
+	networks  []netip.Prefix // that the key is good from; none: all
+	since     time.Time      // it was so then, or later
 }
 
 // keyStatus says how far the gateway goes to find out about a key.
@@ -77,6 +81,14 @@ type decision struct {
 
 func (f *found) valid() bool {
 	return f.principal != nil && (f.expires == nil || f.expires.After(time.Now()))
+}
+
+// from refuses a key from where it is not good.
+func (f *found) from(ip netip.Addr) error {
+	if len(f.networks) == 0 || slices.ContainsFunc(f.networks, func(n netip.Prefix) bool { return n.Contains(ip) }) {
+		return nil
+	}
+	return problem.New(problem.Forbidden, "The key is not good from the address %s.", ip)
 }
 
 func (f *found) recent() bool { return time.Since(f.since) <= memoryLife }
@@ -217,7 +229,7 @@ func (k *keys) join(ctx context.Context, hash [32]byte, s keyStatus) (*found, er
 		}
 		p.Name += ", by " + actor.Name
 	}
-	return &found{principal: p, expires: key.Expires, since: since}, nil
+	return &found{principal: p, expires: key.Expires, networks: key.Networks, since: since}, nil
 }
 
 // ended tells whether the owner's credentials were changed since the session of the key began, with a login or a link of the owner's own.

@@ -1707,6 +1707,9 @@ func (e ListWebhookDeliveriesParamsStatus) Valid() bool {
 
 // APIKey defines model for APIKey.
 type APIKey struct {
+	// AllowedCidrs the networks that it is good from; none: all
+	AllowedCidrs []string `json:"allowed_cidrs"`
+
 	// Bound what it can do at most, whatever its owner holds: what its maker held; left out where it has no such bound
 	Bound     *[]string  `json:"bound,omitempty"`
 	ExpiresAt *Timestamp `json:"expires_at,omitempty"`
@@ -1717,7 +1720,8 @@ type APIKey struct {
 	// Key the key's value, in the answer to the request that set it and never again
 	//
 	// Examples: this-is-no-key-but-the-form-of-one
-	Key *string `json:"key,omitempty"`
+	Key        *string    `json:"key,omitempty"`
+	LastUsedAt *Timestamp `json:"last_used_at,omitempty"`
 
 	// Name Examples: billing
 	Name  string   `json:"name"`
@@ -1983,6 +1987,11 @@ type CopyProfileBody struct {
 
 // CreateAPIKeyBody defines model for CreateAPIKeyBody.
 type CreateAPIKeyBody struct {
+	// AllowedCidrs the networks that it is good from; none: all
+	//
+	// Examples: ["192.0.2.0/24","127.0.0.0/8"]
+	AllowedCidrs *[]string `json:"allowed_cidrs,omitempty"`
+
 	// Auth An item, by its id. The id alone is read, too.
 	Auth *RefBody `json:"auth,omitempty"`
 
@@ -3123,6 +3132,9 @@ type ForwardType struct {
 
 // GivenKey defines model for GivenKey.
 type GivenKey struct {
+	// AllowedCidrs the networks that it is good from; none: all
+	AllowedCidrs *[]string `json:"allowed_cidrs,omitempty"`
+
 	// Bound what it can do at most, whatever its owner holds: what its maker held; left out where it has no such bound
 	Bound     *[]string  `json:"bound,omitempty"`
 	ExpiresAt *Timestamp `json:"expires_at,omitempty"`
@@ -4039,8 +4051,9 @@ type Session struct {
 	ID int64 `json:"id"`
 
 	// IP the address that it began from
-	IP   string `json:"ip"`
-	Name string `json:"name"`
+	IP         string     `json:"ip"`
+	LastUsedAt *Timestamp `json:"last_used_at,omitempty"`
+	Name       string     `json:"name"`
 }
 
 // Setting defines model for Setting.
@@ -4214,6 +4227,11 @@ type TodoItem struct {
 
 // UpdateAPIKeyBody defines model for UpdateAPIKeyBody.
 type UpdateAPIKeyBody struct {
+	// AllowedCidrs the networks that it is good from; none: all
+	//
+	// Examples: ["192.0.2.0/24","127.0.0.0/8"]
+	AllowedCidrs *[]string `json:"allowed_cidrs,omitempty"`
+
 	// ExpiresAt none: never, or when the calling key expires
 	ExpiresAt nullable.Nullable[TimestampBody] `json:"expires_at,omitempty"`
 
@@ -5515,6 +5533,9 @@ type UpdateAdminPermissionsParams struct {
 
 // ListAPIKeysParams defines parameters for ListAPIKeys.
 type ListAPIKeysParams struct {
+	// UnusedDays lasting keys that were made longer ago than so many days, and not used since
+	UnusedDays *int64 `form:"unused_days,omitempty" json:"unused_days,omitempty"`
+
 	// Q A part of a human-readable member, in either case.
 	Q *Q `form:"q,omitempty" json:"q,omitempty"`
 
@@ -7818,7 +7839,7 @@ type ClientInterface interface {
 
 	// ListAPIKeys List API keys
 	//
-	// Answers all items, or pages of them with per_page. There are those items that the caller may know of. Needs any key.
+	// There are those items that the caller may know of. Answers all items, or pages of them with per_page. Needs any key.
 	//
 	// Corresponds with GET /auth/key (the `ListAPIKeys` operationId).
 	ListAPIKeys(ctx context.Context, params *ListAPIKeysParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -10170,7 +10191,7 @@ func (c *Caller) DeleteAdminVerify(ctx context.Context, adminID int64, reqEditor
 
 // ListAPIKeys List API keys
 //
-// Answers all items, or pages of them with per_page. There are those items that the caller may know of. Needs any key.
+// There are those items that the caller may know of. Answers all items, or pages of them with per_page. Needs any key.
 //
 // Corresponds with GET /auth/key (the `ListAPIKeys` operationId).
 func (c *Caller) ListAPIKeys(ctx context.Context, params *ListAPIKeysParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -15494,6 +15515,18 @@ func NewListAPIKeysRequest(server string, params *ListAPIKeysParams) (*http.Requ
 		// styled parameters, preserving literal commas as delimiters
 		// per the OpenAPI spec (e.g. "color=blue,black,brown").
 		var rawQueryFragments []string
+
+		if params.UnusedDays != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "unused_days", *params.UnusedDays, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
 
 		if params.Q != nil {
 
@@ -28365,7 +28398,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListAPIKeysWithResponse List API keys
 	//
-	// Answers all items, or pages of them with per_page. There are those items that the caller may know of. Needs any key.
+	// There are those items that the caller may know of. Answers all items, or pages of them with per_page. Needs any key.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -38689,7 +38722,7 @@ func (c *ClientWithResponses) DeleteAdminVerifyWithResponse(ctx context.Context,
 
 // ListAPIKeysWithResponse List API keys
 //
-// Answers all items, or pages of them with per_page. There are those items that the caller may know of. Needs any key.
+// There are those items that the caller may know of. Answers all items, or pages of them with per_page. Needs any key.
 //
 // Returns a wrapper object for the known response body format(s).
 //

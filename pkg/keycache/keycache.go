@@ -9,6 +9,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -46,6 +47,8 @@ type Key struct {
 	// SignedIn is when the login was that the key's session began with, and Credentials the version of the account's at that time.
 	SignedIn    time.Time `json:"signed_in,omitzero"`
 	Credentials int64     `json:"credentials,omitempty"`
+	// Networks are those that the key is good from; none: all.
+	Networks []netip.Prefix `json:"networks,omitempty"`
 }
 
 // Exists tells whether there is such a key.
@@ -94,6 +97,9 @@ func KeyName(hash string) string { return "key/" + hash }
 
 // OwnerName is the entry of an owner.
 func OwnerName(o principal.Owner) string { return fmt.Sprintf("owner/%s/%d", o.Type, o.ID) }
+
+// UsesPath is where gateways tell identity which keys were used.
+const UsesPath = "/internal/key-uses"
 
 // ImportsName is the entry about imported keys.
 const ImportsName = "imports"

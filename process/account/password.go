@@ -72,6 +72,9 @@ func (h Hasher) Hash(ctx context.Context, password secret.String) (string, error
 // parameters begin what is kept of passwords now.
 var parameters = fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$", argon2.Version, hashMemory, hashPasses, hashThreads)
 
+// Outdated tells whether a PHC string was made with other parameters than passwords are hashed with now.
+func Outdated(phc string) bool { return !strings.HasPrefix(phc, parameters) }
+
 // Nobodys is the PHC string of a password that nobody knows. To compare with it takes what it takes to compare with another one.
 var Nobodys = parameters + strings.Repeat("A", base64.RawStdEncoding.EncodedLen(saltLength)) + "$" + strings.Repeat("A", base64.RawStdEncoding.EncodedLen(hashLength))
 

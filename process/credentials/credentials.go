@@ -50,6 +50,7 @@ const (
 	SignedIn = "signed in"
 	Linked   = "linked" // by a link that the account made of itself
 	Password = "password"
+	Rehashed = "rehashed" // the same password
 )
 
 // Change is what was done with a client's credentials. Where it is about a password, the message's secret is its hash.

@@ -60,6 +60,10 @@ func (s *Service) takeChange(ctx context.Context, tx *pg.Tx, m events.Message) e
 	if err := json.Unmarshal(m.Content, &c); err != nil {
 		return fmt.Errorf("read what was done with credentials: %w", err)
 	}
+	if c.What == credentials.Rehashed {
+		_, err := tx.Exec(ctx, "UPDATE client SET password_hash = $3 WHERE id = $1 AND credentials = $2", c.Client, c.Version, m.Secret.Reveal())
+		return err
+	}
 	var claimed, unproven bool
 	err := tx.QueryRow(ctx, "SELECT claimed_at IS NOT NULL, unproven FROM client WHERE id = $1 AND credentials = $2 FOR UPDATE", c.Client, c.Version).Scan(&claimed, &unproven)
 	if errors.Is(err, pgx.ErrNoRows) {

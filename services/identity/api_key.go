@@ -27,6 +27,8 @@ type APIKey struct {
 	Key       string          `json:"key,omitempty" doc:"the key's value, in the answer to the request that set it and never again"`
 	Owner     KeyOwner        `json:"owner" db:"owner_"`
 	ExpiresAt *rest.Timestamp `json:"expires_at,omitempty" db:"expires_at"`
+	Networks  []string        `json:"allowed_cidrs" db:"allowed_cidrs" ext:"true" doc:"the networks that it is good from; none: all"`
+	LastUsed  *rest.Timestamp `json:"last_used_at,omitempty" db:"last_used_at" ext:"true" doc:"right within a few minutes, and no change of the key"`
 	Bound     *[]string       `json:"bound,omitempty" db:"bound" doc:"what it can do at most, whatever its owner holds: what its maker held; left out where it has no such bound"`
 }
 
@@ -42,6 +44,7 @@ type apiKeyBody struct {
 	Name      string          `json:"name" db:"name" required:"edit" example:"billing"`
 	Key       secret.String   `json:"key" doc:"the value of a key made elsewhere, at least 32 characters; none: a new one is made" example:"this-is-no-key-but-the-form-of-one"`
 	ExpiresAt *rest.Timestamp `json:"expires_at" db:"expires_at" future:"true" doc:"none: never, or when the calling key expires" example:"{\"iso_8601\":\"2099-12-31T00:00:00Z\",\"unix\":4102358400}"`
+	Networks  []string        `json:"allowed_cidrs" db:"allowed_cidrs" ext:"true" doc:"the networks that it is good from; none: all" example:"[\"192.0.2.0/24\", \"127.0.0.0/8\"]"`
 	Owner     struct {
 		ID   *int64  `json:"id" also:"owner_id" min:"1" doc:"where url has none" example:"1"`
 		Type *string `json:"type" also:"owner_type" ext:"true" doc:"admin, client or integration, where url has none" example:"admin"`
@@ -63,6 +66,7 @@ func (b *apiKeyBody) owner() principal.Owner {
 
 // Resolve checks what the tags cannot say and works out the owner.
 func (b *apiKeyBody) Resolve(wrong *problem.Fields) {
+	b.checkNetworks(wrong)
 	if text := b.Key.Reveal(); text != "" {
 		switch {
 		case len(text) < apikey.ShortestImport:
@@ -112,10 +116,9 @@ func (b *apiKeyBody) Resolve(wrong *problem.Fields) {
 
 func (s *Service) apiKeys() []rest.Route {
 	current := rest.Read[rest.None, APIKey]{Path: "/auth/key/current", Guard: guard.AnyKey, Name: "getCurrentAPIKey", Summary: "View the key of this request", Extension: true, Do: s.currentKey}
-	return slices.Concat([]rest.Route{current}, s.keyRequests(), rest.Resource[APIKey, apiKeyBody]{
-		DB: s.db, Path: "/auth/key", ID: "key_id", Noun: "API key", Guard: guard.AnyKey, Scope: readableKeys, Without: rest.Creating,
+	return slices.Concat([]rest.Route{current, s.keyLists()}, s.keyRequests(), rest.Resource[APIKey, apiKeyBody]{
+		DB: s.db, Path: "/auth/key", ID: "key_id", Noun: "API key", Guard: guard.AnyKey, Scope: readableKeys, Without: rest.Creating | rest.Listing,
 		Table: "api_key", View: "api_key_view",
-		By:     rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name"}, Filters: map[string]string{"name": "name", "owner": "owner_url", "owner_type": "owner_type", "owner_id": "owner_id"}},
 		Edited: `{"name": "shop"}`,
 		Lock:   func(ctx context.Context, tx *pg.Tx, _ ...*apiKeyBody) error { return allow(ctx, tx) },
 		Check:  s.checkKey, Delete: s.deleteKey,
@@ -206,6 +209,12 @@ func (s *Service) checkNewKey(ctx context.Context, tx *pg.Tx, c caller, b *apiKe
 	if err := c.mayLast(b.ExpiresAt); err != nil {
 		return err
 	}
+	if err := c.mayComeFrom(b); err != nil {
+		return err
+	}
+	if err := s.tellLater(ctx, tx, told{Owner: b.owner(), Changes: []string{fmt.Sprintf("An API key was made: %q.", b.Name)}}); err != nil {
+		return err
+	}
 	b.Bound = boundNames(c.boundOf(nil, b.owner(), true))
 	if b.Key.IsZero() {
 		b.Key = apikey.New()
@@ -234,6 +243,11 @@ func (s *Service) checkEditedKey(ctx context.Context, tx *pg.Tx, c caller, befor
 	gives := moved || !b.Key.IsZero() // an account a key that it did not have
 	if gives || !sameMoment(b.ExpiresAt, before.ExpiresAt) {
 		if err := c.mayLast(b.ExpiresAt); err != nil {
+			return err
+		}
+	}
+	if gives || !slices.Equal(b.Networks, before.Networks) {
+		if err := c.mayComeFrom(b); err != nil {
 			return err
 		}
 	}

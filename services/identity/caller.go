@@ -20,12 +20,13 @@ import (
 // caller is the calling key and its owner as they are: what the gateway found may be a moment old, and where accounts
 // and keys are written that moment would be enough for a revoked key to make itself a successor.
 type caller struct {
-	owner   principal.Owner
-	grants  principal.Grants // what the owner holds, within the key's bound
-	bound   bound
-	key     int64
-	ends    *rest.Timestamp // when the key does
-	expires *time.Time      // when what it makes ends at the latest; nil: never
+	owner    principal.Owner
+	grants   principal.Grants // what the owner holds, within the key's bound
+	bound    bound
+	key      int64
+	ends     *rest.Timestamp // when the key does
+	networks []string        // that the key is good from
+	expires  *time.Time      // when what it makes ends at the latest; nil: never
 }
 
 // allow begins each change of accounts and keys: it looks whether the calling key still stands.
@@ -60,10 +61,10 @@ func callerOf(ctx context.Context, tx *pg.Tx) (caller, error) {
 	var limits *[]string
 	var kind string
 	err := tx.QueryRow(ctx, `
-		SELECT k.expires_at, k.bound, a.permissions, k.kind FROM api_key k LEFT JOIN admin a ON a.id = k.admin_id
+		SELECT k.expires_at, k.bound, a.permissions, k.kind, k.allowed_cidrs FROM api_key k LEFT JOIN admin a ON a.id = k.admin_id
 		WHERE k.id = $1 AND k.owner_type = $2 AND k.owner_id = $3 AND (k.expires_at IS NULL OR k.expires_at > clock_timestamp())
 			AND a.disabled IS NOT TRUE`,
-		found.KeyID, found.Owner.Type, found.Owner.ID).Scan(&c.ends, &limits, &permissions, &kind)
+		found.KeyID, found.Owner.Type, found.Owner.ID).Scan(&c.ends, &limits, &permissions, &kind, &c.networks)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return caller{}, apikey.Invalid()
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/process/account"
 	"github.com/ironplane/ironplane/process/credentials"
 )
 
@@ -131,6 +132,35 @@ func endLinks(ctx context.Context, tx *pg.Tx, of principal.Owner) error {
 		if _, err := tx.Exec(ctx, "DELETE FROM "+table+" WHERE owner_type = $1 AND owner_id = $2", of.Type, of.ID); err != nil {
 			return fmt.Errorf("end the links of %s: %w", of.URL(), err)
 		}
+	}
+	return nil
+}
+
+// rehash hashes the password of who signs in anew, where it was hashed with other parameters than passwords are now.
+func (s *Service) rehash(ctx context.Context, p *person, password secret.String) error {
+	if !account.Outdated(p.Hash) {
+		return nil
+	}
+	hash, err := s.hasher.Hash(ctx, password)
+	if problem.Is(err, problem.Unavailable) { // there is time for it at the next login
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	err = s.db.InTx(ctx, func(tx *pg.Tx) error {
+		tx.Unrecorded("it is the same password")
+		if p.owner.Type == principal.Client {
+			return s.toClients.Send(ctx, tx, credentials.ChangeKind, credentials.Change{Client: p.ID, Version: p.Version, What: credentials.Rehashed}, secret.New(hash))
+		}
+		changed, err := tx.Exec(ctx, "UPDATE admin SET password_hash = $3 WHERE id = $1 AND password_hash = $2", p.ID, p.Hash, hash)
+		if err == nil && changed.RowsAffected() == 1 {
+			p.Hash = hash
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("hash a password anew: %w", err)
 	}
 	return nil
 }

@@ -55,16 +55,17 @@ func (s *Service) keyEntry(ctx context.Context, hash string) (keycache.Key, erro
 	}
 	var key keycache.Key
 	var limits *[]string
+	var networks []string
 	var actorType *principal.OwnerType
 	var signedIn *time.Time
 	err = s.db.QueryRow(ctx, `
-		SELECT k.id, owner_type, owner_id, least(expires_at, until), bound, actor_type, coalesce(actor_id, 0), CASE kind WHEN 'login' THEN created_at END, coalesce(credentials, 0)
+		SELECT k.id, owner_type, owner_id, least(expires_at, until), bound, actor_type, coalesce(actor_id, 0), CASE kind WHEN 'login' THEN created_at END, coalesce(credentials, 0), allowed_cidrs
 		FROM (SELECT id, NULL::timestamptz AS until FROM api_key WHERE hash = $1 UNION ALL SELECT key_id, until FROM session_value WHERE hash = $1) value JOIN api_key k USING (id)`, raw).
-		Scan(&key.ID, &key.Owner.Type, &key.Owner.ID, &key.Expires, &limits, &actorType, &key.Actor.ID, &signedIn, &key.Credentials)
+		Scan(&key.ID, &key.Owner.Type, &key.Owner.ID, &key.Expires, &limits, &actorType, &key.Actor.ID, &signedIn, &key.Credentials, &networks)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return keycache.Key{}, nil
 	}
-	key.Bound = parseBound(limits)
+	key.Bound, key.Networks = parseBound(limits), networksOf(networks)
 	if actorType != nil {
 		key.Actor.Type = *actorType
 	}

@@ -31,8 +31,8 @@ var migrations embed.FS
 // Definition is the service.
 var Definition = service.Definition{Name: Name, Migrations: migrations, Seals: true, Sealed: []string{"authenticator.secret", "verify_code.token"}, Fills: true, Sends: []string{"clients", "system"}, Receives: []string{"clients"}, Takes: takes, CameBack: cameBack, New: func(d service.Deps) service.Parts {
 	s := New(d)
-	return service.Parts{Routes: s.Routes(), Jobs: []service.Job{s.resetJob()}, Takes: map[string]events.Take{credentials.WelcomeKind: s.welcome}, Consumers: []*events.Consumer{s.clients.Consumer(), s.integrations.Consumer()}, Loops: []service.Loop{{Name: "follow the settings", Run: s.settings.Follow},
-		service.Every(sweepPause, "delete what has ended", s.sweep), service.Every(countPause, "log logins by unknown names", s.logUnknownNames)}}
+	return service.Parts{Routes: s.Routes(), Jobs: []service.Job{s.resetJob(), s.tellJob()}, Takes: map[string]events.Take{credentials.WelcomeKind: s.welcome}, Consumers: []*events.Consumer{s.clients.Consumer(), s.integrations.Consumer()}, Loops: []service.Loop{{Name: "follow the settings", Run: s.settings.Follow},
+		service.Every(sweepPause, "delete what has ended", s.sweep), service.Every(warnPause, "warn of keys that expire", s.warn), service.Every(countPause, "log logins by unknown names", s.logUnknownNames)}}
 }}
 
 // Service is the identity service.
@@ -76,7 +76,7 @@ func (s *Service) Routes() []rest.Route {
 		rest.Section{Name: "Browser", Doc: "What a caller looks like from here."}.Of(s.browserDetails()),
 		s.entryRoutes(),
 		s.verifyQuestions(),
-		[]rest.Route{s.settingsCopy(), s.mailCopies()},
+		[]rest.Route{s.settingsCopy(), s.mailCopies(), s.usesRoute()},
 	)
 }
 

@@ -105,12 +105,13 @@ type GivenKey struct {
 	Key       string          `json:"key,omitempty" doc:"the key's value, in this answer and never again"`
 	Owner     KeyOwner        `json:"owner,omitzero" db:"owner_"`
 	ExpiresAt *rest.Timestamp `json:"expires_at,omitempty" db:"expires_at"`
+	Networks  *[]string       `json:"allowed_cidrs,omitempty" db:"allowed_cidrs" ext:"true" doc:"the networks that it is good from; none: all"`
 	Bound     *[]string       `json:"bound,omitempty" db:"bound" doc:"what it can do at most, whatever its owner holds: what its maker held; left out where it has no such bound"`
 	Verify    *LoginVerify    `json:"verify,omitempty" ext:"true" doc:"of a login that takes a second factor, and there is no key yet: the code that it takes"`
 }
 
 func given(k *APIKey) *GivenKey {
-	return &GivenKey{Versioned: k.Versioned, ID: k.ID, Name: k.Name, Key: k.Key, Owner: k.Owner, ExpiresAt: k.ExpiresAt, Bound: k.Bound}
+	return &GivenKey{Versioned: k.Versioned, ID: k.ID, Name: k.Name, Key: k.Key, Owner: k.Owner, ExpiresAt: k.ExpiresAt, Networks: &k.Networks, Bound: k.Bound}
 }
 
 func (s *Service) keyRequests() []rest.Route {

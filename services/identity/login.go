@@ -103,7 +103,8 @@ func (s *Service) knock(ctx context.Context, t principal.OwnerType, email, usern
 		return person{}, fmt.Errorf("compare a password: %w", err)
 	}
 	if right {
-		return p, nil
+		err := s.rehash(ctx, &p, password)
+		return p, err
 	}
 	if err := s.noteRefused(ctx, p, network); err != nil {
 		return person{}, err

@@ -40,13 +40,14 @@ const (
 // Session is a key that ends by itself, and that its holder renews.
 type Session struct {
 	rest.Versioned
-	ID        int64          `json:"id" db:"id" doc:"its key's"`
-	Name      string         `json:"name" db:"name"`
-	CreatedAt rest.Timestamp `json:"created_at" db:"created_at" doc:"when it began"`
-	ExpiresAt rest.Timestamp `json:"expires_at" db:"expires_at" doc:"when it ends, unless it is renewed"`
-	IP        string         `json:"ip" db:"ip" doc:"the address that it began from"`
-	Acting    bool           `json:"acting" db:"acting" doc:"whether somebody else uses the account by it, or who followed a link; such a one writes no keys, passwords and the like"`
-	Actor     *KeyOwner      `json:"actor,omitempty" db:"actor_" doc:"of an acting one, who made it"`
+	ID        int64           `json:"id" db:"id" doc:"its key's"`
+	Name      string          `json:"name" db:"name"`
+	CreatedAt rest.Timestamp  `json:"created_at" db:"created_at" doc:"when it began"`
+	ExpiresAt rest.Timestamp  `json:"expires_at" db:"expires_at" doc:"when it ends, unless it is renewed"`
+	IP        string          `json:"ip" db:"ip" doc:"the address that it began from"`
+	LastUsed  *rest.Timestamp `json:"last_used_at,omitempty" db:"last_used_at" doc:"right within a few minutes"`
+	Acting    bool            `json:"acting" db:"acting" doc:"whether somebody else uses the account by it, or who followed a link; such a one writes no keys, passwords and the like"`
+	Actor     *KeyOwner       `json:"actor,omitempty" db:"actor_" doc:"of an acting one, who made it"`
 }
 
 // newSession is what a session begins with.
