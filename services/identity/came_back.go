@@ -19,12 +19,16 @@ import (
 )
 
 // takes are the types of changes that taken makes something of.
-var takes = []string{"auth.key.deleted", "auth.key.edited", "admin.deleted", "admin.edited", "admin.permission.edited"}
+var takes = []string{"auth.key.deleted", "auth.key.edited", "admin.deleted", "admin.edited", "admin.permission.edited",
+	"auth.verify.auth.deleted", "auth.verify.auth.edited", "admin.authenticators.removed", "client.authenticators.removed"}
 
 // taken is what was taken away of keys and accounts by changes that the service has lost.
 type taken struct {
 	keys   map[int64]*keyFate
 	admins map[int64]*adminFate
+	// Of second factors: those that were removed, and the accounts of which all were.
+	factors map[int64]bool
+	without map[principal.Owner]bool
 }
 
 // keyFate is what became of a key.
@@ -32,6 +36,7 @@ type keyFate struct {
 	deleted, replaced bool
 	owner             string // whom it was given to; empty: it stayed whose it was
 	expires, bound    *json.RawMessage
+	networks          *json.RawMessage
 }
 
 // adminFate is what became of an account.
@@ -52,6 +57,16 @@ func (t *taken) note(l service.Lost) error {
 		fateOf(&t.admins, l.ID).edited(l)
 	case "admin.permission.edited":
 		return fateOf(&t.admins, l.ID).permitted(l)
+	case "auth.verify.auth.deleted":
+		t.factors[l.ID] = true
+	case "auth.verify.auth.edited":
+		if c, set := l.Changes["verified"]; set {
+			t.factors[l.ID] = string(c.After) == "false"
+		}
+	case "admin.authenticators.removed":
+		t.without[principal.Owner{Type: principal.Admin, ID: l.ID}] = true
+	case "client.authenticators.removed":
+		t.without[principal.Owner{Type: principal.Client, ID: l.ID}] = true
 	}
 	return nil
 }
@@ -78,6 +93,9 @@ func (f *keyFate) edited(l service.Lost) {
 	}
 	if c, set := l.Changes["bound"]; set {
 		f.bound = &c.After
+	}
+	if c, set := l.Changes["allowed_cidrs"]; set {
+		f.networks = &c.After
 	}
 }
 
@@ -113,7 +131,7 @@ var ErrLastAdmin = errors.New("it is left to the last admin who holds users.admi
 
 // cameBack looks what is there again: keys first, and accounts that are to be deleted last.
 func cameBack(ctx context.Context, q pg.Querier, lost []service.Lost) (all []service.CameBack, err error) {
-	var t taken
+	t := taken{factors: map[int64]bool{}, without: map[principal.Owner]bool{}}
 	for _, l := range lost {
 		if err := t.note(l); err != nil {
 			return nil, err
@@ -129,6 +147,11 @@ func cameBack(ctx context.Context, q pg.Querier, lost []service.Lost) (all []ser
 		}
 		all = append(all, t.keys[id].cameBack(&key)...)
 	}
+	factors, err := t.factorsBack(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	all = append(all, factors...)
 	var deleted []service.CameBack
 	for _, id := range slices.Sorted(maps.Keys(t.admins)) {
 		admin, err := adminView.Get(ctx, q, id)
@@ -180,7 +203,55 @@ func (f *keyFate) cameBack(key *APIKey) (all []service.CameBack) {
 			}
 		}
 	}
+	if f.networks != nil {
+		var networks []string
+		if json.Unmarshal(*f.networks, &networks) == nil && len(networks) > 0 && (len(key.Networks) == 0 || outside(key.Networks, networks).IsValid()) {
+			all = append(all, back(what+" was to be good from "+strings.Join(networks, ", ")+" alone", editKeyAgain(key.ID, "allowed_cidrs = $2", networks)))
+		}
+	}
 	return all
+}
+
+// factorsBack looks for second factors that are there again. Who has one that was lost or stolen would sign in with it.
+func (t *taken) factorsBack(ctx context.Context, q pg.Querier) (all []service.CameBack, err error) {
+	removed, without := []int64{}, []string{}
+	for id, is := range t.factors {
+		if is {
+			removed = append(removed, id)
+		}
+	}
+	for of := range t.without {
+		without = append(without, of.URL())
+	}
+	rows, err := q.Query(ctx, "SELECT id FROM authenticator_view WHERE id = ANY ($1) OR owner_url = ANY ($2) ORDER BY id", removed, without)
+	if err != nil {
+		return nil, fmt.Errorf("look for authenticators: %w", err)
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil {
+		return nil, fmt.Errorf("look for authenticators: %w", err)
+	}
+	for _, id := range ids {
+		a, err := authenticatorView.Get(ctx, q, id)
+		if err != nil {
+			return nil, fmt.Errorf("read authenticator %d: %w", id, err)
+		}
+		all = append(all, back(fmt.Sprintf("authenticator %d (%s) of %s was removed", id, a.Name, a.Owner.URL), removeFactorAgain(id)))
+	}
+	return all, nil
+}
+
+func removeFactorAgain(id int64) func(context.Context, *pg.Tx) error {
+	return func(ctx context.Context, tx *pg.Tx) error {
+		a, err := authenticatorView.Get(ctx, tx, id)
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, "DELETE FROM authenticator WHERE id = $1", id)
+		tx.Record(pg.Record{Kind: "auth.verify.auth", Action: pg.Deleted, Before: a,
+			Targets: []pg.Target{{Type: "auth/verify/auth", Noun: "authenticator", ID: id, Name: a.Name, Version: a.Version}, accountTarget(a.account(), a.Owner.Name)}})
+		return err
+	}
 }
 
 func listed(g principal.Grants) string {

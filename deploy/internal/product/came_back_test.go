@@ -41,8 +41,14 @@ func TestWhatCameBack(t *testing.T) {
 	t.Parallel()
 	i := newInstallation(t)
 	accounts := map[string]made{}
-	for _, name := range []string{"revoked", "replaced", "expired", "moved", "deleted", "stripped", "disabled", "given", "spared"} {
-		accounts[name] = i.makeAdmin(name)
+	for _, name := range []string{"revoked", "replaced", "expired", "moved", "deleted", "stripped", "disabled", "given", "spared", "narrowed", "lost a factor", "lost all"} {
+		accounts[name] = i.makeAdmin(strings.ReplaceAll(name, " ", "-"))
+	}
+	var factor int64
+	for _, name := range []string{"spared", "lost all", "lost a factor"} {
+		if err := i.product.Databases[identity.Name].QueryRow(t.Context(), "INSERT INTO authenticator (owner_type, owner_id, method_id, value, verified) VALUES ('admin', $1, 2, 'x@example.com', false) RETURNING id", accounts[name].id).Scan(&factor); err != nil {
+			t.Fatal(err)
+		}
 	}
 	producttest.Drain(t, i.product)
 	dump := i.dump(identity.Name)
@@ -59,6 +65,9 @@ func TestWhatCameBack(t *testing.T) {
 	do(http.MethodPatch, account("disabled"), `{"password": "another walk in the long rain"}`)
 	do(http.MethodPatch, account("given")+"/permission", `{"network": {"groups": {"write": false}}}`)
 	do(http.MethodPatch, account("given")+"/permission", `{"network": {"groups": {"write": true}}}`)
+	do(http.MethodPatch, key("narrowed"), `{"name": "narrowed", "allowed_cidrs": ["127.0.0.0/8"]}`)
+	do(http.MethodDelete, fmt.Sprintf("/auth/verify/auth/%d", factor), nil)
+	do(http.MethodDelete, account("lost all")+"/verify", nil)
 	lost := i.makeAdmin("lost").key
 	producttest.Drain(t, i.product)
 	i.admin.With(lost).Do(http.MethodGet, "/auth/key/current", nil).Want(http.StatusOK) // so that Redis knows it
@@ -71,7 +80,8 @@ func TestWhatCameBack(t *testing.T) {
 		t.Errorf("nobody has to decide: %v", err)
 	}
 	want := []string{"(revoked) was deleted", "(replaced) had got another value", "(expired) was to expire at 2031-01-01T00:00:00Z", "(moved) had been given to " + account("spared"),
-		"(deleted) was deleted", "(stripped) was stripped of network.groups write", "(disabled) was disabled", "(disabled) had got another password"}
+		"(deleted) was deleted", "(stripped) was stripped of network.groups write", "(disabled) was disabled", "(disabled) had got another password",
+		"(narrowed) was to be good from 127.0.0.0/8 alone", fmt.Sprintf("authenticator %d (email) of %s was removed", factor, account("lost a factor")), "(email) of " + account("lost all") + " was removed"}
 	for _, said := range want {
 		if !strings.Contains(screen.String(), said) {
 			t.Errorf("it does not say %q: %s", said, &screen)
@@ -84,7 +94,7 @@ func TestWhatCameBack(t *testing.T) {
 		t.Fatal("it starts before anybody has decided")
 	}
 	i.takeBack = "yes"
-	if said := i.takeUp(); !strings.Contains(said, "8 of these are taken away again.") {
+	if said := i.takeUp(); !strings.Contains(said, "11 of these are taken away again.") {
 		t.Errorf("they are not: %s", said)
 	}
 	i.restart()
@@ -97,6 +107,12 @@ func TestWhatCameBack(t *testing.T) {
 	as("given").Do(http.MethodPost, "/group", `{"name": "allowed"}`).Want(http.StatusOK)
 	if got := testkit.Decode[identity.APIKey](as("expired").Do(http.MethodGet, "/auth/key/current", nil).Want(http.StatusOK)); got.ExpiresAt == nil || got.ExpiresAt.Year() != 2031 {
 		t.Errorf("it expires %v", got.ExpiresAt)
+	}
+	if n := i.count(identity.Name, "authenticator"); n != 1 {
+		t.Errorf("%d authenticators are left", n)
+	}
+	if n := i.count(identity.Name, "api_key WHERE name = 'narrowed' AND allowed_cidrs = '{127.0.0.0/8}'"); n != 1 {
+		t.Error("a key is good from anywhere again")
 	}
 	if n := i.count(identity.Name, "admin WHERE password_hash IS NULL AND username = 'disabled'"); n != 1 {
 		t.Error("a password is left that was replaced")
