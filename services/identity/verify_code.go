@@ -169,6 +169,9 @@ type asked struct {
 // askFor begins to wait for a code, which is mailed where it is not made by an app.
 func (s *Service) askFor(ctx context.Context, tx *pg.Tx, a asked) (code VerifyCode, err error) {
 	owner := a.person.owner
+	if err := tx.Lock(ctx, "codes of "+string(owner.Type), owner.ID); err != nil { // who asks at the same time is counted, too
+		return code, err
+	}
 	var open int
 	err = tx.QueryRow(ctx, "SELECT count(*) FROM verify_code WHERE owner_type = $1 AND owner_id = $2 AND expires_at > now() AND confirmed_at IS NULL", owner.Type, owner.ID).Scan(&open)
 	if err != nil {

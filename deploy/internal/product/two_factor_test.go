@@ -496,3 +496,32 @@ func lifted(t *testing.T, c *testkit.Client) (id int64) {
 	}
 	return id
 }
+
+// However many logins come at once, an account has no more than twenty codes that are open.
+func TestOpenCodes(t *testing.T) { both(t, testOpenCodes) }
+
+func testOpenCodes(t *testing.T, p *product.Product, c *testkit.Client) {
+	id := newPerson(t, c, "admin", "often@example.com")
+	_, session := signIn(t, c, loginOf("admin", "often@example.com", password))
+	a, _ := verifiedApp(t, p, session)
+	testkit.Execute(t, p.Databases[identity.Name], `INSERT INTO verify_code (owner_type, owner_id, auth_id, challenge, expires_at)
+		SELECT 'admin', $1, $2, sha256(n::text::bytea), now() + interval '10 minutes' FROM generate_series(1, 19) n`, id, a.id)
+	var asked, refused atomic.Int32
+	var all sync.WaitGroup
+	for range lockout.OfNameFromAddress {
+		all.Go(func() {
+			switch answer := c.With("").Do("POST", "/auth/key", loginOf("admin", "often@example.com", password)); answer.Status {
+			case 200:
+				asked.Add(1)
+			case 429:
+				refused.Add(1)
+			default:
+				t.Errorf("answered %d: %s", answer.Status, answer.Text)
+			}
+		})
+	}
+	all.Wait()
+	if asked.Load() != 1 || refused.Load() != lockout.OfNameFromAddress-1 {
+		t.Errorf("%d codes were opened beside 19", asked.Load())
+	}
+}
