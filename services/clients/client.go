@@ -187,6 +187,11 @@ func (s *Service) prepare(ctx context.Context, verb rest.Verbs, b *clientBody) e
 func (s *Service) checkClient(ctx context.Context, tx *pg.Tx, id int64, before, b *clientBody) error {
 	if before != nil {
 		s.revoke(tx, id)
+		if b.Email != before.Email || !b.Password.IsZero() || b.Verify != before.Verify {
+			if err := notActing(ctx); err != nil {
+				return err
+			}
+		}
 		if me := callingClient(ctx); me != 0 {
 			if err := b.mayClient(ctx, tx, me, id, before); err != nil {
 				return err

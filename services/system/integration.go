@@ -12,6 +12,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/permission"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 )
 
@@ -75,6 +76,9 @@ func (s *Service) deleteIntegration(ctx context.Context, tx *pg.Tx, i *Integrati
 func mayWriteIntegration(ctx context.Context, tx *pg.Tx, id int64) error {
 	if err := guard.Has(permission.SystemIntegrations).Check(principal.From(ctx), permission.Write, 0); err != nil {
 		return err
+	}
+	if principal.From(ctx).Principal.Acting {
+		return problem.New(problem.Forbidden, "A session of somebody who acts for the account, or followed a link, writes to no integration.")
 	}
 	var names []string
 	if err := tx.QueryRow(ctx, "SELECT permissions FROM integration WHERE id = $1 FOR UPDATE", id).Scan(&names); err != nil {

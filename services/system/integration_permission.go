@@ -65,11 +65,10 @@ func (s *Service) editPermissions(ctx context.Context, tx *pg.Tx, req editPermis
 		tx.Unrecorded("the permissions are as they were")
 		return Permissions{rest.Versioned{Version: version}, *set}, nil
 	}
-	holds := principal.From(ctx).Principal.Grants
-	if err := guard.MayGive(holds, before, "The account holds"); err != nil {
+	if err := mayWriteIntegration(ctx, tx, req.ID); err != nil {
 		return none, err
 	}
-	if err := guard.MayGive(holds, after, "The set grants"); err != nil {
+	if err := guard.MayGive(principal.From(ctx).Principal.Grants, after, "The set grants"); err != nil {
 		return none, err
 	}
 	if _, err = tx.Exec(ctx, "UPDATE integration SET version = version + 1, permissions = $2 WHERE id = $1", req.ID, after.Names()); err != nil {
