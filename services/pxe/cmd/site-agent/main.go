@@ -9,11 +9,8 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
-	"net/netip"
-	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 
 	"github.com/ironplane/ironplane/pkg/health"
@@ -33,6 +30,11 @@ type config struct {
 	Private     string        `env:"IRONPLANE_AGENT_CERTIFICATE_KEY" doc:"the file with its key"`
 	Machines    string        `env:"IRONPLANE_AGENT_MACHINES_LISTEN" doc:"an address where it gives files, by HTTP, to whoever asks, as machines do that boot: 10.1.0.1:80; empty: nowhere"`
 	MachinesURL string        `env:"IRONPLANE_AGENT_MACHINES_URL" doc:"how they reach it there: http://10.1.0.1; empty: by that address, if it is one"`
+	DHCP        string        `env:"IRONPLANE_AGENT_DHCP" doc:"how it answers machines that ask by DHCP: authoritative, with addresses; proxy, beside a server that has these; empty: not at all"`
+	Interface   string        `env:"IRONPLANE_AGENT_DHCP_INTERFACE" doc:"where they ask: eth1"`
+	TFTP        string        `env:"IRONPLANE_AGENT_TFTP_LISTEN" doc:"an address where it gives files by TFTP: 10.1.0.1:69; empty: nowhere"`
+	Discover    bool          `env:"IRONPLANE_AGENT_DISCOVER" default:"false" doc:"true: machines that boot and that nobody has named are asked what they are"`
+	Pool        machine.Pool  `env:"IRONPLANE_AGENT_DHCP_POOL" doc:"addresses that these are lent by an authoritative server, and behind a comma their gateway: 10.1.0.200-10.1.0.250/24,10.1.0.1"`
 	process.LogConfig
 	process.OperationsConfig
 }
@@ -84,32 +86,11 @@ func (c *config) serve(ctx context.Context) error {
 		if err != nil {
 			return errors.Join(err, files.Close())
 		}
-		return errors.Join(c.serveFiles(ctx, a, operations, log), a.Close(), files.Close())
+		return errors.Join(c.serveAll(ctx, a, files, operations, log), a.Close(), files.Close())
 	})
 }
 
-// machines is how machines are answered that boot.
-func (c *config) machines() (s machine.Settings, err error) {
-	if c.Machines == "" {
-		return s, nil
-	}
-	s.URL = strings.TrimSuffix(c.MachinesURL, "/")
-	if s.URL == "" {
-		address, err := netip.ParseAddrPort(c.Machines)
-		if err != nil || address.Addr().IsUnspecified() {
-			return s, nil
-		}
-		if s.URL = "http://" + address.String(); address.Port() == 80 {
-			s.URL = strings.TrimSuffix(s.URL, ":80")
-		}
-	}
-	if at, err := url.Parse(s.URL); err != nil || at.Scheme != "http" || at.Host == "" || at.RawQuery != "" || at.Fragment != "" {
-		return s, errors.New("IRONPLANE_AGENT_MACHINES_URL: it is not like http://10.1.0.1:8080")
-	}
-	return s, nil
-}
-
-func (c *config) serveFiles(ctx context.Context, a *agent.Agent, operations *process.Operations, log *slog.Logger) error {
+func (c *config) serveAll(ctx context.Context, a *agent.Agent, files *tree.Tree, operations *process.Operations, log *slog.Logger) error {
 	listener, err := net.Listen("tcp", c.Listen)
 	if err != nil {
 		return fmt.Errorf("IRONPLANE_LISTEN: %w", err)
@@ -124,17 +105,26 @@ func (c *config) serveFiles(ctx context.Context, a *agent.Agent, operations *pro
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	var working sync.WaitGroup
+	defer working.Wait()
+	run := func(do func() error) {
+		working.Go(func() {
+			if err := do(); err != nil {
+				end(err)
+			}
+		})
+	}
 	working.Go(func() { end(a.Run(ctx)) })
 	if c.Machines != "" {
 		machines, err := net.Listen("tcp", c.Machines)
 		if err != nil {
+			end(err)
 			return errors.Join(fmt.Errorf("IRONPLANE_AGENT_MACHINES_LISTEN: %w", err), listener.Close())
 		}
-		working.Go(func() {
-			if err := process.Serve(ctx, machines, a.Open(), log); err != nil {
-				end(err)
-			}
-		})
+		run(func() error { return process.Serve(ctx, machines, a.Open(), log) })
+	}
+	if err := c.boot(ctx, a, files, log, run); err != nil {
+		end(err)
+		return errors.Join(err, listener.Close())
 	}
 	err = operations.Serve(ctx, listener, a.Handler(), func() {})
 	end(err)
@@ -179,5 +169,6 @@ func (c *config) checks() []health.Check {
 				return err
 			}})
 	}
+	checks = append(checks, c.bootChecks()...)
 	return append(checks, c.OperationsConfig.Checks()...)
 }

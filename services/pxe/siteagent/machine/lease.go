@@ -3,6 +3,7 @@ package machine
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
@@ -32,11 +33,29 @@ type Lease struct {
 	Time        time.Duration
 }
 
-// Pool is a range of addresses of one subnet.
+// Pool is a range of addresses of one subnet. As a text: 10.1.0.200-10.1.0.250/24, and 10.1.0.1 behind a comma for the gateway.
 type Pool struct {
 	First, Last netip.Addr
 	Gateway     netip.Addr
 	Bits        int
+}
+
+// UnmarshalText reads the text.
+func (p *Pool) UnmarshalText(text []byte) (err error) {
+	addresses, gateway, routed := strings.Cut(string(text), ",")
+	first, rest, ok := strings.Cut(addresses, "-")
+	last, err := netip.ParsePrefix(rest)
+	*p = Pool{Last: last.Addr(), Bits: last.Bits()}
+	if ok && err == nil {
+		p.First, err = netip.ParseAddr(first)
+	}
+	if routed && err == nil {
+		p.Gateway, err = netip.ParseAddr(gateway)
+	}
+	if err != nil || !p.First.Is4() || !p.Last.Is4() || p.First.Compare(p.Last) > 0 || !p.subnet().Contains(p.Last) || routed && !p.subnet().Contains(p.Gateway) {
+		return fmt.Errorf("%q is not addresses of one subnet such as 10.1.0.200-10.1.0.250/24,10.1.0.1, the gateway behind the comma", text)
+	}
+	return nil
 }
 
 // stranger is a machine that nobody named.

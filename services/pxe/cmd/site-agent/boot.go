@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/ironplane/ironplane/pkg/health"
+	"github.com/ironplane/ironplane/services/pxe/siteagent/agent"
+	"github.com/ironplane/ironplane/services/pxe/siteagent/dhcp"
+	"github.com/ironplane/ironplane/services/pxe/siteagent/machine"
+	"github.com/ironplane/ironplane/services/pxe/siteagent/tftp"
+	"github.com/ironplane/ironplane/services/pxe/siteagent/tree"
+)
+
+// machines is how machines are answered that boot.
+func (c *config) machines() (s machine.Settings, err error) {
+	s.Discover, s.Pool = c.Discover, c.Pool
+	if c.Machines == "" {
+		return s, nil
+	}
+	s.URL = strings.TrimSuffix(c.MachinesURL, "/")
+	if s.URL == "" {
+		address, err := netip.ParseAddrPort(c.Machines)
+		if err != nil || address.Addr().IsUnspecified() {
+			return s, nil
+		}
+		if s.URL = "http://" + address.String(); address.Port() == 80 {
+			s.URL = strings.TrimSuffix(s.URL, ":80")
+		}
+	}
+	if at, err := url.Parse(s.URL); err != nil || at.Scheme != "http" || at.Host == "" || at.RawQuery != "" || at.Fragment != "" {
+		return s, errors.New("IRONPLANE_AGENT_MACHINES_URL: it is not like http://10.1.0.1:8080")
+	}
+	return s, nil
+}
+
+// dhcp is how machines are answered that ask by DHCP.
+func (c *config) dhcp() (s dhcp.Settings, err error) {
+	machines, err := c.machines()
+	s = dhcp.Settings{Interface: c.Interface, Proxy: c.DHCP == "proxy", URL: machines.URL}
+	switch {
+	case err != nil:
+		return s, err
+	case c.DHCP != "authoritative" && c.DHCP != "proxy":
+		return s, errors.New("IRONPLANE_AGENT_DHCP: it is neither authoritative nor proxy")
+	case s.URL == "":
+		return s, errors.New("IRONPLANE_AGENT_DHCP: machines that boot have to reach the agent by HTTP: IRONPLANE_AGENT_MACHINES_LISTEN, and, where that is no address, IRONPLANE_AGENT_MACHINES_URL")
+	case c.Discover && !s.Proxy && !c.Pool.First.IsValid():
+		return s, errors.New("IRONPLANE_AGENT_DISCOVER: machines that nobody has named need addresses: IRONPLANE_AGENT_DHCP_POOL")
+	}
+	if address, err := netip.ParseAddrPort(c.Machines); err == nil && address.Addr().Is4() && !address.Addr().IsUnspecified() {
+		s.Server = address.Addr()
+		return s, nil
+	}
+	at, err := net.InterfaceByName(c.Interface)
+	if err != nil {
+		return s, fmt.Errorf("IRONPLANE_AGENT_DHCP_INTERFACE: %w", err)
+	}
+	all, err := at.Addrs()
+	if err != nil {
+		return s, fmt.Errorf("IRONPLANE_AGENT_DHCP_INTERFACE: %w", err)
+	}
+	for _, one := range all {
+		if p, err := netip.ParsePrefix(one.String()); err == nil && p.Addr().Is4() {
+			s.Server = p.Addr()
+			return s, nil
+		}
+	}
+	return s, fmt.Errorf("IRONPLANE_AGENT_DHCP_INTERFACE: %s has no address of IPv4", c.Interface)
+}
+
+// boot adds what machines ask before they have iPXE.
+func (c *config) boot(ctx context.Context, a *agent.Agent, files *tree.Tree, log *slog.Logger, run func(func() error)) error {
+	if c.TFTP != "" {
+		address, err := net.ResolveUDPAddr("udp", c.TFTP)
+		if err != nil {
+			return fmt.Errorf("IRONPLANE_AGENT_TFTP_LISTEN: %w", err)
+		}
+		conn, err := net.ListenUDP("udp", address)
+		if err != nil {
+			return fmt.Errorf("IRONPLANE_AGENT_TFTP_LISTEN: %w", err)
+		}
+		run(func() error { return (&tftp.Server{Files: files, Log: log}).Serve(ctx, conn) })
+	}
+	if c.DHCP != "" {
+		settings, err := c.dhcp()
+		if err != nil {
+			return err
+		}
+		run(func() error { return (&dhcp.Server{Settings: settings, Machines: a.Machines(), Log: log}).Run(ctx) })
+	}
+	return nil
+}
+
+// bootChecks are of what machines need before they have iPXE.
+func (c *config) bootChecks() (checks []health.Check) {
+	if c.TFTP != "" {
+		checks = append(checks, checkUDP("IRONPLANE_AGENT_TFTP_LISTEN", c.TFTP))
+	}
+	if c.DHCP != "" {
+		checks = append(checks, checkUDP("IRONPLANE_AGENT_DHCP", ":67"),
+			health.Check{Name: "IRONPLANE_AGENT_DHCP: what it needs is set", Ask: func(context.Context) error {
+				_, err := c.dhcp()
+				return err
+			}},
+			health.Check{Name: "IRONPLANE_AGENT_FOLDER: the bootloaders are there: see docs/netboot.md", Optional: true, Ask: func(context.Context) (err error) {
+				for _, name := range []string{"undionly.kpxe", "ipxe.efi", "local.efi"} {
+					_, missing := os.Stat(filepath.Join(c.Folder, "files", machine.Bootloaders, name))
+					err = errors.Join(err, missing)
+				}
+				return err
+			}},
+			health.Check{Name: "IRONPLANE_AGENT_TFTP_LISTEN: firmware that loads files by TFTP can", Optional: true, Ask: func(context.Context) error {
+				if c.TFTP == "" {
+					return errors.New("it is not set: only firmware that boots by HTTP does")
+				}
+				return nil
+			}})
+	}
+	return checks
+}
+
+// checkUDP is that packets to an address would arrive here.
+func checkUDP(variable, address string) health.Check {
+	return health.Check{Name: variable + ": " + address + " is free, and this user may have it", Ask: func(context.Context) error {
+		conn, err := net.ListenPacket("udp4", address)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			return errors.New("it is taken, by another program or by this one if it runs")
+		}
+		if errors.Is(err, fs.ErrPermission) {
+			return errors.New("this user may not: the unit has to give CAP_NET_BIND_SERVICE")
+		}
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	}}
+}

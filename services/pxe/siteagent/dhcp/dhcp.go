@@ -1,0 +1,357 @@
+// Package dhcp answers machines that ask, by DHCP, for an address and what to boot; or for the latter alone, beside a server that the
+// site has.
+package dhcp
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/insomniacslk/dhcp/dhcpv4"
+	"github.com/insomniacslk/dhcp/dhcpv4/server4"
+	"github.com/insomniacslk/dhcp/iana"
+
+	"github.com/ironplane/ironplane/services/pxe/siteagent/machine"
+)
+
+const (
+	serverPort, clientPort = dhcpv4.ServerPort, dhcpv4.ClientPort
+	// ProxyPort is where who boots asks a server that gives no addresses.
+	ProxyPort  = 4011
+	mostPacket = 4096
+)
+
+// Settings are what the operator chose.
+type Settings struct {
+	Interface string     // where machines ask
+	Proxy     bool       // it gives no addresses
+	Server    netip.Addr // the agent's own, which is the TFTP server's, too
+	URL       string     // where machines reach the agent by HTTP
+}
+
+// Server answers.
+type Server struct {
+	Settings
+	Machines *machine.Machines
+	Log      *slog.Logger
+}
+
+// Run answers until ctx ends.
+func (s *Server) Run(ctx context.Context) error {
+	ports := []int{serverPort}
+	if s.Proxy {
+		ports = append(ports, ProxyPort)
+	}
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	var answering sync.WaitGroup
+	defer answering.Wait()
+	for _, port := range ports {
+		conn, err := server4.NewIPv4UDPConn(s.Interface, &net.UDPAddr{Port: port})
+		if err != nil {
+			err = fmt.Errorf("listen for DHCP: %w", err)
+			end(err)
+			return err
+		}
+		stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+		answering.Go(func() {
+			defer stop()
+			end(s.serve(conn, port))
+		})
+	}
+	answering.Wait()
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) && !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
+// serve answers one after the other: whoever asks too fast is not heard.
+func (s *Server) serve(conn *net.UDPConn, port int) error {
+	packet := make([]byte, mostPacket)
+	for {
+		n, from, err := conn.ReadFromUDPAddrPort(packet)
+		if err != nil {
+			return fmt.Errorf("read DHCP: %w", err)
+		}
+		reply, to := s.Answer(packet[:n], netip.AddrPortFrom(from.Addr().Unmap(), from.Port()), port)
+		if reply == nil {
+			continue
+		}
+		if _, err := conn.WriteToUDPAddrPort(reply, to); err != nil {
+			s.Log.Warn("a DHCP answer cannot be sent", "to", to, "error", err)
+		}
+	}
+}
+
+// question is what a client asks.
+type question struct {
+	*dhcpv4.DHCPv4
+	client machine.Client
+	class  string // PXEClient, HTTPClient, or nothing
+	ipxe   bool
+	port   int // that it asked
+}
+
+// Answer is what a packet is answered, and where it goes; nil: nothing.
+func (s *Server) Answer(packet []byte, from netip.AddrPort, port int) (reply []byte, to netip.AddrPort) {
+	q, ok := parse(packet)
+	if !ok {
+		return nil, to
+	}
+	q.port = port
+	r := s.answer(q)
+	if r == nil {
+		return nil, to
+	}
+	return r.ToBytes(), destination(q, r, from)
+}
+
+// destination is where a reply goes: to the relay agent, to who has an address, or to all.
+func destination(q *question, r *dhcpv4.DHCPv4, from netip.AddrPort) netip.AddrPort {
+	switch relay, has := address(q.GatewayIPAddr), address(q.ClientIPAddr); {
+	case relay.IsValid():
+		return netip.AddrPortFrom(relay, serverPort)
+	case q.port == ProxyPort:
+		return from
+	case has.IsValid() && r.MessageType() != dhcpv4.MessageTypeNak:
+		return netip.AddrPortFrom(has, clientPort)
+	}
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{255, 255, 255, 255}), clientPort)
+}
+
+// parse reads a packet. ok: it is a request of a client with an Ethernet address.
+func parse(packet []byte) (q *question, ok bool) {
+	p, err := dhcpv4.FromBytes(packet)
+	if err != nil || p.OpCode != dhcpv4.OpcodeBootRequest || p.HWType != iana.HWTypeEthernet || len(p.ClientHWAddr) != 6 || p.ClientHWAddr[0]&1 == 1 {
+		return nil, false
+	}
+	q = &question{DHCPv4: p, ipxe: isIPXE(p)}
+	for _, class := range []string{"PXEClient", "HTTPClient"} {
+		if strings.HasPrefix(p.ClassIdentifier(), class) {
+			q.class = class
+		}
+	}
+	q.client = machine.Client{MAC: p.ClientHWAddr.String(), Boots: q.class != "" || q.ipxe, Subnet: address(p.GatewayIPAddr)}
+	if info := p.RelayAgentInfo(); info != nil {
+		q.client.Port = portOf(info)
+		if link := info.Get(dhcpv4.LinkSelectionSubOption); len(link) == 4 {
+			q.client.Subnet = address(link)
+		}
+	}
+	q.client.Renews = address(p.ClientIPAddr).IsValid() && q.client.Port == "" && !q.client.Subnet.IsValid()
+	return q, true
+}
+
+// isIPXE tells whether iPXE asks. It writes its user class as it stands, others with its length before it.
+func isIPXE(p *dhcpv4.DHCPv4) bool {
+	class := p.Options.Get(dhcpv4.OptionUserClassInformation)
+	return string(class) == "iPXE" || slices.Contains(p.UserClass(), "iPXE")
+}
+
+// portOf writes where a client is: the circuit, and the switch.
+func portOf(info *dhcpv4.RelayOptions) string {
+	var parts []string
+	for _, part := range [][]byte{info.Get(dhcpv4.AgentCircuitIDSubOption), info.Get(dhcpv4.AgentRemoteIDSubOption)} {
+		if len(part) > 0 {
+			parts = append(parts, readable(part))
+		}
+	}
+	return strings.Join(parts, " of ")
+}
+
+func readable(b []byte) string {
+	for _, c := range b {
+		if c <= ' ' || c > '~' {
+			return hex.EncodeToString(b)
+		}
+	}
+	return string(b)
+}
+
+// address is one that is set.
+func address(ip net.IP) netip.Addr {
+	a, ok := netip.AddrFromSlice(ip.To4())
+	if !ok || a.IsUnspecified() {
+		return netip.Addr{}
+	}
+	return a
+}
+
+func (s *Server) answer(q *question) *dhcpv4.DHCPv4 {
+	if s.Proxy {
+		return s.proxy(q)
+	}
+	switch q.MessageType() {
+	case dhcpv4.MessageTypeDiscover:
+		if !s.Machines.Known(q.client) {
+			return nil
+		}
+		lease, ok := s.Machines.Offered(q.client)
+		if !ok {
+			return nil
+		}
+		return s.lease(q, dhcpv4.MessageTypeOffer, lease)
+	case dhcpv4.MessageTypeRequest:
+		return s.request(q)
+	case dhcpv4.MessageTypeDecline:
+		if a := address(q.RequestedIPAddress()); a.IsValid() && s.isMine(q) {
+			s.Machines.Declined(q.client, a)
+		}
+	case dhcpv4.MessageTypeInform:
+		if lease, ok := s.Machines.Offered(q.client); ok {
+			lease.Time = 0
+			return s.lease(q, dhcpv4.MessageTypeAck, lease)
+		}
+	}
+	return nil
+}
+
+// isMine tells whether a client means this server, or none.
+func (s *Server) isMine(q *question) bool {
+	id := address(q.ServerIdentifier())
+	return !id.IsValid() || id == s.Server
+}
+
+func (s *Server) request(q *question) *dhcpv4.DHCPv4 {
+	if !s.isMine(q) {
+		return nil
+	}
+	wanted := address(q.RequestedIPAddress())
+	if !wanted.IsValid() {
+		wanted = address(q.ClientIPAddr)
+	}
+	lease, ok := s.Machines.Offered(q.client)
+	if !ok {
+		return nil
+	}
+	if lease.Address.Addr() != wanted {
+		r := s.reply(q, dhcpv4.MessageTypeNak)
+		r.SetBroadcast() // for a relay agent, which would send it to an address that the client does not have
+		return r
+	}
+	if !s.Machines.Leased(q.client, wanted) {
+		return nil
+	}
+	return s.lease(q, dhcpv4.MessageTypeAck, lease)
+}
+
+// proxy says what to boot, and sees which address a machine asks the other server for.
+func (s *Server) proxy(q *question) *dhcpv4.DHCPv4 {
+	switch q.MessageType() {
+	case dhcpv4.MessageTypeDiscover:
+		if q.client.Boots && s.Machines.Known(q.client) {
+			return s.booting(q, s.reply(q, dhcpv4.MessageTypeOffer))
+		}
+	case dhcpv4.MessageTypeRequest:
+		has := address(q.RequestedIPAddress())
+		if !has.IsValid() {
+			has = address(q.ClientIPAddr)
+		}
+		if !has.IsValid() || !s.Machines.Leased(q.client, has) || !q.client.Boots || q.port == serverPort && address(q.ServerIdentifier()) != s.Server {
+			return nil
+		}
+		return s.booting(q, s.reply(q, dhcpv4.MessageTypeAck))
+	}
+	return nil
+}
+
+// reply begins one. What relay agents and clients want back is in it.
+func (s *Server) reply(q *question, kind dhcpv4.MessageType) *dhcpv4.DHCPv4 {
+	r := &dhcpv4.DHCPv4{HopCount: 0, YourIPAddr: net.IPv4zero, ServerIPAddr: net.IPv4zero, ClientIPAddr: net.IPv4zero, GatewayIPAddr: q.GatewayIPAddr, Options: dhcpv4.Options{}}
+	for _, with := range []dhcpv4.Modifier{
+		dhcpv4.WithReply(q.DHCPv4), dhcpv4.WithMessageType(kind), dhcpv4.WithOption(dhcpv4.OptServerIdentifier(s.Server.AsSlice())),
+		dhcpv4.WithOptionCopied(q.DHCPv4, dhcpv4.OptionRelayAgentInformation), dhcpv4.WithOptionCopied(q.DHCPv4, dhcpv4.OptionClientIdentifier),
+		dhcpv4.WithOptionCopied(q.DHCPv4, dhcpv4.OptionClientMachineIdentifier),
+	} {
+		with(r)
+	}
+	if kind == dhcpv4.MessageTypeAck {
+		r.ClientIPAddr = q.ClientIPAddr
+	}
+	return r
+}
+
+// lease is a reply with an address, and what goes with it.
+func (s *Server) lease(q *question, kind dhcpv4.MessageType, lease machine.Lease) *dhcpv4.DHCPv4 {
+	r := s.reply(q, kind)
+	if lease.Time > 0 {
+		r.YourIPAddr = lease.Address.Addr().AsSlice()
+		r.UpdateOption(dhcpv4.OptIPAddressLeaseTime(lease.Time))
+	}
+	r.UpdateOption(dhcpv4.OptSubnetMask(net.CIDRMask(lease.Address.Bits(), 32)))
+	if lease.Gateway.IsValid() {
+		r.UpdateOption(dhcpv4.OptRouter(lease.Gateway.AsSlice()))
+	}
+	if len(lease.Nameservers) > 0 {
+		servers := make([]net.IP, len(lease.Nameservers))
+		for i, a := range lease.Nameservers {
+			servers[i] = a.AsSlice()
+		}
+		r.UpdateOption(dhcpv4.OptDNS(servers...))
+	}
+	name, domain, _ := strings.Cut(lease.Hostname, ".")
+	if name != "" {
+		r.UpdateOption(dhcpv4.OptHostName(name))
+	}
+	if domain != "" {
+		r.UpdateOption(dhcpv4.OptDomainName(domain))
+	}
+	return s.booting(q, r)
+}
+
+// bootloaders are what firmware of an architecture loads, where it asks by TFTP and by HTTP.
+var bootloaders = map[iana.Arch]string{
+	iana.INTEL_X86PC: "undionly.kpxe",
+	iana.EFI_BC:      "ipxe.efi", iana.EFI_X86_64: "ipxe.efi", iana.EFI_X86_64_HTTP: "ipxe.efi",
+	iana.EFI_ARM64: "ipxe-arm64.efi", iana.EFI_ARM64_HTTP: "ipxe-arm64.efi",
+}
+
+// booting adds what to boot: firmware iPXE, and iPXE a script that is made for this machine.
+func (s *Server) booting(q *question, r *dhcpv4.DHCPv4) *dhcpv4.DHCPv4 {
+	if !q.client.Boots {
+		return r
+	}
+	if s.Proxy && q.class != "" || q.class == "HTTPClient" {
+		r.UpdateOption(dhcpv4.OptClassIdentifier(q.class))
+	}
+	if s.Proxy && q.class == "PXEClient" {
+		const bootFileAtOnce = 8 // no other boot servers are to be looked for
+		r.UpdateOption(dhcpv4.OptGeneric(dhcpv4.OptionVendorSpecificInformation, []byte{6, 1, bootFileAtOnce, 255}))
+	}
+	if q.ipxe {
+		return file(r, s.URL+"/i/boot")
+	}
+	architecture := iana.INTEL_X86PC
+	if given := q.ClientArch(); len(given) > 0 {
+		architecture = given[0]
+	}
+	name := bootloaders[architecture]
+	switch {
+	case name == "":
+		s.Log.Warn("no bootloader is for the architecture of a machine", "mac", q.client.MAC, "architecture", uint16(architecture))
+		return r
+	case q.class == "HTTPClient":
+		return file(r, s.URL+"/"+machine.Bootloaders+name)
+	}
+	r.ServerIPAddr = s.Server.AsSlice()
+	r.UpdateOption(dhcpv4.OptTFTPServerName(s.Server.String()))
+	return file(r, machine.Bootloaders+name)
+}
+
+// file names what to boot, in the option and, for firmware that looks there, in the header.
+func file(r *dhcpv4.DHCPv4, name string) *dhcpv4.DHCPv4 {
+	const mostInHeader = 127
+	if len(name) <= mostInHeader {
+		r.BootFileName = name
+	}
+	r.UpdateOption(dhcpv4.OptBootFileName(name))
+	return r
+}

@@ -1,0 +1,284 @@
+package dhcp_test
+
+import (
+	"bytes"
+	"log/slog"
+	"net"
+	"net/http/httptest"
+	"net/netip"
+	"testing"
+
+	"github.com/insomniacslk/dhcp/dhcpv4"
+	"github.com/insomniacslk/dhcp/iana"
+
+	"github.com/ironplane/ironplane/services/pxe/siteagent"
+	"github.com/ironplane/ironplane/services/pxe/siteagent/dhcp"
+	"github.com/ironplane/ironplane/services/pxe/siteagent/machine"
+)
+
+var (
+	mac    = net.HardwareAddr{0x52, 0x54, 0, 0x12, 0x34, 0x56}
+	self   = netip.MustParseAddr("192.0.2.1")
+	nobody = netip.MustParseAddrPort("0.0.0.0:68")
+)
+
+const url = "http://192.0.2.1"
+
+// site is a server that knows of one machine.
+type site struct {
+	testing.TB
+	server   *dhcp.Server
+	machines *machine.Machines
+	reports  []siteagent.Report
+}
+
+func newSite(t testing.TB, settings machine.Settings, proxy bool) *site {
+	t.Helper()
+	s := &site{TB: t}
+	settings.URL = url
+	var err error
+	s.machines, err = machine.Open(t.TempDir(), settings, func(r siteagent.Report) error {
+		s.reports = append(s.reports, r)
+		return nil
+	}, slog.New(slog.DiscardHandler))
+	if err == nil {
+		err = s.machines.Put(siteagent.Machine{ID: 7, MACs: []string{mac.String()}, Hostname: "web1.example.com", IPv4: &siteagent.Address{Prefix: "192.0.2.10/26", Gateway: "192.0.2.62"},
+			Nameservers: []string{"192.0.2.53", "2001:db8::53"}, Boot: siteagent.BootInstall, Token: "0123456789abcdefghijklmnop", Files: siteagent.Files{Boot: "#!ipxe"}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.server = &dhcp.Server{Settings: dhcp.Settings{Proxy: proxy, Server: self, URL: url}, Machines: s.machines, Log: slog.New(slog.DiscardHandler)}
+	return s
+}
+
+// ask sends a packet of the machine, and is what is answered, and to whom; nil: nothing.
+func (s *site) ask(kind dhcpv4.MessageType, with ...dhcpv4.Modifier) (*dhcpv4.DHCPv4, netip.AddrPort) {
+	s.Helper()
+	return s.askAt(dhcpv4.ServerPort, kind, with...)
+}
+
+func (s *site) askAt(port int, kind dhcpv4.MessageType, with ...dhcpv4.Modifier) (*dhcpv4.DHCPv4, netip.AddrPort) {
+	s.Helper()
+	p, err := dhcpv4.New(append([]dhcpv4.Modifier{dhcpv4.WithHwAddr(mac), dhcpv4.WithMessageType(kind)}, with...)...)
+	if err != nil {
+		s.Fatal(err)
+	}
+	answer, to := s.server.Answer(p.ToBytes(), nobody, port)
+	if answer == nil {
+		return nil, to
+	}
+	r, err := dhcpv4.FromBytes(answer)
+	if err != nil {
+		s.Fatal(err)
+	}
+	if r.TransactionID != p.TransactionID || r.OpCode != dhcpv4.OpcodeBootReply || !bytes.Equal(r.ClientHWAddr, p.ClientHWAddr) || !r.ServerIdentifier().Equal(self.AsSlice()) {
+		s.Errorf("%s", r.Summary())
+	}
+	return r, to
+}
+
+// script is what the machine gets that asks for its script from its address.
+func (s *site) script() int {
+	answer, request := httptest.NewRecorder(), httptest.NewRequest("GET", "/i/boot", nil)
+	request.RemoteAddr = "192.0.2.10:4711"
+	s.machines.Handler().ServeHTTP(answer, request)
+	return answer.Code
+}
+
+func class(name string, arch ...iana.Arch) dhcpv4.Modifier {
+	return func(p *dhcpv4.DHCPv4) {
+		p.UpdateOption(dhcpv4.OptClassIdentifier(name + ":Arch:00000:UNDI:002001"))
+		if len(arch) > 0 {
+			p.UpdateOption(dhcpv4.OptClientArch(arch...))
+		}
+		p.UpdateOption(dhcpv4.OptGeneric(dhcpv4.OptionClientMachineIdentifier, []byte("\x000123456789abcdef")))
+	}
+}
+
+func wants(address string) dhcpv4.Modifier {
+	return dhcpv4.WithOption(dhcpv4.OptRequestedIPAddress(net.ParseIP(address)))
+}
+
+func of(server netip.Addr) dhcpv4.Modifier {
+	return dhcpv4.WithOption(dhcpv4.OptServerIdentifier(server.AsSlice()))
+}
+
+// Each kind of firmware is sent to the iPXE that it can load, and iPXE to the machine's script.
+func TestWhatToBoot(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, machine.Settings{}, false)
+	for name, one := range map[string]struct {
+		with []dhcpv4.Modifier
+		file string
+	}{
+		"BIOS":            {[]dhcpv4.Modifier{class("PXEClient", iana.INTEL_X86PC)}, "local/boot/undionly.kpxe"},
+		"no architecture": {[]dhcpv4.Modifier{class("PXEClient")}, "local/boot/undionly.kpxe"},
+		"UEFI":            {[]dhcpv4.Modifier{class("PXEClient", iana.EFI_BC)}, "local/boot/ipxe.efi"},
+		"UEFI, 9":         {[]dhcpv4.Modifier{class("PXEClient", iana.EFI_X86_64)}, "local/boot/ipxe.efi"},
+		"arm64":           {[]dhcpv4.Modifier{class("PXEClient", iana.EFI_ARM64)}, "local/boot/ipxe-arm64.efi"},
+		"HTTP":            {[]dhcpv4.Modifier{class("HTTPClient", iana.EFI_X86_64_HTTP)}, url + "/local/boot/ipxe.efi"},
+		"HTTP, arm64":     {[]dhcpv4.Modifier{class("HTTPClient", iana.EFI_ARM64_HTTP)}, url + "/local/boot/ipxe-arm64.efi"},
+		"IA-32":           {[]dhcpv4.Modifier{class("PXEClient", iana.EFI_IA32)}, ""},
+		"iPXE":            {[]dhcpv4.Modifier{class("PXEClient", iana.EFI_BC), dhcpv4.WithUserClass("iPXE", false)}, url + "/i/boot"},
+		"iPXE, RFC 3004":  {[]dhcpv4.Modifier{dhcpv4.WithUserClass("iPXE", true)}, url + "/i/boot"},
+		"a system":        {nil, ""},
+	} {
+		r, to := s.ask(dhcpv4.MessageTypeDiscover, one.with...)
+		if r == nil || r.MessageType() != dhcpv4.MessageTypeOffer || to.String() != "255.255.255.255:68" {
+			t.Fatalf("%s: %v to %s", name, r, to)
+		}
+		if got := r.BootFileNameOption(); got != one.file || r.BootFileName != one.file {
+			t.Errorf("%s boots %q, %q", name, got, r.BootFileName)
+		}
+		if isHTTP := len(one.file) > 4 && one.file[:4] == "http"; !isHTTP && one.file != "" && (!r.ServerIPAddr.Equal(self.AsSlice()) || r.TFTPServerName() != self.String()) {
+			t.Errorf("%s loads it from %s, %s", name, r.ServerIPAddr, r.TFTPServerName())
+		}
+		if got := r.ClassIdentifier(); got != map[bool]string{true: "HTTPClient"}[name == "HTTP" || name == "HTTP, arm64"] {
+			t.Errorf("%s: of the class %q", name, got)
+		}
+		if r.YourIPAddr.String() != "192.0.2.10" || r.SubnetMask().String() != "ffffffc0" || len(r.Router()) != 1 || r.Router()[0].String() != "192.0.2.62" ||
+			len(r.DNS()) != 1 || r.DNS()[0].String() != "192.0.2.53" || r.HostName() != "web1" || r.DomainName() != "example.com" || r.IPAddressLeaseTime(0) == 0 {
+			t.Errorf("%s: %s", name, r.Summary())
+		}
+	}
+}
+
+// A machine has the address that the control plane says, and no other; other servers' offers are theirs.
+func TestLease(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, machine.Settings{}, false)
+	firmware := class("PXEClient", iana.EFI_BC)
+	if r, _ := s.ask(dhcpv4.MessageTypeDiscover, firmware); r == nil || !bytes.HasPrefix(r.Options.Get(dhcpv4.OptionClientMachineIdentifier), []byte("\x000123")) {
+		t.Errorf("%v", r)
+	}
+	if s.script() != 404 {
+		t.Error("it has its script before it has its address")
+	}
+	if r, _ := s.ask(dhcpv4.MessageTypeRequest, firmware, wants("192.0.2.10"), of(netip.MustParseAddr("192.0.2.2"))); r != nil {
+		t.Errorf("another server's offer: %s", r.Summary())
+	}
+	for _, with := range [][]dhcpv4.Modifier{{wants("192.0.2.11"), of(self)}, {wants("192.0.2.11")}, {dhcpv4.WithClientIP(net.IPv4(192, 0, 2, 11))}} {
+		if r, to := s.ask(dhcpv4.MessageTypeRequest, with...); r == nil || r.MessageType() != dhcpv4.MessageTypeNak || to.String() != "255.255.255.255:68" || !r.YourIPAddr.IsUnspecified() {
+			t.Errorf("another address: %v to %s", r, to)
+		}
+	}
+	if r, _ := s.ask(dhcpv4.MessageTypeRequest, firmware, wants("192.0.2.10"), of(self)); r == nil || r.MessageType() != dhcpv4.MessageTypeAck || r.YourIPAddr.String() != "192.0.2.10" {
+		t.Errorf("%v", r)
+	}
+	if r, to := s.ask(dhcpv4.MessageTypeRequest, dhcpv4.WithClientIP(net.IPv4(192, 0, 2, 10))); r == nil || r.MessageType() != dhcpv4.MessageTypeAck || to.String() != "192.0.2.10:68" {
+		t.Errorf("a renewal: %v to %s", r, to)
+	}
+	if r, _ := s.ask(dhcpv4.MessageTypeInform, dhcpv4.WithClientIP(net.IPv4(192, 0, 2, 10))); r == nil || !r.YourIPAddr.IsUnspecified() || r.IPAddressLeaseTime(0) != 0 || r.SubnetMask() == nil {
+		t.Errorf("%v", r)
+	}
+	if s.script() != 200 {
+		t.Error("it does not have its script")
+	}
+	if r, _ := s.ask(dhcpv4.MessageTypeDecline, wants("192.0.2.10"), of(self)); r != nil || s.reports[len(s.reports)-1].What != siteagent.Refused {
+		t.Errorf("%v %+v", r, s.reports)
+	}
+	for _, kind := range []dhcpv4.MessageType{dhcpv4.MessageTypeRelease, dhcpv4.MessageTypeOffer, dhcpv4.MessageTypeAck, dhcpv4.MessageTypeNone} {
+		if r, _ := s.ask(kind); r != nil {
+			t.Errorf("%s: %s", kind, r.Summary())
+		}
+	}
+	mac := dhcpv4.WithHwAddr(net.HardwareAddr{0x52, 0x54, 0, 0, 0, 1})
+	for _, kind := range []dhcpv4.MessageType{dhcpv4.MessageTypeDiscover, dhcpv4.MessageTypeRequest, dhcpv4.MessageTypeInform} {
+		if r, _ := s.ask(kind, firmware, mac, wants("192.0.2.10")); r != nil {
+			t.Errorf("a machine that nobody named: %s", r.Summary())
+		}
+	}
+}
+
+// A relay agent gets back what it said, and a machine is given nothing at another port than where it has its script.
+func TestRelay(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, machine.Settings{}, false)
+	relayed := func(port string) dhcpv4.Modifier {
+		return func(p *dhcpv4.DHCPv4) {
+			p.GatewayIPAddr, p.HopCount = net.IPv4(192, 0, 2, 62), 1
+			class("PXEClient", iana.INTEL_X86PC)(p)
+			p.UpdateOption(dhcpv4.OptRelayAgentInfo(dhcpv4.OptGeneric(dhcpv4.AgentCircuitIDSubOption, []byte(port)), dhcpv4.OptGeneric(dhcpv4.AgentRemoteIDSubOption, []byte{0, 1, 2})))
+		}
+	}
+	for _, kind := range []dhcpv4.MessageType{dhcpv4.MessageTypeDiscover, dhcpv4.MessageTypeRequest} {
+		r, to := s.ask(kind, relayed("eth1/0/7"), wants("192.0.2.10"))
+		if r == nil || to.String() != "192.0.2.62:67" || !r.GatewayIPAddr.Equal(net.IPv4(192, 0, 2, 62)) || string(r.RelayAgentInfo().Get(dhcpv4.AgentCircuitIDSubOption)) != "eth1/0/7" {
+			t.Fatalf("%v to %s", r, to)
+		}
+		if b := r.ToBytes(); !bytes.Contains(b[240:], append([]byte{82, 15, 1, 8}, "eth1/0/7"...)) {
+			t.Errorf("%q", b)
+		}
+	}
+	for _, with := range []dhcpv4.Modifier{relayed("eth1/0/8"), class("PXEClient", iana.INTEL_X86PC)} {
+		for _, kind := range []dhcpv4.MessageType{dhcpv4.MessageTypeDiscover, dhcpv4.MessageTypeRequest, dhcpv4.MessageTypeInform} {
+			if r, _ := s.ask(kind, with, wants("192.0.2.10")); r != nil {
+				t.Errorf("another port: %s", r.Summary())
+			}
+		}
+	}
+	const want = "no address: it asks from port eth1/0/8 of 000102, and was given its script at port eth1/0/7 of 000102"
+	if last := s.reports[len(s.reports)-1]; last.What != siteagent.Refused || last.Got != want {
+		t.Errorf("%+v", last)
+	}
+	if r, to := s.ask(dhcpv4.MessageTypeRequest, relayed("eth1/0/7"), wants("192.0.2.11")); r == nil || r.MessageType() != dhcpv4.MessageTypeNak || !r.IsBroadcast() || to.String() != "192.0.2.62:67" {
+		t.Errorf("%v to %s", r, to)
+	}
+}
+
+// Beside another server it gives no address, and goes by the one that the machine asks that server for.
+func TestProxy(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, machine.Settings{Discover: true}, true)
+	firmware, other := class("PXEClient", iana.EFI_BC), of(netip.MustParseAddr("192.0.2.2"))
+	r, _ := s.ask(dhcpv4.MessageTypeDiscover, firmware)
+	if r == nil || !r.YourIPAddr.IsUnspecified() || r.IPAddressLeaseTime(0) != 0 || r.ClassIdentifier() != "PXEClient" || r.BootFileName != "local/boot/ipxe.efi" ||
+		!bytes.Equal(r.Options.Get(dhcpv4.OptionVendorSpecificInformation), []byte{6, 1, 8, 255}) {
+		t.Fatalf("%v", r)
+	}
+	if r, _ := s.ask(dhcpv4.MessageTypeDiscover); r != nil {
+		t.Errorf("a system: %s", r.Summary())
+	}
+	if r, _ := s.ask(dhcpv4.MessageTypeRequest, firmware, other, wants("192.0.2.10")); r != nil {
+		t.Errorf("another server's offer: %s", r.Summary())
+	}
+	if r, to := s.askAt(dhcp.ProxyPort, dhcpv4.MessageTypeRequest, firmware, of(self), dhcpv4.WithClientIP(net.IPv4(192, 0, 2, 10))); r == nil || r.MessageType() != dhcpv4.MessageTypeAck ||
+		r.BootFileName != "local/boot/ipxe.efi" || to != nobody {
+		t.Errorf("%v to %s", r, to)
+	}
+	if s.script() != 200 {
+		t.Error("it does not have its script")
+	}
+	stranger := dhcpv4.WithHwAddr(net.HardwareAddr{0x52, 0x54, 0, 0, 0, 1})
+	if r, _ := s.ask(dhcpv4.MessageTypeDiscover, stranger, firmware); r == nil {
+		t.Error("a machine that nobody named is not answered")
+	}
+}
+
+// Whatever arrives, nothing falls over, and what is answered can be read.
+func FuzzAnswer(f *testing.F) {
+	for _, kind := range []dhcpv4.MessageType{dhcpv4.MessageTypeDiscover, dhcpv4.MessageTypeRequest, dhcpv4.MessageTypeInform, dhcpv4.MessageTypeDecline} {
+		p, err := dhcpv4.New(dhcpv4.WithHwAddr(mac), dhcpv4.WithMessageType(kind), class("PXEClient", iana.EFI_BC), wants("192.0.2.10"), dhcpv4.WithUserClass("iPXE", kind == dhcpv4.MessageTypeInform),
+			dhcpv4.WithOption(dhcpv4.OptRelayAgentInfo(dhcpv4.OptGeneric(dhcpv4.LinkSelectionSubOption, []byte{192, 0, 2, 0}))))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(p.ToBytes(), false)
+		f.Add(p.ToBytes(), true)
+	}
+	pool := machine.Settings{Discover: true, Pool: machine.Pool{First: netip.MustParseAddr("192.0.2.20"), Last: netip.MustParseAddr("192.0.2.22"), Bits: 24}}
+	sites := map[bool]*site{false: newSite(f, pool, false), true: newSite(f, machine.Settings{Discover: true}, true)}
+	f.Fuzz(func(t *testing.T, packet []byte, proxy bool) {
+		for _, port := range []int{dhcpv4.ServerPort, dhcp.ProxyPort} {
+			answer, _ := sites[proxy].server.Answer(packet, nobody, port)
+			sites[proxy].reports = nil
+			if answer == nil {
+				continue
+			}
+			if _, err := dhcpv4.FromBytes(answer); err != nil {
+				t.Errorf("%x is answered by what is none: %v", packet, err)
+			}
+		}
+	})
+}

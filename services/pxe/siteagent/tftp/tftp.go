@@ -1,0 +1,302 @@
+// Package tftp lets machines that boot read files: RFC 1350 with the options of RFC 2347 to 2349, and windows (RFC 7440).
+package tftp
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	readRequest, writeRequest, data, ack, failed, accepted = 1, 2, 3, 4, 5, 6
+
+	noFile, noAccess, illegal = 1, 2, 4
+
+	plainBlock = 512
+	// largestBlock fits into an Ethernet frame, behind the headers: fragments are what firmware loses.
+	smallestBlock, largestBlock = 8, 1468
+	largestWindow               = 64
+	mostRequest                 = 1500
+	// mostTransfers is how many go on at a time, and mostOfOne those of one address.
+	mostTransfers, mostOfOne = 512, 8
+	tries                    = 6
+	patience                 = time.Second // until something is sent again
+	longestTransfer          = time.Hour
+)
+
+// Files are what can be read.
+type Files interface {
+	Open(name string) (*os.File, fs.FileInfo, error)
+}
+
+// Server answers requests.
+type Server struct {
+	Files Files
+	Log   *slog.Logger
+
+	mu     sync.Mutex
+	active map[netip.AddrPort]bool
+	of     map[netip.Addr]int
+}
+
+// Serve answers requests that arrive at conn, until ctx ends, and closes it.
+func (s *Server) Serve(ctx context.Context, conn *net.UDPConn) error {
+	s.active, s.of = map[netip.AddrPort]bool{}, map[netip.Addr]int{}
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	var transfers sync.WaitGroup
+	defer transfers.Wait()
+	local, _ := conn.LocalAddr().(*net.UDPAddr)
+	packet := make([]byte, mostRequest)
+	for {
+		n, from, err := conn.ReadFromUDPAddrPort(packet)
+		if err != nil && ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read TFTP: %w", err)
+		}
+		r, refused := parse(packet[:n])
+		if refused != nil {
+			_, _ = conn.WriteToUDPAddrPort(refused.packet(), from) // who asked may be gone
+			continue
+		}
+		if r == nil || !s.begin(from) {
+			continue
+		}
+		transfers.Go(func() {
+			defer s.end(from)
+			if err := s.transfer(ctx, local, from, r); err != nil {
+				s.Log.Info("a TFTP transfer has ended early", "file", r.name, "to", from, "error", err)
+			}
+		})
+	}
+}
+
+// begin tells whether a transfer may begin: one that goes on already is asked for again where its beginning was lost.
+func (s *Server) begin(from netip.AddrPort) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.active[from] || len(s.active) >= mostTransfers || s.of[from.Addr()] >= mostOfOne {
+		return false
+	}
+	s.active[from] = true
+	s.of[from.Addr()]++
+	return true
+}
+
+func (s *Server) end(from netip.AddrPort) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.active, from)
+	if s.of[from.Addr()]--; s.of[from.Addr()] == 0 {
+		delete(s.of, from.Addr())
+	}
+}
+
+// refusal is an error as a client is told it.
+type refusal struct {
+	code uint16
+	text string
+}
+
+func (r *refusal) Error() string { return r.text }
+
+func (r *refusal) packet() []byte {
+	p := binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, failed), r.code)
+	return append(append(p, r.text...), 0)
+}
+
+// request is what a client wants to read, and how.
+type request struct {
+	name    string
+	block   int
+	window  int64
+	wait    time.Duration
+	size    bool     // it wants to know it
+	options []string // those that are accepted, with their values, but for the size's
+}
+
+// parse reads a request. Of what is none nothing is answered.
+func parse(packet []byte) (*request, *refusal) {
+	if len(packet) < 2 {
+		return nil, nil
+	}
+	switch binary.BigEndian.Uint16(packet) {
+	case readRequest:
+	case writeRequest:
+		return nil, &refusal{noAccess, "files can be read, and not written"}
+	default:
+		return nil, nil
+	}
+	fields := strings.Split(string(packet[2:]), "\x00")
+	if len(fields) < 3 || fields[len(fields)-1] != "" {
+		return nil, &refusal{illegal, "the request was cut off"}
+	}
+	fields = fields[:len(fields)-1]
+	if !strings.EqualFold(fields[1], "octet") {
+		return nil, &refusal{illegal, "the mode has to be octet"}
+	}
+	r := &request{name: strings.TrimLeft(strings.ReplaceAll(fields[0], `\`, "/"), "/"), block: plainBlock, window: 1, wait: patience}
+	for options := fields[2:]; len(options) >= 2; options = options[2:] {
+		name := strings.ToLower(options[0])
+		n, err := strconv.Atoi(options[1])
+		if err != nil || n < 0 {
+			continue // RFC 2347: what is not understood is left out of what is accepted
+		}
+		switch {
+		case name == "blksize" && n >= smallestBlock:
+			r.block = min(n, largestBlock)
+			r.accept(name, r.block)
+		case name == "windowsize" && n >= 1:
+			r.window = int64(min(n, largestWindow))
+			r.accept(name, int(r.window))
+		case name == "timeout" && n >= 1 && n <= 255:
+			r.wait = time.Duration(n) * time.Second
+			r.accept(name, n)
+		case name == "tsize":
+			r.size = true
+		}
+	}
+	return r, nil
+}
+
+func (r *request) accept(name string, n int) { r.options = append(r.options, name, strconv.Itoa(n)) }
+
+// accepted is the packet that says so, where options were asked for.
+func (r *request) accepted(size int64) []byte {
+	options := r.options
+	if r.size {
+		options = append(options, "tsize", strconv.FormatInt(size, 10))
+	}
+	if len(options) == 0 {
+		return nil
+	}
+	return append(binary.BigEndian.AppendUint16(nil, accepted), strings.Join(options, "\x00")+"\x00"...)
+}
+
+// transfer sends a file from a port of its own.
+func (s *Server) transfer(ctx context.Context, local *net.UDPAddr, to netip.AddrPort, r *request) error {
+	conn, err := net.DialUDP("udp", &net.UDPAddr{IP: local.IP, Zone: local.Zone}, net.UDPAddrFromAddrPort(to))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(ctx, longestTransfer)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	file, is, err := s.Files.Open(r.name)
+	if err != nil {
+		refused := &refusal{noFile, "there is no such file"}
+		if !errors.Is(err, fs.ErrNotExist) {
+			s.Log.Error("a file cannot be read", "file", r.name, "error", err)
+		}
+		_, err := conn.Write(refused.packet())
+		return err
+	}
+	defer file.Close()
+	t := &transfer{request: r, conn: conn, file: file, size: is.Size()}
+	t.last = t.size/int64(r.block) + 1
+	if hello := r.accepted(t.size); hello != nil {
+		if err := t.exchange(func() error { _, err := conn.Write(hello); return err }, 0); err != nil {
+			return err
+		}
+	}
+	for t.acked < t.last {
+		if err := t.exchange(t.send, min(t.window, t.last-t.acked)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// transfer is one that goes on.
+type transfer struct {
+	*request
+	conn  *net.UDPConn
+	file  *os.File
+	size  int64
+	last  int64 // block
+	acked int64 // block
+	out   []byte
+}
+
+// send sends the blocks of a window.
+func (t *transfer) send() error {
+	n := min(t.window, t.last-t.acked)
+	if t.out == nil {
+		t.out = make([]byte, 4+t.block)
+		binary.BigEndian.PutUint16(t.out, data)
+	}
+	for block := t.acked + 1; block <= t.acked+n; block++ {
+		at := (block - 1) * int64(t.block)
+		length := min(int64(t.block), t.size-at)
+		if _, err := t.file.ReadAt(t.out[4:4+length], at); err != nil && !(errors.Is(err, io.EOF) && length == 0) {
+			refused := &refusal{0, "the file cannot be read"}
+			_, _ = t.conn.Write(refused.packet()) // the client finds out, too, when nothing arrives
+			return err
+		}
+		binary.BigEndian.PutUint16(t.out[2:], uint16(block))
+		if _, err := t.conn.Write(t.out[:4+length]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// exchange sends until one of so many blocks behind the last that was acknowledged is; of none, that is acknowledged itself. A block
+// that is acknowledged twice is not sent twice, but for once where it shows that the first of a window was lost.
+func (t *transfer) exchange(send func() error, blocks int64) error {
+	var packet [mostRequest]byte
+	for range tries {
+		if err := send(); err != nil {
+			return err
+		}
+		again := t.window > 1 && blocks > 1
+		if err := t.conn.SetReadDeadline(time.Now().Add(t.wait)); err != nil {
+			return err
+		}
+		for {
+			n, err := t.conn.Read(packet[:])
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				break
+			}
+			if err != nil {
+				return err
+			}
+			if n < 4 {
+				continue
+			}
+			switch code, number := binary.BigEndian.Uint16(packet[:]), binary.BigEndian.Uint16(packet[2:]); code {
+			case failed:
+				text, _, _ := bytes.Cut(packet[4:n], []byte{0})
+				return fmt.Errorf("the client has given up: %q", text)
+			case ack:
+				ahead := int64(number - uint16(t.acked))
+				if ahead <= blocks && (ahead > 0 || blocks == 0) {
+					t.acked += ahead
+					return nil
+				}
+				if ahead == 0 && again {
+					again = false
+					if err := send(); err != nil {
+						return err
+					}
+				}
+			}
+		}
+	}
+	return errors.New("the client is silent")
+}

@@ -1,0 +1,262 @@
+package tftp_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/services/pxe/siteagent/tftp"
+	"github.com/ironplane/ironplane/services/pxe/siteagent/tree"
+)
+
+// serve serves a tree until the test ends.
+func serve(t testing.TB, files map[string][]byte) (address *net.UDPAddr, folder string) {
+	t.Helper()
+	folder = t.TempDir()
+	all, err := tree.Open(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range files {
+		path := filepath.Join(folder, "files", name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, content, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := context.WithCancel(context.Background())
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		if err := (&tftp.Server{Files: all, Log: slog.New(slog.DiscardHandler)}).Serve(ctx, conn); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() {
+		end()
+		serving.Wait()
+		if err := all.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return conn.LocalAddr().(*net.UDPAddr), folder
+}
+
+// client reads one file. lose says, of a packet that arrives, whether it does not.
+type client struct {
+	testing.TB
+	conn     *net.UDPConn
+	accepted map[string]string
+	lose     func() bool
+}
+
+func (c *client) read(from *net.UDPAddr, name string, options ...string) (content []byte, refused string) {
+	c.Helper()
+	var err error
+	if c.conn, err = net.ListenUDP("udp", &net.UDPAddr{IP: from.IP}); err != nil {
+		c.Fatal(err)
+	}
+	defer c.conn.Close()
+	request := append([]byte{0, 1}, strings.Join(append([]string{name, "octet"}, options...), "\x00")+"\x00"...)
+	packet, block, window := make([]byte, 70_000), 512, 1
+	var to *net.UDPAddr
+	send := func(p []byte) {
+		address := from
+		if to != nil {
+			address = to
+		}
+		if _, err := c.conn.WriteToUDP(p, address); err != nil {
+			c.Fatal(err)
+		}
+	}
+	send(request)
+	last, have := request, uint16(0)
+	acknowledge := func() {
+		last = binary.BigEndian.AppendUint16([]byte{0, 4}, have)
+		send(last)
+	}
+	for silent, inWindow := 0, 0; ; {
+		if err := c.conn.SetReadDeadline(time.Now().Add(500 * time.Millisecond)); err != nil {
+			c.Fatal(err)
+		}
+		n, peer, err := c.conn.ReadFromUDP(packet)
+		if err != nil {
+			if silent++; silent > 100 {
+				c.Fatal("the server is silent")
+			}
+			send(last)
+			continue
+		}
+		if c.lose != nil && c.lose() {
+			continue
+		}
+		to = peer
+		switch binary.BigEndian.Uint16(packet) {
+		case 5:
+			return nil, string(packet[4 : n-1])
+		case 6:
+			fields := strings.Split(string(packet[2:n-1]), "\x00")
+			c.accepted = map[string]string{}
+			for ; len(fields) >= 2; fields = fields[2:] {
+				c.accepted[fields[0]] = fields[1]
+			}
+			if text, ok := c.accepted["blksize"]; ok {
+				block, _ = strconv.Atoi(text)
+			}
+			if text, ok := c.accepted["windowsize"]; ok {
+				window, _ = strconv.Atoi(text)
+			}
+			acknowledge()
+		case 3:
+			if number := binary.BigEndian.Uint16(packet[2:]); number != have+1 {
+				acknowledge()
+				inWindow = 0
+				continue
+			}
+			have++
+			content = append(content, packet[4:n]...)
+			if inWindow++; inWindow == window || n-4 < block {
+				inWindow = 0
+				acknowledge()
+			}
+			if n-4 < block {
+				return content, ""
+			}
+		}
+	}
+}
+
+func random(n int) []byte {
+	content := make([]byte, n)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(content)
+	return content
+}
+
+func TestRead(t *testing.T) {
+	t.Parallel()
+	sizes := []int{0, 1, 511, 512, 513, 1024, 100_000}
+	files := map[string][]byte{}
+	for _, n := range sizes {
+		files["boot/"+strconv.Itoa(n)] = random(n)
+	}
+	files["large"] = random(40 << 20) // whose blocks of 512 bytes are numbered beyond 65,535
+	at, _ := serve(t, files)
+	for name, options := range map[string]struct {
+		asked []string
+		want  map[string]string
+	}{
+		"none":    {nil, nil},
+		"all":     {[]string{"BLKSIZE", "1024", "windowsize", "4", "tsize", "0", "timeout", "2", "multicast", ""}, map[string]string{"blksize": "1024", "windowsize": "4", "timeout": "2", "tsize": "100000"}},
+		"bounded": {[]string{"blksize", "65464", "windowsize", "65535"}, map[string]string{"blksize": "1468", "windowsize": "64"}},
+		"wrong":   {[]string{"blksize", "7", "windowsize", "0", "timeout", "256", "tsize", "x"}, nil},
+		"small":   {[]string{"blksize", "8"}, map[string]string{"blksize": "8"}},
+	} {
+		for _, n := range sizes {
+			file := "boot/" + strconv.Itoa(n)
+			c := &client{TB: t}
+			got, refused := c.read(at, file, options.asked...)
+			if !bytes.Equal(got, files[file]) || refused != "" {
+				t.Errorf("%s, options %s: %d bytes, %q", file, name, len(got), refused)
+			}
+			if n == 100_000 && !maps.Equal(c.accepted, options.want) {
+				t.Errorf("of the options %s are accepted %v", name, c.accepted)
+			}
+		}
+	}
+	if got, refused := (&client{TB: t}).read(at, `\boot/1`); len(got) != 1 {
+		t.Errorf("%d, %q", len(got), refused)
+	}
+	if got, refused := (&client{TB: t}).read(at, "large", "windowsize", "16"); !bytes.Equal(got, files["large"]) {
+		t.Errorf("%d, %q", len(got), refused)
+	}
+}
+
+// Where packets are lost in both directions, the file arrives all the same.
+func TestLoss(t *testing.T) {
+	t.Parallel()
+	content := random(60_000)
+	at, _ := serve(t, map[string][]byte{"file": content})
+	for _, window := range []string{"1", "8"} {
+		lost := rand.New(rand.NewPCG(1, 2))
+		c := &client{TB: t, lose: func() bool { return lost.IntN(40) == 0 }}
+		if got, refused := c.read(at, "file", "blksize", "1024", "windowsize", window); !bytes.Equal(got, content) {
+			t.Errorf("window %s: %d bytes, %q", window, len(got), refused)
+		}
+	}
+}
+
+// What is outside of the folder is not there, and nothing can be written.
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	at, folder := serve(t, map[string][]byte{"boot/file": []byte("x")})
+	if err := os.Symlink("/etc/passwd", filepath.Join(folder, "files/passwd")); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"passwd", "/etc/passwd", "../index", "boot/../../index", `..\index`, "boot", "boot/", "", ".", strings.Repeat("x", 400)} {
+		if got, refused := (&client{TB: t}).read(at, name); refused != "there is no such file" {
+			t.Errorf("%q: %q, %q", name, got, refused)
+		}
+	}
+	conn, err := net.DialUDP("udp", nil, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for request, want := range map[string]string{
+		"\x00\x02boot/file\x00octet\x00":    "files can be read, and not written",
+		"\x00\x01boot/file\x00netascii\x00": "the mode has to be octet",
+		"\x00\x01boot/file\x00octet":        "the request was cut off",
+	} {
+		if _, err := conn.Write([]byte(request)); err != nil {
+			t.Fatal(err)
+		}
+		answer := make([]byte, 1500)
+		if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		n, err := conn.Read(answer)
+		if err != nil || !strings.Contains(string(answer[:n]), want) {
+			t.Errorf("%q: %q %v", request, answer[:n], err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(folder, "files/boot/file")); err != nil {
+		t.Error(err)
+	}
+}
+
+// Other people's clients read, too.
+func TestCurl(t *testing.T) {
+	t.Parallel()
+	curl, err := exec.LookPath("curl")
+	if err != nil {
+		t.Skip("there is no curl")
+	}
+	content := random(300_000)
+	at, _ := serve(t, map[string][]byte{"boot/file": content})
+	for _, options := range [][]string{{"--tftp-no-options"}, {"--tftp-blksize", "1400"}} {
+		got, err := exec.CommandContext(t.Context(), curl, append(options, "-sS", "--max-time", "60", "tftp://"+at.String()+"/boot/file")...).Output()
+		if err != nil && strings.Contains(err.Error(), "exit status 1") {
+			t.Skip("this curl reads no TFTP")
+		}
+		if err != nil || !bytes.Equal(got, content) {
+			t.Errorf("%v: %d bytes, %v", options, len(got), err)
+		}
+	}
+}
