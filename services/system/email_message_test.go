@@ -352,6 +352,24 @@ func TestMailsAreTriedAgain(t *testing.T) {
 	}
 }
 
+// A mail that was refused while that could not be noted is tried again, and has failed then.
+func TestMailsFailWhileTheDatabaseDoes(t *testing.T) {
+	t.Parallel()
+	box := mailbox.Start(t, mailbox.Options{Refuse: func(int, string) error { return &smtp.SMTPError{Code: 550, Message: "no such user"} }})
+	o := newOffice(t, "smtp+plain://"+box.Addr)
+	o.execute("ALTER TABLE email_message ADD CONSTRAINT broken CHECK (status <> 'failed')")
+	id := o.take("password-reset", contents()[4])
+	o.until("it was refused", id, func(systemmail.EmailMessage) bool {
+		var tried bool
+		err := o.deps.DB.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM river_job WHERE kind = 'mail' AND cardinality(errors) > 0)").Scan(&tried)
+		return err == nil && tried
+	})
+	o.execute("ALTER TABLE email_message DROP CONSTRAINT broken")
+	if m := o.becomes(id, "failed"); m.Error == nil || !strings.Contains(*m.Error, "no such user") {
+		t.Errorf("%+v", m)
+	}
+}
+
 // What nothing will come of is failed, with the reason, and can be sent again by hand.
 func TestMailsFail(t *testing.T) {
 	t.Parallel()

@@ -273,9 +273,12 @@ func (o *Office) letter(ctx context.Context, k kept, t task) (letter, error) {
 	return l, err
 }
 
-// giveUp ends a job that nothing will come of.
+// giveUp ends a job that nothing will come of, once that is noted.
 func (o *Office) giveUp(ctx context.Context, k kept, t task, reason error) error {
-	return jobs.Never(errors.Join(reason, o.note(ctx, k, t, failed, reason, nil)))
+	if err := o.note(ctx, k, t, failed, reason, nil); err != nil {
+		return errors.Join(reason, err)
+	}
+	return jobs.Never(reason)
 }
 
 // note keeps what came of an attempt. What need not be sent any more keeps no secret.
