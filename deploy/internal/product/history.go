@@ -135,6 +135,9 @@ var forget = []string{
 	`DO $$ BEGIN IF to_regclass('iso') IS NOT NULL THEN
 		UPDATE iso SET status = 'failed', error = 'its import was under way when the backup was made' WHERE status NOT IN ('ready', 'failed');
 	END IF; END $$`,
+	`DO $$ BEGIN IF to_regclass('email_message') IS NOT NULL THEN
+		UPDATE email_message SET status = 'failed', error = 'it was being sent when the backup was made' WHERE status = 'queued';
+	END IF; END $$`,
 	"UPDATE river_job SET state = 'cancelled', finalized_at = now() WHERE finalized_at IS NULL",
 }
 

@@ -426,7 +426,7 @@ func TestIDsThatOthersKnow(t *testing.T) {
 }
 
 // What was of the moment when the backup was made counts no more: an answer that is kept is given to nobody, a message is
-// not sent again, and a job not done again.
+// not sent again, and a job not done again; a mail whose job that was has failed, and an operator can have it sent.
 func TestRestoredSchemaForgets(t *testing.T) {
 	t.Parallel()
 	i := newInstallation(t)
@@ -439,8 +439,11 @@ func TestRestoredSchemaForgets(t *testing.T) {
 	i.stop()
 	i.run([]byte(`INSERT INTO network.message (receiver, kind, content) VALUES ('system', 'mail', '{}');
 		INSERT INTO network.river_job (kind, args, max_attempts) VALUES ('mail', '{}', 25);
-		INSERT INTO network.closing (type, id, agreed, until) VALUES ('group', 1, true, now() + interval '1 hour')`), "psql", "-q", "-v", "ON_ERROR_STOP=1")
-	i.restore(network.Name, i.dump(network.Name))
+		INSERT INTO network.closing (type, id, agreed, until) VALUES ('group', 1, true, now() + interval '1 hour');
+		INSERT INTO system.email_message (template, account, to_name, to_email, secret, status) VALUES ('welcome', '/client/1', 'Ben', 'ben@example.com', false, 'queued')`), "psql", "-q", "-v", "ON_ERROR_STOP=1")
+	for _, name := range []string{network.Name, system.Name} {
+		i.restore(name, i.dump(name))
+	}
 	i.takeUp()
 	i.restart()
 	again().Want(http.StatusUnprocessableEntity) // the name is taken
@@ -449,5 +452,8 @@ func TestRestoredSchemaForgets(t *testing.T) {
 	}
 	if n := i.count(network.Name, "river_job WHERE state = 'cancelled'"); n != 1 {
 		t.Error("a job is not cancelled")
+	}
+	if n := i.count(system.Name, "email_message WHERE status = 'failed'"); n != 1 {
+		t.Error("a mail waits for a job that there is no more")
 	}
 }

@@ -1,0 +1,192 @@
+package packages
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/pkg/principal"
+)
+
+// The operating system that the package is installed on. Consul is there where its image is.
+const (
+	system = `FROM %s
+RUN apt-get update && apt-get install -y --no-install-recommends systemd systemd-sysv dbus postgresql redis-server sudo curl && rm -rf /var/lib/apt/lists/*
+%s
+ENTRYPOINT ["/lib/systemd/systemd"]
+`
+	startsWithin = 5 * time.Minute
+)
+
+// The package's units run under systemd: all in one process, which is replaced when it hangs; each part in its own, with
+// addresses and with Consul; and the agent of a site. Each can do what it needs to, and reads its own secrets alone.
+func TestSystemd(t *testing.T) {
+	if *made == "" {
+		t.Skip("make packages does this")
+	}
+	if err := exec.Command("docker", "info").Run(); err != nil {
+		t.Skip("an operating system of its own needs Docker")
+	}
+	m := startMachine(t, glob(t, filepath.Join(*made, "*.deb"))[0])
+	t.Run("one process", m.standalone)
+	t.Run("with addresses", func(t *testing.T) { m.split(t, "") })
+	t.Run("with Consul", func(t *testing.T) {
+		if !m.consul {
+			t.Skip("there is no image of Consul")
+		}
+		m.split(t, consulSettings)
+	})
+	t.Run("site agent", m.agent)
+}
+
+// machine is a container in which systemd is the first process.
+type machine struct {
+	id     string
+	consul bool
+}
+
+func startMachine(t *testing.T, deb string) *machine {
+	t.Helper()
+	image := func(variable, otherwise string) string {
+		if name := os.Getenv(variable); name != "" {
+			return name
+		}
+		return otherwise
+	}
+	m := &machine{}
+	consul := image("IRONPLANE_CONSUL_IMAGE", "hashicorp/consul:1.21")
+	copied := ""
+	if exec.Command("docker", "image", "inspect", consul).Run() == nil {
+		m.consul, copied = true, "COPY --from="+consul+" /bin/consul /usr/bin/consul"
+	}
+	build := exec.CommandContext(t.Context(), "docker", "build", "--quiet", "-")
+	build.Stdin = strings.NewReader(fmt.Sprintf(system, image("IRONPLANE_DEBIAN_IMAGE", "debian:bookworm-slim"), copied))
+	built, err := build.Output()
+	if err != nil {
+		t.Fatalf("build an operating system: %v", err)
+	}
+	m.id = strings.TrimSpace(output(t, "docker", "run", "--detach", "--privileged", "--cgroupns=private", "--tmpfs", "/run", "--tmpfs", "/tmp", strings.TrimSpace(string(built))))
+	t.Cleanup(func() {
+		if said, err := exec.CommandContext(context.WithoutCancel(t.Context()), "docker", "rm", "--force", "--volumes", m.id).CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, said)
+		}
+	})
+	output(t, "docker", "cp", deb, m.id+":/ironplane.deb")
+	m.until(t, "systemctl is-system-running --wait | grep -E 'running|degraded'")
+	m.run(t, "dpkg --install /ironplane.deb")
+	return m
+}
+
+// run has a shell say what it says.
+func (m *machine) run(t *testing.T, script string) string {
+	t.Helper()
+	said, err := exec.CommandContext(t.Context(), "docker", "exec", m.id, "sh", "-e", "-c", script).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s\n%s", script, err, said, m.journal())
+	}
+	return strings.TrimSpace(string(said))
+}
+
+// until runs a script until it succeeds.
+func (m *machine) until(t *testing.T, script string) {
+	t.Helper()
+	for deadline := time.Now().Add(startsWithin); ; time.Sleep(time.Second) {
+		said, err := exec.CommandContext(t.Context(), "docker", "exec", m.id, "sh", "-c", script).CombinedOutput()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: %v\n%s\n%s", script, err, said, m.journal())
+		}
+	}
+}
+
+func (m *machine) journal() string {
+	said, _ := exec.Command("docker", "exec", m.id, "journalctl", "--no-pager", "--lines", "60", "--priority", "warning").CombinedOutput()
+	return string(said)
+}
+
+// answers wants the API to answer who has the key in a file.
+func (m *machine) answers(t *testing.T, key string) {
+	t.Helper()
+	m.run(t, `curl --fail-with-body --silent http://127.0.0.1:8080/group -H "Authorization: Bearer $(cat `+key+`)" -H 'Content-Type: application/json' --data '{"name": "Berlin"}'`)
+	m.run(t, `curl --fail-with-body --silent http://127.0.0.1:8080/admin -H "Authorization: Bearer $(cat `+key+`)"`)
+}
+
+func (m *machine) standalone(t *testing.T) {
+	const unit, key = "ironplane-standalone", "/var/lib/ironplane/admin-key"
+	m.run(t, "systemctl enable --now "+unit)
+	m.answers(t, key)
+	if journal := m.run(t, "journalctl --no-pager --unit "+unit); strings.Contains(journal, m.run(t, "cat "+key)) {
+		t.Error("the journal has the key")
+	}
+	m.run(t, "systemctl reload "+unit)
+	m.answers(t, key)
+	before := m.run(t, "systemctl show --property MainPID "+unit)
+	m.run(t, "kill -STOP "+strings.TrimPrefix(before, "MainPID="))
+	m.until(t, `systemctl is-active `+unit+` && [ "$(systemctl show --property MainPID `+unit+`)" != "`+before+`" ]`)
+	m.answers(t, key)
+	m.run(t, "systemctl disable --now "+unit)
+	if left := m.run(t, "systemctl show --property Result --property ExecMainStatus "+unit); left != "Result=success\nExecMainStatus=0" {
+		t.Errorf("it ended with %s", left)
+	}
+}
+
+const consulSettings = `CONSUL_URL=http://127.0.0.1:8500
+IRONPLANE_SERVICES=clients identity network pxe system
+IRONPLANE_MESH_CERTIFICATE=
+IRONPLANE_MESH_KEY=
+IRONPLANE_MESH_CA=`
+
+// split runs each part in a process of its own, by the steps of docs/install.md for a package.
+func (m *machine) split(t *testing.T, settings string) {
+	const setup = "export IRONPLANE_SECRETS=/etc/ironplane/secrets IRONPLANE_POSTGRES=127.0.0.1:5432 IRONPLANE_REDIS=127.0.0.1:6379\n"
+	if settings == "" {
+		m.run(t, setup+"ironplane-setup secrets && ironplane-setup certificates")
+	} else {
+		m.run(t, "rm /etc/ironplane/secrets/*/mesh*")
+		m.run(t, "cat >> /etc/ironplane/ironplane.env <<'END'\n"+settings+"\nEND")
+		m.run(t, "systemd-run --unit consul consul agent -config-file /etc/ironplane/secrets/consul/consul.hcl -data-dir /var/lib/consul")
+		m.until(t, "curl --fail --silent http://127.0.0.1:8500/v1/status/leader | grep 8300")
+		m.run(t, setup+"export CONSUL_URL=http://127.0.0.1:8500\nironplane-setup bootstrap")
+	}
+	if settings == "" {
+		m.run(t, setup+"cd / && ironplane-setup sql | sudo -u postgres psql --quiet --set ON_ERROR_STOP=1 && ironplane-setup bootstrap")
+		m.run(t, "install -o redis -g redis -m 600 /etc/ironplane/secrets/redis/users.acl /etc/redis/users.acl && echo aclfile /etc/redis/users.acl >> /etc/redis/redis.conf && systemctl restart redis-server")
+	}
+	m.run(t, "systemctl start ironplane.target")
+	m.until(t, `curl --silent http://127.0.0.1:9080/readyz | grep '"status":"ready"'`)
+	for _, name := range product.Names() {
+		m.run(t, "systemctl is-active ironplane-service@"+name)
+	}
+	m.run(t, setup+"ironplane-setup admin-key > /root/key")
+	m.answers(t, "/root/key")
+	m.run(t, "systemctl reload 'ironplane-service@*'")
+	m.answers(t, "/root/key")
+	for _, name := range append(product.Names(), principal.Gateway) {
+		for _, other := range []string{"setup", "redis", "system", "gateway"} {
+			if other == name {
+				continue
+			}
+			m.run(t, fmt.Sprintf("! sudo -u ironplane-%s ls /etc/ironplane/secrets/%s/", name, other))
+		}
+	}
+	m.run(t, "systemctl stop 'ironplane-*'")
+	if failed := m.run(t, "systemctl --failed --plain --no-legend 'ironplane*'"); failed != "" {
+		t.Errorf("stopped, there is %s", failed)
+	}
+}
+
+func (m *machine) agent(t *testing.T) {
+	m.run(t, "(umask 027 && head -c 32 /dev/urandom | base64 > /etc/ironplane/secrets/site-agent/key) && chgrp ironplane-site-agent /etc/ironplane/secrets/site-agent/key")
+	m.run(t, "systemctl enable --now ironplane-site-agent")
+	m.run(t, `curl --fail-with-body --silent --insecure https://127.0.0.1:8443/v1/health -H "Authorization: Bearer $(cat /etc/ironplane/secrets/site-agent/key)"`)
+	m.run(t, "sudo -u ironplane-site-agent IRONPLANE_AGENT_FOLDER=/var/lib/ironplane-site-agent /usr/lib/ironplane/site-agent fingerprint")
+	m.run(t, "systemctl disable --now ironplane-site-agent")
+}
