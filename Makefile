@@ -29,7 +29,7 @@ build: ## build the programs into bin/
 VERSIONED := github.com/ironplane/ironplane/process.version
 
 .PHONY: packages
-packages: ## make a .deb and an .rpm in bin/packages, and install and remove them where there is dpkg
+packages: ## make a .deb and an .rpm in bin/packages, install and remove them where there is dpkg, and run their units under systemd where there is Docker
 	@rm -rf bin/package bin/packages && mkdir -p bin/package bin/packages
 	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X $(VERSIONED)=$$(git describe --tags --always --dirty 2>/dev/null)" -o bin/package/ $(filter-out ./deploy/split,$(PROGRAMS))
 	@for packager in deb rpm; do \

@@ -4,6 +4,7 @@ package packages
 import (
 	"errors"
 	"flag"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -44,7 +45,7 @@ func TestUnits(t *testing.T) {
 	for _, name := range append(product.Names(), principal.Gateway, "standalone", "site-agent") {
 		place("usr/lib/ironplane/"+name, "#!/bin/sh\n", 0o755)
 	}
-	place("bin/kill", "#!/bin/sh\n", 0o755)
+	place("bin/sh", "#!/bin/sh\n", 0o755)
 	for _, target := range []string{"sysinit", "basic", "shutdown", "network-online", "multi-user"} { // systemd's own
 		place("usr/lib/systemd/system/"+target+".target", "[Unit]\nDescription="+target+"\n", 0o644)
 	}
@@ -166,9 +167,17 @@ func output(t *testing.T, name string, arguments ...string) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), name, arguments...).Output()
 	if err != nil {
-		t.Fatalf("%s: %v", name, err)
+		t.Fatalf("%s: %s", name, told(err))
 	}
 	return string(out)
+}
+
+// told is an error of a program, with what the program said.
+func told(err error) string {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return fmt.Sprintf("%v: %s", err, exit.Stderr)
+	}
+	return err.Error()
 }
 
 func read(t *testing.T, file string) string {

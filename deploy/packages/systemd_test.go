@@ -2,6 +2,7 @@ package packages
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,12 +15,13 @@ import (
 	"github.com/ironplane/ironplane/pkg/principal"
 )
 
-// The operating system that the package is installed on. Consul is there where its image is.
+// The operating system that the package is installed on. Consul is there where its image is. What systemd mounts for a unit, as its
+// credentials, has to be seen by all.
 const (
 	system = `FROM %s
 RUN apt-get update && apt-get install -y --no-install-recommends systemd systemd-sysv dbus postgresql redis-server sudo curl && rm -rf /var/lib/apt/lists/*
 %s
-ENTRYPOINT ["/lib/systemd/systemd"]
+ENTRYPOINT ["sh", "-c", "mount --make-rshared / && exec /lib/systemd/systemd"]
 `
 	startsWithin = 5 * time.Minute
 )
@@ -69,9 +71,10 @@ func startMachine(t *testing.T, deb string) *machine {
 	build.Stdin = strings.NewReader(fmt.Sprintf(system, image("IRONPLANE_DEBIAN_IMAGE", "debian:bookworm-slim"), copied))
 	built, err := build.Output()
 	if err != nil {
-		t.Fatalf("build an operating system: %v", err)
+		t.Fatalf("build an operating system: %s", told(err))
 	}
-	m.id = strings.TrimSpace(output(t, "docker", "run", "--detach", "--privileged", "--cgroupns=private", "--tmpfs", "/run", "--tmpfs", "/tmp", strings.TrimSpace(string(built))))
+	m.id = strings.TrimSpace(output(t, "docker", "run", "--detach", "--cap-add", "ALL", "--cap-drop", "SYS_RESOURCE", "--security-opt", "seccomp=unconfined",
+		"--security-opt", "apparmor=unconfined", "--cgroupns", "private", "--tmpfs", "/run", "--tmpfs", "/tmp", strings.TrimSpace(string(built))))
 	t.Cleanup(func() {
 		if said, err := exec.CommandContext(context.WithoutCancel(t.Context()), "docker", "rm", "--force", "--volumes", m.id).CombinedOutput(); err != nil {
 			t.Errorf("%v: %s", err, said)
@@ -115,7 +118,7 @@ func (m *machine) journal() string {
 // answers wants the API to answer who has the key in a file.
 func (m *machine) answers(t *testing.T, key string) {
 	t.Helper()
-	m.run(t, `curl --fail-with-body --silent http://127.0.0.1:8080/group -H "Authorization: Bearer $(cat `+key+`)" -H 'Content-Type: application/json' --data '{"name": "Berlin"}'`)
+	m.run(t, `curl --fail-with-body --silent http://127.0.0.1:8080/group -H "Authorization: Bearer $(cat `+key+`)" -H 'Content-Type: application/json' --data '{"name": "`+rand.Text()+`"}'`)
 	m.run(t, `curl --fail-with-body --silent http://127.0.0.1:8080/admin -H "Authorization: Bearer $(cat `+key+`)"`)
 }
 
@@ -178,7 +181,7 @@ func (m *machine) split(t *testing.T, settings string) {
 		}
 	}
 	m.run(t, "systemctl stop 'ironplane-*'")
-	if failed := m.run(t, "systemctl --failed --plain --no-legend 'ironplane*'"); failed != "" {
+	if failed := m.run(t, "systemctl list-units --state failed --plain --no-legend 'ironplane*'"); failed != "" {
 		t.Errorf("stopped, there is %s", failed)
 	}
 }
