@@ -97,7 +97,8 @@ func place(id int64) seal.Place { return seal.Place{Table: "email_message", Colu
 // Sent is the action of the record that a mail leaves once it was sent.
 const Sent pg.Action = sent
 
-// Take writes the mail that a service wants sent, and has it sent. What cannot be written is kept as failed.
+// Take writes the mail that a service wants sent, and has it sent. What cannot be written is kept as failed. A message that is taken
+// again, as after this service was restored, makes a mail of the same Message-ID.
 func (o *Office) Take(ctx context.Context, tx *pg.Tx, of events.Message) error {
 	var m mail.Message
 	if err := json.Unmarshal(of.Content, &m); err != nil {
@@ -120,9 +121,9 @@ func (o *Office) Take(ctx context.Context, tx *pg.Tx, of events.Message) error {
 	}
 	hasSecret := !of.Secret.IsZero()
 	var id int64
-	err = tx.QueryRow(ctx, `INSERT INTO email_message (template, account, to_name, to_email, subject, body, html, secret, status, error, expires_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, nullif($10, ''), $11) RETURNING id`,
-		m.Template, m.Account, m.To.To.Name, m.To.To.Email, shown.Subject, shown.Text, shown.HTML, hasSecret, status, reason, orNull(m.Expires)).Scan(&id)
+	err = tx.QueryRow(ctx, `INSERT INTO email_message (uuid, template, account, to_name, to_email, subject, body, html, secret, status, error, expires_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, nullif($11, ''), $12) RETURNING id`,
+		of.ID, m.Template, m.Account, m.To.To.Name, m.To.To.Email, shown.Subject, shown.Text, shown.HTML, hasSecret, status, reason, orNull(m.Expires)).Scan(&id)
 	if err != nil {
 		return fmt.Errorf("keep a mail: %w", err)
 	}
