@@ -291,9 +291,10 @@ func TestKilledRunLeavesNothing(t *testing.T) {
 
 func TestFleet(t *testing.T) {
 	t.Parallel()
-	f, c := startFleet(t, backings.Config{Data: t.TempDir()})
+	f, c := startFleet(t, backings.Config{Data: t.TempDir()}, "IRONPLANE_ALLOWED_NETWORKS=127.0.0.1", "IRONPLANE_STORE="+t.TempDir())
 	t.Run("strangers", func(t *testing.T) { testStrangers(t, f) })
 	t.Run("a service dies and comes back", func(t *testing.T) { testServiceDiesAndComesBack(t, f, c.For(t)) })
+	t.Run("an import goes on after a kill", func(t *testing.T) { testImportGoesOnAfterAKill(t, f, c.For(t)) })
 }
 
 // One service dies: its paths answer 503 at once, all others go on, and it is back once it runs again.

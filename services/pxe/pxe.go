@@ -62,7 +62,8 @@ type Service struct {
 	settings       *setting.Follower
 	agents         *site.Agents
 	syncs          *filesync.Syncs
-	client         *http.Client // for addresses that callers gave
+	client         *http.Client  // for addresses that callers gave
+	silence        time.Duration // for which these may send nothing of an ISO
 	importJob      service.Job
 }
 
@@ -77,7 +78,7 @@ func New(d service.Deps) *Service {
 	settings := &setting.Follower{Peers: d.Peers}
 	agents := &site.Agents{DB: d.DB, Box: d.Box, Allowed: allowed}
 	files := store.New(d.DB, d.Store)
-	s := &Service{db: d.DB, box: d.Box, store: files, settings: settings, agents: agents, client: allowed.Client(),
+	s := &Service{db: d.DB, box: d.Box, store: files, settings: settings, agents: agents, client: allowed.Client(), silence: longestSilence,
 		syncs:          &filesync.Syncs{DB: d.DB, Agents: agents, Store: files, Most: func() int { return setting.SyncChildren.In(settings.Values()) }},
 		groups:         &events.Refs{Owner: "network", Type: "group", DB: d.DB, Peers: d.Peers, Cleared: clearGroup},
 		emailTemplates: &events.Refs{Owner: "system", Type: "email/template", DB: d.DB, Peers: d.Peers, Cleared: clearEmailTemplate, Uses: profilesWith}}

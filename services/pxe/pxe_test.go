@@ -11,10 +11,14 @@ import (
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/services/pxe"
+	"github.com/ironplane/ironplane/services/pxe/store/storetest"
 	"github.com/ironplane/ironplane/testkit"
 )
 
-func TestMain(m *testing.M) { testkit.Main(m) }
+func TestMain(m *testing.M) {
+	storetest.Credentials()
+	testkit.Main(m)
+}
 
 // newClient serves the pxe service on a database of the test's own, to somebody who may do everything.
 func newClient(t *testing.T) (*testkit.Client, *pg.DB, *seal.Box) {

@@ -6,8 +6,10 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -22,6 +24,7 @@ import (
 	"github.com/ironplane/ironplane/services/pxe"
 	"github.com/ironplane/ironplane/services/pxe/store"
 	"github.com/ironplane/ironplane/testkit"
+	"github.com/ironplane/ironplane/testkit/names"
 )
 
 // windows is an ISO with two editions of Windows.
@@ -43,7 +46,7 @@ func windows(t *testing.T) []byte {
 	return text
 }
 
-// site is an installation that may load from 127.0.0.1.
+// site is an installation that may load from allowedHost.
 type site struct {
 	*testing.T
 	*product.Product
@@ -53,8 +56,26 @@ type site struct {
 
 func newSite(t *testing.T) *site {
 	at := t.TempDir()
-	p, c := producttest.StartWith(t, testkit.Redis(t), service.Settings{Store: at, AllowedNetworks: "127.0.0.1"})
+	p, c := producttest.StartWith(t, testkit.Redis(t), service.Settings{Store: at, AllowedNetworks: allowedHost})
 	return &site{t, p, c, store.New(p.Databases[pxe.Name], at)}
+}
+
+// Of one's own hosts ISOs may be loaded from one, and not from another one.
+const allowedHost, forbiddenHost = "127.0.0.2", "127.0.0.3"
+
+// door is a server of ISOs.
+func door(t *testing.T, serve http.HandlerFunc) *httptest.Server {
+	t.Helper()
+	d := httptest.NewUnstartedServer(serve)
+	listener, err := net.Listen("tcp", allowedHost+":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = d.Listener.Close()
+	d.Listener = listener
+	d.Start()
+	t.Cleanup(d.Close)
+	return d
 }
 
 // imported makes an ISO and waits until its import has ended.
@@ -109,10 +130,9 @@ func TestISO(t *testing.T) {
 	t.Parallel()
 	s, image := newSite(t), windows(t)
 	sum := fmt.Sprintf("%x", sha256.Sum256(image))
-	door := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	door := door(t, func(w http.ResponseWriter, r *http.Request) {
 		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(image))
-	}))
-	t.Cleanup(door.Close)
+	})
 	is := s.imported(t, "win", door.URL+"/?token=s3cr3t", "")
 	if is.Status != "ready" || is.Progress != 100 || is.Error != nil || is.SHA256 == nil || *is.SHA256 != sum || *is.Size != int64(len(image)) {
 		t.Fatalf("it is %s", testkit.JSON(is))
@@ -136,10 +156,24 @@ func TestISO(t *testing.T) {
 	for body, wrong := range map[string]string{`{"license_key": "ABCDE"}`: "invalid", `{"license_key": "*****-*****-*****-*****-ABCDE"}`: "invalid", `{"license_key": 5}`: "invalid"} {
 		s.c.Do("PATCH", one, body).WantErrors("/license_key", wrong)
 	}
+	enabled := func() []pxe.ISOEdition {
+		t.Helper()
+		return testkit.Decode[[]pxe.ISOEdition](s.c.Do("GET", at+"/edition?is_enabled=true", nil).Want(200))
+	}
+	if found := enabled(); len(found) > 0 {
+		t.Errorf("enabled are %s", testkit.JSON(found))
+	}
 	shown := testkit.Decode[pxe.ISOEdition](s.c.Do("PATCH", one, `{"is_enabled": "1", "license_key": "abcde-FGHIJ-KLMNO-PQRST-UVWXY"}`).Want(200))
 	if !shown.IsEnabled || shown.Key == nil || *shown.Key != "*****-*****-*****-*****-UVWXY" {
 		t.Errorf("the edition is %s", testkit.JSON(shown))
 	}
+	if found := enabled(); len(found) != 1 || found[0].ID != editions[0].ID {
+		t.Errorf("enabled are %s", testkit.JSON(found))
+	}
+	if found := testkit.Decode[[]pxe.ISOEdition](s.c.Do("GET", at+"/edition?is_enabled=false", nil).Want(200)); len(found) != 1 || found[0].ID != editions[1].ID {
+		t.Errorf("not enabled are %s", testkit.JSON(found))
+	}
+	s.c.Do("GET", at+"/edition?is_enabled=perhaps", nil).Want(400)
 	sealed := func() (text []byte) {
 		t.Helper()
 		if err := s.Databases[pxe.Name].QueryRow(t.Context(), "SELECT license_key FROM iso_edition WHERE id = $1", editions[0].ID).Scan(&text); err != nil {
@@ -275,7 +309,23 @@ func TestISOServers(t *testing.T) {
 		"is-none":          {serve: func(_ int64, w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") }, fails: "it is no ISO"},
 		"is-empty":         {serve: func(int64, http.ResponseWriter, *http.Request) {}, fails: "it is no ISO"},
 		"is-damaged":       {serve: func(_ int64, w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(image[:len(image)/4]) }, fails: "it is cut off"},
-		"is-gone":          {serve: func(_ int64, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }, fails: "it answered 404"},
+		"stops-early": {serve: func(_ int64, w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(200)
+			_, _ = w.Write(image[:len(image)-1])
+		}, fails: "it is cut off"},
+		"lies-shorter": {serve: func(_ int64, w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", fmt.Sprint(len(image)-1))
+			_, _ = w.Write(image[:len(image)-1]) // of what comes behind that nothing is read
+		}, fails: "it is cut off"},
+		"lies-longer": {serve: func(tries int64, w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("ETag", `"1"`)
+			if tries == 1 {
+				w.Header().Set("Content-Length", fmt.Sprint(len(image)+1000))
+				w = &cutting{w, len(image)}
+			}
+			whole(w, r)
+		}},
+		"is-gone": {serve: func(_ int64, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }, fails: "it answered 404"},
 		"is-too-large": {serve: func(_ int64, w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", fmt.Sprint(int64(17)<<30))
 		}, fails: "it is larger than 16 GiB"},
@@ -288,7 +338,8 @@ func TestISOServers(t *testing.T) {
 			}
 			whole(&cutting{w, 1000}, r)
 		}, fails: "it answers another part"},
-		"leads-inside":        {serve: leadsTo("http://127.0.0.2/"), fails: "network of one's own"},
+		"leads-inside":        {serve: leadsTo("http://127.0.0.1/"), fails: "network of one's own"},
+		"leads-inside-by-v6":  {serve: leadsTo("http://[::ffff:127.0.0.1]/"), fails: "network of one's own"},
 		"leads-to-metadata":   {serve: leadsTo("http://169.254.169.254/latest/meta-data"), fails: "network of one's own"},
 		"leads-inside-mapped": {serve: leadsTo("http://[::ffff:169.254.169.254]/"), fails: "network of one's own"},
 		"leads-out-plainly":   {serve: leadsTo("http://192.88.99.1/"), fails: "http://"},
@@ -297,8 +348,7 @@ func TestISOServers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var tries atomic.Int64
-			door := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { c.serve(tries.Add(1), w, r) }))
-			t.Cleanup(door.Close)
+			door := door(t, func(w http.ResponseWriter, r *http.Request) { c.serve(tries.Add(1), w, r) })
 			is := s.imported(t, name, door.URL, c.more)
 			switch {
 			case c.fails != "" && (is.Status != "failed" || is.Error == nil || !strings.Contains(*is.Error, c.fails)):
@@ -338,4 +388,39 @@ func redirectOnce(w http.ResponseWriter, r *http.Request, then http.HandlerFunc)
 
 func leadsTo(url string) func(int64, http.ResponseWriter, *http.Request) {
 	return func(_ int64, w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, url, http.StatusFound) }
+}
+
+// A name that leads to an allowed address when it is looked at, and to another one when it is used, is asked at none that is not allowed.
+func TestISOOfAChangingName(t *testing.T) {
+	t.Parallel()
+	s, image := newSite(t), windows(t)
+	door := door(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("ETag", `"1"`)
+		http.ServeContent(&cutting{w, len(image) / 3}, r, "", time.Time{}, bytes.NewReader(image))
+	})
+	_, port, _ := net.SplitHostPort(door.Listener.Addr().String())
+	var inside atomic.Int64
+	forbidden, err := net.Listen("tcp", forbiddenHost+":"+port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { inside.Add(1) }), ReadHeaderTimeout: time.Minute}
+	t.Cleanup(func() { _ = server.Close() })
+	go func() { _ = server.Serve(forbidden) }()
+	var asked atomic.Int64
+	host := names.Add(t, func() netip.Addr {
+		if asked.Add(1) == 1 {
+			return netip.MustParseAddr(allowedHost)
+		}
+		return netip.MustParseAddr(forbiddenHost)
+	})
+	is := s.imported(t, "rebound", "http://"+host+":"+port, "")
+	if is.Status != "failed" || is.Error == nil || !strings.Contains(*is.Error, "network of one's own") || inside.Load() > 0 || asked.Load() < 2 {
+		t.Errorf("it is %s after %d questions, and the forbidden address was asked %d times", testkit.JSON(is), asked.Load(), inside.Load())
+	}
+	// One that has always led there is refused at once.
+	is = s.imported(t, "inside", "http://"+names.Add(t, func() netip.Addr { return netip.MustParseAddr(forbiddenHost) })+":"+port, "")
+	if is.Status != "failed" || is.Error == nil || !strings.Contains(*is.Error, "network of one's own") || inside.Load() > 0 {
+		t.Errorf("it is %s", testkit.JSON(is))
+	}
 }

@@ -9,11 +9,15 @@ import (
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/services/identity"
 	"github.com/ironplane/ironplane/testkit"
+	"github.com/ironplane/ironplane/testkit/names"
 )
 
 var full = flag.Bool("full", false, "run what is about how services are reached in one process, too, and delete more targets of references")
 
-func TestMain(m *testing.M) { testkit.Main(m) }
+func TestMain(m *testing.M) {
+	names.Answer()
+	testkit.Main(m)
+}
 
 // both runs a test on the product split and, in full, on the product in one process.
 func both(t *testing.T, test func(*testing.T, *product.Product, *testkit.Client)) {

@@ -50,6 +50,9 @@ func Files(from io.ReaderAt, size int64) ([]File, error) {
 	if i.hasUDF() {
 		read = i.udf
 	}
+	if err := i.wholeVolume(); err != nil {
+		return nil, err
+	}
 	if err := read(); err != nil {
 		return nil, err
 	}
@@ -74,6 +77,14 @@ type image struct {
 var little, big = binary.LittleEndian, binary.BigEndian
 
 var errCut = errors.New("it is cut off, or damaged")
+
+// spans fails where something is missing of so many bytes, which a file system says that it has.
+func (i *image) spans(bytes int64) error {
+	if bytes > i.size {
+		return fmt.Errorf("it is cut off: it has %d of %d bytes", i.size, bytes)
+	}
+	return nil
+}
 
 // read reads a stretch.
 func (i *image) read(at, n int64) ([]byte, error) {

@@ -12,6 +12,8 @@ const (
 	mostDescriptors    = 64
 	primary, secondary = 1, 2
 	lastDescriptor     = 255
+	volumeBlocks       = 80 // how many of them
+	blockLength        = 128
 	rootRecord         = 156
 )
 
@@ -35,6 +37,15 @@ type record struct {
 	flags    byte
 	name     []byte
 	system   []byte // use of: Rock Ridge
+}
+
+// wholeVolume fails where something is missing of what the first descriptor says that there is, also of a volume that is UDF, too.
+func (i *image) wholeVolume() error {
+	d, err := i.read(firstDescriptor*sector, sector)
+	if err != nil || d[0] != primary || string(d[1:6]) != "CD001" {
+		return nil //nolint:nilerr // it is no ISO 9660, as who reads its files says
+	}
+	return i.spans(int64(little.Uint32(d[volumeBlocks:])) * int64(little.Uint16(d[blockLength:])))
 }
 
 func (i *image) iso9660() error {

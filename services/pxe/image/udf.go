@@ -79,7 +79,11 @@ func (i *image) udf() error {
 		}
 		switch tag {
 		case tagPartition:
-			starts[little.Uint16(d[22:])] = int64(little.Uint32(d[188:])) * sector
+			start, length := int64(little.Uint32(d[188:]))*sector, int64(little.Uint32(d[192:]))*sector
+			if err := i.spans(start + length); err != nil {
+				return err
+			}
+			starts[little.Uint16(d[22:])] = start
 		case tagVolume:
 			logical = d
 		}

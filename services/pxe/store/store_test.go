@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,23 +16,17 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/johannesboyne/gofakes3"
-	"github.com/johannesboyne/gofakes3/backend/s3mem"
 
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/services/pxe"
 	"github.com/ironplane/ironplane/services/pxe/store"
+	"github.com/ironplane/ironplane/services/pxe/store/storetest"
 	"github.com/ironplane/ironplane/testkit"
 )
 
 func TestMain(m *testing.M) {
-	// As anybody's S3 client finds them.
-	for name, value := range map[string]string{"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_EC2_METADATA_DISABLED": "true"} {
-		if err := os.Setenv(name, value); err != nil {
-			panic(err)
-		}
-	}
+	storetest.Credentials()
 	testkit.Main(m)
 }
 
@@ -56,20 +49,9 @@ func folder(t *testing.T) bucket {
 	}}
 }
 
-// s3 is a real door of S3.
 func s3(t *testing.T) bucket {
-	backend := s3mem.New()
-	must(t, backend.CreateBucket("files"))
-	door := httptest.NewServer(gofakes3.New(backend).Server())
-	t.Cleanup(door.Close)
-	return bucket{"s3://files?region=eu&use_path_style=true&endpoint=" + door.URL, func() (names []string) {
-		all, err := backend.ListBucket("files", nil, gofakes3.ListBucketPage{})
-		must(t, err)
-		for _, o := range all.Contents {
-			names = append(names, o.Key)
-		}
-		return names
-	}}
+	url, blobs := storetest.S3(t)
+	return bucket{url, blobs}
 }
 
 // onBoth runs a test on a folder and on S3.

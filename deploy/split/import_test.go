@@ -1,0 +1,83 @@
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/services/pxe"
+	"github.com/ironplane/ironplane/testkit"
+)
+
+// An import whose service is killed goes on behind what it had.
+func testImportGoesOnAfterAKill(t *testing.T, f *fleet, c *testkit.Client) {
+	const piece, size = 64 << 20, 72 << 20 // of what a crash costs at most, and of the ISO
+	image := make([]byte, size)
+	packed, err := os.Open("../../services/pxe/image/testdata/windows.iso.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer packed.Close()
+	in, err := gzip.NewReader(packed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(in, image); err != io.ErrUnexpectedEOF { // behind it are zeros
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var asked []string // for which ranges
+	door := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		asked = append(asked, r.Header.Get("Range"))
+		first := len(asked) == 1
+		mu.Unlock()
+		w.Header().Set("ETag", `"1"`)
+		if !first {
+			http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(image))
+			return
+		}
+		w.Header().Set("Content-Length", fmt.Sprint(size))
+		_, _ = w.Write(image[:piece+1<<20])
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}))
+	defer door.Close()
+	at := fmt.Sprintf("/pxe/iso/%d", c.Do("POST", "/pxe/iso", fmt.Sprintf(`{"name": "large", "folder": "large", "url": %q}`, door.URL)).Want(http.StatusOK).ID())
+	until := func(what string, is func(pxe.ISOManager) bool) (got pxe.ISOManager) {
+		t.Helper()
+		for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
+			answer := c.Do("GET", at, nil)
+			if answer.Status == http.StatusOK { // else the service has just been killed
+				if got = testkit.Decode[pxe.ISOManager](answer); is(got) {
+					return got
+				}
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("it did not come to be that %s, but %s", what, answer.Text)
+			}
+		}
+	}
+	until("a piece is there", func(is pxe.ISOManager) bool { return is.Progress > 0 })
+	kill(t, f.processes[pxe.Name])
+	if err := f.startService(t.Context(), pxe.Name); err != nil {
+		t.Fatal(err)
+	}
+	is := until("it is imported", func(is pxe.ISOManager) bool { return is.Status == "ready" || is.Status == "failed" })
+	if want := fmt.Sprintf("%x", sha256.Sum256(image)); is.Status != "ready" || *is.SHA256 != want {
+		t.Errorf("it is %s", testkit.JSON(is))
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if want := fmt.Sprintf("bytes=%d-", piece); len(asked) != 2 || asked[1] != want {
+		t.Errorf("it asked for %q", asked)
+	}
+}

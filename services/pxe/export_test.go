@@ -1,0 +1,14 @@
+package pxe
+
+import (
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/service"
+)
+
+// Imports has imports be given up on soon: a server that sends nothing for so long, and one that so many attempts brought nothing of.
+func (s *Service) Imports(silence time.Duration, attempts int) service.Job {
+	s.silence = silence
+	s.importJob.Attempts, s.importJob.Backoff = attempts, func(int) time.Duration { return 0 }
+	return s.importJob
+}

@@ -1,0 +1,201 @@
+package pxe_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/seal"
+	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/process/jobs"
+	"github.com/ironplane/ironplane/process/pool"
+	"github.com/ironplane/ironplane/services/pxe"
+	"github.com/ironplane/ironplane/services/pxe/store"
+	"github.com/ironplane/ironplane/services/pxe/store/storetest"
+	"github.com/ironplane/ironplane/testkit"
+)
+
+// importer serves the pxe service, which does its imports.
+type importer struct {
+	*testkit.Client
+	store *store.Store
+}
+
+func newImporter(t *testing.T, at string) *importer {
+	t.Helper()
+	db, err := pool.Open(t.Context(), testkit.Databases(t, testkit.Service{Name: pxe.Name, Migrations: pxe.Definition.Migrations})[pxe.Name].Reveal(), 10, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	box, err := pxe.Definition.NewBox(seal.NewMasterKey())
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	s := pxe.New(service.Deps{DB: db.DB, Box: box, Settings: service.Settings{Store: at, AllowedNetworks: "127.0.0.1"}})
+	kinds := []service.Job{s.Imports(2*time.Second, 3)}
+	ctx, end := context.WithCancel(context.Background())
+	var working sync.WaitGroup
+	working.Go(func() {
+		if err := jobs.NewRunner(db.DB, db.Connections(), kinds, log).Work(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() {
+		end()
+		working.Wait()
+	})
+	return &importer{testkit.NewClient(t, testkit.As(rest.NewHandler(pxe.Name, db.DB, log, s.Routes()), testkit.Holder(principal.All))), store.New(db.DB, at)}
+}
+
+// imported makes an ISO and waits until its import has ended.
+func (i *importer) imported(t *testing.T, url string) (is pxe.ISOManager) {
+	t.Helper()
+	id := i.For(t).Do("POST", "/pxe/iso", fmt.Sprintf(`{"name": %q, "folder": "iso-%d", "url": %[1]q}`, url, time.Now().UnixNano())).Want(200).ID()
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		is = testkit.Decode[pxe.ISOManager](i.For(t).Do("GET", fmt.Sprintf("/pxe/iso/%d", id), nil).Want(200))
+		if is.Status == "ready" || is.Status == "failed" {
+			return is
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("it is %s", testkit.JSON(is))
+		}
+	}
+}
+
+func windows(t *testing.T) []byte {
+	t.Helper()
+	file, err := os.Open("image/testdata/windows.iso.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	in, err := gzip.NewReader(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// Who stops to send is asked for the rest, and not forever.
+func TestISOOfAStallingServer(t *testing.T) {
+	t.Parallel()
+	i, image := newImporter(t, t.TempDir()), windows(t)
+	sum := fmt.Sprintf("%x", sha256.Sum256(image))
+	half := len(image) / 2
+	for name, stalls := range map[string]struct {
+		until int64 // how many requests stall
+		after int   // bytes
+		ready bool
+	}{
+		"in the middle":   {1, half, true},
+		"before it sends": {1, 0, true},
+		"always":          {1 << 30, half, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var tries atomic.Int64
+			var from sync.Map
+			door := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				from.Store(tries.Add(1), r.Header.Get("Range"))
+				w.Header().Set("ETag", `"1"`)
+				if tries.Load() > stalls.until {
+					http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(image))
+					return
+				}
+				after := stalls.after
+				if r.Header.Get("Range") != "" {
+					after = 0
+				}
+				http.ServeContent(&stalling{w, r.Context(), after}, r, "", time.Time{}, bytes.NewReader(image))
+			}))
+			t.Cleanup(door.Close)
+			is := i.imported(t, door.URL)
+			if stalls.ready && (is.Status != "ready" || *is.SHA256 != sum) || !stalls.ready && (is.Status != "failed" || *is.Error != "it sent nothing for 2s") {
+				t.Errorf("it is %s", testkit.JSON(is))
+			}
+			if second, _ := from.Load(int64(2)); stalls.after > 0 && second == "" {
+				t.Error("the second time it is asked for all of it")
+			}
+		})
+	}
+}
+
+// stalling sends nothing more once so much was sent, until its caller has left.
+type stalling struct {
+	http.ResponseWriter
+	ctx  context.Context
+	left int
+}
+
+func (s *stalling) Write(p []byte) (int, error) {
+	if len(p) < s.left {
+		s.left -= len(p)
+		return s.ResponseWriter.Write(p)
+	}
+	_, _ = s.ResponseWriter.Write(p[:s.left])
+	s.left = 0
+	_ = http.NewResponseController(s.ResponseWriter).Flush()
+	<-s.ctx.Done()
+	panic(http.ErrAbortHandler)
+}
+
+// An ISO is imported onto S3, also where it was cut off.
+func TestISOOnS3(t *testing.T) {
+	t.Parallel()
+	url, blobs := storetest.S3(t)
+	i, image := newImporter(t, url), windows(t)
+	var tries atomic.Int64
+	door := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("ETag", `"1"`)
+		if tries.Add(1) == 1 {
+			w.Header().Set("Content-Length", fmt.Sprint(len(image)))
+			_, _ = w.Write(image[:len(image)/2])
+			panic(http.ErrAbortHandler)
+		}
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(image))
+	}))
+	t.Cleanup(door.Close)
+	is := i.imported(t, door.URL)
+	if sum := fmt.Sprintf("%x", sha256.Sum256(image)); is.Status != "ready" || *is.SHA256 != sum {
+		t.Errorf("it is %s", testkit.JSON(is))
+	}
+	held := 0
+	for f, err := range i.store.Files(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		content, err := i.store.Open(t.Context(), f.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := sha256.New()
+		n, err := io.Copy(sum, content)
+		_ = content.Close()
+		if held++; err != nil || n != f.Size || fmt.Sprintf("%x", sum.Sum(nil)) != f.SHA256 || !strings.HasPrefix(f.Path, is.Folder) {
+			t.Errorf("%+v has %d bytes, %v", f, n, err)
+		}
+	}
+	if n := len(blobs()); held != 4 || n != 2 {
+		t.Errorf("%d files are held, in %d blobs", held, n)
+	}
+}
