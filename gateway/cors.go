@@ -61,9 +61,11 @@ func newCORS(origins Origins) *cors.Cors {
 	return cors.New(cors.Options{
 		AllowedOrigins: origins,
 		AllowedMethods: []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPatch, http.MethodDelete},
-		AllowedHeaders: []string{"Authorization", "X-Api-Key", "Content-Type", "Content-Encoding", "If-Match", "If-None-Match", "Idempotency-Key", "Range", "X-Request-Id"},
-		ExposedHeaders: []string{"API-Version", "ETag", "Link", "RateLimit", "RateLimit-Policy", "Retry-After", "X-Request-Id", "X-Total-Count"},
-		MaxAge:         int(preflightLife.Seconds()),
+		AllowedHeaders: []string{"Authorization", "X-Api-Key", "Content-Type", "Content-Encoding", "If-Match", "If-None-Match", "Idempotency-Key", "Range", "X-Request-Id",
+			"Tus-Resumable", "Upload-Length", "Upload-Metadata", "Upload-Offset"},
+		ExposedHeaders: []string{"API-Version", "ETag", "Link", "RateLimit", "RateLimit-Policy", "Retry-After", "X-Request-Id", "X-Total-Count",
+			"Location", "Tus-Resumable", "Upload-Expires", "Upload-Length", "Upload-Metadata", "Upload-Offset"},
+		MaxAge: int(preflightLife.Seconds()),
 	})
 }
 

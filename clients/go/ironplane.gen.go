@@ -2247,6 +2247,9 @@ type CreateDriverBody struct {
 
 	// Name Examples: virtio for Windows
 	Name string `json:"name"`
+
+	// Upload in place of driver: the address of an upload all of which has arrived, or the last element of that
+	Upload *string `json:"upload,omitempty"`
 }
 
 // CreateEmailTemplateBody defines model for CreateEmailTemplateBody.
@@ -4461,6 +4464,9 @@ type UpdateDriverBody struct {
 
 	// Name Examples: virtio for Windows
 	Name *string `json:"name,omitempty"`
+
+	// Upload in place of driver: the address of an upload all of which has arrived, or the last element of that
+	Upload *string `json:"upload,omitempty"`
 }
 
 // UpdateEmailTemplateBody defines model for UpdateEmailTemplateBody.
@@ -6727,6 +6733,12 @@ type ListDriversParamsSort string
 
 // CreateDriverParams defines parameters for CreateDriver.
 type CreateDriverParams struct {
+	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
+// BeginDriverUploadParams defines parameters for BeginDriverUpload.
+type BeginDriverUploadParams struct {
 	// IdempotencyKey For 24 hours the same value and body get the first answer again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
@@ -9302,6 +9314,36 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /pxe/driver (the `CreateDriver` operationId).
 	CreateDriver(ctx context.Context, params *CreateDriverParams, body CreateDriverJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// BeginDriverUpload Begin to send a driver's file in several requests
+	//
+	// This is tus 1.0: Upload-Length says how long the file is, and Location of the answer where it is sent to. A driver is made of it by its address as upload. Needs the permission pxe.settings write.
+	//
+	// Corresponds with POST /pxe/driver/upload (the `BeginDriverUpload` operationId).
+	BeginDriverUpload(ctx context.Context, params *BeginDriverUploadParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// EndDriverUpload Forget a driver's file that has arrived, or a part of it
+	//
+	// Needs the permission pxe.settings write.
+	//
+	// Corresponds with DELETE /pxe/driver/upload/{upload_id} (the `EndDriverUpload` operationId).
+	EndDriverUpload(ctx context.Context, uploadID string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetDriverUpload View how much of a driver's file has arrived
+	//
+	// By HEAD, as tus asks for it. Callers see what they have begun themselves. Upload-Offset says how much it is. Needs the permission pxe.settings read.
+	//
+	// Corresponds with GET /pxe/driver/upload/{upload_id} (the `GetDriverUpload` operationId).
+	GetDriverUpload(ctx context.Context, uploadID string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ContinueDriverUploadWithBody Send the rest of a driver's file, or a part of that
+	//
+	// From Upload-Offset on, which is how much has arrived. What arrives stays, also where the connection breaks. Needs the permission pxe.settings write.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PATCH /pxe/driver/upload/{upload_id} (the `ContinueDriverUpload` operationId).
+	ContinueDriverUploadWithBody(ctx context.Context, uploadID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// DeleteDriver Delete a driver
 	//
@@ -13465,6 +13507,76 @@ func (c *Caller) CreateDriverWithBody(ctx context.Context, params *CreateDriverP
 // Corresponds with POST /pxe/driver (the `CreateDriver` operationId).
 func (c *Caller) CreateDriver(ctx context.Context, params *CreateDriverParams, body CreateDriverJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewCreateDriverRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// BeginDriverUpload Begin to send a driver's file in several requests
+//
+// This is tus 1.0: Upload-Length says how long the file is, and Location of the answer where it is sent to. A driver is made of it by its address as upload. Needs the permission pxe.settings write.
+//
+// Corresponds with POST /pxe/driver/upload (the `BeginDriverUpload` operationId).
+func (c *Caller) BeginDriverUpload(ctx context.Context, params *BeginDriverUploadParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewBeginDriverUploadRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// EndDriverUpload Forget a driver's file that has arrived, or a part of it
+//
+// Needs the permission pxe.settings write.
+//
+// Corresponds with DELETE /pxe/driver/upload/{upload_id} (the `EndDriverUpload` operationId).
+func (c *Caller) EndDriverUpload(ctx context.Context, uploadID string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewEndDriverUploadRequest(c.Server, uploadID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetDriverUpload View how much of a driver's file has arrived
+//
+// By HEAD, as tus asks for it. Callers see what they have begun themselves. Upload-Offset says how much it is. Needs the permission pxe.settings read.
+//
+// Corresponds with GET /pxe/driver/upload/{upload_id} (the `GetDriverUpload` operationId).
+func (c *Caller) GetDriverUpload(ctx context.Context, uploadID string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetDriverUploadRequest(c.Server, uploadID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ContinueDriverUploadWithBody Send the rest of a driver's file, or a part of that
+//
+// From Upload-Offset on, which is how much has arrived. What arrives stays, also where the connection breaks. Needs the permission pxe.settings write.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PATCH /pxe/driver/upload/{upload_id} (the `ContinueDriverUpload` operationId).
+func (c *Caller) ContinueDriverUploadWithBody(ctx context.Context, uploadID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewContinueDriverUploadRequestWithBody(c.Server, uploadID, contentType, body)
 	if err != nil {
 		return nil, err
 	}
@@ -24335,6 +24447,152 @@ func NewCreateDriverRequestWithBody(server string, params *CreateDriverParams, c
 	return req, nil
 }
 
+// NewBeginDriverUploadRequest constructs an http.Request for the BeginDriverUpload method
+func NewBeginDriverUploadRequest(server string, params *BeginDriverUploadParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/driver/upload")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewEndDriverUploadRequest constructs an http.Request for the EndDriverUpload method
+func NewEndDriverUploadRequest(server string, uploadID string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "upload_id", uploadID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/driver/upload/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetDriverUploadRequest constructs an http.Request for the GetDriverUpload method
+func NewGetDriverUploadRequest(server string, uploadID string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "upload_id", uploadID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/driver/upload/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewContinueDriverUploadRequestWithBody constructs an http.Request for the ContinueDriverUpload method, with any body, and a specified content type
+func NewContinueDriverUploadRequestWithBody(server string, uploadID string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "upload_id", uploadID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/driver/upload/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewDeleteDriverRequest constructs an http.Request for the DeleteDriver method
 func NewDeleteDriverRequest(server string, driverID int64, params *DeleteDriverParams) (*http.Request, error) {
 	var err error
@@ -30033,6 +30291,42 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /pxe/driver (the `CreateDriver` operationId).
 	CreateDriverWithResponse(ctx context.Context, params *CreateDriverParams, body CreateDriverJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateDriverResponse, error)
+
+	// BeginDriverUploadWithResponse Begin to send a driver's file in several requests
+	//
+	// This is tus 1.0: Upload-Length says how long the file is, and Location of the answer where it is sent to. A driver is made of it by its address as upload. Needs the permission pxe.settings write.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /pxe/driver/upload (the `BeginDriverUpload` operationId).
+	BeginDriverUploadWithResponse(ctx context.Context, params *BeginDriverUploadParams, reqEditors ...RequestEditorFn) (*BeginDriverUploadResponse, error)
+
+	// EndDriverUploadWithResponse Forget a driver's file that has arrived, or a part of it
+	//
+	// Needs the permission pxe.settings write.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /pxe/driver/upload/{upload_id} (the `EndDriverUpload` operationId).
+	EndDriverUploadWithResponse(ctx context.Context, uploadID string, reqEditors ...RequestEditorFn) (*EndDriverUploadResponse, error)
+
+	// GetDriverUploadWithResponse View how much of a driver's file has arrived
+	//
+	// By HEAD, as tus asks for it. Callers see what they have begun themselves. Upload-Offset says how much it is. Needs the permission pxe.settings read.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /pxe/driver/upload/{upload_id} (the `GetDriverUpload` operationId).
+	GetDriverUploadWithResponse(ctx context.Context, uploadID string, reqEditors ...RequestEditorFn) (*GetDriverUploadResponse, error)
+
+	// ContinueDriverUploadWithBodyWithResponse Send the rest of a driver's file, or a part of that
+	//
+	// From Upload-Offset on, which is how much has arrived. What arrives stays, also where the connection breaks. Needs the permission pxe.settings write.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /pxe/driver/upload/{upload_id} (the `ContinueDriverUpload` operationId).
+	ContinueDriverUploadWithBodyWithResponse(ctx context.Context, uploadID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ContinueDriverUploadResponse, error)
 
 	// DeleteDriverWithResponse Delete a driver
 	//
@@ -36239,6 +36533,130 @@ func (r CreateDriverResponse) ContentType() string {
 	return ""
 }
 
+type BeginDriverUploadResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+}
+
+// Status returns HTTPResponse.Status
+func (r BeginDriverUploadResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r BeginDriverUploadResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r BeginDriverUploadResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type EndDriverUploadResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+}
+
+// Status returns HTTPResponse.Status
+func (r EndDriverUploadResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r EndDriverUploadResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r EndDriverUploadResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetDriverUploadResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+}
+
+// Status returns HTTPResponse.Status
+func (r GetDriverUploadResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetDriverUploadResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetDriverUploadResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ContinueDriverUploadResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+}
+
+// Status returns HTTPResponse.Status
+func (r ContinueDriverUploadResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ContinueDriverUploadResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ContinueDriverUploadResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type DeleteDriverResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -41448,6 +41866,66 @@ func (c *ClientWithResponses) CreateDriverWithResponse(ctx context.Context, para
 		return nil, err
 	}
 	return ParseCreateDriverResponse(rsp)
+}
+
+// BeginDriverUploadWithResponse Begin to send a driver's file in several requests
+//
+// This is tus 1.0: Upload-Length says how long the file is, and Location of the answer where it is sent to. A driver is made of it by its address as upload. Needs the permission pxe.settings write.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /pxe/driver/upload (the `BeginDriverUpload` operationId).
+func (c *ClientWithResponses) BeginDriverUploadWithResponse(ctx context.Context, params *BeginDriverUploadParams, reqEditors ...RequestEditorFn) (*BeginDriverUploadResponse, error) {
+	rsp, err := c.BeginDriverUpload(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseBeginDriverUploadResponse(rsp)
+}
+
+// EndDriverUploadWithResponse Forget a driver's file that has arrived, or a part of it
+//
+// Needs the permission pxe.settings write.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /pxe/driver/upload/{upload_id} (the `EndDriverUpload` operationId).
+func (c *ClientWithResponses) EndDriverUploadWithResponse(ctx context.Context, uploadID string, reqEditors ...RequestEditorFn) (*EndDriverUploadResponse, error) {
+	rsp, err := c.EndDriverUpload(ctx, uploadID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseEndDriverUploadResponse(rsp)
+}
+
+// GetDriverUploadWithResponse View how much of a driver's file has arrived
+//
+// By HEAD, as tus asks for it. Callers see what they have begun themselves. Upload-Offset says how much it is. Needs the permission pxe.settings read.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /pxe/driver/upload/{upload_id} (the `GetDriverUpload` operationId).
+func (c *ClientWithResponses) GetDriverUploadWithResponse(ctx context.Context, uploadID string, reqEditors ...RequestEditorFn) (*GetDriverUploadResponse, error) {
+	rsp, err := c.GetDriverUpload(ctx, uploadID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetDriverUploadResponse(rsp)
+}
+
+// ContinueDriverUploadWithBodyWithResponse Send the rest of a driver's file, or a part of that
+//
+// From Upload-Offset on, which is how much has arrived. What arrives stays, also where the connection breaks. Needs the permission pxe.settings write.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /pxe/driver/upload/{upload_id} (the `ContinueDriverUpload` operationId).
+func (c *ClientWithResponses) ContinueDriverUploadWithBodyWithResponse(ctx context.Context, uploadID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ContinueDriverUploadResponse, error) {
+	rsp, err := c.ContinueDriverUploadWithBody(ctx, uploadID, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseContinueDriverUploadResponse(rsp)
 }
 
 // DeleteDriverWithResponse Delete a driver
@@ -48993,6 +49471,122 @@ func ParseCreateDriverResponse(rsp *http.Response) (*CreateDriverResponse, error
 			headers.ETag = &value
 		}
 		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseBeginDriverUploadResponse parses an HTTP response from a BeginDriverUploadWithResponse call
+func ParseBeginDriverUploadResponse(rsp *http.Response) (*BeginDriverUploadResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &BeginDriverUploadResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 201:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseEndDriverUploadResponse parses an HTTP response from a EndDriverUploadWithResponse call
+func ParseEndDriverUploadResponse(rsp *http.Response) (*EndDriverUploadResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &EndDriverUploadResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetDriverUploadResponse parses an HTTP response from a GetDriverUploadWithResponse call
+func ParseGetDriverUploadResponse(rsp *http.Response) (*GetDriverUploadResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetDriverUploadResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseContinueDriverUploadResponse parses an HTTP response from a ContinueDriverUploadWithResponse call
+func ParseContinueDriverUploadResponse(rsp *http.Response) (*ContinueDriverUploadResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ContinueDriverUploadResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
 	}
 
 	return response, nil

@@ -136,6 +136,9 @@ func (o *operation) refusals() []int {
 	if o.raw != nil && o.raw.ranges {
 		statuses = append(statuses, 416)
 	}
+	if o.raw != nil {
+		statuses = append(statuses, o.raw.refuses...)
+	}
 	if o.redirects() {
 		statuses = append(statuses, 422)
 	}
@@ -155,7 +158,11 @@ func (o *operation) refusals() []int {
 func (o *operation) redirects() bool { return o.responseType.Implements(reflect.TypeFor[redirect]()) }
 
 func (d *document) operation(o *operation) schema {
-	responses := schema{"200": d.success(o)}
+	status := http.StatusOK
+	if o.raw != nil {
+		status = o.raw.status
+	}
+	responses := schema{strconv.Itoa(status): d.success(o)}
 	if o.raw != nil && o.raw.ranges {
 		responses["206"] = schema{"description": "A part of it.", "content": rawContent(o.raw.gives)}
 	}

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -30,6 +31,8 @@ type Raw[Req any] struct {
 	Takes     []string // the media types of the bodies that it reads; none: it reads no body
 	MaxBody   int64    // in bytes
 	Gives     []string // the media types of its answers
+	Status    int      // of its answers; 0: 200
+	Refuses   []int    // with which it refuses besides
 	Ranges    bool     // it answers a part of what it gives, too, as http.ServeContent does
 	// Do answers the request. What it fails with before it has written anything is answered as any error is; after that
 	// it costs the caller the connection.
@@ -52,6 +55,8 @@ func (c *RawCall) InTx(ctx context.Context, change func(*pg.Tx) error) error {
 type rawBodies struct {
 	takes, gives []string
 	ranges       bool
+	status       int
+	refuses      []int
 }
 
 // rawAnswered stands for the answer of a Raw, which is written already.
@@ -59,7 +64,7 @@ type rawAnswered struct{}
 
 func (r Raw[Req]) operation() *operation {
 	o := newOperation[Req, rawAnswered](Operation{Method: r.Method, Path: r.Path, Guard: r.Guard, Name: r.Name, Summary: r.Summary, Doc: r.Doc, Extension: r.Extension})
-	o.raw = &rawBodies{r.Takes, r.Gives, r.Ranges}
+	o.raw, o.Takes = &rawBodies{r.Takes, r.Gives, r.Ranges, cmp.Or(r.Status, http.StatusOK), r.Refuses}, r.Takes
 	if o.changes = r.Effect != (Effect{}); o.changes {
 		o.Effect = r.Effect
 		o.checkEffect()
@@ -69,7 +74,7 @@ func (r Raw[Req]) operation() *operation {
 		if len(r.Takes) > 0 && !slices.Contains(r.Takes, mediaType(request)) {
 			return nil, problem.New(problem.UnsupportedMedia, "The body must be %s.", strings.Join(r.Takes, " or "))
 		}
-		if request.ContentLength > r.MaxBody {
+		if len(r.Takes) > 0 && request.ContentLength > r.MaxBody {
 			return nil, r.tooLarge()
 		}
 		return parameters(request)

@@ -107,6 +107,7 @@ type Operation struct {
 	Several      bool            // the path's last element can name several items, with commas between
 	Example      json.RawMessage // a body that is accepted; nil where there is none
 	Garbage      json.RawMessage // a body in which each member is of a wrong type
+	Takes        []string        // the media types of the bodies that it reads itself
 	Secrets      []string        // members that the example sets and that nobody is shown, with dots
 }
 

@@ -36,6 +36,7 @@ type PXEDriver struct {
 type driverBody struct {
 	Name    string `json:"name" db:"name" required:"create" example:"virtio for Windows"`
 	Content string `json:"driver" db:"content" required:"create" max:"536870912" example:"aXJvbnBsYW5l" doc:"the file, of at most 512 MiB; in JSON as base64"`
+	Upload  string `json:"upload" ext:"true" max:"2000" doc:"in place of driver: the address of an upload all of which has arrived, or the last element of that"`
 }
 
 const (
@@ -96,7 +97,11 @@ func (s *Service) drivers() []rest.Route {
 
 // readDriver reads a body with a file, which is then in the store.
 func (s *Service) readDriver(r *http.Request) ([]byte, error) {
-	return upload.Form{Member: "driver", Put: func(from io.Reader) (string, error) { return s.putDriver(r.Context(), from) }}.Read(r)
+	text, err := upload.Form{Member: "driver", Put: func(from io.Reader) (string, error) { return s.putDriver(r.Context(), from) }}.Read(r)
+	if err != nil {
+		return nil, err
+	}
+	return s.withUpload(r.Context(), text)
 }
 
 func (s *Service) putDriver(ctx context.Context, from io.Reader) (string, error) {

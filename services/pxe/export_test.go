@@ -1,6 +1,7 @@
 package pxe
 
 import (
+	"context"
 	"time"
 
 	"github.com/ironplane/ironplane/pkg/service"
@@ -12,3 +13,6 @@ func (s *Service) Imports(silence time.Duration, attempts int) service.Job {
 	s.importJob.Attempts, s.importJob.Backoff = attempts, func(int) time.Duration { return 0 }
 	return s.importJob
 }
+
+// Sweep is what is done every hour.
+func (s *Service) Sweep(ctx context.Context) error { return s.sweep(ctx) }

@@ -91,7 +91,7 @@ func (s *Service) Routes() []rest.Route {
 	return slices.Concat(
 		rest.Section{Name: "DHCP servers", Doc: "The agents at the sites that answer machines which ask for an address and what to boot."}.Of(s.dhcpServers()),
 		rest.Section{Name: "File servers", Doc: "The agents at the sites that have the files which installations read."}.Of(s.fileServers(), s.fileSyncs()),
-		rest.Section{Name: "Drivers", Doc: "Files that installers need for a machine's hardware."}.Of(s.drivers()),
+		rest.Section{Name: "Drivers", Doc: "Files that installers need for a machine's hardware."}.Of(s.driverUploads(), s.drivers()),
 		rest.Section{Name: "ISOs", Doc: "Images that machines are installed from, and the editions of Windows in them."}.Of(s.isos(), s.editions()),
 		rest.Section{Name: "Profiles", Doc: "Ways to install a machine, or to boot one over the network, and the templates that they put together."}.Of(
 			s.shares(), []rest.Route{s.render()}, s.profiles(), s.bootScripts(), s.preseeds(), s.shellScripts()),
@@ -118,6 +118,9 @@ func cleared(ctx context.Context, tx *pg.Tx, table, column string, id int64, of 
 
 // sweep deletes from the store what nobody refers to.
 func (s *Service) sweep(ctx context.Context) error {
+	if err := s.forgetUploads(ctx); err != nil {
+		return err
+	}
 	err := s.store.Sweep(ctx, sweepGrace)
 	if errors.Is(err, store.ErrNone) {
 		return nil

@@ -34,5 +34,10 @@ func newClient(t *testing.T) (*testkit.Client, *pg.DB, *seal.Box) {
 }
 
 func handler(t *testing.T, db *pg.DB, box *seal.Box) http.Handler {
-	return rest.NewHandler(pxe.Name, db, slog.New(slog.NewTextHandler(t.Output(), nil)), pxe.New(service.Deps{DB: db, Box: box, Settings: service.Settings{Store: t.TempDir()}}).Routes())
+	return rest.NewHandler(pxe.Name, db, slog.New(slog.NewTextHandler(t.Output(), nil)), of(t, db, box).Routes())
+}
+
+// of is the service on a store of its own.
+func of(t *testing.T, db *pg.DB, box *seal.Box) *pxe.Service {
+	return pxe.New(service.Deps{DB: db, Box: box, Settings: service.Settings{Store: t.TempDir()}})
 }

@@ -237,10 +237,18 @@ func (w *walk) missingItem(o rest.Operation) {
 	w.t.Helper()
 	if strings.Contains(o.Path, "{") {
 		for _, id := range []string{"999999999", "9223372036854775808", "abc", "01", "-1", "1.0", "%31x", "+1"} {
-			w.c.Do(o.Method, w.withID(o.Path, id), o.Example).Want(404)
+			w.c.Do(o.Method, w.withID(o.Path, id), o.Example, takes(o)...).Want(404)
 		}
 	}
 	w.c.Do(o.Method, w.item(o.Path)+"/nothing/here", nil).Want(404)
+}
+
+// takes is the header of a body that an operation reads itself.
+func takes(o rest.Operation) []string {
+	if len(o.Takes) == 0 {
+		return nil
+	}
+	return []string{"Content-Type", o.Takes[0]}
 }
 
 func (w *walk) garbage(o rest.Operation) {

@@ -32,7 +32,8 @@ func TestGoClient(t *testing.T) {
 		}
 		viewed = true // all that was created is there
 		for _, o := range w.operations {
-			if o.Effect.Logs == "" && o.Name != "getACMEChallenge" { // which there is while an authority asks
+			// A challenge is there while an authority asks, and uploads are for programs that speak tus.
+			if o.Effect.Logs == "" && o.Name != "getACMEChallenge" && !strings.HasSuffix(o.Name, "DriverUpload") {
 				caller.do(o).Want(http.StatusOK)
 			}
 		}

@@ -110,7 +110,7 @@ func (h *history) keep(ctx context.Context, db, log *pg.DB, name string) error {
 // forget are the statements that end what counted for a while, or was on its way, when the backup was made: kept answers,
 // which requests sent again would get; deletions that were begun; messages, which their receivers have taken since; jobs,
 // which have been done since: an operator sees them, and can have one done again; sessions, which may have been ended; codes, and
-// recovery codes, which may have been used; what an authority asks gateways for.
+// recovery codes, which may have been used; what an authority asks gateways for; uploads, of which a part may be gone.
 var forget = []string{
 	"DELETE FROM idempotency",
 	"DELETE FROM closing",
@@ -131,6 +131,7 @@ var forget = []string{
 		DELETE FROM recovery_code;
 	END IF; END $$`,
 	"DO $$ BEGIN IF to_regclass('file_sync') IS NOT NULL THEN DELETE FROM file_sync; END IF; END $$",
+	"DO $$ BEGIN IF to_regclass('driver_upload') IS NOT NULL THEN DELETE FROM driver_upload; END IF; END $$",
 	"DO $$ BEGIN IF to_regclass('acme_challenge') IS NOT NULL THEN DELETE FROM acme_challenge; END IF; END $$",
 	`DO $$ BEGIN IF to_regclass('iso') IS NOT NULL THEN
 		UPDATE iso SET status = 'failed', error = 'its import was under way when the backup was made' WHERE status NOT IN ('ready', 'failed');

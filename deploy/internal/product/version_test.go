@@ -21,7 +21,7 @@ func testEveryVersion(t *testing.T, p *product.Product, c *testkit.Client) {
 	w.createOneOfEach()
 	tried := 0
 	for _, o := range w.operations {
-		if !edits(o) && o.Method != http.MethodDelete || hasOwnTests(o) {
+		if !edits(o) && o.Method != http.MethodDelete || hasOwnTests(o) || o.Effect.Logs == "" { // no item has changed
 			continue
 		}
 		tried++

@@ -1,0 +1,160 @@
+package pxe_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/services/pxe"
+	"github.com/ironplane/ironplane/testkit"
+)
+
+// tus speaks tus.
+func tus(c *testkit.Client, method, path string, body any, headers ...string) *testkit.Answer {
+	return c.Do(method, path, body, append([]string{"Tus-Resumable", "1.0.0", "Content-Type", "application/offset+octet-stream"}, headers...)...)
+}
+
+// offset asks how much has arrived.
+func offset(t *testing.T, c *testkit.Client, path string) int {
+	t.Helper()
+	answer := tus(c, "GET", path, nil).Want(204)
+	n, err := strconv.Atoi(answer.Header.Get("Upload-Offset"))
+	if err != nil || answer.Header.Get("Cache-Control") != "no-store" || answer.Header.Get("Tus-Resumable") != "1.0.0" {
+		t.Fatalf("it answers %v", answer.Header)
+	}
+	return n
+}
+
+// A driver is sent in several requests, also where one of them is cut off, and is then what a body names.
+func TestDriverUpload(t *testing.T) {
+	t.Parallel()
+	c, db, _ := newClient(t)
+	content := bytes.Repeat([]byte("driver\x00\xff"), 100_000)
+	begun := tus(c, "POST", "/pxe/driver/upload", nil, "Upload-Length", strconv.Itoa(len(content)), "Upload-Metadata", "filename dmlydGlvLnppcA==,is_public").Want(201)
+	at := begun.Header.Get("Location")
+	expires, err := http.ParseTime(begun.Header.Get("Upload-Expires"))
+	if !strings.HasPrefix(at, "/pxe/driver/upload/") || err != nil || time.Until(expires) < 23*time.Hour {
+		t.Fatalf("it is begun with %v", begun.Header)
+	}
+	if n := offset(t, c, at); n != 0 {
+		t.Errorf("%d bytes have arrived of nothing", n)
+	}
+	if answer := tus(c, "GET", at, nil); answer.Header.Get("Upload-Length") != strconv.Itoa(len(content)) || answer.Header.Get("Upload-Metadata") != "filename dmlydGlvLnppcA==,is_public" {
+		t.Errorf("it is %v", answer.Header)
+	}
+	c.Do("POST", "/pxe/driver", map[string]any{"name": "virtio", "upload": at}).WantErrors("/upload", "incomplete")
+
+	// A request is cut off in the middle.
+	in, out := io.Pipe()
+	go func() {
+		_, _ = out.Write(content[:300_000])
+		out.CloseWithError(io.ErrUnexpectedEOF)
+	}()
+	if _, err := c.Try("PATCH", at, in, "Tus-Resumable", "1.0.0", "Upload-Offset", "0", "Content-Type", "application/offset+octet-stream"); err == nil {
+		t.Error("it is answered")
+	}
+	arrived := 0
+	for deadline := time.Now().Add(time.Minute); arrived == 0 && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		arrived = offset(t, c, at)
+	}
+	if arrived == 0 || arrived > 300_000 {
+		t.Fatalf("%d bytes have arrived", arrived)
+	}
+	tus(c, "PATCH", at, "x", "Upload-Offset", "0").WantDetail(problem.Conflict, fmt.Sprintf("%d bytes have arrived, so that it does not go on at 0.", arrived))
+	half := (arrived + len(content)) / 2
+	if answer := tus(c, "PATCH", at, string(content[arrived:half]), "Upload-Offset", strconv.Itoa(arrived)).Want(204); answer.Header.Get("Upload-Offset") != strconv.Itoa(half) {
+		t.Errorf("after a part it is %v", answer.Header)
+	}
+	tus(c, "PATCH", at, string(content[half:])+"x", "Upload-Offset", strconv.Itoa(half)).Want(413)
+	tus(c, "PATCH", at, string(content[half:]), "Upload-Offset", strconv.Itoa(half)).Want(204)
+	tus(c, "PATCH", at, "x", "Upload-Offset", strconv.Itoa(len(content))).Want(413)
+	tus(c, "PATCH", at, "", "Upload-Offset", strconv.Itoa(len(content))).Want(204)
+
+	c.Do("POST", "/pxe/driver", map[string]any{"name": "virtio", "upload": at, "driver": "aXk="}).WantErrors("/upload", "invalid")
+	c.Do("POST", "/pxe/driver", map[string]any{"name": "virtio", "upload": "nothing"}).WantErrors("/upload", "not_found")
+	c.Do("POST", "/pxe/driver", map[string]any{"name": "virtio", "upload": 7}).Want(422)
+	body := map[string]any{"name": "virtio", "upload": c.URL + at}
+	made := c.Do("POST", "/pxe/driver", body, "Idempotency-Key", "one").Want(200)
+	driver := testkit.Decode[pxe.PXEDriver](made)
+	if driver.SHA256 != fmt.Sprintf("%x", sha256.Sum256(content)) || driver.Size != int64(len(content)) {
+		t.Errorf("it is %s", made.Text)
+	}
+	if again := c.Do("POST", "/pxe/driver", body, "Idempotency-Key", "one").Want(200); again.Text != made.Text {
+		t.Errorf("the second time it is %s", again.Text)
+	}
+	if text := c.Do("GET", fmt.Sprintf("/pxe/driver/%d/content", driver.ID), nil).Want(200).Text; text != string(content) {
+		t.Errorf("%d bytes are loaded", len(text))
+	}
+	// A driver's file is replaced in the same way, and stays where its upload is forgotten.
+	next := tus(c, "POST", "/pxe/driver/upload", nil, "Upload-Length", "3").Want(201).Header.Get("Location")
+	tus(c, "PATCH", next, "new", "Upload-Offset", "0").Want(204)
+	c.Do("PATCH", fmt.Sprintf("/pxe/driver/%d", driver.ID), map[string]any{"upload": next, "driver": ""}).Want(200)
+	tus(c, "DELETE", next, nil).Want(204)
+	tus(c, "GET", next, nil).Want(404)
+	if text := c.Do("GET", fmt.Sprintf("/pxe/driver/%d/content", driver.ID), nil).Want(200).Text; text != "new" {
+		t.Errorf("it is %q", text)
+	}
+	// What is ended leaves nothing.
+	ended := tus(c, "POST", "/pxe/driver/upload", nil, "Upload-Length", "3").Want(201).Header.Get("Location")
+	tus(c, "PATCH", ended, "ne", "Upload-Offset", "0").Want(204)
+	tus(c, "DELETE", ended, nil).Want(204)
+	var left int
+	if err := db.QueryRow(t.Context(), "SELECT count(*) FROM stored_file WHERE hash IS NOT NULL").Scan(&left); err != nil || left > 0 {
+		t.Errorf("%d files are left, %v", left, err)
+	}
+}
+
+// What is no tus, or too much, is refused, and others see nothing of an upload.
+func TestDriverUploadRefused(t *testing.T) {
+	t.Parallel()
+	c, db, box := newClient(t)
+	for _, headers := range [][]string{{"Upload-Length", "-1"}, {"Upload-Length", "x"}, {}, {"Upload-Length", "0"}, {"Upload-Length", "1", "Upload-Metadata", "name ?"}, {"Upload-Length", "1", "Upload-Metadata", "a,"},
+		{"Upload-Length", "1", "Upload-Metadata", "name " + strings.Repeat("aaaa", 2000)}} {
+		tus(c, "POST", "/pxe/driver/upload", nil, headers...).Want(400)
+	}
+	tus(c, "POST", "/pxe/driver/upload", nil, "Upload-Length", strconv.Itoa(512<<20+1)).Want(413)
+	for _, version := range []string{"", "0.2.2"} {
+		if answer := c.Do("POST", "/pxe/driver/upload", nil, "Upload-Length", "1", "Tus-Resumable", version).Want(412); answer.Header.Get("Tus-Version") != "1.0.0" || answer.Header.Get("Tus-Max-Size") != strconv.Itoa(512<<20) {
+			t.Errorf("it says %v", answer.Header)
+		}
+	}
+	at := tus(c, "POST", "/pxe/driver/upload", nil, "Upload-Length", "3").Want(201).Header.Get("Location")
+	tus(c, "PATCH", at, "new").Want(400)
+	c.Do("PATCH", at, "new", "Tus-Resumable", "1.0.0", "Upload-Offset", "0", "Content-Type", "application/octet-stream").Want(415)
+	other := testkit.Holder(principal.All)
+	other.Owner.ID, other.KeyID = 2, 2
+	theirs := testkit.NewClient(t, testkit.As(handler(t, db, box), other))
+	tus(theirs, "GET", at, nil).Want(404)
+	tus(theirs, "PATCH", at, "new", "Upload-Offset", "0").Want(404)
+	tus(theirs, "DELETE", at, nil).Want(404)
+	tus(c, "PATCH", at, "new", "Upload-Offset", "0").Want(204)
+	theirs.Do("POST", "/pxe/driver", map[string]any{"name": "theirs", "upload": at}).WantErrors("/upload", "not_found")
+	for range 19 {
+		tus(c, "POST", "/pxe/driver/upload", nil, "Upload-Length", "3").Want(201)
+	}
+	tus(c, "POST", "/pxe/driver/upload", nil, "Upload-Length", "3").Want(409)
+	tus(theirs, "POST", "/pxe/driver/upload", nil, "Upload-Length", "3").Want(201)
+	c.Do("POST", "/pxe/driver", map[string]any{"name": "new", "upload": at}).Want(200)
+	expiring := tus(c, "POST", "/pxe/driver/upload", nil, "Upload-Length", "3").Want(201).Header.Get("Location")
+
+	// What expired is gone, with what had arrived of it.
+	tus(c, "PATCH", expiring, "ne", "Upload-Offset", "0").Want(204)
+	testkit.Execute(t, db, "UPDATE driver_upload SET expires_at = now()")
+	testkit.Execute(t, db, "UPDATE stored_file SET expires_at = now() WHERE path IS NULL")
+	tus(c, "GET", expiring, nil).Want(404)
+	if err := of(t, db, box).Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var uploads, files int
+	if err := db.QueryRow(t.Context(), "SELECT (SELECT count(*) FROM driver_upload), (SELECT count(*) FROM stored_file)").Scan(&uploads, &files); err != nil || uploads > 0 || files != 1 {
+		t.Errorf("%d uploads and %d files are left, %v", uploads, files, err)
+	}
+}
