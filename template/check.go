@@ -200,22 +200,21 @@ func (c *checker) value(p *parse.PipeNode, dot reflect.Type) reflect.Type {
 	for _, v := range p.Decl {
 		if !p.IsAssign {
 			c.scope = append(c.scope, variable{v.Ident[0], of})
-		} else if !slices.ContainsFunc(c.scope, func(made variable) bool { return made.name == v.Ident[0] }) {
-			c.add(v, "there is no variable %s", v.Ident[0])
-		} else if was := c.lookUp(v.Ident[0]); was != nil && of != nil && was != of {
+		} else if was := c.lookUp(v); was != nil && of != nil && was != of {
 			c.add(v, "%s was something else", v.Ident[0])
 		}
 	}
 	return of
 }
 
-// lookUp is the type of a variable that the template made. The parser refuses others where they are read.
-func (c *checker) lookUp(name string) reflect.Type {
+// lookUp is the type of a variable that the template made. The parser lets one be read where it is being made.
+func (c *checker) lookUp(n *parse.VariableNode) reflect.Type {
 	for _, v := range slices.Backward(c.scope) {
-		if v.name == name {
+		if v.name == n.Ident[0] {
 			return v.of
 		}
 	}
+	c.add(n, "there is no variable %s", n.Ident[0])
 	return nil
 }
 
@@ -272,7 +271,7 @@ func (c *checker) argument(n parse.Node, dot reflect.Type) reflect.Type {
 	case *parse.FieldNode:
 		return c.fields(n, dot, "", n.Ident)
 	case *parse.VariableNode:
-		return c.fields(n, c.lookUp(n.Ident[0]), n.Ident[0], n.Ident[1:])
+		return c.fields(n, c.lookUp(n), n.Ident[0], n.Ident[1:])
 	case *parse.ChainNode:
 		return c.fields(n, c.argument(n.Node, dot), n.Node.String(), n.Field)
 	case *parse.PipeNode:

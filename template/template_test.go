@@ -128,6 +128,8 @@ func TestWhereItIsWrong(t *testing.T) {
 		"{{date .To.Name .Expires}}":                "line 1, column 3: date takes how to write it",
 		"{{.Expires.Year}}":                         "line 1, column 11: there is no .Expires.Year: .Expires has no members",
 		"{{$y = 1}}":                                "line 1, column 3: there is no variable $y",
+		"{{$y := $y}}":                              "line 1, column 9: there is no variable $y",
+		"{{range $i, $x := A $i}}{{end}}":           "line 1, column 21: there is no variable $i",
 		"{{.To.Name | len | upper}}":                "line 1, column 20: upper takes a text",
 	} {
 		_, wrong := language.Text(source)
