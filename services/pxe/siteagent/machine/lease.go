@@ -40,8 +40,11 @@ type Pool struct {
 	Bits        int
 }
 
-// UnmarshalText reads the text.
+// UnmarshalText reads the text. Empty, there is none.
 func (p *Pool) UnmarshalText(text []byte) (err error) {
+	if *p = (Pool{}); len(text) == 0 {
+		return nil
+	}
 	addresses, gateway, routed := strings.Cut(string(text), ",")
 	first, rest, ok := strings.Cut(addresses, "-")
 	last, err := netip.ParsePrefix(rest)
