@@ -74,6 +74,10 @@ crash: ## change things at random while services, Postgres and Redis are killed 
 sites: ## sync 500 files from agent to agent while agents and the pxe service are killed, and compare the trees
 	go test -v -timeout 30m ./deploy/split -run TestSiteAgents -full
 
+.PHONY: netboot
+netboot: ## as root, have machines (QEMU) boot from a site agent, be installed and come back from their disks
+	go test -v -count 1 -timeout 2h ./deploy/internal/netboot -full
+
 .PHONY: product
 product: ## run the product's tests on services that are reached over mTLS and, one more time, on all of them in one process
 	go test $(RACE) -timeout 60m ./deploy/internal/product -full

@@ -1,0 +1,197 @@
+package netboot
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// tools are what a machine and its image are made with, and Debian's packages that have them.
+var tools = []struct{ what, from string }{
+	{"qemu-system-x86_64", "qemu-system-x86"}, {"ip", "iproute2"}, {"grub-mkimage", "grub-common"}, {"mkfs.vfat", "dosfstools"}, {"mcopy", "mtools"}, {"cpio", "cpio"},
+	{"busybox", "busybox-static"}, {"apt-get", "apt"}, {"dpkg", "dpkg"}, {"/usr/lib/ipxe/ipxe.efi", "ipxe"}, {"/usr/lib/ipxe/qemu/pxe-virtio.rom", "ipxe-qemu"},
+	{"/usr/share/OVMF/OVMF_CODE.fd", "ovmf"}, {"/usr/lib/grub/i386-pc/boot.img", "grub-pc-bin"}, {"/usr/lib/grub/x86_64-efi/normal.mod", "grub-efi-amd64-bin"},
+}
+
+// needs skips a test where something is missing that it cannot do without.
+func needs(t *testing.T) {
+	t.Helper()
+	if !*full {
+		t.Skip("machines boot with -full: make netboot")
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("a network of its own needs root")
+	}
+	if _, err := os.Stat("/dev/net/tun"); err != nil {
+		t.Skip("a machine's interface needs /dev/net/tun")
+	}
+	var missing []string
+	for _, one := range tools {
+		_, err := os.Stat(one.what)
+		if !filepath.IsAbs(one.what) {
+			_, err = exec.LookPath(one.what)
+		}
+		if err != nil {
+			missing = append(missing, one.from)
+		}
+	}
+	if len(missing) > 0 {
+		t.Skip("install these packages: ", strings.Join(missing, " "))
+	}
+}
+
+// shell runs a script in a folder.
+func shell(t testing.TB, folder, script string, environment ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "sh", "-euc", script)
+	cmd.Dir, cmd.Env = folder, append(os.Environ(), environment...)
+	said, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", script, err, said)
+	}
+	return string(said)
+}
+
+// image is a kernel with a system in memory, and a disk with the same.
+type image struct {
+	kernel, initrd, disk string // files
+	sum                  string // of the disk
+}
+
+const (
+	sector     = 512
+	firstOfFAT = 2048
+	diskSize   = 32 << 20
+)
+
+// initScript installs, where the kernel's command line says from where, and otherwise says that it is here.
+const initScript = `#!/bin/busybox sh
+/bin/busybox --install -s /bin
+mount -t proc none /proc; mount -t sysfs none /sys; mount -t devtmpfs none /dev
+for m in virtio_ring virtio virtio_pci_legacy_dev virtio_pci_modern_dev virtio_pci failover net_failover virtio_net virtio_blk; do insmod /modules/$m.ko 2>/dev/null; done
+for word in $(cat /proc/cmdline); do case $word in ironplane.*) eval "${word#ironplane.}";; esac; done
+if [ -z "$base" ]; then
+  echo "SYSTEM: it runs from its disk"
+  poweroff -f
+fi
+echo "INSTALLER: it begins"
+n=0
+until ip link set eth0 up 2>/dev/null || [ $n = 50 ]; do n=$((n+1)); sleep 0.2; done
+udhcpc -q -t 20 -T 3 -i eth0 -s /udhcpc || echo "INSTALLER: no address"
+[ -z "$slow" ] || { echo "INSTALLER: it waits"; sleep "$slow"; }
+wget -q -O /preseed "$base/preseed" && echo "INSTALLER: preseed: $(cat /preseed)"
+wget -q -O - --post-data 'step=disk&progress=10' "$base/progress"
+got=$(wget -O - "$image" | tee /dev/vda | sha256sum | cut -d ' ' -f 1)
+sync
+if [ "$got" = "$sum" ]; then
+  until wget -q -O - --post-data '' "$base/done"; do sleep 1; done
+else
+  wget -q -O - --post-data "error=the image has the SHA-256 $got" "$base/failed"
+fi
+echo "INSTALLER: it restarts"
+reboot -f
+`
+
+const udhcpcScript = `#!/bin/busybox sh
+[ "$1" = bound ] && ip addr add "$ip/$mask" dev "$interface"
+[ "$1" = bound ] && [ -n "$router" ] && ip route add default via "$router" dev "$interface"
+exit 0
+`
+
+// newImage makes one, of a kernel that comes from Debian, without loop devices.
+func newImage(t testing.TB) image {
+	t.Helper()
+	folder := t.TempDir()
+	for name, content := range map[string]string{"init": initScript, "udhcpc": udhcpcScript} {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(content), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	shell(t, folder, `
+kernel=$(apt-cache depends linux-image-cloud-amd64 | awk '$1 == "Depends:" { print $2; exit }')
+apt-get download "$kernel" >&2
+dpkg -x "$kernel"_*.deb kernel
+cp kernel/boot/vmlinuz-* vmlinuz
+mkdir -p root/bin root/modules root/proc root/sys root/dev
+cp init udhcpc root; cp "$(command -v busybox)" root/bin/busybox
+for m in virtio_ring virtio virtio_pci_legacy_dev virtio_pci_modern_dev virtio_pci failover net_failover virtio_net virtio_blk; do
+	find kernel/lib/modules -name $m.ko -exec cp {} root/modules ';'
+done
+(cd root && find . | cpio --quiet -o -H newc | gzip) > initrd
+rm -rf kernel *.deb
+cat > load.cfg <<'END'
+search --no-floppy --file --set=root /system.cfg
+configfile /system.cfg
+END
+cat > system.cfg <<'END'
+linux /vmlinuz console=ttyS0 quiet
+initrd /initrd
+boot
+END
+modules="normal linux search search_fs_file configfile part_msdos fat"
+grub-mkimage -O i386-pc -o core.img -p / -c load.cfg biosdisk $modules
+grub-mkimage -O x86_64-efi -o BOOTX64.EFI -p / -c load.cfg $modules
+truncate -s 31M fat
+mkfs.vfat -F 16 -n SYSTEM fat >/dev/null
+mmd -i fat ::/EFI ::/EFI/BOOT
+mcopy -i fat BOOTX64.EFI ::/EFI/BOOT/BOOTX64.EFI
+mcopy -i fat vmlinuz initrd system.cfg ::/
+`)
+	read := func(name string) []byte {
+		content, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return content
+	}
+	disk := make([]byte, diskSize)
+	copy(disk, read("/usr/lib/grub/i386-pc/boot.img")[:440])
+	core := read(filepath.Join(folder, "core.img"))
+	if len(core) > (firstOfFAT-1)*sector {
+		t.Fatalf("GRUB has %d bytes", len(core))
+	}
+	copy(disk[sector:], core)
+	fat := read(filepath.Join(folder, "fat"))
+	const partition = 446
+	disk[partition], disk[partition+4] = 0x80, 0xef // active, of EFI
+	binary.LittleEndian.PutUint32(disk[partition+8:], firstOfFAT)
+	binary.LittleEndian.PutUint32(disk[partition+12:], uint32(len(fat)/sector))
+	copy(disk[510:], []byte{0x55, 0xaa})
+	if copied := copy(disk[firstOfFAT*sector:], fat); copied < len(fat) {
+		t.Fatal("the disk is too small")
+	}
+	made := image{kernel: filepath.Join(folder, "vmlinuz"), initrd: filepath.Join(folder, "initrd"), disk: filepath.Join(folder, "disk.raw")}
+	if err := os.WriteFile(made.disk, disk, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(disk)
+	made.sum = hex.EncodeToString(sum[:])
+	return made
+}
+
+// bootScript installs the image, from an agent.
+func (i image) bootScript(url, token string, more ...string) string {
+	return "#!ipxe\nkernel " + url + "/local/image/vmlinuz initrd=initrd console=ttyS0 quiet ironplane.base=" + url + "/i/" + token +
+		" ironplane.image=" + url + "/local/image/disk.raw ironplane.sum=" + i.sum + " " + strings.Join(more, " ") + "\ninitrd --name initrd " + url + "/local/image/initrd\nboot\n"
+}
+
+// bring gives an agent the files that machines load.
+func (i image) bring(t testing.TB, folder string) {
+	t.Helper()
+	to := filepath.Join(folder, "files/local/image")
+	err := os.MkdirAll(to, 0o755)
+	for _, file := range []string{i.kernel, i.initrd, i.disk} {
+		content, failed := os.ReadFile(file)
+		err = errors.Join(err, failed, os.WriteFile(filepath.Join(to, filepath.Base(file)), bytes.Clone(content), 0o644))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}

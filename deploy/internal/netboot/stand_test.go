@@ -1,0 +1,236 @@
+// Package netboot has machines boot from a site agent, be installed and come back from their disks.
+package netboot
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/backing/child"
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/services/pxe/siteagent"
+	"github.com/ironplane/ironplane/testkit"
+)
+
+var full = flag.Bool("full", false, "boot machines")
+
+const (
+	agentKey = "what the agent asks of its callers"
+	url      = "http://10.77.0.1"
+	patience = 15 * time.Minute // of machines whose processors are emulated
+)
+
+// site is a network of its own, with a bridge that an agent and machines are at.
+type site struct {
+	*testing.T
+	space  string // the network's name
+	host   string // the agent's address for who is outside
+	folder string
+	agent  *child.Child
+	client *siteagent.Client
+}
+
+var program string // the agent's
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		flag.Parse()
+		if !*full {
+			return m.Run()
+		}
+		folder, err := os.MkdirTemp("", "netboot-")
+		if err != nil {
+			panic(err)
+		}
+		defer os.RemoveAll(folder)
+		program = filepath.Join(folder, "site-agent")
+		build := exec.Command("go", "build", "-o", program, "github.com/ironplane/ironplane/services/pxe/cmd/site-agent")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if said, err := build.CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "%v\n%s", err, said)
+			return 1
+		}
+		return m.Run()
+	}())
+}
+
+func newSite(t *testing.T) *site {
+	t.Helper()
+	n := rand.IntN(16_000)
+	s := &site{T: t, space: fmt.Sprintf("ironplane%d", n), folder: t.TempDir()}
+	net := fmt.Sprintf("100.%d.%d", 64+n/256, n%256)
+	s.host = net + ".2"
+	t.Cleanup(func() {
+		if err := exec.Command("ip", "netns", "del", s.space).Run(); err != nil {
+			t.Error(err)
+		}
+	})
+	shell(t, "/", fmt.Sprintf(`
+ip netns add %[1]s
+ip link add v%[2]d type veth peer name out netns %[1]s
+ip addr add %[3]s.1/30 dev v%[2]d
+ip link set v%[2]d up
+ip -n %[1]s addr add %[3]s.2/30 dev out
+ip -n %[1]s link set out up
+ip -n %[1]s link set lo up
+ip -n %[1]s link add br0 type bridge forward_delay 0 stp_state 0
+ip -n %[1]s addr add 10.77.0.1/24 dev br0
+ip -n %[1]s link set br0 up
+`, s.space, n, net))
+	shell(t, s.folder, testkit.Block(t, "../../../docs/netboot.md", "netboot bootloaders"), "IRONPLANE_AGENT_FOLDER="+s.folder)
+	s.start()
+	t.Cleanup(func() {
+		if err := s.agent.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	asking, err := siteagent.NewHTTP("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(asking.CloseIdleConnections)
+	s.client = &siteagent.Client{URL: "http://" + s.host + ":8443", Key: secret.New(agentKey), HTTP: asking}
+	s.await("the agent answers", time.Minute, func() bool { _, err := s.client.Health(t.Context()); return err == nil })
+	return s
+}
+
+// start starts the agent.
+func (s *site) start() {
+	s.Helper()
+	cmd := exec.Command("ip", "netns", "exec", s.space, program)
+	cmd.Env = append(os.Environ(), "IRONPLANE_AGENT_FOLDER="+s.folder, "IRONPLANE_AGENT_KEY="+agentKey, "IRONPLANE_LISTEN="+s.host+":8443", "IRONPLANE_AGENT_PLAIN=true",
+		"IRONPLANE_AGENT_MACHINES_LISTEN=10.77.0.1:80", "IRONPLANE_AGENT_TFTP_LISTEN=10.77.0.1:69", "IRONPLANE_AGENT_DHCP=authoritative", "IRONPLANE_AGENT_DHCP_INTERFACE=br0",
+		"IRONPLANE_AGENT_DISCOVER=true", "IRONPLANE_AGENT_DHCP_POOL=10.77.0.200-10.77.0.250/24")
+	cmd.Stderr = os.Stderr
+	var err error
+	if s.agent, err = child.Start(cmd, syscall.SIGTERM, syscall.SIGKILL); err != nil {
+		s.Fatal(err)
+	}
+}
+
+func (s *site) await(what string, within time.Duration, is func() bool) {
+	s.Helper()
+	for deadline := time.Now().Add(within); !is(); time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			s.Fatalf("%s: not within %s", what, within)
+		}
+	}
+}
+
+// killAgent kills the agent, and starts it again.
+func (s *site) killAgent() {
+	s.Helper()
+	if err := syscall.Kill(s.agent.PID(), syscall.SIGKILL); err != nil {
+		s.Fatal(err)
+	}
+	<-s.agent.Done()
+	s.start()
+}
+
+// reports are what machines did, behind an entry.
+func (s *site) reports() (all []siteagent.Report) {
+	s.Helper()
+	for after := int64(0); ; {
+		found, err := s.client.Feed(s.Context(), after)
+		if err != nil {
+			s.Fatal(err)
+		}
+		if len(found.Entries) == 0 {
+			return all
+		}
+		for _, e := range found.Entries {
+			if after = e.Number; e.Machine != nil {
+				all = append(all, *e.Machine)
+			}
+		}
+	}
+}
+
+// vm is a machine.
+type vm struct {
+	*testing.T
+	process *child.Child
+	console *console
+	monitor string
+}
+
+// console is what a machine has shown.
+type console struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (c *console) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.text.Write(p)
+}
+
+func (c *console) String() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.text.String()
+}
+
+// switchOn switches a machine on that has an empty disk.
+func (s *site) switchOn(mac, firmware string) *vm {
+	s.Helper()
+	folder := s.TempDir()
+	tap := "tap" + strings.ReplaceAll(mac[9:], ":", "")
+	shell(s, folder, fmt.Sprintf(`
+ip -n %[1]s tuntap add %[2]s mode tap
+ip -n %[1]s link set %[2]s master br0 up
+truncate -s 64M disk
+cp /usr/share/OVMF/OVMF_VARS.fd vars
+`, s.space, tap))
+	m := &vm{T: s.T, console: &console{}, monitor: filepath.Join(folder, "monitor")}
+	arguments := []string{"netns", "exec", s.space, "qemu-system-x86_64", "-nodefaults", "-display", "none", "-m", "512", "-serial", "stdio", "-accel", "tcg",
+		"-monitor", "unix:" + m.monitor + ",server=on,wait=off",
+		"-netdev", "tap,id=n,script=no,downscript=no,ifname=" + tap, "-drive", "if=none,id=d,format=raw,file=" + filepath.Join(folder, "disk"), "-device", "virtio-blk-pci,drive=d,bootindex=2"}
+	card := "virtio-net-pci,netdev=n,bootindex=1,mac=" + mac
+	switch firmware {
+	case "bios":
+		arguments = append(arguments, "-M", "pc,graphics=off", "-device", card)
+	default:
+		arguments = append(arguments, "-M", "pc", "-device", card+",romfile=", "-drive", "if=pflash,format=raw,readonly=on,file=/usr/share/OVMF/OVMF_CODE.fd", "-drive", "if=pflash,format=raw,file="+filepath.Join(folder, "vars"))
+		if firmware == "http" {
+			arguments = append(arguments, "-fw_cfg", "name=opt/org.tianocore/IPv4PXESupport,string=n")
+		}
+		arguments = append(arguments, "-fw_cfg", "name=opt/org.tianocore/IPv6PXESupport,string=n")
+	}
+	cmd := exec.Command("ip", arguments...)
+	cmd.Stdout, cmd.Stderr = m.console, m.console
+	var err error
+	if m.process, err = child.Start(cmd, syscall.SIGKILL); err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() { _ = m.process.Stop(context.Background()) })
+	return m
+}
+
+// shows waits until the console has shown a text.
+func (m *vm) shows(text string) {
+	m.Helper()
+	for deadline := time.Now().Add(patience); !strings.Contains(m.console.String(), text); time.Sleep(100 * time.Millisecond) {
+		select {
+		case <-m.process.Done():
+			if !strings.Contains(m.console.String(), text) {
+				m.Fatalf("it has ended without %q:\n%s", text, m.console)
+			}
+		default:
+		}
+		if time.Now().After(deadline) {
+			m.Fatalf("it does not show %q:\n%s", text, m.console)
+		}
+	}
+}
