@@ -4,9 +4,11 @@ package netboot
 import (
 	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -68,8 +70,8 @@ func newSite(t *testing.T) *site {
 	t.Helper()
 	n := rand.IntN(16_000)
 	s := &site{T: t, space: fmt.Sprintf("ironplane%d", n), folder: t.TempDir()}
-	net := fmt.Sprintf("100.%d.%d", 64+n/256, n%256)
-	s.host = net + ".2"
+	outside := fmt.Sprintf("100.%d.%d", 64+n/256, n%256)
+	s.host = outside + ".2"
 	t.Cleanup(func() {
 		if err := exec.Command("ip", "netns", "del", s.space).Run(); err != nil {
 			t.Error(err)
@@ -86,7 +88,7 @@ ip -n %[1]s link set lo up
 ip -n %[1]s link add br0 type bridge forward_delay 0 stp_state 0
 ip -n %[1]s addr add 10.77.0.1/24 dev br0
 ip -n %[1]s link set br0 up
-`, s.space, n, net))
+`, s.space, n, outside))
 	shell(t, s.folder, testkit.Block(t, "../../../docs/netboot.md", "netboot bootloaders"), "IRONPLANE_AGENT_FOLDER="+s.folder)
 	s.start()
 	t.Cleanup(func() {
@@ -100,8 +102,13 @@ ip -n %[1]s link set br0 up
 	}
 	t.Cleanup(asking.CloseIdleConnections)
 	s.client = &siteagent.Client{URL: "http://" + s.host + ":8443", Key: secret.New(agentKey), HTTP: asking}
-	s.await("the agent answers", time.Minute, func() bool { _, err := s.client.Health(t.Context()); return err == nil })
+	s.await("the agent answers", time.Minute, s.answers)
 	return s
+}
+
+func (s *site) answers() bool {
+	_, err := s.client.Health(s.Context())
+	return err == nil
 }
 
 // start starts the agent.
@@ -135,6 +142,7 @@ func (s *site) killAgent() {
 	}
 	<-s.agent.Done()
 	s.start()
+	s.await("the agent answers", time.Minute, s.answers)
 }
 
 // reports are what machines did, behind an entry.
@@ -218,13 +226,27 @@ cp /usr/share/OVMF/OVMF_VARS.fd vars
 	return m
 }
 
-// shows waits until the console has shown a text.
-func (m *vm) shows(text string) {
+// reset resets a machine, as who presses the button does.
+func (m *vm) reset() {
 	m.Helper()
-	for deadline := time.Now().Add(patience); !strings.Contains(m.console.String(), text); time.Sleep(100 * time.Millisecond) {
+	monitor, err := net.Dial("unix", m.monitor)
+	if err == nil {
+		_, err = monitor.Write([]byte("system_reset\n"))
+		err = errors.Join(err, monitor.Close())
+	}
+	if err != nil {
+		m.Fatal(err)
+	}
+}
+
+// shows waits until the console has shown a text so many times.
+func (m *vm) shows(text string, times int) {
+	m.Helper()
+	shown := func() bool { return strings.Count(m.console.String(), text) >= times }
+	for deadline := time.Now().Add(patience); !shown(); time.Sleep(100 * time.Millisecond) {
 		select {
 		case <-m.process.Done():
-			if !strings.Contains(m.console.String(), text) {
+			if !shown() {
 				m.Fatalf("it has ended without %q:\n%s", text, m.console)
 			}
 		default:
