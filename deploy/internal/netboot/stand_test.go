@@ -2,9 +2,9 @@
 package netboot
 
 import (
+	"bufio"
 	"bytes"
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -230,13 +230,28 @@ cp /usr/share/OVMF/OVMF_VARS.fd vars
 func (m *vm) reset() {
 	m.Helper()
 	monitor, err := net.Dial("unix", m.monitor)
-	if err == nil {
-		_, err = monitor.Write([]byte("system_reset\n"))
-		err = errors.Join(err, monitor.Close())
-	}
 	if err != nil {
 		m.Fatal(err)
 	}
+	defer monitor.Close()
+	said := bufio.NewReader(monitor)
+	prompt := func() {
+		for !m.Failed() {
+			if text, err := said.ReadString(')'); err != nil {
+				m.Fatal(err)
+			} else if strings.HasSuffix(text, "(qemu)") {
+				return
+			}
+		}
+	}
+	if err := monitor.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		m.Fatal(err)
+	}
+	prompt()
+	if _, err := monitor.Write([]byte("system_reset\n")); err != nil {
+		m.Fatal(err)
+	}
+	prompt() // it is done
 }
 
 // shows waits until the console has shown a text so many times.

@@ -53,30 +53,17 @@ func (c *config) dhcp() (s dhcp.Settings, err error) {
 		return s, err
 	case c.DHCP != "authoritative" && c.DHCP != "proxy":
 		return s, errors.New("IRONPLANE_AGENT_DHCP: it is neither authoritative nor proxy")
-	case s.URL == "":
-		return s, errors.New("IRONPLANE_AGENT_DHCP: machines that boot have to reach the agent by HTTP: IRONPLANE_AGENT_MACHINES_LISTEN, and, where that is no address, IRONPLANE_AGENT_MACHINES_URL")
+	case c.Interface == "":
+		return s, errors.New("IRONPLANE_AGENT_DHCP_INTERFACE: it has to say where machines ask")
 	case c.Discover && !s.Proxy && !c.Pool.First.IsValid():
 		return s, errors.New("IRONPLANE_AGENT_DISCOVER: machines that nobody has named need addresses: IRONPLANE_AGENT_DHCP_POOL")
 	}
-	if address, err := netip.ParseAddrPort(c.Machines); err == nil && address.Addr().Is4() && !address.Addr().IsUnspecified() {
-		s.Server = address.Addr()
-		return s, nil
+	address, err := netip.ParseAddrPort(c.Machines)
+	if err != nil || !address.Addr().Is4() || address.Addr().IsUnspecified() {
+		return s, errors.New("IRONPLANE_AGENT_DHCP: this server calls itself by the address in IRONPLANE_AGENT_MACHINES_LISTEN, which has to be one of IPv4")
 	}
-	at, err := net.InterfaceByName(c.Interface)
-	if err != nil {
-		return s, fmt.Errorf("IRONPLANE_AGENT_DHCP_INTERFACE: %w", err)
-	}
-	all, err := at.Addrs()
-	if err != nil {
-		return s, fmt.Errorf("IRONPLANE_AGENT_DHCP_INTERFACE: %w", err)
-	}
-	for _, one := range all {
-		if p, err := netip.ParsePrefix(one.String()); err == nil && p.Addr().Is4() {
-			s.Server = p.Addr()
-			return s, nil
-		}
-	}
-	return s, fmt.Errorf("IRONPLANE_AGENT_DHCP_INTERFACE: %s has no address of IPv4", c.Interface)
+	s.Server = address.Addr()
+	return s, nil
 }
 
 // boot adds what machines ask before they have iPXE.

@@ -33,7 +33,8 @@ type Lease struct {
 	Time        time.Duration
 }
 
-// Pool is a range of addresses of one subnet. As a text: 10.1.0.200-10.1.0.250/24, and 10.1.0.1 behind a comma for the gateway.
+// Pool is a range of addresses of one subnet. As a text: 10.1.0.200-10.1.0.250/24, and 10.1.0.1 behind a comma for the gateway;
+// none is empty.
 type Pool struct {
 	First, Last netip.Addr
 	Gateway     netip.Addr
