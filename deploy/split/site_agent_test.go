@@ -38,11 +38,14 @@ type siteAgent struct {
 	id          int64
 }
 
-func newSiteAgent(t *testing.T) *siteAgent {
+// newSiteAgent starts one that others reach by a line on which so many bytes a second come from it.
+func newSiteAgent(t *testing.T, rate int64) *siteAgent {
 	t.Helper()
-	host := fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(200), rand.IntN(200), 1+rand.IntN(200)) // where the document's port is free
+	host := fmt.Sprintf("127.%d.%d.", 1+rand.IntN(200), rand.IntN(200)) // where the document's port is free
+	public, own := host+"1", host+"2:8443"
+	startSlowLine(t, public+":8443", own, rate)
 	a := &siteAgent{T: t, folder: t.TempDir(), environment: []string{
-		"PATH=" + os.Getenv("PATH"), "HOST=" + host, "IRONPLANE_LISTEN=" + host + ":8443",
+		"PATH=" + os.Getenv("PATH"), "HOST=" + public, "IRONPLANE_LISTEN=" + own,
 		"HOST_KEY=ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUFGSJFCT8IXStp9iotgQlFRILJ5FVUFVlM3Z2l4gNG files"}}
 	if err := os.Symlink(programs, filepath.Join(a.folder, "bin")); err != nil {
 		t.Fatal(err)
@@ -129,8 +132,8 @@ func (a *siteAgent) tell(c *testkit.Client, group int64, name string, parent *si
 
 func (a *siteAgent) files() string { return filepath.Join(a.folder, "site-agent/files") }
 
-// Agents that are installed by the words of docs/site-agent.md sync, however often they and the pxe service are killed: what is seen
-// of a file is whole at any time, and in the end all have the same.
+// Agents that are installed by the words of docs/site-agent.md sync over slow lines, the last one's the slowest, however often they and
+// the pxe service are killed while files move: what is seen of a file is whole at any time, and in the end all have the same.
 func TestSiteAgents(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("curl"); err != nil {
@@ -138,15 +141,15 @@ func TestSiteAgents(t *testing.T) {
 	}
 	f, c := startFleet(t, backings.Config{Data: t.TempDir()}, "IRONPLANE_ALLOWED_NETWORKS=127.0.0.0/8")
 	group := c.Do("POST", "/group", `{"name": "Frankfurt"}`).Want(http.StatusOK).ID()
-	parent, middle, last := newSiteAgent(t), newSiteAgent(t), newSiteAgent(t)
+	rounds, each, largest, kills, rate := 3, 15, 2<<20, 2, int64(4<<20)
+	if *full {
+		rounds, each, largest, kills, rate = 10, 50, 16<<20, 5, 24<<20
+	}
+	parent, middle, last := newSiteAgent(t, rate), newSiteAgent(t, rate/4), newSiteAgent(t, rate)
 	parent.tell(c, group, "parent", nil)
 	middle.tell(c, group, "middle", parent)
 	last.tell(c, group, "last", middle)
 
-	rounds, each, largest, kills := 3, 15, 2<<20, 2
-	if *full {
-		rounds, each, largest, kills = 10, 50, 16<<20, 5
-	}
 	want := map[string][]byte{}
 	random := rand.NewChaCha8([32]byte{})
 	inRound := func(round, i int) string { return fmt.Sprintf("local/%d/%d", i%7, round*each+i) }
@@ -178,7 +181,7 @@ func TestSiteAgents(t *testing.T) {
 	}
 
 	at := fmt.Sprintf("/pxe/file/%d/child/sync", parent.id)
-	killed, inTheMiddle := 0, 0
+	killed := 0
 	for round := range rounds {
 		for i := range each {
 			parent.bring(inRound(round, i), want[inRound(round, i)])
@@ -197,15 +200,14 @@ func TestSiteAgents(t *testing.T) {
 			if is.Status == "done" {
 				break
 			}
-			moving := slices.IndexFunc(is.Children, func(one filesync.FileServerSync) bool { return one.Status == "running" && one.Parent != nil })
-			if left == 0 || moving < 0 {
+			inTheMiddle := slices.ContainsFunc(is.Children, func(one filesync.FileServerSync) bool {
+				return one.Status == "running" && one.Parent != nil && one.Files < one.FilesTotal && one.Bytes > 0 && one.Bytes < one.BytesTotal
+			})
+			if left == 0 || !inTheMiddle {
 				continue
 			}
 			left--
 			killed++
-			if p := is.Children[moving]; p.Files > 0 && p.Files < p.FilesTotal {
-				inTheMiddle++
-			}
 			if *full && left == 2 && round%3 == 1 {
 				kill(t, f.processes[pxe.Name])
 				if err := f.startService(t.Context(), pxe.Name); err != nil {
@@ -221,7 +223,10 @@ func TestSiteAgents(t *testing.T) {
 	}
 	stopLooking()
 	looking.Wait()
-	t.Logf("%d files, %d kills, %d of them in the middle, %d looks at files", len(want), killed, inTheMiddle, looked.Load())
+	t.Logf("%d files, %d kills in the middle of %d, %d looks at files", len(want), killed, rounds*kills, looked.Load())
+	if killed == 0 {
+		t.Error("nothing was killed while files moved")
+	}
 	for _, child := range []*siteAgent{parent, middle, last} {
 		got := child.tree()
 		if len(got) != len(want) {

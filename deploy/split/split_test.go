@@ -294,6 +294,7 @@ func TestFleet(t *testing.T) {
 	f, c := startFleet(t, backings.Config{Data: t.TempDir()}, "IRONPLANE_ALLOWED_NETWORKS=127.0.0.1", "IRONPLANE_STORE="+t.TempDir())
 	t.Run("strangers", func(t *testing.T) { testStrangers(t, f) })
 	t.Run("a service dies and comes back", func(t *testing.T) { testServiceDiesAndComesBack(t, f, c.For(t)) })
+	t.Run("an upload goes on after a kill", func(t *testing.T) { testUploadGoesOnAfterAKill(t, f, c.For(t)) })
 	t.Run("an import goes on after a kill", func(t *testing.T) { testImportGoesOnAfterAKill(t, f, c.For(t)) })
 }
 

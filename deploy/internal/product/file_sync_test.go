@@ -144,21 +144,7 @@ func (s *sites) wantSame(parent *fileServer, children ...*fileServer) {
 
 func (s *sites) tree(f *fileServer) map[string]string {
 	s.Helper()
-	root := filepath.Join(f.folder, "files")
-	all := map[string]string{}
-	err := filepath.WalkDir(root, func(path string, entry os.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
-		}
-		content, err := os.ReadFile(path)
-		name, _ := filepath.Rel(root, path)
-		all[name] = string(content)
-		return err
-	})
-	if err != nil {
-		s.Fatal(err)
-	}
-	return all
+	return testkit.Tree(s, filepath.Join(f.folder, "files"))
 }
 
 // The children of a file server get what it has, theirs after them; what keeps one from it is said where its operator looks.

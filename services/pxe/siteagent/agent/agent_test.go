@@ -29,6 +29,7 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/siteagent/agent"
 	"github.com/ironplane/ironplane/services/pxe/siteagent/machine"
 	"github.com/ironplane/ironplane/services/pxe/siteagent/tree"
+	"github.com/ironplane/ironplane/testkit"
 )
 
 const key = "what the control plane knows"
@@ -117,21 +118,7 @@ func (r *running) put(path, content string) {
 // tree is what the folder of files holds, by path.
 func (r *running) tree() map[string]string {
 	r.Helper()
-	all := map[string]string{}
-	root := filepath.Join(r.folder, "files")
-	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || !entry.Type().IsRegular() {
-			return err
-		}
-		content, err := os.ReadFile(path)
-		name, _ := filepath.Rel(root, path)
-		all[name] = string(content)
-		return err
-	})
-	if err != nil {
-		r.Fatal(err)
-	}
-	return all
+	return testkit.Tree(r, filepath.Join(r.folder, "files"))
 }
 
 func (r *running) wantTree(want map[string]string) {

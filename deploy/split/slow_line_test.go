@@ -1,0 +1,88 @@
+package main
+
+import (
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"time"
+)
+
+// slowLine is a line to an address, by which so many bytes a second come from there.
+type slowLine struct {
+	rate int64
+	mu   sync.Mutex // of who sends a stretch
+}
+
+// startSlowLine answers at one address for another one, until the test ends.
+func startSlowLine(t *testing.T, at, to string, rate int64) {
+	t.Helper()
+	listener, err := net.Listen("tcp", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &slowLine{rate: rate}
+	var serving sync.WaitGroup
+	var mu sync.Mutex
+	open, ended := map[net.Conn]bool{}, false
+	keep := func(c net.Conn) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		open[c] = true
+		return !ended
+	}
+	serving.Go(func() {
+		for {
+			near, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			serving.Go(func() {
+				defer near.Close()
+				far, err := net.Dial("tcp", to)
+				if err != nil {
+					return
+				}
+				defer far.Close()
+				if !keep(near) || !keep(far) {
+					return
+				}
+				defer func() {
+					mu.Lock()
+					defer mu.Unlock()
+					delete(open, near)
+					delete(open, far)
+				}()
+				serving.Go(func() {
+					_, _ = io.Copy(far, near)
+					_ = far.Close()
+				})
+				_, _ = io.Copy(near, &slowly{far, l})
+			})
+		}
+	})
+	t.Cleanup(func() {
+		_ = listener.Close()
+		mu.Lock()
+		ended = true
+		for c := range open {
+			_ = c.Close()
+		}
+		mu.Unlock()
+		serving.Wait()
+	})
+}
+
+// slowly reads what comes over the line, of which all connections share.
+type slowly struct {
+	io.Reader
+	line *slowLine
+}
+
+func (s *slowly) Read(p []byte) (int, error) {
+	n, err := s.Reader.Read(p[:min(len(p), 16<<10)])
+	s.line.mu.Lock()
+	defer s.line.mu.Unlock()
+	time.Sleep(time.Duration(n) * time.Second / time.Duration(s.line.rate))
+	return n, err
+}
