@@ -66,9 +66,13 @@ storm: ## allocate and release with 200 callers while the network service is kil
 	go test -v -timeout 30m ./deploy/split -run TestAllocationStorm -full
 
 .PHONY: crash
-crash: ## change things at random while services, Postgres and Redis are killed 200 times and four schemas restored, and compare what is left, and what mails and webhooks have brought; refer to what is being deleted, 500 times
+crash: ## change things at random while services, Postgres and Redis are killed 200 times and four schemas restored, and compare what is left, and what mails and webhooks have brought
 	go test -v -timeout 60m ./deploy/split -run TestCrash -full
+
+.PHONY: deletions
+deletions: ## refer to what is being deleted, 64 callers at once and 500 times each, while nothing is killed and while processes are
 	go test -v -timeout 60m ./deploy/internal/product -run 'While.*IsDeleted' -full
+	go test -v -timeout 90m ./deploy/split -run TestUseOfWhatIsBeingDeleted -full
 
 .PHONY: sites
 sites: ## sync 500 files from agent to agent while agents and the pxe service are killed, and compare the trees

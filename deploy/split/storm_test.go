@@ -143,21 +143,29 @@ func (s *storm) post(path string, body any, attempt string) *testkit.Answer {
 
 // ask asks until there is an answer from a service that lives.
 func (s *storm) ask(method, path string, body any, headers ...string) *testkit.Answer {
+	answer, repeated := insist(s.t, s.c, method, path, body, headers...)
+	s.mu.Lock()
+	s.repeated += repeated
+	s.mu.Unlock()
+	if answer == nil || answer.Status != http.StatusOK && answer.Status != http.StatusUnprocessableEntity {
+		s.t.Errorf("%s answered %+v", path, answer)
+		return nil
+	}
+	return answer
+}
+
+// insist sends a request until there is an answer from a service that lives, and says how often it was sent again; nil: it starves.
+func insist(t *testing.T, c *testkit.Client, method, path string, body any, headers ...string) (answer *testkit.Answer, repeated int) {
 	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-		answer, err := s.c.Try(method, path, body, headers...)
-		switch {
-		case err == nil && (answer.Status == http.StatusOK || answer.Status == http.StatusUnprocessableEntity):
-			return answer
-		case err == nil && answer.Status != http.StatusServiceUnavailable:
-			s.t.Errorf("%s answered %d: %s", path, answer.Status, answer.Text)
-			return nil
-		case time.Now().After(deadline):
-			s.t.Errorf("%s starves: %v", path, err)
-			return nil
+		answer, err := c.Try(method, path, body, headers...)
+		if err == nil && answer.Status != http.StatusServiceUnavailable && answer.Status != http.StatusTooManyRequests { // as of a gateway that is not told its limits yet
+			return answer, repeated
 		}
-		s.mu.Lock()
-		s.repeated++
-		s.mu.Unlock()
+		if time.Now().After(deadline) {
+			t.Errorf("%s %s starves: %v", method, path, err)
+			return nil, repeated
+		}
+		repeated++
 	}
 }
 

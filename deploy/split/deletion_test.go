@@ -1,0 +1,222 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/deploy/internal/backings"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/services/clients"
+	"github.com/ironplane/ironplane/services/network"
+	"github.com/ironplane/ironplane/services/system"
+	"github.com/ironplane/ironplane/testkit"
+)
+
+// TestUseOfWhatIsBeingDeleted has callers refer to an item of another service while it is being deleted and one of the processes
+// that take part is killed. It is deleted and nothing refers to it, or it stays with all that was answered to do so.
+func TestUseOfWhatIsBeingDeleted(t *testing.T) {
+	t.Parallel()
+	rounds, callers := 4, 8
+	if *full {
+		rounds, callers = 500, 64
+	}
+	f, c := startFleet(t, backings.Config{Data: t.TempDir()}, "IRONPLANE_OWNER_RATE=1000000", "IRONPLANE_OWNER_BURST=1000000", "IRONPLANE_OWNER_CONCURRENCY=1000000")
+	databases := map[string]*pg.DB{}
+	for _, name := range []string{clients.Name, network.Name, system.Name} {
+		databases[name] = openDatabase(t, f, name).DB
+	}
+	group := c.Do("POST", "/group", map[string]any{"name": "Frankfurt 1"}).Want(200).ID()
+	for n := range rounds*(callers+1)>>14 + 1 {
+		c.Do("POST", fmt.Sprintf("/group/%d/entity/bulk", group), map[string]any{"prefix": fmt.Sprintf("10.%d.0.0/18", n)}).Want(200)
+	}
+	client := func(name string, more ...any) map[string]any {
+		body := map[string]any{"email": name + "@example.com", "first": "Ben", "last": "Miller"}
+		for i := 0; i < len(more); i += 2 {
+			body[more[i].(string)] = more[i+1]
+		}
+		return body
+	}
+	for _, race := range []*deletionRace{
+		{
+			name: "entities of a client", owner: clients.Name, user: network.Name, collection: "/client", uses: "/entity?owner=%d",
+			target: func(round int) map[string]any { return client(fmt.Sprint("owner-", round)) },
+			use: func(id int64, _ string) (string, any) {
+				return fmt.Sprintf("/group/%d/allocate", group), map[string]any{"owner": map[string]any{"id": id}}
+			},
+			dangling: "ip_assignment a LEFT JOIN ref r ON r.type = 'client' AND r.id = a.owner_id WHERE a.owner_missing OR r.gone IS NOT false",
+		},
+		{
+			name: "clients of an integration", owner: system.Name, user: clients.Name, collection: "/integration", uses: "/client?integration_id=%d",
+			target: func(round int) map[string]any { return map[string]any{"name": fmt.Sprint("Shop ", round)} },
+			use: func(id int64, caller string) (string, any) {
+				return "/client", client(fmt.Sprint(id, "-", caller), "integration_id", id)
+			},
+			dangling: "client c JOIN ref r ON r.type = 'integration' AND r.id = c.integration_id WHERE r.gone",
+		},
+	} {
+		t.Run(race.name, func(t *testing.T) {
+			race.t, race.f, race.c, race.databases = t, f, c.For(t), databases
+			for round := range rounds {
+				race.round(round, callers)
+			}
+			race.end()
+		})
+	}
+}
+
+// deletionRace is between who deletes an item and who refers to it.
+type deletionRace struct {
+	name, owner, user string // services: which has the item, and which has what refers to it
+	collection, uses  string // paths: where items are made, and what refers to one is listed
+	target            func(round int) map[string]any
+	use               func(id int64, caller string) (path string, body any)
+	dangling          string // SQL: what refers to an item that is gone
+
+	t                             *testing.T
+	f                             *fleet
+	c                             *testkit.Client
+	databases                     map[string]*pg.DB
+	deleted, kept, used, repeated int
+}
+
+// request answers what came of it once somebody lived to say so.
+func (r *deletionRace) request(method, path string, body any, headers ...string) (*testkit.Answer, int) {
+	answer, repeated := insist(r.t, r.c, method, path, body, headers...)
+	if answer == nil {
+		answer = &testkit.Answer{}
+	}
+	return answer, repeated
+}
+
+func (r *deletionRace) round(round, callers int) {
+	id := r.c.Do("POST", r.collection, r.target(round)).Want(200).ID()
+	at := fmt.Sprintf("%s/%d", r.collection, id)
+	var mu sync.Mutex
+	made := 0
+	attempt := func(caller string) {
+		path, body := r.use(id, caller)
+		answer, repeated := r.request("POST", path, body, "Idempotency-Key", fmt.Sprint(at, " ", caller))
+		mu.Lock()
+		defer mu.Unlock()
+		r.repeated += repeated
+		switch answer.Status {
+		case http.StatusOK:
+			made++
+		case http.StatusUnprocessableEntity:
+			if code := testkit.Decode[problem.Problem](answer).Errors[0].Code; code != "not_found" && code != "closing" {
+				r.t.Errorf("%s is refused: %s", path, answer.Text)
+			}
+		default:
+			r.t.Errorf("%s answered %d: %s", path, answer.Status, answer.Text)
+		}
+	}
+
+	var racing sync.WaitGroup
+	var deletion *testkit.Answer
+	ended := make(chan struct{})
+	racing.Go(func() {
+		defer close(ended)
+		deletion, _ = r.request("DELETE", at, nil)
+	})
+	if round%2 == 1 { // or else the deletion mostly comes too late
+		r.underWay(id, ended)
+	}
+	racing.Go(func() {
+		time.Sleep(time.Duration(rand.IntN(30)) * time.Millisecond)
+		r.crash([]string{r.owner, r.user, principal.Gateway}[round/2%3])
+	})
+	for caller := range callers {
+		racing.Go(func() { attempt(fmt.Sprint(caller)) })
+	}
+	racing.Wait()
+
+	view, _ := r.request("GET", at, nil)
+	list, _ := r.request("GET", fmt.Sprintf(r.uses, id), nil)
+	uses := len(testkit.Decode[[]struct{ ID int64 }](list.Want(200)))
+	r.used += made
+	switch deletion.Status {
+	case http.StatusOK, http.StatusNotFound: // an earlier request has deleted it, whose answer was lost
+		r.deleted++
+		if view.Status != http.StatusNotFound || made+uses > 0 {
+			r.t.Errorf("%s is deleted, and viewed with %d; %d callers were told that they refer to it, and %d things do", at, view.Status, made, uses)
+		}
+	case http.StatusConflict:
+		r.kept++
+		if view.Status != http.StatusOK || made == 0 || made != uses {
+			r.t.Errorf("%s is not deleted (%s), and viewed with %d; %d callers were told that they refer to it, and %d things do", at, deletion.Text, view.Status, made, uses)
+		}
+		for deadline, n := time.Now().Add(patience), 0; made == uses; n++ { // an earlier request may be about to be refused
+			if attempt(fmt.Sprint("late-", n)); time.Now().After(deadline) {
+				r.t.Fatalf("%s stays, and takes nothing that refers to it", at)
+			}
+		}
+	default:
+		r.t.Errorf("the deletion of %s answered %d: %s", at, deletion.Status, deletion.Text)
+	}
+}
+
+// underWay waits until it is noted that the item is being deleted, or the deletion has ended.
+func (r *deletionRace) underWay(id int64, ended <-chan struct{}) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		select {
+		case <-ended:
+			return
+		default:
+		}
+		var begun bool
+		err := r.databases[r.owner].QueryRow(r.t.Context(), "SELECT EXISTS (SELECT FROM closing WHERE type = $1 AND id = $2)", strings.Trim(r.collection, "/"), id).Scan(&begun)
+		if err != nil || time.Now().After(deadline) {
+			r.t.Errorf("the deletion of %d does not begin: %v", id, err)
+		}
+		if begun {
+			return
+		}
+	}
+}
+
+// crash kills a process and starts it again.
+func (r *deletionRace) crash(name string) {
+	kill(r.t, r.f.processes[name])
+	time.Sleep(time.Duration(rand.IntN(100)) * time.Millisecond)
+	start := func() error { return r.f.startService(r.t.Context(), name) }
+	if name == principal.Gateway {
+		start = func() error { return r.f.startGateway(r.t.Context(), r.f.addresses[name]) }
+	}
+	if err := start(); err != nil {
+		r.t.Error(err)
+	}
+}
+
+// end looks at what is left once all have heard of all.
+func (r *deletionRace) end() {
+	r.t.Logf("%d were deleted, %d stayed; %d callers referred to them; %d requests were sent again", r.deleted, r.kept, r.used, r.repeated)
+	if r.deleted == 0 || r.kept == 0 {
+		r.t.Error("one of the two never wins")
+	}
+	state := func(service, sql string, args ...any) (n int64) {
+		r.t.Helper()
+		if err := r.databases[service].QueryRow(r.t.Context(), sql, args...).Scan(&n); err != nil {
+			r.t.Fatal(err)
+		}
+		return n
+	}
+	for deadline := time.Now().Add(time.Minute); state(r.owner, "SELECT last + (SELECT count(*) FROM change WHERE seq IS NULL) FROM sequencer") >
+		state(r.user, "SELECT min(seq) FROM consumer WHERE source = $1", r.owner); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			r.t.Fatalf("%s does not hear of all changes of %s", r.user, r.owner)
+		}
+	}
+	if n := state(r.user, "SELECT count(*) FROM "+r.dangling); n > 0 {
+		r.t.Errorf("%d refer to what is gone", n)
+	}
+	if n := state(r.owner, "SELECT count(*) FROM closing WHERE until > clock_timestamp()"); n > 0 {
+		r.t.Errorf("%d deletions are noted as under way", n)
+	}
+}
