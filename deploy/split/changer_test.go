@@ -152,8 +152,6 @@ const (
 	servers  = 3
 	pause    = 5 * time.Millisecond
 	pxeField = "pxe_dhcp_server"
-	// serversField is the one of a client that follows what network assigns.
-	serversField = "serversCount"
 )
 
 // bodies are what is sent for each collection, to create and to edit.

@@ -464,7 +464,7 @@ func (r *resource[V, B]) edit(ctx context.Context, tx *pg.Tx, req editItems[B]) 
 	for i, item := range items {
 		if item.is != nil {
 			was, is := item.secrets(item.is, item.was)
-			r.record(tx, pg.Edited, &after[i], secret.Marked(before[i], was...), secret.Marked(after[i], is...))
+			r.record(tx, pg.Edited, &after[i], secret.Marked(before[i], was...), secret.Marked(counted(before[i], after[i]), is...))
 			r.Reveal(&after[i], item.is)
 		}
 	}
@@ -544,6 +544,16 @@ func (r *resource[V, B]) target(item *V) pg.Target {
 		t.Type = pathParameter.ReplaceAllString(t.Type, fmt.Sprint(parent))
 	}
 	return t
+}
+
+// counted is an item after a change of it with the counts of before: others move them meanwhile.
+func counted[V any](before, after V) V {
+	for _, m := range shape.Of(reflect.TypeFor[V]()).Values() {
+		if m.Counted {
+			reflect.ValueOf(&after).Elem().FieldByIndex(m.Index).Set(reflect.ValueOf(before).FieldByIndex(m.Index))
+		}
+	}
+	return after
 }
 
 func idOf[V any](item *V) int64 { return reflect.ValueOf(item).Elem().FieldByName("ID").Int() }

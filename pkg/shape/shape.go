@@ -63,6 +63,7 @@ type Member struct {
 	Blanks      bool // a text that keeps those at its end
 	Future      bool // a moment that is yet to come where it is sent
 	Ordered     bool // references in the order in which they were sent
+	Counted     bool // of other items, which no change of this one moves
 }
 
 // Occasion is a set of what a body may be sent for.
@@ -158,7 +159,7 @@ func (around *Member) member(field reflect.StructField, i int) *Member {
 	}
 	m.Format = tag("format")
 	m.Extension, m.Passing, m.Future = tag("ext") == "true", tag("kept") == "false", tag("future") == "true"
-	m.Blanks, m.Ordered = tag("blanks") == "kept", tag("order") == "kept"
+	m.Blanks, m.Ordered, m.Counted = tag("blanks") == "kept", tag("order") == "kept", tag("counted") == "true"
 	m.Required = occasions(field)
 	m.Min, m.Max = bound(field, "min"), bound(field, "max")
 	return m

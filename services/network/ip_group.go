@@ -22,7 +22,7 @@ type IPGroup struct {
 	BillingID     *string   `json:"billing_id,omitempty" db:"billing_id"`
 	Reserved      bool      `json:"reserved" db:"reserved"`
 	Entities      Entities  `json:"entities" db:"entities_"`
-	EntitiesCount int64     `json:"entitiesCount" db:"entities_count"`
+	EntitiesCount int64     `json:"entitiesCount" db:"entities_count" counted:"true"`
 	Servers       Servers   `json:"servers" db:"servers_"`
 	DHCPServer    *rest.Ref `json:"pxe_dhcp_server,omitempty" db:"pxe_dhcp_server_" doc:"which answers this site's machines"`
 
@@ -31,13 +31,13 @@ type IPGroup struct {
 
 // Entities counts a group's entities.
 type Entities struct {
-	Count int64 `json:"count" db:"count"`
+	Count int64 `json:"count" db:"count" counted:"true"`
 }
 
 // Servers counts the distinct servers that a group's entities are assigned to, and those of them in the inventory.
 type Servers struct {
-	Count     int64 `json:"count" db:"count"`
-	Inventory int64 `json:"inventory" db:"inventory"`
+	Count     int64 `json:"count" db:"count" counted:"true"`
+	Inventory int64 `json:"inventory" db:"inventory" counted:"true"`
 }
 
 type ipGroupBody struct {

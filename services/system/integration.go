@@ -21,8 +21,8 @@ type Integration struct {
 	rest.Versioned
 	ID          int64  `json:"id" db:"id"`
 	Name        string `json:"name" db:"name"`
-	Clients     int64  `json:"clients" db:"clients" doc:"how many it has"`
-	Keys        int64  `json:"keys" db:"keys" doc:"how many it has"`
+	Clients     int64  `json:"clients" db:"clients" counted:"true" doc:"how many it has"`
+	Keys        int64  `json:"keys" db:"keys" counted:"true" doc:"how many it has"`
 	Permissions int64  `json:"permissions" db:"permissions" doc:"how many it has, whether to read or to write"`
 	Disabled    bool   `json:"disabled" db:"disabled" ext:"true" doc:"whether all keys are refused, as if they were revoked, until it is taken back"`
 }

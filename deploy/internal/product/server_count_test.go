@@ -1,9 +1,11 @@
 package product_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/services/clients"
 	"github.com/ironplane/ironplane/testkit"
 )
@@ -50,4 +52,17 @@ func testServersOfClients(t *testing.T, p *product.Product, c *testkit.Client) {
 	eventually(t, "all are counted again", func() bool {
 		return testkit.Decode[clients.ViewedClient](c.Do("GET", path("/client/%d", ids["parent"]), nil).Want(200)).Servers == 1
 	})
+
+	// What is counted while a client is edited is not what the edit changed.
+	testkit.Execute(t, p.Databases[clients.Name], `CREATE FUNCTION count_meanwhile() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		UPDATE client_server_count SET servers = servers + 5 WHERE id = NEW.id; RETURN NEW; END $$`)
+	testkit.Execute(t, p.Databases[clients.Name], "CREATE TRIGGER count_meanwhile BEFORE UPDATE ON client FOR EACH ROW EXECUTE FUNCTION count_meanwhile()")
+	edited := c.Do("PATCH", path("/client/%d", ids["parent"]), `{"first": "Paula"}`).Want(200)
+	if n := testkit.Decode[clients.ViewedClient](edited).Servers; n != 6 {
+		t.Errorf("the edit shows %d servers", n)
+	}
+	producttest.Drain(t, p)
+	if text := c.Do("GET", path("/log?type=client.edited&target_type=client&target_id=%d", ids["parent"]), nil).Want(200).Text; !strings.Contains(text, "Paula") || strings.Contains(text, "serversCount") {
+		t.Errorf("the log has of the edit %s", text)
+	}
 }
