@@ -3319,6 +3319,9 @@ type Integration struct {
 	// Clients how many it has
 	Clients int64 `json:"clients"`
 
+	// Detaching whether it is being deleted, and taken from its clients before: clients says how many are left
+	Detaching bool `json:"detaching"`
+
 	// Disabled whether all keys are refused, as if they were revoked, until it is taken back
 	//
 	// Examples: false
@@ -6427,6 +6430,9 @@ type CreateIntegrationParams struct {
 
 // DeleteIntegrationParams defines parameters for DeleteIntegration.
 type DeleteIntegrationParams struct {
+	// Detach true: what belongs to it is no reason to refuse. It is taken from it first, which may take a while, and then it is deleted.
+	Detach *bool `form:"detach,omitempty" json:"detach,omitempty"`
+
 	// IfMatch ETags that the caller has seen; another one is refused.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
@@ -22223,6 +22229,33 @@ func NewDeleteIntegrationRequest(server string, integrationID int64, params *Del
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Detach != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "detach", *params.Detach, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)

@@ -69,6 +69,9 @@ func TestUseOfWhatIsBeingDeleted(t *testing.T) {
 			race.end()
 		})
 	}
+	t.Run("clients that are detached", func(t *testing.T) {
+		(&deletionRace{owner: system.Name, user: clients.Name, collection: "/integration", t: t, f: f, c: c.For(t), databases: databases}).detach(rounds * 20)
+	})
 }
 
 // deletionRace is between who deletes an item and who refers to it.
@@ -178,6 +181,49 @@ func (r *deletionRace) underWay(id int64, ended <-chan struct{}) {
 		if begun {
 			return
 		}
+	}
+}
+
+// detach deletes an integration that has so many clients, with detach=true, while what does that is killed.
+func (r *deletionRace) detach(its int) {
+	id := r.c.Do("POST", r.collection, map[string]any{"name": "Closed shop"}).Want(200).ID()
+	at := fmt.Sprintf("%s/%d", r.collection, id)
+	client := func(name string) map[string]any {
+		return map[string]any{"email": name + "@closed.example.com", "first": "Ben", "last": "Miller", "integration_id": id}
+	}
+	one := fmt.Sprintf("/client/%d", r.c.Do("POST", "/client", client("first")).Want(200).ID())
+	testkit.Execute(r.t, r.databases[r.user], "INSERT INTO client (email, first, last, billing_id, integration_id) SELECT 'c' || n || '@closed.example.com', 'Ben', n, n, $1 FROM generate_series(1, $2) n", id, its-1)
+
+	if answer, _ := r.request("DELETE", at+"?detach=true", nil); answer.Status != http.StatusOK {
+		r.t.Fatalf("it answered %d: %s", answer.Status, answer.Text)
+	}
+	r.c.Do("POST", "/client", client("late")).Want(422)
+	for _, name := range []string{r.owner, r.user, r.owner, principal.Gateway, r.user} {
+		if answer, _ := r.request("DELETE", at+"?detach=true", nil); answer.Status != http.StatusOK && answer.Status != http.StatusNotFound {
+			r.t.Errorf("asked again it answered %d: %s", answer.Status, answer.Text)
+		}
+		r.crash(name)
+		if answer, _ := r.request("PATCH", one, map[string]any{"last": name}); answer.Status != http.StatusOK {
+			r.t.Errorf("an edit meanwhile answered %d: %s", answer.Status, answer.Text)
+		}
+	}
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		if answer, _ := r.request("GET", at, nil); answer.Status == http.StatusNotFound {
+			break
+		}
+		if time.Now().After(deadline) {
+			r.t.Fatal("the integration is not deleted")
+		}
+	}
+	var left, records, recorded, deletions int
+	err := r.databases[r.user].QueryRow(r.t.Context(), `
+		SELECT (SELECT count(*) FROM client WHERE integration_id = $1), count(*), count(DISTINCT targets -> 0 -> 'id')
+		FROM change WHERE type = 'client.edited' AND before -> 'integration' ->> 'id' = $1::text AND NOT after ? 'integration'`, id).Scan(&left, &records, &recorded)
+	if err != nil || left != 0 || records != its || recorded != its {
+		r.t.Errorf("%d clients are left, and of %d there are %d records of %d: %v", left, its, records, recorded, err)
+	}
+	if err := r.databases[r.owner].QueryRow(r.t.Context(), "SELECT count(*) FROM change WHERE type = 'integration.deleted' AND targets -> 0 -> 'id' = to_jsonb($1::bigint)", id).Scan(&deletions); err != nil || deletions != 1 {
+		r.t.Errorf("there are %d records of its deletion: %v", deletions, err)
 	}
 }
 

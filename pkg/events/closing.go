@@ -51,6 +51,8 @@ type closingItem struct{ ID, Token int64 }
 type user struct {
 	ID   int64  `json:"id"` // 0: none is
 	Uses string `json:"uses,omitempty"`
+
+	Detached int64 `json:"detached,omitempty"` // references that were taken away
 }
 
 // ask has all users agree that the items are deleted.
@@ -59,55 +61,115 @@ func (c *Closing) ask(ctx context.Context, ids []int64) error {
 	if err != nil || len(items) == 0 {
 		return err
 	}
-	tokens := make([]int64, len(items))
-	for i, item := range items {
-		tokens[i] = item.Token
-	}
 	for _, service := range c.Users {
-		if err := c.askUser(ctx, service, items); err != nil {
-			return errors.Join(err, c.settle(ctx, "DELETE FROM closing WHERE token = ANY ($1)", tokens))
+		found, err := c.askUser(ctx, service, items, "")
+		if err == nil && found.ID != 0 {
+			err = problem.New(problem.Conflict, "%s%s %d %s.", strings.ToUpper(c.Noun[:1]), c.Noun[1:], found.ID, found.Uses)
+		}
+		if err != nil {
+			return errors.Join(err, c.settle(ctx, "DELETE FROM closing WHERE token = ANY ($1) AND until < 'infinity'", items))
 		}
 	}
-	return c.settle(ctx, "UPDATE closing SET agreed = true WHERE token = ANY ($1)", tokens)
+	return c.settle(ctx, "UPDATE closing SET agreed = true WHERE token = ANY ($1)", items)
 }
 
-// begin notes that the items are being deleted. Of those that somebody else is just deleting, too, the token is his.
+// begin notes that the items are being deleted.
 func (c *Closing) begin(ctx context.Context, ids []int64) (items []closingItem, err error) {
-	err = c.DB.InTx(ctx, func(tx *pg.Tx) error {
+	err = c.DB.InTx(ctx, func(tx *pg.Tx) (err error) {
 		tx.Unrecorded("it is recorded once it is done")
-		rows, err := tx.Query(ctx, `
-			WITH item AS (SELECT id FROM `+pgx.Identifier{c.Table}.Sanitize()+` WHERE id = ANY ($2) ORDER BY id FOR UPDATE)
-			INSERT INTO closing AS c (type, id, until) SELECT $1, id, clock_timestamp() + $3::interval FROM item
-			ON CONFLICT (type, id) DO UPDATE SET until = EXCLUDED.until, agreed = c.agreed AND c.until > clock_timestamp(),
-				token = CASE WHEN c.until > clock_timestamp() THEN c.token ELSE EXCLUDED.token END
-			RETURNING id, token`, c.Type, ids, closingTime)
-		if err != nil {
-			return err
-		}
-		items, err = pgx.CollectRows(rows, pgx.RowToStructByPos[closingItem])
+		items, err = c.note(ctx, tx, ids, closingTime.String())
 		return err
 	})
+	return items, err
+}
+
+// note is of those that somebody else is just deleting, too, his. One without an end stays as it is.
+func (c *Closing) note(ctx context.Context, tx *pg.Tx, ids []int64, time string) (items []closingItem, err error) {
+	rows, err := tx.Query(ctx, `
+		WITH item AS (SELECT id FROM `+pgx.Identifier{c.Table}.Sanitize()+` WHERE id = ANY ($2) ORDER BY id FOR UPDATE)
+		INSERT INTO closing AS c (type, id, until) SELECT $1, id, CASE $3 WHEN '' THEN 'infinity' ELSE clock_timestamp() + nullif($3, '')::interval END FROM item
+		ON CONFLICT (type, id) DO UPDATE SET until = EXCLUDED.until, agreed = c.agreed AND c.until > clock_timestamp(),
+			token = CASE WHEN c.until > clock_timestamp() THEN c.token ELSE EXCLUDED.token END
+		WHERE c.until < 'infinity' RETURNING id, token`, c.Type, ids, time)
+	if err == nil {
+		items, err = pgx.CollectRows(rows, pgx.RowToStructByPos[closingItem])
+	}
 	return items, wrap("close "+c.Type, err)
 }
 
-func (c *Closing) askUser(ctx context.Context, service string, items []closingItem) error {
+// Stay closes items, with the unit of work, until they are deleted, though they are referred to, of which Detach takes them.
+// Their users hear of it before the answer.
+func (c *Closing) Stay(ctx context.Context, tx *pg.Tx, ids []int64) error {
+	if _, err := c.note(ctx, tx, ids, ""); err != nil {
+		return err
+	}
+	rows, err := tx.Query(ctx, "SELECT id, token FROM closing WHERE type = $1 AND id = ANY ($2)", c.Type, ids)
+	if err != nil {
+		return fmt.Errorf("close %s: %w", c.Type, err)
+	}
+	items, err := pgx.CollectRows(rows, pgx.RowToStructByPos[closingItem])
+	tx.AfterCommit(func(ctx context.Context) (failed error) {
+		for _, service := range c.Users {
+			_, err := c.askUser(ctx, service, items, detachLater)
+			failed = errors.Join(failed, err)
+		}
+		return failed
+	})
+	return wrap("close "+c.Type, err)
+}
+
+// Detach has users take some of what refers to an item away that stays closed, and says how much that was. Where there was
+// nothing, the item can be deleted.
+func (c *Closing) Detach(ctx context.Context, id int64) (detached int64, err error) {
+	item := closingItem{ID: id}
+	err = c.DB.QueryRow(ctx, "SELECT token FROM closing WHERE type = $1 AND id = $2 AND until = 'infinity'", c.Type, id).Scan(&item.Token)
+	if errors.Is(err, pgx.ErrNoRows) { // it is deleted by now
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read how %s %d is closed: %w", c.Type, id, err)
+	}
+	for _, service := range c.Users {
+		found, err := c.askUser(ctx, service, []closingItem{item}, detachNow)
+		if err != nil {
+			return detached, err
+		}
+		detached += found.Detached
+	}
+	if detached > 0 {
+		return detached, nil
+	}
+	return 0, c.settle(ctx, "UPDATE closing SET agreed = true WHERE token = ANY ($1)", []closingItem{item})
+}
+
+// What a question is for beside whether items are used.
+const (
+	detachLater = "later" // nobody comes to refer to them, though some do
+	detachNow   = "now"   // some of what refers to the first one is taken away
+)
+
+func (c *Closing) askUser(ctx context.Context, service string, items []closingItem, detach string) (found user, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	text, err := json.Marshal(items)
 	if err != nil {
-		return err
+		return found, err
 	}
-	var found user
-	if err := c.Peers.Ask(ctx, service, closePath(c.Type)+"?items="+url.QueryEscape(string(text)), &found); err != nil {
-		return problem.New(problem.Unavailable, "Whether %s uses it cannot be found out right now.", service).Because(err)
+	path := closePath(c.Type) + "?items=" + url.QueryEscape(string(text))
+	if detach != "" {
+		path += "&detach=" + detach
 	}
-	if found.ID != 0 {
-		return problem.New(problem.Conflict, "%s%s %d %s.", strings.ToUpper(c.Noun[:1]), c.Noun[1:], found.ID, found.Uses)
+	if err := c.Peers.Ask(ctx, service, path, &found); err != nil {
+		return found, problem.New(problem.Unavailable, "Whether %s uses it cannot be found out right now.", service).Because(err)
 	}
-	return nil
+	return found, nil
 }
 
-func (c *Closing) settle(ctx context.Context, sql string, tokens []int64) error {
+func (c *Closing) settle(ctx context.Context, sql string, items []closingItem) error {
+	tokens := make([]int64, len(items))
+	for i, item := range items {
+		tokens[i] = item.Token
+	}
 	return wrap("settle the closing of "+c.Type, c.DB.InTx(context.WithoutCancel(ctx), func(tx *pg.Tx) error {
 		tx.Unrecorded("it is recorded once it is done")
 		_, err := tx.Exec(ctx, sql, tokens)
@@ -128,12 +190,14 @@ func lift(ctx context.Context, db *pg.DB, kind string, id int64) error {
 func closePath(kind string) string { return "/internal/close/" + kind }
 
 type closeItems struct {
-	Items string `query:"items" max:"10000"` // []closingItem as JSON, a hundred
+	Items  string `query:"items" max:"10000"` // []closingItem as JSON, a hundred
+	Detach string `query:"detach" enum:"later,now"`
 }
 
 var errUsed = errors.New("it is used")
 
-// CloseRoute answers the owner whether items may be deleted. Once it has said so, Hold refuses them.
+// CloseRoute answers the owner whether items may be deleted. Once it has said so, Hold refuses them; where references are
+// detached, in any case.
 func (r *Refs) CloseRoute() rest.Route {
 	return rest.Read[closeItems, user]{Path: closePath(r.Type), Guard: guard.Peers(r.Owner), Do: func(ctx context.Context, req closeItems) (found user, err error) {
 		var items []closingItem
@@ -142,26 +206,33 @@ func (r *Refs) CloseRoute() rest.Route {
 		}
 		err = r.DB.InTx(ctx, func(tx *pg.Tx) error {
 			tx.Unrecorded("it is recorded where it is deleted")
+			var name string
 			for _, item := range items { // which waits for those who hold it; one that comes late has a lower token
-				_, err := tx.Exec(ctx, `
+				err := tx.QueryRow(ctx, `
 					INSERT INTO ref (type, id, name, version, closing) VALUES ($1, $2, '', 0, $3)
-					ON CONFLICT (type, id) DO UPDATE SET closing = greatest(ref.closing, EXCLUDED.closing)`, r.Type, item.ID, item.Token)
+					ON CONFLICT (type, id) DO UPDATE SET closing = greatest(ref.closing, EXCLUDED.closing) RETURNING name`, r.Type, item.ID, item.Token).Scan(&name)
 				if err != nil {
 					return fmt.Errorf("close %s %d: %w", r.Type, item.ID, err)
 				}
 			}
+			if req.Detach == detachNow {
+				found.Detached, err = r.Detach(ctx, tx, items[0].ID, name)
+			}
+			if req.Detach != "" {
+				return err
+			}
 			for _, item := range items {
 				uses, err := r.Uses(ctx, tx, item.ID)
-				if found = (user{item.ID, uses}); err != nil || uses != "" {
+				if found = (user{ID: item.ID, Uses: uses}); err != nil || uses != "" {
 					return errors.Join(err, errUsed)
 				}
 			}
 			found = user{}
 			return nil
 		})
-		if found.Uses != "" {
-			return found, nil
+		if errors.Is(err, errUsed) {
+			err = nil
 		}
-		return user{}, err
+		return found, err
 	}}
 }

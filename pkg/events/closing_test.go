@@ -89,6 +89,58 @@ func TestDeletionThatIsForbidden(t *testing.T) {
 	}
 }
 
+// A thing that is to go with its notes is closed from then on, until the last one is detached, whoever wants to delete it otherwise.
+func TestDetach(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	refs := noting(s)
+	c := closing(s, refs)
+	refs.Detach = func(ctx context.Context, tx *pg.Tx, id int64, _ string) (int64, error) {
+		tx.Record(pg.Record{Kind: "note", Action: pg.Deleted})
+		detached, err := tx.Exec(ctx, "DELETE FROM note WHERE ctid IN (SELECT ctid FROM note WHERE thing = $1 LIMIT 2)", id)
+		return detached.RowsAffected(), err
+	}
+	thing := s.change(kept)
+	for range 3 {
+		if err := s.noteOf(refs, thing); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stay := func() error {
+		return s.owner.InTx(t.Context(), func(tx *pg.Tx) error {
+			tx.Unrecorded("a test")
+			return c.Stay(t.Context(), tx, []int64{thing})
+		})
+	}
+	for range 2 {
+		if err := stay(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := count(t, s.user, "note"); n != 3 {
+		t.Errorf("%d of 3 notes are there before anything is detached", n)
+	}
+	for _, want := range []int64{2, 1, 0} {
+		if want > 0 {
+			if err := s.removeClosed(c, thing); err == nil {
+				t.Error("it is deleted, and has notes")
+			}
+		}
+		if err := s.noteOf(refs, thing); !problem.Is(err, problem.Invalid) || problem.From(err).Fields[0].Code != "closing" {
+			t.Errorf("of a thing that stays closed: %v", err)
+		}
+		if n, err := c.Detach(t.Context(), thing); err != nil || n != want {
+			t.Errorf("%d notes are detached, and not %d: %v", n, want, err)
+		}
+	}
+	if err := s.removeClosed(c, thing); err != nil {
+		t.Errorf("once nothing is left: %v", err)
+	}
+	if n, err := c.Detach(t.Context(), thing); err != nil || n != 0 || count(t, s.owner, "closing") != 0 {
+		t.Errorf("of what is gone, %d are detached: %v", n, err)
+	}
+}
+
 // A deletion whose process ended in between closes nothing for ever.
 func TestDeletionThatIsNotDone(t *testing.T) {
 	t.Parallel()

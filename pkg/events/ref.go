@@ -30,6 +30,8 @@ type Refs struct {
 	Cleared func(ctx context.Context, tx *pg.Tx, id int64, name string) error
 	// Uses says how an item is used here, so that it cannot be deleted: has 2 clients. Empty: it is not. nil: nobody asks.
 	Uses func(ctx context.Context, q pg.Querier, id int64) (string, error)
+	// Detach takes some of the references to an item away, so that it can be deleted, and says how many. nil: nobody asks.
+	Detach func(ctx context.Context, tx *pg.Tx, id int64, name string) (int64, error)
 }
 
 // item is what the owner answers of one.

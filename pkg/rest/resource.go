@@ -90,6 +90,9 @@ type Resource[V, B any] struct {
 	Delete func(ctx context.Context, tx *pg.Tx, item *V) error
 	// Close makes sure, before items are deleted that the caller may delete, that no other service refers to them.
 	Close func(ctx context.Context, tx *pg.Tx, items []V) error
+	// Detach has items deleted once what refers to them has let go of them, as a DELETE with detach=true asks for, and records
+	// that. nil: there is no such parameter.
+	Detach func(ctx context.Context, tx *pg.Tx, items []V) error
 
 	// Reveal puts into the answer to a create or an edit what is shown this once.
 	Reveal func(item *V, body *B)
@@ -155,6 +158,12 @@ type (
 		IDs    itemIDs `path:"*"`
 		Match  IfMatch
 	}
+	detachItems struct {
+		Parent int64   `path:"parent"`
+		IDs    itemIDs `path:"*"`
+		Match  IfMatch
+		Detach bool `query:"detach" ext:"true" doc:"true: what belongs to it is no reason to refuse. It is taken from it first, which may take a while, and then it is deleted."`
+	}
 )
 
 // resource is a Resource that is put together.
@@ -198,6 +207,10 @@ func (r Resource[V, B]) Routes() []Route {
 			Prepare: func(ctx context.Context, req *editItems[B]) error { return all.prepare(ctx, Editing, &req.Body) }, Do: all.edit, scoped: scoped, read: r.Read}},
 		Deleting: itemsRoute[deleteItems, Message]{Mutation[deleteItems, any]{Method: http.MethodDelete, Path: item, Guard: r.Guard, Name: "delete" + camel(r.Noun), Summary: "Delete " + noun, Extension: added(Deleting),
 			Effect: effect(AgainRefused, ""), Do: all.remove, scoped: scoped}},
+	}
+	if r.Detach != nil {
+		routes[Deleting] = itemsRoute[detachItems, Message]{Mutation[detachItems, any]{Method: http.MethodDelete, Path: item, Guard: r.Guard, Name: "delete" + camel(r.Noun), Summary: "Delete " + noun, Extension: added(Deleting),
+			Effect: effect(AgainRefused, ""), Do: all.removeOrDetach, scoped: scoped}}
 	}
 	if r.Prepare == nil && r.Reveal == nil && r.Read == nil { // which may take long for each row, and for which there is no place
 		routes[Creating] = createRoute[V, B]{create, all}
@@ -488,6 +501,17 @@ func (r *resource[V, B]) remove(ctx context.Context, tx *pg.Tx, req deleteItems)
 		r.record(tx, pg.Deleted, &before[i], before[i], nil)
 	}
 	return Message{capital(req.IDs.named(r.Noun)) + " deleted."}, nil
+}
+
+func (r *resource[V, B]) removeOrDetach(ctx context.Context, tx *pg.Tx, req detachItems) (any, error) {
+	if !req.Detach {
+		return r.remove(ctx, tx, deleteItems{req.Parent, req.IDs, req.Match})
+	}
+	items, err := r.hold(ctx, tx, req.Parent, req.IDs, req.Match)
+	if err == nil {
+		err = r.Detach(ctx, tx, items)
+	}
+	return Message{capital(req.IDs.named(r.Noun)) + " will be deleted once nothing belongs to it."}, err
 }
 
 // hold reads items that are there for the caller, who has seen a single one as it is, and keeps other writers off them.

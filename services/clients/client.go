@@ -320,16 +320,28 @@ func clientsOf(ctx context.Context, q pg.Querier, integration int64) (has string
 
 // clearIntegration takes an integration that is gone from the clients that it had, with their billing ids.
 func clearIntegration(ctx context.Context, tx *pg.Tx, id int64, name string) error {
+	for {
+		if detached, err := detachClients(ctx, tx, id, name); err != nil || detached == 0 {
+			return err
+		}
+	}
+}
+
+// detachAtOnce is of how many clients an integration is taken in one unit of work: nobody waits long who edits one of them.
+const detachAtOnce = 100
+
+// detachClients takes an integration from some of the clients that it has, with their billing ids.
+func detachClients(ctx context.Context, tx *pg.Tx, id int64, name string) (detached int64, err error) {
 	rows, err := tx.Query(ctx, `
-		WITH had AS (SELECT id, billing_id FROM client WHERE integration_id = $1 FOR UPDATE)
+		WITH had AS (SELECT id, billing_id FROM client WHERE integration_id = $1 ORDER BY id LIMIT $2 FOR UPDATE)
 		UPDATE client c SET integration_id = NULL, billing_id = NULL, version = version + 1 FROM had WHERE c.id = had.id
-		RETURNING c.id, c.name, c.version, had.billing_id`, id)
+		RETURNING c.id, c.name, c.version, had.billing_id`, id, detachAtOnce)
 	if err != nil {
-		return fmt.Errorf("clear integration %d: %w", id, err)
+		return 0, fmt.Errorf("clear integration %d: %w", id, err)
 	}
 	var of pg.Target
 	var billing *int64
-	_, err = pgx.ForEachRow(rows, []any{&of.ID, &of.Name, &of.Version, &billing}, func() error {
+	tag, err := pgx.ForEachRow(rows, []any{&of.ID, &of.Name, &of.Version, &billing}, func() error {
 		of.Type, of.Noun = "client", "client"
 		before := map[string]any{"integration": rest.Ref{ID: id, Name: name}}
 		if billing != nil {
@@ -338,5 +350,5 @@ func clearIntegration(ctx context.Context, tx *pg.Tx, id int64, name string) err
 		tx.Record(pg.Record{Kind: "client", Action: pg.Edited, Targets: []pg.Target{of}, Before: before, After: struct{}{}})
 		return nil
 	})
-	return err
+	return tag.RowsAffected(), err
 }

@@ -52,7 +52,7 @@ type Service struct {
 func New(d service.Deps) *Service {
 	return &Service{db: d.DB, entries: d.Entries, hasher: account.NewHasher(), lockouts: lockout.New(d.Redis, d.Log), settings: &setting.Follower{Peers: d.Peers}, peers: d.Peers, outbox: d.Outboxes["system"], toIdentity: d.Outboxes["identity"],
 		servers:      newServerCounts(d.DB, d.Peers),
-		integrations: &events.Refs{Owner: "system", Type: string(principal.Integration), DB: d.DB, Peers: d.Peers, Cleared: clearIntegration, Uses: clientsOf},
+		integrations: &events.Refs{Owner: "system", Type: string(principal.Integration), DB: d.DB, Peers: d.Peers, Cleared: clearIntegration, Uses: clientsOf, Detach: detachClients},
 		closing:      &events.Closing{DB: d.DB, Peers: d.Peers, Type: "client", Noun: "client", Table: "client", Users: []string{"network"}}}
 }
 

@@ -25,6 +25,7 @@ type Integration struct {
 	Keys        int64  `json:"keys" db:"keys" counted:"true" doc:"how many it has"`
 	Permissions int64  `json:"permissions" db:"permissions" doc:"how many it has, whether to read or to write"`
 	Disabled    bool   `json:"disabled" db:"disabled" ext:"true" doc:"whether all keys are refused, as if they were revoked, until it is taken back"`
+	Detaching   bool   `json:"detaching" db:"detaching" ext:"true" doc:"whether it is being deleted, and taken from its clients before: clients says how many are left"`
 }
 
 type integrationBody struct {
@@ -40,7 +41,7 @@ func (s *Service) integrations() []rest.Route {
 		Guard: guard.Has(permission.SystemIntegrations), OwnGuard: guard.HasOrSelf(permission.SystemIntegrations, principal.Integration),
 		Table: "integration", View: "integration_view",
 		By:    rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name"}, Filters: map[string]string{"disabled": "disabled", "name": "name"}},
-		Check: s.checkIntegration, Close: s.closeIntegrations, Delete: s.deleteIntegration,
+		Check: s.checkIntegration, Close: s.closeIntegrations, Detach: s.detachIntegrations, Delete: s.deleteIntegration,
 	}.Routes()
 }
 
@@ -58,6 +59,9 @@ func (s *Service) closeIntegrations(ctx context.Context, tx *pg.Tx, integrations
 	for _, i := range integrations {
 		if err := mayWriteIntegration(ctx, tx, i.ID); err != nil {
 			return err
+		}
+		if i.Detaching {
+			return problem.New(problem.Conflict, "Integration %d is being deleted, and taken from its clients before.", i.ID)
 		}
 		ids = append(ids, i.ID)
 	}
@@ -93,7 +97,7 @@ func (s *Service) integrationEntry() rest.Route {
 		Do: func(ctx context.Context, req rest.Item) (keycache.Owner, error) {
 			return keycache.Fill(ctx, s.entries, integrationName(req.ID), func(ctx context.Context) (owner keycache.Owner, err error) {
 				var names []string
-				err = s.db.QueryRow(ctx, "SELECT NOT disabled, name, permissions FROM integration WHERE id = $1", req.ID).Scan(&owner.Active, &owner.Name, &names)
+				err = s.db.QueryRow(ctx, "SELECT NOT disabled AND NOT detaching, name, permissions FROM integration WHERE id = $1", req.ID).Scan(&owner.Active, &owner.Name, &names)
 				if errors.Is(err, pgx.ErrNoRows) {
 					return keycache.Owner{}, nil
 				}

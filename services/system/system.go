@@ -129,7 +129,8 @@ func (s *Service) parts() service.Parts {
 		service.Every(time.Second, "deliver to webhooks", s.courier.Wake),
 		service.Every(forgetPause, "tidy deliveries to webhooks", s.tidyWebhooks),
 		service.Every(time.Second, "order certificates", s.certificates.Renew),
-	}, Jobs: []service.Job{s.mail.Job(), s.courier.Job(), s.certificates.Job()}, Takes: map[string]events.Take{processmail.MessageKind: s.mail.Take},
+		service.Every(time.Second, "detach integrations", s.goOnDetaching),
+	}, Jobs: []service.Job{s.mail.Job(), s.courier.Job(), s.certificates.Job(), s.detachJob()}, Takes: map[string]events.Take{processmail.MessageKind: s.mail.Take},
 		Metrics: append(append(s.mail.Metrics(), s.courier.Metrics()...), service.Gauge(s.db, "ironplane_log_last_change_timestamp_seconds", "When the last change was made that is logged.",
 			"SELECT extract(epoch FROM at)::float8 FROM log ORDER BY id DESC LIMIT 1"))}
 	for _, source := range sources {

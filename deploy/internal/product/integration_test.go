@@ -9,7 +9,9 @@ import (
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/services/clients"
 	"github.com/ironplane/ironplane/services/identity"
 	"github.com/ironplane/ironplane/services/system"
 	"github.com/ironplane/ironplane/testkit"
@@ -92,6 +94,72 @@ func testIntegrations(t *testing.T, p *product.Product, c *testkit.Client) {
 	if text := c.Do("GET", "/log?type=auth.key.deleted", nil).Want(200).Text; !strings.Contains(text, `"own"`) {
 		t.Errorf("the log has of deleted keys %s", text)
 	}
+}
+
+// An integration that is deleted with detach=true is closed at once, is taken from its clients, however many there are, and is gone.
+func TestDetachedIntegration(t *testing.T) { both(t, testDetachedIntegration) }
+
+func testDetachedIntegration(t *testing.T, p *product.Product, c *testkit.Client) {
+	const its = 250
+	id, shop := newIntegration(t, c, "Shop", `{"users": {"clients": {"read": true, "write": true}}}`)
+	at := path("/integration/%d", id)
+	client := shop.Do("POST", "/client", order("ben@example.com", "billing_id", 4711)).Want(200).ID()
+	db := p.Databases[clients.Name]
+	testkit.Execute(t, db, "INSERT INTO client (email, first, last, billing_id, integration_id) SELECT 'c' || n || '@example.com', 'Ben', n, n, $1 FROM generate_series(2, $2) n", id, its)
+	other := c.Do("POST", "/client", order("eve@example.com")).Want(200).ID()
+
+	_, lesser := newAdmin(t, c, "lesser", `{"system": {"integrations": {"read": true, "write": true}}, "users": {"clients": {"read": true}}}`)
+	lesser.Do("DELETE", at+"?detach=true", nil).Want(403)
+	c.Do("DELETE", at, nil).WantDetail(http.StatusConflict, "Integration 1 has 250 clients.")
+	c.Do("DELETE", at+"?detach=maybe", nil).Want(400)
+
+	release := hold(t, db, func(tx *pg.Tx) error {
+		_, err := tx.Exec(t.Context(), "SELECT FROM client WHERE id = $1 FOR UPDATE", client)
+		return err
+	})
+	for range 2 {
+		c.Do("DELETE", at+"?detach=true", nil).Want(200)
+	}
+	if is := testkit.Decode[system.Integration](c.Do("GET", at, nil).Want(200)); !is.Detaching {
+		t.Errorf("it is %+v", is)
+	}
+	c.Do("POST", "/client", order("late@example.com", "integration_id", id)).WantErrors("/billing/integration", "closing")
+	c.Do("PATCH", path("/client/%d", other), map[string]any{"integration_id": id}).WantErrors("/billing/integration", "closing")
+	c.Do("DELETE", at, nil).WantDetail(http.StatusConflict, "Integration 1 is being deleted, and taken from its clients before.")
+	eventually(t, "its key is refused", func() bool { return shop.Do("GET", "/client", nil).Status == 401 })
+	c.Do("PATCH", at, enable).Want(200)
+	shop.Do("GET", "/client", nil).Want(401)
+	release()
+
+	eventually(t, "it is gone", func() bool { return c.Do("GET", at, nil).Status == 404 })
+	c.Do("DELETE", at+"?detach=true", nil).Want(404)
+	if is := testkit.Decode[clients.Client](c.Do("GET", path("/client/%d", client), nil).Want(200)); is.BillingID != nil || is.Integration != nil {
+		t.Errorf("a client of it is %+v", is)
+	}
+	var left, most int
+	err := db.QueryRow(t.Context(), "SELECT (SELECT count(*) FROM client WHERE integration_id IS NOT NULL OR billing_id IS NOT NULL), (SELECT max(n) FROM (SELECT count(*) AS n FROM change WHERE type = 'client.edited' GROUP BY at) same)").Scan(&left, &most)
+	if err != nil || left > 0 || most > 100 {
+		t.Errorf("%d clients are left, and %d were detached at once: %v", left, most, err)
+	}
+	producttest.Drain(t, p)
+	logged := testkit.Decode[[]struct{ ID int64 }](c.Do("GET", "/log?type=client.edited", nil).Want(200))
+	if len(logged) != its {
+		t.Fatalf("the log has %d items", len(logged))
+	}
+	if text := c.Do("GET", path("/log/%d", logged[0].ID), nil).Want(200).Text; !strings.Contains(text, `"billing_id":{"before":`) || !strings.Contains(text, `"integration.id":{"before":1}`) {
+		t.Errorf("the log has of a client %s", text)
+	}
+	if text := c.Do("GET", "/log?type=integration.deleted", nil).Want(200).Text; !strings.Contains(text, `"Shop"`) {
+		t.Errorf("the log has of its deletion %s", text)
+	}
+
+	// One whose job was lost with an old backup goes on, too, as one of which there is nothing to detach.
+	id = c.Do("POST", "/integration", `{"name": "Second shop"}`).Want(200).ID()
+	c.Do("POST", "/client", order("third@example.com", "integration_id", id)).Want(200)
+	testkit.Execute(t, p.Databases[system.Name], "UPDATE integration SET detaching = true WHERE id = $1", id)
+	eventually(t, "the second one is gone", func() bool { return c.Do("GET", path("/integration/%d", id), nil).Status == 404 })
+	c.Do("DELETE", path("/integration/%d?detach=true", c.Do("POST", "/integration", `{"name": "Third shop"}`).Want(200).ID()), nil).Want(200)
+	eventually(t, "the third one is gone", func() bool { return c.Do("GET", "/integration", nil).Want(200).Text == "[]\n" })
 }
 
 // Nobody lifts himself by an integration: neither by granting what he lacks, nor by its keys or its account, where it holds

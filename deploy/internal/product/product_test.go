@@ -2,6 +2,7 @@ package product_test
 
 import (
 	"flag"
+	"sync"
 	"testing"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
@@ -47,22 +48,29 @@ func newAdmin(t *testing.T, c *testkit.Client, username string, permissions stri
 // holdLock takes a lock of the product's and answers what gives it back.
 func holdLock(t *testing.T, db *pg.DB, name string, number int64) (unlock func()) {
 	t.Helper()
-	held, release, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	return hold(t, db, func(tx *pg.Tx) error { return tx.Lock(t.Context(), name, number) })
+}
+
+// hold takes what a unit of work locks, and answers what gives it back.
+func hold(t *testing.T, db *pg.DB, lock func(*pg.Tx) error) (release func()) {
+	t.Helper()
+	held, end, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	go func() {
 		ended <- db.InTx(t.Context(), func(tx *pg.Tx) error {
 			tx.Unrecorded("a test")
-			err := tx.Lock(t.Context(), name, number)
+			err := lock(tx)
 			close(held)
-			<-release
+			<-end
 			return err
 		})
 	}()
 	<-held
-	return func() {
-		t.Helper()
-		close(release)
+	release = sync.OnceFunc(func() {
+		close(end)
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
-	}
+	})
+	t.Cleanup(release) // or else nobody would end whose test fails meanwhile
+	return release
 }

@@ -1,0 +1,9 @@
+-- +goose Up
+-- It is being deleted, and taken from its clients before.
+ALTER TABLE integration ADD COLUMN detaching boolean NOT NULL DEFAULT false;
+CREATE INDEX integration_by_detaching ON integration (id) WHERE detaching;
+
+CREATE OR REPLACE VIEW integration_view AS
+SELECT i.id, i.version, i.name, i.subject, i.body, i.disabled, i.search, coalesce(n.clients, 0) AS clients, coalesce(n.keys, 0) AS keys,
+	(SELECT count(DISTINCT split_part(p, ' ', 1)) FROM unnest(i.permissions) p) AS permissions, i.detaching
+FROM integration i LEFT JOIN integration_count n ON n.id = i.id;
