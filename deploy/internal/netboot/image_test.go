@@ -131,7 +131,7 @@ search --no-floppy --file --set=root /system.cfg
 configfile /system.cfg
 END
 cat > system.cfg <<'END'
-linux /vmlinuz console=ttyS0 quiet
+linux /vmlinuz console=ttyS0 quiet no_timer_check
 initrd /initrd
 boot
 END
@@ -178,7 +178,7 @@ mcopy -i fat vmlinuz initrd system.cfg ::/
 
 // bootScript installs the image, from an agent.
 func (i image) bootScript(url, token string, more ...string) string {
-	return "#!ipxe\nkernel " + url + "/local/image/vmlinuz initrd=initrd console=ttyS0 quiet ironplane.base=" + url + "/i/" + token +
+	return "#!ipxe\nkernel " + url + "/local/image/vmlinuz initrd=initrd console=ttyS0 quiet no_timer_check ironplane.base=" + url + "/i/" + token +
 		" ironplane.image=" + url + "/local/image/disk.raw ironplane.sum=" + i.sum + " " + strings.Join(more, " ") + "\ninitrd --name initrd " + url + "/local/image/initrd\nboot\n"
 }
 
