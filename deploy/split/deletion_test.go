@@ -99,7 +99,8 @@ func (r *deletionRace) request(method, path string, body any, headers ...string)
 }
 
 func (r *deletionRace) round(round, callers int) {
-	id := r.c.Do("POST", r.collection, r.target(round)).Want(200).ID()
+	target, _ := r.request("POST", r.collection, r.target(round), "Idempotency-Key", fmt.Sprint(r.collection, " ", round))
+	id := target.Want(200).ID()
 	at := fmt.Sprintf("%s/%d", r.collection, id)
 	var mu sync.Mutex
 	made := 0
@@ -243,7 +244,7 @@ func (r *deletionRace) crash(name string) {
 // end looks at what is left once all have heard of all.
 func (r *deletionRace) end() {
 	r.t.Logf("%d were deleted, %d stayed; %d callers referred to them; %d requests were sent again", r.deleted, r.kept, r.used, r.repeated)
-	if r.deleted == 0 || r.kept == 0 {
+	if *full && (r.deleted == 0 || r.kept == 0) { // in a few rounds either may
 		r.t.Error("one of the two never wins")
 	}
 	state := func(service, sql string, args ...any) (n int64) {
