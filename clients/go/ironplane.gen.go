@@ -691,6 +691,48 @@ func (e ListAPIKeysParamsSort) Valid() bool {
 	}
 }
 
+// Defines values for ListOpenIDChoicesParamsSort.
+const (
+	ListOpenIDChoicesParamsSortID        ListOpenIDChoicesParamsSort = "id"
+	ListOpenIDChoicesParamsSortMinusID   ListOpenIDChoicesParamsSort = "-id"
+	ListOpenIDChoicesParamsSortMinusName ListOpenIDChoicesParamsSort = "-name"
+	ListOpenIDChoicesParamsSortName      ListOpenIDChoicesParamsSort = "name"
+)
+
+// Valid indicates whether the value is a known member of the ListOpenIDChoicesParamsSort enum.
+func (e ListOpenIDChoicesParamsSort) Valid() bool {
+	switch e {
+	case ListOpenIDChoicesParamsSortID:
+		return true
+	case ListOpenIDChoicesParamsSortMinusID:
+		return true
+	case ListOpenIDChoicesParamsSortMinusName:
+		return true
+	case ListOpenIDChoicesParamsSortName:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListIdentityProvidersParamsSort.
+const (
+	ListIdentityProvidersParamsSortID      ListIdentityProvidersParamsSort = "id"
+	ListIdentityProvidersParamsSortMinusID ListIdentityProvidersParamsSort = "-id"
+)
+
+// Valid indicates whether the value is a known member of the ListIdentityProvidersParamsSort enum.
+func (e ListIdentityProvidersParamsSort) Valid() bool {
+	switch e {
+	case ListIdentityProvidersParamsSortID:
+		return true
+	case ListIdentityProvidersParamsSortMinusID:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ListSessionsParamsSort.
 const (
 	ListSessionsParamsSortExpiresAt      ListSessionsParamsSort = "expires_at"
@@ -1840,6 +1882,17 @@ type Authenticator struct {
 	Verified bool `json:"verified"`
 }
 
+// BeginOpenIDLoginBody defines model for BeginOpenIDLoginBody.
+type BeginOpenIDLoginBody struct {
+	// Challenge the SHA-256, in base64url without =, of what the panel makes at random, keeps, and sends as verifier with the code: so nobody is signed in by a link that another one has begun
+	//
+	// Examples: 47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU
+	Challenge string `json:"challenge"`
+
+	// Provider An item, by its id. The id alone is read, too.
+	Provider RefBody `json:"provider"`
+}
+
 // Billing defines model for Billing.
 type Billing struct {
 	// ID in the integration that the client belongs to
@@ -2601,6 +2654,47 @@ type CreateISOBody struct {
 	URL *string `json:"url,omitempty"`
 }
 
+// CreateIdentityProviderBody defines model for CreateIdentityProviderBody.
+type CreateIdentityProviderBody struct {
+	// ClientID Examples: ironplane
+	ClientID string `json:"client_id"`
+
+	// ClientSecret kept sealed and never shown; on edit, empty: unchanged
+	//
+	// Examples: what the provider has given out
+	ClientSecret *string `json:"client_secret,omitempty"`
+
+	// Disabled nobody signs in by it
+	//
+	// Examples: false
+	Disabled *bool `json:"disabled,omitempty"`
+
+	// Domains an admin is found, once, by a verified address of one of these
+	//
+	// Examples: ["example.com"]
+	Domains *[]string `json:"domains,omitempty"`
+
+	// Issuer as its tokens name it; https://, or http:// in networks that IRONPLANE_ALLOWED_NETWORKS names
+	//
+	// Examples: https://login.example.com
+	Issuer string `json:"issuer"`
+
+	// MakesAdmins whether who has such an address and is no admin becomes one
+	//
+	// Examples: false
+	MakesAdmins *bool `json:"makes_admins,omitempty"`
+
+	// Name what panels call it; no other provider has it
+	//
+	// Examples: Example Inc.
+	Name string `json:"name"`
+
+	// Permissions what these hold
+	//
+	// Examples: ["network.groups read"]
+	Permissions *[]string `json:"permissions,omitempty"`
+}
+
 // CreateIntegrationBody defines model for CreateIntegrationBody.
 type CreateIntegrationBody struct {
 	// Body kept, and not shown
@@ -2994,6 +3088,9 @@ type ExchangeSSOCodeBody struct {
 	//
 	// Examples: AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA
 	Code *string `json:"code,omitempty"`
+
+	// Verifier of a sign-in by OpenID Connect: what its challenge was made of
+	Verifier *string `json:"verifier,omitempty"`
 }
 
 // Field defines model for Field.
@@ -3589,6 +3686,48 @@ type OSShellScript struct {
 
 	// Problem what is wrong with it since another version of Ironplane; an edit of body mends it
 	Problem *string `json:"problem,omitempty"`
+}
+
+// OpenIDChoice defines model for OpenIDChoice.
+type OpenIDChoice struct {
+	// ID Examples: 1
+	ID   int64  `json:"id"`
+	Name string `json:"name"`
+}
+
+// OpenIDPage defines model for OpenIDPage.
+type OpenIDPage struct {
+	// URL the provider's, where the admin signs in
+	URL string `json:"url"`
+}
+
+// OpenIDProvider defines model for OpenIDProvider.
+type OpenIDProvider struct {
+	// ClientID Examples: ironplane
+	ClientID string `json:"client_id"`
+
+	// Disabled Examples: false
+	Disabled bool `json:"disabled"`
+
+	// Domains an admin is found, once, by a verified address of one of these
+	Domains []string `json:"domains"`
+
+	// ID Examples: 1
+	ID int64 `json:"id"`
+
+	// Issuer Examples: https://login.example.com
+	Issuer string `json:"issuer"`
+
+	// MakesAdmins whether who has such an address and is no admin becomes one
+	//
+	// Examples: false
+	MakesAdmins bool `json:"makes_admins"`
+
+	// Name Examples: Example Inc.
+	Name string `json:"name"`
+
+	// Permissions what these hold
+	Permissions []string `json:"permissions"`
 }
 
 // Owner defines model for Owner.
@@ -4770,6 +4909,47 @@ type UpdateISOEditionBody struct {
 	LicenseKey nullable.Nullable[string] `json:"license_key,omitempty"`
 }
 
+// UpdateIdentityProviderBody defines model for UpdateIdentityProviderBody.
+type UpdateIdentityProviderBody struct {
+	// ClientID Examples: ironplane
+	ClientID *string `json:"client_id,omitempty"`
+
+	// ClientSecret kept sealed and never shown; on edit, empty: unchanged
+	//
+	// Examples: what the provider has given out
+	ClientSecret nullable.Nullable[string] `json:"client_secret,omitempty"`
+
+	// Disabled nobody signs in by it
+	//
+	// Examples: false
+	Disabled *bool `json:"disabled,omitempty"`
+
+	// Domains an admin is found, once, by a verified address of one of these
+	//
+	// Examples: ["example.com"]
+	Domains *[]string `json:"domains,omitempty"`
+
+	// Issuer as its tokens name it; https://, or http:// in networks that IRONPLANE_ALLOWED_NETWORKS names
+	//
+	// Examples: https://login.example.com
+	Issuer *string `json:"issuer,omitempty"`
+
+	// MakesAdmins whether who has such an address and is no admin becomes one
+	//
+	// Examples: false
+	MakesAdmins *bool `json:"makes_admins,omitempty"`
+
+	// Name what panels call it; no other provider has it
+	//
+	// Examples: Example Inc.
+	Name *string `json:"name,omitempty"`
+
+	// Permissions what these hold
+	//
+	// Examples: ["network.groups read"]
+	Permissions *[]string `json:"permissions,omitempty"`
+}
+
 // UpdateIntegrationBody defines model for UpdateIntegrationBody.
 type UpdateIntegrationBody struct {
 	// Body kept, and not shown
@@ -5597,10 +5777,91 @@ type UpdateAPIKeyParams struct {
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
+// ListOpenIDChoicesParams defines parameters for ListOpenIDChoices.
+type ListOpenIDChoicesParams struct {
+	// Sort A member, with - before it from the last to the first.
+	Sort *ListOpenIDChoicesParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
+
+	// PerPage Answers a page of so many items.
+	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
+
+	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	Page *Page `form:"page,omitempty" json:"page,omitempty"`
+
+	// Cursor From a Link header.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Count Whether to count the items in X-Total-Count.
+	Count *Count `form:"count,omitempty" json:"count,omitempty"`
+}
+
+// ListOpenIDChoicesParamsSort defines parameters for ListOpenIDChoices.
+type ListOpenIDChoicesParamsSort string
+
+// BeginOpenIDLoginParams defines parameters for BeginOpenIDLogin.
+type BeginOpenIDLoginParams struct {
+	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
+// FinishOpenIDLoginParams defines parameters for FinishOpenIDLogin.
+type FinishOpenIDLoginParams struct {
+	// State which sign-in it is
+	State *string `form:"state,omitempty" json:"state,omitempty"`
+
+	// Code what the provider tells who has signed in for
+	Code *string `form:"code,omitempty" json:"code,omitempty"`
+
+	// Error why the provider has not signed anybody in
+	Error *string `form:"error,omitempty" json:"error,omitempty"`
+
+	// Iss who sends it, where the provider says so
+	Iss *string `form:"iss,omitempty" json:"iss,omitempty"`
+}
+
 // RequestPasswordResetParams defines parameters for RequestPasswordReset.
 type RequestPasswordResetParams struct {
 	// IdempotencyKey For 24 hours the same value and body get the first answer again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
+// ListIdentityProvidersParams defines parameters for ListIdentityProviders.
+type ListIdentityProvidersParams struct {
+	// Sort A member, with - before it from the last to the first.
+	Sort *ListIdentityProvidersParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
+
+	// PerPage Answers a page of so many items.
+	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
+
+	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	Page *Page `form:"page,omitempty" json:"page,omitempty"`
+
+	// Cursor From a Link header.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Count Whether to count the items in X-Total-Count.
+	Count *Count `form:"count,omitempty" json:"count,omitempty"`
+}
+
+// ListIdentityProvidersParamsSort defines parameters for ListIdentityProviders.
+type ListIdentityProvidersParamsSort string
+
+// CreateIdentityProviderParams defines parameters for CreateIdentityProvider.
+type CreateIdentityProviderParams struct {
+	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
+// DeleteIdentityProviderParams defines parameters for DeleteIdentityProvider.
+type DeleteIdentityProviderParams struct {
+	// IfMatch ETags that the caller has seen; another one is refused.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
+// UpdateIdentityProviderParams defines parameters for UpdateIdentityProvider.
+type UpdateIdentityProviderParams struct {
+	// IfMatch ETags that the caller has seen; another one is refused.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // ListSessionsParams defines parameters for ListSessions.
@@ -7286,11 +7547,20 @@ type CreateAPIKeyJSONRequestBody = CreateAPIKeyBody
 // UpdateAPIKeyJSONRequestBody defines body for UpdateAPIKey for application/json ContentType.
 type UpdateAPIKeyJSONRequestBody = UpdateAPIKeyBody
 
+// BeginOpenIDLoginJSONRequestBody defines body for BeginOpenIDLogin for application/json ContentType.
+type BeginOpenIDLoginJSONRequestBody = BeginOpenIDLoginBody
+
 // RequestPasswordResetJSONRequestBody defines body for RequestPasswordReset for application/json ContentType.
 type RequestPasswordResetJSONRequestBody = RequestPasswordResetBody
 
 // FinishPasswordResetJSONRequestBody defines body for FinishPasswordReset for application/json ContentType.
 type FinishPasswordResetJSONRequestBody = FinishPasswordResetBody
+
+// CreateIdentityProviderJSONRequestBody defines body for CreateIdentityProvider for application/json ContentType.
+type CreateIdentityProviderJSONRequestBody = CreateIdentityProviderBody
+
+// UpdateIdentityProviderJSONRequestBody defines body for UpdateIdentityProvider for application/json ContentType.
+type UpdateIdentityProviderJSONRequestBody = UpdateIdentityProviderBody
 
 // ExchangeSSOCodeJSONRequestBody defines body for ExchangeSSOCode for application/json ContentType.
 type ExchangeSSOCodeJSONRequestBody = ExchangeSSOCodeBody
@@ -7926,6 +8196,38 @@ type ClientInterface interface {
 	// Corresponds with PATCH /auth/key/{key_id} (the `UpdateAPIKey` operationId).
 	UpdateAPIKey(ctx context.Context, keyID int64, params *UpdateAPIKeyParams, body UpdateAPIKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListOpenIDChoices List by which providers one can sign in
+	//
+	// Answers all items, or pages of them with per_page. Needs no key.
+	//
+	// Corresponds with GET /auth/openid (the `ListOpenIDChoices` operationId).
+	ListOpenIDChoices(ctx context.Context, params *ListOpenIDChoicesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// BeginOpenIDLoginWithBody Begin to sign in with a company's identity provider
+	//
+	// Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /auth/openid (the `BeginOpenIDLogin` operationId).
+	BeginOpenIDLoginWithBody(ctx context.Context, params *BeginOpenIDLoginParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// BeginOpenIDLogin Begin to sign in with a company's identity provider
+	//
+	// Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /auth/openid (the `BeginOpenIDLogin` operationId).
+	BeginOpenIDLogin(ctx context.Context, params *BeginOpenIDLoginParams, body BeginOpenIDLoginJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// FinishOpenIDLogin Come back from an identity provider
+	//
+	// The provider sends browsers here, and from here they are sent to the panel, with a code that is good once, for a minute. Needs no key.
+	//
+	// Corresponds with GET /auth/openid/callback (the `FinishOpenIDLogin` operationId).
+	FinishOpenIDLogin(ctx context.Context, params *FinishOpenIDLoginParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// RequestPasswordResetWithBody Have a link mailed to choose a new password by
 	//
 	// The answer is the same where nobody has the address, unless the caller may read the account. An admin without a password, and a disabled account, get no mail. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
@@ -7961,6 +8263,63 @@ type ClientInterface interface {
 	//
 	// Corresponds with PATCH /auth/password-reset/{reset_id} (the `FinishPasswordReset` operationId).
 	FinishPasswordReset(ctx context.Context, resetID int64, body FinishPasswordResetJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListIdentityProviders List identity providers
+	//
+	// Answers all items, or pages of them with per_page. Needs the permission users.admins read.
+	//
+	// Corresponds with GET /auth/provider (the `ListIdentityProviders` operationId).
+	ListIdentityProviders(ctx context.Context, params *ListIdentityProvidersParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateIdentityProviderWithBody Create an identity provider
+	//
+	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs every permission. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /auth/provider (the `CreateIdentityProvider` operationId).
+	CreateIdentityProviderWithBody(ctx context.Context, params *CreateIdentityProviderParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateIdentityProvider Create an identity provider
+	//
+	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs every permission. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /auth/provider (the `CreateIdentityProvider` operationId).
+	CreateIdentityProvider(ctx context.Context, params *CreateIdentityProviderParams, body CreateIdentityProviderJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteIdentityProvider Delete an identity provider
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs every permission. The log gets one item. Sent again, it is refused.
+	//
+	// Corresponds with DELETE /auth/provider/{provider_id} (the `DeleteIdentityProvider` operationId).
+	DeleteIdentityProvider(ctx context.Context, providerID int64, params *DeleteIdentityProviderParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetIdentityProvider View an identity provider
+	//
+	// Needs the permission users.admins read.
+	//
+	// Corresponds with GET /auth/provider/{provider_id} (the `GetIdentityProvider` operationId).
+	GetIdentityProvider(ctx context.Context, providerID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateIdentityProviderWithBody Edit an identity provider
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs every permission. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PATCH /auth/provider/{provider_id} (the `UpdateIdentityProvider` operationId).
+	UpdateIdentityProviderWithBody(ctx context.Context, providerID int64, params *UpdateIdentityProviderParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateIdentityProvider Edit an identity provider
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs every permission. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PATCH /auth/provider/{provider_id} (the `UpdateIdentityProvider` operationId).
+	UpdateIdentityProvider(ctx context.Context, providerID int64, params *UpdateIdentityProviderParams, body UpdateIdentityProviderJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// EndOtherSessions End all own sessions but this one
 	//
@@ -7999,7 +8358,7 @@ type ClientInterface interface {
 
 	// ExchangeSSOCodeWithBody Begin a session by a link's code
 	//
-	// The session is an acting one: it counts as no login, and writes no keys, passwords and the like. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+	// The session is an acting one: it counts as no login, and writes no keys, passwords and the like. A code that a sign-in by OpenID Connect has led to begins a login's session; it takes the verifier. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -8008,7 +8367,7 @@ type ClientInterface interface {
 
 	// ExchangeSSOCode Begin a session by a link's code
 	//
-	// The session is an acting one: it counts as no login, and writes no keys, passwords and the like. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+	// The session is an acting one: it counts as no login, and writes no keys, passwords and the like. A code that a sign-in by OpenID Connect has led to begins a login's session; it takes the verifier. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -10398,6 +10757,78 @@ func (c *Caller) UpdateAPIKey(ctx context.Context, keyID int64, params *UpdateAP
 	return c.Client.Do(req)
 }
 
+// ListOpenIDChoices List by which providers one can sign in
+//
+// Answers all items, or pages of them with per_page. Needs no key.
+//
+// Corresponds with GET /auth/openid (the `ListOpenIDChoices` operationId).
+func (c *Caller) ListOpenIDChoices(ctx context.Context, params *ListOpenIDChoicesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListOpenIDChoicesRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// BeginOpenIDLoginWithBody Begin to sign in with a company's identity provider
+//
+// Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /auth/openid (the `BeginOpenIDLogin` operationId).
+func (c *Caller) BeginOpenIDLoginWithBody(ctx context.Context, params *BeginOpenIDLoginParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewBeginOpenIDLoginRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// BeginOpenIDLogin Begin to sign in with a company's identity provider
+//
+// Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /auth/openid (the `BeginOpenIDLogin` operationId).
+func (c *Caller) BeginOpenIDLogin(ctx context.Context, params *BeginOpenIDLoginParams, body BeginOpenIDLoginJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewBeginOpenIDLoginRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// FinishOpenIDLogin Come back from an identity provider
+//
+// The provider sends browsers here, and from here they are sent to the panel, with a code that is good once, for a minute. Needs no key.
+//
+// Corresponds with GET /auth/openid/callback (the `FinishOpenIDLogin` operationId).
+func (c *Caller) FinishOpenIDLogin(ctx context.Context, params *FinishOpenIDLoginParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewFinishOpenIDLoginRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // RequestPasswordResetWithBody Have a link mailed to choose a new password by
 //
 // The answer is the same where nobody has the address, unless the caller may read the account. An admin without a password, and a disabled account, get no mail. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
@@ -10464,6 +10895,133 @@ func (c *Caller) FinishPasswordResetWithBody(ctx context.Context, resetID int64,
 // Corresponds with PATCH /auth/password-reset/{reset_id} (the `FinishPasswordReset` operationId).
 func (c *Caller) FinishPasswordReset(ctx context.Context, resetID int64, body FinishPasswordResetJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewFinishPasswordResetRequest(c.Server, resetID, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListIdentityProviders List identity providers
+//
+// Answers all items, or pages of them with per_page. Needs the permission users.admins read.
+//
+// Corresponds with GET /auth/provider (the `ListIdentityProviders` operationId).
+func (c *Caller) ListIdentityProviders(ctx context.Context, params *ListIdentityProvidersParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListIdentityProvidersRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateIdentityProviderWithBody Create an identity provider
+//
+// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs every permission. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /auth/provider (the `CreateIdentityProvider` operationId).
+func (c *Caller) CreateIdentityProviderWithBody(ctx context.Context, params *CreateIdentityProviderParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateIdentityProviderRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateIdentityProvider Create an identity provider
+//
+// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs every permission. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /auth/provider (the `CreateIdentityProvider` operationId).
+func (c *Caller) CreateIdentityProvider(ctx context.Context, params *CreateIdentityProviderParams, body CreateIdentityProviderJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateIdentityProviderRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteIdentityProvider Delete an identity provider
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs every permission. The log gets one item. Sent again, it is refused.
+//
+// Corresponds with DELETE /auth/provider/{provider_id} (the `DeleteIdentityProvider` operationId).
+func (c *Caller) DeleteIdentityProvider(ctx context.Context, providerID int64, params *DeleteIdentityProviderParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteIdentityProviderRequest(c.Server, providerID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetIdentityProvider View an identity provider
+//
+// Needs the permission users.admins read.
+//
+// Corresponds with GET /auth/provider/{provider_id} (the `GetIdentityProvider` operationId).
+func (c *Caller) GetIdentityProvider(ctx context.Context, providerID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetIdentityProviderRequest(c.Server, providerID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateIdentityProviderWithBody Edit an identity provider
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs every permission. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PATCH /auth/provider/{provider_id} (the `UpdateIdentityProvider` operationId).
+func (c *Caller) UpdateIdentityProviderWithBody(ctx context.Context, providerID int64, params *UpdateIdentityProviderParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateIdentityProviderRequestWithBody(c.Server, providerID, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateIdentityProvider Edit an identity provider
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs every permission. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PATCH /auth/provider/{provider_id} (the `UpdateIdentityProvider` operationId).
+func (c *Caller) UpdateIdentityProvider(ctx context.Context, providerID int64, params *UpdateIdentityProviderParams, body UpdateIdentityProviderJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateIdentityProviderRequest(c.Server, providerID, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -10561,7 +11119,7 @@ func (c *Caller) GetSSOLink(ctx context.Context, params *GetSSOLinkParams, reqEd
 
 // ExchangeSSOCodeWithBody Begin a session by a link's code
 //
-// The session is an acting one: it counts as no login, and writes no keys, passwords and the like. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+// The session is an acting one: it counts as no login, and writes no keys, passwords and the like. A code that a sign-in by OpenID Connect has led to begins a login's session; it takes the verifier. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -10580,7 +11138,7 @@ func (c *Caller) ExchangeSSOCodeWithBody(ctx context.Context, params *ExchangeSS
 
 // ExchangeSSOCode Begin a session by a link's code
 //
-// The session is an acting one: it counts as no login, and writes no keys, passwords and the like. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+// The session is an acting one: it counts as no login, and writes no keys, passwords and the like. A code that a sign-in by OpenID Connect has led to begins a login's session; it takes the verifier. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -16034,6 +16592,253 @@ func NewUpdateAPIKeyRequestWithBody(server string, keyID int64, params *UpdateAP
 	return req, nil
 }
 
+// NewListOpenIDChoicesRequest constructs an http.Request for the ListOpenIDChoices method
+func NewListOpenIDChoicesRequest(server string, params *ListOpenIDChoicesParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/auth/openid")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Sort != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "sort", *params.Sort, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.PerPage != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "per_page", *params.PerPage, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Page != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "page", *params.Page, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Count != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "count", *params.Count, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewBeginOpenIDLoginRequest calls the generic BeginOpenIDLogin builder with application/json body
+func NewBeginOpenIDLoginRequest(server string, params *BeginOpenIDLoginParams, body BeginOpenIDLoginJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewBeginOpenIDLoginRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewBeginOpenIDLoginRequestWithBody constructs an http.Request for the BeginOpenIDLogin method, with any body, and a specified content type
+func NewBeginOpenIDLoginRequestWithBody(server string, params *BeginOpenIDLoginParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/auth/openid")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewFinishOpenIDLoginRequest constructs an http.Request for the FinishOpenIDLogin method
+func NewFinishOpenIDLoginRequest(server string, params *FinishOpenIDLoginParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/auth/openid/callback")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.State != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "state", *params.State, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Code != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "code", *params.Code, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Error != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "error", *params.Error, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Iss != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "iss", *params.Iss, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewRequestPasswordResetRequest calls the generic RequestPasswordReset builder with application/json body
 func NewRequestPasswordResetRequest(server string, params *RequestPasswordResetParams, body RequestPasswordResetJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
@@ -16132,6 +16937,308 @@ func NewFinishPasswordResetRequestWithBody(server string, resetID int64, content
 	}
 
 	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewListIdentityProvidersRequest constructs an http.Request for the ListIdentityProviders method
+func NewListIdentityProvidersRequest(server string, params *ListIdentityProvidersParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/auth/provider")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Sort != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "sort", *params.Sort, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.PerPage != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "per_page", *params.PerPage, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Page != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "page", *params.Page, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Count != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "count", *params.Count, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewCreateIdentityProviderRequest calls the generic CreateIdentityProvider builder with application/json body
+func NewCreateIdentityProviderRequest(server string, params *CreateIdentityProviderParams, body CreateIdentityProviderJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCreateIdentityProviderRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewCreateIdentityProviderRequestWithBody constructs an http.Request for the CreateIdentityProvider method, with any body, and a specified content type
+func NewCreateIdentityProviderRequestWithBody(server string, params *CreateIdentityProviderParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/auth/provider")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewDeleteIdentityProviderRequest constructs an http.Request for the DeleteIdentityProvider method
+func NewDeleteIdentityProviderRequest(server string, providerID int64, params *DeleteIdentityProviderParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "provider_id", providerID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/auth/provider/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetIdentityProviderRequest constructs an http.Request for the GetIdentityProvider method
+func NewGetIdentityProviderRequest(server string, providerID int64) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "provider_id", providerID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/auth/provider/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewUpdateIdentityProviderRequest calls the generic UpdateIdentityProvider builder with application/json body
+func NewUpdateIdentityProviderRequest(server string, providerID int64, params *UpdateIdentityProviderParams, body UpdateIdentityProviderJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewUpdateIdentityProviderRequestWithBody(server, providerID, params, "application/json", bodyReader)
+}
+
+// NewUpdateIdentityProviderRequestWithBody constructs an http.Request for the UpdateIdentityProvider method, with any body, and a specified content type
+func NewUpdateIdentityProviderRequestWithBody(server string, providerID int64, params *UpdateIdentityProviderParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "provider_id", providerID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/auth/provider/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
 
 	return req, nil
 }
@@ -28768,6 +29875,42 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with PATCH /auth/key/{key_id} (the `UpdateAPIKey` operationId).
 	UpdateAPIKeyWithResponse(ctx context.Context, keyID int64, params *UpdateAPIKeyParams, body UpdateAPIKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateAPIKeyResponse, error)
 
+	// ListOpenIDChoicesWithResponse List by which providers one can sign in
+	//
+	// Answers all items, or pages of them with per_page. Needs no key.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /auth/openid (the `ListOpenIDChoices` operationId).
+	ListOpenIDChoicesWithResponse(ctx context.Context, params *ListOpenIDChoicesParams, reqEditors ...RequestEditorFn) (*ListOpenIDChoicesResponse, error)
+
+	// BeginOpenIDLoginWithBodyWithResponse Begin to sign in with a company's identity provider
+	//
+	// Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /auth/openid (the `BeginOpenIDLogin` operationId).
+	BeginOpenIDLoginWithBodyWithResponse(ctx context.Context, params *BeginOpenIDLoginParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*BeginOpenIDLoginResponse, error)
+
+	// BeginOpenIDLoginWithResponse Begin to sign in with a company's identity provider
+	//
+	// Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /auth/openid (the `BeginOpenIDLogin` operationId).
+	BeginOpenIDLoginWithResponse(ctx context.Context, params *BeginOpenIDLoginParams, body BeginOpenIDLoginJSONRequestBody, reqEditors ...RequestEditorFn) (*BeginOpenIDLoginResponse, error)
+
+	// FinishOpenIDLoginWithResponse Come back from an identity provider
+	//
+	// The provider sends browsers here, and from here they are sent to the panel, with a code that is good once, for a minute. Needs no key.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /auth/openid/callback (the `FinishOpenIDLogin` operationId).
+	FinishOpenIDLoginWithResponse(ctx context.Context, params *FinishOpenIDLoginParams, reqEditors ...RequestEditorFn) (*FinishOpenIDLoginResponse, error)
+
 	// RequestPasswordResetWithBodyWithResponse Have a link mailed to choose a new password by
 	//
 	// The answer is the same where nobody has the address, unless the caller may read the account. An admin without a password, and a disabled account, get no mail. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
@@ -28803,6 +29946,69 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with PATCH /auth/password-reset/{reset_id} (the `FinishPasswordReset` operationId).
 	FinishPasswordResetWithResponse(ctx context.Context, resetID int64, body FinishPasswordResetJSONRequestBody, reqEditors ...RequestEditorFn) (*FinishPasswordResetResponse, error)
+
+	// ListIdentityProvidersWithResponse List identity providers
+	//
+	// Answers all items, or pages of them with per_page. Needs the permission users.admins read.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /auth/provider (the `ListIdentityProviders` operationId).
+	ListIdentityProvidersWithResponse(ctx context.Context, params *ListIdentityProvidersParams, reqEditors ...RequestEditorFn) (*ListIdentityProvidersResponse, error)
+
+	// CreateIdentityProviderWithBodyWithResponse Create an identity provider
+	//
+	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs every permission. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /auth/provider (the `CreateIdentityProvider` operationId).
+	CreateIdentityProviderWithBodyWithResponse(ctx context.Context, params *CreateIdentityProviderParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateIdentityProviderResponse, error)
+
+	// CreateIdentityProviderWithResponse Create an identity provider
+	//
+	// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs every permission. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /auth/provider (the `CreateIdentityProvider` operationId).
+	CreateIdentityProviderWithResponse(ctx context.Context, params *CreateIdentityProviderParams, body CreateIdentityProviderJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateIdentityProviderResponse, error)
+
+	// DeleteIdentityProviderWithResponse Delete an identity provider
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs every permission. The log gets one item. Sent again, it is refused.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /auth/provider/{provider_id} (the `DeleteIdentityProvider` operationId).
+	DeleteIdentityProviderWithResponse(ctx context.Context, providerID int64, params *DeleteIdentityProviderParams, reqEditors ...RequestEditorFn) (*DeleteIdentityProviderResponse, error)
+
+	// GetIdentityProviderWithResponse View an identity provider
+	//
+	// Needs the permission users.admins read.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /auth/provider/{provider_id} (the `GetIdentityProvider` operationId).
+	GetIdentityProviderWithResponse(ctx context.Context, providerID int64, reqEditors ...RequestEditorFn) (*GetIdentityProviderResponse, error)
+
+	// UpdateIdentityProviderWithBodyWithResponse Edit an identity provider
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs every permission. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /auth/provider/{provider_id} (the `UpdateIdentityProvider` operationId).
+	UpdateIdentityProviderWithBodyWithResponse(ctx context.Context, providerID int64, params *UpdateIdentityProviderParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateIdentityProviderResponse, error)
+
+	// UpdateIdentityProviderWithResponse Edit an identity provider
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs every permission. The log gets one item. Sent again, it leaves things as they are.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /auth/provider/{provider_id} (the `UpdateIdentityProvider` operationId).
+	UpdateIdentityProviderWithResponse(ctx context.Context, providerID int64, params *UpdateIdentityProviderParams, body UpdateIdentityProviderJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateIdentityProviderResponse, error)
 
 	// EndOtherSessionsWithResponse End all own sessions but this one
 	//
@@ -28851,7 +30057,7 @@ type ClientWithResponsesInterface interface {
 
 	// ExchangeSSOCodeWithBodyWithResponse Begin a session by a link's code
 	//
-	// The session is an acting one: it counts as no login, and writes no keys, passwords and the like. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+	// The session is an acting one: it counts as no login, and writes no keys, passwords and the like. A code that a sign-in by OpenID Connect has led to begins a login's session; it takes the verifier. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -28860,7 +30066,7 @@ type ClientWithResponsesInterface interface {
 
 	// ExchangeSSOCodeWithResponse Begin a session by a link's code
 	//
-	// The session is an acting one: it counts as no login, and writes no keys, passwords and the like. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+	// The session is an acting one: it counts as no login, and writes no keys, passwords and the like. A code that a sign-in by OpenID Connect has led to begins a login's session; it takes the verifier. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -31714,6 +32920,120 @@ func (r UpdateAPIKeyResponse) ContentType() string {
 	return ""
 }
 
+// ListOpenIDChoicesResponse200Headers the declared response headers of an HTTP 200 response for ListOpenIDChoices
+type ListOpenIDChoicesResponse200Headers struct {
+	Link        *string
+	XTotalCount *string
+}
+
+type ListOpenIDChoicesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *[]OpenIDChoice
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ListOpenIDChoicesResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r ListOpenIDChoicesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListOpenIDChoicesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListOpenIDChoicesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type BeginOpenIDLoginResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OpenIDPage
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+}
+
+// Status returns HTTPResponse.Status
+func (r BeginOpenIDLoginResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r BeginOpenIDLoginResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r BeginOpenIDLoginResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// FinishOpenIDLoginResponse302Headers the declared response headers of an HTTP 302 response for FinishOpenIDLogin
+type FinishOpenIDLoginResponse302Headers struct {
+	Location *string
+}
+
+type FinishOpenIDLoginResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *SSOLink
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers302 the parsed response headers for an HTTP 302 response
+	Headers302 *FinishOpenIDLoginResponse302Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r FinishOpenIDLoginResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r FinishOpenIDLoginResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r FinishOpenIDLoginResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type RequestPasswordResetResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -31774,6 +33094,200 @@ func (r FinishPasswordResetResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r FinishPasswordResetResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// ListIdentityProvidersResponse200Headers the declared response headers of an HTTP 200 response for ListIdentityProviders
+type ListIdentityProvidersResponse200Headers struct {
+	Link        *string
+	XTotalCount *string
+}
+
+type ListIdentityProvidersResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *[]OpenIDProvider
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ListIdentityProvidersResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r ListIdentityProvidersResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListIdentityProvidersResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListIdentityProvidersResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// CreateIdentityProviderResponse200Headers the declared response headers of an HTTP 200 response for CreateIdentityProvider
+type CreateIdentityProviderResponse200Headers struct {
+	ETag *string
+}
+
+type CreateIdentityProviderResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OpenIDProvider
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *CreateIdentityProviderResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r CreateIdentityProviderResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CreateIdentityProviderResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CreateIdentityProviderResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteIdentityProviderResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Message
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteIdentityProviderResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteIdentityProviderResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteIdentityProviderResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// GetIdentityProviderResponse200Headers the declared response headers of an HTTP 200 response for GetIdentityProvider
+type GetIdentityProviderResponse200Headers struct {
+	ETag *string
+}
+
+type GetIdentityProviderResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OpenIDProvider
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *GetIdentityProviderResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r GetIdentityProviderResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetIdentityProviderResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetIdentityProviderResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// UpdateIdentityProviderResponse200Headers the declared response headers of an HTTP 200 response for UpdateIdentityProvider
+type UpdateIdentityProviderResponse200Headers struct {
+	ETag *string
+}
+
+type UpdateIdentityProviderResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OpenIDProvider
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *UpdateIdentityProviderResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r UpdateIdentityProviderResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r UpdateIdentityProviderResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r UpdateIdentityProviderResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -39306,6 +40820,66 @@ func (c *ClientWithResponses) UpdateAPIKeyWithResponse(ctx context.Context, keyI
 	return ParseUpdateAPIKeyResponse(rsp)
 }
 
+// ListOpenIDChoicesWithResponse List by which providers one can sign in
+//
+// Answers all items, or pages of them with per_page. Needs no key.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /auth/openid (the `ListOpenIDChoices` operationId).
+func (c *ClientWithResponses) ListOpenIDChoicesWithResponse(ctx context.Context, params *ListOpenIDChoicesParams, reqEditors ...RequestEditorFn) (*ListOpenIDChoicesResponse, error) {
+	rsp, err := c.ListOpenIDChoices(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListOpenIDChoicesResponse(rsp)
+}
+
+// BeginOpenIDLoginWithBodyWithResponse Begin to sign in with a company's identity provider
+//
+// Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /auth/openid (the `BeginOpenIDLogin` operationId).
+func (c *ClientWithResponses) BeginOpenIDLoginWithBodyWithResponse(ctx context.Context, params *BeginOpenIDLoginParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*BeginOpenIDLoginResponse, error) {
+	rsp, err := c.BeginOpenIDLoginWithBody(ctx, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseBeginOpenIDLoginResponse(rsp)
+}
+
+// BeginOpenIDLoginWithResponse Begin to sign in with a company's identity provider
+//
+// Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /auth/openid (the `BeginOpenIDLogin` operationId).
+func (c *ClientWithResponses) BeginOpenIDLoginWithResponse(ctx context.Context, params *BeginOpenIDLoginParams, body BeginOpenIDLoginJSONRequestBody, reqEditors ...RequestEditorFn) (*BeginOpenIDLoginResponse, error) {
+	rsp, err := c.BeginOpenIDLogin(ctx, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseBeginOpenIDLoginResponse(rsp)
+}
+
+// FinishOpenIDLoginWithResponse Come back from an identity provider
+//
+// The provider sends browsers here, and from here they are sent to the panel, with a code that is good once, for a minute. Needs no key.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /auth/openid/callback (the `FinishOpenIDLogin` operationId).
+func (c *ClientWithResponses) FinishOpenIDLoginWithResponse(ctx context.Context, params *FinishOpenIDLoginParams, reqEditors ...RequestEditorFn) (*FinishOpenIDLoginResponse, error) {
+	rsp, err := c.FinishOpenIDLogin(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseFinishOpenIDLoginResponse(rsp)
+}
+
 // RequestPasswordResetWithBodyWithResponse Have a link mailed to choose a new password by
 //
 // The answer is the same where nobody has the address, unless the caller may read the account. An admin without a password, and a disabled account, get no mail. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is done once more.
@@ -39364,6 +40938,111 @@ func (c *ClientWithResponses) FinishPasswordResetWithResponse(ctx context.Contex
 		return nil, err
 	}
 	return ParseFinishPasswordResetResponse(rsp)
+}
+
+// ListIdentityProvidersWithResponse List identity providers
+//
+// Answers all items, or pages of them with per_page. Needs the permission users.admins read.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /auth/provider (the `ListIdentityProviders` operationId).
+func (c *ClientWithResponses) ListIdentityProvidersWithResponse(ctx context.Context, params *ListIdentityProvidersParams, reqEditors ...RequestEditorFn) (*ListIdentityProvidersResponse, error) {
+	rsp, err := c.ListIdentityProviders(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListIdentityProvidersResponse(rsp)
+}
+
+// CreateIdentityProviderWithBodyWithResponse Create an identity provider
+//
+// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs every permission. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /auth/provider (the `CreateIdentityProvider` operationId).
+func (c *ClientWithResponses) CreateIdentityProviderWithBodyWithResponse(ctx context.Context, params *CreateIdentityProviderParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateIdentityProviderResponse, error) {
+	rsp, err := c.CreateIdentityProviderWithBody(ctx, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateIdentityProviderResponse(rsp)
+}
+
+// CreateIdentityProviderWithResponse Create an identity provider
+//
+// A body of text/csv makes many items and answers a Bulk: how many, and the first and last id. Needs every permission. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /auth/provider (the `CreateIdentityProvider` operationId).
+func (c *ClientWithResponses) CreateIdentityProviderWithResponse(ctx context.Context, params *CreateIdentityProviderParams, body CreateIdentityProviderJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateIdentityProviderResponse, error) {
+	rsp, err := c.CreateIdentityProvider(ctx, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateIdentityProviderResponse(rsp)
+}
+
+// DeleteIdentityProviderWithResponse Delete an identity provider
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs every permission. The log gets one item. Sent again, it is refused.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /auth/provider/{provider_id} (the `DeleteIdentityProvider` operationId).
+func (c *ClientWithResponses) DeleteIdentityProviderWithResponse(ctx context.Context, providerID int64, params *DeleteIdentityProviderParams, reqEditors ...RequestEditorFn) (*DeleteIdentityProviderResponse, error) {
+	rsp, err := c.DeleteIdentityProvider(ctx, providerID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteIdentityProviderResponse(rsp)
+}
+
+// GetIdentityProviderWithResponse View an identity provider
+//
+// Needs the permission users.admins read.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /auth/provider/{provider_id} (the `GetIdentityProvider` operationId).
+func (c *ClientWithResponses) GetIdentityProviderWithResponse(ctx context.Context, providerID int64, reqEditors ...RequestEditorFn) (*GetIdentityProviderResponse, error) {
+	rsp, err := c.GetIdentityProvider(ctx, providerID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetIdentityProviderResponse(rsp)
+}
+
+// UpdateIdentityProviderWithBodyWithResponse Edit an identity provider
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs every permission. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /auth/provider/{provider_id} (the `UpdateIdentityProvider` operationId).
+func (c *ClientWithResponses) UpdateIdentityProviderWithBodyWithResponse(ctx context.Context, providerID int64, params *UpdateIdentityProviderParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateIdentityProviderResponse, error) {
+	rsp, err := c.UpdateIdentityProviderWithBody(ctx, providerID, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateIdentityProviderResponse(rsp)
+}
+
+// UpdateIdentityProviderWithResponse Edit an identity provider
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. The answer is then an array of what is answered of one. Needs every permission. The log gets one item. Sent again, it leaves things as they are.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /auth/provider/{provider_id} (the `UpdateIdentityProvider` operationId).
+func (c *ClientWithResponses) UpdateIdentityProviderWithResponse(ctx context.Context, providerID int64, params *UpdateIdentityProviderParams, body UpdateIdentityProviderJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateIdentityProviderResponse, error) {
+	rsp, err := c.UpdateIdentityProvider(ctx, providerID, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateIdentityProviderResponse(rsp)
 }
 
 // EndOtherSessionsWithResponse End all own sessions but this one
@@ -39443,7 +41122,7 @@ func (c *ClientWithResponses) GetSSOLinkWithResponse(ctx context.Context, params
 
 // ExchangeSSOCodeWithBodyWithResponse Begin a session by a link's code
 //
-// The session is an acting one: it counts as no login, and writes no keys, passwords and the like. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+// The session is an acting one: it counts as no login, and writes no keys, passwords and the like. A code that a sign-in by OpenID Connect has led to begins a login's session; it takes the verifier. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -39458,7 +41137,7 @@ func (c *ClientWithResponses) ExchangeSSOCodeWithBodyWithResponse(ctx context.Co
 
 // ExchangeSSOCodeWithResponse Begin a session by a link's code
 //
-// The session is an acting one: it counts as no login, and writes no keys, passwords and the like. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
+// The session is an acting one: it counts as no login, and writes no keys, passwords and the like. A code that a sign-in by OpenID Connect has led to begins a login's session; it takes the verifier. Needs no key. The log gets an item for each that changes. Sent again without an Idempotency-Key, it is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -43890,6 +45569,144 @@ func ParseUpdateAPIKeyResponse(rsp *http.Response) (*UpdateAPIKeyResponse, error
 	return response, nil
 }
 
+// ParseListOpenIDChoicesResponse parses an HTTP response from a ListOpenIDChoicesWithResponse call
+func ParseListOpenIDChoicesResponse(rsp *http.Response) (*ListOpenIDChoicesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListOpenIDChoicesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest []OpenIDChoice
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	case rsp.StatusCode == 200:
+		// Content-type (text/csv) unsupported
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers ListOpenIDChoicesResponse200Headers
+		if values := rsp.Header.Values("Link"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Link", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Link = &value
+		}
+		if values := rsp.Header.Values("X-Total-Count"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Total-Count", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XTotalCount = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseBeginOpenIDLoginResponse parses an HTTP response from a BeginOpenIDLoginWithResponse call
+func ParseBeginOpenIDLoginResponse(rsp *http.Response) (*BeginOpenIDLoginResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &BeginOpenIDLoginResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OpenIDPage
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseFinishOpenIDLoginResponse parses an HTTP response from a FinishOpenIDLoginWithResponse call
+func ParseFinishOpenIDLoginResponse(rsp *http.Response) (*FinishOpenIDLoginResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &FinishOpenIDLoginResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest SSOLink
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 302:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 302:
+		var headers FinishOpenIDLoginResponse302Headers
+		if values := rsp.Header.Values("Location"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Location", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Location = &value
+		}
+		response.Headers302 = &headers
+	}
+
+	return response, nil
+}
+
 // ParseRequestPasswordResetResponse parses an HTTP response from a RequestPasswordResetWithResponse call
 func ParseRequestPasswordResetResponse(rsp *http.Response) (*RequestPasswordResetResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -43951,6 +45768,233 @@ func ParseFinishPasswordResetResponse(rsp *http.Response) (*FinishPasswordResetR
 		}
 		response.JSONDefault = &dest
 
+	}
+
+	return response, nil
+}
+
+// ParseListIdentityProvidersResponse parses an HTTP response from a ListIdentityProvidersWithResponse call
+func ParseListIdentityProvidersResponse(rsp *http.Response) (*ListIdentityProvidersResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListIdentityProvidersResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest []OpenIDProvider
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	case rsp.StatusCode == 200:
+		// Content-type (text/csv) unsupported
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers ListIdentityProvidersResponse200Headers
+		if values := rsp.Header.Values("Link"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Link", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Link = &value
+		}
+		if values := rsp.Header.Values("X-Total-Count"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Total-Count", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XTotalCount = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseCreateIdentityProviderResponse parses an HTTP response from a CreateIdentityProviderWithResponse call
+func ParseCreateIdentityProviderResponse(rsp *http.Response) (*CreateIdentityProviderResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CreateIdentityProviderResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OpenIDProvider
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers CreateIdentityProviderResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseDeleteIdentityProviderResponse parses an HTTP response from a DeleteIdentityProviderWithResponse call
+func ParseDeleteIdentityProviderResponse(rsp *http.Response) (*DeleteIdentityProviderResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteIdentityProviderResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Message
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetIdentityProviderResponse parses an HTTP response from a GetIdentityProviderWithResponse call
+func ParseGetIdentityProviderResponse(rsp *http.Response) (*GetIdentityProviderResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetIdentityProviderResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OpenIDProvider
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers GetIdentityProviderResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseUpdateIdentityProviderResponse parses an HTTP response from a UpdateIdentityProviderWithResponse call
+func ParseUpdateIdentityProviderResponse(rsp *http.Response) (*UpdateIdentityProviderResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &UpdateIdentityProviderResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OpenIDProvider
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers UpdateIdentityProviderResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
 	}
 
 	return response, nil

@@ -20,7 +20,7 @@ import (
 
 // takes are the types of changes that taken makes something of.
 var takes = []string{"auth.key.deleted", "auth.key.edited", "admin.deleted", "admin.edited", "admin.permission.edited",
-	"auth.verify.auth.deleted", "auth.verify.auth.edited", "admin.authenticators.removed", "client.authenticators.removed"}
+	"auth.verify.auth.deleted", "auth.verify.auth.edited", "admin.authenticators.removed", "client.authenticators.removed", "auth.provider.deleted", "auth.provider.edited"}
 
 // taken is what was taken away of keys and accounts by changes that the service has lost.
 type taken struct {
@@ -29,6 +29,8 @@ type taken struct {
 	// Of second factors: those that were removed, and the accounts of which all were.
 	factors map[int64]bool
 	without map[principal.Owner]bool
+	// providers are identity providers, and whether they were deleted.
+	providers map[int64]bool
 }
 
 // keyFate is what became of a key.
@@ -63,6 +65,8 @@ func (t *taken) note(l service.Lost) error {
 		if c, set := l.Changes["verified"]; set {
 			t.factors[l.ID] = string(c.After) == "false"
 		}
+	case "auth.provider.edited", "auth.provider.deleted":
+		t.providers[l.ID] = l.Type == "auth.provider.deleted"
 	case "admin.authenticators.removed":
 		t.without[principal.Owner{Type: principal.Admin, ID: l.ID}] = true
 	case "client.authenticators.removed":
@@ -131,7 +135,7 @@ var ErrLastAdmin = errors.New("it is left to the last admin who holds users.admi
 
 // cameBack looks what is there again: keys first, and accounts that are to be deleted last.
 func cameBack(ctx context.Context, q pg.Querier, lost []service.Lost) (all []service.CameBack, err error) {
-	t := taken{factors: map[int64]bool{}, without: map[principal.Owner]bool{}}
+	t := taken{factors: map[int64]bool{}, without: map[principal.Owner]bool{}, providers: map[int64]bool{}}
 	for _, l := range lost {
 		if err := t.note(l); err != nil {
 			return nil, err
@@ -151,7 +155,11 @@ func cameBack(ctx context.Context, q pg.Querier, lost []service.Lost) (all []ser
 	if err != nil {
 		return nil, err
 	}
-	all = append(all, factors...)
+	providers, err := t.providersBack(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	all = append(append(all, factors...), providers...)
 	var deleted []service.CameBack
 	for _, id := range slices.Sorted(maps.Keys(t.admins)) {
 		admin, err := adminView.Get(ctx, q, id)
@@ -239,6 +247,47 @@ func (t *taken) factorsBack(ctx context.Context, q pg.Querier) (all []service.Ca
 		all = append(all, back(fmt.Sprintf("authenticator %d (%s) of %s was removed", id, a.Name, a.Owner.URL), removeFactorAgain(id)))
 	}
 	return all, nil
+}
+
+// providersBack looks for identity providers that are there again, or are as they were before they were edited.
+func (t *taken) providersBack(ctx context.Context, q pg.Querier) (all []service.CameBack, err error) {
+	for _, id := range slices.Sorted(maps.Keys(t.providers)) {
+		p, err := providerView.Get(ctx, q, id)
+		if errors.Is(err, pgx.ErrNoRows) || err == nil && p.Disabled && !t.providers[id] {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read identity provider %d: %w", id, err)
+		}
+		what := fmt.Sprintf("identity provider %d (%s)", id, p.Name)
+		if t.providers[id] {
+			all = append(all, back(what+" was deleted", takeProviderAgain(id, "DELETE FROM openid_provider WHERE id = $1", pg.Deleted)))
+		} else {
+			all = append(all, back(what+" was edited, so that nobody is to sign in by it until somebody has looked at it", takeProviderAgain(id, "UPDATE openid_provider SET version = version + 1, disabled = true WHERE id = $1", pg.Edited)))
+		}
+	}
+	return all, nil
+}
+
+func takeProviderAgain(id int64, sql string, action pg.Action) func(context.Context, *pg.Tx) error {
+	return func(ctx context.Context, tx *pg.Tx) error {
+		p, err := providerView.Get(ctx, tx, id)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, sql, id); err != nil {
+			return err
+		}
+		was := p
+		record := pg.Record{Kind: "auth.provider", Action: action, Before: was}
+		if action == pg.Edited {
+			p.Version, p.Disabled = p.Version+1, true
+			record.After = p
+		}
+		record.Targets = []pg.Target{{Type: "auth/provider", Noun: "identity provider", ID: id, Name: p.Name, Version: p.Version}}
+		tx.Record(record)
+		return nil
+	}
 }
 
 func removeFactorAgain(id int64) func(context.Context, *pg.Tx) error {

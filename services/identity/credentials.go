@@ -133,6 +133,11 @@ func endLinks(ctx context.Context, tx *pg.Tx, of principal.Owner) error {
 			return fmt.Errorf("end the links of %s: %w", of.URL(), err)
 		}
 	}
+	if of.Type == principal.Admin {
+		if _, err := tx.Exec(ctx, "DELETE FROM openid_login WHERE admin_id = $1", of.ID); err != nil {
+			return fmt.Errorf("end the sign-ins of %s: %w", of.URL(), err)
+		}
+	}
 	return nil
 }
 

@@ -10,11 +10,13 @@ replace (
 )
 
 require (
+	github.com/coreos/go-oidc/v3 v3.21.0
 	github.com/ironplane/ironplane/pkg v0.0.0
 	github.com/ironplane/ironplane/process v0.0.0
 	github.com/ironplane/ironplane/testkit v0.0.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/pquerna/otp v1.5.0
+	golang.org/x/oauth2 v0.37.0
 )
 
 require (
@@ -25,6 +27,7 @@ require (
 	github.com/dlclark/regexp2 v1.11.0 // indirect
 	github.com/exaring/otelpgx v0.13.0 // indirect
 	github.com/fatih/color v1.19.0 // indirect
+	github.com/go-jose/go-jose/v4 v4.1.8 // indirect
 	github.com/go-kit/kit v0.13.0 // indirect
 	github.com/go-kit/log v0.2.1 // indirect
 	github.com/go-logfmt/logfmt v0.5.1 // indirect

@@ -18,8 +18,10 @@ import (
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/process/account"
 	"github.com/ironplane/ironplane/process/credentials"
+	"github.com/ironplane/ironplane/process/egress"
 	"github.com/ironplane/ironplane/process/lockout"
 	"github.com/ironplane/ironplane/process/setting"
+	"github.com/ironplane/ironplane/services/identity/openid"
 )
 
 // Name is the service's name, and its schema's.
@@ -29,7 +31,7 @@ const Name = "identity"
 var migrations embed.FS
 
 // Definition is the service.
-var Definition = service.Definition{Name: Name, Migrations: migrations, Seals: true, Sealed: []string{"authenticator.secret", "verify_code.token"}, Fills: true, Sends: []string{"clients", "system"}, Receives: []string{"clients"}, Takes: takes, CameBack: cameBack, New: func(d service.Deps) service.Parts {
+var Definition = service.Definition{Name: Name, Migrations: migrations, Seals: true, Sealed: []string{"authenticator.secret", "verify_code.token", "openid_provider.client_secret", "openid_login.verifier"}, Fills: true, Sends: []string{"clients", "system"}, Receives: []string{"clients"}, Takes: takes, CameBack: cameBack, Begin: begin, New: func(d service.Deps) service.Parts {
 	s := New(d)
 	return service.Parts{Routes: s.Routes(), Jobs: []service.Job{s.resetJob(), s.tellJob()}, Takes: map[string]events.Take{credentials.WelcomeKind: s.welcome}, Consumers: []*events.Consumer{s.clients.Consumer(), s.integrations.Consumer()}, Loops: []service.Loop{{Name: "follow the settings", Run: s.settings.Follow},
 		service.Every(sweepPause, "delete what has ended", s.sweep), service.Every(warnPause, "warn of keys that expire", s.warn), service.Every(countPause, "log logins by unknown names", s.logUnknownNames)}}
@@ -48,11 +50,19 @@ type Service struct {
 	box          *seal.Box
 	clients      *events.Refs
 	integrations *events.Refs
+	openID       *openid.Client
+}
+
+// begin looks whether what operators say can be used.
+func begin(_ context.Context, d service.Deps) error {
+	_, err := egress.Parse(d.AllowedNetworks)
+	return err
 }
 
 // New makes the service on its migrated schema.
 func New(d service.Deps) *Service {
-	s := &Service{db: d.DB, entries: d.Entries, hasher: account.NewHasher(), lockouts: lockout.New(d.Redis, d.Log), settings: newSettings(d), peers: d.Peers, outbox: d.Outboxes["system"], toClients: d.Outboxes["clients"], box: d.Box}
+	allowed, _ := egress.Parse(d.AllowedNetworks) // begin has said what is wrong with it
+	s := &Service{openID: openid.NewClient(allowed), db: d.DB, entries: d.Entries, hasher: account.NewHasher(), lockouts: lockout.New(d.Redis, d.Log), settings: newSettings(d), peers: d.Peers, outbox: d.Outboxes["system"], toClients: d.Outboxes["clients"], box: d.Box}
 	s.clients, s.integrations = s.refs("clients", principal.Client, d.Peers), s.refs("system", principal.Integration, d.Peers)
 	return s
 }
@@ -72,6 +82,7 @@ func (s *Service) Routes() []rest.Route {
 		rest.Section{Name: "Sessions", Doc: "Keys that began with a login, and end by themselves."}.Of(s.sessions()),
 		rest.Section{Name: "Forgotten passwords", Doc: "A new password by a link that is mailed."}.Of(s.passwordResets()),
 		rest.Section{Name: "Single sign-on", Doc: "Links by which a caller is signed in to a panel."}.Of(s.ssoLinks()),
+		rest.Section{Name: "OpenID Connect", Doc: "Admins sign in with their company's identity provider."}.Of(s.openIDProviders(), s.openIDLogins()),
 		rest.Section{Name: "Two-factor authentication", Doc: "What proves who somebody is besides the password."}.Of(s.verifyMethods(), s.authenticators(), s.verifyCodes(), s.recoveryCodes()),
 		rest.Section{Name: "Browser", Doc: "What a caller looks like from here."}.Of(s.browserDetails()),
 		s.entryRoutes(),

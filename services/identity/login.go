@@ -175,7 +175,7 @@ func (s *Service) logUnknownNames(ctx context.Context) error {
 func (s *Service) signIn(ctx context.Context, tx *pg.Tx, p person) (APIKey, error) {
 	if p.owner.Type == principal.Admin {
 		var same bool
-		err := tx.QueryRow(ctx, "SELECT password_hash = $2 AND NOT disabled FROM admin WHERE id = $1 FOR SHARE", p.ID, p.Hash).Scan(&same)
+		err := tx.QueryRow(ctx, "SELECT coalesce(password_hash, '') = $2 AND NOT disabled FROM admin WHERE id = $1 FOR SHARE", p.ID, p.Hash).Scan(&same)
 		if errors.Is(err, pgx.ErrNoRows) || err == nil && !same {
 			return APIKey{}, errNotSignedIn()
 		}

@@ -320,4 +320,5 @@ var ended = []string{
 	"DELETE FROM sso_code WHERE expires_at < now()",
 	"DELETE FROM account_mail WHERE at < now() - interval '1 hour'",
 	"DELETE FROM verify_code WHERE expires_at < now() - interval '1 hour'",
+	"DELETE FROM openid_login WHERE expires_at < now()",
 }

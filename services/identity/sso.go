@@ -50,7 +50,8 @@ type exchange struct {
 }
 
 type ssoCode struct {
-	Code secret.String `json:"code" required:"create" max:"255" kept:"false" example:"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA" doc:"that stands behind key= in the link"`
+	Code     secret.String `json:"code" required:"create" max:"255" kept:"false" example:"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA" doc:"that stands behind key= in the link"`
+	Verifier secret.String `json:"verifier" max:"255" kept:"false" doc:"of a sign-in by OpenID Connect: what its challenge was made of"`
 }
 
 func (s *Service) ssoLinks() []rest.Route {
@@ -59,7 +60,7 @@ func (s *Service) ssoLinks() []rest.Route {
 			Doc: "The link is good once, for a minute, while the calling key is. It signs in the key's owner or, with owner, whom the caller may act for. A browser is sent there, where keys are taken from the query.",
 			Do:  s.makeLink},
 		rest.Mutation[exchange, APIKey]{Method: http.MethodPost, Path: "/auth/sso", Guard: guard.Public, Name: "exchangeSSOCode", Summary: "Begin a session by a link's code", Extension: true,
-			Doc:    "The session is an acting one: it counts as no login, and writes no keys, passwords and the like.",
+			Doc:    "The session is an acting one: it counts as no login, and writes no keys, passwords and the like. A code that a sign-in by OpenID Connect has led to begins a login's session; it takes the verifier.",
 			Effect: rest.Effect{Logs: rest.LogsEach, Again: rest.AgainRefused}, Do: s.exchangeCode},
 	}
 }
@@ -202,7 +203,7 @@ func (s *Service) exchangeCode(ctx context.Context, tx *pg.Tx, req exchange) (AP
 		RETURNING c.owner_type, c.owner_id, c.actor_type, c.actor_id, c.key_id, c.actor_name, c.bound, c.credentials, k.expires_at`, hash[:]).
 		Scan(&owner.Type, &owner.ID, &actor.Type, &actor.ID, &key, &name, &limits, &version, &ends)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return APIKey{}, problem.New(problem.Unauthenticated, "There is no such code: it was used, or its time is over.")
+		return s.finishOpenID(ctx, tx, hash[:], body.Verifier)
 	}
 	if err != nil {
 		return APIKey{}, fmt.Errorf("use a code: %w", err)

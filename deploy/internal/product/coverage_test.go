@@ -109,10 +109,10 @@ func makes(o rest.Operation) bool {
 // edits tells whether an operation edits what can be viewed.
 func edits(o rest.Operation) bool { return o.Method == http.MethodPatch && o.Effect.Shows != "" }
 
-// hasOwnTests tells whether an operation ends the caller's own key or sessions, or takes a code that the walk does not have: see TestLogin and
-// TestTwoFactorLogin.
+// hasOwnTests tells whether an operation ends the caller's own key or sessions, or takes a code or a provider that the walk does not have: see TestLogin,
+// TestTwoFactorLogin and TestOpenID.
 func hasOwnTests(o rest.Operation) bool {
-	return slices.Contains([]string{"deleteCurrentAPIKey", "endOtherSessions", "confirmVerifyCode", "createRecoveryCodes", "deleteAdminVerify", "deleteClientVerify"}, o.Name)
+	return slices.Contains([]string{"deleteCurrentAPIKey", "endOtherSessions", "confirmVerifyCode", "beginOpenIDLogin", "createRecoveryCodes", "deleteAdminVerify", "deleteClientVerify"}, o.Name)
 }
 
 func newKey(t *testing.T, c *testkit.Client, name string) string {

@@ -37,6 +37,9 @@ func TestEveryCSV(t *testing.T) {
 		if o.Path == "/pxe/iso" { // which is being loaded, and so another one each time it is looked at
 			continue
 		}
+		if o.Path == "/auth/provider" { // whose domains and permissions are lists, which stand in no cell
+			continue
+		}
 		tried++
 		t.Run(o.Path, func(t *testing.T) {
 			seed := rand.Uint64()

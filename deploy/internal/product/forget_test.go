@@ -15,7 +15,7 @@ import (
 var kept = strings.Fields(`
 	change change_reader consumer history idempotency_stripe job_runner key_check lock message_taken migrating ref sequencer
 	migration migration_checksum migration_river migration_shared river_leader river_migration river_notification river_queue
-	admin api_key authenticator setting_copy signed_in_from verify_method
+	admin api_key authenticator openid_provider openid_subject setting_copy signed_in_from verify_method
 	client client_reach client_recount client_server_count email_use sub_link super_link
 	allocating field field_value folding forward_gateway forward_gateway_group forward_type integration_count ip_assignment ip_entity ip_free ip_free_chunk
 	ip_free_count ip_free_delta ip_group ip_group_count ip_group_delta ip_group_server_count ip_group_server_delta ip_owner_of_before port_speed

@@ -129,6 +129,9 @@ var forget = []string{
 	IF to_regclass('verify_code') IS NOT NULL THEN
 		DELETE FROM verify_code;
 		DELETE FROM recovery_code;
+	END IF;
+	IF to_regclass('openid_login') IS NOT NULL THEN
+		DELETE FROM openid_login;
 	END IF; END $$`,
 	"DO $$ BEGIN IF to_regclass('file_sync') IS NOT NULL THEN DELETE FROM file_sync; END IF; END $$",
 	"DO $$ BEGIN IF to_regclass('driver_upload') IS NOT NULL THEN DELETE FROM driver_upload; END IF; END $$",

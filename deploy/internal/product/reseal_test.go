@@ -123,7 +123,7 @@ func TestSealedColumnsAreDeclared(t *testing.T) {
 	p, _ := producttest.Start(t)
 	other := []string{
 		"idempotency.id", "idempotency.fingerprint", "idempotency.answer", // under keys of the callers' values
-		"api_key.hash", "session_value.hash", "password_reset.hash", "sso_code.hash", "verify_code.challenge", "recovery_code.hash", "migration_checksum.checksum", "river_job.unique_key", "stored_file.hash", // SHA-256
+		"api_key.hash", "session_value.hash", "password_reset.hash", "sso_code.hash", "verify_code.challenge", "recovery_code.hash", "openid_login.hash", "openid_login.challenge", "migration_checksum.checksum", "river_job.unique_key", "stored_file.hash", // SHA-256
 		"key_check.sealed", // of every service that seals
 		"message.sealed",   // of every service that sends messages
 		// Signed, which Resign knows.

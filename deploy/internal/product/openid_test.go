@@ -1,0 +1,349 @@
+package product_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+
+	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/testkit"
+)
+
+// company is an identity provider: it has people sign in, and vouches for them by tokens.
+type company struct {
+	*httptest.Server
+	t *testing.T
+
+	mu    sync.Mutex
+	key   jose.JSONWebKey
+	who   map[string]any            // the claims of who signs in
+	codes map[string]map[string]any // claims by code, with the PKCE challenge among them
+}
+
+const ourClient, ourSecret, ourCallback = "ironplane", "what the company has given out", "https://api.example.com/auth/openid/callback"
+
+func newCompany(t *testing.T) *company {
+	t.Helper()
+	p := &company{t: t, codes: map[string]map[string]any{}}
+	p.rotate()
+	mux := http.NewServeMux()
+	answer := func(w http.ResponseWriter, body any) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(body)
+	}
+	mux.HandleFunc("GET /.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, map[string]any{"issuer": p.URL, "authorization_endpoint": p.URL + "/authorize", "token_endpoint": p.URL + "/token", "jwks_uri": p.URL + "/keys",
+			"response_types_supported": []string{"code"}, "subject_types_supported": []string{"public"}, "id_token_signing_alg_values_supported": []string{"ES256", "none"}})
+	})
+	mux.HandleFunc("GET /keys", func(w http.ResponseWriter, _ *http.Request) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		answer(w, jose.JSONWebKeySet{Keys: []jose.JSONWebKey{p.key.Public()}})
+	})
+	mux.HandleFunc("GET /authorize", p.authorize)
+	mux.HandleFunc("POST /token", func(w http.ResponseWriter, r *http.Request) {
+		p.mu.Lock()
+		claims, there := p.codes[r.PostFormValue("code")]
+		delete(p.codes, r.PostFormValue("code"))
+		key := p.key
+		p.mu.Unlock()
+		id, secret, _ := r.BasicAuth()
+		challenge := sha256.Sum256([]byte(r.PostFormValue("code_verifier")))
+		if id, _ = url.QueryUnescape(id); !there || id != ourClient || r.PostFormValue("redirect_uri") != ourCallback || claims["challenge"] != base64.RawURLEncoding.EncodeToString(challenge[:]) {
+			w.WriteHeader(http.StatusBadRequest)
+			answer(w, map[string]any{"error": "invalid_grant"})
+			return
+		}
+		if secret, _ = url.QueryUnescape(secret); secret != ourSecret {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		delete(claims, "challenge")
+		if stranger, is := claims["signed by"].(jose.JSONWebKey); is {
+			key = stranger
+			delete(claims, "signed by")
+		}
+		answer(w, map[string]any{"access_token": "x", "token_type": "Bearer", "id_token": p.sign(key, claims)})
+	})
+	p.Server = httptest.NewServer(mux)
+	t.Cleanup(p.Close)
+	return p
+}
+
+func newSigningKey(t *testing.T) jose.JSONWebKey {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return jose.JSONWebKey{Key: private, KeyID: rand.Text(), Algorithm: "ES256", Use: "sig"}
+}
+
+// rotate has the provider sign with another key from now on; it tells of no other.
+func (p *company) rotate() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.key = newSigningKey(p.t)
+}
+
+func (p *company) sign(key jose.JSONWebKey, claims map[string]any) string {
+	text, err := json.Marshal(claims)
+	if err != nil {
+		p.t.Error(err)
+	}
+	if key.Key == nil { // alg: none
+		return base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"none"}`)) + "." + base64.RawURLEncoding.EncodeToString(text) + "."
+	}
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: key}, nil)
+	if err != nil {
+		p.t.Error(err)
+		return ""
+	}
+	signed, err := signer.Sign(text)
+	if err != nil {
+		p.t.Error(err)
+		return ""
+	}
+	token, err := signed.CompactSerialize()
+	if err != nil {
+		p.t.Error(err)
+	}
+	return token
+}
+
+// authorize signs somebody in, and sends the browser back.
+func (p *company) authorize(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	if q.Get("response_type") != "code" || q.Get("client_id") != ourClient || q.Get("redirect_uri") != ourCallback || q.Get("code_challenge_method") != "S256" || q.Get("code_challenge") == "" ||
+		q.Get("nonce") == "" || q.Get("state") == "" || !strings.Contains(q.Get("scope"), "openid") {
+		p.t.Errorf("sent there with %s", r.URL.RawQuery)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	claims := map[string]any{"iss": p.URL, "aud": ourClient, "iat": time.Now().Unix(), "exp": time.Now().Add(time.Minute).Unix(), "nonce": q.Get("nonce"), "challenge": q.Get("code_challenge")}
+	maps.Copy(claims, p.who)
+	code := rand.Text()
+	p.codes[code] = claims
+	http.Redirect(w, r, q.Get("redirect_uri")+"?"+url.Values{"code": {code}, "state": {q.Get("state")}, "iss": {p.URL}}.Encode(), http.StatusFound)
+}
+
+// visit follows where a browser is sent, and answers the path that it comes back to.
+func (p *company) visit(page string) string {
+	p.t.Helper()
+	request, err := http.NewRequestWithContext(p.t.Context(), http.MethodGet, page, nil)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	answer, err := http.DefaultTransport.RoundTrip(request)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	back, err := url.Parse(answer.Header.Get("Location"))
+	if err != nil || answer.StatusCode != http.StatusFound {
+		p.t.Fatalf("the provider answers %d: %v", answer.StatusCode, err)
+	}
+	return back.RequestURI()
+}
+
+// signingIn is somebody's browser, at the panel.
+type signingIn struct {
+	*company
+	nobody   *testkit.Client
+	provider int64
+	verifier string
+}
+
+// begin has the panel begin, and the company sign in who has these claims; it answers the path that the browser comes back by.
+func (b *signingIn) begin(claims map[string]any) string {
+	b.t.Helper()
+	b.mu.Lock()
+	b.who = claims
+	b.mu.Unlock()
+	b.verifier = rand.Text()
+	sum := sha256.Sum256([]byte(b.verifier))
+	page := testkit.Decode[identity.OpenIDPage](b.nobody.Do("POST", "/auth/openid", map[string]any{"provider": b.provider, "challenge": base64.RawURLEncoding.EncodeToString(sum[:])}).Want(200))
+	return b.visit(page.URL)
+}
+
+func (b *signingIn) exchange(code string) *testkit.Answer {
+	return b.nobody.Do("POST", "/auth/sso", map[string]any{"code": code, "verifier": b.verifier})
+}
+
+// signIn goes all the way, and answers the session.
+func (b *signingIn) signIn(claims map[string]any) identity.APIKey {
+	b.t.Helper()
+	back := b.nobody.Do("GET", b.begin(claims), nil, "Accept", "text/html").Want(http.StatusFound)
+	return testkit.Decode[identity.APIKey](b.exchange(codeOf(b.t, back.Header.Get("Location")).Get("key")).Want(200))
+}
+
+func person(subject, email string, more ...any) map[string]any {
+	claims := map[string]any{"sub": subject, "email": email, "email_verified": true}
+	for i := 0; i < len(more); i += 2 {
+		claims[more[i].(string)] = more[i+1]
+	}
+	return claims
+}
+
+const notSignedIn = "The identity provider has signed in nobody who is an admin here."
+
+// Admins sign in with their company's identity provider.
+func TestOpenID(t *testing.T) {
+	t.Parallel()
+	_, c := producttest.StartWith(t, testkit.Redis(t), service.Settings{AllowedNetworks: "127.0.0.1", APIURL: "https://api.example.com", AdminURL: "https://admin.example.com"})
+	at := newCompany(t)
+	anna := newPerson(t, c, "admin", "anna@corp.example")
+	settings := map[string]any{"name": "Corp", "issuer": at.URL, "client_id": ourClient, "client_secret": ourSecret, "domains": []string{"Corp.Example"}}
+	_, some := newAdmin(t, c, "some", `{"users": {"admins": {"read": true, "write": true}}}`)
+	some.Do("POST", "/auth/provider", settings).Want(403)
+	made := c.Do("POST", "/auth/provider", settings).Want(200)
+	provider := path("/auth/provider/%d", made.ID())
+	some.Do("PATCH", provider, `{"domains": ["example.com"]}`).Want(403)
+	some.Do("DELETE", provider, nil).Want(403)
+	if text := c.Do("GET", provider, nil).Want(200).Text; strings.Contains(text, ourSecret) || strings.Contains(made.Text, ourSecret) {
+		t.Error("the secret is shown")
+	}
+	c.Do("PATCH", provider, `{"issuer": "https://elsewhere.example.com"}`).WantErrors("/client_secret", "required")
+	for member, wrong := range map[string]any{"issuer": "ftp://x", "domains": []string{"no domain"}, "permissions": []string{"all"}, "makes_admins": true} {
+		body := maps.Clone(settings)
+		delete(body, "domains")
+		body["name"], body[member] = "Another", wrong
+		if answer := c.Do("POST", "/auth/provider", body); answer.Status != 422 || !strings.Contains(answer.Text, `"/`+member+`"`) {
+			t.Errorf("%s: %d %s", member, answer.Status, answer.Text)
+		}
+	}
+	b := &signingIn{company: at, nobody: c.With(""), provider: made.ID()}
+	eventually(t, "identity knows where the panel is", func() bool { return c.Do("GET", "/auth/sso", nil).Status == 200 })
+	if choices := b.nobody.Do("GET", "/auth/openid", nil).Want(200).Text; !strings.Contains(choices, `"Corp"`) || strings.Contains(choices, at.URL) {
+		t.Errorf("one can choose from %s", choices)
+	}
+
+	// Found by a verified address of a listed domain, and from then on by the subject.
+	for _, claims := range []map[string]any{
+		person("anna", "anna@corp.example", "email_verified", false), person("anna", "anna@corp.example", "email_verified", "false"), person("anna", "anna@other.example"), person("ben", "ben@corp.example"), {"sub": "anna"},
+	} {
+		b.nobody.Do("GET", b.begin(claims), nil).WantDetail(401, notSignedIn)
+	}
+	key := b.signIn(person("anna", "Anna@corp.example"))
+	session := c.With(key.Key)
+	if key.Owner.ID != anna || key.Name != "Session" {
+		t.Errorf("signed in with %+v", key)
+	}
+	session.Do("POST", "/auth/key", `{"name": "lasting"}`).Want(200) // it is a login's session
+	if key := b.signIn(map[string]any{"sub": "anna"}); key.Owner.ID != anna {
+		t.Errorf("signed in with %+v", key)
+	}
+	b.nobody.Do("GET", b.begin(person("another anna", "anna@corp.example")), nil).WantDetail(401, notSignedIn)
+
+	// What proves nothing.
+	for what, claims := range map[string]map[string]any{
+		"another audience": {"aud": "another"}, "another party": {"aud": []string{ourClient, "another"}, "azp": "another"}, "no party": {"aud": []string{ourClient, "another"}}, "another issuer": {"iss": "https://elsewhere.example.com"},
+		"another sign-in": {"nonce": "x"}, "no nonce": {"nonce": ""}, "expired": {"exp": time.Now().Add(-time.Minute).Unix()}, "another key": {"signed by": newSigningKey(t)}, "no key": {"signed by": jose.JSONWebKey{}}, "nobody": {"sub": ""},
+	} {
+		all := person("anna", "anna@corp.example")
+		maps.Copy(all, claims)
+		if answer := b.nobody.Do("GET", b.begin(all), nil); answer.Status != 401 || !strings.Contains(answer.Text, notSignedIn) {
+			t.Errorf("%s: %d %s", what, answer.Status, answer.Text)
+		}
+	}
+	back := b.begin(person("anna", ""))
+	b.nobody.Do("GET", strings.Replace(back, "iss=http", "iss=https", 1), nil).WantDetail(401, notSignedIn)
+	b.nobody.Do("GET", back, nil).Want(401) // it is over
+	b.nobody.Do("GET", "/auth/openid/callback?state=unknown&code=x", nil).Want(401)
+	b.nobody.Do("GET", "/auth/openid/callback", nil).Want(401)
+	denied := b.begin(person("anna", ""))
+	b.nobody.Do("GET", denied[:strings.Index(denied, "?")]+"?error=access_denied&state="+queryOf(t, denied).Get("state"), nil).WantDetail(401, notSignedIn)
+
+	// The provider's keys change.
+	at.rotate()
+	if key := b.signIn(person("anna", "")); key.Owner.ID != anna {
+		t.Errorf("signed in with %+v", key)
+	}
+
+	// Whoever else has the code lacks the verifier.
+	code := codeOf(t, testkit.Decode[identity.SSOLink](b.nobody.Do("GET", b.begin(person("anna", "")), nil).Want(200)).URL).Get("key")
+	b.nobody.Do("POST", "/auth/sso", exchangeOf(code)).Want(401)
+	b.nobody.Do("POST", "/auth/sso", map[string]any{"code": code, "verifier": "another"}).Want(401)
+	b.exchange(code).Want(200)
+	b.exchange(code).Want(401)
+
+	// However many come at once, each step works once.
+	back = b.begin(person("anna", ""))
+	var link atomic.Pointer[testkit.Answer]
+	once(t, "a callback", func() int {
+		answer := b.nobody.Do("GET", back, nil)
+		if answer.Status == 200 {
+			link.Store(answer)
+		}
+		return answer.Status
+	})
+	code = codeOf(t, testkit.Decode[identity.SSOLink](link.Load()).URL).Get("key")
+	once(t, "a code", func() int { return b.exchange(code).Status })
+
+	// One who becomes an admin.
+	c.Do("PATCH", provider, `{"makes_admins": true, "permissions": ["network.groups read"]}`).Want(200)
+	b.nobody.Do("GET", b.begin(person("eve", "eve@other.example")), nil).WantDetail(401, notSignedIn)
+	ben := b.signIn(person("ben", "ben@corp.example"))
+	c.With(ben.Key).Do("GET", "/group", nil).Want(200)
+	c.With(ben.Key).Do("POST", "/group", `{"name": "x"}`).Want(403)
+	if record := testkit.Decode[identity.Admin](c.Do("GET", ben.Owner.URL, nil).Want(200)); record.Email != "ben@corp.example" || record.Username != "ben" {
+		t.Errorf("made %+v", record)
+	}
+	b.nobody.Do("POST", "/auth/key", loginOf("admin", "ben@corp.example", "")).Want(401)
+
+	// Who is disabled, and a provider that is.
+	c.Do("PATCH", ben.Owner.URL, disable).Want(200)
+	code = codeOf(t, testkit.Decode[identity.SSOLink](b.nobody.Do("GET", b.begin(person("ben", "")), nil).Want(200)).URL).Get("key")
+	b.exchange(code).Want(401)
+	back = b.begin(person("anna", ""))
+	c.Do("PATCH", provider, disable).Want(200)
+	b.nobody.Do("GET", back, nil).Want(401)
+	b.nobody.Do("POST", "/auth/openid", map[string]any{"provider": b.provider, "challenge": "47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU"}).WantErrors("/provider", "not_found")
+}
+
+func queryOf(t *testing.T, path string) url.Values {
+	t.Helper()
+	at, err := url.Parse(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return at.Query()
+}
+
+// once tries something 32 times at once, which works once, and else is a 401.
+func once(t *testing.T, what string, try func() int) {
+	t.Helper()
+	var done atomic.Int32
+	var all sync.WaitGroup
+	for range 32 {
+		all.Go(func() {
+			switch status := try(); status {
+			case 200:
+				done.Add(1)
+			case 401:
+			default:
+				t.Errorf("%s answers %d", what, status)
+			}
+		})
+	}
+	all.Wait()
+	if done.Load() != 1 {
+		t.Fatalf("%s worked %d times", what, done.Load())
+	}
+}

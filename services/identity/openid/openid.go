@@ -1,0 +1,172 @@
+// Package openid speaks OpenID Connect with a company's identity provider: the code flow, with PKCE and a nonce.
+package openid
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+	"golang.org/x/oauth2"
+
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/process/egress"
+)
+
+const (
+	// askTime is how long a provider may take to answer, and longestAnswer how much it may say.
+	askTime       = 10 * time.Second
+	longestAnswer = 1 << 20
+	// knownFor is how long what a provider says of itself counts. Its keys are asked for again whenever one is missing.
+	knownFor  = 10 * time.Minute
+	mostKnown = 100
+)
+
+// Client asks providers.
+type Client struct {
+	http *http.Client
+
+	mu    sync.Mutex
+	known map[string]known // by issuer
+}
+
+type known struct {
+	*oidc.Provider
+	since time.Time
+}
+
+// NewClient makes one. Networks are those of one's own where a provider may be.
+func NewClient(allowed egress.Networks) *Client {
+	asking := allowed.Client()
+	asking.Timeout = askTime
+	asking.Transport = bounded{asking.Transport}
+	return &Client{http: asking, known: map[string]known{}}
+}
+
+// bounded reads no more than longestAnswer of an answer.
+type bounded struct{ http.RoundTripper }
+
+func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := b.RoundTripper.RoundTrip(r)
+	if err == nil {
+		answer.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.LimitReader(answer.Body, longestAnswer), answer.Body}
+	}
+	return answer, err
+}
+
+// Settings are what a provider and this installation have agreed on.
+type Settings struct {
+	Issuer, ClientID string
+	ClientSecret     secret.String
+	Callback         string // where the provider sends browsers back to
+}
+
+// Attempt is a sign-in that is under way.
+type Attempt struct {
+	Nonce    string
+	Verifier secret.String // of PKCE
+}
+
+// NewAttempt makes one that nobody can guess.
+func NewAttempt() Attempt {
+	return Attempt{oauth2.GenerateVerifier(), secret.New(oauth2.GenerateVerifier())}
+}
+
+// Person is who has signed in at the provider.
+type Person struct {
+	Subject string
+	Email   string // that the provider has verified; empty: none
+}
+
+// ErrRefused says that a provider's answer does not prove who somebody is.
+var ErrRefused = errors.New("the identity provider's answer is refused")
+
+// provider finds out what a provider says of itself.
+func (c *Client) provider(ctx context.Context, issuer string) (*oidc.Provider, error) {
+	c.mu.Lock()
+	k, there := c.known[issuer]
+	c.mu.Unlock()
+	if there && time.Since(k.since) < knownFor {
+		return k.Provider, nil
+	}
+	p, err := oidc.NewProvider(ctx, issuer)
+	if err != nil {
+		return nil, fmt.Errorf("ask an identity provider about itself: %w", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.known) >= mostKnown {
+		clear(c.known)
+	}
+	c.known[issuer] = known{p, time.Now()}
+	return p, nil
+}
+
+func (s *Settings) oauth(p *oidc.Provider) oauth2.Config {
+	return oauth2.Config{ClientID: s.ClientID, ClientSecret: s.ClientSecret.Reveal(), Endpoint: p.Endpoint(), RedirectURL: s.Callback, Scopes: []string{oidc.ScopeOpenID, "email", "profile"}}
+}
+
+// SignInAt is where a browser is sent to sign in.
+func (c *Client) SignInAt(ctx context.Context, s Settings, state secret.String, a Attempt) (string, error) {
+	p, err := c.provider(oidc.ClientContext(ctx, c.http), s.Issuer)
+	if err != nil {
+		return "", err
+	}
+	config := s.oauth(p)
+	return config.AuthCodeURL(state.Reveal(), oidc.Nonce(a.Nonce), oauth2.S256ChallengeOption(a.Verifier.Reveal())), nil
+}
+
+// claims are what a token says besides what go-oidc looks at.
+type claims struct {
+	Email         string `json:"email"`
+	EmailVerified any    `json:"email_verified"` // some providers send a text
+	Party         string `json:"azp"`
+}
+
+// Finish exchanges the code that came back, and finds out who has signed in. The error is ErrRefused where the answer proves nothing.
+func (c *Client) Finish(ctx context.Context, s Settings, code secret.String, a Attempt) (who Person, err error) {
+	ctx = oidc.ClientContext(ctx, c.http)
+	p, err := c.provider(ctx, s.Issuer)
+	if err != nil {
+		return who, err
+	}
+	config := s.oauth(p)
+	token, err := config.Exchange(ctx, code.Reveal(), oauth2.VerifierOption(a.Verifier.Reveal()))
+	if failed, ok := errors.AsType[*oauth2.RetrieveError](err); ok { // whose text has the whole answer
+		return who, fmt.Errorf("%w: it answers %d to the code", ErrRefused, failed.Response.StatusCode)
+	}
+	if err != nil {
+		return who, fmt.Errorf("exchange an identity provider's code: %s", egress.Reason(err))
+	}
+	raw, _ := token.Extra("id_token").(string)
+	id, err := p.Verifier(&oidc.Config{ClientID: s.ClientID}).Verify(ctx, raw)
+	if err != nil {
+		return who, fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	var said claims
+	if err := id.Claims(&said); err != nil {
+		return who, fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	switch {
+	case subtle.ConstantTimeCompare([]byte(id.Nonce), []byte(a.Nonce)) != 1:
+		return who, fmt.Errorf("%w: it is to another sign-in", ErrRefused)
+	case said.Party != "" && said.Party != s.ClientID, len(id.Audience) > 1 && said.Party == "":
+		return who, fmt.Errorf("%w: it is for another party", ErrRefused)
+	case id.Subject == "":
+		return who, fmt.Errorf("%w: it names nobody", ErrRefused)
+	}
+	who.Subject = id.Subject
+	if slices.Contains([]any{true, "true"}, said.EmailVerified) {
+		who.Email = said.Email
+	}
+	return who, nil
+}

@@ -1,0 +1,128 @@
+package identity
+
+import (
+	"context"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/ironplane/ironplane/pkg/guard"
+	"github.com/ironplane/ironplane/pkg/permission"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/secret"
+)
+
+// OpenIDProvider is a company's identity provider, by which admins sign in.
+type OpenIDProvider struct {
+	rest.Versioned
+	ID          int64    `json:"id" db:"id"`
+	Name        string   `json:"name" db:"name"`
+	Issuer      string   `json:"issuer" db:"issuer"`
+	ClientID    string   `json:"client_id" db:"client_id"`
+	Domains     []string `json:"domains" db:"domains" doc:"an admin is found, once, by a verified address of one of these"`
+	MakesAdmins bool     `json:"makes_admins" db:"makes_admins" doc:"whether who has such an address and is no admin becomes one"`
+	Permissions []string `json:"permissions" db:"permissions" doc:"what these hold"`
+	Disabled    bool     `json:"disabled" db:"disabled"`
+}
+
+type openIDProviderBody struct {
+	Name         string         `json:"name" db:"name" required:"create" max:"100" example:"Example Inc." doc:"what panels call it; no other provider has it"`
+	Issuer       string         `json:"issuer" db:"issuer" required:"create" max:"500" example:"https://login.example.com" doc:"as its tokens name it; https://, or http:// in networks that IRONPLANE_ALLOWED_NETWORKS names"`
+	ClientID     string         `json:"client_id" db:"client_id" required:"create" max:"500" example:"ironplane"`
+	ClientSecret *secret.String `json:"client_secret" db:"client_secret" max:"1000" example:"what the provider has given out" doc:"kept sealed and never shown; on edit, empty: unchanged"`
+	Domains      []string       `json:"domains" db:"domains" example:"[\"example.com\"]" doc:"an admin is found, once, by a verified address of one of these"`
+	MakesAdmins  bool           `json:"makes_admins" db:"makes_admins" example:"false" doc:"whether who has such an address and is no admin becomes one"`
+	Permissions  []string       `json:"permissions" db:"permissions" example:"[\"network.groups read\"]" doc:"what these hold"`
+	Disabled     bool           `json:"disabled" db:"disabled" example:"false" doc:"nobody signs in by it"`
+}
+
+const mostDomains = 100
+
+var domainName = regexp.MustCompile(`^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z0-9-]{2,63}$`)
+
+// Resolve checks what the tags cannot say.
+func (b *openIDProviderBody) Resolve(wrong *problem.Fields) {
+	if u, err := url.Parse(b.Issuer); b.Issuer != "" && (err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "") {
+		wrong.Add("/issuer", "invalid", "must be an address such as https://login.example.com")
+	}
+	if len(b.Domains) > mostDomains {
+		wrong.Add("/domains", "too_long", "can have at most %d domains", mostDomains)
+	}
+	for i, domain := range b.Domains {
+		if b.Domains[i] = strings.ToLower(domain); !domainName.MatchString(b.Domains[i]) {
+			wrong.Add("/domains", "invalid", "must be names of domains such as example.com")
+			break
+		}
+	}
+	grants := principal.ParseGrants(b.Permissions)
+	for _, name := range b.Permissions {
+		if !slices.Contains(grants.Names(), name) {
+			wrong.Add("/permissions", "invalid", "must be permissions such as network.groups read")
+			break
+		}
+	}
+	if b.Permissions != nil {
+		b.Permissions = grants.Names()
+	}
+	if b.MakesAdmins && len(b.Domains) == 0 {
+		wrong.Add("/makes_admins", "out_of_range", "takes domains, whose addresses become admins")
+	}
+}
+
+// everything lets those through who hold all that there is to hold: who names a provider says who each admin is, or will be.
+type everything struct{}
+
+func (everything) String() string { return "every permission" }
+
+func (everything) Check(c *principal.Call, a permission.Access, id int64) error {
+	if err := guard.AnyKey.Check(c, a, id); err != nil {
+		return err
+	}
+	if !c.Principal.Grants.Holds(principal.All) {
+		return problem.New(problem.Forbidden, "The key lacks some of every permission, without which nobody says who admins are.")
+	}
+	return nil
+}
+
+func (s *Service) openIDProviders() []rest.Route {
+	return rest.Resource[OpenIDProvider, openIDProviderBody]{
+		DB: s.db, Path: "/auth/provider", ID: "provider_id", Noun: "identity provider", Guard: everything{}, ReadGuard: guard.Has(permission.UsersAdmins), Additions: rest.Listing | rest.Creating | rest.Viewing | rest.Editing | rest.Deleting,
+		Table: "openid_provider", Box: s.box, Again: rest.AgainRefused, Edited: `{"domains": ["example.com", "example.net"]}`,
+		Lock: func(ctx context.Context, tx *pg.Tx, _ ...*openIDProviderBody) error {
+			return mayWriteProviders(ctx, tx)
+		},
+		Check: checkProvider,
+	}.Routes()
+}
+
+// mayWriteProviders looks whether the caller still holds everything.
+func mayWriteProviders(ctx context.Context, tx *pg.Tx) error {
+	c, err := lockedCaller(ctx, tx)
+	if err != nil {
+		return err
+	}
+	return guard.MayGive(c.grants, principal.All, "An admin can hold")
+}
+
+// checkProvider refuses to send a secret to where it was not given for, and null for a list.
+func checkProvider(_ context.Context, _ *pg.Tx, _ int64, before, b *openIDProviderBody) error {
+	if before == nil {
+		b.Domains, b.Permissions = append([]string{}, b.Domains...), append([]string{}, b.Permissions...)
+		return nil
+	}
+	var wrong problem.Fields
+	if b.Domains == nil {
+		wrong.Add("/domains", "required", "cannot be null: none is []")
+	}
+	if b.Permissions == nil {
+		wrong.Add("/permissions", "required", "cannot be null: none is []")
+	}
+	if kept := b.ClientSecret != nil && b.ClientSecret.IsZero(); kept && b.Issuer != before.Issuer {
+		wrong.Add("/client_secret", "required", "is required where the issuer is another one")
+	}
+	return wrong.Err()
+}
