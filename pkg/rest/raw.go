@@ -71,13 +71,17 @@ func (r Raw[Req]) operation() *operation {
 	}
 	parameters := o.decode
 	o.decode = func(request *http.Request) (any, error) {
+		read, err := parameters(request)
+		if err != nil {
+			return nil, err
+		}
 		if len(r.Takes) > 0 && !slices.Contains(r.Takes, mediaType(request)) {
 			return nil, problem.New(problem.UnsupportedMedia, "The body must be %s.", strings.Join(r.Takes, " or "))
 		}
 		if len(r.Takes) > 0 && request.ContentLength > r.MaxBody {
 			return nil, r.tooLarge()
 		}
-		return parameters(request)
+		return read, nil
 	}
 	o.endpoint = func(db *pg.DB) endpoint.Endpoint {
 		return func(ctx context.Context, request any) (any, error) {
