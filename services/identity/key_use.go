@@ -101,9 +101,8 @@ func parseNetwork(text string) (netip.Prefix, error) {
 // networksOf reads what checkNetworks has kept.
 func networksOf(kept []string) (all []netip.Prefix) {
 	for _, text := range kept {
-		if network, err := parseNetwork(text); err == nil {
-			all = append(all, network)
-		}
+		network, _ := parseNetwork(text) // one that cannot be read has no addresses: without it the key might be good from anywhere
+		all = append(all, network)
 	}
 	return all
 }

@@ -171,6 +171,9 @@ func (s *Service) upload(ctx context.Context, id string) (u driverUpload, err er
 	if err != nil {
 		return u, err
 	}
+	if u.file == nil && u.sha256 == nil { // its file has expired a moment earlier
+		return u, pgx.ErrNoRows
+	}
 	if u.file == nil {
 		u.offset = u.size // a driver was made of it, and is gone
 	}
