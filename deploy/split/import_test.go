@@ -2,13 +2,10 @@ package main
 
 import (
 	"bytes"
-	"compress/gzip"
 	"crypto/sha256"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"sync"
 	"testing"
 	"time"
@@ -21,18 +18,7 @@ import (
 func testImportGoesOnAfterAKill(t *testing.T, f *fleet, c *testkit.Client) {
 	const piece, size = 64 << 20, 72 << 20 // of what a crash costs at most, and of the ISO
 	image := make([]byte, size)
-	packed, err := os.Open("../../services/pxe/image/testdata/windows.iso.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer packed.Close()
-	in, err := gzip.NewReader(packed)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.ReadFull(in, image); err != io.ErrUnexpectedEOF { // behind it are zeros
-		t.Fatal(err)
-	}
+	copy(image, testkit.Gunzip(t, "../../services/pxe/image/testdata/windows.iso.gz")) // behind it are zeros
 	var mu sync.Mutex
 	var asked []string // for which ranges
 	door := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

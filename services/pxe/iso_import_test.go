@@ -2,7 +2,6 @@ package pxe_test
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -80,20 +78,7 @@ func (i *importer) imported(t *testing.T, url string) (is pxe.ISOManager) {
 
 func windows(t *testing.T) []byte {
 	t.Helper()
-	file, err := os.Open("image/testdata/windows.iso.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	in, err := gzip.NewReader(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := io.ReadAll(in)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return text
+	return testkit.Gunzip(t, "image/testdata/windows.iso.gz")
 }
 
 // Who stops to send is asked for the rest, and not forever.

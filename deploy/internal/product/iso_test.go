@@ -2,7 +2,6 @@ package product_test
 
 import (
 	"bytes"
-	"compress/gzip"
 	"crypto/sha256"
 	"fmt"
 	"io"
@@ -10,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -30,20 +28,7 @@ import (
 // windows is an ISO with two editions of Windows.
 func windows(t *testing.T) []byte {
 	t.Helper()
-	file, err := os.Open("../../../services/pxe/image/testdata/windows.iso.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	in, err := gzip.NewReader(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := io.ReadAll(in)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return text
+	return testkit.Gunzip(t, "../../../services/pxe/image/testdata/windows.iso.gz")
 }
 
 // site is an installation that may load from allowedHost.

@@ -2,10 +2,8 @@ package image_test
 
 import (
 	"bytes"
-	"compress/gzip"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/ironplane/ironplane/services/pxe/image"
+	"github.com/ironplane/ironplane/testkit"
 )
 
 func must(t testing.TB, err error) {
@@ -26,14 +25,7 @@ func must(t testing.TB, err error) {
 // unpacked is an image of testdata: what xorriso and genisoimage make of a folder.
 func unpacked(t testing.TB, name string) []byte {
 	t.Helper()
-	file, err := os.Open(filepath.Join("testdata", name+".iso.gz"))
-	must(t, err)
-	defer file.Close()
-	in, err := gzip.NewReader(file)
-	must(t, err)
-	text, err := io.ReadAll(in)
-	must(t, err)
-	return text
+	return testkit.Gunzip(t, filepath.Join("testdata", name+".iso.gz"))
 }
 
 func filesOf(t testing.TB, text []byte) map[string]string {

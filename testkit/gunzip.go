@@ -1,0 +1,27 @@
+package testkit
+
+import (
+	"compress/gzip"
+	"io"
+	"os"
+	"testing"
+)
+
+// Gunzip reads a file that gzip has packed.
+func Gunzip(t testing.TB, name string) []byte {
+	t.Helper()
+	file, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	in, err := gzip.NewReader(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
