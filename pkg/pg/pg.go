@@ -26,12 +26,12 @@ type Querier interface {
 type DB struct {
 	pool     *pgxpool.Pool
 	recorded chan struct{}
-	again    func(error) bool
+	again    func(context.Context, error) bool
 }
 
 // New makes a DB of a pool that package pool opened. again tells, of a unit of work that failed, whether it may do better when
 // it is run again.
-func New(pool *pgxpool.Pool, again func(error) bool) *DB {
+func New(pool *pgxpool.Pool, again func(context.Context, error) bool) *DB {
 	return &DB{pool, make(chan struct{}, 1), again}
 }
 

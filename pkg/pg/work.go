@@ -59,7 +59,7 @@ func (db *DB) InTx(ctx context.Context, fn func(*Tx) error) error {
 			}
 			continue
 		}
-		if lost++; err == nil || !db.again(err) || lost == attempts {
+		if lost++; err == nil || !db.again(ctx, err) || lost == attempts {
 			return err
 		}
 		pause := retryPause << (lost - 1)

@@ -25,8 +25,8 @@ type Pool struct {
 	*pg.DB
 	connections *pgxpool.Pool
 	serving     map[string]string // parameters of its sessions
-	renewed     atomic.Int64      // when sessions were ended that took no changes
-	full        atomic.Bool       // the disk had no room for a change
+	renewal     renewal
+	full        atomic.Bool // the disk had no room for a change
 	url         atomic.Pointer[secret.String]
 	conflicts   *prometheus.CounterVec
 }
@@ -58,7 +58,7 @@ func Open(ctx context.Context, url string, connections int, parameters map[strin
 	serving := maps.Clone(limits)
 	maps.Copy(serving, parameters)
 	maps.Copy(config.ConnConfig.RuntimeParams, serving)
-	p := &Pool{serving: serving}
+	p := &Pool{serving: serving, renewal: renewal{turn: make(chan struct{}, 1)}}
 	config.BeforeConnect = func(_ context.Context, config *pgx.ConnConfig) error { return p.address(config) }
 	connected, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {

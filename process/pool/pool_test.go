@@ -2,10 +2,13 @@ package pool_test
 
 import (
 	"context"
+	"errors"
+	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/process/pool"
 	"github.com/ironplane/ironplane/testkit"
 )
@@ -39,6 +42,70 @@ func TestParameters(t *testing.T) {
 		var is string
 		if err := c.on.QueryRow(t.Context(), "SELECT current_setting($1)", c.name).Scan(&is); err != nil || is != c.wanted {
 			t.Errorf("%s is %q, %v", c.name, is, err)
+		}
+	}
+}
+
+// As soon as the database takes changes again, no unit of work fails for a session that began before.
+func TestWritableAgain(t *testing.T) {
+	t.Parallel()
+	const connections = 8
+	url := testkit.Databases(t, testkit.Service{Name: "failed_over"})["failed_over"]
+	p, err := pool.Open(t.Context(), url.Reveal(), connections, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	config, err := pgx.ParseConfig(testkit.Administrator(t, url).Reveal())
+	if err != nil {
+		t.Fatal(err)
+	}
+	administrator, err := pgx.ConnectConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer administrator.Close(t.Context())
+	database := pgx.Identifier{config.Database}.Sanitize()
+	do := func(sql string) {
+		t.Helper()
+		if _, err := administrator.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// all runs as many units of work at once as there are sessions.
+	all := func() error {
+		failures := make([]error, connections)
+		var begun, ended sync.WaitGroup
+		begun.Add(connections)
+		for n := range connections {
+			ended.Go(func() {
+				first := true
+				failures[n] = p.InTx(t.Context(), func(tx *pg.Tx) error {
+					if first {
+						first = false
+						begun.Done()
+						begun.Wait()
+					}
+					tx.Unrecorded("a test")
+					_, err := tx.Exec(t.Context(), "SELECT nextval('counter')")
+					return err
+				})
+			})
+		}
+		ended.Wait()
+		return errors.Join(failures...)
+	}
+	do("CREATE SEQUENCE failed_over.counter")
+	do("GRANT ALL ON SEQUENCE failed_over.counter TO PUBLIC")
+	for range 3 {
+		do("ALTER DATABASE " + database + " SET default_transaction_read_only = on")
+		p.Renew()
+		if err := all(); err == nil {
+			t.Fatal("a read-only database took changes")
+		}
+		do("ALTER DATABASE " + database + " SET default_transaction_read_only = off")
+		if err := all(); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

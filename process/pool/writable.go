@@ -12,18 +12,42 @@ import (
 	"github.com/ironplane/ironplane/pkg/pgerror"
 )
 
-// renewPause is how long sessions are kept that take no changes, so that a read-only database is not dialed all the time.
-const renewPause = time.Second
+// renewal lets one caller at a time find out whether sessions that begin now take changes.
+type renewal struct {
+	turn  chan struct{} // of capacity one
+	began time.Time
+	done  bool
+}
 
-// renew ends the pool's sessions, unless it did a moment ago: those that begin now may take changes, as after a
-// failover.
-func (p *Pool) renew() bool {
-	last, now := p.renewed.Load(), time.Now().UnixNano()
-	if now-last < int64(renewPause) || !p.renewed.CompareAndSwap(last, now) {
+// renew ends the pool's sessions where one that begins now takes changes, as after a failover. Whoever waits for his turn
+// goes by what was found out meanwhile, if that began after he came.
+func (p *Pool) renew(ctx context.Context) bool {
+	came := time.Now()
+	select {
+	case p.renewal.turn <- struct{}{}:
+		defer func() { <-p.renewal.turn }()
+	case <-ctx.Done():
 		return false
 	}
-	p.connections.Reset()
-	return true
+	if p.renewal.began.After(came) {
+		return p.renewal.done
+	}
+	p.renewal.began = time.Now()
+	p.renewal.done = p.changesNow(ctx) == nil
+	if p.renewal.done {
+		p.connections.Reset()
+	}
+	return p.renewal.done
+}
+
+// changesNow fails unless a session that begins now takes changes.
+func (p *Pool) changesNow(ctx context.Context) error {
+	session, err := p.Connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = session.Close(ctx) }()
+	return takesChanges(ctx, session)
 }
 
 // conflicts are the refusals that are counted, by their SQLSTATE.
@@ -32,7 +56,7 @@ var conflicts = map[string]string{
 }
 
 // refused hears why units of work failed, and tells whether one may do better when it is run again.
-func (p *Pool) refused(err error) (again bool) {
+func (p *Pool) refused(ctx context.Context, err error) (again bool) {
 	refused, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok {
 		return false
@@ -44,24 +68,21 @@ func (p *Pool) refused(err error) (again bool) {
 	case "53100": // disk_full
 		p.full.Store(true)
 	case "25006": // read_only_sql_transaction
-		return p.renew()
+		return p.renew(ctx)
 	}
 	return pgerror.Aborted(err)
 }
 
+var errReadOnly = errors.New("the database is read-only")
+
 // Writable fails where the database takes no changes: it is read-only, or its disk was full and is.
 func (p *Pool) Writable(ctx context.Context) error {
-	refuses, err := p.readOnly(ctx)
-	if err == nil && refuses && p.renew() {
-		refuses, err = p.readOnly(ctx)
+	err := takesChanges(ctx, p)
+	if errors.Is(err, errReadOnly) && p.renew(ctx) {
+		err = nil
 	}
-	switch {
-	case err != nil:
+	if err != nil || !p.full.Load() {
 		return err
-	case refuses:
-		return errors.New("the database is read-only")
-	case !p.full.Load():
-		return nil
 	}
 	if err := p.fill(ctx); err != nil {
 		return fmt.Errorf("the database's disk is full: %w", err)
@@ -70,9 +91,18 @@ func (p *Pool) Writable(ctx context.Context) error {
 	return nil
 }
 
-func (p *Pool) readOnly(ctx context.Context) (is bool, err error) {
-	err = p.QueryRow(ctx, "SELECT current_setting('transaction_read_only')::bool").Scan(&is)
-	return is, err
+// takesChanges fails with errReadOnly where a session does not.
+func takesChanges(ctx context.Context, session interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}) error {
+	var readOnly bool
+	if err := session.QueryRow(ctx, "SELECT current_setting('transaction_read_only')::bool").Scan(&readOnly); err != nil {
+		return fmt.Errorf("ask whether the database takes changes: %w", err)
+	}
+	if readOnly {
+		return errReadOnly
+	}
+	return nil
 }
 
 // fill takes room on the disk, for a moment and without a trace in the write-ahead log, which may be on the same disk.
