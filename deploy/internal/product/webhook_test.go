@@ -2,11 +2,14 @@ package product_test
 
 import (
 	"fmt"
+	"net"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
@@ -15,6 +18,7 @@ import (
 	"github.com/ironplane/ironplane/services/system"
 	"github.com/ironplane/ironplane/services/system/webhook"
 	"github.com/ironplane/ironplane/testkit"
+	"github.com/ironplane/ironplane/testkit/names"
 	"github.com/ironplane/ironplane/testkit/receiver"
 )
 
@@ -334,21 +338,55 @@ func (h *hooks) slow() {
 	}
 }
 
+// No address of a network of one's own is asked, unless it is allowed: not as it stands, not after a redirect, and not where
+// a name leads to it that led elsewhere a moment before.
 func (h *hooks) ownNetwork() {
-	inside := receiver.Start(h.T, nil)
-	to := receiver.Start(h.T, func(_ int, _ *receiver.Received, w http.ResponseWriter) int {
-		w.Header().Set("Location", strings.Replace(inside.URL, "127.0.0.1", "127.0.0.2", 1))
-		return http.StatusTemporaryRedirect
+	allowed := receiver.Start(h.T, func(_ int, _ *receiver.Received, w http.ResponseWriter) int {
+		w.Header().Set("Connection", "close") // the name is looked up each time
+		return http.StatusInternalServerError
 	})
-	made := testkit.Decode[webhook.Webhook](h.c.Do("POST", "/webhook", map[string]any{"url": strings.Replace(inside.URL, "127.0.0.1", "[::ffff:127.0.0.3]", 1), "types": "group.created"}).Want(200))
-	redirected := h.create(h.c, to, "group.created")
+	_, port, err := net.SplitHostPort(strings.TrimPrefix(allowed.URL, "http://"))
+	if err != nil {
+		h.Fatal(err)
+	}
+	var asked, inside atomic.Int64
+	server := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { inside.Add(1) }), ReadHeaderTimeout: time.Minute}
+	h.Cleanup(func() { _ = server.Close() })
+	for _, host := range []string{"127.0.0.2", "127.0.0.3"} {
+		door, err := net.Listen("tcp", host+":"+port)
+		if err != nil {
+			h.Fatal(err)
+		}
+		go func() { _ = server.Serve(door) }()
+	}
+	changing := names.Add(h, func() netip.Addr {
+		if asked.Add(1) == 1 {
+			return netip.MustParseAddr("127.0.0.1")
+		}
+		return netip.MustParseAddr("127.0.0.2")
+	})
+	urls := []string{"http://[::ffff:127.0.0.3]:" + port, "http://" + changing + ":" + port}
+	for _, host := range []string{"127.0.0.2", "[::ffff:127.0.0.3]", "169.254.169.254"} {
+		urls = append(urls, receiver.Start(h.T, func(_ int, _ *receiver.Received, w http.ResponseWriter) int {
+			w.Header().Set("Location", "http://"+host+":"+port)
+			return http.StatusTemporaryRedirect
+		}).URL)
+	}
+	var hooks []int64
+	for _, url := range urls {
+		hooks = append(hooks, h.c.Do("POST", "/webhook", map[string]any{"url": url, "types": "group.created"}).Want(200).ID())
+	}
 	h.group("Inside")
-	for _, id := range []int64{made.ID, redirected.ID} {
-		eventually(h.T, "it is refused", func() bool {
+	for n, id := range hooks {
+		eventually(h.T, urls[n]+" is refused", func() bool {
+			h.impatient()
 			all := h.deliveries(id, "")
 			return len(all) == 1 && all[0].Error != nil && strings.Contains(*all[0].Error, "IRONPLANE_ALLOWED_NETWORKS") && all[0].AnswerStatus == nil
 		})
 		h.c.Do("DELETE", path("/webhook/%d", id), nil).Want(200)
+	}
+	if allowed.All() == nil || asked.Load() < 2 || inside.Load() > 0 {
+		h.Errorf("%d came to where it was allowed, after %d questions for its name; %d to where it was not", len(allowed.All()), asked.Load(), inside.Load())
 	}
 }
 
