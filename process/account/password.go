@@ -16,6 +16,7 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/process/tracing"
 )
 
 // longestPassword is in bytes.
@@ -105,5 +106,6 @@ func (h Hasher) sum(ctx context.Context, password secret.String, salt []byte, pa
 		return nil, fmt.Errorf("wait to hash a password: %w", ctx.Err())
 	}
 	defer func() { <-h.slots }()
+	defer tracing.Step(ctx, "hash a password")()
 	return argon2.IDKey([]byte(password.Reveal()), salt, passes, memory, threads, length), nil
 }

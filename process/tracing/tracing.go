@@ -130,6 +130,15 @@ func Ask(r *http.Request, service string) (*http.Request, func()) {
 	return r.WithContext(ctx), func() { span.End() }
 }
 
+// Step begins the span of something within a process that takes long. What it returns ends it.
+func Step(ctx context.Context, name string) func() {
+	if provider == nil {
+		return func() {}
+	}
+	_, span := provider.Tracer(ours).Start(ctx, name)
+	return func() { span.End() }
+}
+
 // Tell calls write with the headers by which another process continues the trace.
 func Tell(ctx context.Context, write func(name, value string)) {
 	if provider != nil {

@@ -34,7 +34,7 @@ var migrations embed.FS
 var Definition = service.Definition{Name: Name, Migrations: migrations, Seals: true, Sealed: []string{"authenticator.secret", "verify_code.token", "openid_provider.client_secret", "openid_login.verifier"}, Fills: true, Sends: []string{"clients", "system"}, Receives: []string{"clients"}, Takes: takes, CameBack: cameBack, Begin: begin, New: func(d service.Deps) service.Parts {
 	s := New(d)
 	return service.Parts{Routes: s.Routes(), Jobs: []service.Job{s.resetJob(), s.tellJob()}, Takes: map[string]events.Take{credentials.WelcomeKind: s.welcome}, Consumers: []*events.Consumer{s.clients.Consumer(), s.integrations.Consumer()}, Loops: []service.Loop{{Name: "follow the settings", Run: s.settings.Follow},
-		service.Every(sweepPause, "delete what has ended", s.sweep), service.Every(warnPause, "warn of keys that expire", s.warn), service.Every(countPause, "log logins by unknown names", s.logUnknownNames)}}
+		service.Every(sweepPause, "delete what has ended", s.sweep), service.Every(warnPause, "warn of keys that expire", s.warn), service.Every(attemptPause, "log attempts", s.logAttempts), service.Every(countPause, "log attempts by unknown names", s.logUnknownNames)}}
 }}
 
 // Service is the identity service.

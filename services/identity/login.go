@@ -85,9 +85,8 @@ func (s *Service) knock(ctx context.Context, t principal.OwnerType, email, usern
 	if p, err = s.find(ctx, t, email, username); err != nil {
 		return person{}, err
 	}
-	network := networkOf(ctx)
 	guess := lockout.Guess{Name: nameOf(t, email, username), Address: principal.From(ctx).IP}
-	err = s.db.QueryRow(ctx, "SELECT EXISTS (SELECT FROM signed_in_from WHERE owner_type = $1 AND owner_id = $2 AND network = $3 AND last_at > now() - interval '30 days')", t, p.ID, network).Scan(&guess.Known)
+	err = s.db.QueryRow(ctx, "SELECT EXISTS (SELECT FROM signed_in_from WHERE owner_type = $1 AND owner_id = $2 AND network = $3 AND last_at > now() - interval '30 days')", t, p.ID, networkOf(ctx)).Scan(&guess.Known)
 	if err != nil {
 		return person{}, fmt.Errorf("look where somebody signed in: %w", err)
 	}
@@ -106,7 +105,7 @@ func (s *Service) knock(ctx context.Context, t principal.OwnerType, email, usern
 		err := s.rehash(ctx, &p, password)
 		return p, err
 	}
-	if err := s.noteRefused(ctx, p, network); err != nil {
+	if err := s.db.InTx(ctx, func(tx *pg.Tx) error { return noteAttempt(ctx, tx, attempt{what: refusedLogin, of: p}) }); err != nil {
 		return person{}, err
 	}
 	return person{}, errNotSignedIn()
@@ -116,59 +115,6 @@ func (s *Service) knock(ctx context.Context, t principal.OwnerType, email, usern
 func nameOf(t principal.OwnerType, email, username string) string {
 	sum := sha256.Sum256([]byte(strings.ToLower(fmt.Sprintf("%s\x00%s\x00%s", t, email, username))))
 	return hex.EncodeToString(sum[:16])
-}
-
-// noteRefused logs a login that failed: of a known account, or among those of a minute by names that nobody has.
-func (s *Service) noteRefused(ctx context.Context, p person, network netip.Prefix) error {
-	err := s.db.InTx(ctx, func(tx *pg.Tx) error {
-		if p.exists() {
-			tx.Record(pg.Record{Kind: string(p.owner.Type), Part: "password", Action: "refused", Targets: []pg.Target{p.target()}, After: map[string]string{"member": "password"}})
-			return nil
-		}
-		tx.Unrecorded("it is counted")
-		return countUnknownName(ctx, tx, network)
-	})
-	if err != nil {
-		return fmt.Errorf("note a refused login: %w", err)
-	}
-	return nil
-}
-
-// countUnknownName counts a name that nobody has.
-func countUnknownName(ctx context.Context, tx *pg.Tx, network netip.Prefix) error {
-	_, err := tx.Exec(ctx, `
-		INSERT INTO unknown_name (network, minute) VALUES ($1, date_trunc('minute', clock_timestamp()))
-		ON CONFLICT (minute, network) DO UPDATE SET tried = unknown_name.tried + 1`, network)
-	return err
-}
-
-// mostCounted is how many networks' logins by unknown names are logged at a time.
-const mostCounted = 1000
-
-// logUnknownNames logs the counts of minutes that are over.
-func (s *Service) logUnknownNames(ctx context.Context) error {
-	err := s.db.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Unrecorded("there was none")
-		rows, err := tx.Query(ctx, `
-			DELETE FROM unknown_name WHERE (minute, network) IN (
-				SELECT minute, network FROM unknown_name WHERE minute < date_trunc('minute', clock_timestamp()) ORDER BY minute, network LIMIT $1 FOR UPDATE SKIP LOCKED)
-			RETURNING network, minute, tried`, mostCounted)
-		if err != nil {
-			return err
-		}
-		var network netip.Prefix
-		var minute time.Time
-		var tried int64
-		_, err = pgx.ForEachRow(rows, []any{&network, &minute, &tried}, func() error {
-			tx.Record(pg.Record{Kind: "auth.login", Action: "refused", After: map[string]any{"network": network.String(), "minute": minute.UTC().Format(time.RFC3339), "unknown_names": tried}})
-			return nil
-		})
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("log logins by unknown names: %w", err)
-	}
-	return nil
 }
 
 // signIn begins the session of who has proved who he is, unless that was changed in the meantime.

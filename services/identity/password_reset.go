@@ -136,12 +136,7 @@ func (s *Service) makeReset(ctx context.Context, tx *pg.Tx, req newReset) (answe
 	if err := s.keepReset(ctx, tx, &r, resetTime); err != nil {
 		return answer, err
 	}
-	if !p.exists() {
-		tx.Unrecorded("it is counted")
-		return answer, countUnknownName(ctx, tx, networkOf(ctx))
-	}
-	tx.Record(pg.Record{Kind: string(p.owner.Type), Part: resetKind, Action: "asked", Targets: []pg.Target{p.target()}, Before: struct{}{}, After: map[string]any{"expires_at": r.expires.UTC().Format(time.RFC3339)}})
-	return answer, nil
+	return answer, noteAttempt(ctx, tx, attempt{what: askedReset, of: p, expires: &r.expires})
 }
 
 // keepReset keeps a link that is to be mailed, and has it mailed.
@@ -171,7 +166,10 @@ func (s *Service) resetJob() service.Job {
 }
 
 func (s *Service) mailReset(ctx context.Context, _ *service.Attempt, task resetTask) error {
-	r, err := s.readReset(ctx, s.db, task.Reset)
+	r, err := readReset(ctx, s.db, task.Reset)
+	if err == nil {
+		r.person, err = s.personOf(ctx, r.person.owner)
+	}
 	if errors.Is(err, pgx.ErrNoRows) || err == nil && (!r.person.mayReset() || r.person.Email == "" || r.hash != nil || r.version != r.person.Version) {
 		return nil
 	}
@@ -229,33 +227,30 @@ func panelOf(values setting.Values, t principal.OwnerType) string {
 // panels are the settings that say so.
 var panels = map[principal.OwnerType]setting.Text{principal.Admin: setting.AdminURL, principal.Client: setting.ClientURL}
 
-// readReset reads a link, with the account as it is now.
-func (s *Service) readReset(ctx context.Context, q pg.Querier, id int64) (r reset, err error) {
-	var owner principal.Owner
+// readReset reads a link, and of the account, which may be gone, no more than which it is.
+func readReset(ctx context.Context, q pg.Querier, id int64) (r reset, err error) {
 	err = q.QueryRow(ctx, "SELECT id, coalesce(owner_type, ''), coalesce(owner_id, 0), credentials, welcome, ip, hash, expires_at FROM password_reset WHERE id = $1 AND expires_at > now()", id).
-		Scan(&r.id, &owner.Type, &owner.ID, &r.version, &r.welcome, &r.ip, &r.hash, &r.expires)
-	if err != nil {
-		return r, err
-	}
-	if owner.ID != 0 {
-		r.person, err = s.personOf(ctx, owner)
-	}
+		Scan(&r.id, &r.person.owner.Type, &r.person.owner.ID, &r.version, &r.welcome, &r.ip, &r.hash, &r.expires)
 	return r, err
 }
 
-// prepareReset compares the token, and hashes the password.
+// prepareReset compares the token, before it looks whose it is, and hashes the password.
 func (s *Service) prepareReset(ctx context.Context, req *finishReset) (err error) {
-	if req.found, err = s.readReset(ctx, s.db, req.ID); err != nil {
+	if req.found, err = readReset(ctx, s.db, req.ID); err != nil {
 		return err
 	}
 	body, err := req.Body.New()
 	if err != nil {
 		return err
 	}
-	p, token := req.found.person, sha256.Sum256([]byte(body.Token.Reveal()))
+	token := sha256.Sum256([]byte(body.Token.Reveal()))
 	if subtle.ConstantTimeCompare(token[:], req.found.hash) != 1 {
 		return problem.Member("/token", "wrong", "is not the one of the link")
 	}
+	if req.found.person, err = s.personOf(ctx, req.found.person.owner); err != nil {
+		return err
+	}
+	p := req.found.person
 	if !p.mayReset() || req.found.version != p.Version {
 		return pgx.ErrNoRows
 	}

@@ -289,10 +289,11 @@ func (s *Service) logOut(ctx context.Context, tx *pg.Tx, _ rest.None) (rest.Mess
 }
 
 const (
-	// sweepPause is how often what has ended is deleted, and countPause how often it is looked whether a minute is over of which logins
-	// are logged.
-	sweepPause = time.Minute
-	countPause = 5 * time.Second
+	// sweepPause is how often what has ended is deleted, attemptPause how often what was tried is logged, and countPause how often it is looked
+	// whether a minute is over of which attempts are counted.
+	sweepPause   = time.Minute
+	attemptPause = time.Second
+	countPause   = 5 * time.Second
 )
 
 // sweep deletes what has ended, a batch of each at a time.

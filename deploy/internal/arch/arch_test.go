@@ -49,7 +49,7 @@ var arrows = []struct{ folder, may string }{
 	{"process/consul", "pkg/secret process/mtls"},
 	{"process/mail", "pkg/events pkg/pg pkg/secret"},
 	{"process/setting", "pkg/mesh"},
-	{"process/account", "pkg/problem pkg/secret"},
+	{"process/account", "pkg/problem pkg/secret process/tracing"},
 	{"process/lockout", "process/account pkg/cache pkg/pg pkg/principal pkg/problem pkg/secret"},
 	{"process/credentials", ""},
 	{"process/maintenance", "pkg/problem"},

@@ -132,6 +132,9 @@ var forget = []string{
 	END IF;
 	IF to_regclass('openid_login') IS NOT NULL THEN
 		DELETE FROM openid_login;
+	END IF;
+	IF to_regclass('attempt') IS NOT NULL THEN
+		DELETE FROM attempt;
 	END IF; END $$`,
 	"DO $$ BEGIN IF to_regclass('file_sync') IS NOT NULL THEN DELETE FROM file_sync; END IF; END $$",
 	"DO $$ BEGIN IF to_regclass('driver_upload') IS NOT NULL THEN DELETE FROM driver_upload; END IF; END $$",

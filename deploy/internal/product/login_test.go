@@ -153,6 +153,7 @@ func testLoginAnswersAlike(t *testing.T, p *product.Product, c *testkit.Client) 
 			t.Errorf("answered %s and %s", text, texts[0])
 		}
 	}
+	producttest.Drain(t, p)
 	testkit.Execute(t, p.Databases[identity.Name], "UPDATE unknown_name SET minute = minute - interval '1 minute'")
 	for waits := time.Now().Add(time.Minute); len(testkit.Decode[[]struct{ ID int64 }](c.Do("GET", "/log?type=auth.login.refused", nil).Want(200))) == 0 && time.Now().Before(waits); {
 		time.Sleep(100 * time.Millisecond)

@@ -5,17 +5,21 @@ import (
 	"time"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/services/identity"
 	"github.com/ironplane/ironplane/services/system"
 )
 
 // drainTime is how long the log may take to catch up.
 const drainTime = 30 * time.Second
 
-// Drain waits until all that was changed is logged.
+// Drain waits until all that was changed, or tried with accounts, is logged.
 func Drain(t testing.TB, p *product.Product) {
 	t.Helper()
 	for deadline := time.Now().Add(drainTime); ; time.Sleep(10 * time.Millisecond) {
 		behind := 0
+		if err := p.Databases[identity.Name].QueryRow(t.Context(), "SELECT count(*) FROM attempt").Scan(&behind); err != nil {
+			t.Fatal(err)
+		}
 		for name, db := range p.Databases {
 			var last, logged int64
 			err := db.QueryRow(t.Context(), "SELECT last + (SELECT count(*) FROM change WHERE seq IS NULL) FROM sequencer").Scan(&last)
@@ -34,7 +38,7 @@ func Drain(t testing.TB, p *product.Product) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("the log does not catch up with %d services", behind)
+			t.Fatalf("the log does not catch up with %d attempts and services", behind)
 		}
 	}
 }
