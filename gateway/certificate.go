@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/ironplane/ironplane/pkg/health"
+	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/process"
 	"github.com/ironplane/ironplane/process/peers"
 	"github.com/ironplane/ironplane/process/setting"
@@ -198,7 +200,7 @@ func (c *certificates) forAuthority(hello *tls.ClientHelloInfo) (*tls.Config, er
 	default:
 		return nil, errors.New("too many authorities look at once")
 	}
-	ctx, cancel := context.WithTimeout(hello.Context(), certificateTime)
+	ctx, cancel := context.WithTimeout(principal.With(hello.Context(), &principal.Call{Peer: principal.Gateway, RequestID: rand.Text()}), certificateTime)
 	defer cancel()
 	var shown issued
 	if err := c.peers.Ask(ctx, setting.Keeper, "/internal/acme-handshake?name="+url.QueryEscape(strings.ToLower(hello.ServerName)), &shown); err != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/gateway"
 	"github.com/ironplane/ironplane/process"
 	"github.com/ironplane/ironplane/services/network"
 	"github.com/ironplane/ironplane/testkit"
@@ -245,7 +246,7 @@ func TestNoServiceAnswers(t *testing.T) {
 			service.ServeHTTP(w, r)
 		})
 	}
-	g := producttest.NewMesh(t, i.product, services, slog.New(slog.DiscardHandler)).Gateway(testkit.Redis(t))
+	g := producttest.NewMesh(t, i.product, services, slog.New(slog.DiscardHandler)).Gateway(gateway.Config{}, testkit.Redis(t))
 	client := testkit.NewClient(t, g).With(i.key)
 	operations := process.NewOperations("gateway")
 	operations.Check(g.Checks()...)

@@ -72,8 +72,8 @@ func newStand(t *testing.T, reached way, doors int, settings setting.Values) *st
 		services[setting.Keeper] = setBy{services[setting.Keeper], settings}
 	}
 	log := slog.New(slog.DiscardHandler) // much fails, as is wanted
-	door := func(client redis.UniversalClient) *gateway.Gateway {
-		return s.product.NewGateway(gateway.Config{}, services, peers.New(principal.Gateway, services), client, log)
+	door := func(config gateway.Config, client redis.UniversalClient) *gateway.Gateway {
+		return s.product.NewGateway(config, services, peers.New(principal.Gateway, services), client, log)
 	}
 	if reached == split {
 		m := producttest.NewMesh(t, s.product, services, log)
@@ -82,7 +82,7 @@ func newStand(t *testing.T, reached way, doors int, settings setting.Values) *st
 		door = m.Gateway
 	}
 	for range doors {
-		g := door(s.redisBy(s.gateways))
+		g := door(gateway.Config{}, s.redisBy(s.gateways))
 		t.Cleanup(g.Close)
 		s.doors = append(s.doors, testkit.NewClient(t, g))
 	}

@@ -165,8 +165,8 @@ type door struct {
 	plain, encrypted string
 }
 
-// newDoor serves a gateway in front of these services, and has it be prepared.
-func newDoor(t *testing.T, p *product.Product, config gateway.Config, services map[string]http.Handler, client redis.UniversalClient, prepare func(*gateway.Gateway)) *door {
+// newDoor serves a gateway, once it is prepared.
+func newDoor(t *testing.T, config gateway.Config, newGateway func(gateway.Config) *gateway.Gateway, prepare func(*gateway.Gateway)) *door {
 	t.Helper()
 	listen := func() net.Listener {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -177,8 +177,7 @@ func newDoor(t *testing.T, p *product.Product, config gateway.Config, services m
 	}
 	plain, encrypted := listen(), listen()
 	config.TLSListen = encrypted.Addr().String()
-	g := p.NewGateway(config, services, peers.New(principal.Gateway, services), client, producttest.Log(t))
-	t.Cleanup(g.Close)
+	g := newGateway(config)
 	prepare(g)
 	ctx, stop := context.WithCancel(t.Context())
 	served := make(chan error, 1)
@@ -195,6 +194,21 @@ func newDoor(t *testing.T, p *product.Product, config gateway.Config, services m
 }
 
 func asItIs(*gateway.Gateway) {}
+
+// within makes gateways in front of services that run in the same process.
+func within(t *testing.T, p *product.Product, services map[string]http.Handler, client redis.UniversalClient) func(gateway.Config) *gateway.Gateway {
+	return func(config gateway.Config) *gateway.Gateway {
+		g := p.NewGateway(config, services, peers.New(principal.Gateway, services), client, producttest.Log(t))
+		t.Cleanup(g.Close)
+		return g
+	}
+}
+
+// overMTLS makes gateways that reach the services as those in other processes.
+func overMTLS(t *testing.T, p *product.Product, client redis.UniversalClient) func(gateway.Config) *gateway.Gateway {
+	mesh := producttest.NewMesh(t, p, p.Services, producttest.Log(t))
+	return func(config gateway.Config) *gateway.Gateway { return mesh.Gateway(config, client) }
+}
 
 // shakeHands connects by TLS.
 func (d *door) shakeHands(config *tls.Config) (tls.ConnectionState, error) {
@@ -258,16 +272,15 @@ func eventually(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-// TestCertificate goes from nothing to a certificate that two gateways show, to its renewal, and back.
+// TestCertificate goes from nothing to a certificate that two gateways show, to its renewal, and back. One of them is in the
+// process of the system service, and the other one asks it over mTLS.
 func TestCertificate(t *testing.T) {
 	t.Parallel()
 	authority, client := newPebble(t), testkit.Redis(t)
 	all, c := producttest.Products(t, 2, client, authority.settings())
 	db := all[0].Databases[system.Name]
-	var doors []*door
-	for _, p := range all {
-		doors = append(doors, newDoor(t, p, gateway.Config{}, p.Services, client, asItIs))
-	}
+	beside, alone := within(t, all[0], all[0].Services, client), within(t, all[0], map[string]http.Handler{}, client)
+	doors := []*door{newDoor(t, gateway.Config{}, beside, asItIs), newDoor(t, gateway.Config{}, overMTLS(t, all[1], client), asItIs)}
 	view := func() system.SSL { return testkit.Decode[system.SSL](c.Do("GET", "/http/ssl", nil).Want(200)) }
 	order := func() system.SSL {
 		return testkit.Decode[system.SSL](c.Do("POST", "/http/ssl", `{"email": "ops@ironplane.test"}`).Want(200))
@@ -385,7 +398,7 @@ func TestCertificate(t *testing.T) {
 		if answer := doors[0].call(doors[0].overTLS(authority.roots), "https://"+name+"/group", "X-Api-Key", c.Key); answer.StatusCode != 200 {
 			t.Errorf("by TLS the answer is %s", answer.Status)
 		}
-		behind := newDoor(t, all[0], gateway.Config{TrustedProxies: loopback}, all[0].Services, client, asItIs)
+		behind := newDoor(t, gateway.Config{TrustedProxies: loopback}, beside, asItIs)
 		for forwarded, want := range map[string]int{"https": 200, "http": 403, "https, http": 403, "": 403} {
 			if answer := behind.call(plain, "http://"+behind.plain+"/group", "X-Api-Key", c.Key, "X-Forwarded-Proto", forwarded); answer.StatusCode != want {
 				t.Errorf("what a proxy got by %q is answered %s", forwarded, answer.Status)
@@ -407,16 +420,16 @@ func TestCertificate(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		now := newDoor(t, all[0], gateway.Config{}, all[0].Services, client, keep).serial(authority.roots)
+		now := newDoor(t, gateway.Config{}, overMTLS(t, all[1], client), keep).serial(authority.roots)
 		text, err := os.ReadFile(file)
 		if err != nil || strings.Contains(string(text), "KEY") {
 			t.Error("the copy is not sealed", err)
 		}
-		alone := newDoor(t, all[0], gateway.Config{}, map[string]http.Handler{}, client, keep)
-		if serial := alone.serial(authority.roots); serial == "" || serial != now {
+		orphan := newDoor(t, gateway.Config{}, alone, keep)
+		if serial := orphan.serial(authority.roots); serial == "" || serial != now {
 			t.Errorf("a gateway that starts alone shows %q, not %q", serial, now)
 		}
-		if answer := alone.call(&http.Transport{DisableKeepAlives: true}, "http://"+alone.plain+"/group", "X-Api-Key", c.Key); answer.StatusCode != 403 {
+		if answer := orphan.call(&http.Transport{DisableKeepAlives: true}, "http://"+orphan.plain+"/group", "X-Api-Key", c.Key); answer.StatusCode != 403 {
 			t.Errorf("a gateway that starts alone answers plain HTTP %s", answer.Status)
 		}
 	})

@@ -32,7 +32,7 @@ func Split(t testing.TB) (*product.Product, *testkit.Client) {
 	client := testkit.Redis(t)
 	p := open(t, client, service.Settings{})
 	p.Gateway.Close()
-	p.Gateway = NewMesh(t, p, p.Services, Log(t)).Gateway(client)
+	p.Gateway = NewMesh(t, p, p.Services, Log(t)).Gateway(gateway.Config{}, client)
 	return p, firstAdmin(t, p)
 }
 
@@ -65,7 +65,7 @@ func NewMesh(t testing.TB, p *product.Product, services map[string]http.Handler,
 }
 
 // Gateway is another gateway in front of the services.
-func (m *Mesh) Gateway(client redis.UniversalClient) *gateway.Gateway {
+func (m *Mesh) Gateway(config gateway.Config, client redis.UniversalClient) *gateway.Gateway {
 	m.t.Helper()
 	id := m.identity(principal.Gateway)
 	upstreams, peers := map[string]http.Handler{}, id.NewPeers(nil)
@@ -73,7 +73,7 @@ func (m *Mesh) Gateway(client redis.UniversalClient) *gateway.Gateway {
 		upstreams[name] = proxy.New(id, name, addresses, m.log)
 		peers.Move(name, addresses)
 	}
-	g := m.product.NewGateway(gateway.Config{}, upstreams, peers, client, m.log)
+	g := m.product.NewGateway(config, upstreams, peers, client, m.log)
 	m.t.Cleanup(g.Close)
 	return g
 }
