@@ -112,6 +112,24 @@ func (e CreateFieldBodyType) Valid() bool {
 	}
 }
 
+// Defines values for CreateInstallBodyHostFirmware.
+const (
+	CreateInstallBodyHostFirmwareBios CreateInstallBodyHostFirmware = "bios"
+	CreateInstallBodyHostFirmwareUefi CreateInstallBodyHostFirmware = "uefi"
+)
+
+// Valid indicates whether the value is a known member of the CreateInstallBodyHostFirmware enum.
+func (e CreateInstallBodyHostFirmware) Valid() bool {
+	switch e {
+	case CreateInstallBodyHostFirmwareBios:
+		return true
+	case CreateInstallBodyHostFirmwareUefi:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for CustomFieldTargetType.
 const (
 	CustomFieldTargetTypeClient CustomFieldTargetType = "client"
@@ -286,6 +304,54 @@ func (e ISOManagerStatus) Valid() bool {
 	}
 }
 
+// Defines values for InstallStatus.
+const (
+	InstallStatusBooting    InstallStatus = "booting"
+	InstallStatusCancelled  InstallStatus = "cancelled"
+	InstallStatusFailed     InstallStatus = "failed"
+	InstallStatusInstalled  InstallStatus = "installed"
+	InstallStatusInstalling InstallStatus = "installing"
+	InstallStatusWaiting    InstallStatus = "waiting"
+)
+
+// Valid indicates whether the value is a known member of the InstallStatus enum.
+func (e InstallStatus) Valid() bool {
+	switch e {
+	case InstallStatusBooting:
+		return true
+	case InstallStatusCancelled:
+		return true
+	case InstallStatusFailed:
+		return true
+	case InstallStatusInstalled:
+		return true
+	case InstallStatusInstalling:
+		return true
+	case InstallStatusWaiting:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for InstallHostFirmware.
+const (
+	InstallHostFirmwareBios InstallHostFirmware = "bios"
+	InstallHostFirmwareUefi InstallHostFirmware = "uefi"
+)
+
+// Valid indicates whether the value is a known member of the InstallHostFirmware enum.
+func (e InstallHostFirmware) Valid() bool {
+	switch e {
+	case InstallHostFirmwareBios:
+		return true
+	case InstallHostFirmwareUefi:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for JobState.
 const (
 	JobStateCancelled JobState = "cancelled"
@@ -343,18 +409,48 @@ func (e LicenseState) Valid() bool {
 	}
 }
 
+// Defines values for ListedInstallStatus.
+const (
+	ListedInstallStatusBooting    ListedInstallStatus = "booting"
+	ListedInstallStatusCancelled  ListedInstallStatus = "cancelled"
+	ListedInstallStatusFailed     ListedInstallStatus = "failed"
+	ListedInstallStatusInstalled  ListedInstallStatus = "installed"
+	ListedInstallStatusInstalling ListedInstallStatus = "installing"
+	ListedInstallStatusWaiting    ListedInstallStatus = "waiting"
+)
+
+// Valid indicates whether the value is a known member of the ListedInstallStatus enum.
+func (e ListedInstallStatus) Valid() bool {
+	switch e {
+	case ListedInstallStatusBooting:
+		return true
+	case ListedInstallStatusCancelled:
+		return true
+	case ListedInstallStatusFailed:
+		return true
+	case ListedInstallStatusInstalled:
+		return true
+	case ListedInstallStatusInstalling:
+		return true
+	case ListedInstallStatusWaiting:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for RenderProfileBodyHostFirmware.
 const (
-	Bios RenderProfileBodyHostFirmware = "bios"
-	Uefi RenderProfileBodyHostFirmware = "uefi"
+	RenderProfileBodyHostFirmwareBios RenderProfileBodyHostFirmware = "bios"
+	RenderProfileBodyHostFirmwareUefi RenderProfileBodyHostFirmware = "uefi"
 )
 
 // Valid indicates whether the value is a known member of the RenderProfileBodyHostFirmware enum.
 func (e RenderProfileBodyHostFirmware) Valid() bool {
 	switch e {
-	case Bios:
+	case RenderProfileBodyHostFirmwareBios:
 		return true
-	case Uefi:
+	case RenderProfileBodyHostFirmwareUefi:
 		return true
 	default:
 		return false
@@ -1357,6 +1453,30 @@ func (e GetDHCPServerParamsInclude) Valid() bool {
 	}
 }
 
+// Defines values for ListDiscoveredMachinesParamsSort.
+const (
+	ListDiscoveredMachinesParamsSortID          ListDiscoveredMachinesParamsSort = "id"
+	ListDiscoveredMachinesParamsSortMinusID     ListDiscoveredMachinesParamsSort = "-id"
+	ListDiscoveredMachinesParamsSortMinusSeenAt ListDiscoveredMachinesParamsSort = "-seen_at"
+	ListDiscoveredMachinesParamsSortSeenAt      ListDiscoveredMachinesParamsSort = "seen_at"
+)
+
+// Valid indicates whether the value is a known member of the ListDiscoveredMachinesParamsSort enum.
+func (e ListDiscoveredMachinesParamsSort) Valid() bool {
+	switch e {
+	case ListDiscoveredMachinesParamsSortID:
+		return true
+	case ListDiscoveredMachinesParamsSortMinusID:
+		return true
+	case ListDiscoveredMachinesParamsSortMinusSeenAt:
+		return true
+	case ListDiscoveredMachinesParamsSortSeenAt:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ListDriversParamsSort.
 const (
 	ListDriversParamsSortID        ListDriversParamsSort = "id"
@@ -1420,6 +1540,66 @@ const (
 func (e GetFileServerParamsInclude) Valid() bool {
 	switch e {
 	case GetFileServerParamsIncludeHealth:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListInstallsParamsSort.
+const (
+	ListInstallsParamsSortCreatedAt      ListInstallsParamsSort = "created_at"
+	ListInstallsParamsSortID             ListInstallsParamsSort = "id"
+	ListInstallsParamsSortMinusCreatedAt ListInstallsParamsSort = "-created_at"
+	ListInstallsParamsSortMinusID        ListInstallsParamsSort = "-id"
+	ListInstallsParamsSortMinusName      ListInstallsParamsSort = "-name"
+	ListInstallsParamsSortName           ListInstallsParamsSort = "name"
+)
+
+// Valid indicates whether the value is a known member of the ListInstallsParamsSort enum.
+func (e ListInstallsParamsSort) Valid() bool {
+	switch e {
+	case ListInstallsParamsSortCreatedAt:
+		return true
+	case ListInstallsParamsSortID:
+		return true
+	case ListInstallsParamsSortMinusCreatedAt:
+		return true
+	case ListInstallsParamsSortMinusID:
+		return true
+	case ListInstallsParamsSortMinusName:
+		return true
+	case ListInstallsParamsSortName:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListInstallsParamsStatus.
+const (
+	ListInstallsParamsStatusBooting    ListInstallsParamsStatus = "booting"
+	ListInstallsParamsStatusCancelled  ListInstallsParamsStatus = "cancelled"
+	ListInstallsParamsStatusFailed     ListInstallsParamsStatus = "failed"
+	ListInstallsParamsStatusInstalled  ListInstallsParamsStatus = "installed"
+	ListInstallsParamsStatusInstalling ListInstallsParamsStatus = "installing"
+	ListInstallsParamsStatusWaiting    ListInstallsParamsStatus = "waiting"
+)
+
+// Valid indicates whether the value is a known member of the ListInstallsParamsStatus enum.
+func (e ListInstallsParamsStatus) Valid() bool {
+	switch e {
+	case ListInstallsParamsStatusBooting:
+		return true
+	case ListInstallsParamsStatusCancelled:
+		return true
+	case ListInstallsParamsStatusFailed:
+		return true
+	case ListInstallsParamsStatusInstalled:
+		return true
+	case ListInstallsParamsStatusInstalling:
+		return true
+	case ListInstallsParamsStatusWaiting:
 		return true
 	default:
 		return false
@@ -2695,6 +2875,68 @@ type CreateIdentityProviderBody struct {
 	Permissions *[]string `json:"permissions,omitempty"`
 }
 
+// CreateInstallBody defines model for CreateInstallBody.
+type CreateInstallBody struct {
+	// Client An item, by its id. The id alone is read, too.
+	Client *RefBody `json:"client,omitempty"`
+
+	// DHCPServer An item, by its id. The id alone is read, too.
+	DHCPServer *RefBody              `json:"dhcp_server,omitempty"`
+	Host       CreateInstallBodyHost `json:"host"`
+
+	// Password of root, or of Windows' Administrator; kept sealed until the install ends, and never shown; without it there is one that nobody knows
+	//
+	// Examples: a long walk in the rain
+	Password *string `json:"password,omitempty"`
+
+	// Profile An item, by its id. The id alone is read, too.
+	Profile RefBody `json:"profile"`
+
+	// SSHKeys that may sign in as root, a line each
+	SSHKeys *string `json:"ssh_keys,omitempty"`
+
+	// Variables which the profile's templates show
+	//
+	// Examples: [{"name":"timezone","value":"Europe/Berlin"}]
+	Variables *[]VariableBody `json:"variables,omitempty"`
+}
+
+// CreateInstallBodyHost defines model for CreateInstallBodyHost.
+type CreateInstallBodyHost struct {
+	// Disk to install on; without it the installer chooses
+	//
+	// Examples: /dev/sda
+	Disk *string `json:"disk,omitempty"`
+
+	// Entity An item, by its id. The id alone is read, too.
+	Entity RefBody `json:"entity"`
+
+	// Firmware bios where it is not sent
+	//
+	// Examples: uefi
+	Firmware *CreateInstallBodyHostFirmware `json:"firmware,omitempty"`
+
+	// Hostname where it is not sent, it is made of the address: host-192-0-2-10
+	//
+	// Examples: web1.example.com
+	Hostname *string `json:"hostname,omitempty"`
+
+	// Macs of its interfaces, up to 16, of which it boots from the first
+	//
+	// Examples: ["52:54:00:12:34:56"]
+	Macs []string `json:"macs"`
+
+	// Nameservers addresses with blanks between
+	//
+	// Examples: 192.0.2.53 2001:db8::53
+	Nameservers *string `json:"nameservers,omitempty"`
+}
+
+// CreateInstallBodyHostFirmware bios where it is not sent
+//
+// Examples: uefi
+type CreateInstallBodyHostFirmware string
+
 // CreateIntegrationBody defines model for CreateIntegrationBody.
 type CreateIntegrationBody struct {
 	// Body kept, and not shown
@@ -2983,6 +3225,24 @@ type DeleteIPEntitiesBody struct {
 	//
 	// Examples: 192.0.2.255
 	To *string `json:"to,omitempty"`
+}
+
+// Discovery defines model for Discovery.
+type Discovery struct {
+	// Address which it had then
+	Address    string `json:"address"`
+	DHCPServer *Ref   `json:"dhcp_server,omitempty"`
+
+	// Facts what it said of itself, such as uuid, serial, manufacturer, product, firmware and its other MAC addresses
+	Facts       map[string]string `json:"facts"`
+	FirstSeenAt Timestamp         `json:"first_seen_at"`
+
+	// ID Examples: 1
+	ID int64 `json:"id"`
+
+	// Name the MAC address that it asked with
+	Name   string    `json:"name"`
+	SeenAt Timestamp `json:"seen_at"`
 }
 
 // EmailClientBody defines model for EmailClientBody.
@@ -3411,6 +3671,109 @@ type ImportProfileBody struct {
 	Yaml string `json:"yaml"`
 }
 
+// Install defines model for Install.
+type Install struct {
+	// Attempt rises with each retry
+	Attempt    int32     `json:"attempt"`
+	Client     *Ref      `json:"client,omitempty"`
+	CreatedAt  Timestamp `json:"created_at"`
+	DHCPServer Ref       `json:"dhcp_server"`
+
+	// Error why it has failed: what was reported, or which stage took too long
+	Error      *string     `json:"error,omitempty"`
+	FileServer *Ref        `json:"file_server,omitempty"`
+	FinishedAt *Timestamp  `json:"finished_at,omitempty"`
+	Host       InstallHost `json:"host"`
+
+	// ID Examples: 1
+	ID int64 `json:"id"`
+
+	// Name the machine's hostname
+	Name    string `json:"name"`
+	Profile Ref    `json:"profile"`
+
+	// Progress in percent, as the installer says
+	Progress int32 `json:"progress"`
+
+	// Reason why it waits, where that is not up to the machine
+	Reason *string `json:"reason,omitempty"`
+
+	// Requests what the machine asked for, or said, the last hundred times, the newest first
+	Requests *[]InstallRequest `json:"requests,omitempty"`
+	SeenAt   *Timestamp        `json:"seen_at,omitempty"`
+
+	// SSHKeys a line each
+	SSHKeys   string     `json:"ssh_keys"`
+	StartedAt *Timestamp `json:"started_at,omitempty"`
+
+	// Status waiting: its machine did not ask yet, or for the reason; booting: it was given its boot script; installing: its installer has reported
+	Status InstallStatus `json:"status"`
+
+	// Step what the installer was at last
+	Step *string `json:"step,omitempty"`
+
+	// Variables left out for clients, like requests
+	Variables *[]InstallVariable `json:"variables,omitempty"`
+}
+
+// InstallStatus waiting: its machine did not ask yet, or for the reason; booting: it was given its boot script; installing: its installer has reported
+type InstallStatus string
+
+// InstallAddress defines model for InstallAddress.
+type InstallAddress struct {
+	// Address with the length of its subnet's prefix
+	Address string  `json:"address"`
+	Gateway *string `json:"gateway,omitempty"`
+}
+
+// InstallHost defines model for InstallHost.
+type InstallHost struct {
+	// Disk Examples: /dev/sda
+	Disk   *string `json:"disk,omitempty"`
+	Entity Ref     `json:"entity"`
+
+	// Firmware Examples: uefi
+	Firmware InstallHostFirmware `json:"firmware"`
+
+	// Hostname Examples: web1.example.com
+	Hostname string          `json:"hostname"`
+	Ipv4     *InstallAddress `json:"ipv4,omitempty"`
+	Ipv6     *InstallAddress `json:"ipv6,omitempty"`
+	Macs     []string        `json:"macs"`
+
+	// Nameservers Examples: 192.0.2.53 2001:db8::53
+	Nameservers string `json:"nameservers"`
+	VLAN        *int32 `json:"vlan,omitempty"`
+}
+
+// InstallHostFirmware Examples: uefi
+type InstallHostFirmware string
+
+// InstallRequest defines model for InstallRequest.
+type InstallRequest struct {
+	// Address where it asked from
+	Address string    `json:"address"`
+	At      Timestamp `json:"at"`
+
+	// Got what it was answered
+	Got string `json:"got"`
+	Mac string `json:"mac"`
+
+	// What lease: an address; ask: a script, and it has to wait; boot: its boot script; read: a file; progress, done, failed: what its installer says; local: what to boot, and that is its disk; refused: what it is not given
+	//
+	// Examples: boot
+	What string `json:"what"`
+}
+
+// InstallVariable defines model for InstallVariable.
+type InstallVariable struct {
+	// Name Examples: timezone
+	Name string `json:"name"`
+
+	// Value Examples: Europe/Berlin
+	Value string `json:"value"`
+}
+
 // Integration defines model for Integration.
 type Integration struct {
 	// Clients how many it has
@@ -3508,6 +3871,48 @@ type License struct {
 
 // LicenseState not_yet: it begins later, or the clock of the machine is behind
 type LicenseState string
+
+// ListedInstall defines model for ListedInstall.
+type ListedInstall struct {
+	// Attempt rises with each retry
+	Attempt    int32     `json:"attempt"`
+	Client     *Ref      `json:"client,omitempty"`
+	CreatedAt  Timestamp `json:"created_at"`
+	DHCPServer Ref       `json:"dhcp_server"`
+
+	// Error why it has failed: what was reported, or which stage took too long
+	Error      *string     `json:"error,omitempty"`
+	FileServer *Ref        `json:"file_server,omitempty"`
+	FinishedAt *Timestamp  `json:"finished_at,omitempty"`
+	Host       InstallHost `json:"host"`
+
+	// ID Examples: 1
+	ID int64 `json:"id"`
+
+	// Name the machine's hostname
+	Name    string `json:"name"`
+	Profile Ref    `json:"profile"`
+
+	// Progress in percent, as the installer says
+	Progress int32 `json:"progress"`
+
+	// Reason why it waits, where that is not up to the machine
+	Reason *string    `json:"reason,omitempty"`
+	SeenAt *Timestamp `json:"seen_at,omitempty"`
+
+	// SSHKeys a line each
+	SSHKeys   string     `json:"ssh_keys"`
+	StartedAt *Timestamp `json:"started_at,omitempty"`
+
+	// Status waiting: its machine did not ask yet, or for the reason; booting: it was given its boot script; installing: its installer has reported
+	Status ListedInstallStatus `json:"status"`
+
+	// Step what the installer was at last
+	Step *string `json:"step,omitempty"`
+}
+
+// ListedInstallStatus waiting: its machine did not ask yet, or for the reason; booting: it was given its boot script; installing: its installer has reported
+type ListedInstallStatus string
 
 // ListedPreseed defines model for ListedPreseed.
 type ListedPreseed struct {
@@ -3990,7 +4395,7 @@ type RenderProfileBody struct {
 	SSHKeys *string `json:"ssh_keys,omitempty"`
 
 	// Variables those that who asks for an installation chooses
-	Variables *[]RenderVariable `json:"variables,omitempty"`
+	Variables *[]VariableBody `json:"variables,omitempty"`
 }
 
 // RenderProfileBodyClient defines model for RenderProfileBodyClient.
@@ -4029,12 +4434,6 @@ type RenderProfileBodyHost struct {
 //
 // Examples: uefi
 type RenderProfileBodyHostFirmware string
-
-// RenderVariable defines model for RenderVariable.
-type RenderVariable struct {
-	Name  *string `json:"name,omitempty"`
-	Value *string `json:"value,omitempty"`
-}
 
 // RenderedBefore defines model for RenderedBefore.
 type RenderedBefore struct {
@@ -4128,6 +4527,12 @@ type ResetUser struct {
 
 	// Username the same, of an admin
 	Username *string `json:"username,omitempty"`
+}
+
+// RetryInstallBody defines model for RetryInstallBody.
+type RetryInstallBody struct {
+	// Password as where it is created: the one of before is gone
+	Password *string `json:"password,omitempty"`
 }
 
 // SSH defines model for SSH.
@@ -5350,6 +5755,15 @@ type V6 struct {
 
 	// Gateway Examples: 2001:db8:1::1
 	Gateway *string `json:"gateway,omitempty"`
+}
+
+// VariableBody defines model for VariableBody.
+type VariableBody struct {
+	// Name Examples: timezone
+	Name *string `json:"name,omitempty"`
+
+	// Value Examples: Europe/Berlin
+	Value *string `json:"value,omitempty"`
 }
 
 // Verify defines model for Verify.
@@ -6971,6 +7385,39 @@ type UpdateDHCPServerParams struct {
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
+// ListDiscoveredMachinesParams defines parameters for ListDiscoveredMachines.
+type ListDiscoveredMachinesParams struct {
+	// Sort A member, with - before it from the last to the first.
+	Sort *ListDiscoveredMachinesParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
+
+	// PerPage Answers a page of so many items.
+	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
+
+	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	Page *Page `form:"page,omitempty" json:"page,omitempty"`
+
+	// Cursor From a Link header.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Count Whether to count the items in X-Total-Count.
+	Count *Count `form:"count,omitempty" json:"count,omitempty"`
+
+	// DHCPServer Only items with this value.
+	DHCPServer *int64 `form:"dhcp_server,omitempty" json:"dhcp_server,omitempty"`
+
+	// Mac Only items with this value.
+	Mac *string `form:"mac,omitempty" json:"mac,omitempty"`
+}
+
+// ListDiscoveredMachinesParamsSort defines parameters for ListDiscoveredMachines.
+type ListDiscoveredMachinesParamsSort string
+
+// DeleteDiscoveredMachineParams defines parameters for DeleteDiscoveredMachine.
+type DeleteDiscoveredMachineParams struct {
+	// IfMatch ETags that the caller has seen; another one is refused.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
 // ListDriversParams defines parameters for ListDrivers.
 type ListDriversParams struct {
 	// Q A part of a human-readable member, in either case.
@@ -7090,6 +7537,72 @@ type UpdateFileServerParams struct {
 
 // SyncFileServerChildrenParams defines parameters for SyncFileServerChildren.
 type SyncFileServerChildrenParams struct {
+	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
+// ListInstallsParams defines parameters for ListInstalls.
+type ListInstallsParams struct {
+	// Mac one of the machine's MAC addresses
+	Mac *string `form:"mac,omitempty" json:"mac,omitempty"`
+
+	// Q A part of a human-readable member, in either case.
+	Q *Q `form:"q,omitempty" json:"q,omitempty"`
+
+	// Sort A member, with - before it from the last to the first.
+	Sort *ListInstallsParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
+
+	// PerPage Answers a page of so many items.
+	PerPage *PerPage `form:"per_page,omitempty" json:"per_page,omitempty"`
+
+	// Page The page's number, for the first 10,000 items. Without it, follow the Link headers.
+	Page *Page `form:"page,omitempty" json:"page,omitempty"`
+
+	// Cursor From a Link header.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Count Whether to count the items in X-Total-Count.
+	Count *Count `form:"count,omitempty" json:"count,omitempty"`
+
+	// Client Only items with this value.
+	Client *int64 `form:"client,omitempty" json:"client,omitempty"`
+
+	// DHCPServer Only items with this value.
+	DHCPServer *int64 `form:"dhcp_server,omitempty" json:"dhcp_server,omitempty"`
+
+	// Profile Only items with this value.
+	Profile *int64 `form:"profile,omitempty" json:"profile,omitempty"`
+
+	// Status Only items with this value.
+	Status *ListInstallsParamsStatus `form:"status,omitempty" json:"status,omitempty"`
+}
+
+// ListInstallsParamsSort defines parameters for ListInstalls.
+type ListInstallsParamsSort string
+
+// ListInstallsParamsStatus defines parameters for ListInstalls.
+type ListInstallsParamsStatus string
+
+// CreateInstallParams defines parameters for CreateInstall.
+type CreateInstallParams struct {
+	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
+// DeleteInstallParams defines parameters for DeleteInstall.
+type DeleteInstallParams struct {
+	// IfMatch ETags that the caller has seen; another one is refused.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
+// CancelInstallParams defines parameters for CancelInstall.
+type CancelInstallParams struct {
+	// IdempotencyKey For 24 hours the same value and body get the first answer again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
+// RetryInstallParams defines parameters for RetryInstall.
+type RetryInstallParams struct {
 	// IdempotencyKey For 24 hours the same value and body get the first answer again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
@@ -7711,6 +8224,12 @@ type UpdateFileServerJSONRequestBody = UpdateFileServerBody
 
 // SyncFileServerChildrenJSONRequestBody defines body for SyncFileServerChildren for application/json ContentType.
 type SyncFileServerChildrenJSONRequestBody = SyncFileServerChildrenBody
+
+// CreateInstallJSONRequestBody defines body for CreateInstall for application/json ContentType.
+type CreateInstallJSONRequestBody = CreateInstallBody
+
+// RetryInstallJSONRequestBody defines body for RetryInstall for application/json ContentType.
+type RetryInstallJSONRequestBody = RetryInstallBody
 
 // CreateISOJSONRequestBody defines body for CreateISO for application/json ContentType.
 type CreateISOJSONRequestBody = CreateISOBody
@@ -9655,6 +10174,27 @@ type ClientInterface interface {
 	// Corresponds with PATCH /pxe/dhcp/{dhcp_id} (the `UpdateDHCPServer` operationId).
 	UpdateDHCPServer(ctx context.Context, dhcpid int64, params *UpdateDHCPServerParams, body UpdateDHCPServerJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListDiscoveredMachines List discovered machines
+	//
+	// Answers all items, or pages of them with per_page. Needs the permission pxe.installs read.
+	//
+	// Corresponds with GET /pxe/discovery (the `ListDiscoveredMachines` operationId).
+	ListDiscoveredMachines(ctx context.Context, params *ListDiscoveredMachinesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteDiscoveredMachine Delete a discovered machine
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.installs write. The log gets one item. Sent again, it is refused.
+	//
+	// Corresponds with DELETE /pxe/discovery/{discovery_id} (the `DeleteDiscoveredMachine` operationId).
+	DeleteDiscoveredMachine(ctx context.Context, discoveryID int64, params *DeleteDiscoveredMachineParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetDiscoveredMachine View a discovered machine
+	//
+	// Needs the permission pxe.installs read.
+	//
+	// Corresponds with GET /pxe/discovery/{discovery_id} (the `GetDiscoveredMachine` operationId).
+	GetDiscoveredMachine(ctx context.Context, discoveryID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListDrivers List drivers
 	//
 	// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
@@ -9830,6 +10370,70 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /pxe/file/{file_server_id}/child/sync (the `SyncFileServerChildren` operationId).
 	SyncFileServerChildren(ctx context.Context, fileServerID int64, params *SyncFileServerChildrenParams, body SyncFileServerChildrenJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListInstalls List installs
+	//
+	// A client sees its own. Answers all items, or pages of them with per_page. Needs the permission pxe.installs or a client read.
+	//
+	// Corresponds with GET /pxe/install (the `ListInstalls` operationId).
+	ListInstalls(ctx context.Context, params *ListInstallsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateInstallWithBody Create an install
+	//
+	// Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /pxe/install (the `CreateInstall` operationId).
+	CreateInstallWithBody(ctx context.Context, params *CreateInstallParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateInstall Create an install
+	//
+	// Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /pxe/install (the `CreateInstall` operationId).
+	CreateInstall(ctx context.Context, params *CreateInstallParams, body CreateInstallJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteInstall Delete an install
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.installs write. The log gets one item. Sent again, it is refused.
+	//
+	// Corresponds with DELETE /pxe/install/{install_id} (the `DeleteInstall` operationId).
+	DeleteInstall(ctx context.Context, installID int64, params *DeleteInstallParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetInstall View an install
+	//
+	// A client sees of its own what lists have. Needs the permission pxe.installs or a client read.
+	//
+	// Corresponds with GET /pxe/install/{install_id} (the `GetInstall` operationId).
+	GetInstall(ctx context.Context, installID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CancelInstall Cancel an install
+	//
+	// What the machine was given so far it may still run; it gets nothing more, and boots its disk from then on. Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Corresponds with POST /pxe/install/{install_id}/cancel (the `CancelInstall` operationId).
+	CancelInstall(ctx context.Context, installID int64, params *CancelInstallParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RetryInstallWithBody Install a machine once more
+	//
+	// Of an install that has ended: all is as it was asked for then, and the profile as it is now. The machine has to boot from the network again. Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /pxe/install/{install_id}/retry (the `RetryInstall` operationId).
+	RetryInstallWithBody(ctx context.Context, installID int64, params *RetryInstallParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RetryInstall Install a machine once more
+	//
+	// Of an install that has ended: all is as it was asked for then, and the profile as it is now. The machine has to boot from the network again. Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /pxe/install/{install_id}/retry (the `RetryInstall` operationId).
+	RetryInstall(ctx context.Context, installID int64, params *RetryInstallParams, body RetryInstallJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListISOs List ISOs
 	//
@@ -14026,6 +14630,57 @@ func (c *Caller) UpdateDHCPServer(ctx context.Context, dhcpid int64, params *Upd
 	return c.Client.Do(req)
 }
 
+// ListDiscoveredMachines List discovered machines
+//
+// Answers all items, or pages of them with per_page. Needs the permission pxe.installs read.
+//
+// Corresponds with GET /pxe/discovery (the `ListDiscoveredMachines` operationId).
+func (c *Caller) ListDiscoveredMachines(ctx context.Context, params *ListDiscoveredMachinesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListDiscoveredMachinesRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteDiscoveredMachine Delete a discovered machine
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.installs write. The log gets one item. Sent again, it is refused.
+//
+// Corresponds with DELETE /pxe/discovery/{discovery_id} (the `DeleteDiscoveredMachine` operationId).
+func (c *Caller) DeleteDiscoveredMachine(ctx context.Context, discoveryID int64, params *DeleteDiscoveredMachineParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteDiscoveredMachineRequest(c.Server, discoveryID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetDiscoveredMachine View a discovered machine
+//
+// Needs the permission pxe.installs read.
+//
+// Corresponds with GET /pxe/discovery/{discovery_id} (the `GetDiscoveredMachine` operationId).
+func (c *Caller) GetDiscoveredMachine(ctx context.Context, discoveryID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetDiscoveredMachineRequest(c.Server, discoveryID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListDrivers List drivers
 //
 // Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
@@ -14412,6 +15067,150 @@ func (c *Caller) SyncFileServerChildrenWithBody(ctx context.Context, fileServerI
 // Corresponds with POST /pxe/file/{file_server_id}/child/sync (the `SyncFileServerChildren` operationId).
 func (c *Caller) SyncFileServerChildren(ctx context.Context, fileServerID int64, params *SyncFileServerChildrenParams, body SyncFileServerChildrenJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewSyncFileServerChildrenRequest(c.Server, fileServerID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListInstalls List installs
+//
+// A client sees its own. Answers all items, or pages of them with per_page. Needs the permission pxe.installs or a client read.
+//
+// Corresponds with GET /pxe/install (the `ListInstalls` operationId).
+func (c *Caller) ListInstalls(ctx context.Context, params *ListInstallsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListInstallsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateInstallWithBody Create an install
+//
+// Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /pxe/install (the `CreateInstall` operationId).
+func (c *Caller) CreateInstallWithBody(ctx context.Context, params *CreateInstallParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateInstallRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateInstall Create an install
+//
+// Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /pxe/install (the `CreateInstall` operationId).
+func (c *Caller) CreateInstall(ctx context.Context, params *CreateInstallParams, body CreateInstallJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateInstallRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteInstall Delete an install
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.installs write. The log gets one item. Sent again, it is refused.
+//
+// Corresponds with DELETE /pxe/install/{install_id} (the `DeleteInstall` operationId).
+func (c *Caller) DeleteInstall(ctx context.Context, installID int64, params *DeleteInstallParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteInstallRequest(c.Server, installID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetInstall View an install
+//
+// A client sees of its own what lists have. Needs the permission pxe.installs or a client read.
+//
+// Corresponds with GET /pxe/install/{install_id} (the `GetInstall` operationId).
+func (c *Caller) GetInstall(ctx context.Context, installID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetInstallRequest(c.Server, installID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CancelInstall Cancel an install
+//
+// What the machine was given so far it may still run; it gets nothing more, and boots its disk from then on. Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Corresponds with POST /pxe/install/{install_id}/cancel (the `CancelInstall` operationId).
+func (c *Caller) CancelInstall(ctx context.Context, installID int64, params *CancelInstallParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCancelInstallRequest(c.Server, installID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RetryInstallWithBody Install a machine once more
+//
+// Of an install that has ended: all is as it was asked for then, and the profile as it is now. The machine has to boot from the network again. Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /pxe/install/{install_id}/retry (the `RetryInstall` operationId).
+func (c *Caller) RetryInstallWithBody(ctx context.Context, installID int64, params *RetryInstallParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRetryInstallRequestWithBody(c.Server, installID, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RetryInstall Install a machine once more
+//
+// Of an install that has ended: all is as it was asked for then, and the profile as it is now. The machine has to boot from the network again. Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /pxe/install/{install_id}/retry (the `RetryInstall` operationId).
+func (c *Caller) RetryInstall(ctx context.Context, installID int64, params *RetryInstallParams, body RetryInstallJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRetryInstallRequest(c.Server, installID, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -25406,6 +26205,215 @@ func NewUpdateDHCPServerRequestWithBody(server string, dhcpid int64, params *Upd
 	return req, nil
 }
 
+// NewListDiscoveredMachinesRequest constructs an http.Request for the ListDiscoveredMachines method
+func NewListDiscoveredMachinesRequest(server string, params *ListDiscoveredMachinesParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/discovery")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Sort != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "sort", *params.Sort, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.PerPage != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "per_page", *params.PerPage, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Page != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "page", *params.Page, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Count != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "count", *params.Count, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.DHCPServer != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dhcp_server", *params.DHCPServer, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Mac != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "mac", *params.Mac, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewDeleteDiscoveredMachineRequest constructs an http.Request for the DeleteDiscoveredMachine method
+func NewDeleteDiscoveredMachineRequest(server string, discoveryID int64, params *DeleteDiscoveredMachineParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "discovery_id", discoveryID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/discovery/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetDiscoveredMachineRequest constructs an http.Request for the GetDiscoveredMachine method
+func NewGetDiscoveredMachineRequest(server string, discoveryID int64) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "discovery_id", discoveryID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/discovery/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewListDriversRequest constructs an http.Request for the ListDrivers method
 func NewListDriversRequest(server string, params *ListDriversParams) (*http.Request, error) {
 	var err error
@@ -26375,6 +27383,429 @@ func NewSyncFileServerChildrenRequestWithBody(server string, fileServerID int64,
 	}
 
 	operationPath := fmt.Sprintf("/pxe/file/%s/child/sync", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewListInstallsRequest constructs an http.Request for the ListInstalls method
+func NewListInstallsRequest(server string, params *ListInstallsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/install")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Mac != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "mac", *params.Mac, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Q != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "q", *params.Q, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Sort != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "sort", *params.Sort, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.PerPage != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "per_page", *params.PerPage, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Page != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "page", *params.Page, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Count != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "count", *params.Count, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Client != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "client", *params.Client, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.DHCPServer != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dhcp_server", *params.DHCPServer, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Profile != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "profile", *params.Profile, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Status != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "status", *params.Status, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewCreateInstallRequest calls the generic CreateInstall builder with application/json body
+func NewCreateInstallRequest(server string, params *CreateInstallParams, body CreateInstallJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCreateInstallRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewCreateInstallRequestWithBody constructs an http.Request for the CreateInstall method, with any body, and a specified content type
+func NewCreateInstallRequestWithBody(server string, params *CreateInstallParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/install")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewDeleteInstallRequest constructs an http.Request for the DeleteInstall method
+func NewDeleteInstallRequest(server string, installID int64, params *DeleteInstallParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "install_id", installID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/install/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetInstallRequest constructs an http.Request for the GetInstall method
+func NewGetInstallRequest(server string, installID int64) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "install_id", installID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/install/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewCancelInstallRequest constructs an http.Request for the CancelInstall method
+func NewCancelInstallRequest(server string, installID int64, params *CancelInstallParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "install_id", installID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/install/%s/cancel", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewRetryInstallRequest calls the generic RetryInstall builder with application/json body
+func NewRetryInstallRequest(server string, installID int64, params *RetryInstallParams, body RetryInstallJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewRetryInstallRequestWithBody(server, installID, params, "application/json", bodyReader)
+}
+
+// NewRetryInstallRequestWithBody constructs an http.Request for the RetryInstall method, with any body, and a specified content type
+func NewRetryInstallRequestWithBody(server string, installID int64, params *RetryInstallParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "install_id", installID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/install/%s/retry", pathParam0)
 	if operationPath[0] == '/' {
 		operationPath = "." + operationPath
 	}
@@ -31504,6 +32935,33 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with PATCH /pxe/dhcp/{dhcp_id} (the `UpdateDHCPServer` operationId).
 	UpdateDHCPServerWithResponse(ctx context.Context, dhcpid int64, params *UpdateDHCPServerParams, body UpdateDHCPServerJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateDHCPServerResponse, error)
 
+	// ListDiscoveredMachinesWithResponse List discovered machines
+	//
+	// Answers all items, or pages of them with per_page. Needs the permission pxe.installs read.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /pxe/discovery (the `ListDiscoveredMachines` operationId).
+	ListDiscoveredMachinesWithResponse(ctx context.Context, params *ListDiscoveredMachinesParams, reqEditors ...RequestEditorFn) (*ListDiscoveredMachinesResponse, error)
+
+	// DeleteDiscoveredMachineWithResponse Delete a discovered machine
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.installs write. The log gets one item. Sent again, it is refused.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /pxe/discovery/{discovery_id} (the `DeleteDiscoveredMachine` operationId).
+	DeleteDiscoveredMachineWithResponse(ctx context.Context, discoveryID int64, params *DeleteDiscoveredMachineParams, reqEditors ...RequestEditorFn) (*DeleteDiscoveredMachineResponse, error)
+
+	// GetDiscoveredMachineWithResponse View a discovered machine
+	//
+	// Needs the permission pxe.installs read.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /pxe/discovery/{discovery_id} (the `GetDiscoveredMachine` operationId).
+	GetDiscoveredMachineWithResponse(ctx context.Context, discoveryID int64, reqEditors ...RequestEditorFn) (*GetDiscoveredMachineResponse, error)
+
 	// ListDriversWithResponse List drivers
 	//
 	// Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
@@ -31701,6 +33159,78 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /pxe/file/{file_server_id}/child/sync (the `SyncFileServerChildren` operationId).
 	SyncFileServerChildrenWithResponse(ctx context.Context, fileServerID int64, params *SyncFileServerChildrenParams, body SyncFileServerChildrenJSONRequestBody, reqEditors ...RequestEditorFn) (*SyncFileServerChildrenResponse, error)
+
+	// ListInstallsWithResponse List installs
+	//
+	// A client sees its own. Answers all items, or pages of them with per_page. Needs the permission pxe.installs or a client read.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /pxe/install (the `ListInstalls` operationId).
+	ListInstallsWithResponse(ctx context.Context, params *ListInstallsParams, reqEditors ...RequestEditorFn) (*ListInstallsResponse, error)
+
+	// CreateInstallWithBodyWithResponse Create an install
+	//
+	// Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /pxe/install (the `CreateInstall` operationId).
+	CreateInstallWithBodyWithResponse(ctx context.Context, params *CreateInstallParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateInstallResponse, error)
+
+	// CreateInstallWithResponse Create an install
+	//
+	// Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /pxe/install (the `CreateInstall` operationId).
+	CreateInstallWithResponse(ctx context.Context, params *CreateInstallParams, body CreateInstallJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateInstallResponse, error)
+
+	// DeleteInstallWithResponse Delete an install
+	//
+	// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.installs write. The log gets one item. Sent again, it is refused.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /pxe/install/{install_id} (the `DeleteInstall` operationId).
+	DeleteInstallWithResponse(ctx context.Context, installID int64, params *DeleteInstallParams, reqEditors ...RequestEditorFn) (*DeleteInstallResponse, error)
+
+	// GetInstallWithResponse View an install
+	//
+	// A client sees of its own what lists have. Needs the permission pxe.installs or a client read.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /pxe/install/{install_id} (the `GetInstall` operationId).
+	GetInstallWithResponse(ctx context.Context, installID int64, reqEditors ...RequestEditorFn) (*GetInstallResponse, error)
+
+	// CancelInstallWithResponse Cancel an install
+	//
+	// What the machine was given so far it may still run; it gets nothing more, and boots its disk from then on. Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /pxe/install/{install_id}/cancel (the `CancelInstall` operationId).
+	CancelInstallWithResponse(ctx context.Context, installID int64, params *CancelInstallParams, reqEditors ...RequestEditorFn) (*CancelInstallResponse, error)
+
+	// RetryInstallWithBodyWithResponse Install a machine once more
+	//
+	// Of an install that has ended: all is as it was asked for then, and the profile as it is now. The machine has to boot from the network again. Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /pxe/install/{install_id}/retry (the `RetryInstall` operationId).
+	RetryInstallWithBodyWithResponse(ctx context.Context, installID int64, params *RetryInstallParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RetryInstallResponse, error)
+
+	// RetryInstallWithResponse Install a machine once more
+	//
+	// Of an install that has ended: all is as it was asked for then, and the profile as it is now. The machine has to boot from the network again. Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /pxe/install/{install_id}/retry (the `RetryInstall` operationId).
+	RetryInstallWithResponse(ctx context.Context, installID int64, params *RetryInstallParams, body RetryInstallJSONRequestBody, reqEditors ...RequestEditorFn) (*RetryInstallResponse, error)
 
 	// ListISOsWithResponse List ISOs
 	//
@@ -37999,6 +39529,120 @@ func (r UpdateDHCPServerResponse) ContentType() string {
 	return ""
 }
 
+// ListDiscoveredMachinesResponse200Headers the declared response headers of an HTTP 200 response for ListDiscoveredMachines
+type ListDiscoveredMachinesResponse200Headers struct {
+	Link        *string
+	XTotalCount *string
+}
+
+type ListDiscoveredMachinesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *[]Discovery
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ListDiscoveredMachinesResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r ListDiscoveredMachinesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListDiscoveredMachinesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListDiscoveredMachinesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteDiscoveredMachineResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Message
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteDiscoveredMachineResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteDiscoveredMachineResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteDiscoveredMachineResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// GetDiscoveredMachineResponse200Headers the declared response headers of an HTTP 200 response for GetDiscoveredMachine
+type GetDiscoveredMachineResponse200Headers struct {
+	ETag *string
+}
+
+type GetDiscoveredMachineResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Discovery
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *GetDiscoveredMachineResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r GetDiscoveredMachineResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetDiscoveredMachineResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetDiscoveredMachineResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 // ListDriversResponse200Headers the declared response headers of an HTTP 200 response for ListDrivers
 type ListDriversResponse200Headers struct {
 	Link        *string
@@ -38602,6 +40246,240 @@ func (r SyncFileServerChildrenResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r SyncFileServerChildrenResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// ListInstallsResponse200Headers the declared response headers of an HTTP 200 response for ListInstalls
+type ListInstallsResponse200Headers struct {
+	Link        *string
+	XTotalCount *string
+}
+
+type ListInstallsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *[]ListedInstall
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ListInstallsResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r ListInstallsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListInstallsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListInstallsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// CreateInstallResponse200Headers the declared response headers of an HTTP 200 response for CreateInstall
+type CreateInstallResponse200Headers struct {
+	ETag *string
+}
+
+type CreateInstallResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Install
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *CreateInstallResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r CreateInstallResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CreateInstallResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CreateInstallResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteInstallResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Message
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteInstallResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteInstallResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteInstallResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// GetInstallResponse200Headers the declared response headers of an HTTP 200 response for GetInstall
+type GetInstallResponse200Headers struct {
+	ETag *string
+}
+
+type GetInstallResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Install
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *GetInstallResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r GetInstallResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetInstallResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetInstallResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// CancelInstallResponse200Headers the declared response headers of an HTTP 200 response for CancelInstall
+type CancelInstallResponse200Headers struct {
+	ETag *string
+}
+
+type CancelInstallResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Install
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *CancelInstallResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r CancelInstallResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CancelInstallResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CancelInstallResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// RetryInstallResponse200Headers the declared response headers of an HTTP 200 response for RetryInstall
+type RetryInstallResponse200Headers struct {
+	ETag *string
+}
+
+type RetryInstallResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Install
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *RetryInstallResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r RetryInstallResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RetryInstallResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RetryInstallResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -43535,6 +45413,51 @@ func (c *ClientWithResponses) UpdateDHCPServerWithResponse(ctx context.Context, 
 	return ParseUpdateDHCPServerResponse(rsp)
 }
 
+// ListDiscoveredMachinesWithResponse List discovered machines
+//
+// Answers all items, or pages of them with per_page. Needs the permission pxe.installs read.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /pxe/discovery (the `ListDiscoveredMachines` operationId).
+func (c *ClientWithResponses) ListDiscoveredMachinesWithResponse(ctx context.Context, params *ListDiscoveredMachinesParams, reqEditors ...RequestEditorFn) (*ListDiscoveredMachinesResponse, error) {
+	rsp, err := c.ListDiscoveredMachines(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListDiscoveredMachinesResponse(rsp)
+}
+
+// DeleteDiscoveredMachineWithResponse Delete a discovered machine
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.installs write. The log gets one item. Sent again, it is refused.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /pxe/discovery/{discovery_id} (the `DeleteDiscoveredMachine` operationId).
+func (c *ClientWithResponses) DeleteDiscoveredMachineWithResponse(ctx context.Context, discoveryID int64, params *DeleteDiscoveredMachineParams, reqEditors ...RequestEditorFn) (*DeleteDiscoveredMachineResponse, error) {
+	rsp, err := c.DeleteDiscoveredMachine(ctx, discoveryID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteDiscoveredMachineResponse(rsp)
+}
+
+// GetDiscoveredMachineWithResponse View a discovered machine
+//
+// Needs the permission pxe.installs read.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /pxe/discovery/{discovery_id} (the `GetDiscoveredMachine` operationId).
+func (c *ClientWithResponses) GetDiscoveredMachineWithResponse(ctx context.Context, discoveryID int64, reqEditors ...RequestEditorFn) (*GetDiscoveredMachineResponse, error) {
+	rsp, err := c.GetDiscoveredMachine(ctx, discoveryID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetDiscoveredMachineResponse(rsp)
+}
+
 // ListDriversWithResponse List drivers
 //
 // Answers all items, or pages of them with per_page. Needs the permission pxe.settings read.
@@ -43863,6 +45786,126 @@ func (c *ClientWithResponses) SyncFileServerChildrenWithResponse(ctx context.Con
 		return nil, err
 	}
 	return ParseSyncFileServerChildrenResponse(rsp)
+}
+
+// ListInstallsWithResponse List installs
+//
+// A client sees its own. Answers all items, or pages of them with per_page. Needs the permission pxe.installs or a client read.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /pxe/install (the `ListInstalls` operationId).
+func (c *ClientWithResponses) ListInstallsWithResponse(ctx context.Context, params *ListInstallsParams, reqEditors ...RequestEditorFn) (*ListInstallsResponse, error) {
+	rsp, err := c.ListInstalls(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListInstallsResponse(rsp)
+}
+
+// CreateInstallWithBodyWithResponse Create an install
+//
+// Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /pxe/install (the `CreateInstall` operationId).
+func (c *ClientWithResponses) CreateInstallWithBodyWithResponse(ctx context.Context, params *CreateInstallParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateInstallResponse, error) {
+	rsp, err := c.CreateInstallWithBody(ctx, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateInstallResponse(rsp)
+}
+
+// CreateInstallWithResponse Create an install
+//
+// Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /pxe/install (the `CreateInstall` operationId).
+func (c *ClientWithResponses) CreateInstallWithResponse(ctx context.Context, params *CreateInstallParams, body CreateInstallJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateInstallResponse, error) {
+	rsp, err := c.CreateInstall(ctx, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateInstallResponse(rsp)
+}
+
+// DeleteInstallWithResponse Delete an install
+//
+// The path takes up to 100 ids with commas between, too: all of the items are changed, or none. Needs the permission pxe.installs write. The log gets one item. Sent again, it is refused.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /pxe/install/{install_id} (the `DeleteInstall` operationId).
+func (c *ClientWithResponses) DeleteInstallWithResponse(ctx context.Context, installID int64, params *DeleteInstallParams, reqEditors ...RequestEditorFn) (*DeleteInstallResponse, error) {
+	rsp, err := c.DeleteInstall(ctx, installID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteInstallResponse(rsp)
+}
+
+// GetInstallWithResponse View an install
+//
+// A client sees of its own what lists have. Needs the permission pxe.installs or a client read.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /pxe/install/{install_id} (the `GetInstall` operationId).
+func (c *ClientWithResponses) GetInstallWithResponse(ctx context.Context, installID int64, reqEditors ...RequestEditorFn) (*GetInstallResponse, error) {
+	rsp, err := c.GetInstall(ctx, installID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetInstallResponse(rsp)
+}
+
+// CancelInstallWithResponse Cancel an install
+//
+// What the machine was given so far it may still run; it gets nothing more, and boots its disk from then on. Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /pxe/install/{install_id}/cancel (the `CancelInstall` operationId).
+func (c *ClientWithResponses) CancelInstallWithResponse(ctx context.Context, installID int64, params *CancelInstallParams, reqEditors ...RequestEditorFn) (*CancelInstallResponse, error) {
+	rsp, err := c.CancelInstall(ctx, installID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCancelInstallResponse(rsp)
+}
+
+// RetryInstallWithBodyWithResponse Install a machine once more
+//
+// Of an install that has ended: all is as it was asked for then, and the profile as it is now. The machine has to boot from the network again. Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /pxe/install/{install_id}/retry (the `RetryInstall` operationId).
+func (c *ClientWithResponses) RetryInstallWithBodyWithResponse(ctx context.Context, installID int64, params *RetryInstallParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RetryInstallResponse, error) {
+	rsp, err := c.RetryInstallWithBody(ctx, installID, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRetryInstallResponse(rsp)
+}
+
+// RetryInstallWithResponse Install a machine once more
+//
+// Of an install that has ended: all is as it was asked for then, and the profile as it is now. The machine has to boot from the network again. Needs the permission pxe.installs write. The log gets one item. Sent again without an Idempotency-Key, it is refused.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /pxe/install/{install_id}/retry (the `RetryInstall` operationId).
+func (c *ClientWithResponses) RetryInstallWithResponse(ctx context.Context, installID int64, params *RetryInstallParams, body RetryInstallJSONRequestBody, reqEditors ...RequestEditorFn) (*RetryInstallResponse, error) {
+	rsp, err := c.RetryInstall(ctx, installID, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRetryInstallResponse(rsp)
 }
 
 // ListISOsWithResponse List ISOs
@@ -51451,6 +53494,141 @@ func ParseUpdateDHCPServerResponse(rsp *http.Response) (*UpdateDHCPServerRespons
 	return response, nil
 }
 
+// ParseListDiscoveredMachinesResponse parses an HTTP response from a ListDiscoveredMachinesWithResponse call
+func ParseListDiscoveredMachinesResponse(rsp *http.Response) (*ListDiscoveredMachinesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListDiscoveredMachinesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest []Discovery
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	case rsp.StatusCode == 200:
+		// Content-type (text/csv) unsupported
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers ListDiscoveredMachinesResponse200Headers
+		if values := rsp.Header.Values("Link"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Link", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Link = &value
+		}
+		if values := rsp.Header.Values("X-Total-Count"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Total-Count", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XTotalCount = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseDeleteDiscoveredMachineResponse parses an HTTP response from a DeleteDiscoveredMachineWithResponse call
+func ParseDeleteDiscoveredMachineResponse(rsp *http.Response) (*DeleteDiscoveredMachineResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteDiscoveredMachineResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Message
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetDiscoveredMachineResponse parses an HTTP response from a GetDiscoveredMachineWithResponse call
+func ParseGetDiscoveredMachineResponse(rsp *http.Response) (*GetDiscoveredMachineResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetDiscoveredMachineResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Discovery
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers GetDiscoveredMachineResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
 // ParseListDriversResponse parses an HTTP response from a ListDriversWithResponse call
 func ParseListDriversResponse(rsp *http.Response) (*ListDriversResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -52111,6 +54289,279 @@ func ParseSyncFileServerChildrenResponse(rsp *http.Response) (*SyncFileServerChi
 		}
 		response.JSONDefault = &dest
 
+	}
+
+	return response, nil
+}
+
+// ParseListInstallsResponse parses an HTTP response from a ListInstallsWithResponse call
+func ParseListInstallsResponse(rsp *http.Response) (*ListInstallsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListInstallsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest []ListedInstall
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	case rsp.StatusCode == 200:
+		// Content-type (text/csv) unsupported
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers ListInstallsResponse200Headers
+		if values := rsp.Header.Values("Link"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Link", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Link = &value
+		}
+		if values := rsp.Header.Values("X-Total-Count"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Total-Count", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XTotalCount = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseCreateInstallResponse parses an HTTP response from a CreateInstallWithResponse call
+func ParseCreateInstallResponse(rsp *http.Response) (*CreateInstallResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CreateInstallResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Install
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers CreateInstallResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseDeleteInstallResponse parses an HTTP response from a DeleteInstallWithResponse call
+func ParseDeleteInstallResponse(rsp *http.Response) (*DeleteInstallResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteInstallResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Message
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetInstallResponse parses an HTTP response from a GetInstallWithResponse call
+func ParseGetInstallResponse(rsp *http.Response) (*GetInstallResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetInstallResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Install
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers GetInstallResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseCancelInstallResponse parses an HTTP response from a CancelInstallWithResponse call
+func ParseCancelInstallResponse(rsp *http.Response) (*CancelInstallResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CancelInstallResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Install
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers CancelInstallResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseRetryInstallResponse parses an HTTP response from a RetryInstallWithResponse call
+func ParseRetryInstallResponse(rsp *http.Response) (*RetryInstallResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RetryInstallResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Install
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers RetryInstallResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
 	}
 
 	return response, nil

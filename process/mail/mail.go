@@ -21,6 +21,8 @@ const MessageKind = "mail"
 const (
 	// ChangedKind is the kind of the messages by which identity has the clients service tell a client what its security hangs on.
 	ChangedKind = "account-changed"
+	// InstalledKind is the kind of the messages by which pxe has the clients service tell a client how an installation has ended.
+	InstalledKind = "install-finished"
 	// CopiesPath is where identity answers the addresses of who gets blind copies of what is mailed to clients, and
 	// MostCopies how many at most.
 	CopiesPath = "/internal/mail-copies"
@@ -44,6 +46,13 @@ type Message struct {
 type ClientChanged struct {
 	Client  int64          `json:"client"`
 	Content AccountChanged `json:"content"`
+}
+
+// ClientInstalled is what a message of InstalledKind says.
+type ClientInstalled struct {
+	Client   int64           `json:"client"`
+	Template string          `json:"template"` // its name
+	Content  InstallFinished `json:"content"`
 }
 
 // Send has a mail sent if the unit of work is committed: by the template that comes with Ironplane for such a content.

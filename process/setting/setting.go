@@ -44,6 +44,10 @@ var (
 
 	ISOSize = Integer{"pxe.iso_size", 16} // GiB
 
+	InstallWait = Integer{"pxe.install_wait", 1440} // minutes
+	InstallBoot = Integer{"pxe.install_boot", 30}   // minutes
+	InstallTime = Integer{"pxe.install_time", 240}  // minutes
+
 	WebhookDays = Integer{"webhook.days", 14}
 
 	SyncChildren = Integer{"pxe.sync_children", 4} // of a file server at a time

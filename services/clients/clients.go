@@ -27,9 +27,9 @@ const Name = "clients"
 var migrations embed.FS
 
 // Definition is the service.
-var Definition = service.Definition{Name: Name, Migrations: migrations, Fills: true, Sends: []string{"identity", "system"}, Receives: []string{"identity"}, Takes: []string{"client.deleted", "client.edited"}, CameBack: service.AccountsBack[ViewedClient]("client"), New: func(d service.Deps) service.Parts {
+var Definition = service.Definition{Name: Name, Migrations: migrations, Fills: true, Sends: []string{"identity", "system"}, Receives: []string{"identity", "pxe"}, Takes: []string{"client.deleted", "client.edited"}, CameBack: service.AccountsBack[ViewedClient]("client"), New: func(d service.Deps) service.Parts {
 	s := New(d)
-	return service.Parts{Routes: s.Routes(), Takes: map[string]events.Take{credentials.ChangeKind: s.takeChange, mail.ChangedKind: s.tellOfIdentity}, Readers: []string{"identity", "network"}, Consumers: []*events.Consumer{s.integrations.Consumer(), s.servers.consumer()},
+	return service.Parts{Routes: s.Routes(), Takes: map[string]events.Take{credentials.ChangeKind: s.takeChange, mail.ChangedKind: s.tellOfIdentity, mail.InstalledKind: s.tellInstalled}, Readers: []string{"identity", "network", "pxe"}, Consumers: []*events.Consumer{s.integrations.Consumer(), s.servers.consumer()},
 		Loops: []service.Loop{{Name: "follow the settings", Run: s.settings.Follow}, s.servers.loop(), service.Every(time.Hour, "forget what clients did with addresses", s.forgetEmails)}}
 }}
 
@@ -53,11 +53,11 @@ func New(d service.Deps) *Service {
 	return &Service{db: d.DB, entries: d.Entries, hasher: account.NewHasher(), lockouts: lockout.New(d.Redis, d.Log), settings: &setting.Follower{Peers: d.Peers}, peers: d.Peers, outbox: d.Outboxes["system"], toIdentity: d.Outboxes["identity"],
 		servers:      newServerCounts(d.DB, d.Peers),
 		integrations: &events.Refs{Owner: "system", Type: string(principal.Integration), DB: d.DB, Peers: d.Peers, Cleared: clearIntegration, Uses: clientsOf, Detach: detachClients},
-		closing:      &events.Closing{DB: d.DB, Peers: d.Peers, Type: "client", Noun: "client", Table: "client", Users: []string{"network"}}}
+		closing:      &events.Closing{DB: d.DB, Peers: d.Peers, Type: "client", Noun: "client", Table: "client", Users: []string{"network", "pxe"}}}
 }
 
 // Routes are what the service answers.
 func (s *Service) Routes() []rest.Route {
 	return append(rest.Section{Name: "Clients", Doc: "The people who rent servers."}.Of(s.clients(), s.subLinks(), s.superLinks(), s.emails()),
-		s.entryRoute(), s.credentialsRoute(), s.integrations.CloseRoute(), events.RefRoute(s.db, "client", "client", "jsonb_build_object('integration', integration_id)", "identity", "network"))
+		s.entryRoute(), s.credentialsRoute(), s.integrations.CloseRoute(), s.address(), events.RefRoute(s.db, "client", "client", "jsonb_build_object('integration', integration_id)", "identity", "network", "pxe"))
 }

@@ -12,8 +12,10 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/ironplane/ironplane/pkg/events"
+	"github.com/ironplane/ironplane/pkg/guard"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/process/mail"
 )
 
@@ -21,6 +23,17 @@ import (
 func recipient(ctx context.Context, tx *pg.Tx, id int64) (to mail.To, err error) {
 	err = tx.QueryRow(ctx, "SELECT name, first, last, email FROM client WHERE id = $1 FOR SHARE", id).Scan(&to.To.Name, &to.To.First, &to.To.Last, &to.To.Email)
 	return to, err
+}
+
+// address answers pxe the email address of a client whose machine is installed: empty where there is none.
+func (s *Service) address() rest.Route {
+	return rest.Read[rest.Item, string]{Path: "/internal/email/{client_id}", Guard: guard.Peers("pxe"), Do: func(ctx context.Context, req rest.Item) (email string, err error) {
+		err = s.db.QueryRow(ctx, "SELECT coalesce((SELECT email FROM client WHERE id = $1), '')", req.ID).Scan(&email)
+		if err != nil {
+			return "", fmt.Errorf("read the email address of client %d: %w", req.ID, err)
+		}
+		return email, nil
+	}}
 }
 
 func accountOf(id int64) string { return fmt.Sprintf("/client/%d", id) }
@@ -61,6 +74,22 @@ func (s *Service) tellOfIdentity(ctx context.Context, tx *pg.Tx, m events.Messag
 		return fmt.Errorf("tell client %d of a change: %w", of.Client, err)
 	}
 	return mail.Send(ctx, tx, s.outbox, accountOf(of.Client), to, of.Content)
+}
+
+// tellInstalled tells an account how an installation has ended, unless it is gone.
+func (s *Service) tellInstalled(ctx context.Context, tx *pg.Tx, m events.Message) error {
+	var of mail.ClientInstalled
+	if err := json.Unmarshal(m.Content, &of); err != nil {
+		return fmt.Errorf("read how an installation has ended: %w", err)
+	}
+	to, err := recipient(ctx, tx, of.Client)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("tell client %d of an installation: %w", of.Client, err)
+	}
+	return mail.SendBy(ctx, tx, s.outbox, of.Template, accountOf(of.Client), to, of.Content)
 }
 
 func changed(ctx context.Context, changes []string) mail.AccountChanged {

@@ -22,7 +22,7 @@ import (
 func TestCountsStayExact(t *testing.T) {
 	t.Parallel()
 	db := newDatabase(t)
-	service := network.New(db, box, nil)
+	service := network.New(db, box, agreeing{})
 	c := testkit.NewClient(t, testkit.As(rest.NewHandler(network.Name, db, slog.New(slog.DiscardHandler), service.Routes()), testkit.Holder(principal.All)))
 	for _, name := range []string{"here", "there", "busy", "busier", "never used"} {
 		c.Do("POST", "/group", map[string]any{"name": name}).Want(200)

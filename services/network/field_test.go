@@ -127,7 +127,7 @@ func TestFieldValues(t *testing.T) {
 func TestFieldValueGuards(t *testing.T) {
 	t.Parallel()
 	db := newDatabase(t)
-	handler := rest.NewHandler(network.Name, db, slog.New(slog.NewTextHandler(t.Output(), nil)), network.New(db, box, nil).Routes())
+	handler := rest.NewHandler(network.Name, db, slog.New(slog.NewTextHandler(t.Output(), nil)), network.New(db, box, agreeing{}).Routes())
 	client := func(grants principal.Grants) *testkit.Client {
 		return testkit.NewClient(t, testkit.As(handler, testkit.Holder(grants)))
 	}

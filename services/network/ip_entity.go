@@ -186,6 +186,13 @@ func (s *Service) ipEntities() []rest.Route {
 		By: rest.By{Search: searchEntities, Sorts: map[string]string{"name": "name", "address": "first_address"}, Filters: map[string]string{
 			"assigned": "assigned", "billing_id": "billing_id", "group_id": "group_id", "name": "name", "owner": "owner_id", "owner_id": "owner_id", "owner_missing": "owner_missing", "server_id": "owner_server_id", "vlan": "vlan"}},
 		Lock: lockScopes, Check: s.checkOwner, Insert: insertEntity, Update: updateEntity, Delete: deleteEntity,
+		Close: func(ctx context.Context, tx *pg.Tx, entities []IPEntity) error {
+			ids := make([]int64, len(entities))
+			for i, e := range entities {
+				ids[i] = e.ID
+			}
+			return s.closing.Close(ctx, tx, ids)
+		},
 	}.Routes()
 }
 

@@ -43,13 +43,16 @@ type Service struct {
 	box         *seal.Box
 	dhcpServers *events.Refs
 	clients     *events.Refs
+	closing     *events.Closing // of entities
+	peers       mesh.Peers
 }
 
 // New makes the service on its migrated schema.
 func New(db *pg.DB, box *seal.Box, peers mesh.Peers) *Service {
 	return &Service{db, box,
 		&events.Refs{Owner: "pxe", Type: "pxe/dhcp", DB: db, Peers: peers, Cleared: clearDHCPServer},
-		&events.Refs{Owner: "clients", Type: "client", DB: db, Peers: peers, Cleared: missClient, Uses: assignedTo}}
+		&events.Refs{Owner: "clients", Type: "client", DB: db, Peers: peers, Cleared: missClient, Uses: assignedTo},
+		&events.Closing{DB: db, Peers: peers, Type: "entity", Noun: "IP entity", Table: "ip_entity", Users: []string{"pxe"}}, peers}
 }
 
 // Routes are what the service answers.
@@ -57,13 +60,14 @@ func (s *Service) Routes() []rest.Route {
 	return slices.Concat(
 		rest.Section{Name: "IP groups", Doc: "An IP group is a site's address space."}.Of(s.ipGroups(), []rest.Route{s.utilization()}),
 		rest.Section{Name: "IP entities", Doc: "An IP entity is an address, a range or a prefix, of IPv4, of IPv6 or of both. No two overlap."}.Of(
-			s.ipEntities(), s.allocations(), []rest.Route{entitySeries, entityRemoval}),
+			s.ipEntities(), s.allocations(), []rest.Route{entitySeries, s.entityRemoval()}),
 		rest.Section{Name: "Forwarding", Doc: "Machines that forward ports or addresses to servers, and the ways in which they do."}.Of(
 			s.forwardGateways(), s.forwardTypes()),
 		rest.Section{Name: "Custom fields", Doc: "Fields of clients, IP entities, IP groups and servers beside those that the API has, and what they hold."}.Of(
 			s.fields(), s.fieldValues()),
 		rest.Section{Name: "Port speeds", Doc: "The speeds that switch ports are sold at."}.Of(s.portSpeeds()),
-		[]rest.Route{s.clients.CloseRoute(), s.clientServers(), events.RefRoute(s.db, "group", "ip_group", "NULL::jsonb", "pxe")},
+		[]rest.Route{s.clients.CloseRoute(), s.clientServers(), events.RefRoute(s.db, "group", "ip_group", "NULL::jsonb", "pxe"),
+			events.RefRoute(s.db, "entity", "ip_entity", "NULL::jsonb", "pxe"), s.machineAddress()},
 	)
 }
 

@@ -1,6 +1,7 @@
 package network_test
 
 import (
+	"context"
 	"log/slog"
 	"testing"
 
@@ -23,6 +24,11 @@ var box = func() *seal.Box {
 	return made
 }()
 
+// agreeing are other services that use nothing.
+type agreeing struct{}
+
+func (agreeing) Ask(context.Context, string, string, any) error { return nil }
+
 // newClient serves the network service on a database of the test's own, to somebody who may do everything.
 func newClient(t *testing.T) *testkit.Client {
 	t.Helper()
@@ -42,7 +48,7 @@ func newDatabase(t *testing.T) *pg.DB {
 func newService(t *testing.T) (*testkit.Client, *pg.DB) {
 	t.Helper()
 	db := newDatabase(t)
-	handler := rest.NewHandler(network.Name, db, slog.New(slog.NewTextHandler(t.Output(), nil)), network.New(db, box, nil).Routes())
+	handler := rest.NewHandler(network.Name, db, slog.New(slog.NewTextHandler(t.Output(), nil)), network.New(db, box, agreeing{}).Routes())
 	return testkit.NewClient(t, testkit.As(handler, testkit.Holder(principal.All))), db
 }
 

@@ -52,12 +52,28 @@ type removed struct {
 type removalRequest struct {
 	Group int64 `path:"*"`
 	Body  rest.Body[removal]
+
+	installed []used // entities that machines are being installed with
 }
 
-var entityRemoval = rest.Mutation[removalRequest, Removed]{
-	Method: http.MethodPost, Path: "/group/{group_id}/entity/bulk-delete", Guard: guard.Has(permission.NetworkEntities),
-	Name: "deleteIPEntities", Summary: "Delete many IP entities of an IP group", Extension: true,
-	Effect: rest.Effect{Logs: rest.LogsSummary, Again: rest.AgainRefused}, Example: `{"from": "198.51.100.8", "to": "198.51.100.15"}`, Do: remove,
+// used is an entity that another service uses, and how.
+type used struct {
+	ID   int64  `json:"id"`
+	Uses string `json:"uses"`
+}
+
+func (s *Service) entityRemoval() rest.Route {
+	return rest.Mutation[removalRequest, Removed]{
+		Method: http.MethodPost, Path: "/group/{group_id}/entity/bulk-delete", Guard: guard.Has(permission.NetworkEntities),
+		Name: "deleteIPEntities", Summary: "Delete many IP entities of an IP group", Extension: true,
+		Effect: rest.Effect{Logs: rest.LogsSummary, Again: rest.AgainRefused}, Example: `{"from": "198.51.100.8", "to": "198.51.100.15"}`, Do: remove,
+		Prepare: func(ctx context.Context, req *removalRequest) error {
+			if err := s.peers.Ask(ctx, "pxe", "/internal/installed-entities", &req.installed); err != nil {
+				return problem.New(problem.Unavailable, "Whether machines are being installed with them cannot be found out right now.").Because(err)
+			}
+			return nil
+		},
+	}
 }
 
 func remove(ctx context.Context, tx *pg.Tx, req removalRequest) (Removed, error) {
@@ -73,6 +89,9 @@ func remove(ctx context.Context, tx *pg.Tx, req removalRequest) (Removed, error)
 		return Removed{}, err
 	}
 	ids, err := r.hold(ctx, tx, group)
+	if err == nil {
+		err = refuseInstalled(req.installed, ids)
+	}
 	if err == nil {
 		err = refuseAssigned(ctx, tx, ids)
 	}
@@ -190,6 +209,16 @@ func refuseAssigned(ctx context.Context, tx *pg.Tx, ids []int64) error {
 		names[i] = fmt.Sprintf("IP entity %d (%s) to %s", e.ID, e.FullIP, e.Owner)
 	}
 	return problem.New(problem.Conflict, "Assigned are %d of %s: %s. POST /entity/{entity_id}/release takes one back.", count, counted(len(ids)), firstOf(names, count))
+}
+
+// refuseInstalled names the first of the entities that a machine is being installed with.
+func refuseInstalled(installed []used, ids []int64) error {
+	for _, one := range installed {
+		if _, found := slices.BinarySearch(ids, one.ID); found {
+			return problem.New(problem.Conflict, "IP entity %d %s.", one.ID, one.Uses)
+		}
+	}
+	return nil
 }
 
 // firstOf names the first of so many.

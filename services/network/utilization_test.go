@@ -52,7 +52,7 @@ func TestUtilization(t *testing.T) {
 func TestUtilizationStaysExact(t *testing.T) {
 	t.Parallel()
 	c, db := newService(t)
-	service := network.New(db, box, nil)
+	service := network.New(db, box, agreeing{})
 	rapid.Check(t, func(rt *rapid.T) {
 		group := c.Do("POST", "/group", map[string]any{"name": rapid.StringMatching(`[a-z]{12}`).Draw(rt, "name")}).Want(200).ID()
 		path, owner := fmt.Sprint("/group/", group), map[string]any{"id": 1}

@@ -40,6 +40,9 @@ func (s *Service) dhcpServers() []rest.Route {
 			}
 			return body.HTTP.keyAgain(&before.HTTP)
 		},
+		Delete: func(ctx context.Context, tx *pg.Tx, d *DHCPServer) error {
+			return unlessInstalls(ctx, tx, "dhcp_server", "DHCP server", "dhcp_server_id", d.ID)
+		},
 		Includes: map[string]func(context.Context, pg.Querier, *DHCPServer) error{"health": func(ctx context.Context, q pg.Querier, one *DHCPServer) (err error) {
 			one.Health, err = site.Health(ctx, q, site.DHCPServer, one.ID)
 			return err

@@ -141,8 +141,7 @@ func deleteFileServer(ctx context.Context, tx *pg.Tx, f *FileServer) error {
 	case !errors.Is(err, pgx.ErrNoRows):
 		return fmt.Errorf("look for children: %w", err)
 	}
-	_, err = tx.Exec(ctx, "DELETE FROM file_server WHERE id = $1", f.ID)
-	return err
+	return unlessInstalls(ctx, tx, "file_server", "File server", "file_server_id", f.ID)
 }
 
 // clearGroup takes an IP group that is gone from the file servers of its site.

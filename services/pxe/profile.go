@@ -109,6 +109,9 @@ func (s *Service) profiles() []rest.Route {
 	return append(rest.Resource[OSReloadProfile, profileBody]{
 		DB: s.db, Path: "/pxe/profile", ID: "profile_id", Noun: "profile", Again: rest.AgainRefused, Edited: `{"name": "Debian 13, small", "time_until_marked_failed": 60}`,
 		Guard: guard.Has(permission.PXESettings), Table: "profile", View: "profile_view", Without: rest.Listing | rest.Viewing, Check: s.checkProfile,
+		Delete: func(ctx context.Context, tx *pg.Tx, p *OSReloadProfile) error {
+			return unlessInstalls(ctx, tx, "profile", "Profile", "profile_id", p.ID)
+		},
 	}.Routes(), rest.List[rest.None, ListedProfile]{
 		DB: s.db, Path: "/pxe/profile", Guard: orClient, Name: "listProfiles", Summary: "List profiles", Doc: "A client sees those with access_client.", View: "profile_view",
 		Where: func(ctx context.Context, _ rest.None) ([]pg.Condition, error) { return open(ctx), nil },

@@ -15,6 +15,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/ironplane/ironplane/pkg/events"
+	"github.com/ironplane/ironplane/pkg/guard"
+	"github.com/ironplane/ironplane/pkg/mesh"
 	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/seal"
@@ -23,6 +25,7 @@ import (
 	"github.com/ironplane/ironplane/process/jobs"
 	"github.com/ironplane/ironplane/process/setting"
 	"github.com/ironplane/ironplane/services/pxe/filesync"
+	"github.com/ironplane/ironplane/services/pxe/install"
 	"github.com/ironplane/ironplane/services/pxe/site"
 	"github.com/ironplane/ironplane/services/pxe/store"
 )
@@ -34,12 +37,20 @@ const Name = "pxe"
 var migrations embed.FS
 
 // Definition is the service.
-var Definition = service.Definition{Name: Name, Migrations: migrations, Seals: true, Sealed: []string{"dhcp_server.http_api_key", "file_server.http_api_key", "iso.url", "iso_edition.license_key"}, New: func(d service.Deps) service.Parts {
+var Definition = service.Definition{Name: Name, Migrations: migrations, Seals: true, Sealed: []string{"dhcp_server.http_api_key", "file_server.http_api_key", "install.password", "install.token", "iso.url", "iso_edition.license_key"}, Sends: []string{"clients"}, New: func(d service.Deps) service.Parts {
 	s := New(d)
-	return service.Parts{Routes: s.Routes(), Readers: []string{"network"}, Consumers: []*events.Consumer{s.groups.Consumer(), s.emailTemplates.Consumer()},
-		Jobs:  []service.Job{s.syncs.Job(), s.importJob},
-		Loops: []service.Loop{service.Every(sweepPause, "sweep of the store", s.sweep), {Name: "follow the settings", Run: s.settings.Follow}, service.Every(time.Second, "ask agents how they are", s.agents.Look)}}
+	return service.Parts{Routes: s.Routes(), Readers: []string{"network"}, Consumers: []*events.Consumer{s.groups.Consumer(), added(s.entities, "entities"), added(s.clients, "clients"), s.emailTemplates.Consumer()},
+		Jobs: []service.Job{s.syncs.Job(), s.importJob},
+		Loops: []service.Loop{service.Every(sweepPause, "sweep of the store", s.sweep), {Name: "follow the settings", Run: s.settings.Follow}, {Name: "ask agents how they are", Run: s.agents.Look},
+			service.Every(time.Second, "let installs wait no longer that need not", s.installs.GrantAll), service.Every(time.Second, "fail installs that take too long", s.installs.Expire)}}
 }, Begin: begin}
+
+// added follows items that the service did not refer to at first, from the first change on that their owner still has.
+func added(refs *events.Refs, name string) *events.Consumer {
+	c := refs.Consumer()
+	c.Name = name
+	return c
+}
 
 // begin looks at what the service is told, and at its templates.
 func begin(ctx context.Context, d service.Deps) error {
@@ -55,9 +66,13 @@ func begin(ctx context.Context, d service.Deps) error {
 // Service is the pxe service.
 type Service struct {
 	db             *pg.DB
+	peers          mesh.Peers
 	box            *seal.Box
 	groups         *events.Refs
+	entities       *events.Refs
+	clients        *events.Refs
 	emailTemplates *events.Refs
+	installs       *install.Installs
 	store          *store.Store
 	settings       *setting.Follower
 	agents         *site.Agents
@@ -77,11 +92,20 @@ func New(d service.Deps) *Service {
 	allowed, _ := egress.Parse(d.AllowedNetworks) // Begin has said what is wrong with it
 	settings := &setting.Follower{Peers: d.Peers}
 	agents := &site.Agents{DB: d.DB, Box: d.Box, Allowed: allowed}
+	installs := &install.Installs{DB: d.DB, Box: d.Box, Outbox: d.Outboxes["clients"], Settings: settings.Values}
+	agents.Hear, agents.Push = installs.Hear, installs.Push
 	files := store.New(d.DB, d.Store)
-	s := &Service{db: d.DB, box: d.Box, store: files, settings: settings, agents: agents, client: allowed.Client(), silence: longestSilence,
-		syncs:          &filesync.Syncs{DB: d.DB, Agents: agents, Store: files, Most: func() int { return setting.SyncChildren.In(settings.Values()) }},
-		groups:         &events.Refs{Owner: "network", Type: "group", DB: d.DB, Peers: d.Peers, Cleared: clearGroup},
+	s := &Service{db: d.DB, peers: d.Peers, box: d.Box, store: files, settings: settings, agents: agents, installs: installs, client: allowed.Client(), silence: longestSilence,
+		syncs:  &filesync.Syncs{DB: d.DB, Agents: agents, Store: files, Most: func() int { return setting.SyncChildren.In(settings.Values()) }},
+		groups: &events.Refs{Owner: "network", Type: "group", DB: d.DB, Peers: d.Peers, Cleared: clearGroup},
+		entities: &events.Refs{Owner: "network", Type: "entity", DB: d.DB, Peers: d.Peers, Uses: installsWith("host_entity_id"),
+			Cleared: func(ctx context.Context, tx *pg.Tx, id int64, _ string) error {
+				return installs.EntityGone(ctx, tx, id)
+			}},
+		clients: &events.Refs{Owner: "clients", Type: "client", DB: d.DB, Peers: d.Peers, Uses: installsWith("client_id"),
+			Cleared: func(context.Context, *pg.Tx, int64, string) error { return nil }}, // what was installed for it stays known
 		emailTemplates: &events.Refs{Owner: "system", Type: "email/template", DB: d.DB, Peers: d.Peers, Cleared: clearEmailTemplate, Uses: profilesWith}}
+	installs.Files = s.files
 	s.importJob = service.Job{Kind: "iso-import", Timeout: importTime, Attempts: importAttempts, Backoff: importPause, Workers: 2, Unique: true, Do: jobs.Do(s.importISO)}
 	return s
 }
@@ -95,7 +119,10 @@ func (s *Service) Routes() []rest.Route {
 		rest.Section{Name: "ISOs", Doc: "Images that machines are installed from, and the editions of Windows in them."}.Of(s.isos(), s.editions()),
 		rest.Section{Name: "Profiles", Doc: "Ways to install a machine, or to boot one over the network, and the templates that they put together."}.Of(
 			s.shares(), []rest.Route{s.render()}, s.profiles(), s.bootScripts(), s.preseeds(), s.shellScripts()),
-		[]rest.Route{s.emailTemplates.CloseRoute(), events.RefRoute(s.db, "pxe/dhcp", "dhcp_server", "NULL::jsonb", "network")},
+		rest.Section{Name: "Installs", Doc: "Installations of machines, and machines that asked to boot and that nobody named."}.Of(s.installRoutes(), s.discoveries()),
+		[]rest.Route{s.emailTemplates.CloseRoute(), s.entities.CloseRoute(), s.clients.CloseRoute(),
+			rest.Read[rest.None, []usedEntity]{Path: "/internal/installed-entities", Guard: guard.Peers("network"), Do: s.usedEntities},
+			events.RefRoute(s.db, "pxe/dhcp", "dhcp_server", "NULL::jsonb", "network")},
 	)
 }
 

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/aymanbagabas/go-udiff"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/guard"
 	"github.com/ironplane/ironplane/pkg/permission"
+	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/secret"
@@ -42,7 +44,7 @@ type renderBody struct {
 		Email string `json:"email"`
 	} `json:"client"`
 	Files     string           `json:"files" example:"http://files.fra1.example.net" doc:"where the site's file server is"`
-	Variables []renderVariable `json:"variables" doc:"those that who asks for an installation chooses"`
+	Variables []variableBody   `json:"variables" doc:"those that who asks for an installation chooses"`
 	Earlier   []renderedBefore `json:"earlier" doc:"the files of an earlier answer, to be compared with"`
 
 	machine script.Host
@@ -54,9 +56,10 @@ type familyBody struct {
 	Gateway string `json:"gateway"`
 }
 
-type renderVariable struct {
-	Name  string `json:"name"`
-	Value string `json:"value" max:"65536" blanks:"kept"`
+// variableBody is one that who asks for an installation chooses.
+type variableBody struct {
+	Name  string `json:"name" example:"timezone"`
+	Value string `json:"value" max:"65536" example:"Europe/Berlin"`
 }
 
 type renderedBefore struct {
@@ -67,34 +70,51 @@ type renderedBefore struct {
 
 // Resolve reads the machine.
 func (b *renderBody) Resolve(wrong *problem.Fields) {
+	macs := readMACs(wrong, "/host/mac", b.Host.MAC)
+	checkHostname(wrong, b.Host.Hostname)
+	b.machine = script.NewHost(b.Host.Hostname, b.Host.Firmware, macs)
 	h := &b.machine
-	*h = script.Host{Hostname: b.Host.Hostname, Firmware: b.Host.Firmware, Disk: b.Host.Disk}
-	h.Name, h.Domain, _ = strings.Cut(h.Hostname, ".")
-	h.NetBIOS = h.Name[:min(len(h.Name), 15)]
-	if h.Hostname != "" && !agent.IsHost(h.Hostname) {
-		wrong.Add("/host/hostname", "invalid", "must be a name such as web1.example.com")
-	}
-	if mac, err := net.ParseMAC(b.Host.MAC); err == nil && len(mac) == 6 {
-		h.MAC, h.MACs, h.MACDashes = mac.String(), []string{mac.String()}, strings.ReplaceAll(mac.String(), ":", "-")
-	} else if b.Host.MAC != "" {
-		wrong.Add("/host/mac", "invalid", "must be a MAC address such as 52:54:00:12:34:56")
-	}
-	if h.Firmware == "" {
-		h.Firmware = "bios"
-	}
+	h.Disk = b.Host.Disk
 	h.IPv4 = b.Host.IPv4.read(wrong, "/host/ipv4", netip.Addr.Is4)
 	h.IPv6 = b.Host.IPv6.read(wrong, "/host/ipv6", netip.Addr.Is6)
 	if h.IP = h.IPv4.Address; h.IP == "" {
 		h.IP = h.IPv6.Address
 	}
-	h.Nameservers = []string{}
-	for text := range strings.FieldsSeq(b.Host.DNS) {
-		address, err := netip.ParseAddr(text)
+	h.Nameservers = readNameservers(wrong, b.Host.DNS)
+}
+
+// readMACs reads the MAC addresses of a machine, each once.
+func readMACs(wrong *problem.Fields, pointer string, texts ...string) (macs []string) {
+	for _, text := range texts {
+		mac, err := net.ParseMAC(text)
+		switch {
+		case text == "":
+		case err != nil || len(mac) != 6:
+			wrong.Add(pointer, "invalid", "must be a MAC address such as 52:54:00:12:34:56")
+		case !slices.Contains(macs, mac.String()):
+			macs = append(macs, mac.String())
+		}
+	}
+	return macs
+}
+
+func checkHostname(wrong *problem.Fields, name string) {
+	if name != "" && !agent.IsHost(name) {
+		wrong.Add("/host/hostname", "invalid", "must be a name such as web1.example.com")
+	}
+}
+
+// readNameservers reads addresses with blanks between.
+func readNameservers(wrong *problem.Fields, text string) []string {
+	all := []string{}
+	for one := range strings.FieldsSeq(text) {
+		address, err := netip.ParseAddr(one)
 		if err != nil {
 			wrong.Add("/host/nameservers", "invalid", "must be addresses with blanks between")
 		}
-		h.Nameservers = append(h.Nameservers, address.String())
+		all = append(all, address.String())
 	}
+	return all
 }
 
 // read reads an address and its subnet, where there is one.
@@ -105,7 +125,7 @@ func (b familyBody) read(wrong *problem.Fields, pointer string, is func(netip.Ad
 			wrong.Add(pointer+"/address", "invalid", "must be an address of the family with the length of its prefix")
 			return f
 		}
-		f.Address, f.Prefix, f.Length = p.Addr().String(), p.Masked().String(), int64(p.Bits())
+		f = script.NewFamily(p)
 	}
 	if b.Gateway != "" {
 		gateway, err := netip.ParseAddr(b.Gateway)
@@ -149,23 +169,18 @@ func (s *Service) renderProfile(ctx context.Context, req renderRequest) (r Rende
 	}
 	v := script.Sample()
 	v.Host, v.Profile = body.machine, script.Profile{ID: profile.ID, Name: profile.Name}
-	v.Password, v.SSHKeys, v.Variables = secret.New(""), []string{}, []script.Variable{}
+	v.Password, v.SSHKeys, v.Variables = secret.New(""), script.Lines(body.SSHKeys), []script.Variable{}
 	v.Client = script.Client{Name: body.Client.Name, Email: body.Client.Email}
 	v.URL.Files = strings.TrimSuffix(body.Files, "/")
-	for key := range strings.Lines(body.SSHKeys) {
-		if key = strings.TrimSpace(key); key != "" {
-			v.SSHKeys = append(v.SSHKeys, key)
-		}
-	}
 	for _, one := range body.Variables {
 		v.Variables = append(v.Variables, script.Variable{Name: one.Name, Value: one.Value})
 	}
-	r.Files, err = s.templatesOf(ctx, &profile)
+	r.Files, err = templatesOf(ctx, s.db, &profile)
 	if err != nil {
 		return r, err
 	}
 	for i := range r.Files {
-		r.Files[i].render(v)
+		r.Files[i].render(false, v)
 		for _, earlier := range body.Earlier {
 			if f := &r.Files[i]; earlier.Kind == f.Kind && earlier.ID == f.ID {
 				f.Difference = udiff.Unified("earlier", "now", earlier.Text, f.Text)
@@ -188,22 +203,22 @@ func (f *RenderedFile) kindOf() script.Kind {
 }
 
 // render puts what the template makes in the template's place.
-func (f *RenderedFile) render(v script.Variables) {
+func (f *RenderedFile) render(reveal bool, v script.Variables) {
 	source := f.Text
 	f.Text = ""
 	made, wrong := f.kindOf().Check(source)
 	if f.Error = wrong; wrong != "" {
 		return
 	}
-	text, err := made.Render(false, v)
+	text, err := made.Render(reveal, v)
 	if f.Text = text; err != nil {
 		f.Error = err.Error()
 	}
 }
 
 // templatesOf are a profile's templates, with the template as the text of each.
-func (s *Service) templatesOf(ctx context.Context, p *OSReloadProfile) ([]RenderedFile, error) {
-	rows, err := s.db.Query(ctx, `
+func templatesOf(ctx context.Context, q pg.Querier, p *OSReloadProfile) ([]RenderedFile, error) {
+	rows, err := q.Query(ctx, `
 		SELECT 'boot_script', b.id, b.name, b.body FROM boot_script b WHERE b.id = $1
 		UNION ALL SELECT 'preseed', s.id, s.name, s.body FROM preseed s WHERE s.id = $2
 		UNION ALL (SELECT 'shell_during', s.id, s.name, s.body FROM unnest($3::bigint[]) WITH ORDINALITY AS wanted (id, n) JOIN shell_script s USING (id) ORDER BY n)

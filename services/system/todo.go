@@ -31,7 +31,7 @@ func (s *Service) todoItems() []rest.Route {
 }
 
 // completing are the actions that complete something: of others, nobody has to look.
-var completing = []pg.Action{pg.Created, mail.Sent, "verified"}
+var completing = []pg.Action{pg.Created, mail.Sent, "verified", "installed"}
 
 // completeTodos notes what was done for the first time.
 func completeTodos(ctx context.Context, tx *pg.Tx, changes []events.Event) error {

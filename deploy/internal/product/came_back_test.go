@@ -193,6 +193,7 @@ func (i *installation) ofBefore(schema string) {
 		ALTER TABLE change DROP uuid;
 		DROP VIEW change_cursor;
 		ALTER TABLE consumer RENAME TO change_cursor;
+		DELETE FROM change_cursor WHERE name <> '';
 		ALTER TABLE change_cursor DROP name, ADD CONSTRAINT change_cursor_pkey PRIMARY KEY (source), DROP history, DROP change, DROP change_seq, DROP newest;
 		DROP TABLE key_check, job_runner, message, message_taken;
 		DROP TABLE closing;

@@ -109,10 +109,10 @@ func makes(o rest.Operation) bool {
 // edits tells whether an operation edits what can be viewed.
 func edits(o rest.Operation) bool { return o.Method == http.MethodPatch && o.Effect.Shows != "" }
 
-// hasOwnTests tells whether an operation ends the caller's own key or sessions, or takes a code or a provider that the walk does not have: see TestLogin,
-// TestTwoFactorLogin and TestOpenID.
+// hasOwnTests tells whether an operation ends the caller's own key or sessions, takes a code or a provider that the walk does not have, or
+// takes another's effect away: see TestLogin, TestTwoFactorLogin, TestOpenID and TestInstalls.
 func hasOwnTests(o rest.Operation) bool {
-	return slices.Contains([]string{"deleteCurrentAPIKey", "endOtherSessions", "confirmVerifyCode", "beginOpenIDLogin", "createRecoveryCodes", "deleteAdminVerify", "deleteClientVerify"}, o.Name)
+	return slices.Contains([]string{"deleteCurrentAPIKey", "endOtherSessions", "confirmVerifyCode", "beginOpenIDLogin", "createRecoveryCodes", "deleteAdminVerify", "deleteClientVerify", "cancelInstall", "retryInstall"}, o.Name)
 }
 
 func newKey(t *testing.T, c *testkit.Client, name string) string {
@@ -153,6 +153,9 @@ func (w *walk) created(path string, id int64) {
 			return testkit.Decode[pxe.ISOManager](w.c.Do("GET", fmt.Sprintf("/pxe/iso/%d", id), nil).Want(200)).Status == "failed"
 		})
 		testkit.Execute(w.t, w.pxe, fmt.Sprintf("INSERT INTO iso_edition (iso_id, number, name) VALUES (%d, 1, 'Standard')", id))
+	}
+	if path == "/pxe/dhcp" {
+		testkit.Execute(w.t, w.pxe, fmt.Sprintf("INSERT INTO discovery (name, address, facts, dhcp_server_id, first_seen_at, seen_at) VALUES ('52:54:00:12:34:99', '', '{}', %d, now(), now())", id))
 	}
 	if path == "/client" {
 		for link, other := range map[string]string{"sub": "parent", "super": "granter"} {

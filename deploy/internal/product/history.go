@@ -145,6 +145,12 @@ var forget = []string{
 	`DO $$ BEGIN IF to_regclass('email_message') IS NOT NULL THEN
 		UPDATE email_message SET status = 'failed', error = 'it was being sent when the backup was made' WHERE status = 'queued';
 	END IF; END $$`,
+	`DO $$ BEGIN IF to_regclass('install') IS NOT NULL THEN
+		UPDATE install SET status = 'failed', error = 'It was under way when the backup was made.', finished_at = now(), password = NULL, token = NULL, client_email = NULL,
+			version = version + 1, revision = nextval('install_revision')
+			WHERE status IN ('waiting', 'booting', 'installing');
+		DELETE FROM discovery;
+	END IF; END $$`,
 	"UPDATE river_job SET state = 'cancelled', finalized_at = now() WHERE finalized_at IS NULL",
 }
 

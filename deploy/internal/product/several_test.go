@@ -36,7 +36,7 @@ func testEverySeveral(t *testing.T, p *product.Product, c *testkit.Client) {
 	}
 	tried, made := 0, 1
 	for _, o := range w.operations {
-		if _, made := examples[o.Path]; !o.Several || !made && !strings.HasPrefix(o.Path, "/client/") { // no request makes such an item as it is
+		if _, made := examples[o.Path]; !o.Several || !made && !strings.HasPrefix(o.Path, "/client/") || o.Path == "/pxe/install/{install_id}" { // no request makes such an item as it is, or as it can be deleted: see TestInstall
 			continue
 		}
 		tried++

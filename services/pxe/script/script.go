@@ -3,7 +3,10 @@
 package script
 
 import (
+	"cmp"
+	"crypto/rand"
 	"fmt"
+	"net/netip"
 	"strings"
 
 	"github.com/ironplane/ironplane/pkg/secret"
@@ -39,6 +42,33 @@ type Host struct {
 	Nameservers []string `example:"192.0.2.53" doc:"which it asks"`
 }
 
+// NewHost is a machine with a name, which boots from the first of its interfaces.
+func NewHost(hostname, firmware string, macs []string) Host {
+	h := Host{Hostname: hostname, Firmware: cmp.Or(firmware, "bios"), Nameservers: []string{}}
+	h.Name, h.Domain, _ = strings.Cut(hostname, ".")
+	h.NetBIOS = h.Name[:min(len(h.Name), 15)]
+	if len(macs) > 0 {
+		h.MAC, h.MACs, h.MACDashes = macs[0], macs, strings.ReplaceAll(macs[0], ":", "-")
+	}
+	return h
+}
+
+// NewFamily is an address with the length of its prefix.
+func NewFamily(p netip.Prefix) Family {
+	return Family{Address: p.Addr().String(), Prefix: p.Masked().String(), Length: int64(p.Bits())}
+}
+
+// Lines are those of a text that have something in them.
+func Lines(text string) []string {
+	all := []string{}
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" {
+			all = append(all, line)
+		}
+	}
+	return all
+}
+
 // Family is a machine's address of one family of protocols.
 type Family struct {
 	Address string `doc:"empty: it has none"`
@@ -61,7 +91,7 @@ type Profile struct {
 
 // URL is where the machine finds what it is given. It holds a token that is good for this installation alone.
 type URL struct {
-	Files    string `example:"http://files.fra1.example.net" doc:"the site's file server, without a slash at the end"`
+	Files    string `example:"http://files.fra1.example.net" doc:"the site's file server, or the DHCP server's agent where its IP group has none, without a slash at the end"`
 	Boot     string `example:"http://boot.fra1.example.net/i/[secret]/boot" doc:"the profile's boot script"`
 	Preseed  string `example:"http://boot.fra1.example.net/i/[secret]/preseed" doc:"the profile's preseed"`
 	NoCloud  string `example:"http://boot.fra1.example.net/i/[secret]/nocloud/" doc:"a folder for cloud-init: the preseed as user-data, and an empty meta-data"`
@@ -117,6 +147,20 @@ func Reference() string {
 	b.WriteString("\nA list stands with `[]`: `{{range .SSHKeys}}{{.}}{{end}}`, `{{range .Variables}}{{.Name}}{{end}}`.\n\n## Functions\n\n| Function | What it makes |\n|---|---|\n")
 	for _, f := range described {
 		fmt.Fprintf(&b, "| `{{%s}}` | %s |\n", f.example, f.makes)
+	}
+	return b.String()
+}
+
+// InTurn is a shell script that runs others in their order, by the interpreters that they name, and ends with the first that fails.
+func InTurn(scripts []string) string {
+	var b strings.Builder
+	b.WriteString("#!/bin/sh\nset -e\n")
+	for _, one := range scripts {
+		interpreter, end := "sh", "END-"+rand.Text()
+		if first, _, _ := strings.Cut(one, "\n"); strings.HasPrefix(first, "#!") {
+			interpreter = strings.TrimSpace(first[2:])
+		}
+		fmt.Fprintf(&b, "script=$(mktemp)\ncat > \"$script\" <<'%s'\n%s\n%[1]s\n%[3]s \"$script\"\nrm -f \"$script\"\n", end, strings.TrimSuffix(one, "\n"), interpreter)
 	}
 	return b.String()
 }

@@ -27,10 +27,12 @@ type AgentHealth struct {
 }
 
 const (
-	// Pause is how often each agent is asked, and lookTime how long it may take.
-	Pause    = 10 * time.Second
-	lookTime = 5 * time.Second
-	// atOnce is how many are asked at a time, which is how many are taken from the others that ask.
+	// Pause is how often each agent is asked, and busyPause how often one is that has machines to install, or has to be told of some.
+	Pause, busyPause = 10 * time.Second, time.Second
+	lookPause        = 500 * time.Millisecond
+	// lookTime is how long an agent may take to answer, and pushTime to be told what its machines are to do.
+	lookTime, pushTime = 5 * time.Second, time.Minute
+	// atOnce is how many are asked at a time.
 	atOnce      = 100
 	mostReports = 10
 )
@@ -46,21 +48,39 @@ func Health(ctx context.Context, q pg.Querier, kind Kind, id int64) (*AgentHealt
 	return &h, nil
 }
 
-// Look asks those agents that were not asked for a while how they are, and what they have to say.
+// Look asks agents again and again how they are, and what they have to say, until ctx ends.
 func (a *Agents) Look(ctx context.Context) error {
-	for {
-		due, err := a.due(ctx)
-		if err != nil || len(due) == 0 {
+	ctx, give := context.WithCancelCause(ctx)
+	defer give(nil)
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	var busy sync.Map // of those that are being asked
+	free := make(chan struct{}, atOnce)
+	for tick := time.Tick(lookPause); ; {
+		due, err := a.due(ctx, atOnce-len(free))
+		if err != nil && ctx.Err() == nil {
 			return err
 		}
-		outcomes := make([]error, len(due))
-		var asking sync.WaitGroup
-		for i, one := range due {
-			asking.Go(func() { outcomes[i] = a.look(ctx, one) })
+		for _, one := range due {
+			key := looked{Kind: one.Kind, ID: one.ID}
+			if _, still := busy.LoadOrStore(key, true); still {
+				continue
+			}
+			free <- struct{}{}
+			asking.Go(func() {
+				defer func() { busy.Delete(key); <-free }()
+				if err := a.look(ctx, one); err != nil {
+					give(err)
+				}
+			})
 		}
-		asking.Wait()
-		if err := errors.Join(outcomes...); err != nil {
-			return err
+		select {
+		case <-tick:
+		case <-ctx.Done():
+			if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+				return cause
+			}
+			return nil
 		}
 	}
 }
@@ -74,7 +94,7 @@ type looked struct {
 }
 
 // due are some that are to be asked. Nobody else asks them until they are due again.
-func (a *Agents) due(ctx context.Context) (due []looked, err error) {
+func (a *Agents) due(ctx context.Context, most int) (due []looked, err error) {
 	err = a.DB.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("how agents are is no change")
 		_, err := tx.Exec(ctx, `INSERT INTO site_agent (kind, id)
@@ -84,8 +104,11 @@ func (a *Agents) due(ctx context.Context) (due []looked, err error) {
 			return fmt.Errorf("note agents: %w", err)
 		}
 		rows, err := tx.Query(ctx, `UPDATE site_agent a SET asked_at = now()
-			FROM (SELECT kind, id FROM site_agent WHERE asked_at <= now() - $1::interval ORDER BY asked_at LIMIT $2 FOR UPDATE SKIP LOCKED) d
-			WHERE a.kind = d.kind AND a.id = d.id RETURNING a.kind, a.id, a.history, a.number`, Pause, atOnce)
+			FROM (SELECT kind, id FROM site_agent s WHERE asked_at <= now() - CASE WHEN kind = 'pxe/dhcp' AND (
+					EXISTS (SELECT FROM install WHERE dhcp_server_id = s.id AND status IN ('waiting', 'booting', 'installing')) OR
+					EXISTS (SELECT FROM install WHERE dhcp_server_id = s.id AND revision > s.pushed)) THEN $3::interval ELSE $1::interval END
+				ORDER BY asked_at LIMIT $2 FOR UPDATE SKIP LOCKED) d
+			WHERE a.kind = d.kind AND a.id = d.id RETURNING a.kind, a.id, a.history, a.number`, Pause, most, busyPause)
 		if err != nil {
 			return fmt.Errorf("find agents to ask: %w", err)
 		}
@@ -95,40 +118,136 @@ func (a *Agents) due(ctx context.Context) (due []looked, err error) {
 	return due, err
 }
 
-// look asks one, and notes what it says. What it has to say is noted once, also where two ask it.
+// look asks one, notes what it says, and tells it what its machines are to do. What it has to say is taken once, also where two ask it.
 func (a *Agents) look(ctx context.Context, one looked) error {
-	found, err := a.ask(ctx, one)
+	agent, err := a.Agent(ctx, one.Kind, one.ID)
 	if gone(err) {
 		return a.note(ctx, "DELETE FROM site_agent WHERE kind = $1 AND id = $2", one.Kind, one.ID)
 	}
-	if ctx.Err() != nil {
+	if err == nil {
+		defer agent.Close()
+		err = a.speak(ctx, agent, one)
+	} else {
+		err = Away{err}
+	}
+	why, failed := errors.AsType[Away](err)
+	switch {
+	case ctx.Err() != nil:
+		return nil
+	case failed:
+		return a.note(ctx, "UPDATE site_agent SET error = $3 WHERE kind = $1 AND id = $2", one.Kind, one.ID, Reason(why.Err))
+	}
+	return err
+}
+
+// speak takes what an agent has to say, and tells it what its machines are to do.
+func (a *Agents) speak(ctx context.Context, agent *Agent, one looked) error {
+	serves, err := a.listen(ctx, agent, one)
+	if err != nil || !serves || one.Kind != DHCPServer {
+		return err
+	}
+	var last int64
+	var due bool
+	err = a.DB.QueryRow(ctx, `SELECT last, last > pushed OR pushed_at <= now() - $3::interval FROM site_agent s,
+			LATERAL (SELECT coalesce(max(revision), 0) AS last FROM install WHERE dhcp_server_id = s.id) i WHERE kind = $1 AND id = $2`, one.Kind, one.ID, Pause).Scan(&last, &due)
+	if gone(err) {
 		return nil
 	}
 	if err != nil {
-		return a.note(ctx, "UPDATE site_agent SET error = $3 WHERE kind = $1 AND id = $2", one.Kind, one.ID, Reason(err))
+		return fmt.Errorf("read whether an agent has to be told something: %w", err)
 	}
-	reports, last := make([]string, 0, len(found.Entries)), one.Number
+	if !due {
+		return nil
+	}
+	pushing, cancel := context.WithTimeout(ctx, pushTime)
+	defer cancel()
+	if err := a.Push(pushing, agent.Client, one.ID); err != nil {
+		return err
+	}
+	return a.note(ctx, "UPDATE site_agent SET pushed = greatest(pushed, $3), pushed_at = now() WHERE kind = $1 AND id = $2", one.Kind, one.ID, last)
+}
+
+// Away is why an agent cannot be asked, or told something.
+type Away struct{ Err error }
+
+func (a Away) Error() string { return a.Err.Error() }
+
+// Unwrap is what it could not be asked for.
+func (a Away) Unwrap() error { return a.Err }
+
+// listen takes all that an agent has to say, and tells whether it serves machines.
+func (a *Agents) listen(ctx context.Context, agent *Agent, one looked) (serves bool, err error) {
+	for {
+		found, err := ask(ctx, agent, one)
+		if err != nil {
+			return false, Away{err}
+		}
+		next, mine, err := a.hear(ctx, one, found)
+		if err != nil || !mine || next.Number >= found.Last || next.Number == one.Number {
+			return mine && found.Health.MachinesURL != "", err
+		}
+		one = next
+	}
+}
+
+// hear notes what an agent said, unless somebody else has done so meanwhile.
+func (a *Agents) hear(ctx context.Context, one looked, found siteagent.Feed) (next looked, mine bool, err error) {
+	next = looked{one.Kind, one.ID, found.History, one.Number}
 	if found.History != one.History {
-		last = 0
+		next.Number = 0
 	}
+	reports := []string{}
 	for _, e := range found.Entries {
-		reports, last = append([]string{e.At.UTC().Format(time.RFC3339) + " " + e.Text}, reports...), e.Number
+		next.Number = e.Number
+		if e.Machine == nil {
+			reports = append([]string{e.At.UTC().Format(time.RFC3339) + " " + e.Text}, reports...)
+		}
 	}
 	is := found.Health
-	return a.note(ctx, `UPDATE site_agent SET error = NULL, seen_at = now(), version = $3, free_bytes = $4, total_bytes = $5, started_at = $6, history = $7, number = $8,
-		reports = ($9::text[] || reports)[1:$10] WHERE kind = $1 AND id = $2 AND history = $11 AND number = $12`,
-		one.Kind, one.ID, is.Version, is.FreeBytes, is.TotalBytes, is.StartedAt, found.History, last, reports, mostReports, one.History, one.Number)
+	err = a.DB.InTx(ctx, func(tx *pg.Tx) error {
+		tx.Unrecorded("how agents are is no change")
+		var before *string
+		err := tx.QueryRow(ctx, "SELECT CASE WHEN seen_at IS NOT NULL THEN machines_url END FROM site_agent WHERE kind = $1 AND id = $2 AND history = $3 AND number = $4 FOR UPDATE", one.Kind, one.ID, one.History, one.Number).Scan(&before)
+		if mine = err == nil; gone(err) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("hold an agent: %w", err)
+		}
+		_, err = tx.Exec(ctx, `UPDATE site_agent SET error = NULL, seen_at = now(), version = $3, free_bytes = $4, total_bytes = $5, started_at = $6, history = $7, number = $8::bigint,
+			reports = ($9::text[] || reports)[1:$10], machines_url = $11, heard_at = CASE WHEN $8::bigint >= $12::bigint THEN now() ELSE heard_at END WHERE kind = $1 AND id = $2`,
+			one.Kind, one.ID, is.Version, is.FreeBytes, is.TotalBytes, is.StartedAt, next.History, next.Number, reports, mostReports, is.MachinesURL, found.Last)
+		if err != nil {
+			return fmt.Errorf("note how an agent is: %w", err)
+		}
+		if before == nil || *before != is.MachinesURL {
+			if err := moved(ctx, tx, one); err != nil {
+				return err
+			}
+		}
+		if one.Kind != DHCPServer {
+			return nil
+		}
+		return a.Hear(ctx, tx, one.ID, found.Entries)
+	})
+	return next, mine, err
+}
+
+// moved has agents be told anew of machines that are being installed, of which the files have an agent's address.
+func moved(ctx context.Context, tx *pg.Tx, one looked) error {
+	column := map[Kind]string{DHCPServer: "dhcp_server_id", FileServer: "file_server_id"}[one.Kind]
+	_, err := tx.Exec(ctx, `UPDATE install SET revision = nextval('install_revision')
+		WHERE id IN (SELECT id FROM install WHERE `+column+` = $1 AND status IN ('waiting', 'booting', 'installing') ORDER BY id FOR UPDATE)`, one.ID)
+	if err != nil {
+		return fmt.Errorf("note where an agent is: %w", err)
+	}
+	return nil
 }
 
 // ask asks for what there is behind the last entry: all of it, where the agent begins anew.
-func (a *Agents) ask(ctx context.Context, one looked) (found siteagent.Feed, err error) {
+func ask(ctx context.Context, of *Agent, one looked) (found siteagent.Feed, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
-	of, err := a.Agent(ctx, one.Kind, one.ID)
-	if err != nil {
-		return found, err
-	}
-	defer of.Close()
 	if found, err = of.Feed(ctx, one.Number); err == nil && found.History != one.History && one.Number > 0 {
 		found, err = of.Feed(ctx, 0)
 	}

@@ -33,6 +33,10 @@ type Agents struct {
 	DB      *pg.DB
 	Box     *seal.Box
 	Allowed egress.Networks // of one's own, where they may be
+	// Hear takes, once each and in their order, what the agent of a DHCP server has to say, in the unit of work that notes it.
+	Hear func(ctx context.Context, tx *pg.Tx, dhcpServer int64, entries []siteagent.Entry) error
+	// Push has the agent of a DHCP server know what its machines are to do.
+	Push func(ctx context.Context, agent *siteagent.Client, dhcpServer int64) error
 }
 
 // Agent is one of them.

@@ -51,7 +51,8 @@ type Held struct {
 // Report is what a machine asked for or said, in an entry of the feed of the kind machine. Entries of one machine are in the order in
 // which it happened.
 type Report struct {
-	ID       int64             `json:"id,omitempty"` // of the install; 0: nobody named the machine
+	ID       int64             `json:"id,omitempty"`       // of the install; 0: nobody named the machine
+	Revision int64             `json:"revision,omitempty"` // that the agent had of it then
 	MAC      string            `json:"mac,omitempty"`
 	Address  string            `json:"address,omitempty"` // which it asked from, or was leased
 	What     string            `json:"what"`

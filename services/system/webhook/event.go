@@ -62,7 +62,7 @@ var leaves = map[string][]permission.Permission{
 }
 
 // actions are what the last word of a type can be.
-var actions = []string{"allocated", "asked", "began", "cancelled", "confirmed", "created", "cut", "deleted", "edited", "emailed", "ended", "failed", "given", "issued", "queued", "refreshed", "refused", "released", "removed", "renewed",
+var actions = []string{"allocated", "asked", "began", "booted", "cancelled", "confirmed", "created", "cut", "deleted", "edited", "emailed", "ended", "failed", "given", "installed", "issued", "queued", "refreshed", "refused", "released", "removed", "renewed",
 	"replayed", "restored", "retried", "sent", "skipped", "synced", "tested", "used", "verified"}
 
 // Kinds are those that there can be events of, in order.

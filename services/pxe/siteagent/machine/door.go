@@ -197,7 +197,7 @@ func (m *Machines) end(what string) answer {
 				return "", err
 			}
 			next := one.state
-			next.Ended, next.Owed = true, &siteagent.Report{ID: one.ID, MAC: one.MACs[0], Address: from.String(), What: what, Got: "noted"}
+			next.Ended, next.Owed = true, &siteagent.Report{ID: one.ID, Revision: one.Revision, MAC: one.MACs[0], Address: from.String(), What: what, Got: "noted"}
 			if what == siteagent.Gave {
 				next.Owed.Error = line(r.PostForm.Get("error"), longestText)
 			}

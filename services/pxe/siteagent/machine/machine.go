@@ -278,7 +278,7 @@ func (one *machine) boots() string {
 // say reports what a machine did: the same once a minute, and what is refused once a second. A report of progress that comes too soon
 // waits for the next pause, or for what the machine does next.
 func (m *Machines) say(one *machine, r siteagent.Report) error {
-	r.ID = one.ID
+	r.ID, r.Revision = one.ID, one.Revision
 	if r.MAC == "" {
 		r.MAC = one.MACs[0]
 	}

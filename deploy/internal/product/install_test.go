@@ -1,0 +1,421 @@
+package product_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/services/pxe"
+	"github.com/ironplane/ironplane/services/pxe/install"
+	"github.com/ironplane/ironplane/services/pxe/siteagent"
+	"github.com/ironplane/ironplane/services/pxe/siteagent/agent"
+	"github.com/ironplane/ironplane/services/pxe/siteagent/machine"
+	"github.com/ironplane/ironplane/services/pxe/siteagent/tree"
+	"github.com/ironplane/ironplane/testkit"
+	"github.com/ironplane/ironplane/testkit/mailbox"
+)
+
+// bootAgent is an agent that boots machines, which a test speaks for.
+type bootAgent struct {
+	*testing.T
+	folder string
+	server *httptest.Server
+	away   atomic.Bool
+	agent  *agent.Agent
+	stop   func()
+}
+
+func newBootAgent(t *testing.T) *bootAgent {
+	b := &bootAgent{T: t, folder: t.TempDir()}
+	b.start()
+	b.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if b.away.Load() {
+			http.Error(w, "away", http.StatusBadGateway)
+			return
+		}
+		b.agent.Handler().ServeHTTP(w, r)
+	}))
+	t.Cleanup(func() {
+		b.server.Close()
+		b.stop()
+	})
+	return b
+}
+
+// start runs the agent on what it has on its disk.
+func (b *bootAgent) start() {
+	b.Helper()
+	files, err := tree.Open(b.folder)
+	if err != nil {
+		b.Fatal(err)
+	}
+	pool := machine.Pool{First: netip.MustParseAddr("10.1.0.100"), Last: netip.MustParseAddr("10.1.0.110"), Bits: 24}
+	if b.agent, err = agent.New(files, secret.New(agentKey), machine.Settings{URL: "http://10.1.0.1", Discover: true, Pool: pool}, "1.2.3", slog.New(slog.DiscardHandler)); err != nil {
+		b.Fatal(err)
+	}
+	ctx, end := context.WithCancel(context.Background())
+	var working sync.WaitGroup
+	working.Go(func() { _ = b.agent.Run(ctx) })
+	b.stop = func() {
+		end()
+		working.Wait()
+		if err := errors.Join(b.agent.Close(), files.Close()); err != nil {
+			b.Error(err)
+		}
+	}
+}
+
+// boots has a machine begin to boot, and answers the script that it gets.
+func (b *bootAgent) boots(mac, address string) string {
+	b.Helper()
+	of := machine.Client{MAC: mac, Boots: true}
+	machines := b.agent.Machines()
+	if !machines.Known(of) || !machines.Leased(of, netip.MustParseAddr(address)) {
+		b.Fatalf("%s gets no address", mac)
+	}
+	return b.asks("GET", "/i/boot", address, "")
+}
+
+func (b *bootAgent) asks(method, path, address, form string) string {
+	b.Helper()
+	answer, request := httptest.NewRecorder(), httptest.NewRequest(method, path, strings.NewReader(form))
+	request.RemoteAddr = address + ":4711"
+	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	b.agent.Machines().Handler().ServeHTTP(answer, request)
+	if answer.Code != http.StatusOK {
+		b.Errorf("%s %s is answered %d: %s", method, path, answer.Code, answer.Body)
+	}
+	return answer.Body.String()
+}
+
+// says has a machine with a token say how far it is.
+func (b *bootAgent) says(token, what, address, form string) {
+	b.Helper()
+	b.asks("POST", "/i/"+token+"/"+what, address, form)
+}
+
+// boot is a product with a site that boots machines.
+type boot struct {
+	*testing.T
+	product                                  *product.Product
+	c                                        *testkit.Client
+	agent                                    *bootAgent
+	group, dhcp, fileServer, profile, client int64
+	box                                      *mailbox.Server
+	macs                                     int
+}
+
+func newBoot(t *testing.T) *boot {
+	box := mailbox.Start(t, mailbox.Options{})
+	settings := service.Settings{AllowedNetworks: "127.0.0.1", SMTP: "smtp+plain://" + box.Addr, MailFrom: "noreply@example.com"}
+	p, c := producttest.StartWith(t, testkit.Redis(t), settings)
+	b := &boot{T: t, product: p, c: c, agent: newBootAgent(t), box: box}
+	b.set()
+	return b
+}
+
+func (b *boot) set() {
+	host, port, _ := strings.Cut(strings.TrimPrefix(b.agent.server.URL, "http://"), ":")
+	b.dhcp = b.c.Do("POST", "/pxe/dhcp", map[string]any{"name": "Berlin", "host": host, "port": port, "api_key": agentKey}).Want(200).ID()
+	b.group = b.c.Do("POST", "/group", map[string]any{"name": "Berlin", "pxe_dhcp_server": b.dhcp}).Want(200).ID()
+	b.fileServer = b.c.Do("POST", "/pxe/file", map[string]any{"name": "files", "install_max_concurrent": 20, "group": b.group, "host": host, "port": port, "api_key": agentKey, "public_key": hostKey}).Want(200).ID()
+	script := b.c.Do("POST", "/pxe/boot-script", map[string]any{"name": "boot", "body": "#!ipxe\nkernel {{.URL.Files}}/linux token {{.URL.Preseed}}\n"}).Want(200).ID()
+	preseed := b.c.Do("POST", "/pxe/preseed", map[string]any{"name": "seed", "body": "{{quote .Password}} {{.Host.IPv4.Address}} {{.Client.Email}}"}).Want(200).ID()
+	shell := b.c.Do("POST", "/pxe/shell", map[string]any{"name": "after", "body": "#!/bin/bash\necho {{.Host.Name}}"}).Want(200).ID()
+	template := testkit.Decode[[]struct{ ID int64 }](b.c.Do("GET", "/email/template?name=install-finished", nil).Want(200))[0].ID
+	b.profile = b.c.Do("POST", "/pxe/profile", map[string]any{"name": "mine", "boot_script": script, "preseed": preseed, "shell": map[string]any{"after": []int64{shell}}, "email": map[string]any{"template": template}}).Want(200).ID()
+	b.client = b.c.Do("POST", "/client", `{"first": "Ben", "last": "Miller", "email": "ben@example.org"}`).Want(200).ID()
+}
+
+// target is a machine that is to be installed.
+type target struct {
+	id, entity   int64
+	mac, address string
+}
+
+// install asks for a machine's installation.
+func (b *boot) install(more string) target {
+	b.Helper()
+	b.macs++
+	m := target{mac: fmt.Sprintf("52:54:00:00:00:%02x", b.macs), address: fmt.Sprintf("10.1.0.%d", b.macs+1)}
+	m.entity = b.c.Do("POST", "/entity", map[string]any{"group": b.group, "address": m.address, "subnet_mask": "255.255.255.0", "gateway": "10.1.0.254"}).Want(200).ID()
+	m.id = b.c.Do("POST", "/pxe/install", fmt.Sprintf(`{"profile": %d, "host": {"macs": [%q], "entity": %d, "hostname": "web%d.example.com"}, "password": "a long walk in the rain"%s}`, b.profile, m.mac, m.entity, b.macs, more)).Want(200).ID()
+	return m
+}
+
+func (b *boot) view(m target) install.Install {
+	b.Helper()
+	return testkit.Decode[install.Install](b.c.Do("GET", path("/pxe/install/%d", m.id), nil).Want(200))
+}
+
+// until waits for an install to have a status.
+func (b *boot) until(m target, status string) (i install.Install) {
+	b.Helper()
+	eventually(b.T, fmt.Sprintf("install %d is %s", m.id, status), func() bool {
+		i = b.view(m)
+		return i.Status == status
+	})
+	return i
+}
+
+// gets has a machine boot again and again until the agent, which was told of it, gives it a script that has a text in it.
+func (b *boot) gets(m target, text string) (script string) {
+	b.Helper()
+	eventually(b.T, fmt.Sprintf("machine %d gets a script with %s", m.id, text), func() bool {
+		if !slices.ContainsFunc(b.agent.agent.Machines().Held(), func(h siteagent.Held) bool { return h.ID == m.id }) {
+			return false
+		}
+		script = b.agent.boots(m.mac, m.address)
+		return strings.Contains(script, text)
+	})
+	return script
+}
+
+// starts has a machine boot until it gets its boot script, and answers its token.
+func (b *boot) starts(m target) (token string) {
+	b.Helper()
+	return regexp.MustCompile(`/i/([A-Z0-9]+)/preseed`).FindStringSubmatch(b.gets(m, "kernel"))[1]
+}
+
+func (b *boot) secrets(m target) (n int) {
+	b.Helper()
+	if err := b.product.Databases[pxe.Name].QueryRow(b.Context(), "SELECT count(password) + count(token) FROM install WHERE id = $1", m.id).Scan(&n); err != nil {
+		b.Fatal(err)
+	}
+	return n
+}
+
+// A machine boots from a site's agent, is installed, and comes back; who owns it is told; what was needed for that alone is gone.
+func TestInstalls(t *testing.T) {
+	t.Parallel()
+	b := newBoot(t)
+	m := b.install(fmt.Sprintf(`, "client": %d`, b.client))
+	token := b.starts(m)
+	if i := b.until(m, "booting"); i.StartedAt == nil || i.FileServer == nil || i.FileServer.ID != b.fileServer || b.secrets(m) != 2 {
+		t.Errorf("it is %+v", i)
+	}
+	if preseed := b.agent.asks("GET", "/i/"+token+"/preseed", m.address, ""); preseed != "'a long walk in the rain' "+m.address+" ben@example.org" {
+		t.Errorf("its preseed is %s", preseed)
+	}
+	if after := b.agent.asks("GET", "/i/"+token+"/after", m.address, ""); !strings.Contains(after, "echo web1\n") || !strings.Contains(after, "/bin/bash \"$script\"") {
+		t.Errorf("it runs %s", after)
+	}
+	b.agent.says(token, "progress", m.address, "step=partitions&progress=10")
+	if i := b.until(m, "installing"); *i.Step != "partitions" || i.Progress != 10 {
+		t.Errorf("it is %+v", i)
+	}
+	for at, want := range map[string]string{path("/entity/%d", m.entity): "IP entity", path("/client/%d", b.client): "Client", path("/pxe/profile/%d", b.profile): "Profile",
+		path("/pxe/dhcp/%d", b.dhcp): "DHCP server", path("/pxe/file/%d", b.fileServer): "File server"} {
+		b.c.Do("DELETE", at, nil).WantDetail(problem.Conflict, fmt.Sprintf("%s %s is used by install %d (web1.example.com), which has not ended.", want, at[strings.LastIndex(at, "/")+1:], m.id))
+	}
+	b.c.Do("POST", path("/group/%d/entity/bulk-delete", b.group), map[string]any{"ids": []int64{m.entity}}).Want(409)
+
+	// What it says while the control plane does not hear it arrives later, once, and in order.
+	b.agent.away.Store(true)
+	b.agent.says(token, "progress", m.address, "step=packages&progress=60")
+	b.agent.stop()
+	b.agent.start()
+	b.agent.says(token, "done", m.address, "")
+	b.agent.away.Store(false)
+	i := b.until(m, "installed")
+	if i.Progress != 100 || *i.Step != "packages" || i.FinishedAt == nil || b.secrets(m) != 0 {
+		t.Errorf("it is %+v, with %d secrets", i, b.secrets(m))
+	}
+	var story []string
+	for _, r := range i.Requests {
+		story = append(story, r.What)
+	}
+	if got := strings.Join(story, " "); got != "done progress progress read read boot lease" {
+		t.Errorf("it asked for %s", got)
+	}
+	eventually(t, "the client is told", func() bool { return b.box.Taken() == 1 })
+	if mail := b.box.Mails()[0]; !bytes.Contains(mail.Data, []byte("Subject: web1.example.com: installed")) || mail.To[0] != "ben@example.org" {
+		t.Errorf("it is told %s", mail.Data)
+	}
+	for _, slug := range []string{"hardware.server.install.add", "hardware.server.install.finish"} {
+		eventually(t, slug+" is completed", func() bool {
+			return strings.Contains(b.c.Do("GET", "/todo?slug="+slug, nil).Want(200).Text, "completed_at")
+		})
+	}
+	for _, action := range []string{"created", "booted", "began", "installed"} {
+		eventually(t, action+" is logged", func() bool {
+			return strings.Contains(b.c.Do("GET", path("/log?target_type=pxe/install&target_id=%d", m.id), nil).Want(200).Text, "pxe.install."+action)
+		})
+	}
+	b.gets(m, "sanboot")
+
+	// Once more: what was said of the attempt before means nothing.
+	b.c.Do("POST", path("/pxe/install/%d/retry", m.id), `{"password": "another walk"}`).Want(200)
+	again := b.starts(m)
+	if again == token {
+		t.Error("it has the token of before")
+	}
+	b.until(m, "booting")
+	b.agent.says(again, "failed", m.address, "error=no+disk")
+	if i := b.until(m, "failed"); *i.Error != "no disk" || i.Attempt != 2 {
+		t.Errorf("it is %+v", i)
+	}
+	eventually(t, "it is logged", func() bool {
+		text := b.c.Do("GET", path("/log?target_type=pxe/install&target_id=%d", m.id), nil).Want(200).Text
+		return strings.Contains(text, "pxe.install.retried") && strings.Contains(text, "pxe.install.failed")
+	})
+	b.c.Do("DELETE", path("/pxe/install/%d", m.id), nil).Want(200)
+	eventually(t, "the agent has forgotten it", func() bool { return len(b.agent.agent.Machines().Held()) == 0 })
+	b.c.Do("DELETE", path("/entity/%d", m.entity), nil).Want(200)
+}
+
+// Each stage has a time, which does not run out while the agent cannot be asked.
+func TestInstallsThatTakeTooLong(t *testing.T) {
+	t.Parallel()
+	b := newBoot(t)
+	db := b.product.Databases[pxe.Name]
+	late := func(m target, column string, minutes int) {
+		testkit.Execute(t, db, fmt.Sprintf("UPDATE install SET %s = now() - make_interval(mins => %d) WHERE id = %d", column, minutes, m.id))
+	}
+	choose(t, b.c, "pxe.install_wait", 50)
+	choose(t, b.c, "pxe.install_boot", 20)
+	choose(t, b.c, "pxe.install_time", 30)
+	waits, boots, runs := b.install(""), b.install(""), b.install("")
+	b.starts(boots)
+	token := b.starts(runs)
+	b.agent.says(token, "progress", runs.address, "step=x")
+	b.until(runs, "installing")
+	b.until(boots, "booting")
+	b.agent.away.Store(true)
+	eventually(t, "nobody hears the agent", func() bool {
+		return strings.Contains(b.c.Do("GET", path("/pxe/dhcp/%d?include=health", b.dhcp), nil).Text, "failing")
+	})
+	testkit.Execute(t, db, "UPDATE site_agent SET heard_at = now() - interval '1 day'")
+	late(waits, "stage_at", 51)
+	late(boots, "stage_at", 21)
+	late(runs, "stage_at", 31)
+	if err := b.product.Databases[pxe.Name].QueryRow(t.Context(), "SELECT pg_sleep(2.5)::text").Scan(new(string)); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range []target{waits, boots, runs} {
+		if i := b.view(m); i.FinishedAt != nil {
+			t.Errorf("it is %+v", i)
+		}
+	}
+	b.agent.away.Store(false)
+	for m, want := range map[target]string{waits: "Its machine has asked for no boot script within 50 minutes.", boots: "Its installer has not reported within 20 minutes since the machine was given its boot script.",
+		runs: "It was not done within 30 minutes since its installer reported."} {
+		if i := b.until(m, "failed"); *i.Error != want || b.secrets(m) != 0 {
+			t.Errorf("it is %+v, with %d secrets", i, b.secrets(m))
+		}
+	}
+	b.c.Do("PATCH", path("/pxe/profile/%d", b.profile), `{"time_until_marked_failed": 90}`).Want(200)
+	own := b.install("")
+	b.starts(own)
+	b.until(own, "booting")
+	late(own, "started_at", 91)
+	if i := b.until(own, "failed"); *i.Error != "It was not done within the 90 minutes that its profile gives it." {
+		t.Errorf("it is %+v", i)
+	}
+}
+
+// So many installs read from a file server at a time as it takes; a machine that asks comes before one that does not.
+func TestInstallsAtATime(t *testing.T) {
+	t.Parallel()
+	b := newBoot(t)
+	b.c.Do("PATCH", path("/pxe/file/%d", b.fileServer), `{"install_max_concurrent": 1}`).Want(200)
+	first, second, third := b.install(""), b.install(""), b.install("")
+	b.gets(third, "full")
+	if i := b.view(third); i.Status != "waiting" || !strings.Contains(*i.Reason, "is full: 1 install from it at a time") {
+		t.Errorf("it is %+v", i)
+	}
+	token := b.starts(third) // as it asked, and the first did not
+	b.until(third, "booting")
+	b.gets(second, "full")
+	b.agent.says(token, "done", third.address, "")
+	b.until(third, "installed")
+	b.starts(second)
+	b.c.Do("PATCH", path("/pxe/file/%d", b.fileServer), `{"install_max_concurrent": 2}`).Want(200)
+	b.starts(first)
+}
+
+// Machines that nobody named are known until somebody names them.
+func TestDiscovery(t *testing.T) {
+	t.Parallel()
+	b := newBoot(t)
+	const mac, address = "52:54:00:00:00:01", "10.1.0.100"
+	of := machine.Client{MAC: mac, Boots: true}
+	if _, ok := b.agent.agent.Machines().Offered(of); !ok || !b.agent.agent.Machines().Known(of) || !b.agent.agent.Machines().Leased(of, netip.MustParseAddr(address)) {
+		t.Fatal("it gets no address")
+	}
+	b.agent.asks("GET", "/i/discover?uuid=u&serial=S1&manufacturer=Dell+%3Cb%3E&firmware=efi&mac0=52:54:00:00:00:01", address, "")
+	var found []pxe.Discovery
+	eventually(t, "it is discovered", func() bool {
+		found = testkit.Decode[[]pxe.Discovery](b.c.Do("GET", "/pxe/discovery?mac="+mac, nil).Want(200))
+		return len(found) == 1
+	})
+	if d := found[0]; d.Facts["serial"] != "S1" || d.Facts["firmware"] != "efi" || d.Address != address || d.DHCPServer.ID != b.dhcp {
+		t.Errorf("it is %+v", d)
+	}
+	b.install("")
+	if left := b.c.Do("GET", "/pxe/discovery", nil).Want(200).Text; left != "[]\n" {
+		t.Errorf("there is %s", left)
+	}
+}
+
+// What machines report is taken once, also where several processes ask and one of them ends.
+func TestReportsAreTakenOnce(t *testing.T) {
+	t.Parallel()
+	all, c := producttest.Products(t, 2, testkit.Redis(t), service.Settings{AllowedNetworks: "127.0.0.1"})
+	b := &boot{T: t, product: all[0], c: c, agent: newBootAgent(t)}
+	b.set()
+	m := b.install("")
+	token := b.starts(m)
+	for n := range 150 {
+		b.agent.agent.Machines().Known(machine.Client{MAC: m.mac, Boots: true})
+		b.agent.asks("GET", "/i/"+token+"/after?"+fmt.Sprint(n), m.address, "")
+		if n == 75 {
+			all[1].Close()
+		}
+	}
+	b.agent.says(token, "done", m.address, "")
+	i := b.until(m, "installed")
+	var requests int64
+	if err := all[0].Databases[pxe.Name].QueryRow(t.Context(), "SELECT requests FROM install WHERE id = $1", m.id).Scan(&requests); err != nil {
+		t.Fatal(err)
+	}
+	said, err := b.agent.reports()
+	if err != nil || int64(said) != requests || len(i.Requests) != min(said, 100) || i.Requests[0].What != siteagent.Finished {
+		t.Errorf("the agent has %d reports, and %d were taken, of which %d are shown: %v", said, requests, len(i.Requests), err)
+	}
+}
+
+// reports are how many the agent has of machines.
+func (b *bootAgent) reports() (n int, err error) {
+	asking := &siteagent.Client{URL: b.server.URL, Key: secret.New(agentKey), HTTP: b.server.Client()}
+	for after := int64(0); ; {
+		found, err := asking.Feed(b.Context(), after)
+		if err != nil {
+			return n, err
+		}
+		for _, e := range found.Entries {
+			if after = e.Number; e.Machine != nil {
+				n++
+			}
+		}
+		if after >= found.Last {
+			return n, nil
+		}
+	}
+}

@@ -1,0 +1,118 @@
+package install
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/secret"
+)
+
+// Begin has an install that was just written go on, if there is room for it. What was known of its machine is known no more.
+func (s *Installs) Begin(ctx context.Context, tx *pg.Tx, id int64) error {
+	var fileServer *int64
+	if err := tx.QueryRow(ctx, "SELECT file_server_id FROM install WHERE id = $1", id).Scan(&fileServer); err != nil {
+		return fmt.Errorf("read install %d: %w", id, err)
+	}
+	if fileServer != nil {
+		if err := lockRoom(ctx, tx, *fileServer); err != nil {
+			return err
+		}
+		if err := grant(ctx, tx, []int64{*fileServer}); err != nil {
+			return err
+		}
+	}
+	if _, err := tx.Exec(ctx, "DELETE FROM discovery WHERE name IN (SELECT mac FROM install_mac WHERE install_id = $1)", id); err != nil {
+		return fmt.Errorf("forget what was discovered: %w", err)
+	}
+	return touchOthers(ctx, tx, id)
+}
+
+// touchOthers has agents be told anew of the other installs that have a MAC address of this one: it takes some, or leaves some.
+func touchOthers(ctx context.Context, tx *pg.Tx, id int64) error {
+	_, err := tx.Exec(ctx, `WITH others AS (
+			SELECT id FROM install WHERE id <> $1 AND id IN (SELECT install_id FROM install_mac WHERE mac IN (SELECT mac FROM install_mac WHERE install_id = $1)) ORDER BY id FOR UPDATE)
+		UPDATE install SET revision = nextval('install_revision') WHERE id IN (SELECT id FROM others)`, id)
+	if err != nil {
+		return fmt.Errorf("touch what else has a MAC address of install %d: %w", id, err)
+	}
+	return nil
+}
+
+// Cancel ends an install.
+func (s *Installs) Cancel(ctx context.Context, tx *pg.Tx, id int64) (i Install, err error) {
+	var status string
+	if err := tx.QueryRow(ctx, "SELECT status FROM install WHERE id = $1 FOR UPDATE", id).Scan(&status); err != nil {
+		return i, err
+	}
+	if ended(status) {
+		return i, problem.New(problem.Conflict, "Install %d has ended: it is %s.", id, status)
+	}
+	if err := s.become(ctx, tx, id, Cancelled, ""); err != nil {
+		return i, err
+	}
+	return View.Get(ctx, tx, id)
+}
+
+// Retry has an install that has ended begin anew. The caller has locked its MAC addresses.
+func (s *Installs) Retry(ctx context.Context, tx *pg.Tx, id int64, email *string, password, token secret.String) (i Install, err error) {
+	var fileServer *int64
+	if err := tx.QueryRow(ctx, "SELECT file_server_id FROM install WHERE id = $1", id).Scan(&fileServer); err != nil {
+		return i, err
+	}
+	if fileServer != nil {
+		if err := lockRoom(ctx, tx, *fileServer); err != nil {
+			return i, err
+		}
+	}
+	var status string
+	if err := tx.QueryRow(ctx, "SELECT status FROM install WHERE id = $1 FOR UPDATE", id).Scan(&status); err != nil {
+		return i, err
+	}
+	if !ended(status) {
+		return i, problem.New(problem.Conflict, "Install %d has not ended: it is %s.", id, status)
+	}
+	before, err := listed.Get(ctx, tx, id)
+	if err != nil {
+		return i, fmt.Errorf("read install %d: %w", id, err)
+	}
+	_, err = tx.Exec(ctx, `WITH revision AS (SELECT nextval('install_revision') AS next)
+		UPDATE install SET status = 'waiting', version = version + 1, attempt = attempt + 1, revision = next, first_revision = next, granted = file_server_id IS NULL, client_email = $4,
+			asked_at = NULL, stage_at = now(), started_at = NULL, finished_at = NULL, step = NULL, progress = 0, error = NULL, password = $2, token = $3 FROM revision WHERE install.id = $1`,
+		id, s.Box.Seal(place("password", id), password), s.Box.Seal(place("token", id), token), email)
+	if err != nil {
+		return i, fmt.Errorf("begin install %d anew: %w", id, err)
+	}
+	if err := s.Begin(ctx, tx, id); err != nil {
+		return i, err
+	}
+	after, err := View.Get(ctx, tx, id)
+	if err == nil {
+		Record(tx, "retried", &before, &after.ListedInstall)
+	}
+	return after, err
+}
+
+// Delete deletes an install that has ended. The caller has locked its MAC addresses.
+func (s *Installs) Delete(ctx context.Context, tx *pg.Tx, id int64) error {
+	if err := touchOthers(ctx, tx, id); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, "DELETE FROM install WHERE id = $1", id)
+	return err
+}
+
+// EntityGone fails the installs of an IP entity that is gone.
+func (s *Installs) EntityGone(ctx context.Context, tx *pg.Tx, entity int64) error {
+	var ids []int64
+	if err := tx.QueryRow(ctx, "SELECT coalesce(array_agg(id), '{}') FROM (SELECT id FROM install WHERE host_entity_id = $1 AND "+UnderWay+" ORDER BY id FOR UPDATE) i", entity).Scan(&ids); err != nil {
+		return fmt.Errorf("look for installs with IP entity %d: %w", entity, err)
+	}
+	for _, id := range ids {
+		if err := s.become(ctx, tx, id, Failed, "Its IP entity is gone."); err != nil {
+			return err
+		}
+	}
+	return nil
+}
