@@ -99,13 +99,9 @@ replace: ## replace two of each process in turn under 150 requests a second, non
 	go test -v -timeout 30m ./deploy/split -run TestReplacedInTurn -full
 
 .PHONY: fuzz
-fuzz: ## try spellings on each parser of the network service, templates, DHCP and TFTP, for FUZZTIME each
-	go test ./template -run '^$$' -fuzz . -fuzztime $(FUZZTIME)
-	go test ./services/pxe/script -run '^$$' -fuzz . -fuzztime $(FUZZTIME)
-	go test ./services/pxe/siteagent/dhcp -run '^$$' -fuzz . -fuzztime $(FUZZTIME)
-	go test ./services/pxe/siteagent/tftp -run '^$$' -fuzz . -fuzztime $(FUZZTIME)
-	@for target in $$(sed -n 's/^func \(Fuzz[A-Za-z]*\).*/\1/p' services/network/*_fuzz_test.go); do \
-		go test ./services/network -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) || exit 1; done
+fuzz: ## try spellings on every parser that has a fuzz target, for FUZZTIME each
+	@grep -rnoE --include='*_test.go' '^func Fuzz[A-Za-z]*' . | sed 's|/[^/]*_test.go:[0-9]*:func | |' | while read -r package target; do \
+		go test $$package -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) || exit 1; done
 
 FUZZTIME := 30s
 
