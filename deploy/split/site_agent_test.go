@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,7 +17,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -38,13 +39,13 @@ type siteAgent struct {
 	id          int64
 }
 
-// newSiteAgent starts one that others reach by a line on which so many bytes a second come from it.
-func newSiteAgent(t *testing.T, rate int64) *siteAgent {
+// newSiteAgent starts one in a folder, that others reach by a line on which so many bytes a second come from it.
+func newSiteAgent(t *testing.T, folder string, rate int64) *siteAgent {
 	t.Helper()
 	host := fmt.Sprintf("127.%d.%d.", 1+rand.IntN(200), rand.IntN(200)) // where the document's port is free
 	public, own := host+"1", host+"2:8443"
 	startSlowLine(t, public+":8443", own, rate)
-	a := &siteAgent{T: t, folder: t.TempDir(), environment: []string{
+	a := &siteAgent{T: t, folder: folder, environment: []string{
 		"PATH=" + os.Getenv("PATH"), "HOST=" + public, "IRONPLANE_LISTEN=" + own,
 		"HOST_KEY=ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUFGSJFCT8IXStp9iotgQlFRILJ5FVUFVlM3Z2l4gNG files"}}
 	if err := os.Symlink(programs, filepath.Join(a.folder, "bin")); err != nil {
@@ -132,112 +133,276 @@ func (a *siteAgent) tell(c *testkit.Client, group int64, name string, parent *si
 
 func (a *siteAgent) files() string { return filepath.Join(a.folder, "site-agent/files") }
 
+// family is a parent, its child, and the child's own.
+type family struct {
+	*testing.T
+	fleet                *fleet
+	c                    *testkit.Client
+	parent, middle, last *siteAgent
+	want                 map[string]sum
+	sync                 string // the path that asks for a sync
+	kills                int
+}
+
+type sum [sha256.Size]byte
+
+const (
+	gone = "gone/from the parent" // which the last one has at first
+	late = "local/late/"          // below it is what comes in the end
+)
+
 // Agents that are installed by the words of docs/site-agent.md sync over slow lines, the last one's the slowest, however often they and
-// the pxe service are killed while files move: what is seen of a file is whole at any time, and in the end all have the same.
+// the pxe service are killed while files move, and although a disk is full and a child says that it has what it has not: what is seen of
+// a file is whole at any time, and in the end all have the same.
 func TestSiteAgents(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Skip("the words need curl")
 	}
-	f, c := startFleet(t, backings.Config{Data: t.TempDir()}, "IRONPLANE_ALLOWED_NETWORKS=127.0.0.0/8")
-	group := c.Do("POST", "/group", `{"name": "Frankfurt"}`).Want(http.StatusOK).ID()
 	rounds, each, largest, kills, rate := 3, 15, 2<<20, 2, int64(4<<20)
 	if *full {
 		rounds, each, largest, kills, rate = 10, 50, 16<<20, 5, 24<<20
 	}
-	parent, middle, last := newSiteAgent(t, rate), newSiteAgent(t, rate/4), newSiteAgent(t, rate)
-	parent.tell(c, group, "parent", nil)
-	middle.tell(c, group, "middle", parent)
-	last.tell(c, group, "last", middle)
-
-	want := map[string][]byte{}
-	random := rand.NewChaCha8([32]byte{})
+	y := &family{T: t, want: map[string]sum{}}
+	y.fleet, y.c = startFleet(t, backings.Config{Data: t.TempDir()}, "IRONPLANE_ALLOWED_NETWORKS=127.0.0.0/8")
+	group := y.c.Do("POST", "/group", `{"name": "Frankfurt"}`).Want(http.StatusOK).ID()
+	content := map[string]int{} // sizes
 	inRound := func(round, i int) string { return fmt.Sprintf("local/%d/%d", i%7, round*each+i) }
 	for round := range rounds {
 		for i := range each {
-			content := make([]byte, rand.IntN(largest>>(i%12)+1))
-			_, _ = random.Read(content)
-			want[inRound(round, i)] = content
+			content[inRound(round, i)] = rand.IntN(largest>>(i%12) + 1)
 		}
 	}
-	write(t, filepath.Join(last.files(), "gone/from the parent"), []byte("x"))
-
-	look, stopLooking := context.WithCancel(t.Context())
-	var looking sync.WaitGroup
-	defer looking.Wait()
-	defer stopLooking()
-	var looked atomic.Int64
-	for _, child := range []*siteAgent{middle, last} {
-		looking.Go(func() {
-			for look.Err() == nil {
-				for path, content := range child.tree() {
-					if looked.Add(1); path != "gone/from the parent" && !bytes.Equal(content, want[path]) {
-						t.Errorf("%s is seen with %d bytes of %d", path, len(content), len(want[path]))
-					}
-				}
-				time.Sleep(5 * time.Millisecond)
-			}
-		})
+	for i := range 5 {
+		content[fmt.Sprint(late, i)] = 300_000
 	}
+	room := int64(8 << 20) // for what an agent needs besides
+	for path, size := range content {
+		y.want[path] = sha256.Sum256(made(path, size))
+		room += int64(size)
+	}
+	disk, small := smallDisk(t, room)
+	y.parent, y.middle, y.last = newSiteAgent(t, t.TempDir(), rate), newSiteAgent(t, t.TempDir(), rate/4), newSiteAgent(t, disk, rate)
+	y.parent.tell(y.c, group, "parent", nil)
+	y.middle.tell(y.c, group, "middle", y.parent)
+	y.last.tell(y.c, group, "last", y.middle)
+	y.sync = fmt.Sprintf("/pxe/file/%d/child/sync", y.parent.id)
+	write(t, filepath.Join(y.last.files(), gone), []byte("x"))
 
-	at := fmt.Sprintf("/pxe/file/%d/child/sync", parent.id)
-	killed := 0
+	stopMiddle, stopLast := y.watch(y.middle), y.watch(y.last)
 	for round := range rounds {
 		for i := range each {
-			parent.bring(inRound(round, i), want[inRound(round, i)])
+			path := inRound(round, i)
+			y.parent.bring(path, made(path, content[path]))
 		}
-		c.Do("POST", at, `{"isWrapped": true}`).Want(http.StatusOK)
-		left := kills
-		for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("round %d is not done: %s", round, c.Do("GET", at, nil).Text)
-			}
-			answer := c.Do("GET", at, nil)
-			if answer.Status != http.StatusOK {
-				continue // the service has just been killed
-			}
-			is := testkit.Decode[filesync.FileSync](answer)
-			if is.Status == "done" {
-				break
-			}
-			inTheMiddle := slices.ContainsFunc(is.Children, func(one filesync.FileServerSync) bool {
-				return one.Status == "running" && one.Parent != nil && one.Files < one.FilesTotal && one.Bytes > 0 && one.Bytes < one.BytesTotal
-			})
-			if left == 0 || !inTheMiddle {
-				continue
-			}
-			left--
-			killed++
-			if *full && left == 2 && round%3 == 1 {
-				kill(t, f.processes[pxe.Name])
-				if err := f.startService(t.Context(), pxe.Name); err != nil {
-					t.Fatal(err)
-				}
-				continue
-			}
-			[]*siteAgent{parent, middle, last}[rand.IntN(3)].kill()
-			if left == 1 {
-				c.Do("POST", at, `{"isWrapped": true}`).Want(http.StatusOK)
-			}
-		}
+		y.round(round, kills)
 	}
-	stopLooking()
-	looking.Wait()
-	t.Logf("%d files, %d kills in the middle of %d, %d looks at files", len(want), killed, rounds*kills, looked.Load())
-	if killed == 0 {
+	t.Logf("%d files, %d kills in the middle of %d", len(y.want), y.kills, rounds*kills)
+	if y.kills == 0 {
 		t.Error("nothing was killed while files moved")
 	}
-	for _, child := range []*siteAgent{parent, middle, last} {
-		got := child.tree()
-		if len(got) != len(want) {
-			t.Errorf("there are %d files instead of %d", len(got), len(want))
+	stopMiddle()
+	for path, size := range content {
+		if strings.HasPrefix(path, late) {
+			y.parent.bring(path, made(path, size))
 		}
-		for path, content := range want {
-			if !bytes.Equal(got[path], content) {
+	}
+	if small {
+		y.fillAndLie(disk)
+	}
+	y.ask()
+	y.until("all have the same", func(is filesync.FileSync) bool { return is.Status == "done" })
+	stopLast()
+	for _, one := range []*siteAgent{y.parent, y.middle, y.last} {
+		got := one.tree(nil)
+		if len(got) != len(y.want) {
+			t.Errorf("there are %d files instead of %d", len(got), len(y.want))
+		}
+		for path, content := range y.want {
+			if got[path].sum != content {
 				t.Errorf("%s is not what it is to be", path)
 			}
 		}
 	}
+}
+
+// made is the content of a file.
+func made(path string, size int) []byte {
+	content := make([]byte, size)
+	_, _ = rand.NewChaCha8(sha256.Sum256([]byte(path))).Read(content)
+	return content
+}
+
+// smallDisk is a folder on a disk of its own, of so many bytes, where this user can make one.
+func smallDisk(t *testing.T, size int64) (folder string, small bool) {
+	t.Helper()
+	folder = t.TempDir()
+	if err := syscall.Mount("tmpfs", folder, "tmpfs", 0, fmt.Sprintf("size=%d", size)); err != nil {
+		t.Log("no disk is full, and no child lies, for a small disk needs root: ", err)
+		return folder, false
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(folder, syscall.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	return folder, true
+}
+
+// watch looks at all that is seen of an agent's files, again and again until it is told to stop.
+func (y *family) watch(a *siteAgent) (stop func()) {
+	ctx, cancel := context.WithCancel(y.Context())
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		var seen map[string]seenFile
+		for ctx.Err() == nil {
+			before := seen
+			seen = a.tree(before)
+			for path, is := range seen {
+				if path != gone && is.sum != y.want[path] && before[path].sum != is.sum {
+					y.Errorf("%s is seen with %d bytes, which are not what it is to have", path, is.info.Size())
+				}
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	})
+	stop = sync.OnceFunc(func() {
+		cancel()
+		watching.Wait()
+	})
+	y.Cleanup(stop)
+	return stop
+}
+
+func (y *family) ask() { y.c.Do("POST", y.sync, `{"isWrapped": true}`).Want(http.StatusOK) }
+
+// until waits for a sync to look like this, and shows it again and again.
+func (y *family) until(what string, is func(filesync.FileSync) bool) {
+	y.Helper()
+	last := ""
+	for deadline := time.Now().Add(5 * time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		answer := y.c.Do("GET", y.sync, nil)
+		if last = answer.Text; answer.Status != http.StatusOK {
+			continue // the service has just been killed
+		}
+		if is(testkit.Decode[filesync.FileSync](answer)) {
+			return
+		}
+	}
+	y.Fatalf("it did not come to be that %s: %s", what, last)
+}
+
+// untilFails waits until the last one fails for a reason.
+func (y *family) untilFails(why string) {
+	y.Helper()
+	y.until("the last one says "+why, func(is filesync.FileSync) bool {
+		last := is.Children[len(is.Children)-1]
+		return last.Status == "retrying" && last.Error != nil && strings.Contains(*last.Error, why)
+	})
+}
+
+// round syncs while somebody is killed again and again.
+func (y *family) round(round, left int) {
+	y.Helper()
+	y.ask()
+	y.until(fmt.Sprintf("round %d is done", round), func(is filesync.FileSync) bool {
+		inTheMiddle := slices.ContainsFunc(is.Children, func(one filesync.FileServerSync) bool {
+			return one.Status == "running" && one.Parent != nil && one.Files < one.FilesTotal && one.Bytes > 0 && one.Bytes < one.BytesTotal
+		})
+		if left == 0 || !inTheMiddle {
+			return is.Status == "done"
+		}
+		left--
+		y.kills++
+		if *full && left == 2 && round%3 == 1 {
+			kill(y.T, y.fleet.processes[pxe.Name])
+			if err := y.fleet.startService(y.Context(), pxe.Name); err != nil {
+				y.Fatal(err)
+			}
+			return false
+		}
+		[]*siteAgent{y.parent, y.middle, y.last}[rand.IntN(3)].kill()
+		if left%2 == 1 {
+			y.ask() // which does not wait for the next attempt
+		}
+		return false
+	})
+}
+
+// fillAndLie has the last one's disk full, and its parent say that it has a file which it has not. Both are seen where an operator looks,
+// and the file is not.
+func (y *family) fillAndLie(disk string) {
+	y.Helper()
+	var is syscall.Statfs_t
+	if err := syscall.Statfs(disk, &is); err != nil {
+		y.Fatal(err)
+	}
+	filling := filepath.Join(disk, "something else")
+	write(y.T, filling, make([]byte, int64(is.Bavail)*is.Bsize-200_000))
+	y.ask()
+	y.untilFails("the disk is full")
+
+	y.middle.lie(late + "0")
+	if err := os.Remove(filling); err != nil {
+		y.Fatal(err)
+	}
+	y.ask()
+	y.untilFails(late + "0: its content has another SHA-256 than was said")
+	if _, there := y.last.tree(nil)[late+"0"]; there {
+		y.Error("what is not what it was said to be is seen")
+	}
+	kill(y.T, y.middle.process)
+	if err := os.Remove(filepath.Join(y.middle.files(), late+"0")); err != nil { // it gets it again
+		y.Fatal(err)
+	}
+	y.middle.start()
+}
+
+// lie has an agent say that a file is what it was, which it is not any more.
+func (a *siteAgent) lie(path string) {
+	a.Helper()
+	kill(a.T, a.process)
+	file, index := filepath.Join(a.files(), path), filepath.Join(a.folder, "site-agent/index")
+	info, err := os.Stat(file)
+	if err != nil {
+		a.Fatal(err)
+	}
+	write(a.T, file, bytes.Repeat([]byte("x"), int(info.Size())))
+	if info, err = os.Stat(file); err != nil {
+		a.Fatal(err)
+	}
+	known, err := os.ReadFile(index)
+	if err != nil {
+		a.Fatal(err)
+	}
+	var lines []byte
+	lied := false
+	for text := range bytes.Lines(known) {
+		var line struct {
+			Path     string `json:"path"`
+			Size     int64  `json:"size"`
+			Modified int64  `json:"modified"`
+			Changed  int64  `json:"changed"`
+			Inode    uint64 `json:"inode"`
+			SHA256   string `json:"sha256"`
+		}
+		if err := json.Unmarshal(text, &line); err != nil {
+			a.Fatal(err)
+		}
+		if line.Path == path {
+			stat := info.Sys().(*syscall.Stat_t)
+			line.Modified, line.Changed, line.Inode, lied = stat.Mtim.Nano(), stat.Ctim.Nano(), stat.Ino, true
+		}
+		if text, err = json.Marshal(line); err != nil {
+			a.Fatal(err)
+		}
+		lines = append(append(lines, text...), '\n')
+	}
+	if !lied {
+		a.Fatalf("%s is not known", path)
+	}
+	write(a.T, index, lines)
+	a.start()
 }
 
 // bring gives it a file, whole at once, as who brings files by hand should.
@@ -261,16 +426,30 @@ func write(t *testing.T, path string, content []byte) {
 	}
 }
 
-// tree is what is seen of its files.
-func (a *siteAgent) tree() map[string][]byte {
-	all := map[string][]byte{}
+// seenFile is a file as it was seen.
+type seenFile struct {
+	sum  sum
+	info fs.FileInfo
+}
+
+// tree is what is seen of its files. Those that look as they did before are not read again.
+func (a *siteAgent) tree(before map[string]seenFile) map[string]seenFile {
+	all := map[string]seenFile{}
 	_ = filepath.WalkDir(a.files(), func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.Type().IsRegular() {
 			return nil //nolint:nilerr // it has just gone
 		}
+		name, _ := filepath.Rel(a.files(), path)
+		info, err := entry.Info()
+		if err != nil {
+			return nil //nolint:nilerr // it has just gone
+		}
+		if was, known := before[name]; known && os.SameFile(was.info, info) && was.info.ModTime().Equal(info.ModTime()) && was.info.Size() == info.Size() {
+			all[name] = was
+			return nil
+		}
 		if content, err := os.ReadFile(path); err == nil {
-			name, _ := filepath.Rel(a.files(), path)
-			all[name] = content
+			all[name] = seenFile{sha256.Sum256(content), info}
 		}
 		return nil
 	})
