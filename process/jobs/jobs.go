@@ -167,6 +167,23 @@ func Enqueue(ctx context.Context, tx *pg.Tx, job *service.Job, args any) error {
 	return nil
 }
 
+// Finish ends a job that is being done once the unit of work is committed which says what came of it; failed is why it is given up. A
+// job like it, of a kind that is unique, that is enqueued after that is another one: until River has noted by itself that a job has ended,
+// it would stand for that.
+func Finish(ctx context.Context, tx *pg.Tx, a *service.Attempt, failed error) error {
+	state, why := rivertype.JobStateCompleted, ""
+	if failed != nil {
+		state, why = rivertype.JobStateDiscarded, failed.Error()
+	}
+	_, err := tx.Exec(ctx, `UPDATE river_job SET state = CASE WHEN metadata ? 'cancel_attempted_at' AND $3 <> '' THEN 'cancelled' ELSE $2::text::river_job_state END, finalized_at = now(),
+		errors = CASE WHEN $3 = '' THEN errors ELSE array_append(errors, jsonb_build_object('at', now(), 'attempt', attempt, 'error', $3::text, 'trace', '')) END
+		WHERE id = $1 AND state = 'running'`, a.Job, state, why)
+	if err != nil {
+		return fmt.Errorf("note that job %d has ended: %w", a.Job, err)
+	}
+	return nil
+}
+
 // transaction is a unit of work as River knows it, which neither begins nor ends it.
 type transaction struct {
 	pgx.Tx

@@ -176,9 +176,9 @@ func (s *Syncs) end(ctx context.Context, attempt *service.Attempt, id int64, fai
 			if err := tx.QueryRow(ctx, "SELECT metadata ? 'cancel_attempted_at' FROM river_job WHERE id = $1", attempt.Job).Scan(&told); err != nil || !told {
 				return err
 			}
-			return s.giveUp(ctx, tx, id, cancelled)
+			return errors.Join(s.giveUp(ctx, tx, id, cancelled), jobs.Finish(ctx, tx, attempt, errors.New(cancelled)))
 		case failed != nil && attempt.Last:
-			return s.giveUp(ctx, tx, id, failed.Error())
+			return errors.Join(s.giveUp(ctx, tx, id, failed.Error()), jobs.Finish(ctx, tx, attempt, failed))
 		case failed != nil:
 			_, err := tx.Exec(ctx, "UPDATE file_sync SET status = 'retrying', error = $2 WHERE server_id = $1", id, failed.Error())
 			return err
@@ -190,7 +190,7 @@ func (s *Syncs) end(ctx context.Context, attempt *service.Attempt, id int64, fai
 		if err != nil || again {
 			return err
 		}
-		return s.askChildren(ctx, tx, id)
+		return errors.Join(jobs.Finish(ctx, tx, attempt, nil), s.askChildren(ctx, tx, id))
 	})
 	switch {
 	case err != nil:
