@@ -3082,6 +3082,11 @@ type CreateSSHBody struct {
 	//
 	// Examples: ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUFGSJFCT8IXStp9iotgQlFRILJ5FVUFVlM3Z2l4gNG fra1-files1
 	PublicKey string `json:"public_key"`
+
+	// UseSftp true: the contents of files get there, and from there to its children, by SFTP at this port; nothing is sent to a host that has another key; also read as use_sftp
+	//
+	// Examples: false
+	UseSftp *bool `json:"use_sftp,omitempty"`
 }
 
 // CreateSubLinkBody defines model for CreateSubLinkBody.
@@ -4542,6 +4547,11 @@ type SSH struct {
 
 	// PublicKey Examples: ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUFGSJFCT8IXStp9iotgQlFRILJ5FVUFVlM3Z2l4gNG fra1-files1
 	PublicKey string `json:"public_key"`
+
+	// UseSftp whether the contents of files go this way, and not by HTTP
+	//
+	// Examples: false
+	UseSftp bool `json:"use_sftp"`
 }
 
 // SSL defines model for SSL.
@@ -5576,6 +5586,11 @@ type UpdateSSHBody struct {
 	//
 	// Examples: ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUFGSJFCT8IXStp9iotgQlFRILJ5FVUFVlM3Z2l4gNG fra1-files1
 	PublicKey *string `json:"public_key,omitempty"`
+
+	// UseSftp true: the contents of files get there, and from there to its children, by SFTP at this port; nothing is sent to a host that has another key; also read as use_sftp
+	//
+	// Examples: false
+	UseSftp *bool `json:"use_sftp,omitempty"`
 }
 
 // UpdateSubLinkBody defines model for UpdateSubLinkBody.

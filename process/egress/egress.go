@@ -98,11 +98,19 @@ const (
 // Client makes requests to addresses that callers gave. It goes through no proxy, whose address would be the one that is looked at.
 func (n Networks) Client() *http.Client { return n.ClientTrusting(nil) }
 
+// Dial connects to an address that callers gave, by a protocol that encrypts.
+func (n Networks) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	return n.dialer().DialContext(ctx, network, address)
+}
+
+func (n Networks) dialer() *net.Dialer {
+	return &net.Dialer{Timeout: dialTime, ControlContext: n.check}
+}
+
 // ClientTrusting is a Client that speaks TLS like this; nil: with whom public authorities vouch for.
 func (n Networks) ClientTrusting(config *tls.Config) *http.Client {
-	dialer := &net.Dialer{Timeout: dialTime, ControlContext: n.check}
 	return &http.Client{
-		Transport: marked{&http.Transport{DialContext: dialer.DialContext, TLSClientConfig: config, TLSHandshakeTimeout: dialTime, IdleConnTimeout: idleTime, MaxIdleConnsPerHost: mostIdle,
+		Transport: marked{&http.Transport{DialContext: n.dialer().DialContext, TLSClientConfig: config, TLSHandshakeTimeout: dialTime, IdleConnTimeout: idleTime, MaxIdleConnsPerHost: mostIdle,
 			MaxResponseHeaderBytes: largestHeader, ForceAttemptHTTP2: true}},
 		CheckRedirect: func(r *http.Request, via []*http.Request) error {
 			switch {

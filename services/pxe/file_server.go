@@ -15,6 +15,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/process/agent"
 	"github.com/ironplane/ironplane/services/pxe/site"
 )
 
@@ -37,6 +38,7 @@ type FileServer struct {
 type SSH struct {
 	Port      int32  `json:"port" db:"port"`
 	PublicKey string `json:"public_key" db:"public_key"`
+	UseSFTP   bool   `json:"use_sftp" db:"use_sftp" ext:"true" doc:"whether the contents of files go this way, and not by HTTP"`
 }
 
 type fileServerBody struct {
@@ -61,6 +63,7 @@ type fileServerHTTP struct {
 type sshBody struct {
 	Port      int32  `json:"port" db:"port" min:"1" max:"65535" example:"22" doc:"22 where it is not sent"`
 	PublicKey string `json:"public_key" db:"public_key" also:"public_key" required:"create" max:"16384" example:"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUFGSJFCT8IXStp9iotgQlFRILJ5FVUFVlM3Z2l4gNG fra1-files1" doc:"of the host, as in a known_hosts or authorized_keys file: type, key and comment"`
+	UseSFTP   bool   `json:"use_sftp" db:"use_sftp" also:"use_sftp" ext:"true" example:"false" doc:"true: the contents of files get there, and from there to its children, by SFTP at this port; nothing is sent to a host that has another key"`
 }
 
 const sshPort = 22
@@ -108,6 +111,8 @@ func (s *Service) checkFileServer(ctx context.Context, tx *pg.Tx, id int64, befo
 	if before == nil {
 		before = &fileServerBody{}
 	} else if err := (*httpBody)(&b.HTTP).keyAgain((*httpBody)(&before.HTTP)); err != nil {
+		return err
+	} else if err := agent.KeyAgain(b.SSH.UseSFTP && b.SSH != before.SSH, b.HTTP.APIKey, "/http/api_key"); err != nil { // which is the password
 		return err
 	}
 	if b.Parent != nil && id != 0 {

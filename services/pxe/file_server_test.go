@@ -18,13 +18,13 @@ func TestFileServer(t *testing.T) {
 	c, _, _ := newClient(t)
 
 	const nested = `{"name": "fra1", "install_max_concurrent": 20, "group_id": 1, "http": {"host": "files.fra1.example.net", "port": 8443, "use_https": true, "api_key": "hunter2"}, "ssh": {"port": "2222", "public_key": "` + hostKey + `   fra1 files"}}`
-	want := `{"id":1,"name":"fra1","install_max_concurrent":20,"group":{"id":1,"name":"Group 1"},"http":{"host":"files.fra1.example.net","port":8443,"use_https":true},"ssh":{"port":2222,"public_key":"` + hostKey + ` fra1 files"}}` + "\n"
+	want := `{"id":1,"name":"fra1","install_max_concurrent":20,"group":{"id":1,"name":"Group 1"},"http":{"host":"files.fra1.example.net","port":8443,"use_https":true},"ssh":{"port":2222,"public_key":"` + hostKey + ` fra1 files","use_sftp":false}}` + "\n"
 	if got := c.Do("POST", "/pxe/file", nested).Want(200).Text; got != want {
 		t.Errorf("made %s", got)
 	}
 	// The documented required names are the last parts of the nested ones.
 	const flat = `{"name": "fra2", "install_max_concurrent": "5", "group": {"id": 2}, "parent": 1, "host": "2001:db8::7", "port": "80", "api_key": "hunter2", "public_key": "` + hostKey + `"}`
-	want = `{"id":2,"name":"fra2","install_max_concurrent":5,"group":{"id":2,"name":"Group 2"},"parent":{"id":1,"name":"fra1"},"http":{"host":"2001:db8::7","port":80,"use_https":false},"ssh":{"port":22,"public_key":"` + hostKey + `"}}` + "\n"
+	want = `{"id":2,"name":"fra2","install_max_concurrent":5,"group":{"id":2,"name":"Group 2"},"parent":{"id":1,"name":"fra1"},"http":{"host":"2001:db8::7","port":80,"use_https":false},"ssh":{"port":22,"public_key":"` + hostKey + `","use_sftp":false}}` + "\n"
 	made := c.Do("POST", "/pxe/file", flat).Want(200)
 	if made.Text != want {
 		t.Errorf("made %s", made.Text)

@@ -2,17 +2,22 @@ package product_test
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/crypto/ssh"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
@@ -48,12 +53,13 @@ type fileServer struct {
 	id     int64
 	folder string
 	server *httptest.Server
+	agent  *agent.Agent
 }
 
 const agentKey = "what the agent asks of its callers"
 
 // start runs an agent in a folder. wrap stands before what it answers.
-func (s *sites) start(folder string, wrap func(http.Handler) http.Handler) *httptest.Server {
+func (s *sites) start(folder string, wrap func(http.Handler) http.Handler) (*httptest.Server, *agent.Agent) {
 	s.Helper()
 	files, err := tree.Open(folder)
 	if err != nil {
@@ -75,7 +81,7 @@ func (s *sites) start(folder string, wrap func(http.Handler) http.Handler) *http
 			s.Error(err)
 		}
 	})
-	return server
+	return server, a
 }
 
 func asItIs(h http.Handler) http.Handler { return h }
@@ -84,7 +90,7 @@ func asItIs(h http.Handler) http.Handler { return h }
 func (s *sites) fileServer(name string, parent int64, wrap func(http.Handler) http.Handler) *fileServer {
 	s.Helper()
 	f := &fileServer{folder: s.TempDir()}
-	f.server = s.start(f.folder, wrap)
+	f.server, f.agent = s.start(f.folder, wrap)
 	host, port, _ := strings.Cut(strings.TrimPrefix(f.server.URL, "http://"), ":")
 	body := map[string]any{"name": name, "install_max_concurrent": 1, "group": s.group, "host": host, "port": port, "api_key": agentKey, "public_key": hostKey}
 	if parent != 0 {
@@ -331,4 +337,88 @@ func TestAgentHealth(t *testing.T) {
 			t.Fatal("what is known of an agent stays without it")
 		}
 	}
+}
+
+// Where it is so wished, contents go by SFTP to who has the host key of the row; and a sync that is asked for in the moment in which
+// another one ends is done.
+func TestFileSyncBySFTP(t *testing.T) {
+	t.Parallel()
+	s := newSites(t)
+	var puts, gets atomic.Int64 // of contents, by HTTP
+	counted := func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if isFile := strings.HasPrefix(r.URL.Path, "/v1/file/"); isFile && r.Method == http.MethodGet {
+				gets.Add(1)
+			} else if isFile && r.ContentLength > 0 {
+				puts.Add(1)
+			}
+			next.ServeHTTP(w, r)
+		})
+	}
+	top := s.fileServer("top", 0, counted)
+	child := s.fileServer("child", top.id, asItIs)
+	big := strings.Repeat("a driver ", 200_000)
+	s.c.Do("POST", "/pxe/driver", map[string]string{"name": "Intel", "driver": base64.StdEncoding.EncodeToString([]byte(big))}).Want(200)
+	s.write(top, "local/readme", "by hand")
+
+	at := path("/pxe/file/%d", top.id)
+	address, key := s.serveSFTP(top)
+	_, port, _ := strings.Cut(address, ":")
+	sftp := map[string]any{"use_sftp": true, "port": port}
+	s.c.Do("PATCH", at, map[string]any{"ssh": sftp}).WantErrors("/http/api_key", "required")
+	got := s.c.Do("PATCH", at, map[string]any{"ssh": sftp, "api_key": agentKey}).Want(200)
+	if is := testkit.Decode[pxe.FileServer](got); !is.SSH.UseSFTP || is.SSH.PublicKey != hostKey {
+		t.Errorf("%+v", is.SSH)
+	}
+	s.c.Do("PATCH", at, map[string]any{"public_key": key}).WantErrors("/http/api_key", "required")
+	s.sync(top)
+	failed := s.until(top, "it fails", func(is filesync.FileSync) bool { return is.Children[0].Status == "retrying" })
+	if said := *failed.Children[0].Error; said != "connect to its agent by SFTP: its SSH host key is another one" {
+		t.Error(said)
+	}
+	s.c.Do("PATCH", at, map[string]any{"public_key": key, "api_key": agentKey}).Want(200)
+	s.sync(top)
+	s.until(top, "all is done", done)
+	if puts.Load() != 0 || gets.Load() != 0 {
+		t.Errorf("%d contents were sent by HTTP, and %d asked for", puts.Load(), gets.Load())
+	}
+	if has := s.tree(top); has["drivers/1"] != big {
+		t.Errorf("the top has %d files", len(has))
+	}
+	s.wantSame(top, child)
+
+	for range 5 {
+		s.sync(top)
+		for deadline := time.Now().Add(time.Minute); s.view(top).Children[0].Status != "done"; {
+			if time.Now().After(deadline) {
+				t.Fatalf("a wish is forgotten: %+v", s.view(top))
+			}
+		}
+	}
+	s.until(top, "all is done", done)
+}
+
+// serveSFTP opens a file server's door for SFTP, and answers where it is, and its host key.
+func (s *sites) serveSFTP(f *fileServer) (address, public string) {
+	s.Helper()
+	key, err := agent.OwnHostKey(filepath.Join(s.TempDir(), "key"))
+	if err != nil {
+		s.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		s.Fatal(err)
+	}
+	ctx, end := context.WithCancel(context.Background())
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		if err := f.agent.ServeSFTP(ctx, listener, agent.SFTP{HostKey: key}); err != nil {
+			s.Error(err)
+		}
+	})
+	s.Cleanup(func() {
+		end()
+		serving.Wait()
+	})
+	return listener.Addr().String(), strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key.PublicKey())))
 }

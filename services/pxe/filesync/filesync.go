@@ -247,7 +247,7 @@ func (s *Syncs) pull(ctx context.Context, id, parentID int64) error {
 	if err := parent.Grant(ctx, siteagent.Grant{SHA256: hex.EncodeToString(sum[:]), Seconds: int64(syncTime / time.Second)}); err != nil {
 		return fmt.Errorf("ask the agent of its parent (%s): %w", parent.Name, reason(err))
 	}
-	order := siteagent.Order{ID: rand.Text(), Parent: siteagent.Target{URL: parent.URL, Fingerprint: parent.Fingerprint, Token: token}}
+	order := siteagent.Order{ID: rand.Text(), Parent: siteagent.Target{URL: parent.URL, Fingerprint: parent.Fingerprint, Token: token, SFTP: parent.SFTP}}
 	if err := child.Order(ctx, order); err != nil {
 		return fmt.Errorf("ask its agent: %w", reason(err))
 	}

@@ -42,6 +42,12 @@ func (s *Syncs) fill(ctx context.Context, id int64) error {
 	if err != nil {
 		return err
 	}
+	if to.SFTP != nil && len(missing) > 0 {
+		if f.transfers, err = to.SFTP.Dial(ctx, s.Agents.Allowed.Dial, to.Key); err != nil {
+			return fmt.Errorf("connect to its agent by SFTP: %w", reason(err))
+		}
+		defer f.transfers.Close()
+	}
 	showing, stop := context.WithCancel(ctx)
 	var shown sync.WaitGroup
 	shown.Go(func() { f.showNowAndThen(showing) })
@@ -56,6 +62,8 @@ type filling struct {
 	syncs *Syncs
 	id    int64
 	to    *site.Agent
+	// transfers are by what contents are sent; nil: they are sent with the request that names the file
+	transfers *siteagent.Transfers
 
 	total        siteagent.Progress
 	files, bytes atomic.Int64
@@ -200,7 +208,14 @@ func (f *filling) one(ctx context.Context, file store.File) (err error) {
 	}
 	counted := &counting{Reader: content, bytes: &f.bytes}
 	counted.add(offset)
-	err = f.to.Put(ctx, siteagent.File{Path: file.Path, Size: file.Size, SHA256: file.SHA256}, offset, counted)
+	to := siteagent.File{Path: file.Path, Size: file.Size, SHA256: file.SHA256}
+	if f.transfers != nil && offset < file.Size {
+		err = f.transfers.Send(to, offset, counted)
+		offset = file.Size
+	}
+	if err == nil {
+		err = f.to.Put(ctx, to, offset, counted)
+	}
 	if err != nil {
 		counted.add(-counted.n)
 	}

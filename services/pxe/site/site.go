@@ -28,6 +28,9 @@ const (
 
 var tables = map[Kind]string{DHCPServer: "dhcp_server", FileServer: "file_server"}
 
+// bySFTP are, of each kind, where files are moved by SFTP, and whether they are.
+var bySFTP = map[Kind]string{DHCPServer: "0, '', false", FileServer: "ssh_port, ssh_public_key, ssh_use_sftp"}
+
 // Agents are those at the sites.
 type Agents struct {
 	DB      *pg.DB
@@ -44,16 +47,19 @@ type Agent struct {
 	Name string // of its server
 	*siteagent.Client
 	Fingerprint string
+	SFTP        *siteagent.SFTP // nil: files are moved by HTTP
 }
 
 // Agent is the one of a server; pgx.ErrNoRows: there is no such server. Its connections are closed by Close.
 func (a *Agents) Agent(ctx context.Context, kind Kind, id int64) (*Agent, error) {
 	var host, name, fingerprint string
 	var port *int32
-	var encrypted bool
+	var encrypted, useSFTP bool
+	var sshPort int32
+	var hostKey string
 	var sealed []byte
-	err := a.DB.QueryRow(ctx, "SELECT name, http_host, http_port, http_use_https, http_api_key, coalesce(http_fingerprint, '') FROM "+tables[kind]+" WHERE id = $1", id).
-		Scan(&name, &host, &port, &encrypted, &sealed, &fingerprint)
+	err := a.DB.QueryRow(ctx, "SELECT name, http_host, http_port, http_use_https, http_api_key, coalesce(http_fingerprint, ''), "+bySFTP[kind]+" FROM "+tables[kind]+" WHERE id = $1", id).
+		Scan(&name, &host, &port, &encrypted, &sealed, &fingerprint, &sshPort, &hostKey, &useSFTP)
 	if err != nil {
 		return nil, fmt.Errorf("read where %s %d is: %w", kind, id, err)
 	}
@@ -68,7 +74,11 @@ func (a *Agents) Agent(ctx context.Context, kind Kind, id int64) (*Agent, error)
 		return nil, err
 	}
 	asking := a.Allowed.ClientTrusting(config)
-	return &Agent{name, &siteagent.Client{URL: address(host, port, encrypted), Key: key, HTTP: asking}, fingerprint}, nil
+	agent := &Agent{Name: name, Client: &siteagent.Client{URL: address(host, port, encrypted), Key: key, HTTP: asking}, Fingerprint: fingerprint}
+	if useSFTP {
+		agent.SFTP = &siteagent.SFTP{Address: net.JoinHostPort(host, strconv.Itoa(int(sshPort))), HostKey: hostKey}
+	}
+	return agent, nil
 }
 
 // Close ends its connections.
@@ -90,8 +100,10 @@ func address(host string, port *int32, encrypted bool) string {
 
 // Reason is what an operator is told of a request that failed.
 func Reason(err error) string {
-	if errors.Is(err, siteagent.ErrFingerprint) {
-		return siteagent.ErrFingerprint.Error()
+	for _, other := range []error{siteagent.ErrFingerprint, siteagent.ErrHostKey} {
+		if errors.Is(err, other) {
+			return other.Error()
+		}
 	}
 	if refused, ok := errors.AsType[*siteagent.Refusal](err); ok {
 		return refused.Detail

@@ -82,7 +82,7 @@ type Health struct {
 type Entry struct {
 	Number int64     `json:"number"` // from 1, without gaps
 	At     time.Time `json:"at"`
-	Kind   string    `json:"kind"` // started, pulled, pull-failed, file-damaged, machine
+	Kind   string    `json:"kind"` // started, pulled, pull-failed, not-served, machine
 	Text   string    `json:"text,omitempty"`
 	// Machine is what a machine asked or said, of the kind machine, which has no text.
 	Machine *Report `json:"machine,omitempty"`
@@ -116,7 +116,20 @@ type Target struct {
 	URL         string `json:"url"`
 	Fingerprint string `json:"fingerprint,omitempty"` // empty: a public authority vouches for its certificate
 	Token       string `json:"token"`
+	SFTP        *SFTP  `json:"sftp,omitempty"` // where its files are read, if that is not where it is asked for them
 }
+
+// SFTP is where an agent gives and takes files by SFTP. The password is what it is asked with otherwise.
+type SFTP struct {
+	Address string `json:"address"`  // host and port
+	HostKey string `json:"host_key"` // as in authorized_keys
+}
+
+// The folders that an agent has by SFTP: its files, and what is arriving of others, by the SHA-256 of their content.
+const (
+	SFTPFiles = "files"
+	SFTPParts = "parts"
+)
 
 // The states of a pull.
 const (

@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"sync"
 
+	"golang.org/x/crypto/ssh"
+
 	"github.com/ironplane/ironplane/pkg/health"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/process"
@@ -22,12 +24,14 @@ import (
 )
 
 type config struct {
-	Folder      string        `env:"IRONPLANE_AGENT_FOLDER" required:"serve,fingerprint" doc:"where it keeps files, and what it has to remember. It needs nothing else on the disk"`
+	Folder      string        `env:"IRONPLANE_AGENT_FOLDER" required:"serve,fingerprint,host-key" doc:"where it keeps files, and what it has to remember. It needs nothing else on the disk"`
 	Key         secret.String `env:"IRONPLANE_AGENT_KEY" required:"serve" doc:"what the control plane asks it with, http.api_key of its row: at least 16 characters"`
 	Listen      string        `env:"IRONPLANE_LISTEN" default:":8443" doc:"the address where the control plane and other agents ask it"`
 	Plain       bool          `env:"IRONPLANE_AGENT_PLAIN" default:"false" doc:"true: it speaks HTTP there, and not HTTPS, as behind a proxy on the same machine"`
 	Certificate string        `env:"IRONPLANE_AGENT_CERTIFICATE" doc:"a file with the certificate for HTTPS, and those between it and its authority; empty: it makes one, which callers know by its fingerprint"`
 	Private     string        `env:"IRONPLANE_AGENT_CERTIFICATE_KEY" doc:"the file with its key"`
+	SSH         string        `env:"IRONPLANE_AGENT_SSH_LISTEN" doc:"the address where it gives and takes files by SFTP: :2222; empty: nowhere"`
+	People      string        `env:"IRONPLANE_AGENT_SSH_KEYS" doc:"a file with the public keys of people who bring files that way, as authorized_keys has them, without options"`
 	Machines    string        `env:"IRONPLANE_AGENT_MACHINES_LISTEN" doc:"an address where it gives files, by HTTP, to whoever asks, as machines do that boot: 10.1.0.1:80; empty: nowhere"`
 	MachinesURL string        `env:"IRONPLANE_AGENT_MACHINES_URL" doc:"how they reach it there: http://10.1.0.1; empty: by that address, if it is one"`
 	DHCP        string        `env:"IRONPLANE_AGENT_DHCP" doc:"how it answers machines that ask by DHCP: authoritative, with addresses; proxy, beside a server that has these; empty: not at all"`
@@ -55,6 +59,13 @@ func main() {
 			}
 			return err
 		}},
+		{Name: "host-key", Summary: "print the public key by which SSH knows it, which is made if there is none: ssh.public_key of its row", Run: func(context.Context) error {
+			key, err := agent.OwnHostKey(c.hostKey())
+			if err == nil {
+				_, err = fmt.Print(string(ssh.MarshalAuthorizedKey(key.PublicKey())))
+			}
+			return err
+		}},
 	}}.Main()
 }
 
@@ -70,6 +81,9 @@ func (c *config) certificate() (*agent.Certificate, error) {
 
 // own is the file of the certificate that the agent makes.
 func (c *config) own() string { return filepath.Join(c.Folder, "certificate") }
+
+// hostKey is the file of the key by which SSH knows the agent.
+func (c *config) hostKey() string { return filepath.Join(c.Folder, "ssh-host-key") }
 
 func (c *config) serve(ctx context.Context) error {
 	operations := process.NewOperations("site-agent")
@@ -122,6 +136,10 @@ func (c *config) serveAll(ctx context.Context, a *agent.Agent, files *tree.Tree,
 		}
 		run(func() error { return process.Serve(ctx, machines, a.Open(), log) })
 	}
+	if err := c.sftp(ctx, a, run); err != nil {
+		end(err)
+		return errors.Join(err, listener.Close())
+	}
 	if err := c.boot(ctx, a, files, log, run); err != nil {
 		end(err)
 		return errors.Join(err, listener.Close())
@@ -133,6 +151,23 @@ func (c *config) serveAll(ctx context.Context, a *agent.Agent, files *tree.Tree,
 		err = cause
 	}
 	return err
+}
+
+// sftp adds the door for SFTP.
+func (c *config) sftp(ctx context.Context, a *agent.Agent, run func(func() error)) error {
+	if c.SSH == "" {
+		return nil
+	}
+	key, err := agent.OwnHostKey(c.hostKey())
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", c.SSH)
+	if err != nil {
+		return fmt.Errorf("IRONPLANE_AGENT_SSH_LISTEN: %w", err)
+	}
+	run(func() error { return a.ServeSFTP(ctx, listener, agent.SFTP{HostKey: key, People: c.People}) })
+	return nil
 }
 
 func (c *config) checks() []health.Check {
@@ -161,6 +196,13 @@ func (c *config) checks() []health.Check {
 			_, err := c.certificate()
 			return err
 		}})
+	}
+	if c.SSH != "" {
+		checks = append(checks, process.CheckListen("IRONPLANE_AGENT_SSH_LISTEN", c.SSH),
+			health.Check{Name: "IRONPLANE_AGENT_SSH_KEYS: the keys can be read", Ask: func(context.Context) error {
+				_, err := agent.People(c.People)
+				return err
+			}})
 	}
 	if c.Machines != "" {
 		checks = append(checks, process.CheckListen("IRONPLANE_AGENT_MACHINES_LISTEN", c.Machines),

@@ -240,6 +240,11 @@ func (a *Agent) postPull(w http.ResponseWriter, r *http.Request) error {
 	if o.ID == "" || len(o.ID) > 100 || !strings.HasPrefix(o.Parent.URL, "https://") && !strings.HasPrefix(o.Parent.URL, "http://") {
 		return problem.New(problem.Invalid, "An order needs an id, and where its parent is.")
 	}
+	if o.Parent.SFTP != nil {
+		if err := o.Parent.SFTP.Check(); err != nil {
+			return problem.New(problem.Invalid, "The order cannot be followed: %s.", err)
+		}
+	}
 	a.pulls.order(o)
 	return write(w, struct{}{})
 }

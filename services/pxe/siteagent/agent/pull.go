@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
@@ -20,7 +22,8 @@ import (
 
 const (
 	// atOnce is how many files an agent reads from its parent at a time.
-	atOnce = 4
+	atOnce   = 4
+	dialTime = 20 * time.Second
 	// mostPulls is of how many orders it is known what became of them, and mostNamed how many files that failed are named.
 	mostPulls, mostNamed = 8, 5
 )
@@ -136,6 +139,14 @@ func (a *Agent) mirror(ctx context.Context, p *pull, parent siteagent.Target) er
 		return err
 	}
 	getting := &getting{agent: a, pull: p, from: from}
+	if parent.SFTP != nil && len(missing) > 0 {
+		transfers, err := parent.SFTP.Dial(ctx, (&net.Dialer{Timeout: dialTime}).DialContext, from.Key)
+		if err != nil {
+			return fmt.Errorf("connect to the parent by SFTP: %w", err)
+		}
+		defer transfers.Close()
+		getting.from = transfers
+	}
 	getting.all(ctx, missing)
 	for _, name := range gone { // also where something is missing: it makes room
 		if err := a.tree.Delete(name); err != nil && !errors.Is(err, tree.ErrInTheWay) { // it is a folder now
@@ -205,11 +216,16 @@ func (a *Agent) clear(missing [][]siteagent.File, gone []string) error {
 	return nil
 }
 
+// source gives files from an offset on.
+type source interface {
+	Open(ctx context.Context, f siteagent.File, offset int64) (io.ReadCloser, error)
+}
+
 // getting is how the missing files are got.
 type getting struct {
 	agent *Agent
 	pull  *pull
-	from  *siteagent.Client
+	from  source
 
 	mu     sync.Mutex
 	failed int

@@ -1,0 +1,322 @@
+package agent_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pkg/sftp"
+	"golang.org/x/crypto/ssh"
+
+	"github.com/ironplane/ironplane/services/pxe/siteagent"
+	"github.com/ironplane/ironplane/services/pxe/siteagent/agent"
+)
+
+// person is somebody with a key of SSH, in a file.
+type person struct {
+	file   string
+	signer ssh.Signer
+}
+
+func newPerson(t *testing.T) person {
+	t.Helper()
+	_, key, err := ed25519.GenerateKey(nil)
+	must(t, err)
+	block, err := ssh.MarshalPrivateKey(key, "")
+	must(t, err)
+	p := person{file: filepath.Join(t.TempDir(), "key")}
+	must(t, os.WriteFile(p.file, pem.EncodeToMemory(block), 0o600))
+	p.signer, err = ssh.NewSignerFromKey(key)
+	must(t, err)
+	return p
+}
+
+// serveSFTP opens an agent's door for SFTP, where these people are let in.
+func (r *running) serveSFTP(people ...person) *siteagent.SFTP {
+	r.Helper()
+	key, err := agent.OwnHostKey(filepath.Join(r.folder, "ssh-host-key"))
+	must(r.T, err)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	must(r.T, err)
+	keys := "# those who bring files\n\n"
+	for _, one := range people {
+		keys += string(ssh.MarshalAuthorizedKey(one.signer.PublicKey()))
+	}
+	file := filepath.Join(r.TempDir(), "keys")
+	must(r.T, os.WriteFile(file, []byte(keys), 0o600))
+	ctx, end := context.WithCancel(context.Background())
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		if err := r.agent.ServeSFTP(ctx, listener, agent.SFTP{HostKey: key, People: file}); err != nil {
+			r.Error(err)
+		}
+	})
+	stop := r.stop
+	r.stop = sync.OnceFunc(func() {
+		end()
+		serving.Wait()
+		stop()
+	})
+	r.Cleanup(r.stop)
+	return &siteagent.SFTP{Address: listener.Addr().String(), HostKey: string(ssh.MarshalAuthorizedKey(key.PublicKey()))}
+}
+
+// sftpAs connects as somebody.
+func (r *running) sftpAs(at *siteagent.SFTP, auth ssh.AuthMethod) (*sftp.Client, *ssh.Client, error) {
+	host, _, _, _, err := ssh.ParseAuthorizedKey([]byte(at.HostKey))
+	must(r.T, err)
+	over, err := ssh.Dial("tcp", at.Address, &ssh.ClientConfig{User: "files", Auth: []ssh.AuthMethod{auth}, HostKeyCallback: ssh.FixedHostKey(host), Timeout: time.Minute})
+	if err != nil {
+		return nil, nil, err
+	}
+	r.Cleanup(func() { _ = over.Close() })
+	c, err := sftp.NewClient(over)
+	return c, over, err
+}
+
+func send(c *sftp.Client, path, content string) error {
+	f, err := c.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, strings.NewReader(content))
+	return errors.Join(err, f.Close())
+}
+
+func receive(c *sftp.Client, path string) (string, error) {
+	f, err := c.Open(path)
+	if err != nil {
+		return "", err
+	}
+	content, err := io.ReadAll(f)
+	return string(content), errors.Join(err, f.Close())
+}
+
+// People bring files by their keys to local, and nowhere else; who has a token reads; the API key's owner sends what arrives in parts.
+func TestSFTP(t *testing.T) {
+	t.Parallel()
+	outer := t.TempDir()
+	folder := filepath.Join(outer, "agent")
+	must(t, os.Mkdir(folder, 0o755))
+	must(t, os.WriteFile(filepath.Join(outer, "secret"), []byte("secret"), 0o644))
+	r := start(t, folder)
+	anna, stranger := newPerson(t), newPerson(t)
+	at := r.serveSFTP(anna)
+	r.put("boot/vmlinuz", "kernel")
+	r.put("local/a/b", "by HTTP")
+	must(t, os.Symlink("../../../secret", filepath.Join(folder, "files/local/link")))
+	must(t, os.Symlink("../../..", filepath.Join(folder, "files/local/up")))
+
+	for name, auth := range map[string]ssh.AuthMethod{"a stranger": ssh.PublicKeys(stranger.signer), "a wrong key": ssh.Password(key + "x"), "no key": ssh.Password(""), "a token that nobody granted": ssh.Password("token")} {
+		if _, _, err := r.sftpAs(at, auth); err == nil {
+			t.Errorf("%s is let in", name)
+		}
+	}
+	by, _, err := r.sftpAs(at, ssh.PublicKeys(anna.signer))
+	must(t, err)
+	big := strings.Repeat("0123456789", 300_000)
+	must(t, send(by, "/files/local/big", big))
+	must(t, send(by, "/files/local/empty", ""))
+	must(t, by.Mkdir("/files/local/folder"))
+	must(t, by.Rename("/files/local/empty", "/files/local/folder/empty"))
+	must(t, by.PosixRename("/files/local/folder/empty", "/files/local/a/b"))
+	must(t, by.RemoveDirectory("/files/local/folder"))
+	want := map[string]string{"boot/vmlinuz": "kernel", "local/big": big, "local/a/b": ""}
+	must(t, os.Remove(filepath.Join(folder, "files/local/link")))
+	must(t, os.Remove(filepath.Join(folder, "files/local/up")))
+	r.wantTree(want)
+	must(t, os.Symlink("../../../secret", filepath.Join(folder, "files/local/link")))
+	must(t, os.Symlink("../../..", filepath.Join(folder, "files/local/up")))
+	if got, err := receive(by, "/files/boot/vmlinuz"); err != nil || got != "kernel" {
+		t.Errorf("%q %v", got, err)
+	}
+	all, err := r.client.Manifest(t.Context())
+	if err != nil || len(all) != 3 || all[2] != file("local/big", big) {
+		t.Errorf("%v %v", all, err)
+	}
+
+	token := r.grant()
+	reader, _, err := r.sftpAs(at, ssh.Password(token))
+	must(t, err)
+	whole, _, err := r.sftpAs(at, ssh.Password(key))
+	must(t, err)
+	if got, err := receive(reader, "/files/local/big"); err != nil || got != big {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	part := "/parts/" + file("", "content").SHA256
+	for who, c := range map[string]*sftp.Client{"a person": by, "a token": reader} {
+		for _, path := range []string{part, "/files/boot/x", "/files/x", "/files/local", "/key", "/files/../key", "/files/local/../x", "/files/local/up/x", "/../secret", "x", "/files/local/a\nb", "/files/local/none/x", "/files/local/" + strings.Repeat("a", 300)} {
+			if err := send(c, path, "planted"); err == nil {
+				t.Errorf("%s writes %q", who, path)
+			}
+		}
+		for _, path := range []string{"/secret", "/files/local/link", "/files/local/up/secret", "/files/../../secret", "/certificate", "/files/../certificate", "/said/history", part, "/parts", "/files"} {
+			if got, err := receive(c, path); err == nil {
+				t.Errorf("%s reads %q: %q", who, path, got)
+			}
+		}
+		for path, err := range map[string]error{"/": c.Mkdir("/x"), "boot": c.Remove("/files/boot/vmlinuz"), "rename": c.Rename("/files/local/big", "/files/big"), "in": c.Rename("/files/boot/vmlinuz", "/files/local/x"),
+			"over": c.Rename("/files/local/big", "/files/local/a/b"), "link": c.Symlink("/files/boot/vmlinuz", "/files/local/l"), "hard": c.Link("/files/boot/vmlinuz", "/files/local/l"), "full": c.RemoveDirectory("/files/local/a")} {
+			if err == nil {
+				t.Errorf("%s changes %s", who, path)
+			}
+		}
+		for path, names := range map[string]string{"/": "files", "/files": "boot local", "/files/local": "a big"} {
+			found, err := c.ReadDir(path)
+			var got []string
+			for _, one := range found {
+				got = append(got, one.Name())
+			}
+			if err != nil || strings.Join(got, " ") != names {
+				t.Errorf("%s sees in %s %v: %v", who, path, got, err)
+			}
+		}
+	}
+	if err := send(reader, "/files/local/x", "x"); err == nil {
+		t.Error("a token brings files")
+	}
+	if err := by.Remove("/files/local/big"); err != nil {
+		t.Error(err)
+	}
+
+	must(t, send(whole, part, "con"))
+	if n, err := r.client.Received(t.Context(), file("", "content").SHA256); err != nil || n != 3 {
+		t.Errorf("%d %v", n, err)
+	}
+	if left, err := os.ReadDir(outer); err != nil || len(left) != 2 {
+		t.Errorf("%v %v", left, err)
+	}
+	if content, err := os.ReadFile(filepath.Join(outer, "secret")); err != nil || string(content) != "secret" {
+		t.Errorf("%q %v", content, err)
+	}
+}
+
+// What was cut off in the middle, or has gaps, is no file.
+func TestSFTPIsCutOff(t *testing.T) {
+	t.Parallel()
+	r := start(t, t.TempDir())
+	anna := newPerson(t)
+	at := r.serveSFTP(anna)
+	c, over, err := r.sftpAs(at, ssh.PublicKeys(anna.signer))
+	must(t, err)
+	gaps, err := c.OpenFile("/files/local/gaps", os.O_WRONLY|os.O_CREATE|os.O_TRUNC)
+	must(t, err)
+	_, err = gaps.WriteAt([]byte("behind"), 10)
+	must(t, err)
+	if err := gaps.Close(); err == nil {
+		t.Error("a file with a gap is taken")
+	}
+	mixed, err := c.OpenFile("/files/local/mixed", os.O_WRONLY|os.O_CREATE|os.O_TRUNC)
+	must(t, err)
+	for _, at := range []int64{6, 3, 0} {
+		_, err = mixed.WriteAt([]byte("abcdefghi")[at:at+3], at)
+		must(t, err)
+	}
+	must(t, mixed.Close())
+	half, err := c.OpenFile("/files/local/half", os.O_WRONLY|os.O_CREATE|os.O_TRUNC)
+	must(t, err)
+	_, err = half.Write([]byte("half of it"))
+	must(t, err)
+	must(t, over.Close())
+	r.stop() // which waits for all who were connected
+	r.wantTree(map[string]string{"local/mixed": "abcdefghi"})
+	if parts, err := os.ReadDir(filepath.Join(r.folder, "parts")); err != nil || len(parts) > 0 {
+		t.Errorf("%v is left: %v", parts, err)
+	}
+}
+
+// A child gets a parent's files by SFTP where it is told so, and none from a host that has another key.
+func TestPullBySFTP(t *testing.T) {
+	t.Parallel()
+	parent, child := start(t, t.TempDir()), start(t, t.TempDir())
+	want := some(40)
+	want["big"] = strings.Repeat("0123456789", 500_000)
+	for path, content := range want {
+		parent.put(path, content)
+	}
+	counted := newProxy(t, parent)
+	from := counted.target()
+	other := newPerson(t)
+	at := parent.serveSFTP()
+	from.SFTP = &siteagent.SFTP{Address: at.Address, HostKey: string(ssh.MarshalAuthorizedKey(other.signer.PublicKey()))}
+	if is := child.pull(from); is.State != siteagent.Failed || !strings.Contains(is.Error, siteagent.ErrHostKey.Error()) {
+		t.Errorf("%+v", is)
+	}
+	child.wantTree(map[string]string{})
+	from.SFTP = at
+	if is := child.pull(from); is.State != siteagent.Done || is.Bytes != is.BytesTotal || counted.files.Load() != 0 {
+		t.Errorf("%+v, %d files were asked for by HTTP", is, counted.files.Load())
+	}
+	child.wantTree(want)
+	if status, text := child.do("POST", "/v1/pull", key, strings.NewReader(`{"id": "x", "parent": {"url": "https://x", "sftp": {"address": "x"}}}`)); status != 422 {
+		t.Errorf("%d %s", status, text)
+	}
+}
+
+// OpenSSH's client brings files, lists and gets them.
+func TestOpenSSH(t *testing.T) {
+	t.Parallel()
+	program, err := exec.LookPath("sftp")
+	if err != nil {
+		t.Skip("sftp is not installed")
+	}
+	r := start(t, t.TempDir())
+	anna := newPerson(t)
+	at := r.serveSFTP(anna)
+	host, port, err := net.SplitHostPort(at.Address)
+	must(t, err)
+	folder := t.TempDir()
+	known := filepath.Join(folder, "known_hosts")
+	must(t, os.WriteFile(known, fmt.Appendf(nil, "[%s]:%s %s", host, port, at.HostKey), 0o600))
+	content := bytes.Repeat([]byte("0123456789"), 200_000)
+	must(t, os.WriteFile(filepath.Join(folder, "image"), content, 0o644))
+	run := func(batch string) (string, error) {
+		cmd := exec.Command(program, "-b", "-", "-P", port, "-i", anna.file, "-o", "UserKnownHostsFile="+known, "-o", "StrictHostKeyChecking=yes", "-o", "IdentitiesOnly=yes", "files@"+host)
+		cmd.Dir, cmd.Stdin = folder, strings.NewReader(batch)
+		said, err := cmd.CombinedOutput()
+		return string(said), err
+	}
+	said, err := run("mkdir files/local/boot\nput -p image files/local/boot/image\nrename files/local/boot/image files/local/boot/disk\nls -l files/local/boot\nget files/local/boot/disk back\n")
+	if err != nil || !strings.Contains(said, "2000000") {
+		t.Fatalf("%v: %s", err, said)
+	}
+	if back, err := os.ReadFile(filepath.Join(folder, "back")); err != nil || !bytes.Equal(back, content) {
+		t.Errorf("%d bytes came back: %v", len(back), err)
+	}
+	r.wantTree(map[string]string{"local/boot/disk": string(content)})
+	if said, err := run("put image files/image\n"); err == nil || !strings.Contains(strings.ToLower(said), "permission denied") {
+		t.Errorf("%v: %s", err, said)
+	}
+	must(t, os.WriteFile(known, fmt.Appendf(nil, "[%s]:%s %s", host, port, ssh.MarshalAuthorizedKey(anna.signer.PublicKey())), 0o600))
+	if said, err := run("ls\n"); err == nil {
+		t.Errorf("another host key is taken: %s", said)
+	}
+}
+
+// Files with keys are looked at whole.
+func TestPeople(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "keys")
+	for text, right := range map[string]bool{"": true, "# none\n": true, "ssh-ed25519 AAAA": false, "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUFGSJFCT8IXStp9iotgQlFRILJ5FVUFVlM3Z2l4gNG anna\r\n": true,
+		`command="x" ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUFGSJFCT8IXStp9iotgQlFRILJ5FVUFVlM3Z2l4gNG anna`: false} {
+		must(t, os.WriteFile(file, []byte(text), 0o600))
+		if keys, err := agent.People(file); (err == nil) != right {
+			t.Errorf("%q: %v %v", text, keys, err)
+		}
+	}
+	if _, err := agent.People(file + "x"); err == nil {
+		t.Error("a file that is not there is read")
+	}
+}
