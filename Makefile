@@ -61,6 +61,10 @@ test-containers: ## run the tests that need a Docker engine; FULL=-full measures
 revocation: ## revoke keys in every way with everything that can go wrong, and print how long it took
 	go test -v -timeout 30m -parallel 2 ./deploy/internal/revocation -full
 
+.PHONY: timing
+timing: ## compare the times of answers to known and unknown names at logins and password resets, on a machine that does nothing else
+	go test -v -count 1 -timeout 60m ./deploy/internal/alike -run TestTimes -full
+
 .PHONY: storm
 storm: ## allocate and release with 200 callers while the network service is killed again and again
 	go test -v -timeout 30m ./deploy/split -run TestAllocationStorm -full

@@ -31,6 +31,7 @@ type stand struct {
 	admin   *testkit.Client
 	nobody  *testkit.Client
 	asked   int
+	made    int
 }
 
 func newStand(t *testing.T) *stand {
@@ -60,6 +61,14 @@ func (a account) forgotten() map[string]any {
 	return map[string]any{"type": a.kind, "email": a.email}
 }
 
+const unknownName = "an unknown name"
+
+// unknown is a name that nobody has, and that was not tried before.
+func (s *stand) unknown(kind string) account {
+	s.made++
+	return account{unknownName, kind, fmt.Sprintf("%d@nobody.example.com", s.made), "wrong"}
+}
+
 const password = "a long walk in the rain"
 
 // makeAccounts makes those that nobody is let in to.
@@ -75,7 +84,8 @@ func (s *stand) makeAccounts(t *testing.T, kind string) (all []account) {
 		{"a disabled account", password, password, func(url string) { admin.Do("PATCH", url, `{"disabled": true}`).Want(200) }},
 		{"a deleted account", password, password, func(url string) { admin.Do("DELETE", url, nil).Want(200) }},
 	} {
-		email := fmt.Sprintf("%d@%s.example.com", len(all), kind)
+		s.made++
+		email := fmt.Sprintf("%d@%s.example.com", s.made, kind)
 		body := map[string]any{"email": email, "password": a.password}
 		if kind == "client" {
 			body["first"], body["last"] = "Ben", "Miller"

@@ -131,8 +131,8 @@ func TestUnknownNamesCauseTheSameWork(t *testing.T) {
 					return s.workOf("PATCH", fmt.Sprintf("/auth/password-reset/%d", s.lastReset()), `{"token": "wrong", "password": "seven grey herons at dusk"}`, 422)
 				},
 			} {
-				request(account{kind: kind, email: "first@nobody.example.com", sent: "wrong"}) // some is found out once
-				unknown := request(account{kind: kind, email: "second@nobody.example.com", sent: "wrong"})
+				request(s.unknown(kind)) // some is found out once
+				unknown := request(s.unknown(kind))
 				if len(unknown) < 3 || what == "a login" && !slices.Contains(unknown, "hash a password") {
 					t.Errorf("for %s by an unknown name there is little work: %q", what, unknown)
 				}
