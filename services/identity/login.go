@@ -187,6 +187,9 @@ func (s *Service) tellOwner(ctx context.Context, tx *pg.Tx, owner principal.Owne
 
 // mayMail counts a mail to an account about itself, unless there were too many.
 func mayMail(ctx context.Context, tx *pg.Tx, to principal.Owner) (bool, error) {
+	if err := tx.Lock(ctx, "mails of "+string(to.Type), to.ID); err != nil { // what is told at the same time is counted, too
+		return false, err
+	}
 	mailed, err := tx.Exec(ctx, `
 		INSERT INTO account_mail (owner_type, owner_id) SELECT $1, $2
 		WHERE (SELECT count(*) FROM account_mail WHERE owner_type = $1 AND owner_id = $2 AND at > now() - interval '1 hour') < $3`, to.Type, to.ID, mostMails)

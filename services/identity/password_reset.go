@@ -184,6 +184,9 @@ func (s *Service) mailReset(ctx context.Context, _ *service.Attempt, task resetT
 	}
 	return s.db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("who asked for it is recorded")
+		if err := tx.Lock(ctx, "resets of "+string(r.person.owner.Type), r.person.owner.ID); err != nil { // those that are mailed at the same time are counted, too
+			return err
+		}
 		kept, err := tx.Exec(ctx, `
 			UPDATE password_reset SET hash = $2 WHERE id = $1 AND hash IS NULL AND expires_at > now()
 				AND (welcome OR (SELECT count(*) FROM password_reset WHERE owner_type = $3 AND owner_id = $4 AND NOT welcome AND hash IS NOT NULL AND expires_at > now()) < $5)`,

@@ -1,0 +1,79 @@
+package product_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/testkit"
+)
+
+// What an account gets only so much of is counted right however many ask at once: mails about itself within an hour, and links that a password
+// is chosen by.
+func TestCountedAtOnce(t *testing.T) { producttest.Together(t, testCountedAtOnce) }
+
+func testCountedAtOnce(t *testing.T, p *product.Product, c *testkit.Client) {
+	db := p.Databases[identity.Name]
+	id := newPerson(t, c, "admin", "ann@example.com")
+	testkit.Execute(t, db, "INSERT INTO account_mail (owner_type, owner_id) SELECT 'admin', $1 FROM generate_series(1, 9)", id)
+	count := func(sql string) (n int) {
+		t.Helper()
+		if err := db.QueryRow(t.Context(), sql, id).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	const many = 4
+	allWait := func() bool {
+		return count("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND $1 > 0") >= many
+	}
+	holdTable := func(name string) (release func()) {
+		return hold(t, db, func(tx *pg.Tx) error {
+			_, err := tx.Exec(t.Context(), "LOCK TABLE "+name+" IN SHARE MODE")
+			return err
+		})
+	}
+
+	release := holdTable("account_mail")
+	var all sync.WaitGroup
+	for n := range many {
+		all.Go(func() { // from an address each, that it was not signed in from before
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/auth/key", strings.NewReader(loginOf("admin", "ann@example.com", password)))
+			r.Header.Set("Content-Type", "application/json")
+			r.RemoteAddr = path("192.0.2.%d:1", n+1)
+			w := httptest.NewRecorder()
+			p.Gateway.ServeHTTP(w, r)
+			if w.Code != http.StatusOK {
+				t.Errorf("answered %d: %s", w.Code, w.Body)
+			}
+		})
+	}
+	eventually(t, "all are about to be counted", allWait)
+	release()
+	all.Wait()
+	if n := count("SELECT count(*) FROM account_mail WHERE owner_id = $1"); n != 10 {
+		t.Errorf("%d mails are counted", n)
+	}
+
+	for range 4 {
+		testkit.Execute(t, db, "INSERT INTO password_reset (owner_type, owner_id, hash, expires_at) VALUES ('admin', $1, sha256('x'), now() + interval '1 hour')", id)
+	}
+	release = holdTable("message")
+	for range many {
+		c.With("").Do("POST", "/auth/password-reset", `{"type": "admin", "email": "ann@example.com"}`).Want(200)
+	}
+	eventually(t, "all are about to be mailed, or counted", allWait)
+	release()
+	eventually(t, "all jobs are done", func() bool {
+		return count("SELECT count(*) FROM river_job WHERE kind = 'password-reset' AND state = 'completed' AND $1 > 0") == many
+	})
+	if n := count("SELECT count(*) FROM password_reset WHERE owner_id = $1 AND hash IS NOT NULL"); n != 5 {
+		t.Errorf("%d links were mailed", n)
+	}
+}
