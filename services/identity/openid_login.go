@@ -26,10 +26,12 @@ import (
 )
 
 const (
-	// openIDTime is how long somebody may take to sign in at a provider, and mostOpenID how many do so at a time.
-	openIDTime   = 10 * time.Minute
-	mostOpenID   = 10_000
-	callbackPath = "/auth/openid/callback"
+	// openIDTime is how long somebody may take to sign in at a provider, and mostOpenID how many do so at a time, mostOpenIDFrom of them from
+	// one network. Beyond that those end that began first.
+	openIDTime     = 10 * time.Minute
+	mostOpenID     = 10_000
+	mostOpenIDFrom = 100
+	callbackPath   = "/auth/openid/callback"
 )
 
 var providerView = pg.NewView[OpenIDProvider]("openid_provider")
@@ -147,23 +149,18 @@ func verifierPlace(id int64) seal.Place {
 // beginOpenID notes that somebody is sent to a provider.
 func (s *Service) beginOpenID(ctx context.Context, tx *pg.Tx, req openIDLogin) (OpenIDPage, error) {
 	tx.Unrecorded("that somebody signs in is recorded")
-	var open int
-	if err := tx.QueryRow(ctx, "SELECT count(*) FROM (SELECT FROM openid_login LIMIT $1) l", mostOpenID).Scan(&open); err != nil {
-		return OpenIDPage{}, fmt.Errorf("count who signs in at providers: %w", err)
-	}
-	if open >= mostOpenID {
-		refused := problem.New(problem.TooManyRequests, "Too many people are signing in at identity providers. Try again later.")
-		refused.RetryAfter = time.Minute
-		return OpenIDPage{}, refused
-	}
 	var id int64
-	err := tx.QueryRow(ctx, "INSERT INTO openid_login (provider_id, hash, challenge, nonce, expires_at) VALUES ($1, $2, $3, $4, now() + $5) RETURNING id",
-		int64(req.sent.Provider), hashOf(req.state.Reveal()), req.sent.hash, req.attempt.Nonce, openIDTime).Scan(&id)
+	err := tx.QueryRow(ctx, "INSERT INTO openid_login (provider_id, hash, challenge, nonce, network, expires_at) VALUES ($1, $2, $3, $4, $5, now() + $6) RETURNING id",
+		int64(req.sent.Provider), hashOf(req.state.Reveal()), req.sent.hash, req.attempt.Nonce, networkOf(ctx), openIDTime).Scan(&id)
 	if err != nil {
 		return OpenIDPage{}, fmt.Errorf("note who is sent to a provider: %w", err)
 	}
 	if _, err := tx.Exec(ctx, "UPDATE openid_login SET verifier = $2 WHERE id = $1", id, s.box.Seal(verifierPlace(id), req.attempt.Verifier)); err != nil {
 		return OpenIDPage{}, fmt.Errorf("note who is sent to a provider: %w", err)
+	}
+	_, err = tx.Exec(ctx, "DELETE FROM openid_login WHERE id <= $1 OR id IN (SELECT id FROM openid_login WHERE network = $2 ORDER BY id DESC OFFSET $3)", id-mostOpenID, networkOf(ctx), mostOpenIDFrom)
+	if err != nil {
+		return OpenIDPage{}, fmt.Errorf("end the sign-ins that began first: %w", err)
 	}
 	return OpenIDPage{req.url}, nil
 }

@@ -70,6 +70,10 @@ func newCompany(t *testing.T) *company {
 			answer(w, map[string]any{"error": "invalid_grant"})
 			return
 		}
+		if status, fails := claims["fails"].(int); fails {
+			w.WriteHeader(status)
+			return
+		}
 		if secret, _ = url.QueryUnescape(secret); secret != ourSecret {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
@@ -206,7 +210,7 @@ const notSignedIn = "The identity provider has signed in nobody who is an admin 
 // Admins sign in with their company's identity provider.
 func TestOpenID(t *testing.T) {
 	t.Parallel()
-	_, c := producttest.StartWith(t, testkit.Redis(t), service.Settings{AllowedNetworks: "127.0.0.1", APIURL: "https://api.example.com", AdminURL: "https://admin.example.com"})
+	p, c := producttest.StartWith(t, testkit.Redis(t), service.Settings{AllowedNetworks: "127.0.0.1", APIURL: "https://api.example.com", AdminURL: "https://admin.example.com"})
 	at := newCompany(t)
 	anna := newPerson(t, c, "admin", "anna@corp.example")
 	settings := map[string]any{"name": "Corp", "issuer": at.URL, "client_id": ourClient, "client_secret": ourSecret, "domains": []string{"Corp.Example"}}
@@ -262,6 +266,9 @@ func TestOpenID(t *testing.T) {
 			t.Errorf("%s: %d %s", what, answer.Status, answer.Text)
 		}
 	}
+	for _, status := range []int{429, 500, 502} {
+		b.nobody.Do("GET", b.begin(person("anna", "", "fails", status)), nil).Want(503)
+	}
 	back := b.begin(person("anna", ""))
 	b.nobody.Do("GET", strings.Replace(back, "iss=http", "iss=https", 1), nil).WantDetail(401, notSignedIn)
 	b.nobody.Do("GET", back, nil).Want(401) // it is over
@@ -282,6 +289,19 @@ func TestOpenID(t *testing.T) {
 	b.nobody.Do("POST", "/auth/sso", map[string]any{"code": code, "verifier": "another"}).Want(401)
 	b.exchange(code).Want(200)
 	b.exchange(code).Want(401)
+
+	// However many begin, nobody else is kept out, and of one network's those end that began first.
+	flood := func(from string, n int) {
+		testkit.Execute(t, p.Databases[identity.Name], `INSERT INTO openid_login (provider_id, hash, challenge, nonce, network, expires_at)
+			SELECT $1, sha256(($2 || n)::bytea), sha256('x'), 'x', $2::cidr, now() + interval '10 minutes' FROM generate_series(1, $3::int) n`, b.provider, from, n)
+	}
+	flood("127.0.0.1/32", 10_000)
+	flood("192.0.2.7/32", 1)
+	b.signIn(person("anna", ""))
+	var here, elsewhere int
+	if err := p.Databases[identity.Name].QueryRow(t.Context(), "SELECT count(*) FILTER (WHERE network = '127.0.0.1'), count(*) FILTER (WHERE network = '192.0.2.7') FROM openid_login").Scan(&here, &elsewhere); err != nil || here != 99 || elsewhere != 1 {
+		t.Errorf("%d sign-ins are left of here and %d of elsewhere: %v", here, elsewhere, err)
+	}
 
 	// However many come at once, each step works once.
 	back = b.begin(person("anna", ""))

@@ -112,7 +112,16 @@ func (c *Client) provider(ctx context.Context, issuer string) (*oidc.Provider, e
 }
 
 func (s *Settings) oauth(p *oidc.Provider) oauth2.Config {
-	return oauth2.Config{ClientID: s.ClientID, ClientSecret: s.ClientSecret.Reveal(), Endpoint: p.Endpoint(), RedirectURL: s.Callback, Scopes: []string{oidc.ScopeOpenID, "email", "profile"}}
+	var said struct {
+		Methods []string `json:"token_endpoint_auth_methods_supported"`
+	}
+	_ = p.Claims(&said) // else what goes for those that say nothing
+	endpoint := p.Endpoint()
+	endpoint.AuthStyle = oauth2.AuthStyleInHeader // and not tried out, for a code is good once
+	if s.ClientSecret.IsZero() || slices.Contains(said.Methods, "client_secret_post") && !slices.Contains(said.Methods, "client_secret_basic") {
+		endpoint.AuthStyle = oauth2.AuthStyleInParams
+	}
+	return oauth2.Config{ClientID: s.ClientID, ClientSecret: s.ClientSecret.Reveal(), Endpoint: endpoint, RedirectURL: s.Callback, Scopes: []string{oidc.ScopeOpenID, "email", "profile"}}
 }
 
 // SignInAt is where a browser is sent to sign in.
@@ -142,6 +151,9 @@ func (c *Client) Finish(ctx context.Context, s Settings, code secret.String, a A
 	config := s.oauth(p)
 	token, err := config.Exchange(ctx, code.Reveal(), oauth2.VerifierOption(a.Verifier.Reveal()))
 	if failed, ok := errors.AsType[*oauth2.RetrieveError](err); ok { // whose text has the whole answer
+		if status := failed.Response.StatusCode; status >= http.StatusInternalServerError || status == http.StatusTooManyRequests {
+			return who, fmt.Errorf("exchange an identity provider's code: it answers %d", status)
+		}
 		return who, fmt.Errorf("%w: it answers %d to the code", ErrRefused, failed.Response.StatusCode)
 	}
 	if err != nil {
