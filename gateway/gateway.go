@@ -109,7 +109,7 @@ func announce(answer http.Header, requestID string) {
 }
 
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	call := &principal.Call{Peer: principal.Gateway, IP: g.callerOf(r), RequestID: requestID(r)}
+	call := &principal.Call{Peer: principal.Gateway, IP: g.callerOf(r), RequestID: requestID(r), Agent: r.UserAgent()}
 	announce(w.Header(), call.RequestID)
 	if g.cors != nil && !g.isPreflight(r) {
 		g.cors.HandlerFunc(w, r)

@@ -4600,8 +4600,11 @@ type Servers struct {
 // Session defines model for Session.
 type Session struct {
 	// Acting whether somebody else uses the account by it, or who followed a link; such a one writes no keys, passwords and the like
-	Acting    bool      `json:"acting"`
-	Actor     *KeyOwner `json:"actor,omitempty"`
+	Acting bool      `json:"acting"`
+	Actor  *KeyOwner `json:"actor,omitempty"`
+
+	// Agent the program that it began with, as that names itself: its User-Agent
+	Agent     *string   `json:"agent,omitempty"`
 	CreatedAt Timestamp `json:"created_at"`
 	ExpiresAt Timestamp `json:"expires_at"`
 

@@ -9,7 +9,7 @@ import (
 
 // Forwarded are the headers of a caller that a service gets, and all that it reads.
 var Forwarded = []string{"Accept", "Content-Type", "Idempotency-Key",
-	"If-Match", "If-Modified-Since", "If-None-Match", "If-Range", "If-Unmodified-Since", "Range",
+	"If-Match", "If-Modified-Since", "If-None-Match", "If-Range", "If-Unmodified-Since", "Range", "User-Agent",
 	"Tus-Resumable", "Upload-Length", "Upload-Metadata", "Upload-Offset"} // as uploads in several requests have them
 
 // backwardable copies the headers of a service that a caller gets.

@@ -140,7 +140,7 @@ func TestHeaders(t *testing.T) {
 	if text(t, answer, err) != "203 " {
 		t.Errorf("answered %d", answer.StatusCode)
 	}
-	want := http.Header{"If-Match": {"1", "2"}, "Accept": {"x"}}
+	want := http.Header{"If-Match": {"1", "2"}, "User-Agent": {"me"}, "Accept": {"x"}}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("the service gets %v, want %v", got, want)
 	}

@@ -67,6 +67,7 @@ type Call struct {
 	Principal *Principal // nil: no key came with the request
 	IP        netip.Addr // the caller's own address
 	RequestID string
+	Agent     string // the program that calls, as it names itself
 }
 
 // Client is the calling client's id; 0 where somebody else calls.

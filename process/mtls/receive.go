@@ -109,5 +109,6 @@ func received(r *http.Request) (*principal.Call, error) {
 	if err != nil {
 		return peer, err
 	}
+	call.Agent = r.UserAgent()
 	return call, nil
 }

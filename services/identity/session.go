@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -45,6 +46,7 @@ type Session struct {
 	CreatedAt rest.Timestamp  `json:"created_at" db:"created_at" doc:"when it began"`
 	ExpiresAt rest.Timestamp  `json:"expires_at" db:"expires_at" doc:"when it ends, unless it is renewed"`
 	IP        string          `json:"ip" db:"ip" doc:"the address that it began from"`
+	Agent     string          `json:"agent,omitempty" db:"agent" doc:"the program that it began with, as that names itself: its User-Agent"`
 	LastUsed  *rest.Timestamp `json:"last_used_at,omitempty" db:"last_used_at" doc:"right within a few minutes"`
 	Acting    bool            `json:"acting" db:"acting" doc:"whether somebody else uses the account by it, or who followed a link; such a one writes no keys, passwords and the like"`
 	Actor     *KeyOwner       `json:"actor,omitempty" db:"actor_" doc:"of an acting one, who made it"`
@@ -78,9 +80,9 @@ func (s *Service) begin(ctx context.Context, tx *pg.Tx, n newSession) (key APIKe
 	}
 	var id int64
 	err = tx.QueryRow(ctx, `
-		INSERT INTO api_key (name, owner_type, owner_id, hash, kind, bound, made_with, actor_type, actor_id, ip, credentials, expires_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, least(now() + $12, $13::timestamptz)) RETURNING id`,
-		sessionName, n.owner.Type, n.owner.ID, hash[:], n.kind, boundNames(n.bound), n.madeWith, actorType, actorID, address(ctx), credentials, s.sessionTime(), n.latest).Scan(&id)
+		INSERT INTO api_key (name, owner_type, owner_id, hash, kind, bound, made_with, actor_type, actor_id, ip, agent, credentials, expires_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, least(now() + $13, $14::timestamptz)) RETURNING id`,
+		sessionName, n.owner.Type, n.owner.ID, hash[:], n.kind, boundNames(n.bound), n.madeWith, actorType, actorID, address(ctx), agent(ctx), credentials, s.sessionTime(), n.latest).Scan(&id)
 	if err != nil {
 		return key, fmt.Errorf("begin a session: %w", err)
 	}
@@ -97,6 +99,15 @@ func address(ctx context.Context) netip.Addr {
 		return ip
 	}
 	return netip.IPv6Unspecified()
+}
+
+// longestAgent is how much is kept of what a program calls itself, in bytes.
+const longestAgent = 500
+
+// agent is what the caller's program calls itself.
+func agent(ctx context.Context) string {
+	name := principal.From(ctx).Agent
+	return strings.ToValidUTF8(name[:min(len(name), longestAgent)], "")
 }
 
 func (s *Service) sessionTime() time.Duration {

@@ -60,7 +60,7 @@ func testLogin(t *testing.T, _ *product.Product, c *testkit.Client) {
 			t.Errorf("the session's key is %+v", current)
 		}
 		_, other := signIn(t, c, loginOf(kind, email, password))
-		if own := testkit.Decode[[]identity.Session](session.Do("GET", "/auth/session", nil).Want(200)); len(own) != 2 || own[0].IP != "127.0.0.1" || own[0].Acting {
+		if own := testkit.Decode[[]identity.Session](session.Do("GET", "/auth/session", nil).Want(200)); len(own) != 2 || own[0].IP != "127.0.0.1" || own[0].Agent != "Go-http-client/1.1" || own[0].Acting {
 			t.Errorf("the sessions are %+v", own)
 		}
 		c.Do("GET", "/auth/session", nil).Want(200)
