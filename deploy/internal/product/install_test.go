@@ -348,6 +348,10 @@ func TestInstallsAtATime(t *testing.T) {
 	b.starts(second)
 	b.c.Do("PATCH", path("/pxe/file/%d", b.fileServer), `{"install_max_concurrent": 2}`).Want(200)
 	b.starts(first)
+	testkit.Execute(t, b.product.Databases[pxe.Name], fmt.Sprintf("UPDATE install SET password = '\\x00', revision = nextval('install_revision') WHERE id = %d", first.id))
+	if i := b.until(first, "failed"); *i.Error != "Its password cannot be unsealed." {
+		t.Errorf("it is %+v", i)
+	}
 }
 
 // Machines that nobody named are known until somebody names them.

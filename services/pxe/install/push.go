@@ -97,7 +97,7 @@ func (s *Installs) put(ctx context.Context, agent *siteagent.Client, m machine) 
 	return nil
 }
 
-// Failure is why a machine cannot be installed: what is wrong with a template, with line and column.
+// Failure is why a machine cannot be installed, such as what is wrong with a template, with line and column.
 type Failure string
 
 func (f Failure) Error() string { return string(f) }
@@ -148,7 +148,7 @@ func (s *Installs) machine(ctx context.Context, m machine) (told siteagent.Machi
 	secrets := [2]secret.String{}
 	for n, column := range []string{"password", "token"} {
 		if secrets[n], err = s.Box.Open(place(column, m.ID), [][]byte{password, token}[n]); err != nil {
-			return told, fmt.Errorf("open what install %d needs: %w", m.ID, err)
+			return told, Failure("Its " + column + " cannot be unsealed.") // and no other machine waits for that
 		}
 	}
 	told.Boot, told.Token = siteagent.BootInstall, secrets[1].Reveal()
