@@ -95,38 +95,59 @@ func (s *Service) drivers() []rest.Route {
 		Gives: []string{"application/octet-stream"}, Ranges: true, Do: s.serveDriver})
 }
 
-// readDriver reads a body with a file, which is then in the store.
-func (s *Service) readDriver(r *http.Request) ([]byte, error) {
-	text, err := upload.Form{Member: "driver", Put: func(from io.Reader) (string, error) { return s.putDriver(r.Context(), from) }}.Read(r)
+// discardTime is how long it may take to discard what was sent, whose sender may have left.
+const discardTime = time.Minute
+
+// readDriver reads a body with a file, which is then in the store, unless the body is refused.
+func (s *Service) readDriver(r *http.Request) (text []byte, err error) {
+	var sent []int64
+	defer func() {
+		if err == nil {
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), discardTime)
+		defer cancel()
+		for _, id := range sent {
+			err = errors.Join(err, s.store.Discard(ctx, id))
+		}
+	}()
+	text, err = upload.Form{Member: "driver", Put: func(from io.Reader) (string, error) {
+		file, err := s.putDriver(r.Context(), from)
+		if err != nil || file.ID == 0 {
+			return "", err
+		}
+		sent = append(sent, file.ID)
+		return sumPrefix + file.SHA256, nil
+	}}.Read(r)
 	if err != nil {
 		return nil, err
 	}
 	return s.withUpload(r.Context(), text)
 }
 
-func (s *Service) putDriver(ctx context.Context, from io.Reader) (string, error) {
+// putDriver stores a file; an empty one is none.
+func (s *Service) putDriver(ctx context.Context, from io.Reader) (file store.File, err error) {
 	d, err := s.store.Draft(ctx, uploadTime)
 	if err != nil {
-		return "", err
+		return file, err
 	}
 	err = d.Append(ctx, from, largestDriver)
 	if errors.Is(err, store.ErrTooLarge) {
 		err = problem.New(problem.TooLarge, "A driver can have at most %d bytes.", largestDriver)
 	}
 	if err == nil && d.Size > 0 {
-		var file store.File
 		err = s.db.InTx(ctx, func(tx *pg.Tx) (err error) {
 			tx.Unrecorded("no driver is made of it yet")
 			file, err = d.Finish(ctx, tx)
 			return err
 		})
 		if err == nil {
-			return sumPrefix + file.SHA256, nil
+			return file, nil
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute) // its caller may have left
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), discardTime)
 	defer cancel()
-	return "", errors.Join(err, s.store.Discard(ctx, d.ID))
+	return store.File{}, errors.Join(err, s.store.Discard(ctx, d.ID))
 }
 
 // publishDriver has file servers hold a file that was sent.

@@ -78,7 +78,20 @@ func TestDriverUpload(t *testing.T) {
 	tus(c, "PATCH", at, "x", "Upload-Offset", strconv.Itoa(len(content))).Want(413)
 	tus(c, "PATCH", at, "", "Upload-Offset", strconv.Itoa(len(content))).Want(204)
 
+	files := func() (n int) {
+		t.Helper()
+		if err := db.QueryRow(t.Context(), "SELECT count(*) FROM stored_file").Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	before := files()
 	c.Do("POST", "/pxe/driver", map[string]any{"name": "virtio", "upload": at, "driver": "aXk="}).WantErrors("/upload", "invalid")
+	c.Do("POST", "/pxe/driver", strings.NewReader("--x\r\nContent-Disposition: form-data; name=driver\r\n\r\naXk=\r\n--x\r\nContent-Disposition: form-data; name=upload\r\n\r\n"+at+"\r\n--x--\r\n"),
+		"Content-Type", "multipart/form-data; boundary=x").WantErrors("/upload", "invalid")
+	if left := files() - before; left != 0 {
+		t.Errorf("of a body that is refused %d files are left", left)
+	}
 	c.Do("POST", "/pxe/driver", map[string]any{"name": "virtio", "upload": "nothing"}).WantErrors("/upload", "not_found")
 	c.Do("POST", "/pxe/driver", map[string]any{"name": "virtio", "upload": 7}).Want(422)
 	body := map[string]any{"name": "virtio", "upload": c.URL + at}

@@ -1,0 +1,98 @@
+package template
+
+import (
+	"regexp"
+	"strings"
+	"text/template/parse"
+)
+
+// syntax is an error of the parser, which says the line, with the place of the action that it is in.
+func syntax(source string, err error) Error {
+	message := err.Error()
+	if found := parserError.FindStringSubmatch(message); found != nil {
+		message = found[2]
+	}
+	actions := actionsOf(source)
+	unclosed := func(err error) bool { return strings.Contains(err.Error(), "unexpected EOF") }
+	// Up to the action that is wrong the template is right, or lacks the ends of its blocks alone.
+	low, high := 0, len(actions)
+	for low < high {
+		middle := (low + high) / 2
+		if _, _, err := parsed(source[:actions[middle].end]); err != nil && !unclosed(err) {
+			high = middle
+		} else {
+			low = middle + 1
+		}
+	}
+	if low < len(actions) {
+		return at(source, parse.Pos(actions[low].start), "%s", message)
+	}
+	var open []action
+	for _, a := range actions {
+		switch word := firstWord(source[a.start:a.end]); word {
+		case "if", "range", "with", "define", "block":
+			open = append(open, a)
+		case "end":
+			if len(open) > 0 {
+				open = open[:len(open)-1]
+			}
+		}
+	}
+	if unclosed(err) && len(open) > 0 {
+		a := open[len(open)-1]
+		return at(source, parse.Pos(a.start), "{{%s}} has no {{end}}", firstWord(source[a.start:a.end]))
+	}
+	return at(source, parse.Pos(len(source)), "%s", message)
+}
+
+func firstWord(action string) string {
+	words := strings.FieldsFunc(action, func(r rune) bool { return strings.ContainsRune("{}- \t\r\n(", r) })
+	if len(words) == 0 {
+		return ""
+	}
+	return words[0]
+}
+
+// action is where an action of a template stands.
+type action struct{ start, end int }
+
+var (
+	comment = regexp.MustCompile(`^{{(- )?/\*(?s:.*?)\*/( -)?}}`)
+	inside  = regexp.MustCompile("^{{(?:\"(?:[^\"\\\\\n]|\\\\.)*\"|`[^`]*`|'(?:[^'\\\\\n]|\\\\.)*'|[^\"`'}]|}[^}])*}}")
+)
+
+// actionsOf finds the actions of a template. One that is not closed reaches to its end.
+func actionsOf(source string) (all []action) {
+	for from := 0; ; {
+		i := strings.Index(source[from:], "{{")
+		if i < 0 {
+			return all
+		}
+		a := action{from + i, len(source)}
+		text := source[a.start:]
+		if found := comment.FindString(text); found != "" {
+			a.end = a.start + len(found)
+		} else if found := inside.FindString(text); found != "" {
+			a.end = a.start + len(found)
+		}
+		all, from = append(all, a), a.end
+	}
+}
+
+// tooDeep is where a template opens too many parentheses at once, -1 where it does not: the parser calls itself for each.
+func tooDeep(source string) int {
+	for _, a := range actionsOf(source) {
+		depth := 0
+		for i, r := range source[a.start:a.end] {
+			switch r {
+			case '(':
+				if depth++; depth > maxDepth {
+					return a.start + i
+				}
+			case ')':
+				depth--
+			}
+		}
+	}
+	return -1
+}
