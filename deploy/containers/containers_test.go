@@ -33,10 +33,12 @@ const (
 	upTime    = 20 * time.Minute // with the images to build
 	downTime  = 3 * time.Minute
 	setupName = "setup"
+	// siteAgentName is that of the program for sites, which compose does not start.
+	siteAgentName = "site-agent"
 )
 
 // programs are what there are images of.
-func programs() []string { return append(product.Names(), principal.Gateway, setupName) }
+func programs() []string { return append(product.Names(), principal.Gateway, setupName, siteAgentName) }
 
 // installed is the product under test: two gateways, two instances of network, and one of each other service.
 var installed struct {

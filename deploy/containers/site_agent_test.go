@@ -1,0 +1,106 @@
+//go:build containers
+
+package containers
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/services/pxe/siteagent"
+	"github.com/ironplane/ironplane/testkit"
+)
+
+// The words of docs/site-agent.md start an agent in a container, which may do no more than it has to, and whose files stay.
+func TestSiteAgentImage(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("to give a folder to another user needs root")
+	}
+	const name, folder, published = "ironplane-test-site-agent", "/srv/site-agent", "-p 8443:8443"
+	words := testkit.Block(t, root+"/docs/site-agent.md", "agent container")
+	for _, has := range []string{folder, published, "--name site-agent", "exec site-agent"} {
+		if !strings.Contains(words, has) {
+			t.Fatalf("the words do not have %q", has)
+		}
+	}
+	kept := t.TempDir()
+	if err := os.Chmod(filepath.Dir(kept), 0o755); err != nil { // so that its user gets there
+		t.Fatal(err)
+	}
+	remove := func() {
+		ctx, cancel := context.WithTimeout(context.Background(), downTime)
+		defer cancel()
+		_, _ = run(ctx, "docker", "rm", "--force", name) // there may be none
+	}
+	remove()
+	t.Cleanup(remove)
+	words = strings.NewReplacer(folder, kept, published, "", "--name site-agent", "--name "+name, "exec site-agent", "exec "+name, "--restart always", "").Replace(words)
+	said, err := run(t.Context(), "sh", "-e", "-c", words)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(said), "\n")
+	fingerprint := lines[len(lines)-1]
+	key, err := os.ReadFile(filepath.Join(kept, "key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	asking, err := siteagent.NewHTTP(fingerprint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &siteagent.Client{Key: secret.New(strings.TrimSpace(string(key))), HTTP: asking}
+	ready := func() {
+		t.Helper()
+		ip, err := run(t.Context(), "docker", "inspect", "--format", "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.URL = "https://" + net.JoinHostPort(strings.TrimSpace(ip), "8443")
+		for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+			is, err := c.Health(t.Context())
+			if err == nil && is.TotalBytes > 0 {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("it does not answer: %v", err)
+			}
+		}
+	}
+	ready()
+	const content = "a kernel"
+	sum := sha256.Sum256([]byte(content))
+	file := siteagent.File{Path: "boot/vmlinuz", Size: int64(len(content)), SHA256: hex.EncodeToString(sum[:])}
+	if err := c.Put(t.Context(), file, 0, strings.NewReader(content)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := run(t.Context(), "docker", "restart", name); err != nil {
+		t.Fatal(err)
+	}
+	ready()
+	got, err := c.Open(t.Context(), file, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer got.Close()
+	if text, err := io.ReadAll(got); err != nil || string(text) != content {
+		t.Errorf("%q, %v", text, err)
+	}
+	is, err := run(t.Context(), "docker", "inspect", "--format", "{{.Config.User}} {{.HostConfig.ReadonlyRootfs}} {{.HostConfig.CapDrop}}", name)
+	if err != nil || strings.TrimSpace(is) != "65532:65532 true [ALL]" {
+		t.Errorf("%s %v", is, err)
+	}
+	logs, err := run(t.Context(), "docker", "logs", name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	holdsNone(t, "the agent's log", logs, []string{c.Key.Reveal()})
+}
