@@ -79,7 +79,7 @@ deletions: ## refer to what is being deleted, 64 callers at once and 500 times e
 	go test -v -timeout 90m ./deploy/split -run TestUseOfWhatIsBeingDeleted -full
 
 .PHONY: sites
-sites: ## sync 500 files from agent to agent while agents and the pxe service are killed, and compare the trees
+sites: ## sync 500 files from agent to agent while agents and the pxe service are killed, a disk is full and one agent lies, and compare the trees: 10 minutes
 	go test -v -timeout 30m ./deploy/split -run TestSiteAgents -full
 
 .PHONY: netboot
@@ -141,12 +141,13 @@ clients: go-client ## write the Go client, and into bin/clients one in TypeScrip
 	@clients/check.sh
 
 .PHONY: bench
-bench: ## measure reading (also over TLS), allocating and creating beside pgbench and nginx; answers beside a smaller installation's; a list beside COPY; 10,000 mails and webhook deliveries, and what a read next to them loses
+bench: ## measure reading (also over TLS), allocating and creating beside pgbench and nginx; answers beside a smaller installation's; a list beside COPY; 10,000 mails and webhook deliveries, and what a read next to them loses; site agents beside rsync and TFTP servers; FULL=-full has a file of 4 GiB
 	go run ./deploy/measure/bench
 	go test -run '^$$' -bench . -benchmem ./gateway/... ./process/peers ./pkg/rest
 	go test -run '^$$' -bench Answers -benchtime 25x ./deploy/measure/scale -entities 200000
 	go test -run '^$$' -bench List -benchtime 5x ./deploy/measure/scale -entities 200000
 	go test -run '^$$' -bench 'Mails|Webhooks' -benchtime 10000x ./services/system
+	go test -run '^$$' -bench . -benchtime 3x -timeout 1h ./deploy/measure/files $(FULL)
 
 .PHONY: scale
 scale: ## show, on 10 million IP entities or ENTITIES=…, that pages stay few and lists fast and small, and that a driver of 512 MiB is: most of an hour

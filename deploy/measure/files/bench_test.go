@@ -1,0 +1,362 @@
+// Package files measures how fast site agents get files and give them, beside programs that do the same.
+package files
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/backing/child"
+	"github.com/ironplane/ironplane/deploy/internal/ports"
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/services/pxe/siteagent"
+	"github.com/ironplane/ironplane/services/pxe/siteagent/agent"
+	"github.com/ironplane/ironplane/services/pxe/siteagent/machine"
+	"github.com/ironplane/ironplane/services/pxe/siteagent/tftp"
+	"github.com/ironplane/ironplane/services/pxe/siteagent/tree"
+)
+
+var full = flag.Bool("full", false, "the big file has 4 GiB, in place of 256 MiB")
+
+const (
+	key        = "what the control plane knows"
+	smallFiles = 10_000
+	// startTime is how long a program may take to listen.
+	startTime = 20 * time.Second
+)
+
+// site is an agent that runs until the benchmark ends.
+type site struct {
+	*testing.B
+	folder      string
+	fingerprint string
+	client      *siteagent.Client
+	files       *tree.Tree
+	stop        func()
+}
+
+func newSite(b *testing.B) *site {
+	b.Helper()
+	s := &site{B: b, folder: b.TempDir()}
+	var err error
+	if s.files, err = tree.Open(s.folder); err != nil {
+		b.Fatal(err)
+	}
+	a, err := agent.New(s.files, secret.New(key), machine.Settings{}, "", slog.New(slog.DiscardHandler))
+	must(b, err)
+	certificate, err := agent.OwnCertificate(filepath.Join(s.folder, "certificate"))
+	must(b, err)
+	s.fingerprint, err = certificate.Fingerprint()
+	must(b, err)
+	server := httptest.NewUnstartedServer(a.Handler())
+	server.Listener = tls.NewListener(server.Listener, certificate.TLS())
+	server.Start()
+	asking, err := siteagent.NewHTTP(s.fingerprint)
+	must(b, err)
+	s.client = &siteagent.Client{URL: "https://" + server.Listener.Addr().String(), Key: secret.New(key), HTTP: asking}
+	ctx, end := context.WithCancel(context.Background())
+	var working sync.WaitGroup
+	working.Go(func() { _ = a.Run(ctx) })
+	s.stop = sync.OnceFunc(func() {
+		end()
+		working.Wait()
+		asking.CloseIdleConnections()
+		server.Close()
+		must(b, errors.Join(a.Close(), s.files.Close()))
+	})
+	b.Cleanup(s.stop)
+	return s
+}
+
+func must(b *testing.B, err error) {
+	b.Helper()
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+func (s *site) path(name string) string { return filepath.Join(s.folder, "files", name) }
+
+// pull gets what a parent has, and tells how long that takes.
+func (s *site) pull(parent *site) time.Duration {
+	s.Helper()
+	began := time.Now()
+	order := siteagent.Order{ID: fmt.Sprint(rand.Uint64()), Parent: siteagent.Target{URL: parent.client.URL, Fingerprint: parent.fingerprint, Token: key}}
+	must(s.B, s.client.Order(s.Context(), order))
+	for {
+		is, err := s.client.Pull(s.Context(), order.ID)
+		must(s.B, err)
+		switch is.State {
+		case siteagent.Done:
+			return time.Since(began)
+		case siteagent.Failed:
+			s.Fatal(is.Error)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// fill writes files of random content, which are known after a look.
+func (s *site) fill(files int, size func(int) int64) (bytes int64) {
+	s.Helper()
+	random := rand.NewChaCha8([32]byte{})
+	piece := make([]byte, 1<<20)
+	for i := range files {
+		name := s.path(fmt.Sprintf("%02d/%d", i%100, i))
+		must(s.B, os.MkdirAll(filepath.Dir(name), 0o755))
+		file, err := os.Create(name)
+		must(s.B, err)
+		left := size(i)
+		bytes += left
+		for left > 0 {
+			_, _ = random.Read(piece)
+			n, err := file.Write(piece[:min(left, int64(len(piece)))])
+			must(s.B, err)
+			left -= int64(n)
+		}
+		must(s.B, file.Close())
+		must(s.B, os.Chtimes(name, time.Time{}, time.Now().Add(-time.Hour))) // one that was just written to is not believed
+	}
+	_, err := s.client.Manifest(s.Context())
+	must(s.B, err)
+	return bytes
+}
+
+// start starts a program, and waits until it is ready. It ends with the benchmark.
+func start(b *testing.B, ready func() bool, program string, arguments ...string) {
+	b.Helper()
+	cmd := exec.Command(program, arguments...)
+	var screen bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &screen, &screen
+	running, err := child.Start(cmd, syscall.SIGTERM, syscall.SIGKILL)
+	must(b, err)
+	b.Cleanup(func() { _ = running.Stop(context.Background()) })
+	ctx, cancel := context.WithTimeout(b.Context(), startTime)
+	defer cancel()
+	if err := running.Await(ctx, ready); err != nil {
+		b.Fatalf("%s: %v\n%s", program, err, &screen)
+	}
+}
+
+// find finds a program, or skips what is measured beside it.
+func find(b *testing.B, names ...string) string {
+	for _, name := range names {
+		for _, path := range []string{name, "/usr/sbin/" + name} {
+			if program, err := exec.LookPath(path); err == nil {
+				return program
+			}
+		}
+	}
+	b.Skipf("nothing is measured, for %s is not installed", strings.Join(names, " or "))
+	return ""
+}
+
+// BenchmarkSync has an agent get what another one has, over TLS, each file verified and on the disk before it is seen; and rsync, by turns, get
+// the same from its own daemon, with --fsync, too.
+func BenchmarkSync(b *testing.B) {
+	big := int64(256 << 20)
+	if *full {
+		big = 4 << 30
+	}
+	for name, of := range map[string]struct {
+		files int
+		size  func(int) int64
+	}{"10000_small": {smallFiles, func(i int) int64 { return int64(i%8) << 10 }}, "one_big": {1, func(int) int64 { return big }}} {
+		b.Run(name, func(b *testing.B) {
+			rsync := find(b, "rsync")
+			parent := newSite(b)
+			size := parent.fill(of.files, of.size)
+			at := serveRsync(b, rsync, parent.path(""))
+			var ours, plain, synced []float64
+			for b.Loop() {
+				child := newSite(b)
+				ours = append(ours, child.pull(parent).Seconds())
+				child.stop()
+				must(b, os.RemoveAll(child.folder))
+				plain = append(plain, getByRsync(b, rsync, at).Seconds())
+				synced = append(synced, getByRsync(b, rsync, at, "--fsync").Seconds())
+			}
+			b.ReportMetric(float64(size)/median(ours)/1e6, "MB/s")
+			b.ReportMetric(median(plain)/median(ours), "times-rsync")
+			b.ReportMetric(median(synced)/median(ours), "times-rsync-fsync")
+		})
+	}
+}
+
+// serveRsync starts its daemon for a folder, and answers where.
+func serveRsync(b *testing.B, rsync, folder string) string {
+	b.Helper()
+	free, err := ports.Free(1)
+	must(b, err)
+	_, port, err := net.SplitHostPort(free[0])
+	must(b, err)
+	config := filepath.Join(b.TempDir(), "rsyncd.conf")
+	must(b, os.WriteFile(config, fmt.Appendf(nil, "use chroot = no\nlog file = /dev/null\n[files]\npath = %s\nread only = yes\n%s", folder, asRoot()), 0o600))
+	start(b, func() bool { return listens(free[0]) }, rsync, "--daemon", "--no-detach", "--config="+config, "--address=127.0.0.1", "--port="+port)
+	return "rsync://127.0.0.1:" + port + "/files/"
+}
+
+// asRoot has a daemon that root starts stay root.
+func asRoot() string {
+	if os.Geteuid() != 0 {
+		return ""
+	}
+	group := "root"
+	if g, err := user.LookupGroupId("0"); err == nil {
+		group = g.Name
+	}
+	return "uid = root\ngid = " + group + "\n"
+}
+
+func listens(address string) bool {
+	conn, err := net.DialTimeout("tcp", address, time.Second)
+	return err == nil && conn.Close() == nil
+}
+
+func getByRsync(b *testing.B, rsync, from string, options ...string) time.Duration {
+	b.Helper()
+	to := b.TempDir()
+	cmd := exec.Command(rsync, append(options, "--archive", "--whole-file", from, to)...)
+	began := time.Now()
+	if said, err := cmd.CombinedOutput(); err != nil {
+		b.Fatalf("rsync: %v\n%s", err, said)
+	}
+	took := time.Since(began)
+	must(b, os.RemoveAll(to))
+	return took
+}
+
+func median(values []float64) float64 {
+	values = slices.Sorted(slices.Values(values))
+	return values[len(values)/2]
+}
+
+// BenchmarkTFTP reads a file of 32 MiB by TFTP from an agent and, by turns, from another server, as firmware does: block by block, of
+// 1468 bytes.
+func BenchmarkTFTP(b *testing.B) {
+	const name, size = "image", 32 << 20
+	s := newSite(b)
+	content := make([]byte, size)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(content)
+	must(b, os.WriteFile(s.path(name), content, 0o644))
+	for folder := s.path(""); folder != os.TempDir() && folder != "/"; folder = filepath.Dir(folder) { // others run as nobody
+		if is, err := os.Stat(folder); err == nil && is.Mode().Perm()&0o055 != 0o055 {
+			must(b, os.Chmod(folder, is.Mode().Perm()|fs.FileMode(0o055)))
+		}
+	}
+	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	must(b, err)
+	ctx, end := context.WithCancel(context.Background())
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = (&tftp.Server{Files: s.files, Log: slog.New(slog.DiscardHandler)}).Serve(ctx, conn) })
+	b.Cleanup(func() {
+		end()
+		serving.Wait()
+	})
+	ours := conn.LocalAddr().String()
+	for _, other := range []struct {
+		name, address string // empty: wherever one is free
+		arguments     func(address, folder string) []string
+	}{
+		{"in.tftpd", "", func(address, folder string) []string {
+			return []string{"--foreground", "--address", address, "--secure", folder}
+		}},
+		{"dnsmasq", "127.0.0.1:69", func(_, folder string) []string { // nowhere else
+			return []string{"--keep-in-foreground", "--port=0", "--conf-file=/dev/null", "--pid-file", "--user=root", "--enable-tftp", "--listen-address=127.0.0.1", "--bind-interfaces", "--tftp-root=" + folder}
+		}},
+	} {
+		b.Run(other.name, func(b *testing.B) {
+			program, theirs := find(b, other.name), other.address
+			if theirs == "" {
+				free, err := ports.Free(1)
+				must(b, err)
+				theirs = free[0]
+			} else if os.Geteuid() != 0 {
+				b.Skip("nothing is measured, for port 69 needs root")
+			}
+			start(b, func() bool { n, err := read(theirs, name, nil); return err == nil && n == size }, program, other.arguments(theirs, s.path(""))...)
+			got := make([]byte, size)
+			var ratios, rates []float64
+			for b.Loop() {
+				began := time.Now()
+				_, err := read(ours, name, got)
+				must(b, err)
+				our := time.Since(began).Seconds()
+				if !bytes.Equal(got, content) {
+					b.Fatal("another content has arrived")
+				}
+				began = time.Now()
+				_, err = read(theirs, name, nil)
+				must(b, err)
+				ratios, rates = append(ratios, time.Since(began).Seconds()/our), append(rates, size/our/1e6)
+			}
+			b.ReportMetric(median(rates), "MB/s")
+			b.ReportMetric(median(ratios), "times-"+other.name)
+		})
+	}
+}
+
+// read reads a file, into a buffer if there is one, and answers its size.
+func read(server, name string, into []byte) (size int, err error) {
+	const block, patience, refused, accepted, data = 1468, 5 * time.Second, 5, 6, 3
+	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	to, err := net.ResolveUDPAddr("udp4", server)
+	if err != nil {
+		return 0, err
+	}
+	if _, err := conn.WriteToUDP([]byte("\x00\x01"+strings.Join([]string{name, "octet", "blksize", fmt.Sprint(block)}, "\x00")+"\x00"), to); err != nil {
+		return 0, err
+	}
+	packet := make([]byte, 2000)
+	for expected := uint16(1); ; {
+		if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+			return size, err
+		}
+		n, from, err := conn.ReadFromUDP(packet)
+		if err != nil {
+			return size, err
+		}
+		number, last := binary.BigEndian.Uint16(packet[2:]), false
+		switch packet[1] {
+		case refused:
+			return size, fmt.Errorf("it refuses: %s", packet[4:n])
+		case accepted:
+			number = 0
+		case data:
+			if number == expected {
+				if into != nil {
+					copy(into[min(size, len(into)):], packet[4:n])
+				}
+				size += n - 4
+				last = n-4 < block
+				expected++
+			}
+		}
+		if _, err := conn.WriteToUDP(binary.BigEndian.AppendUint16([]byte{0, 4}, number), from); err != nil || last {
+			return size, err
+		}
+	}
+}
