@@ -2895,10 +2895,10 @@ type CreateInstallBody struct {
 	// SSHKeys that may sign in as root, a line each
 	SSHKeys *string `json:"ssh_keys,omitempty"`
 
-	// Variables which the profile's templates show
+	// Variables which the profile's templates show, by their names
 	//
-	// Examples: [{"name":"timezone","value":"Europe/Berlin"}]
-	Variables *[]VariableBody `json:"variables,omitempty"`
+	// Examples: {"timezone":"Europe/Berlin"}
+	Variables *map[string]string `json:"variables,omitempty"`
 }
 
 // CreateInstallBodyHost defines model for CreateInstallBodyHost.
@@ -3718,7 +3718,9 @@ type Install struct {
 	Step *string `json:"step,omitempty"`
 
 	// Variables left out for clients, like requests
-	Variables *[]InstallVariable `json:"variables,omitempty"`
+	//
+	// Examples: {"timezone":"Europe/Berlin"}
+	Variables *map[string]string `json:"variables,omitempty"`
 }
 
 // InstallStatus waiting: its machine did not ask yet, or for the reason; booting: it was given its boot script; installing: its installer has reported
@@ -3768,15 +3770,6 @@ type InstallRequest struct {
 	//
 	// Examples: boot
 	What string `json:"what"`
-}
-
-// InstallVariable defines model for InstallVariable.
-type InstallVariable struct {
-	// Name Examples: timezone
-	Name string `json:"name"`
-
-	// Value Examples: Europe/Berlin
-	Value string `json:"value"`
 }
 
 // Integration defines model for Integration.
@@ -4399,8 +4392,10 @@ type RenderProfileBody struct {
 	// SSHKeys a line each
 	SSHKeys *string `json:"ssh_keys,omitempty"`
 
-	// Variables those that who asks for an installation chooses
-	Variables *[]VariableBody `json:"variables,omitempty"`
+	// Variables those that who asks for an installation chooses, by their names
+	//
+	// Examples: {"timezone":"Europe/Berlin"}
+	Variables *map[string]string `json:"variables,omitempty"`
 }
 
 // RenderProfileBodyClient defines model for RenderProfileBodyClient.
@@ -5773,15 +5768,6 @@ type V6 struct {
 
 	// Gateway Examples: 2001:db8:1::1
 	Gateway *string `json:"gateway,omitempty"`
-}
-
-// VariableBody defines model for VariableBody.
-type VariableBody struct {
-	// Name Examples: timezone
-	Name *string `json:"name,omitempty"`
-
-	// Value Examples: Europe/Berlin
-	Value *string `json:"value,omitempty"`
 }
 
 // Verify defines model for Verify.

@@ -1,7 +1,6 @@
 package rest
 
 import (
-	"fmt"
 	"reflect"
 
 	"github.com/ironplane/ironplane/pkg/shape"
@@ -10,26 +9,16 @@ import (
 // itemsKind reads an array of objects into a slice of structs. In these, null is as if it were not sent.
 func itemsKind(of reflect.Type) *kind {
 	return &kind{items: of, schema: schema{"type": "array", "maxItems": maxRefs}, set: func(to reflect.Value, sent any, _ *shape.Member) (string, string) {
-		sentItems, ok := sent.(array)
-		if !ok {
-			return "type", "must be an array of objects"
-		}
-		if len(sentItems) > maxRefs {
-			return "too_long", fmt.Sprintf("can have at most %d items", maxRefs)
-		}
-		plan, read := makePlan(of), reflect.MakeSlice(reflect.SliceOf(of), 0, len(sentItems))
-		for i, item := range sentItems {
-			if item == "" { // as forms send where nothing is chosen
-				continue
-			}
+		plan, items := makePlan(of), reflect.MakeSlice(reflect.SliceOf(of), 0, 0)
+		code, message := readItems(sent, "objects", func(item any) (string, string) {
 			o, ok := item.(object)
 			if !ok {
-				return "type", fmt.Sprintf("item %d must be an object", i+1)
+				return "type", "must be an object"
 			}
 			value := reflect.New(of).Elem()
 			for _, s := range plan.read(plan.root, o) {
 				if len(s.wrong) > 0 {
-					return s.wrong[0].Code, fmt.Sprintf("item %d: %s %s", i+1, s.pointer[1:], s.wrong[0].Message)
+					return s.wrong[0].Code, "has " + s.pointer[1:] + ", which " + s.wrong[0].Message
 				}
 				for _, p := range s.parts {
 					if !s.null {
@@ -37,9 +26,10 @@ func itemsKind(of reflect.Type) *kind {
 					}
 				}
 			}
-			read = reflect.Append(read, value)
-		}
-		to.Set(read)
-		return "", ""
+			items = reflect.Append(items, value)
+			return "", ""
+		})
+		to.Set(items)
+		return code, message
 	}}
 }

@@ -32,13 +32,14 @@ type kind struct {
 const maxString = 255
 
 var kinds = map[reflect.Type]*kind{
-	reflect.TypeFor[bool]():          boolKind,
-	reflect.TypeFor[RefID]():         refKind,
-	reflect.TypeFor[[]RefID]():       refsKind,
-	reflect.TypeFor[[]string]():      textsKind,
-	reflect.TypeFor[RefOrName]():     refOrNameKind,
-	reflect.TypeFor[Timestamp]():     timestampKind,
-	reflect.TypeFor[secret.String](): secretKind,
+	reflect.TypeFor[bool]():              boolKind,
+	reflect.TypeFor[RefID]():             refKind,
+	reflect.TypeFor[[]RefID]():           refsKind,
+	reflect.TypeFor[[]string]():          textsKind,
+	reflect.TypeFor[map[string]string](): namedKind,
+	reflect.TypeFor[RefOrName]():         refOrNameKind,
+	reflect.TypeFor[Timestamp]():         timestampKind,
+	reflect.TypeFor[secret.String]():     secretKind,
 }
 
 func kindOf(t reflect.Type) *kind {
@@ -67,6 +68,7 @@ var (
 	refKind       = &kind{set: setRef}
 	refsKind      = &kind{schema: schema{"type": "array", "maxItems": maxRefs}, set: setRefs}
 	textsKind     = &kind{schema: schema{"type": "array", "maxItems": maxRefs, "items": schema{"type": "string", "maxLength": maxString}}, set: setTexts}
+	namedKind     = &kind{schema: schema{"type": "object", "maxProperties": maxRefs, "additionalProperties": schema{"type": "string"}}, set: setNamed}
 	refOrNameKind = &kind{text: true, set: setRefOrName}
 	timestampKind = &kind{set: setTimestamp}
 	secretKind    = &kind{text: true, schema: schema{"writeOnly": true}, set: setSecret}
@@ -282,66 +284,82 @@ func setRefOrName(to reflect.Value, sent any, m *shape.Member) (string, string) 
 	return setString(to, sent, m)
 }
 
-// setTexts takes texts in their order. In a text they have blanks or commas between.
-func setTexts(to reflect.Value, sent any, m *shape.Member) (string, string) {
-	items, ok := sent.(array)
-	if text, isText := sent.(string); isText {
-		for item := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == ',' || unicode.IsSpace(r) }) {
-			items, ok = append(items, item), true
-		}
-	}
-	if !ok || len(items) > maxRefs {
-		return "type", fmt.Sprintf("must be an array of at most %d texts", maxRefs)
-	}
-	texts := []string{}
-	for i, item := range items {
-		var text string
-		if code, message := setString(reflect.ValueOf(&text).Elem(), item, &shape.Member{Pattern: m.Pattern, Max: m.Max}); code != "" {
-			return code, fmt.Sprintf("item %d %s", i+1, message)
-		}
-		if text = strings.TrimRightFunc(text, unicode.IsSpace); text != "" { // as forms send where nothing is chosen
-			texts = append(texts, text)
-		}
-	}
-	to.Set(reflect.ValueOf(texts))
-	return "", ""
-}
-
-// maxRefs is how many references a member can hold.
+// maxRefs is how many items a member can hold.
 const maxRefs = 1000
 
-// setRefs takes references in any order, and each of them once. In a text they have blanks between.
-func setRefs(to reflect.Value, sent any, m *shape.Member) (string, string) {
+// readItems reads an array, or a text with blanks or commas between, one after the other.
+func readItems(sent any, wanted string, read func(item any) (code, message string)) (string, string) {
 	items, ok := sent.(array)
-	if text, isText := sent.(string); isText {
-		for id := range strings.FieldsSeq(text) {
-			items, ok = append(items, id), true
-		}
+	text, _ := sent.(string)
+	for item := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == ',' || unicode.IsSpace(r) }) {
+		items, ok = append(items, item), true
 	}
 	if !ok {
-		return "type", `must be an array of ids or of objects with one, such as [{"id": 3}]`
+		return "type", "must be an array of " + wanted
 	}
 	if len(items) > maxRefs {
 		return "too_long", fmt.Sprintf("can have at most %d items", maxRefs)
 	}
-	refs := []RefID{}
 	for i, item := range items {
-		if o, ok := item.(object); ok && len(o) == 0 || item == "" { // as forms send where nothing is chosen
+		if o, isObject := item.(object); item == "" || isObject && len(o) == 0 { // as forms send where nothing is chosen
 			continue
 		}
-		var ref RefID
-		if code, message := setRef(reflect.ValueOf(&ref).Elem(), idIn(item), &shape.Member{}); code != "" {
+		if code, message := read(item); code != "" {
 			return code, fmt.Sprintf("item %d %s", i+1, message)
 		}
-		if !slices.Contains(refs, ref) {
+	}
+	return "", ""
+}
+
+// setTexts takes texts in their order.
+func setTexts(to reflect.Value, sent any, m *shape.Member) (string, string) {
+	texts := []string{}
+	code, message := readItems(sent, "texts", func(item any) (string, string) {
+		var text string
+		code, message := setString(reflect.ValueOf(&text).Elem(), item, &shape.Member{Pattern: m.Pattern, Max: m.Max})
+		if text = strings.TrimRightFunc(text, unicode.IsSpace); text != "" {
+			texts = append(texts, text)
+		}
+		return code, message
+	})
+	to.Set(reflect.ValueOf(texts))
+	return code, message
+}
+
+// setNamed takes texts by their names.
+func setNamed(to reflect.Value, sent any, m *shape.Member) (code, message string) {
+	o, ok := sent.(object)
+	if !ok || len(o) > maxRefs {
+		return "type", fmt.Sprintf("must be an object of at most %d texts", maxRefs)
+	}
+	named := map[string]string{}
+	for _, one := range o {
+		text, code, message := textOf(one.value, m)
+		if code != "" {
+			return code, "has " + one.name + ", which " + message
+		}
+		named[one.name] = strings.TrimRightFunc(text, unicode.IsSpace)
+	}
+	to.Set(reflect.ValueOf(named))
+	return "", ""
+}
+
+// setRefs takes references in any order, and each of them once.
+func setRefs(to reflect.Value, sent any, m *shape.Member) (string, string) {
+	refs := []RefID{}
+	code, message := readItems(sent, `ids or of objects with one, such as [{"id": 3}]`, func(item any) (string, string) {
+		var ref RefID
+		code, message := setRef(reflect.ValueOf(&ref).Elem(), idIn(item), &shape.Member{})
+		if code == "" && !slices.Contains(refs, ref) {
 			refs = append(refs, ref)
 		}
-	}
+		return code, message
+	})
 	if !m.Ordered {
 		slices.Sort(refs)
 	}
 	to.Set(reflect.ValueOf(refs))
-	return "", ""
+	return code, message
 }
 
 var plans sync.Map // reflect.Type → *bodyPlan

@@ -41,11 +41,11 @@ type installBody struct {
 		IPv6Gateway *string `db:"ipv6_gateway"`
 		VLAN        *int32  `db:"vlan"`
 	} `json:"host" db:"host_"`
-	Password   secret.String  `json:"password" db:"password" max:"1024" example:"a long walk in the rain" doc:"of root, or of Windows' Administrator; kept sealed until the install ends, and never shown; without it there is one that nobody knows"`
-	SSHKeys    string         `json:"ssh_keys" db:"ssh_keys" max:"65536" doc:"that may sign in as root, a line each"`
-	Client     *rest.RefID    `json:"client" db:"client_id" example:"1" doc:"whose machine it is: one of /client, which is told when it is done if the profile names an email template"`
-	DHCPServer *rest.RefID    `json:"dhcp_server" db:"dhcp_server_id" example:"1" doc:"which boots it: one of /pxe/dhcp; where it is not sent, that of the entity's IP group"`
-	Variables  []variableBody `json:"variables" db:"variables" example:"[{\"name\": \"timezone\", \"value\": \"Europe/Berlin\"}]" doc:"which the profile's templates show"`
+	Password   secret.String     `json:"password" db:"password" max:"1024" example:"a long walk in the rain" doc:"of root, or of Windows' Administrator; kept sealed until the install ends, and never shown; without it there is one that nobody knows"`
+	SSHKeys    string            `json:"ssh_keys" db:"ssh_keys" max:"65536" doc:"that may sign in as root, a line each"`
+	Client     *rest.RefID       `json:"client" db:"client_id" example:"1" doc:"whose machine it is: one of /client, which is told when it is done if the profile names an email template"`
+	DHCPServer *rest.RefID       `json:"dhcp_server" db:"dhcp_server_id" example:"1" doc:"which boots it: one of /pxe/dhcp; where it is not sent, that of the entity's IP group"`
+	Variables  map[string]string `json:"variables" db:"variables" max:"65536" example:"{\"timezone\": \"Europe/Berlin\"}" doc:"which the profile's templates show, by their names"`
 
 	Token          secret.String `db:"token"`
 	ProfileName    string        `db:"profile_name"`
@@ -134,17 +134,10 @@ func (b *installBody) Resolve(wrong *problem.Fields) {
 	checkHostname(wrong, h.Hostname)
 	b.SSHKeys = readSSHKeys(wrong, b.SSHKeys)
 	if len(b.Variables) > mostVariables {
-		wrong.Add("/variables", "too_long", "can have at most %d items", mostVariables)
-	}
-	seen := map[string]bool{}
-	for _, v := range b.Variables {
-		if v.Name == "" || seen[v.Name] {
-			wrong.Add("/variables", "invalid", "must be items with a name each, and another one each")
-		}
-		seen[v.Name] = true
+		wrong.Add("/variables", "too_long", "can have at most %d members", mostVariables)
 	}
 	if b.Variables == nil {
-		b.Variables = []variableBody{}
+		b.Variables = map[string]string{}
 	}
 	if b.Password.IsZero() {
 		b.Password = secret.New(rand.Text())

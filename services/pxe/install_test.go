@@ -59,7 +59,7 @@ func newInstalls(t *testing.T) (c, client *testkit.Client, db *pg.DB, profile in
 	return c, client, db, profile
 }
 
-const netVariable = `"variables": [{"name": "net", "value": "192.0.2.0/24"}]`
+const netVariable = `"variables": {"net": "192.0.2.0/24"}`
 
 // An install has what it needs of other items as they are when it is asked for.
 func TestInstall(t *testing.T) {
@@ -74,7 +74,7 @@ func TestInstall(t *testing.T) {
 	if !strings.Contains(strings.ReplaceAll(whole.Text, `"reason":"The agent of DHCP server 1 (Berlin) cannot be asked`, ""), want) {
 		t.Errorf("made %s, want %s", whole.Text, want)
 	}
-	if strings.Contains(whole.Text, "a long walk") || !strings.HasSuffix(whole.Text, `"variables":[{"name":"net","value":"192.0.2.0/24"}],"requests":[]}`+"\n") {
+	if strings.Contains(whole.Text, "a long walk") || !strings.HasSuffix(whole.Text, `"variables":{"net":"192.0.2.0/24"},"requests":[]}`+"\n") {
 		t.Errorf("made %s", whole.Text)
 	}
 	for host, want := range map[string]string{
@@ -104,7 +104,7 @@ func TestInstall(t *testing.T) {
 	}
 	c.Do("GET", "/pxe/install?mac=x", nil).Want(400)
 
-	c.Do("POST", "/pxe/install", `{}`).WantErrors("/host/entity", "required", "/host/macs", "required", "/profile", "required")
+	c.Do("POST", "/pxe/install", `{"variables": {"a": []}}`).WantErrors("/host/entity", "required", "/host/macs", "required", "/profile", "required", "/variables", "type")
 	create(`{"macs": ["01:00:5e:00:00:01", "x"], "entity": 99, "hostname": "a b", "disk": "sda", "firmware": "none", "nameservers": "x"}`, `, "client": 99, "ssh_keys": "ssh-ed25519 x"`).
 		WantErrors("/client", "not_found", "/host/disk", "invalid", "/host/entity", "not_found", "/host/firmware", "invalid", "/host/hostname", "invalid", "/host/macs", "invalid", "/host/nameservers", "invalid", "/ssh_keys", "invalid")
 	create(`{"macs": ["52:54:00:00:00:31"], "entity": 31}`, ``).WantErrors("/host/entity", "invalid")

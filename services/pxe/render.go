@@ -43,9 +43,9 @@ type renderBody struct {
 		Name  string `json:"name"`
 		Email string `json:"email"`
 	} `json:"client"`
-	Files     string           `json:"files" example:"http://files.fra1.example.net" doc:"where the site's file server is"`
-	Variables []variableBody   `json:"variables" doc:"those that who asks for an installation chooses"`
-	Earlier   []renderedBefore `json:"earlier" doc:"the files of an earlier answer, to be compared with"`
+	Files     string            `json:"files" example:"http://files.fra1.example.net" doc:"where the site's file server is"`
+	Variables map[string]string `json:"variables" max:"65536" example:"{\"timezone\": \"Europe/Berlin\"}" doc:"those that who asks for an installation chooses, by their names"`
+	Earlier   []renderedBefore  `json:"earlier" doc:"the files of an earlier answer, to be compared with"`
 
 	machine script.Host
 }
@@ -54,12 +54,6 @@ type renderBody struct {
 type familyBody struct {
 	Address string `json:"address" doc:"with the length of its prefix: 192.0.2.10/24"`
 	Gateway string `json:"gateway"`
-}
-
-// variableBody is one that who asks for an installation chooses.
-type variableBody struct {
-	Name  string `json:"name" example:"timezone"`
-	Value string `json:"value" max:"65536" example:"Europe/Berlin"`
 }
 
 type renderedBefore struct {
@@ -169,12 +163,9 @@ func (s *Service) renderProfile(ctx context.Context, req renderRequest) (r Rende
 	}
 	v := script.Sample()
 	v.Host, v.Profile = body.machine, script.Profile{ID: profile.ID, Name: profile.Name}
-	v.Password, v.SSHKeys, v.Variables = secret.New(""), script.Lines(body.SSHKeys), []script.Variable{}
+	v.Password, v.SSHKeys, v.Variables = secret.New(""), script.Lines(body.SSHKeys), script.NewVariables(body.Variables)
 	v.Client = script.Client{Name: body.Client.Name, Email: body.Client.Email}
 	v.URL.Files = strings.TrimSuffix(body.Files, "/")
-	for _, one := range body.Variables {
-		v.Variables = append(v.Variables, script.Variable{Name: one.Name, Value: one.Value})
-	}
 	r.Files, err = templatesOf(ctx, s.db, &profile)
 	if err != nil {
 		return r, err

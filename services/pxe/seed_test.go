@@ -38,7 +38,7 @@ func TestSeeds(t *testing.T) {
 	for _, profile := range profiles {
 		for name, host := range machines {
 			rendered := testkit.Decode[pxe.Rendering](c.Do("POST", fmt.Sprintf("/pxe/profile/%d/render", profile.ID), `{"host": `+host+`, "files": "http://files.fra1.example.net/",
-				"ssh_keys": "`+hostKey+` ben's key\nssh-ed25519 AAAA \"anna\"\n", "variables": [{"name": "timezone", "value": "Europe/Berlin"}, {"name": "product_key", "value": "AAAAA-<&>"}, {"name": "image", "value": "http://x/it's.gz"}]}`).Want(200))
+				"ssh_keys": "`+hostKey+` ben's key\nssh-ed25519 AAAA \"anna\"\n", "variables": {"timezone": "Europe/Berlin", "product_key": "AAAAA-<&>", "image": "http://x/it's.gz"}}`).Want(200))
 			var all strings.Builder
 			for _, f := range rendered.Files {
 				if f.Error != "" {

@@ -40,7 +40,7 @@ func ended(status string) bool {
 // Install is the installation of a machine.
 type Install struct {
 	ListedInstall
-	Variables []InstallVariable `json:"variables,omitzero" db:"variables" doc:"left out for clients, like requests"`
+	Variables map[string]string `json:"variables,omitzero" db:"variables" doc:"left out for clients, like requests"`
 	Requests  []InstallRequest  `json:"requests,omitzero" db:"requests" doc:"what the machine asked for, or said, the last hundred times, the newest first"`
 }
 
@@ -84,12 +84,6 @@ type InstallHost struct {
 type InstallAddress struct {
 	Address string  `json:"address" db:"address" doc:"with the length of its subnet's prefix"`
 	Gateway *string `json:"gateway,omitempty" db:"gateway"`
-}
-
-// InstallVariable is one that who asks for an installation chooses.
-type InstallVariable struct {
-	Name  string `json:"name" example:"timezone"`
-	Value string `json:"value" example:"Europe/Berlin"`
 }
 
 // InstallRequest is what a machine asked for, or said.

@@ -6,7 +6,9 @@ import (
 	"cmp"
 	"crypto/rand"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/ironplane/ironplane/pkg/secret"
@@ -106,6 +108,15 @@ type URL struct {
 type Variable struct {
 	Name  string `example:"timezone" doc:"of one that who asks for an installation chooses"`
 	Value string `example:"Europe/Berlin" doc:"what it holds"`
+}
+
+// NewVariables are some in the order of their names.
+func NewVariables(values map[string]string) []Variable {
+	all := []Variable{}
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		all = append(all, Variable{name, values[name]})
+	}
+	return all
 }
 
 var language = template.NewLanguage(functions, Variables{})
