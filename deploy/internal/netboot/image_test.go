@@ -77,6 +77,7 @@ const initScript = `#!/bin/busybox sh
 mount -t proc none /proc; mount -t sysfs none /sys; mount -t devtmpfs none /dev
 for m in virtio_ring virtio virtio_pci_legacy_dev virtio_pci_modern_dev virtio_pci failover net_failover virtio_net virtio_blk; do insmod /modules/$m.ko 2>/dev/null; done
 for word in $(cat /proc/cmdline); do case $word in ironplane.*) eval "${word#ironplane.}";; esac; done
+base=${boot%/boot}
 if [ -z "$base" ]; then
   echo "SYSTEM: it runs from its disk"
   poweroff -f
@@ -176,10 +177,16 @@ mcopy -i fat vmlinuz initrd system.cfg ::/
 	return made
 }
 
-// bootScript installs the image, from an agent.
-func (i image) bootScript(url, token string, more ...string) string {
-	return "#!ipxe\nkernel " + url + "/local/image/vmlinuz initrd=initrd console=ttyS0 quiet no_timer_check ironplane.base=" + url + "/i/" + token +
-		" ironplane.image=" + url + "/local/image/disk.raw ironplane.sum=" + i.sum + " " + strings.Join(more, " ") + "\ninitrd --name initrd " + url + "/local/image/initrd\nboot\n"
+// bootTemplate installs the image whose SHA-256 is the variable sum; more is for the kernel's command line.
+const bootTemplate = `#!ipxe
+kernel {{.URL.Files}}/local/image/vmlinuz initrd=initrd console=ttyS0 quiet no_timer_check ironplane.boot={{.URL.Boot}} ironplane.image={{.URL.Files}}/local/image/disk.raw ironplane.sum={{value "sum" .Variables}} {{value "more" .Variables}}
+initrd --name initrd {{.URL.Files}}/local/image/initrd
+boot
+`
+
+// bootScript is what the template makes, for an agent that is told of a machine by nobody but the test.
+func (i image) bootScript(url, token, more string) string {
+	return strings.NewReplacer("{{.URL.Files}}", url, "{{.URL.Boot}}", url+"/i/"+token+"/boot", `{{value "sum" .Variables}}`, i.sum, `{{value "more" .Variables}}`, more).Replace(bootTemplate)
 }
 
 // bring gives an agent the files that machines load.

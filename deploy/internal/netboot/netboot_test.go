@@ -22,7 +22,7 @@ func TestAgentInstalls(t *testing.T) {
 			made.bring(t, s.folder)
 			mac := fmt.Sprintf("52:54:00:77:00:%02x", 16+i)
 			one := siteagent.Machine{ID: 7, Revision: 1, MACs: []string{mac}, Hostname: "web1.example.com", IPv4: &siteagent.Address{Prefix: "10.77.0.10/24", Gateway: "10.77.0.1"},
-				Boot: siteagent.BootInstall, Token: tokens, Files: siteagent.Files{Boot: made.bootScript(url, tokens), Preseed: "of web1"}}
+				Boot: siteagent.BootInstall, Token: tokens, Files: siteagent.Files{Boot: made.bootScript(url, tokens, ""), Preseed: "of web1"}}
 			if err := s.client.PutMachine(t.Context(), one); err != nil {
 				t.Fatal(err)
 			}

@@ -17,6 +17,7 @@ import (
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/gateway"
 	"github.com/ironplane/ironplane/pkg/seal"
+	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/process/maintenance"
 	"github.com/ironplane/ironplane/process/setting"
@@ -43,7 +44,7 @@ func StartOn(t testing.TB, client redis.UniversalClient) (*product.Product, *tes
 func StartWith(t testing.TB, client redis.UniversalClient, settings service.Settings) (*product.Product, *testkit.Client) {
 	t.Helper()
 	p := open(t, client, settings)
-	return p, firstAdmin(t, p)
+	return p, FirstAdmin(t, p)
 }
 
 func open(t testing.TB, client redis.UniversalClient, settings service.Settings) *product.Product {
@@ -66,10 +67,29 @@ func Instances(t testing.TB, n int) []*testkit.Client {
 func Products(t testing.TB, n int, client redis.UniversalClient, settings service.Settings) ([]*product.Product, *testkit.Client) {
 	t.Helper()
 	all := openAll(t, n, client, settings)
-	return all, firstAdmin(t, all[0])
+	return all, FirstAdmin(t, all[0])
 }
 
 func openAll(t testing.TB, n int, client redis.UniversalClient, settings service.Settings) (all []*product.Product) {
+	t.Helper()
+	i := NewInstallation(t, client, settings)
+	for range n {
+		all = append(all, i.Open(t))
+	}
+	return all
+}
+
+// Installation is what stays when a product ends: its databases, and what it is told.
+type Installation struct {
+	urls     map[string]secret.String
+	key      secret.String
+	settings service.Settings
+	client   redis.UniversalClient
+	door     gateway.Config
+}
+
+// NewInstallation makes one on databases of the test's own.
+func NewInstallation(t testing.TB, client redis.UniversalClient, settings service.Settings) *Installation {
 	t.Helper()
 	services := make([]testkit.Service, len(product.Services))
 	for i, s := range product.Services {
@@ -85,22 +105,25 @@ func openAll(t testing.TB, n int, client redis.UniversalClient, settings service
 		settings.AdminURL = "https://admin.example.com"
 	}
 	settings.APIURL = cmp.Or(settings.APIURL, "https://api.example.com")
+	door := gateway.Config{Maintenance: maintenance.File(filepath.Join(t.TempDir(), "maintenance"))}
+	return &Installation{testkit.Databases(t, services...), seal.NewMasterKey(), settings, client, door}
+}
+
+// Open runs the product until the test ends, or Close.
+func (i *Installation) Open(t testing.TB) *product.Product {
+	t.Helper()
+	settings := i.settings
 	if settings.ACMEDirectory == "" {
 		authority := silent(t)
-		defer t.Cleanup(func() { _ = authority.Close() }) // before the products end, whose orders wait for it
+		defer t.Cleanup(func() { _ = authority.Close() }) // before the product ends, whose orders wait for it
 		settings.ACMEDirectory = "http://" + authority.Addr().String()
 	}
-	door := gateway.Config{Maintenance: maintenance.File(filepath.Join(t.TempDir(), "maintenance"))}
-	urls, key := testkit.Databases(t, services...), seal.NewMasterKey()
-	for range n {
-		p, err := product.Open(t.Context(), urls, key, settings, Unlimited, client, door, Log(t))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(p.Close)
-		all = append(all, p)
+	p, err := product.Open(t.Context(), i.urls, i.key, settings, Unlimited, i.client, i.door, Log(t))
+	if err != nil {
+		t.Fatal(err)
 	}
-	return all
+	t.Cleanup(p.Close)
+	return p
 }
 
 // silent is an authority of ACME that never answers.
@@ -131,8 +154,8 @@ func Log(t testing.TB) *slog.Logger {
 	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 
-// firstAdmin is a client of the gateway with the first admin's key.
-func firstAdmin(t testing.TB, p *product.Product) *testkit.Client {
+// FirstAdmin is a client of the gateway with the first admin's key.
+func FirstAdmin(t testing.TB, p *product.Product) *testkit.Client {
 	t.Helper()
 	key, made, err := identity.FirstAdmin(t.Context(), p.Databases[identity.Name])
 	if err != nil || !made {

@@ -33,7 +33,7 @@ func Split(t testing.TB) (*product.Product, *testkit.Client) {
 	p := open(t, client, service.Settings{})
 	p.Gateway.Close()
 	p.Gateway = NewMesh(t, p, p.Services, Log(t)).Gateway(gateway.Config{}, client)
-	return p, firstAdmin(t, p)
+	return p, FirstAdmin(t, p)
 }
 
 // Mesh is services as they run in processes of their own: who wants something of them comes over mTLS.
