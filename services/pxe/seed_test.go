@@ -94,7 +94,7 @@ func wellFormed(t *testing.T, text string) error {
 			}
 		}
 		err := yaml.Unmarshal([]byte(text), &into)
-		if a := into.Autoinstall; err == nil && (a.Version != 1 || a.Network.Version != 2 || a.Storage.Layout.Name != "direct" || len(a.User.Users) != 1 || len(a.User.Users[0].Keys) != 2 || len(a.Late) != 2) {
+		if a := into.Autoinstall; err == nil && (a.Version != 1 || a.Network.Version != 2 || a.Storage.Layout.Name != "direct" || len(a.User.Users) != 1 || len(a.User.Users[0].Keys) != 2 || len(a.Late) != 3) {
 			err = fmt.Errorf("it says %+v", a)
 		}
 		return err
