@@ -92,12 +92,17 @@ func (b *bootAgent) boots(mac, address string) string {
 	return b.asks("GET", "/i/boot", address, "")
 }
 
-func (b *bootAgent) asks(method, path, address, form string) string {
-	b.Helper()
+func (b *bootAgent) ask(method, path, address, form string) *httptest.ResponseRecorder {
 	answer, request := httptest.NewRecorder(), httptest.NewRequest(method, path, strings.NewReader(form))
 	request.RemoteAddr = address + ":4711"
 	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	b.agent.Machines().Handler().ServeHTTP(answer, request)
+	return answer
+}
+
+func (b *bootAgent) asks(method, path, address, form string) string {
+	b.Helper()
+	answer := b.ask(method, path, address, form)
 	if answer.Code != http.StatusOK {
 		b.Errorf("%s %s is answered %d: %s", method, path, answer.Code, answer.Body)
 	}
@@ -351,6 +356,70 @@ func TestInstallsAtATime(t *testing.T) {
 	testkit.Execute(t, b.product.Databases[pxe.Name], fmt.Sprintf("UPDATE install SET password = '\\x00', revision = nextval('install_revision') WHERE id = %d", first.id))
 	if i := b.until(first, "failed"); *i.Error != "Its password cannot be unsealed." {
 		t.Errorf("it is %+v", i)
+	}
+}
+
+// Twenty machines at once: each gets its own address and script, and what is another's is nothing to it. Where the file server takes
+// five, the rest waits, and says why.
+func TestTwentyInstalls(t *testing.T) {
+	t.Parallel()
+	b := newBoot(t)
+	const all = 20
+	ask := func() (machines []target) {
+		for range all {
+			machines = append(machines, b.install(""))
+		}
+		return machines
+	}
+	end := func(m target, token string) {
+		b.agent.says(token, "progress", m.address, "step=disk&progress=50")
+		b.agent.says(token, "done", m.address, "")
+	}
+	machines, tokens := ask(), make([]string, all)
+	for n, m := range machines {
+		tokens[n] = b.starts(m)
+	}
+	for n, m := range machines {
+		if preseed := b.agent.asks("GET", "/i/"+tokens[n]+"/preseed", m.address, ""); !strings.Contains(preseed, " "+m.address+" ") {
+			t.Errorf("machine %d is given %s", n, preseed)
+		}
+		if status := b.agent.ask("GET", "/i/"+tokens[(n+1)%all]+"/preseed", m.address, "").Code; status != http.StatusNotFound {
+			t.Errorf("machine %d is answered %d for what is another's", n, status)
+		}
+		end(m, tokens[n])
+	}
+	for _, m := range machines {
+		b.until(m, "installed")
+	}
+
+	b.c.Do("PATCH", path("/pxe/file/%d", b.fileServer), `{"install_max_concurrent": 5}`).Want(200)
+	machines = ask()
+	for installed := 0; installed < all; installed += 5 {
+		var waiting, granted []target
+		for _, i := range testkit.Decode[[]install.Install](b.c.Do("GET", "/pxe/install?status=waiting", nil).Want(200)) {
+			m := machines[slices.IndexFunc(machines, func(m target) bool { return m.id == i.ID })]
+			if i.Reason == nil {
+				granted = append(granted, m)
+			} else if waiting = append(waiting, m); !strings.Contains(*i.Reason, "is full: 5 install from it at a time") {
+				t.Errorf("it waits as %s", *i.Reason)
+			}
+		}
+		if len(granted) != 5 || len(waiting) != all-installed-5 {
+			t.Fatalf("%d may be installed, and %d wait", len(granted), len(waiting))
+		}
+		for _, m := range waiting[:min(1, len(waiting))] {
+			b.gets(m, "full")
+		}
+		for _, m := range granted {
+			end(m, b.starts(m))
+		}
+		for _, m := range granted {
+			b.until(m, "installed")
+		}
+		eventually(t, "others may be installed", func() bool {
+			still := testkit.Decode[[]install.Install](b.c.Do("GET", "/pxe/install?status=waiting", nil).Want(200))
+			return len(slices.DeleteFunc(still, func(i install.Install) bool { return i.Reason != nil })) == min(5, len(waiting))
+		})
 	}
 }
 
