@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net/mail"
+	"runtime"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -51,12 +52,14 @@ const (
 	hashLength  = 32
 	saltLength  = 16
 
-	hashesAtOnce = 4
-	hashWait     = 10 * time.Second
+	mostAtOnce = 4
+	hashWait   = 10 * time.Second
 )
 
-// NewHasher makes one for a process.
-func NewHasher() Hasher { return Hasher{make(chan struct{}, hashesAtOnce)} }
+// NewHasher makes one for a process. More at a time than there are processors would take memory, and time of others, and be no faster.
+func NewHasher() Hasher {
+	return Hasher{make(chan struct{}, min(mostAtOnce, runtime.GOMAXPROCS(0)))}
+}
 
 // Hash answers the PHC string that is kept of a password.
 func (h Hasher) Hash(ctx context.Context, password secret.String) (string, error) {
