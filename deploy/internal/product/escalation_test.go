@@ -14,11 +14,13 @@ import (
 
 // holder is an account, and what the rules look at.
 type holder struct {
-	name        string
-	owner       principal.Owner
-	holds       principal.Grants
-	integration int64 // of a client
-	key, factor int64 // of one that is tried
+	name               string
+	owner              principal.Owner
+	holds              principal.Grants
+	integration        int64 // of a client
+	key, moved, factor int64 // of one that is tried
+	email              string
+	another            func() int64 // makes such an account, and answers its id
 }
 
 // asker is a key, and what the rules look at.
@@ -28,6 +30,7 @@ type asker struct {
 	bound  *principal.Grants
 	acting bool
 	client *testkit.Client
+	spare  int64 // a key of the account, to be given away
 }
 
 // The rules, as behaviour says them and not as the code does.
@@ -160,10 +163,16 @@ func holding(leaves ...string) (g principal.Grants) {
 // account makes an account that can sign in, and holds this.
 func (e *escalation) account(kind principal.OwnerType, name string, holds principal.Grants) *holder {
 	e.t.Helper()
-	e.made++
-	body := map[principal.OwnerType]any{principal.Integration: map[string]any{"name": name}, principal.Client: order(path("e%d@example.com", e.made)),
-		principal.Admin: map[string]any{"email": path("e%d@example.com", e.made), "password": ""}}[kind]
-	h := &holder{name: name, owner: principal.Owner{Type: kind, ID: e.root.Do("POST", "/"+string(kind), body).Want(200).ID()}}
+	h := &holder{name: name, owner: principal.Owner{Type: kind}}
+	h.another = func() int64 {
+		e.t.Helper()
+		e.made++
+		h.email = path("e%d@example.com", e.made)
+		body := map[principal.OwnerType]any{principal.Integration: map[string]any{"name": path("%s %d", name, e.made)}, principal.Client: order(h.email),
+			principal.Admin: map[string]any{"email": h.email, "password": ""}}[kind]
+		return e.root.Do("POST", "/"+string(kind), body).Want(200).ID()
+	}
+	h.owner.ID = h.another()
 	if holds != 0 {
 		e.raise(h, holds)
 	}
@@ -188,7 +197,7 @@ func (e *escalation) asking(h *holder) *asker {
 	e.t.Helper()
 	all := principal.All
 	_, client := e.keyBy(e.root, h)
-	a := &asker{h.name, h, &all, false, client}
+	a := &asker{name: h.name, of: h, bound: &all, client: client}
 	e.askers = append(e.askers, a)
 	return a
 }
@@ -219,11 +228,11 @@ func (e *escalation) makeAccounts() {
 	e.raise(risen, principal.All)
 	forgotten()
 	bound := holding("users.admins", "users.clients")
-	e.askers = append(e.askers, &asker{"an admin who rose, by a key with a bound", risen, &bound, false, bounded})
+	e.askers = append(e.askers, &asker{name: "an admin who rose, by a key with a bound", of: risen, bound: &bound, client: bounded})
 	_, heir := e.keyBy(bounded, risen)
-	e.askers = append(e.askers, &asker{"an admin who rose, by a key that was made with one that has a bound", risen, &bound, false, heir})
+	e.askers = append(e.askers, &asker{name: "an admin who rose, by a key that was made with one that has a bound", of: risen, bound: &bound, client: heir})
 	_, session := signIn(t, e.root, loginOf("admin", e.typed(risen), password))
-	e.askers = append(e.askers, &asker{"an admin who rose, who has signed in", risen, nil, false, session})
+	e.askers = append(e.askers, &asker{name: "an admin who rose, who has signed in", of: risen, client: session})
 
 	// Acting sessions: for a client, and of one's own.
 	for _, made := range []struct {
@@ -232,7 +241,7 @@ func (e *escalation) makeAccounts() {
 	}{{maker, ben}, {shop, e.ofIntegration(shop, "the shop's customer")}, {e.askers[len(e.askers)-1], risen}} {
 		link := testkit.Decode[identity.SSOLink](made.by.client.Do("GET", "/auth/sso?owner="+made.whom.owner.URL(), nil).Want(200))
 		key := testkit.Decode[identity.APIKey](e.root.With("").Do("POST", "/auth/sso", exchangeOf(codeOf(t, link.URL).Get("key"))).Want(200))
-		e.askers = append(e.askers, &asker{made.whom.name + ", by a session of " + made.by.name, made.whom, made.by.bound, true, e.root.With(key.Key)})
+		e.askers = append(e.askers, &asker{name: made.whom.name + ", by a session of " + made.by.name, of: made.whom, bound: made.by.bound, acting: true, client: e.root.With(key.Key)})
 	}
 
 	for _, h := range []*holder{
@@ -240,14 +249,39 @@ func (e *escalation) makeAccounts() {
 		e.account(principal.Integration, "a tried integration", 0), e.account(principal.Integration, "an integration of groups", holding("network.groups")),
 		e.account(principal.Client, "nobody's client", 0), e.ofIntegration(shop, "the shop's client"), e.ofIntegration(stranger, "the stranger's client"),
 	} {
-		h.key, _ = e.keyBy(e.root, h)
-		if h.owner.Type != principal.Integration {
-			if err := e.p.Databases[identity.Name].QueryRow(t.Context(), "INSERT INTO authenticator (owner_type, owner_id, method_id, value, verified) VALUES ($1, $2, 2, 'tried@example.com', true) RETURNING id", h.owner.Type, h.owner.ID).Scan(&h.factor); err != nil {
-				t.Fatal(err)
-			}
-		}
+		e.furnish(h)
 		e.targets = append(e.targets, h)
 	}
+}
+
+// furnish gives an account what is tried.
+func (e *escalation) furnish(h *holder) {
+	e.t.Helper()
+	h.key, _ = e.keyBy(e.root, h)
+	h.moved, _ = e.keyBy(e.root, h)
+	if h.owner.Type == principal.Integration {
+		return
+	}
+	if err := e.p.Databases[identity.Name].QueryRow(e.t.Context(), "INSERT INTO authenticator (owner_type, owner_id, method_id, value, verified) VALUES ($1, $2, 2, 'tried@example.com', true) RETURNING id", h.owner.Type, h.owner.ID).Scan(&h.factor); err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+// replace puts another account in the place of one that was deleted.
+func (e *escalation) replace(h *holder) {
+	e.t.Helper()
+	h.owner.ID = h.another()
+	if h.holds != 0 {
+		e.raise(h, h.holds)
+	}
+	e.furnish(h)
+	if h.owner.Type != principal.Integration || h.holds == 0 {
+		return
+	}
+	eventually(e.t, "identity has heard what the integration holds", func() (heard bool) {
+		err := e.p.Databases[identity.Name].QueryRow(e.t.Context(), "SELECT EXISTS (SELECT FROM ref WHERE type = 'integration' AND id = $1 AND detail->'grants' = to_jsonb($2::text[]))", h.owner.ID, h.holds.Names()).Scan(&heard)
+		return err == nil && heard
+	})
 }
 
 // typed gives an admin a password to sign in with, and answers the address.
@@ -259,9 +293,15 @@ func (e *escalation) typed(h *holder) (email string) {
 
 func (e *escalation) ofIntegration(a *asker, name string) *holder {
 	e.t.Helper()
-	e.made++
-	id := a.client.Do("POST", "/client", order(path("e%d@example.com", e.made))).Want(200).ID()
-	return &holder{name: name, owner: principal.Owner{Type: principal.Client, ID: id}, integration: a.of.owner.ID}
+	h := &holder{name: name, owner: principal.Owner{Type: principal.Client}, integration: a.of.owner.ID}
+	h.another = func() int64 {
+		e.t.Helper()
+		e.made++
+		h.email = path("e%d@example.com", e.made)
+		return a.client.Do("POST", "/client", order(h.email)).Want(200).ID()
+	}
+	h.owner.ID = h.another()
+	return h
 }
 
 // attempts are what a key tries with an account.
@@ -303,24 +343,45 @@ func (e *escalation) attempts(a *asker, h *holder) (all []attempt) {
 	if a.of == h { // what else is done with the own account takes its password, or takes it away
 		return all
 	}
-	disables := a.writes
+	ends := a.writes                      // disables and deletes
 	if h.owner.Type == principal.Client { // an admin's work, which he also does from the panel that a link has led him to
-		disables = a.governs
+		ends = a.governs
+	}
+	if a.spare == 0 {
+		a.spare, _ = e.keyBy(root, a.of)
+	}
+	another := func(key *int64) {
+		root.Do("DELETE", path("/auth/key/%d", *key), nil).Want(200)
+		*key, _ = e.keyBy(root, h)
 	}
 	all = append(all,
 		attempt{what: "edit a key of", method: "PATCH", path: path("/auth/key/%d", h.key), body: map[string]any{"name": fresh}, may: a.writesKeys},
 		attempt{what: "set the value of a key of", method: "PATCH", path: path("/auth/key/%d", h.key), body: map[string]any{"name": fresh, "key": fresh + strings.Repeat("x", 40)}, may: a.writesKeys, look: func(answer *testkit.Answer) {
 			compare("sets the value of a key of", keyBound(testkit.Decode[identity.APIKey](answer)), a.boundOf(h, ptr(principal.All)))
-			root.Do("DELETE", path("/auth/key/%d", h.key), nil).Want(200)
-			h.key, _ = e.keyBy(root, h)
+			another(&h.key)
 		}},
-		attempt{what: "disable", method: "PATCH", path: url, body: map[string]any{"name": h.name, "disabled": true}, may: disables, undo: func() { root.Do("PATCH", url, map[string]any{"name": h.name, "disabled": false}).Want(200) }},
+		attempt{what: "take a key of", method: "PATCH", path: path("/auth/key/%d", h.moved), body: map[string]any{"name": fresh, "owner": map[string]any{"url": a.of.owner.URL()}}, may: a.writesKeys, look: func(answer *testkit.Answer) {
+			compare("takes a key of", keyBound(testkit.Decode[identity.APIKey](answer)), a.boundOf(a.of, ptr(principal.All)))
+			another(&h.moved)
+		}},
+		attempt{what: "give a key to", method: "PATCH", path: path("/auth/key/%d", a.spare), body: map[string]any{"name": fresh, "owner": map[string]any{"url": url}}, may: a.writesKeys, look: func(answer *testkit.Answer) {
+			compare("gives a key to", keyBound(testkit.Decode[identity.APIKey](answer)), a.boundOf(h, ptr(principal.All)))
+			root.Do("DELETE", path("/auth/key/%d", a.spare), nil).Want(200)
+			a.spare = 0
+		}},
+		attempt{what: "disable", method: "PATCH", path: url, body: map[string]any{"name": h.name, "disabled": true}, may: ends, undo: func() { root.Do("PATCH", url, map[string]any{"name": h.name, "disabled": false}).Want(200) }},
 	)
+	remove := attempt{what: "delete", method: "DELETE", path: url, may: ends, undo: func() { e.replace(h) }}
 	if h.owner.Type == principal.Integration {
-		return append(all, attempt{what: "rename", method: "PATCH", path: url, body: map[string]any{"name": fresh}, may: a.writes, undo: func() { root.Do("PATCH", url, map[string]any{"name": h.name}).Want(200) }})
+		return append(all, attempt{what: "rename", method: "PATCH", path: url, body: map[string]any{"name": fresh}, may: a.writes, undo: func() { root.Do("PATCH", url, map[string]any{"name": h.name}).Want(200) }}, remove)
 	}
 	return append(all,
-		attempt{what: "change the address of", method: "PATCH", path: url, body: map[string]any{"email": fresh + "@example.com"}, may: a.writes},
+		attempt{what: "have a link mailed to", method: "POST", path: "/auth/password-reset", body: map[string]any{"type": h.owner.Type, "email": h.email}, may: func(*holder) bool { return true }, look: func(answer *testkit.Answer) {
+			if shown := testkit.Decode[identity.PasswordReset](answer).User.ID != nil; shown != a.reads(h) {
+				e.t.Errorf("%s, which can %s, has a link mailed to %s: the account is shown: %t", a.name, told(a.can()), h.name, shown)
+			}
+		}},
+		attempt{what: "change the address of", method: "PATCH", path: url, body: map[string]any{"email": fresh + "@example.com"}, may: a.writes, undo: func() { h.email = fresh + "@example.com" }},
 		attempt{what: "change the password of", method: "PATCH", path: url, body: map[string]any{"password": fresh + " walks home in the rain"}, may: a.writes},
 		attempt{what: "remove an authenticator of", method: "PATCH", path: path("/auth/verify/auth/%d", h.factor), body: map[string]any{"verified": false}, may: func(h *holder) bool { return a.reads(h) && a.writes(h) },
 			undo: func() { testkit.Execute(e.t, db, "UPDATE authenticator SET verified = true WHERE id = $1", h.factor) }},
@@ -330,6 +391,7 @@ func (e *escalation) attempts(a *asker, h *holder) (all []attempt) {
 				e.t.Fatal(err)
 			}
 		}},
+		remove,
 	)
 }
 
