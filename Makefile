@@ -65,6 +65,10 @@ revocation: ## revoke keys in every way with everything that can go wrong, and p
 timing: ## compare the times of answers to known and unknown names at logins and password resets, on a machine that does nothing else
 	go test -v -count 1 -timeout 60m ./deploy/internal/alike -run TestTimes -full
 
+.PHONY: guessing
+guessing: ## guess 100,000 keys, codes and passwords from as many addresses, and print what that takes of each process' memory and of others' time
+	go test -v -count 1 -timeout 60m ./deploy/split -run TestFloodOfGuesses -full
+
 .PHONY: storm
 storm: ## allocate and release with 200 callers while the network service is killed again and again
 	go test -v -timeout 30m ./deploy/split -run TestAllocationStorm -full
