@@ -10,8 +10,8 @@ help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 20
 
 .PHONY: run
-run: build ## build and start all of Ironplane in one process
-	@exec bin/standalone
+run: build ## build and start all of Ironplane in one process, which may speak with the site agent of make machine
+	@IRONPLANE_ALLOWED_NETWORKS="$${IRONPLANE_ALLOWED_NETWORKS-100.64.0.0/10}" exec bin/standalone
 
 .PHONY: run-split
 run-split: build ## build and start the gateway and each service as a process of its own
@@ -89,6 +89,10 @@ sites: ## sync 500 files from agent to agent while agents and the pxe service ar
 .PHONY: netboot
 netboot: ## as root, have machines (QEMU) boot from a site agent, be installed and come back from their disks
 	go test -v -count 1 -timeout 2h ./deploy/internal/netboot -full
+
+.PHONY: machine
+machine: ## as root, beside make run: have a machine (QEMU) with an empty disk installed over the API, and show its console: make machine KEY=ip_…
+	@KEY=$(KEY) go test -v -count 1 -timeout 1h ./deploy/internal/netboot -run TestDemonstration -full
 
 .PHONY: product
 product: ## run the product's tests on services that are reached over mTLS and, one more time, on all of them in one process

@@ -3,6 +3,8 @@ package netboot
 import (
 	"bytes"
 	"fmt"
+	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -47,14 +49,14 @@ func (o *operator) startProduct() {
 func (o *operator) install(made image, mac, firmware, more string) (path string) {
 	o.Helper()
 	create := func(path string, body map[string]any) int64 { return o.c.Do("POST", path, body).Want(200).ID() }
-	dhcp := create("/pxe/dhcp", map[string]any{"name": "Berlin", "host": o.host, "port": 8443, "use_https": false, "api_key": agentKey})
-	group := create("/group", map[string]any{"name": "Berlin", "pxe_dhcp_server": dhcp})
-	create("/pxe/file", map[string]any{"name": "files", "install_max_concurrent": 20, "group": group, "host": o.host, "port": 8443, "use_https": false, "api_key": agentKey, "public_key": hostKey})
+	dhcp := create("/pxe/dhcp", map[string]any{"name": o.space, "host": o.host, "port": 8443, "use_https": false, "api_key": agentKey})
+	group := create("/group", map[string]any{"name": o.space, "pxe_dhcp_server": dhcp})
+	create("/pxe/file", map[string]any{"name": o.space, "install_max_concurrent": 20, "group": group, "host": o.host, "port": 8443, "use_https": false, "api_key": agentKey, "public_key": hostKey})
 	entity := create("/entity", map[string]any{"group": group, "address": "10.77.0.10", "subnet_mask": "255.255.255.0", "gateway": "10.77.0.1"})
-	client := create("/client", map[string]any{"first": "Ben", "last": "Miller", "email": "ben@example.org"})
+	client := create("/client", map[string]any{"first": "Ben", "last": "Miller", "email": o.space + "@example.org"})
 	template := testkit.Decode[[]struct{ ID int64 }](o.c.Do("GET", "/email/template?name=install-finished", nil).Want(200))[0].ID
-	profile := create("/pxe/profile", map[string]any{"name": "image", "boot_script": create("/pxe/boot-script", map[string]any{"name": "image", "body": bootTemplate}),
-		"preseed": create("/pxe/preseed", map[string]any{"name": "image", "body": "of {{.Host.Name}}"}), "email": map[string]any{"template": template}})
+	profile := create("/pxe/profile", map[string]any{"name": o.space, "boot_script": create("/pxe/boot-script", map[string]any{"name": o.space, "body": bootTemplate}),
+		"preseed": create("/pxe/preseed", map[string]any{"name": o.space, "body": "of {{.Host.Name}}"}), "email": map[string]any{"template": template}})
 	path = fmt.Sprint("/pxe/install/", create("/pxe/install", map[string]any{"profile": profile, "client": client, "password": "a long walk in the rain",
 		"host":      map[string]any{"macs": []string{mac}, "hostname": "web1.example.com", "entity": entity, "firmware": firmware},
 		"variables": map[string]any{"sum": made.sum, "more": more}}))
@@ -86,7 +88,7 @@ func (o *operator) wantInstalled(path string, actions ...string) {
 	}
 	producttest.Drain(o.T, o.product)
 	o.await("its client is told", patience, func() bool { return o.mails.Taken() > 0 })
-	if mails := o.mails.Mails(); len(mails) != 1 || mails[0].To[0] != "ben@example.org" || !bytes.Contains(mails[0].Data, []byte("Subject: web1.example.com: installed")) {
+	if mails := o.mails.Mails(); len(mails) != 1 || mails[0].To[0] != o.space+"@example.org" || !bytes.Contains(mails[0].Data, []byte("Subject: web1.example.com: installed")) {
 		o.Errorf("its client is told %v", mails)
 	}
 	log := testkit.Decode[[]struct {
@@ -148,4 +150,24 @@ func TestInstalls(t *testing.T) {
 			o.wantInstalled(path, "pxe.install.created", "pxe.install.booted", "pxe.install.began", "pxe.install.installed")
 		})
 	}
+}
+
+// A machine is installed by what make run has started, and its console is shown: make machine.
+func TestDemonstration(t *testing.T) {
+	key := os.Getenv("KEY")
+	if key == "" {
+		t.Skip("make machine KEY=ip_… shows it, with the key that make run has printed")
+	}
+	needs(t)
+	o := &operator{site: newSite(t), c: testkit.ClientOf(t, "http://127.0.0.1:8080").With(key)}
+	made := newImage(t)
+	made.bring(t, o.folder)
+	mac := fmt.Sprintf("52:54:00:77:%02x:%02x", rand.IntN(256), rand.IntN(256))
+	path := o.install(made, mac, "bios", "")
+	fmt.Printf("\nGET %s is of a machine with an empty disk, which is switched on now.\n\n", path)
+	m := o.switchOn(mac, "bios")
+	m.console.show(os.Stdout)
+	m.shows("SYSTEM: it runs from its disk", 1)
+	o.until(path, "it is installed", func(i *install.Install) bool { return i.Status == install.Installed })
+	fmt.Printf("\n%s\n", o.c.Do("GET", path, nil).Want(200).Text)
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -174,13 +175,25 @@ type vm struct {
 
 // console is what a machine has shown.
 type console struct {
-	mu   sync.Mutex
-	text bytes.Buffer
+	mu    sync.Mutex
+	text  bytes.Buffer
+	shown io.Writer // nil: it is not
+}
+
+// show shows it, from its beginning on.
+func (c *console) show(to io.Writer) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.shown = to
+	_, _ = to.Write(c.text.Bytes())
 }
 
 func (c *console) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.shown != nil {
+		_, _ = c.shown.Write(p)
+	}
 	return c.text.Write(p)
 }
 
