@@ -35,6 +35,9 @@ func testCountedAtOnce(t *testing.T, p *product.Product, c *testkit.Client) {
 	}
 	holdTable := func(name string) (release func()) {
 		return hold(t, db, func(tx *pg.Tx) error {
+			if _, err := tx.Exec(t.Context(), "SET LOCAL idle_in_transaction_session_timeout = 0"); err != nil { // however slow the machine is
+				return err
+			}
 			_, err := tx.Exec(t.Context(), "LOCK TABLE "+name+" IN SHARE MODE")
 			return err
 		})
