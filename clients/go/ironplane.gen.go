@@ -10228,21 +10228,21 @@ type ClientInterface interface {
 	//
 	// This is tus 1.0: Upload-Length says how long the file is, and Location of the answer where it is sent to. A driver is made of it by its address as upload. Needs the permission pxe.settings write.
 	//
-	// Corresponds with POST /pxe/driver/upload (the `BeginDriverUpload` operationId).
+	// Corresponds with POST /pxe/driver-upload (the `BeginDriverUpload` operationId).
 	BeginDriverUpload(ctx context.Context, params *BeginDriverUploadParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// EndDriverUpload Forget a driver's file that has arrived, or a part of it
 	//
 	// Needs the permission pxe.settings write.
 	//
-	// Corresponds with DELETE /pxe/driver/upload/{upload_id} (the `EndDriverUpload` operationId).
+	// Corresponds with DELETE /pxe/driver-upload/{upload_id} (the `EndDriverUpload` operationId).
 	EndDriverUpload(ctx context.Context, uploadID string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetDriverUpload View how much of a driver's file has arrived
 	//
 	// By HEAD, as tus asks for it. Callers see what they have begun themselves. Upload-Offset says how much it is. Needs the permission pxe.settings read.
 	//
-	// Corresponds with GET /pxe/driver/upload/{upload_id} (the `GetDriverUpload` operationId).
+	// Corresponds with GET /pxe/driver-upload/{upload_id} (the `GetDriverUpload` operationId).
 	GetDriverUpload(ctx context.Context, uploadID string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ContinueDriverUploadWithBody Send the rest of a driver's file, or a part of that
@@ -10251,7 +10251,7 @@ type ClientInterface interface {
 	//
 	// Takes any type of body and a specified content type.
 	//
-	// Corresponds with PATCH /pxe/driver/upload/{upload_id} (the `ContinueDriverUpload` operationId).
+	// Corresponds with PATCH /pxe/driver-upload/{upload_id} (the `ContinueDriverUpload` operationId).
 	ContinueDriverUploadWithBody(ctx context.Context, uploadID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// DeleteDriver Delete a driver
@@ -14744,7 +14744,7 @@ func (c *Caller) CreateDriver(ctx context.Context, params *CreateDriverParams, b
 //
 // This is tus 1.0: Upload-Length says how long the file is, and Location of the answer where it is sent to. A driver is made of it by its address as upload. Needs the permission pxe.settings write.
 //
-// Corresponds with POST /pxe/driver/upload (the `BeginDriverUpload` operationId).
+// Corresponds with POST /pxe/driver-upload (the `BeginDriverUpload` operationId).
 func (c *Caller) BeginDriverUpload(ctx context.Context, params *BeginDriverUploadParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewBeginDriverUploadRequest(c.Server, params)
 	if err != nil {
@@ -14761,7 +14761,7 @@ func (c *Caller) BeginDriverUpload(ctx context.Context, params *BeginDriverUploa
 //
 // Needs the permission pxe.settings write.
 //
-// Corresponds with DELETE /pxe/driver/upload/{upload_id} (the `EndDriverUpload` operationId).
+// Corresponds with DELETE /pxe/driver-upload/{upload_id} (the `EndDriverUpload` operationId).
 func (c *Caller) EndDriverUpload(ctx context.Context, uploadID string, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewEndDriverUploadRequest(c.Server, uploadID)
 	if err != nil {
@@ -14778,7 +14778,7 @@ func (c *Caller) EndDriverUpload(ctx context.Context, uploadID string, reqEditor
 //
 // By HEAD, as tus asks for it. Callers see what they have begun themselves. Upload-Offset says how much it is. Needs the permission pxe.settings read.
 //
-// Corresponds with GET /pxe/driver/upload/{upload_id} (the `GetDriverUpload` operationId).
+// Corresponds with GET /pxe/driver-upload/{upload_id} (the `GetDriverUpload` operationId).
 func (c *Caller) GetDriverUpload(ctx context.Context, uploadID string, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetDriverUploadRequest(c.Server, uploadID)
 	if err != nil {
@@ -14797,7 +14797,7 @@ func (c *Caller) GetDriverUpload(ctx context.Context, uploadID string, reqEditor
 //
 // Takes any type of body and a specified content type.
 //
-// Corresponds with PATCH /pxe/driver/upload/{upload_id} (the `ContinueDriverUpload` operationId).
+// Corresponds with PATCH /pxe/driver-upload/{upload_id} (the `ContinueDriverUpload` operationId).
 func (c *Caller) ContinueDriverUploadWithBody(ctx context.Context, uploadID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewContinueDriverUploadRequestWithBody(c.Server, uploadID, contentType, body)
 	if err != nil {
@@ -26608,7 +26608,7 @@ func NewBeginDriverUploadRequest(server string, params *BeginDriverUploadParams)
 		return nil, err
 	}
 
-	operationPath := fmt.Sprintf("/pxe/driver/upload")
+	operationPath := fmt.Sprintf("/pxe/driver-upload")
 	if operationPath[0] == '/' {
 		operationPath = "." + operationPath
 	}
@@ -26657,7 +26657,7 @@ func NewEndDriverUploadRequest(server string, uploadID string) (*http.Request, e
 		return nil, err
 	}
 
-	operationPath := fmt.Sprintf("/pxe/driver/upload/%s", pathParam0)
+	operationPath := fmt.Sprintf("/pxe/driver-upload/%s", pathParam0)
 	if operationPath[0] == '/' {
 		operationPath = "." + operationPath
 	}
@@ -26691,7 +26691,7 @@ func NewGetDriverUploadRequest(server string, uploadID string) (*http.Request, e
 		return nil, err
 	}
 
-	operationPath := fmt.Sprintf("/pxe/driver/upload/%s", pathParam0)
+	operationPath := fmt.Sprintf("/pxe/driver-upload/%s", pathParam0)
 	if operationPath[0] == '/' {
 		operationPath = "." + operationPath
 	}
@@ -26725,7 +26725,7 @@ func NewContinueDriverUploadRequestWithBody(server string, uploadID string, cont
 		return nil, err
 	}
 
-	operationPath := fmt.Sprintf("/pxe/driver/upload/%s", pathParam0)
+	operationPath := fmt.Sprintf("/pxe/driver-upload/%s", pathParam0)
 	if operationPath[0] == '/' {
 		operationPath = "." + operationPath
 	}
@@ -32999,7 +32999,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
-	// Corresponds with POST /pxe/driver/upload (the `BeginDriverUpload` operationId).
+	// Corresponds with POST /pxe/driver-upload (the `BeginDriverUpload` operationId).
 	BeginDriverUploadWithResponse(ctx context.Context, params *BeginDriverUploadParams, reqEditors ...RequestEditorFn) (*BeginDriverUploadResponse, error)
 
 	// EndDriverUploadWithResponse Forget a driver's file that has arrived, or a part of it
@@ -33008,7 +33008,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
-	// Corresponds with DELETE /pxe/driver/upload/{upload_id} (the `EndDriverUpload` operationId).
+	// Corresponds with DELETE /pxe/driver-upload/{upload_id} (the `EndDriverUpload` operationId).
 	EndDriverUploadWithResponse(ctx context.Context, uploadID string, reqEditors ...RequestEditorFn) (*EndDriverUploadResponse, error)
 
 	// GetDriverUploadWithResponse View how much of a driver's file has arrived
@@ -33017,7 +33017,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
-	// Corresponds with GET /pxe/driver/upload/{upload_id} (the `GetDriverUpload` operationId).
+	// Corresponds with GET /pxe/driver-upload/{upload_id} (the `GetDriverUpload` operationId).
 	GetDriverUploadWithResponse(ctx context.Context, uploadID string, reqEditors ...RequestEditorFn) (*GetDriverUploadResponse, error)
 
 	// ContinueDriverUploadWithBodyWithResponse Send the rest of a driver's file, or a part of that
@@ -33026,7 +33026,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
-	// Corresponds with PATCH /pxe/driver/upload/{upload_id} (the `ContinueDriverUpload` operationId).
+	// Corresponds with PATCH /pxe/driver-upload/{upload_id} (the `ContinueDriverUpload` operationId).
 	ContinueDriverUploadWithBodyWithResponse(ctx context.Context, uploadID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ContinueDriverUploadResponse, error)
 
 	// DeleteDriverWithResponse Delete a driver
@@ -45513,7 +45513,7 @@ func (c *ClientWithResponses) CreateDriverWithResponse(ctx context.Context, para
 //
 // Returns a wrapper object for the known response body format(s).
 //
-// Corresponds with POST /pxe/driver/upload (the `BeginDriverUpload` operationId).
+// Corresponds with POST /pxe/driver-upload (the `BeginDriverUpload` operationId).
 func (c *ClientWithResponses) BeginDriverUploadWithResponse(ctx context.Context, params *BeginDriverUploadParams, reqEditors ...RequestEditorFn) (*BeginDriverUploadResponse, error) {
 	rsp, err := c.BeginDriverUpload(ctx, params, reqEditors...)
 	if err != nil {
@@ -45528,7 +45528,7 @@ func (c *ClientWithResponses) BeginDriverUploadWithResponse(ctx context.Context,
 //
 // Returns a wrapper object for the known response body format(s).
 //
-// Corresponds with DELETE /pxe/driver/upload/{upload_id} (the `EndDriverUpload` operationId).
+// Corresponds with DELETE /pxe/driver-upload/{upload_id} (the `EndDriverUpload` operationId).
 func (c *ClientWithResponses) EndDriverUploadWithResponse(ctx context.Context, uploadID string, reqEditors ...RequestEditorFn) (*EndDriverUploadResponse, error) {
 	rsp, err := c.EndDriverUpload(ctx, uploadID, reqEditors...)
 	if err != nil {
@@ -45543,7 +45543,7 @@ func (c *ClientWithResponses) EndDriverUploadWithResponse(ctx context.Context, u
 //
 // Returns a wrapper object for the known response body format(s).
 //
-// Corresponds with GET /pxe/driver/upload/{upload_id} (the `GetDriverUpload` operationId).
+// Corresponds with GET /pxe/driver-upload/{upload_id} (the `GetDriverUpload` operationId).
 func (c *ClientWithResponses) GetDriverUploadWithResponse(ctx context.Context, uploadID string, reqEditors ...RequestEditorFn) (*GetDriverUploadResponse, error) {
 	rsp, err := c.GetDriverUpload(ctx, uploadID, reqEditors...)
 	if err != nil {
@@ -45558,7 +45558,7 @@ func (c *ClientWithResponses) GetDriverUploadWithResponse(ctx context.Context, u
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
-// Corresponds with PATCH /pxe/driver/upload/{upload_id} (the `ContinueDriverUpload` operationId).
+// Corresponds with PATCH /pxe/driver-upload/{upload_id} (the `ContinueDriverUpload` operationId).
 func (c *ClientWithResponses) ContinueDriverUploadWithBodyWithResponse(ctx context.Context, uploadID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ContinueDriverUploadResponse, error) {
 	rsp, err := c.ContinueDriverUploadWithBody(ctx, uploadID, contentType, body, reqEditors...)
 	if err != nil {

@@ -108,7 +108,7 @@ func testUploadGoesOnAfterAKill(t *testing.T, f *fleet, c *testkit.Client) {
 		t.Fatal(err)
 	}
 	tus := []string{"Tus-Resumable", "1.0.0", "Content-Type", "application/offset+octet-stream"}
-	at := c.Do("POST", "/pxe/driver/upload", nil, append(tus, "Upload-Length", strconv.Itoa(size))...).Want(http.StatusCreated).Header.Get("Location")
+	at := c.Do("POST", "/pxe/driver-upload", nil, append(tus, "Upload-Length", strconv.Itoa(size))...).Want(http.StatusCreated).Header.Get("Location")
 	in, out := io.Pipe()
 	cut := make(chan struct{})
 	go func() {

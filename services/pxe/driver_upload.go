@@ -30,7 +30,7 @@ const (
 	tusExtensions = "creation,expiration,termination"
 	tusMedia      = "application/offset+octet-stream"
 
-	uploadsPath = "/pxe/driver/upload"
+	uploadsPath = "/pxe/driver-upload"
 	// mostUploads is how many a caller may have that no driver was made of.
 	mostUploads     = 20
 	longestMetadata = 4096

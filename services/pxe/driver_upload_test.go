@@ -38,10 +38,10 @@ func TestDriverUpload(t *testing.T) {
 	t.Parallel()
 	c, db, _ := newClient(t)
 	content := bytes.Repeat([]byte("driver\x00\xff"), 100_000)
-	begun := tus(c, "POST", "/pxe/driver/upload", nil, "Upload-Length", strconv.Itoa(len(content)), "Upload-Metadata", "filename dmlydGlvLnppcA==,is_public").Want(201)
+	begun := tus(c, "POST", "/pxe/driver-upload", nil, "Upload-Length", strconv.Itoa(len(content)), "Upload-Metadata", "filename dmlydGlvLnppcA==,is_public").Want(201)
 	at := begun.Header.Get("Location")
 	expires, err := http.ParseTime(begun.Header.Get("Upload-Expires"))
-	if !strings.HasPrefix(at, "/pxe/driver/upload/") || err != nil || time.Until(expires) < 23*time.Hour {
+	if !strings.HasPrefix(at, "/pxe/driver-upload/") || err != nil || time.Until(expires) < 23*time.Hour {
 		t.Fatalf("it is begun with %v", begun.Header)
 	}
 	if n := offset(t, c, at); n != 0 {
@@ -107,7 +107,7 @@ func TestDriverUpload(t *testing.T) {
 		t.Errorf("%d bytes are loaded", len(text))
 	}
 	// A driver's file is replaced in the same way, and stays where its upload is forgotten.
-	next := tus(c, "POST", "/pxe/driver/upload", nil, "Upload-Length", "3").Want(201).Header.Get("Location")
+	next := tus(c, "POST", "/pxe/driver-upload", nil, "Upload-Length", "3").Want(201).Header.Get("Location")
 	tus(c, "PATCH", next, "new", "Upload-Offset", "0").Want(204)
 	c.Do("PATCH", fmt.Sprintf("/pxe/driver/%d", driver.ID), map[string]any{"upload": next, "driver": ""}).Want(200)
 	tus(c, "DELETE", next, nil).Want(204)
@@ -116,7 +116,7 @@ func TestDriverUpload(t *testing.T) {
 		t.Errorf("it is %q", text)
 	}
 	// What is ended leaves nothing.
-	ended := tus(c, "POST", "/pxe/driver/upload", nil, "Upload-Length", "3").Want(201).Header.Get("Location")
+	ended := tus(c, "POST", "/pxe/driver-upload", nil, "Upload-Length", "3").Want(201).Header.Get("Location")
 	tus(c, "PATCH", ended, "ne", "Upload-Offset", "0").Want(204)
 	tus(c, "DELETE", ended, nil).Want(204)
 	var left int
@@ -131,15 +131,15 @@ func TestDriverUploadRefused(t *testing.T) {
 	c, db, box := newClient(t)
 	for _, headers := range [][]string{{"Upload-Length", "-1"}, {"Upload-Length", "x"}, {}, {"Upload-Length", "0"}, {"Upload-Length", "1", "Upload-Metadata", "name ?"}, {"Upload-Length", "1", "Upload-Metadata", "a,"},
 		{"Upload-Length", "1", "Upload-Metadata", "name " + strings.Repeat("aaaa", 2000)}} {
-		tus(c, "POST", "/pxe/driver/upload", nil, headers...).Want(400)
+		tus(c, "POST", "/pxe/driver-upload", nil, headers...).Want(400)
 	}
-	tus(c, "POST", "/pxe/driver/upload", nil, "Upload-Length", strconv.Itoa(512<<20+1)).Want(413)
+	tus(c, "POST", "/pxe/driver-upload", nil, "Upload-Length", strconv.Itoa(512<<20+1)).Want(413)
 	for _, version := range []string{"", "0.2.2"} {
-		if answer := c.Do("POST", "/pxe/driver/upload", nil, "Upload-Length", "1", "Tus-Resumable", version).Want(412); answer.Header.Get("Tus-Version") != "1.0.0" || answer.Header.Get("Tus-Max-Size") != strconv.Itoa(512<<20) {
+		if answer := c.Do("POST", "/pxe/driver-upload", nil, "Upload-Length", "1", "Tus-Resumable", version).Want(412); answer.Header.Get("Tus-Version") != "1.0.0" || answer.Header.Get("Tus-Max-Size") != strconv.Itoa(512<<20) {
 			t.Errorf("it says %v", answer.Header)
 		}
 	}
-	at := tus(c, "POST", "/pxe/driver/upload", nil, "Upload-Length", "3").Want(201).Header.Get("Location")
+	at := tus(c, "POST", "/pxe/driver-upload", nil, "Upload-Length", "3").Want(201).Header.Get("Location")
 	tus(c, "PATCH", at, "new").Want(400)
 	c.Do("PATCH", at, "new", "Tus-Resumable", "1.0.0", "Upload-Offset", "0", "Content-Type", "application/octet-stream").Want(415)
 	other := testkit.Holder(principal.All)
@@ -151,12 +151,12 @@ func TestDriverUploadRefused(t *testing.T) {
 	tus(c, "PATCH", at, "new", "Upload-Offset", "0").Want(204)
 	theirs.Do("POST", "/pxe/driver", map[string]any{"name": "theirs", "upload": at}).WantErrors("/upload", "not_found")
 	for range 19 {
-		tus(c, "POST", "/pxe/driver/upload", nil, "Upload-Length", "3").Want(201)
+		tus(c, "POST", "/pxe/driver-upload", nil, "Upload-Length", "3").Want(201)
 	}
-	tus(c, "POST", "/pxe/driver/upload", nil, "Upload-Length", "3").Want(409)
-	tus(theirs, "POST", "/pxe/driver/upload", nil, "Upload-Length", "3").Want(201)
+	tus(c, "POST", "/pxe/driver-upload", nil, "Upload-Length", "3").Want(409)
+	tus(theirs, "POST", "/pxe/driver-upload", nil, "Upload-Length", "3").Want(201)
 	c.Do("POST", "/pxe/driver", map[string]any{"name": "new", "upload": at}).Want(200)
-	expiring := tus(c, "POST", "/pxe/driver/upload", nil, "Upload-Length", "3").Want(201).Header.Get("Location")
+	expiring := tus(c, "POST", "/pxe/driver-upload", nil, "Upload-Length", "3").Want(201).Header.Get("Location")
 
 	// What expired is gone, with what had arrived of it.
 	tus(c, "PATCH", expiring, "ne", "Upload-Offset", "0").Want(204)
