@@ -380,6 +380,19 @@ func prepareFleet(t *testing.T, programs string, config backings.Config, environ
 // start starts all processes, and makes the first admin.
 func (p *prepared) start(t *testing.T) *testkit.Client {
 	t.Helper()
+	c := p.startProcesses(t)
+	db := openDatabase(t, p.fleet, identity.Name)
+	defer db.Close()
+	key, _, err := identity.FirstAdmin(t.Context(), db.DB)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.With(key.Reveal())
+}
+
+// startProcesses starts them, and answers a client of the gateway without a key.
+func (p *prepared) startProcesses(t *testing.T) *testkit.Client {
+	t.Helper()
 	t.Cleanup(func() {
 		if err := p.stop(context.Background()); err != nil {
 			t.Error(err)
@@ -395,13 +408,7 @@ func (p *prepared) start(t *testing.T) *testkit.Client {
 	if err := p.startGateway(t.Context(), public[0]); err != nil {
 		t.Fatal(err)
 	}
-	db := openDatabase(t, p.fleet, identity.Name)
-	defer db.Close()
-	key, _, err := identity.FirstAdmin(t.Context(), db.DB)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return testkit.ClientOf(t, "http://"+public[0]).With(key.Reveal())
+	return testkit.ClientOf(t, "http://"+public[0])
 }
 
 // openDatabase opens a service's schema.

@@ -17,8 +17,11 @@ import (
 
 	"github.com/ironplane/ironplane/deploy/internal/backings"
 	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/pkg/apikey"
 	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/services/identity"
 	"github.com/ironplane/ironplane/services/system"
+	"github.com/ironplane/ironplane/testkit"
 )
 
 // An installation of the last release, two of each process, is upgraded under load to what is here as docs/upgrade.md says, goes
@@ -40,7 +43,7 @@ func TestUpgrade(t *testing.T) {
 	f = p.fleet
 	keys := processKeys(t, f)
 	releasedKeys(t, p, old)
-	c := p.start(t)
+	c := p.startProcesses(t).With(releasedAdmin(t, f))
 	id := c.Do("POST", "/group", map[string]any{"name": "site"}).Want(http.StatusOK).ID()
 	for n := range 20 {
 		c.Do("POST", fmt.Sprintf("/group/%d/entity/bulk", id), map[string]any{"prefix": fmt.Sprintf("10.0.%d.0/24", n), "gateway": fmt.Sprintf("10.0.%d.1", n), "subnet_mask": "255.255.255.0"}).Want(http.StatusOK)
@@ -151,6 +154,18 @@ func releasedKeys(t *testing.T, p *prepared, programs string) {
 		}
 		writeKey(t, p.file(name+".process-key"), string(key))
 	}
+}
+
+// releasedAdmin makes the first admin in the schema of the last release, and answers a key.
+func releasedAdmin(t *testing.T, f *fleet) string {
+	t.Helper()
+	db := openDatabase(t, f, identity.Name)
+	defer db.Close()
+	key := apikey.New().Reveal()
+	hash := apikey.Hash(key)
+	testkit.Execute(t, db.DB, `WITH first AS (INSERT INTO admin (username, permissions) VALUES ('admin', $1) RETURNING id)
+		INSERT INTO api_key (name, owner_type, owner_id, hash) SELECT 'first key', 'admin', id, $2 FROM first`, principal.All.Names(), hash[:])
+	return key
 }
 
 // schemas are what the services' tables, columns, indexes, constraints, triggers, functions and views are.
