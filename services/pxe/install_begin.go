@@ -267,11 +267,7 @@ func unlessInstalls(ctx context.Context, tx *pg.Tx, table, noun, column string, 
 	if err != nil {
 		return err
 	}
-	if uses != "" {
-		return problem.New(problem.Conflict, "%s %d %s.", noun, id, uses)
-	}
-	_, err = tx.Exec(ctx, "DELETE FROM "+pgx.Identifier{table}.Sanitize()+" WHERE id = $1", id)
-	return err
+	return deleteUnused(ctx, tx, table, noun, id, uses)
 }
 
 // files renders all templates of a profile.

@@ -169,10 +169,15 @@ func unlessUsed(ctx context.Context, tx *pg.Tx, table, noun, condition string, i
 	if err != nil {
 		return err
 	}
+	return deleteUnused(ctx, tx, table, noun, id, uses)
+}
+
+// deleteUnused deletes an item, unless it is said how it is used.
+func deleteUnused(ctx context.Context, tx *pg.Tx, table, noun string, id int64, uses string) error {
 	if uses != "" {
 		return problem.New(problem.Conflict, "%s %d %s.", noun, id, uses)
 	}
-	_, err = tx.Exec(ctx, "DELETE FROM "+pgx.Identifier{table}.Sanitize()+" WHERE id = $1", id)
+	_, err := tx.Exec(ctx, "DELETE FROM "+pgx.Identifier{table}.Sanitize()+" WHERE id = $1", id)
 	return err
 }
 
