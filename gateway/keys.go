@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -48,6 +49,14 @@ type keys struct {
 	imports atomic.Pointer[imports]
 	flights singleflight.Group
 	metrics *metrics
+
+	admissions sync.Map // [32]byte, the hash of a key, to its *admission
+}
+
+// admission is an unknown key's, for all who wait until its origin has answered.
+type admission struct {
+	mu      sync.Mutex
+	granted bool
 }
 
 // imports says whether there are keys that were not made here.
@@ -105,7 +114,8 @@ func newKeys(entries *keycache.Store, origins map[string]*origin, m *metrics) *k
 }
 
 // decide finds out who the key stands for. The error is errNoSuchKey where it stands for nobody. admit is asked before
-// the origin of a key is that nobody has been seen with; its error is passed on.
+// the origin of a key is that nobody has been seen with, unless somebody was admitted whose question is under way; its
+// error is passed on.
 func (k *keys) decide(ctx context.Context, key string, admit func(context.Context) error) (decision, error) {
 	if len(key) > apikey.Longest {
 		return decision{}, errNoSuchKey
@@ -157,11 +167,28 @@ func (k *keys) findFor(ctx context.Context, hash [32]byte, s *keyStatus, admit f
 	if !errors.Is(err, errUnknown) {
 		return f, err
 	}
-	if err := admit(ctx); err != nil {
+	if err := k.admit(ctx, hash, admit); err != nil {
 		return nil, err
 	}
 	*s = admitted
 	return k.find(ctx, hash, *s)
+}
+
+// admit asks once for all who wait for the same key's origin. Who is refused leaves the others to be asked for, each in his turn.
+func (k *keys) admit(ctx context.Context, hash [32]byte, admit func(context.Context) error) error {
+	shared, _ := k.admissions.LoadOrStore(hash, &admission{})
+	a := shared.(*admission)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.granted {
+		return nil
+	}
+	if err := admit(ctx); err != nil {
+		k.admissions.CompareAndDelete(hash, a)
+		return err
+	}
+	a.granted = true
+	return nil
 }
 
 // mayExist refuses keys that nobody has, going by their form.
@@ -187,6 +214,9 @@ func (k *keys) mayExist(ctx context.Context, key string) error {
 func (k *keys) find(ctx context.Context, hash [32]byte, s keyStatus) (*found, error) {
 	name := string(hash[:]) + string(s)
 	return once(ctx, &k.flights, name, func(ctx context.Context) (*found, error) {
+		if s == admitted {
+			defer k.admissions.Delete(hash)
+		}
 		f, err := k.join(ctx, hash, s)
 		if err != nil {
 			return nil, err

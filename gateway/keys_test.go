@@ -48,6 +48,58 @@ func TestOneQuestion(t *testing.T) {
 	}
 }
 
+// Who waits for the question that another has asked of the same key does not count as one more who guesses, nor does he get
+// any of the answers for free that nobody has the key.
+func TestWaitersCountOnce(t *testing.T) {
+	t.Parallel()
+	const burst, callers = 3, 40
+	config := unlimited
+	config.AddressRate, config.AddressBurst = 1, burst
+	for name, c := range map[string]struct {
+		key             func(*door) string
+		wanted, refused int
+	}{
+		"a key":   {func(d *door) string { return d.identity.issue(1) }, 200, 0},
+		"a guess": {func(*door) string { return apikey.New().Reveal() }, 401, callers - burst},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newDoor(t, config)
+			key := c.key(d)
+			asked, goOn := make(chan struct{}), make(chan struct{})
+			var first sync.Once
+			d.identity.set(func(http.ResponseWriter) bool {
+				first.Do(func() { close(asked) })
+				<-goOn
+				return false
+			}, nil)
+			statuses := make(chan int, callers)
+			var all sync.WaitGroup
+			call := func() { statuses <- get(d.gateway, somebody, key, "/port-speed").Code }
+			all.Go(call)
+			<-asked
+			for range callers - 1 { // one after the other, as they come where the answer takes long
+				all.Go(call)
+				time.Sleep(time.Millisecond)
+			}
+			close(goOn)
+			all.Wait()
+			close(statuses)
+			got := map[int]int{}
+			for status := range statuses {
+				got[status]++
+			}
+			// One may come to be allowed while they are.
+			if n := got[429]; n > c.refused || n < c.refused-1 || got[c.wanted] != callers-n {
+				t.Errorf("%v; want %d to be refused for their number, and all others %d", got, c.refused, c.wanted)
+			}
+			if n := d.identity.questions("key"); n != 1 {
+				t.Errorf("%d questions", n)
+			}
+		})
+	}
+}
+
 // Who asked first may leave without taking the answer from the others.
 func TestLeaderLeaves(t *testing.T) {
 	t.Parallel()

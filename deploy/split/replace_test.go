@@ -235,7 +235,7 @@ func (b *balancer) send(ctx context.Context, client *http.Client, turn int, key,
 		return err, true
 	}
 	if answer.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s %d %s", method, answer.StatusCode, text), answer.StatusCode == http.StatusServiceUnavailable
+		return fmt.Errorf("%s %d %s", method, answer.StatusCode, text), answer.StatusCode == http.StatusServiceUnavailable || answer.StatusCode == http.StatusTooManyRequests
 	}
 	return nil, false
 }
