@@ -2,125 +2,34 @@ package product_test
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"net/netip"
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/pkg/problem"
-	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/services/pxe"
 	"github.com/ironplane/ironplane/services/pxe/install"
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
-	"github.com/ironplane/ironplane/services/pxe/siteagent/agent"
 	"github.com/ironplane/ironplane/services/pxe/siteagent/machine"
-	"github.com/ironplane/ironplane/services/pxe/siteagent/tree"
+	"github.com/ironplane/ironplane/services/system/webhook"
 	"github.com/ironplane/ironplane/testkit"
 	"github.com/ironplane/ironplane/testkit/mailbox"
+	"github.com/ironplane/ironplane/testkit/receiver"
 )
-
-// bootAgent is an agent that boots machines, which a test speaks for.
-type bootAgent struct {
-	*testing.T
-	folder string
-	server *httptest.Server
-	away   atomic.Bool
-	agent  *agent.Agent
-	stop   func()
-}
-
-func newBootAgent(t *testing.T) *bootAgent {
-	b := &bootAgent{T: t, folder: t.TempDir()}
-	b.start()
-	b.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if b.away.Load() {
-			http.Error(w, "away", http.StatusBadGateway)
-			return
-		}
-		b.agent.Handler().ServeHTTP(w, r)
-	}))
-	t.Cleanup(func() {
-		b.server.Close()
-		b.stop()
-	})
-	return b
-}
-
-// start runs the agent on what it has on its disk.
-func (b *bootAgent) start() {
-	b.Helper()
-	files, err := tree.Open(b.folder)
-	if err != nil {
-		b.Fatal(err)
-	}
-	pool := machine.Pool{First: netip.MustParseAddr("10.1.0.100"), Last: netip.MustParseAddr("10.1.0.110"), Bits: 24}
-	if b.agent, err = agent.New(files, secret.New(agentKey), machine.Settings{URL: "http://10.1.0.1", Discover: true, Pool: pool}, "1.2.3", slog.New(slog.DiscardHandler)); err != nil {
-		b.Fatal(err)
-	}
-	ctx, end := context.WithCancel(context.Background())
-	var working sync.WaitGroup
-	working.Go(func() { _ = b.agent.Run(ctx) })
-	b.stop = func() {
-		end()
-		working.Wait()
-		if err := errors.Join(b.agent.Close(), files.Close()); err != nil {
-			b.Error(err)
-		}
-	}
-}
-
-// boots has a machine begin to boot, and answers the script that it gets.
-func (b *bootAgent) boots(mac, address string) string {
-	b.Helper()
-	of := machine.Client{MAC: mac, Boots: true}
-	machines := b.agent.Machines()
-	if !machines.Known(of) || !machines.Leased(of, netip.MustParseAddr(address)) {
-		b.Fatalf("%s gets no address", mac)
-	}
-	return b.asks("GET", "/i/boot", address, "")
-}
-
-func (b *bootAgent) ask(method, path, address, form string) *httptest.ResponseRecorder {
-	answer, request := httptest.NewRecorder(), httptest.NewRequest(method, path, strings.NewReader(form))
-	request.RemoteAddr = address + ":4711"
-	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	b.agent.Machines().Handler().ServeHTTP(answer, request)
-	return answer
-}
-
-func (b *bootAgent) asks(method, path, address, form string) string {
-	b.Helper()
-	answer := b.ask(method, path, address, form)
-	if answer.Code != http.StatusOK {
-		b.Errorf("%s %s is answered %d: %s", method, path, answer.Code, answer.Body)
-	}
-	return answer.Body.String()
-}
-
-// says has a machine with a token say how far it is.
-func (b *bootAgent) says(token, what, address, form string) {
-	b.Helper()
-	b.asks("POST", "/i/"+token+"/"+what, address, form)
-}
 
 // boot is a product with a site that boots machines.
 type boot struct {
 	*testing.T
 	product                                  *product.Product
 	c                                        *testkit.Client
-	agent                                    *bootAgent
+	agent                                    *producttest.BootAgent
 	group, dhcp, fileServer, profile, client int64
 	box                                      *mailbox.Server
 	macs                                     int
@@ -130,13 +39,13 @@ func newBoot(t *testing.T) *boot {
 	box := mailbox.Start(t, mailbox.Options{})
 	settings := service.Settings{AllowedNetworks: "127.0.0.1", SMTP: "smtp+plain://" + box.Addr, MailFrom: "noreply@example.com"}
 	p, c := producttest.StartWith(t, testkit.Redis(t), settings)
-	b := &boot{T: t, product: p, c: c, agent: newBootAgent(t), box: box}
+	b := &boot{T: t, product: p, c: c, agent: producttest.NewBootAgent(t, agentKey), box: box}
 	b.set()
 	return b
 }
 
 func (b *boot) set() {
-	host, port, _ := strings.Cut(strings.TrimPrefix(b.agent.server.URL, "http://"), ":")
+	host, port, _ := strings.Cut(strings.TrimPrefix(b.agent.URL, "http://"), ":")
 	b.dhcp = b.c.Do("POST", "/pxe/dhcp", map[string]any{"name": "Berlin", "host": host, "port": port, "api_key": agentKey}).Want(200).ID()
 	b.group = b.c.Do("POST", "/group", map[string]any{"name": "Berlin", "pxe_dhcp_server": b.dhcp}).Want(200).ID()
 	b.fileServer = b.c.Do("POST", "/pxe/file", map[string]any{"name": "files", "install_max_concurrent": 20, "group": b.group, "host": host, "port": port, "api_key": agentKey, "public_key": hostKey}).Want(200).ID()
@@ -183,10 +92,10 @@ func (b *boot) until(m target, status string) (i install.Install) {
 func (b *boot) gets(m target, text string) (script string) {
 	b.Helper()
 	eventually(b.T, fmt.Sprintf("machine %d gets a script with %s", m.id, text), func() bool {
-		if !slices.ContainsFunc(b.agent.agent.Machines().Held(), func(h siteagent.Held) bool { return h.ID == m.id }) {
+		if !slices.ContainsFunc(b.agent.Agent.Machines().Held(), func(h siteagent.Held) bool { return h.ID == m.id }) {
 			return false
 		}
-		script = b.agent.boots(m.mac, m.address)
+		script = b.agent.Boots(m.mac, m.address)
 		return strings.Contains(script, text)
 	})
 	return script
@@ -210,18 +119,21 @@ func (b *boot) secrets(m target) (n int) {
 func TestInstalls(t *testing.T) {
 	t.Parallel()
 	b := newBoot(t)
+	billing := receiver.Start(t, nil)
+	hook := testkit.Decode[webhook.Webhook](b.c.Do("POST", "/webhook", map[string]any{"url": billing.URL, "types": []string{"pxe.install.*"}}).Want(200))
+	billing.Trust(hook.Secret)
 	m := b.install(fmt.Sprintf(`, "client": %d`, b.client))
 	token := b.starts(m)
 	if i := b.until(m, "booting"); i.StartedAt == nil || i.FileServer == nil || i.FileServer.ID != b.fileServer || b.secrets(m) != 2 {
 		t.Errorf("it is %+v", i)
 	}
-	if preseed := b.agent.asks("GET", "/i/"+token+"/preseed", m.address, ""); preseed != "'a long walk in the rain' "+m.address+" ben@example.org" {
+	if preseed := b.agent.Asks("GET", "/i/"+token+"/preseed", m.address, ""); preseed != "'a long walk in the rain' "+m.address+" ben@example.org" {
 		t.Errorf("its preseed is %s", preseed)
 	}
-	if after := b.agent.asks("GET", "/i/"+token+"/after", m.address, ""); !strings.Contains(after, "echo web1\n") || !strings.Contains(after, "/bin/bash \"$script\"") {
+	if after := b.agent.Asks("GET", "/i/"+token+"/after", m.address, ""); !strings.Contains(after, "echo web1\n") || !strings.Contains(after, "/bin/bash \"$script\"") {
 		t.Errorf("it runs %s", after)
 	}
-	b.agent.says(token, "progress", m.address, "step=partitions&progress=10")
+	b.agent.Says(token, "progress", m.address, "step=partitions&progress=10")
 	if i := b.until(m, "installing"); *i.Step != "partitions" || i.Progress != 10 {
 		t.Errorf("it is %+v", i)
 	}
@@ -232,12 +144,12 @@ func TestInstalls(t *testing.T) {
 	b.c.Do("POST", path("/group/%d/entity/bulk-delete", b.group), map[string]any{"ids": []int64{m.entity}}).Want(409)
 
 	// What it says while the control plane does not hear it arrives later, once, and in order.
-	b.agent.away.Store(true)
-	b.agent.says(token, "progress", m.address, "step=packages&progress=60")
-	b.agent.stop()
-	b.agent.start()
-	b.agent.says(token, "done", m.address, "")
-	b.agent.away.Store(false)
+	b.agent.Away.Store(true)
+	b.agent.Says(token, "progress", m.address, "step=packages&progress=60")
+	b.agent.Stop()
+	b.agent.Start()
+	b.agent.Says(token, "done", m.address, "")
+	b.agent.Away.Store(false)
 	i := b.until(m, "installed")
 	if i.Progress != 100 || *i.Step != "packages" || i.FinishedAt == nil || b.secrets(m) != 0 {
 		t.Errorf("it is %+v, with %d secrets", i, b.secrets(m))
@@ -272,7 +184,7 @@ func TestInstalls(t *testing.T) {
 		t.Error("it has the token of before")
 	}
 	b.until(m, "booting")
-	b.agent.says(again, "failed", m.address, "error=no+disk")
+	b.agent.Says(again, "failed", m.address, "error=no+disk")
 	if i := b.until(m, "failed"); *i.Error != "no disk" || i.Attempt != 2 {
 		t.Errorf("it is %+v", i)
 	}
@@ -281,7 +193,20 @@ func TestInstalls(t *testing.T) {
 		return strings.Contains(text, "pxe.install.retried") && strings.Contains(text, "pxe.install.failed")
 	})
 	b.c.Do("DELETE", path("/pxe/install/%d", m.id), nil).Want(200)
-	eventually(t, "the agent has forgotten it", func() bool { return len(b.agent.agent.Machines().Held()) == 0 })
+	eventually(t, "billing has heard of all of it", func() bool { return billing.Taken() == 8 })
+	var heard []string
+	for _, r := range billing.All() {
+		e := r.Event(t)
+		heard = append(heard, fmt.Sprint(e.Type, " ", e.Data.After["status"], " ", e.Data.After["error"]))
+		if e.Data.Targets[0].ID != m.id || strings.Contains(string(r.Body), "a long walk") || strings.Contains(string(r.Body), token) {
+			t.Errorf("billing hears %s", r.Body)
+		}
+	}
+	if want := []string{"pxe.install.created waiting <nil>", "pxe.install.booted booting <nil>", "pxe.install.began installing <nil>", "pxe.install.installed installed <nil>",
+		"pxe.install.retried waiting <nil>", "pxe.install.booted booting <nil>", "pxe.install.failed failed no disk", "pxe.install.deleted <nil> <nil>"}; !slices.Equal(heard, want) {
+		t.Errorf("billing hears %q", heard)
+	}
+	eventually(t, "the agent has forgotten it", func() bool { return len(b.agent.Agent.Machines().Held()) == 0 })
 	b.c.Do("DELETE", path("/entity/%d", m.entity), nil).Want(200)
 }
 
@@ -299,10 +224,10 @@ func TestInstallsThatTakeTooLong(t *testing.T) {
 	waits, boots, runs := b.install(""), b.install(""), b.install("")
 	b.starts(boots)
 	token := b.starts(runs)
-	b.agent.says(token, "progress", runs.address, "step=x")
+	b.agent.Says(token, "progress", runs.address, "step=x")
 	b.until(runs, "installing")
 	b.until(boots, "booting")
-	b.agent.away.Store(true)
+	b.agent.Away.Store(true)
 	eventually(t, "nobody hears the agent", func() bool {
 		return strings.Contains(b.c.Do("GET", path("/pxe/dhcp/%d?include=health", b.dhcp), nil).Text, "failing")
 	})
@@ -318,7 +243,7 @@ func TestInstallsThatTakeTooLong(t *testing.T) {
 			t.Errorf("it is %+v", i)
 		}
 	}
-	b.agent.away.Store(false)
+	b.agent.Away.Store(false)
 	for m, want := range map[target]string{waits: "Its machine has asked for no boot script within 50 minutes.", boots: "Its installer has not reported within 20 minutes since the machine was given its boot script.",
 		runs: "It was not done within 30 minutes since its installer reported."} {
 		if i := b.until(m, "failed"); *i.Error != want || b.secrets(m) != 0 {
@@ -348,7 +273,7 @@ func TestInstallsAtATime(t *testing.T) {
 	token := b.starts(third) // as it asked, and the first did not
 	b.until(third, "booting")
 	b.gets(second, "full")
-	b.agent.says(token, "done", third.address, "")
+	b.agent.Says(token, "done", third.address, "")
 	b.until(third, "installed")
 	b.starts(second)
 	b.c.Do("PATCH", path("/pxe/file/%d", b.fileServer), `{"install_max_concurrent": 2}`).Want(200)
@@ -372,18 +297,18 @@ func TestTwentyInstalls(t *testing.T) {
 		return machines
 	}
 	end := func(m target, token string) {
-		b.agent.says(token, "progress", m.address, "step=disk&progress=50")
-		b.agent.says(token, "done", m.address, "")
+		b.agent.Says(token, "progress", m.address, "step=disk&progress=50")
+		b.agent.Says(token, "done", m.address, "")
 	}
 	machines, tokens := ask(), make([]string, all)
 	for n, m := range machines {
 		tokens[n] = b.starts(m)
 	}
 	for n, m := range machines {
-		if preseed := b.agent.asks("GET", "/i/"+tokens[n]+"/preseed", m.address, ""); !strings.Contains(preseed, " "+m.address+" ") {
+		if preseed := b.agent.Asks("GET", "/i/"+tokens[n]+"/preseed", m.address, ""); !strings.Contains(preseed, " "+m.address+" ") {
 			t.Errorf("machine %d is given %s", n, preseed)
 		}
-		if status := b.agent.ask("GET", "/i/"+tokens[(n+1)%all]+"/preseed", m.address, "").Code; status != http.StatusNotFound {
+		if status := b.agent.Ask("GET", "/i/"+tokens[(n+1)%all]+"/preseed", m.address, "").Code; status != http.StatusNotFound {
 			t.Errorf("machine %d is answered %d for what is another's", n, status)
 		}
 		end(m, tokens[n])
@@ -429,10 +354,10 @@ func TestDiscovery(t *testing.T) {
 	b := newBoot(t)
 	const mac, address = "52:54:00:00:00:01", "10.1.0.100"
 	of := machine.Client{MAC: mac, Boots: true}
-	if _, ok := b.agent.agent.Machines().Offered(of); !ok || !b.agent.agent.Machines().Known(of) || !b.agent.agent.Machines().Leased(of, netip.MustParseAddr(address)) {
+	if _, ok := b.agent.Agent.Machines().Offered(of); !ok || !b.agent.Agent.Machines().Known(of) || !b.agent.Agent.Machines().Leased(of, netip.MustParseAddr(address)) {
 		t.Fatal("it gets no address")
 	}
-	b.agent.asks("GET", "/i/discover?uuid=u&serial=S1&manufacturer=Dell+%3Cb%3E&firmware=efi&mac0=52:54:00:00:00:01", address, "")
+	b.agent.Asks("GET", "/i/discover?uuid=u&serial=S1&manufacturer=Dell+%3Cb%3E&firmware=efi&mac0=52:54:00:00:00:01", address, "")
 	var found []pxe.Discovery
 	eventually(t, "it is discovered", func() bool {
 		found = testkit.Decode[[]pxe.Discovery](b.c.Do("GET", "/pxe/discovery?mac="+mac, nil).Want(200))
@@ -451,44 +376,24 @@ func TestDiscovery(t *testing.T) {
 func TestReportsAreTakenOnce(t *testing.T) {
 	t.Parallel()
 	all, c := producttest.Products(t, 2, testkit.Redis(t), service.Settings{AllowedNetworks: "127.0.0.1"})
-	b := &boot{T: t, product: all[0], c: c, agent: newBootAgent(t)}
+	b := &boot{T: t, product: all[0], c: c, agent: producttest.NewBootAgent(t, agentKey)}
 	b.set()
 	m := b.install("")
 	token := b.starts(m)
 	for n := range 150 {
-		b.agent.agent.Machines().Known(machine.Client{MAC: m.mac, Boots: true})
-		b.agent.asks("GET", "/i/"+token+"/after?"+fmt.Sprint(n), m.address, "")
+		b.agent.Agent.Machines().Known(machine.Client{MAC: m.mac, Boots: true})
+		b.agent.Asks("GET", "/i/"+token+"/after?"+fmt.Sprint(n), m.address, "")
 		if n == 75 {
 			all[1].Close()
 		}
 	}
-	b.agent.says(token, "done", m.address, "")
+	b.agent.Says(token, "done", m.address, "")
 	i := b.until(m, "installed")
 	var requests int64
 	if err := all[0].Databases[pxe.Name].QueryRow(t.Context(), "SELECT requests FROM install WHERE id = $1", m.id).Scan(&requests); err != nil {
 		t.Fatal(err)
 	}
-	said, err := b.agent.reports()
-	if err != nil || int64(said) != requests || len(i.Requests) != min(said, 100) || i.Requests[0].What != siteagent.Finished {
-		t.Errorf("the agent has %d reports, and %d were taken, of which %d are shown: %v", said, requests, len(i.Requests), err)
-	}
-}
-
-// reports are how many the agent has of machines.
-func (b *bootAgent) reports() (n int, err error) {
-	asking := &siteagent.Client{URL: b.server.URL, Key: secret.New(agentKey), HTTP: b.server.Client()}
-	for after := int64(0); ; {
-		found, err := asking.Feed(b.Context(), after)
-		if err != nil {
-			return n, err
-		}
-		for _, e := range found.Entries {
-			if after = e.Number; e.Machine != nil {
-				n++
-			}
-		}
-		if after >= found.Last {
-			return n, nil
-		}
+	if said := len(b.agent.Reports()); int64(said) != requests || len(i.Requests) != min(said, 100) || i.Requests[0].What != siteagent.Finished {
+		t.Errorf("the agent has %d reports, and %d were taken, of which %d are shown", said, requests, len(i.Requests))
 	}
 }

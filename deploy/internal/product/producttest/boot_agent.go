@@ -1,0 +1,132 @@
+package producttest
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/services/pxe/siteagent"
+	"github.com/ironplane/ironplane/services/pxe/siteagent/agent"
+	"github.com/ironplane/ironplane/services/pxe/siteagent/machine"
+	"github.com/ironplane/ironplane/services/pxe/siteagent/tree"
+)
+
+// BootAgent is an agent that boots machines, which a test speaks for.
+type BootAgent struct {
+	*testing.T
+	URL   string
+	Away  atomic.Bool // nobody reaches it
+	Agent *agent.Agent
+	Stop  func()
+
+	key    secret.String
+	folder string
+	server *httptest.Server
+}
+
+// NewBootAgent starts one that asks callers for a key, until the test ends.
+func NewBootAgent(t *testing.T, key string) *BootAgent {
+	t.Helper()
+	b := &BootAgent{T: t, key: secret.New(key), folder: t.TempDir()}
+	b.Start()
+	b.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if b.Away.Load() {
+			http.Error(w, "away", http.StatusBadGateway)
+			return
+		}
+		b.Agent.Handler().ServeHTTP(w, r)
+	}))
+	b.URL = b.server.URL
+	t.Cleanup(func() {
+		b.server.Close()
+		b.Stop()
+	})
+	return b
+}
+
+// Start runs the agent on what it has on its disk.
+func (b *BootAgent) Start() {
+	b.Helper()
+	files, err := tree.Open(b.folder)
+	if err != nil {
+		b.Fatal(err)
+	}
+	pool := machine.Pool{First: netip.MustParseAddr("10.1.0.100"), Last: netip.MustParseAddr("10.1.0.110"), Bits: 24}
+	if b.Agent, err = agent.New(files, b.key, machine.Settings{URL: "http://10.1.0.1", Discover: true, Pool: pool}, "1.2.3", slog.New(slog.DiscardHandler)); err != nil {
+		b.Fatal(err)
+	}
+	ctx, end := context.WithCancel(context.Background())
+	var working sync.WaitGroup
+	working.Go(func() { _ = b.Agent.Run(ctx) })
+	b.Stop = func() {
+		end()
+		working.Wait()
+		if err := errors.Join(b.Agent.Close(), files.Close()); err != nil {
+			b.Error(err)
+		}
+	}
+}
+
+// Boots has a machine begin to boot, and answers the script that it gets.
+func (b *BootAgent) Boots(mac, address string) string {
+	b.Helper()
+	of := machine.Client{MAC: mac, Boots: true}
+	machines := b.Agent.Machines()
+	if !machines.Known(of) || !machines.Leased(of, netip.MustParseAddr(address)) {
+		b.Fatalf("%s gets no address", mac)
+	}
+	return b.Asks("GET", "/i/boot", address, "")
+}
+
+// Ask has a machine ask for something.
+func (b *BootAgent) Ask(method, path, address, form string) *httptest.ResponseRecorder {
+	answer, request := httptest.NewRecorder(), httptest.NewRequest(method, path, strings.NewReader(form))
+	request.RemoteAddr = address + ":4711"
+	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	b.Agent.Machines().Handler().ServeHTTP(answer, request)
+	return answer
+}
+
+// Asks does so, and answers what it is given.
+func (b *BootAgent) Asks(method, path, address, form string) string {
+	b.Helper()
+	answer := b.Ask(method, path, address, form)
+	if answer.Code != http.StatusOK {
+		b.Errorf("%s %s is answered %d: %s", method, path, answer.Code, answer.Body)
+	}
+	return answer.Body.String()
+}
+
+// Says has a machine with a token say how far it is.
+func (b *BootAgent) Says(token, what, address, form string) {
+	b.Helper()
+	b.Asks("POST", "/i/"+token+"/"+what, address, form)
+}
+
+// Reports are what the agent has to say of machines.
+func (b *BootAgent) Reports() (all []siteagent.Report) {
+	b.Helper()
+	asking := &siteagent.Client{URL: b.URL, Key: b.key, HTTP: b.server.Client()}
+	for after := int64(0); ; {
+		found, err := asking.Feed(b.Context(), after)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for _, e := range found.Entries {
+			if after = e.Number; e.Machine != nil {
+				all = append(all, *e.Machine)
+			}
+		}
+		if after >= found.Last {
+			return all
+		}
+	}
+}

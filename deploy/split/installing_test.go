@@ -1,0 +1,101 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/deploy/internal/backings"
+	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/services/pxe"
+	"github.com/ironplane/ironplane/services/pxe/install"
+	"github.com/ironplane/ironplane/services/pxe/siteagent"
+	"github.com/ironplane/ironplane/services/system/webhook"
+	"github.com/ironplane/ironplane/testkit"
+	"github.com/ironplane/ironplane/testkit/receiver"
+)
+
+// The pxe service is killed again and again while a machine is installed: all that the machine does is taken once, in its order, and who
+// asked to be told of the install is told once of each.
+func TestInstallingWhilePXEIsKilled(t *testing.T) {
+	t.Parallel()
+	needsProc(t)
+	f, c := startFleet(t, backings.Config{Data: t.TempDir()}, "IRONPLANE_ALLOWED_NETWORKS=127.0.0.0/8")
+	const key, mac, address = "what the agent asks of its callers", "52:54:00:00:00:01", "10.1.0.2"
+	agent := producttest.NewBootAgent(t, key)
+	at, err := url.Parse(agent.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	create := func(path string, body map[string]any) int64 { return c.Do("POST", path, body).Want(200).ID() }
+	dhcp := create("/pxe/dhcp", map[string]any{"name": "Berlin", "host": at.Hostname(), "port": at.Port(), "api_key": key})
+	group := create("/group", map[string]any{"name": "Berlin", "pxe_dhcp_server": dhcp})
+	profile := create("/pxe/profile", map[string]any{"name": "mine", "boot_script": create("/pxe/boot-script", map[string]any{"name": "boot", "body": "#!ipxe\nkernel {{.URL.Preseed}}\n"}),
+		"preseed": create("/pxe/preseed", map[string]any{"name": "seed", "body": "of {{.Host.Name}}"})})
+	entity := create("/entity", map[string]any{"group": group, "address": address, "subnet_mask": "255.255.255.0", "gateway": "10.1.0.1"})
+	billing := receiver.Start(t, nil)
+	billing.Trust(testkit.Decode[webhook.Webhook](c.Do("POST", "/webhook", map[string]any{"url": billing.URL, "types": []string{"pxe.install.*"}}).Want(200)).Secret)
+	path := fmt.Sprint("/pxe/install/", create("/pxe/install", map[string]any{"profile": profile, "host": map[string]any{"macs": []string{mac}, "entity": entity}}))
+
+	until := func(what string, is func() bool) {
+		t.Helper()
+		for deadline := time.Now().Add(startsWithin); !is(); time.Sleep(50 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: not within %s", what, startsWithin)
+			}
+		}
+	}
+	view := func() install.Install {
+		return testkit.Decode[install.Install](c.Do("GET", path, nil).Want(http.StatusOK))
+	}
+	until("the agent is told of it", func() bool { return len(agent.Agent.Machines().Held()) == 1 })
+	token := regexp.MustCompile(`/i/([A-Z0-9]+)/preseed`).FindStringSubmatch(agent.Boots(mac, address))[1]
+	does := func(times int) {
+		for n := range times { // the same twice would be reported once
+			agent.Asks("GET", "/i/"+token+[]string{"/preseed", "/after"}[n%2], address, "")
+		}
+	}
+	const kills = 3
+	for n := range kills {
+		heard := len(view().Requests)
+		does(8)
+		until("some of it is taken", func() bool { return len(view().Requests) > heard })
+		kill(t, f.processes[pxe.Name])
+		agent.Says(token, "progress", address, fmt.Sprintf("step=of+%d&progress=%d", n, 10*(n+1)))
+		does(8)
+		if n == kills-1 {
+			agent.Says(token, "done", address, "")
+		}
+		if err := f.startService(t.Context(), pxe.Name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until("it is installed", func() bool { return view().Status == install.Installed })
+	is := view()
+	line := func(what, got string) string { return what + ": " + got }
+	var taken, said []string
+	for _, r := range is.Requests {
+		taken = append(taken, line(r.What, r.Got))
+	}
+	for _, r := range agent.Reports() {
+		said = append(said, line(r.What, r.Got))
+	}
+	if slices.Reverse(said); !slices.Equal(taken, said) || is.Error != nil || *is.Step != fmt.Sprint("of ", kills-1) || len(said) < 16*kills || said[0] != line(siteagent.Finished, "noted") {
+		t.Errorf("of %d reports\n%s\n%d are taken:\n%s\nand it is %+v", len(said), strings.Join(said, "\n"), len(taken), strings.Join(taken, "\n"), is)
+	}
+	until("billing is told of its end", func() bool {
+		return slices.ContainsFunc(billing.All(), func(r receiver.Received) bool { return r.Taken && r.Event(t).Type == "pxe.install.installed" })
+	})
+	var told []string
+	for _, r := range billing.All() {
+		told = append(told, r.Event(t).Type)
+	}
+	if want := []string{"pxe.install.created", "pxe.install.booted", "pxe.install.began", "pxe.install.installed"}; !slices.Equal(told, want) {
+		t.Errorf("billing is told %q", told)
+	}
+}
