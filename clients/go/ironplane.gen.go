@@ -2276,7 +2276,7 @@ type CreateAPIKeyBodyOwner struct {
 
 // CreateAdminBody defines model for CreateAdminBody.
 type CreateAdminBody struct {
-	// CurrentPassword on edit of one's own password without users.admins write
+	// CurrentPassword on edit of one's own email or password, by a key or a session that began more than ten minutes ago; who has no password needs none
 	//
 	// Examples: a long walk in the rain
 	CurrentPassword *string `json:"current_password,omitempty"`
@@ -2399,7 +2399,7 @@ type CreateChosenThemeBody struct {
 type CreateClientBody struct {
 	Billing *CreateClientBodyBilling `json:"billing,omitempty"`
 
-	// CurrentPassword on edit of a client's own email or password
+	// CurrentPassword on edit of a client's own email or password, by a key or a session that began more than ten minutes ago
 	//
 	// Examples: a long walk in the rain
 	CurrentPassword *string `json:"current_password,omitempty"`
@@ -4828,7 +4828,7 @@ type UpdateAPIKeyBodyOwner struct {
 
 // UpdateAdminBody defines model for UpdateAdminBody.
 type UpdateAdminBody struct {
-	// CurrentPassword on edit of one's own password without users.admins write
+	// CurrentPassword on edit of one's own email or password, by a key or a session that began more than ten minutes ago; who has no password needs none
 	//
 	// Examples: a long walk in the rain
 	CurrentPassword *string `json:"current_password,omitempty"`
@@ -4938,7 +4938,7 @@ type UpdateBootScriptBody struct {
 type UpdateClientBody struct {
 	Billing *UpdateClientBodyBilling `json:"billing,omitempty"`
 
-	// CurrentPassword on edit of a client's own email or password
+	// CurrentPassword on edit of a client's own email or password, by a key or a session that began more than ten minutes ago
 	//
 	// Examples: a long walk in the rain
 	CurrentPassword *string `json:"current_password,omitempty"`
@@ -5595,7 +5595,7 @@ type UpdateSSHBody struct {
 type UpdateSubLinkBody struct {
 	Billing *UpdateSubLinkBodyBilling `json:"billing,omitempty"`
 
-	// CurrentPassword on edit of a client's own email or password
+	// CurrentPassword on edit of a client's own email or password, by a key or a session that began more than ten minutes ago
 	//
 	// Examples: a long walk in the rain
 	CurrentPassword *string `json:"current_password,omitempty"`
@@ -5639,7 +5639,7 @@ type UpdateSubLinkBodyBilling struct {
 type UpdateSuperLinkBody struct {
 	Billing *UpdateSuperLinkBodyBilling `json:"billing,omitempty"`
 
-	// CurrentPassword on edit of a client's own email or password
+	// CurrentPassword on edit of a client's own email or password, by a key or a session that began more than ten minutes ago
 	//
 	// Examples: a long walk in the rain
 	CurrentPassword *string `json:"current_password,omitempty"`

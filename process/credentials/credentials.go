@@ -12,6 +12,8 @@ const (
 	WelcomeKind = "welcome"
 	// WelcomeTime is how long such a link is good.
 	WelcomeTime = 72 * time.Hour
+	// FreshTime is how long after a login nobody is asked for the password once more, and how long a confirmed code counts.
+	FreshTime = 10 * time.Minute
 	// ConfirmedPath is where identity answers whether a key, whose id follows, has confirmed a second factor's code within the last minutes.
 	ConfirmedPath = "/internal/confirmed"
 	// UnverifiedPath is where identity answers whether there are admins who could not sign in with a second factor.

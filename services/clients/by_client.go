@@ -65,14 +65,14 @@ func (s *Service) insertClient(ctx context.Context, tx *pg.Tx, b *clientBody) (i
 	return id, err
 }
 
-// mayClient refuses what a client may not write: of itself it writes the name, and address and password if it knows the
-// latter; of what it has created the name, and the address until it is claimed.
+// mayClient refuses what a client may not write: of itself it writes the name, and address and password if it has just signed in, or knows
+// the latter; of what it has created the name, and the address until it is claimed.
 func (b *clientBody) mayClient(ctx context.Context, tx *pg.Tx, me, id int64, before *clientBody) error {
 	allowed := *before
 	allowed.First, allowed.Last = b.First, b.Last
 	if me == id {
 		if !b.Password.IsZero() || b.Email != before.Email {
-			if b.confirmed == nil || !same(b.confirmed, before.Hash) {
+			if !b.fresh && (b.confirmed == nil || !same(b.confirmed, before.Hash)) {
 				return problem.Member("/current_password", "wrong", "must be the current password")
 			}
 			allowed.Email = b.Email

@@ -19,6 +19,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/table"
 	"github.com/ironplane/ironplane/process/account"
+	"github.com/ironplane/ironplane/process/credentials"
 	"github.com/ironplane/ironplane/process/setting"
 )
 
@@ -62,7 +63,7 @@ type clientBody struct {
 	First    string        `json:"first" db:"first" required:"create" example:"Ben"`
 	Last     string        `json:"last" db:"last" required:"create" example:"Miller"`
 	Password secret.String `json:"password" max:"1024" example:"a long walk in the rain" doc:"hard to guess, and at least as long as the setting security.password_length says (12 characters); empty: no login by password, and on edit: unchanged"`
-	Current  secret.String `json:"current_password" max:"1024" ext:"true" kept:"false" example:"a long walk in the rain" doc:"on edit of a client's own email or password"`
+	Current  secret.String `json:"current_password" max:"1024" ext:"true" kept:"false" example:"a long walk in the rain" doc:"on edit of a client's own email or password, by a key or a session that began more than ten minutes ago"`
 	Billing  struct {
 		ID                *int64      `json:"id" db:"billing_id" also:"billing_id" min:"1" doc:"no other client of the integration has it"`
 		IgnoreAutoSuspend bool        `json:"ignoreAutoSuspend" db:"ignore_auto_suspend" example:"false"`
@@ -77,6 +78,7 @@ type clientBody struct {
 	ignored   bool            // Password, which the caller may not set
 	hash      *string         // of Password, once it is prepared
 	confirmed *string         // the hash of the calling client's password, where it is Current
+	fresh     bool            // the calling client has just signed in
 	sent      []string
 	verified  bool // the calling key has confirmed a second factor of late
 }
@@ -159,9 +161,12 @@ func (s *Service) prepare(ctx context.Context, verb rest.Verbs, b *clientBody) e
 	if err := s.countAddress(ctx, verb, b.Email); err != nil {
 		return err
 	}
-	if verb == rest.Editing && callingClient(ctx) != 0 && !b.Current.IsZero() {
-		if err := s.confirm(ctx, b); err != nil {
-			return err
+	if verb == rest.Editing && callingClient(ctx) != 0 {
+		b.fresh = time.Since(principal.From(ctx).Principal.SignedIn) < credentials.FreshTime
+		if !b.fresh && !b.Current.IsZero() {
+			if err := s.confirm(ctx, b); err != nil {
+				return err
+			}
 		}
 	}
 	if verb == rest.Editing && callingClient(ctx) != 0 && slices.Contains(b.sent, "verify") && !b.Verify.Require {
@@ -171,7 +176,7 @@ func (s *Service) prepare(ctx context.Context, verb rest.Verbs, b *clientBody) e
 	}
 	b.least = setting.PasswordLength.In(s.settings.Values())
 	var wrong problem.Fields
-	b.ignored = b.confirmed == nil && !principal.From(ctx).Principal.May(permission.UsersClients, permission.Write)
+	b.ignored = b.confirmed == nil && !b.fresh && !principal.From(ctx).Principal.May(permission.UsersClients, permission.Write)
 	if b.Password.IsZero() || b.ignored {
 		return nil
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/process/account"
+	"github.com/ironplane/ironplane/process/credentials"
 	"github.com/ironplane/ironplane/process/setting"
 )
 
@@ -38,7 +39,7 @@ type adminBody struct {
 	Username        string        `json:"username" db:"username" max:"64" example:"anna" doc:"letters, digits and . _ @ + -; on create, the part of email before the @ where it is not sent"`
 	Email           string        `json:"email" db:"email" required:"create" format:"email" example:"anna@example.com" doc:"nobody else has it, in either case"`
 	Password        secret.String `json:"password" required:"create" max:"1024" example:"a long walk in the rain" doc:"hard to guess, and at least as long as the setting security.password_length says (12 characters); empty: no login by password, and on edit: unchanged"`
-	CurrentPassword secret.String `json:"current_password" max:"1024" ext:"true" kept:"false" example:"a long walk in the rain" doc:"on edit of one's own password without users.admins write"`
+	CurrentPassword secret.String `json:"current_password" max:"1024" ext:"true" kept:"false" example:"a long walk in the rain" doc:"on edit of one's own email or password, by a key or a session that began more than ten minutes ago; who has no password needs none"`
 	ReceiveCopies   bool          `json:"receive_copies" db:"receive_copies" example:"true" doc:"blind copies of what is mailed to clients"`
 	Disabled        bool          `json:"disabled" db:"disabled" ext:"true" example:"false" doc:"whether all keys are refused, as if they were revoked, until it is taken back"`
 
@@ -169,8 +170,8 @@ func (s *Service) updateAdmin(ctx context.Context, tx *pg.Tx, id int64, b *admin
 	}
 	account := principal.Owner{Type: principal.Admin, ID: id}
 	err = s.mayWrite(ctx, tx, c, account)
-	if problem.Is(err, problem.Forbidden) && c.owner == account {
-		err = onlyOwnPassword(ctx, tx, b, err)
+	if c.owner == account {
+		err = ofOneself(ctx, tx, b, err)
 	}
 	if err != nil {
 		return err
@@ -233,26 +234,28 @@ func (s *Service) changeCredentials(ctx context.Context, tx *pg.Tx, c caller, id
 	return endKeys(ctx, tx, "owner_type = 'admin' AND owner_id = $1 AND kind <> 'lasting' AND id <> $2", id, c.key)
 }
 
-// freshTime is how long after a login nobody is asked for the password once more.
-const freshTime = 10 * time.Minute
+const freshTime = credentials.FreshTime
 
-// onlyOwnPassword is what an admin may do who may not write to accounts, which refusal tells: change the own password,
-// knowing it.
-func onlyOwnPassword(ctx context.Context, tx *pg.Tx, b *adminBody, refusal error) error {
+// ofOneself is what an admin writes of the own account: all of it or, where refusal tells that accounts are not his to write, the password
+// alone; and address and password only if he has just signed in or knows the password that there is.
+func ofOneself(ctx context.Context, tx *pg.Tx, b *adminBody, refusal error) error {
+	if refusal != nil && !problem.Is(refusal, problem.Forbidden) {
+		return refusal
+	}
 	id := principal.From(ctx).Principal.Owner.ID
-	var same, confirmed bool
-	err := tx.QueryRow(ctx, "SELECT username = $2 AND coalesce(email, '') = $3 AND receive_copies = $4 AND disabled = $6, coalesce(password_hash = $5, false) FROM admin WHERE id = $1",
-		id, b.Username, b.Email, b.ReceiveCopies, b.confirmed, b.Disabled).Scan(&same, &confirmed)
-	if err != nil {
+	var others, email, known, none bool
+	err := tx.QueryRow(ctx, `
+		SELECT username <> $2 OR receive_copies <> $3 OR disabled <> $4, coalesce(email, '') <> $5, coalesce(password_hash = $6, false), password_hash IS NULL
+		FROM admin WHERE id = $1`, id, b.Username, b.ReceiveCopies, b.Disabled, b.Email, b.confirmed).Scan(&others, &email, &known, &none)
+	switch {
+	case err != nil:
 		return fmt.Errorf("read admin %d: %w", id, err)
-	}
-	if !same {
+	case refusal != nil && (others || email):
 		return problem.New(problem.Forbidden, "%s So the own password is all that can be changed.", problem.From(refusal).Detail)
+	case !email && b.Password.IsZero(), b.fresh, known, none && refusal == nil:
+		return nil
 	}
-	if !confirmed && !b.fresh {
-		return problem.Member("/current_password", "wrong", "must be the current password")
-	}
-	return nil
+	return problem.Member("/current_password", "wrong", "must be the current password")
 }
 
 func (s *Service) deleteAdmin(ctx context.Context, tx *pg.Tx, admin *Admin) error {

@@ -1,0 +1,102 @@
+package product_test
+
+import (
+	"testing"
+
+	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/testkit"
+)
+
+// For ten minutes a session changes what the account signs in with as it is; later, and by any other key, that takes the password, and what
+// needs a second factor takes a code that the same session confirmed.
+func TestFreshAndStale(t *testing.T) { both(t, testFreshAndStale) }
+
+func testFreshAndStale(t *testing.T, p *product.Product, c *testkit.Client) {
+	const first, second, third = password, newPassword, "nine blue kettles in a barn"
+	for who, leaf := range map[string]string{"client": "", "admin": "{}", "lead": usersAdmins} {
+		t.Run(who, func(t *testing.T) {
+			c, kind := c.For(t), "admin"
+			if leaf == "" {
+				kind = "client"
+			}
+			email := who + "@example.com"
+			self := path("/%s/%d", kind, newPerson(t, c, kind, email))
+			if leaf != "" {
+				c.Do("PATCH", self+"/permission", leaf).Want(200)
+			}
+			writesEmail := who != "admin"
+			_, fresh := signIn(t, c, loginOf(kind, email, first))
+			lasting := c.With(testkit.Decode[identity.APIKey](fresh.Do("POST", "/auth/key", `{"name": "lasting"}`).Want(200)).Key)
+			acting := lasting
+			if kind == "client" {
+				acting = c.With(testkit.Decode[identity.APIKey](c.Do("POST", "/auth/key", map[string]any{"owner": map[string]any{"url": self}}).Want(200)).Key)
+			}
+			for _, wrong := range []map[string]any{{"password": second}, {"password": second, "current_password": "who knows"}} {
+				lasting.Do("PATCH", self, wrong).WantErrors("/current_password", "wrong")
+			}
+			if writesEmail {
+				lasting.Do("PATCH", self, map[string]any{"email": "other-" + email}).WantErrors("/current_password", "wrong")
+			}
+			if kind == "client" {
+				acting.Do("PATCH", self, map[string]any{"password": second, "current_password": first}).Want(403)
+				acting.Do("PATCH", self, map[string]any{"email": "other-" + email, "current_password": first}).Want(403)
+			}
+			fresh.Do("PATCH", self, map[string]any{"password": second}).Want(200)
+			if writesEmail {
+				email = "new-" + email
+				fresh.Do("PATCH", self, map[string]any{"email": email}).Want(200)
+			}
+			c.With("").Do("POST", "/auth/key", loginOf(kind, email, first)).Want(401)
+
+			// Another session, of eleven minutes ago; that it is renewed makes it no younger.
+			key, stale := signIn(t, c, loginOf(kind, email, second))
+			testkit.Execute(t, p.Databases[identity.Name], path("UPDATE api_key SET created_at = created_at - interval '11 minutes' WHERE id = %d", key.ID))
+			stale.Do("PATCH", self, map[string]any{"password": third}).WantErrors("/current_password", "wrong")
+			stale = c.With(testkit.Decode[identity.APIKey](stale.Do("POST", "/auth/key", `{}`).Want(200)).Key)
+			if writesEmail {
+				stale.Do("PATCH", self, map[string]any{"email": "other-" + email}).WantErrors("/current_password", "wrong")
+				stale.Do("PATCH", self, map[string]any{"email": "other-" + email, "current_password": second}).Want(200)
+				email = "other-" + email
+			}
+			stale.Do("PATCH", self, map[string]any{"password": third, "current_password": second}).Want(200)
+			forgotten()
+			fresh.Do("GET", self, nil).Want(401)
+			_, fresh = signIn(t, c, loginOf(kind, email, third))
+
+			// A code is its session's who asked for it, whether it is fresh or not.
+			a, _ := verifiedApp(t, p, fresh)
+			_, other := complete(t, c, begun(t, c, loginOf(kind, email, third)), a.code())
+			testkit.Execute(t, p.Databases[identity.Name], "UPDATE verify_code SET confirmed_at = confirmed_at - interval '11 minutes'")
+			opened := path("%s/code/%d", a.path(), fresh.Do("POST", a.path()+"/code", `{}`).Want(200).ID())
+			for _, caller := range []*testkit.Client{other, lasting, stale} {
+				caller.Do("GET", opened, nil).Want(404)
+				caller.Do("PATCH", opened, map[string]any{"token": a.code()}).Want(404)
+			}
+			takenOff := func(c *testkit.Client) (answers []*testkit.Answer) {
+				if kind == "client" {
+					answers = append(answers, c.Do("PATCH", self, `{"verify": {"require": false}}`))
+				}
+				return append(answers, c.Do("DELETE", a.path(), nil))
+			}
+			if kind == "client" {
+				stale.Do("PATCH", self, `{"verify": {"require": true}}`).Want(200)
+			}
+			for _, caller := range []*testkit.Client{fresh, other, lasting, stale} { // of which none has confirmed a code of late
+				for _, answer := range takenOff(caller) {
+					answer.Want(403)
+				}
+			}
+			fresh.Do("PATCH", opened, map[string]any{"token": a.code()}).Want(200)
+			for _, caller := range []*testkit.Client{other, lasting, stale} {
+				for _, answer := range takenOff(caller) {
+					answer.Want(403)
+				}
+			}
+			for _, answer := range takenOff(fresh) {
+				answer.Want(200)
+			}
+			signIn(t, c, loginOf(kind, email, third))
+		})
+	}
+}
