@@ -1,0 +1,175 @@
+package product_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/services/clients"
+	"github.com/ironplane/ironplane/testkit"
+)
+
+// day is what a reseller and two others see.
+type day struct {
+	t   *testing.T
+	ids map[string]int64
+	as  map[string]*testkit.Client
+}
+
+func (d day) path(name string) string { return path("/client/%d", d.ids[name]) }
+
+// sees compares what one of them sees: the names in its list, as what it reads each of the three, and who is at the other ends of its links.
+func (d day) sees(when, name, want string) {
+	d.t.Helper()
+	c := d.as[name]
+	var list, reads, links []string
+	for _, client := range testkit.Decode[[]clients.Client](c.Do("GET", "/client?sort=name", nil).Want(200)) {
+		list = append(list, client.Name)
+	}
+	for _, other := range []string{"reseller", "ordered", "known"} {
+		switch answer := c.Do("GET", d.path(other), nil); answer.Status {
+		case 200:
+			seen := testkit.Decode[clients.ViewedClient](answer)
+			reads = append(reads, fmt.Sprintf("%s as %s <%s>", other, seen.Name, seen.Email))
+		case 404:
+		default:
+			d.t.Errorf("%s: %s asks for %s: %d %s", when, name, other, answer.Status, answer.Text)
+		}
+	}
+	own := d.path(name)
+	for _, link := range testkit.Decode[[]clients.SubLink](c.Do("GET", own+"/sub", nil).Want(200)) {
+		links = append(links, "sub "+link.Child.Name)
+	}
+	for _, link := range testkit.Decode[[]clients.SuperLink](c.Do("GET", own+"/super", nil).Want(200)) {
+		links = append(links, "super "+link.Grantee.Name)
+	}
+	for _, link := range testkit.Decode[[]clients.ParentLink](c.Do("GET", own+"/parent", nil).Want(200)) {
+		links = append(links, "parent "+link.Parent.Name)
+	}
+	for _, link := range testkit.Decode[[]clients.GranterLink](c.Do("GET", own+"/granter", nil).Want(200)) {
+		links = append(links, "granter "+link.Granter.Name)
+	}
+	if got := strings.Join(list, ", ") + "; " + strings.Join(reads, ", ") + "; " + strings.Join(links, ", "); got != want {
+		d.t.Errorf("%s, %s sees\n%s\nand not\n%s", when, name, got, want)
+	}
+}
+
+// A reseller's day again, with accounts that are their own: each of the three chose its password by the link in its mail, and signed in.
+func TestResellersDayWithAccountsOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	p, c, box := withPanels(t)
+	d := day{t, map[string]int64{}, map[string]*testkit.Client{}}
+	for _, name := range []string{"reseller", "known"} {
+		email := name + "@example.com"
+		d.ids[name] = c.Do("POST", "/client", order(email, "first", name)).Want(200).ID()
+		d.as[name] = claim(t, box, c, d.ids[name], email)
+	}
+	reseller := d.as["reseller"]
+	ordered := func(email string, want clients.ViewedClient) (id int64) {
+		t.Helper()
+		for range 10 {
+			answer := reseller.Do("POST", "/client", order(email, "billing_id", 7))
+			got := testkit.Decode[clients.ViewedClient](answer.Want(200))
+			if got.Name != want.Name || got.Email != want.Email || (got.ClaimedAt != nil) != (want.ClaimedAt != nil) || id != 0 && got.ID != id {
+				t.Errorf("an order for %s is answered %s", email, answer.Text)
+			}
+			id = got.ID
+		}
+		return id
+	}
+	as := func(name, email string) clients.ViewedClient {
+		return clients.ViewedClient{Client: clients.Client{Name: name, Email: email}}
+	}
+
+	// A new address, until the account is claimed; its maker's orders come to the same then, and show what it says of itself.
+	d.ids["ordered"] = ordered("ordered@example.com", as("Ben Miller", "ordered@example.com"))
+	d.as["ordered"] = claim(t, box, reseller, d.ids["ordered"], "ordered@example.com")
+	ordering := d.as["ordered"]
+	ordering.Do("PATCH", d.path("ordered"), map[string]any{"first": "Nina", "email": "nina@example.com", "current_password": password}).Want(200)
+	claimed := testkit.Decode[clients.ViewedClient](ordering.Do("GET", d.path("ordered"), nil).Want(200))
+	if claimed.ClaimedAt == nil {
+		t.Fatalf("by its link and a sign-in it is not claimed: %+v", claimed)
+	}
+	if again := ordered("NINA@example.com", claimed); again != d.ids["ordered"] {
+		t.Errorf("the order made client %d again", again)
+	}
+	for _, body := range []string{`{"email": "mine@example.com"}`, `{"password": "nine blue kettles in a barn"}`, `{"verify": {"require": true}}`, disable} {
+		reseller.Do("PATCH", d.path("ordered"), body).Want(403)
+	}
+	reseller.Do("POST", d.path("ordered")+"/email", `{"type": "client-account-created"}`).Want(403)
+	reseller.Do("PATCH", d.path("ordered"), `{"last": "Brown"}`).Want(200)
+	d.sees("once its order is claimed", "reseller", "Nina Brown; reseller as reseller Miller <reseller@example.com>, ordered as Nina Brown <nina@example.com>; sub Nina Brown")
+	d.sees("once it is claimed", "ordered", "; ordered as Nina Brown <nina@example.com>; parent reseller Miller")
+	d.sees("before it is ordered", "known", "; known as known Miller <known@example.com>; ")
+
+	// A known one: it is linked, and told so once.
+	if id := ordered("Known@example.com", as("Ben Miller", "Known@example.com")); id != d.ids["known"] {
+		t.Errorf("the order made client %d", id)
+	}
+	d.sees("once it has ordered a known one", "reseller", "Ben Miller, Nina Brown; reseller as reseller Miller <reseller@example.com>, ordered as Nina Brown <nina@example.com>, known as Ben Miller <Known@example.com>; sub Nina Brown, sub Ben Miller")
+	d.sees("once it is ordered", "known", "; known as known Miller <known@example.com>; parent reseller Miller")
+	told := func(email, text string) (times int) {
+		for _, m := range box.Mails() {
+			if m.To[0] == email && strings.Contains(textOf(t, m), text) {
+				times++
+			}
+		}
+		return times
+	}
+	eventually(t, "the known one is told", func() bool { return told("known@example.com", "has linked your account") == 1 })
+	reseller.Do("POST", d.path("known")+"/email", `{"type": "client-account-created"}`).Want(403)
+	reseller.Do("PATCH", d.path("known"), `{"first": "Ben"}`).Want(403)
+
+	// A super client of it, to whom nobody else's account is opened.
+	granted := reseller.Do("POST", d.path("reseller")+"/super", `{"client_email": "known@example.com"}`).Want(200).ID()
+	d.sees("once it may", "known", "Nina Brown; reseller as reseller Miller <reseller@example.com>, ordered as Nina Brown <nina@example.com>, known as known Miller <known@example.com>; parent reseller Miller, granter reseller Miller")
+	d.sees("meanwhile", "ordered", "; ordered as Nina Brown <nina@example.com>; parent reseller Miller")
+	d.as["known"].Do("PATCH", d.path("ordered"), `{"first": "x"}`).Want(403)
+	d.as["known"].Do("POST", d.path("ordered")+"/email", `{"type": "client-account-created"}`).Want(403)
+	eventually(t, "both are told", func() bool {
+		return told("known@example.com", "has let your account") == 1 && told("reseller@example.com", "may read the account") == 1
+	})
+
+	// What was ordered leaves; ordered again it is somebody else's account, of which nothing is shown.
+	leave := func(name string) {
+		t.Helper()
+		parents := testkit.Decode[[]clients.ParentLink](d.as[name].Do("GET", d.path(name)+"/parent", nil).Want(200))
+		if len(parents) != 1 {
+			t.Fatalf("the parents of %s are %+v", name, parents)
+		}
+		d.as[name].Do("DELETE", fmt.Sprint(d.path(name), "/parent/", parents[0].ID), nil).Want(200)
+	}
+	leave("ordered")
+	d.sees("once it has lost its order", "reseller", "Ben Miller; reseller as reseller Miller <reseller@example.com>, known as Ben Miller <Known@example.com>; sub Ben Miller, super Ben Miller")
+	d.sees("once the reseller has lost its order", "known", "; reseller as reseller Miller <reseller@example.com>, known as known Miller <known@example.com>; parent reseller Miller, granter reseller Miller")
+	d.sees("once it has left", "ordered", "; ordered as Nina Brown <nina@example.com>; ")
+	if id := ordered("nina@example.com", as("Ben Miller", "nina@example.com")); id != d.ids["ordered"] {
+		t.Errorf("the order made client %d", id)
+	}
+	reseller.Do("PATCH", d.path("ordered"), `{"last": "Black"}`).Want(403)
+	d.sees("once it has ordered it again", "reseller", "Ben Miller, Ben Miller; reseller as reseller Miller <reseller@example.com>, ordered as Ben Miller <nina@example.com>, known as Ben Miller <Known@example.com>; sub Ben Miller, sub Ben Miller, super Ben Miller")
+	d.sees("once the reseller has named it", "known", "; reseller as reseller Miller <reseller@example.com>, known as known Miller <known@example.com>; parent reseller Miller, granter reseller Miller")
+	d.sees("once it is named", "ordered", "; ordered as Nina Brown <nina@example.com>; parent reseller Miller")
+
+	// Links taken away from either end.
+	leave("known")
+	d.sees("once the known one has left", "reseller", "Ben Miller; reseller as reseller Miller <reseller@example.com>, ordered as Ben Miller <nina@example.com>; sub Ben Miller, super Ben Miller")
+	d.sees("once it has left", "known", "; reseller as reseller Miller <reseller@example.com>, known as known Miller <known@example.com>; granter reseller Miller")
+	reseller.Do("DELETE", fmt.Sprint(d.path("reseller"), "/super/", granted), nil).Want(200)
+	d.sees("once nothing is granted", "known", "; known as known Miller <known@example.com>; ")
+	reseller.Do("POST", d.path("reseller")+"/super", `{"client_email": "known@example.com"}`).WantErrors("/client_email", "not_found")
+	links := testkit.Decode[[]clients.SubLink](reseller.Do("GET", d.path("reseller")+"/sub", nil).Want(200))
+	reseller.Do("DELETE", fmt.Sprint(d.path("reseller"), "/sub/", links[0].ID), nil).Want(200)
+	d.sees("in the end", "reseller", "; reseller as reseller Miller <reseller@example.com>; ")
+	d.sees("in the end", "ordered", "; ordered as Nina Brown <nina@example.com>; ")
+
+	// The accounts are as their own left them, and each still signs in.
+	for email, name := range map[string]string{"nina@example.com": "Nina Brown", "known@example.com": "known Miller"} {
+		key, session := signIn(t, c, loginOf("client", email, password))
+		if shown := testkit.Decode[clients.ViewedClient](session.Do("GET", key.Owner.URL, nil).Want(200)); shown.Name != name || shown.BillingID != nil || shown.Disabled {
+			t.Errorf("signed in as %+v", shown)
+		}
+	}
+	producttest.CompareReach(t, p.Databases[clients.Name])
+}
