@@ -6,7 +6,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/pg"
 )
 
-// CompareReach compares what is kept of whom clients reach with what the links say.
+// CompareReach compares what is kept of whom clients reach with what the links and the accounts say.
 func CompareReach(t *testing.T, db *pg.DB) {
 	t.Helper()
 	var cycles, wrong int
@@ -14,7 +14,7 @@ func CompareReach(t *testing.T, db *pg.DB) {
 		WITH RECURSIVE way AS (
 			SELECT client_id AS ancestor, child_id AS descendant, 1 AS length FROM sub_link WHERE kind <> 'named'
 			UNION ALL SELECT w.ancestor, l.child_id, w.length + 1 FROM way w JOIN sub_link l ON l.client_id = w.descendant AND l.kind <> 'named' WHERE w.length < 20),
-		counted AS (SELECT ancestor, descendant, count(*)::numeric AS ways FROM way GROUP BY 1, 2)
+		counted AS (SELECT ancestor, descendant, count(*)::numeric AS ways, c.name, c.search FROM way JOIN client c ON c.id = descendant GROUP BY 1, 2, c.name, c.search)
 		SELECT (SELECT count(*) FROM way WHERE ancestor = descendant),
 			(SELECT count(*) FROM ((TABLE counted EXCEPT TABLE client_reach) UNION ALL (TABLE client_reach EXCEPT TABLE counted)) differs)`).Scan(&cycles, &wrong)
 	if err != nil || cycles > 0 || wrong > 0 {
