@@ -41,6 +41,8 @@ type site struct {
 	folder string
 	agent  *child.Child
 	client *siteagent.Client
+
+	settings []string // of the agent, in place of the usual ones
 }
 
 var program string // the agent's
@@ -119,6 +121,7 @@ func (s *site) start() {
 	cmd.Env = append(os.Environ(), "IRONPLANE_AGENT_FOLDER="+s.folder, "IRONPLANE_AGENT_KEY="+agentKey, "IRONPLANE_LISTEN="+s.host+":8443", "IRONPLANE_AGENT_PLAIN=true",
 		"IRONPLANE_AGENT_MACHINES_LISTEN=10.77.0.1:80", "IRONPLANE_AGENT_TFTP_LISTEN=10.77.0.1:69", "IRONPLANE_AGENT_DHCP=authoritative", "IRONPLANE_AGENT_DHCP_INTERFACE=br0",
 		"IRONPLANE_AGENT_DISCOVER=true", "IRONPLANE_AGENT_DHCP_POOL=10.77.0.200-10.77.0.250/24")
+	cmd.Env = append(cmd.Env, s.settings...)
 	cmd.Stderr = os.Stderr
 	var err error
 	if s.agent, err = child.Start(cmd, syscall.SIGTERM, syscall.SIGKILL); err != nil {
@@ -224,10 +227,12 @@ cp /usr/share/OVMF/OVMF_VARS.fd vars
 		arguments = append(arguments, "-M", "pc,graphics=off", "-device", card)
 	default:
 		arguments = append(arguments, "-M", "pc", "-device", card+",romfile=", "-drive", "if=pflash,format=raw,readonly=on,file=/usr/share/OVMF/OVMF_CODE.fd", "-drive", "if=pflash,format=raw,file="+filepath.Join(folder, "vars"))
-		if firmware == "http" {
+		if firmware != "uefi" {
 			arguments = append(arguments, "-fw_cfg", "name=opt/org.tianocore/IPv4PXESupport,string=n")
 		}
-		arguments = append(arguments, "-fw_cfg", "name=opt/org.tianocore/IPv6PXESupport,string=n")
+		if firmware != "pxe6" {
+			arguments = append(arguments, "-fw_cfg", "name=opt/org.tianocore/IPv6PXESupport,string=n")
+		}
 	}
 	cmd := exec.Command("ip", arguments...)
 	cmd.Stdout, cmd.Stderr = m.console, m.console

@@ -127,12 +127,17 @@ func (s *Installs) machine(ctx context.Context, m machine) (told siteagent.Machi
 	told = siteagent.Machine{ID: m.ID, Revision: m.Revision, MACs: m.MACs, Hostname: i.Host.Hostname, IPv4: i.Host.IPv4.told(), IPv6: i.Host.IPv6.told(),
 		Nameservers: strings.Fields(i.Host.Nameservers), Boot: siteagent.BootLocal}
 	if ended(i.Status) {
-		return told, nil
+		var left bool
+		err := s.DB.QueryRow(ctx, "SELECT address_left FROM install WHERE id = $1 AND revision = $2", m.ID, m.Revision).Scan(&left)
+		if left {
+			told.IPv4, told.IPv6, told.Reason = nil, nil, "its IP entity is no longer this machine's"
+		}
+		return told, err
 	}
 	var at struct{ machines, files, email string }
 	var password, token []byte
 	var ready bool
-	err = s.DB.QueryRow(ctx, `SELECT i.granted AND (i.file_server_id IS NULL OR f.seen_at IS NOT NULL), d.machines_url, coalesce(f.machines_url, d.machines_url), coalesce(i.client_email, ''), i.password, i.token FROM install i
+	err = s.DB.QueryRow(ctx, `SELECT i.granted AND (i.file_server_id IS NULL OR f.seen_at IS NOT NULL), `+reached("d")+`, coalesce(`+reached("f")+`, `+reached("d")+`), coalesce(i.client_email, ''), i.password, i.token FROM install i
 		JOIN site_agent d ON d.kind = 'pxe/dhcp' AND d.id = i.dhcp_server_id LEFT JOIN site_agent f ON f.kind = 'pxe/file' AND f.id = i.file_server_id
 		WHERE i.id = $1 AND i.revision = $2`, m.ID, m.Revision).Scan(&ready, &at.machines, &at.files, &at.email, &password, &token)
 	if err != nil {
@@ -154,6 +159,11 @@ func (s *Installs) machine(ctx context.Context, m machine) (told siteagent.Machi
 	told.Boot, told.Token = siteagent.BootInstall, secrets[1].Reveal()
 	told.Files, err = s.Files(ctx, s.DB, i.Profile.ID, i.Shown(at.machines, at.files, at.email, secrets[0], secrets[1]))
 	return told, err
+}
+
+// reached is the expression where an install's machine reaches an agent: one without IPv4 by IPv6, where the agent has that.
+func reached(agent string) string {
+	return "CASE WHEN i.host_ipv4_address IS NULL AND " + agent + ".machines_ipv6_url <> '' THEN " + agent + ".machines_ipv6_url ELSE " + agent + ".machines_url END"
 }
 
 func place(column string, id int64) seal.Place {

@@ -76,6 +76,8 @@ type Health struct {
 	TotalBytes int64     `json:"total_bytes"`
 	// MachinesURL is where machines that boot reach it, without a slash at the end; empty: it serves none.
 	MachinesURL string `json:"machines_url,omitempty"`
+	// MachinesIPv6URL is where those reach it that have no IPv4; empty: nowhere.
+	MachinesIPv6URL string `json:"machines_ipv6_url,omitempty"`
 }
 
 // Entry is something that an agent has to say.

@@ -41,13 +41,32 @@ func (c *config) machines() (s machine.Settings, err error) {
 	if at, err := url.Parse(s.URL); err != nil || at.Scheme != "http" || at.Host == "" || at.RawQuery != "" || at.Fragment != "" {
 		return s, errors.New("IRONPLANE_AGENT_MACHINES_URL: it is not like http://10.1.0.1:8080")
 	}
+	if c.IPv6.IsValid() {
+		at, err := c.ipv6(c.Machines)
+		if err != nil {
+			return s, err
+		}
+		s.IPv6URL = "http://" + strings.TrimSuffix(at.String(), ":80")
+	}
 	return s, nil
+}
+
+// ipv6 is the agent's address of IPv6 with the port of one of IPv4.
+func (c *config) ipv6(other string) (netip.AddrPort, error) {
+	if !c.IPv6.Is6() || c.IPv6.Is4In6() || !c.IPv6.IsGlobalUnicast() || c.IPv6.Zone() != "" {
+		return netip.AddrPort{}, errors.New("IRONPLANE_AGENT_DHCP_IPV6: it is not like 2001:db8:1::1")
+	}
+	at, err := netip.ParseAddrPort(other)
+	if err != nil {
+		return at, errors.New("IRONPLANE_AGENT_DHCP_IPV6: the addresses of IPv4 have no port that it could have, too: " + err.Error())
+	}
+	return netip.AddrPortFrom(c.IPv6, at.Port()), nil
 }
 
 // dhcp is how machines are answered that ask by DHCP.
 func (c *config) dhcp() (s dhcp.Settings, err error) {
 	machines, err := c.machines()
-	s = dhcp.Settings{Interface: c.Interface, Proxy: c.DHCP == "proxy", URL: machines.URL}
+	s = dhcp.Settings{Interface: c.Interface, Proxy: c.DHCP == "proxy", URL: machines.URL, IPv6: c.IPv6, IPv6URL: machines.IPv6URL}
 	switch {
 	case err != nil:
 		return s, err
@@ -69,15 +88,25 @@ func (c *config) dhcp() (s dhcp.Settings, err error) {
 // boot adds what machines ask before they have iPXE.
 func (c *config) boot(ctx context.Context, a *agent.Agent, files *tree.Tree, log *slog.Logger, run func(func() error)) error {
 	if c.TFTP != "" {
-		address, err := net.ResolveUDPAddr("udp", c.TFTP)
-		if err != nil {
-			return fmt.Errorf("IRONPLANE_AGENT_TFTP_LISTEN: %w", err)
+		listen := []string{c.TFTP}
+		if c.IPv6.IsValid() {
+			at, err := c.ipv6(c.TFTP)
+			if err != nil {
+				return err
+			}
+			listen = append(listen, at.String())
 		}
-		conn, err := net.ListenUDP("udp", address)
-		if err != nil {
-			return fmt.Errorf("IRONPLANE_AGENT_TFTP_LISTEN: %w", err)
+		for _, at := range listen {
+			address, err := net.ResolveUDPAddr("udp", at)
+			if err != nil {
+				return fmt.Errorf("IRONPLANE_AGENT_TFTP_LISTEN: %w", err)
+			}
+			conn, err := net.ListenUDP("udp", address)
+			if err != nil {
+				return fmt.Errorf("IRONPLANE_AGENT_TFTP_LISTEN: %w", err)
+			}
+			run(func() error { return (&tftp.Server{Files: files, Log: log}).Serve(ctx, conn) })
 		}
-		run(func() error { return (&tftp.Server{Files: files, Log: log}).Serve(ctx, conn) })
 	}
 	if c.DHCP != "" {
 		settings, err := c.dhcp()
@@ -94,8 +123,21 @@ func (c *config) bootChecks() (checks []health.Check) {
 	if c.TFTP != "" {
 		checks = append(checks, checkUDP("IRONPLANE_AGENT_TFTP_LISTEN", c.TFTP))
 	}
+	if c.IPv6.IsValid() {
+		checks = append(checks, checkUDP("IRONPLANE_AGENT_DHCP_IPV6", netip.AddrPortFrom(c.IPv6, 547).String()),
+			health.Check{Name: "IRONPLANE_AGENT_DHCP_IPV6: what it needs is set", Ask: func(context.Context) error {
+				if c.DHCP == "" {
+					return errors.New("IRONPLANE_AGENT_DHCP has to say how machines are answered")
+				}
+				_, err := c.ipv6(c.TFTP)
+				if c.TFTP == "" {
+					_, err = c.ipv6(c.Machines)
+				}
+				return err
+			}})
+	}
 	if c.DHCP != "" {
-		checks = append(checks, checkUDP("IRONPLANE_AGENT_DHCP", ":67"),
+		checks = append(checks, checkUDP("IRONPLANE_AGENT_DHCP", "0.0.0.0:67"),
 			health.Check{Name: "IRONPLANE_AGENT_DHCP: what it needs is set", Ask: func(context.Context) error {
 				_, err := c.dhcp()
 				return err
@@ -120,7 +162,7 @@ func (c *config) bootChecks() (checks []health.Check) {
 // checkUDP is that packets to an address would arrive here.
 func checkUDP(variable, address string) health.Check {
 	return health.Check{Name: variable + ": " + address + " is free, and this user may have it", Ask: func(context.Context) error {
-		conn, err := net.ListenPacket("udp4", address)
+		conn, err := net.ListenPacket("udp", address)
 		if errors.Is(err, syscall.EADDRINUSE) {
 			return errors.New("it is taken, by another program or by this one if it runs")
 		}

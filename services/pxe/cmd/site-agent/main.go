@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
@@ -36,6 +37,7 @@ type config struct {
 	MachinesURL string        `env:"IRONPLANE_AGENT_MACHINES_URL" doc:"how they reach it there: http://10.1.0.1; empty: by that address, if it is one"`
 	DHCP        string        `env:"IRONPLANE_AGENT_DHCP" doc:"how it answers machines that ask by DHCP: authoritative, with addresses; proxy, beside a server that has these; empty: not at all"`
 	Interface   string        `env:"IRONPLANE_AGENT_DHCP_INTERFACE" doc:"where they ask: eth1"`
+	IPv6        netip.Addr    `env:"IRONPLANE_AGENT_DHCP_IPV6" doc:"the agent's own address of IPv6 in the machines' network: 2001:db8:1::1. With it machines are answered that ask by DHCPv6, too, and files given there by HTTP and TFTP, at the ports of IPv4; empty: IPv4 alone"`
 	TFTP        string        `env:"IRONPLANE_AGENT_TFTP_LISTEN" doc:"an address where it gives files by TFTP: 10.1.0.1:69; empty: nowhere"`
 	Discover    bool          `env:"IRONPLANE_AGENT_DISCOVER" default:"false" doc:"true: machines that boot and that nobody has named are asked what they are"`
 	Pool        machine.Pool  `env:"IRONPLANE_AGENT_DHCP_POOL" doc:"addresses that these are lent by an authoritative server, and behind a comma their gateway: 10.1.0.200-10.1.0.250/24,10.1.0.1"`
@@ -133,6 +135,19 @@ func (c *config) serveAll(ctx context.Context, a *agent.Agent, files *tree.Tree,
 		if err != nil {
 			end(err)
 			return errors.Join(fmt.Errorf("IRONPLANE_AGENT_MACHINES_LISTEN: %w", err), listener.Close())
+		}
+		run(func() error { return process.Serve(ctx, machines, a.Open(), log) })
+	}
+	if c.IPv6.IsValid() {
+		at, err := c.ipv6(c.Machines)
+		if err != nil {
+			end(err)
+			return errors.Join(err, listener.Close())
+		}
+		machines, err := net.Listen("tcp", at.String())
+		if err != nil {
+			end(err)
+			return errors.Join(fmt.Errorf("IRONPLANE_AGENT_DHCP_IPV6: %w", err), listener.Close())
 		}
 		run(func() error { return process.Serve(ctx, machines, a.Open(), log) })
 	}

@@ -145,7 +145,7 @@ func (a *Agent) grant(sum [sha256.Size]byte, until time.Time) error {
 // health is how it is.
 func (a *Agent) health() (siteagent.Health, error) {
 	free, total, err := a.tree.Space()
-	return siteagent.Health{Version: a.version, StartedAt: a.started, FreeBytes: free, TotalBytes: total, MachinesURL: a.machines.URL}, err
+	return siteagent.Health{Version: a.version, StartedAt: a.started, FreeBytes: free, TotalBytes: total, MachinesURL: a.machines.URL, MachinesIPv6URL: a.machines.IPv6URL}, err
 }
 
 // manifest are the files, and says where there is more or less in the folder than before that is not served.

@@ -33,7 +33,9 @@ type Settings struct {
 	Interface string     // where machines ask
 	Proxy     bool       // it gives no addresses
 	Server    netip.Addr // the agent's own, which is the TFTP server's, too
+	IPv6      netip.Addr // likewise; none: DHCPv6 is not answered
 	URL       string     // where machines reach the agent by HTTP
+	IPv6URL   string     // where those do that have no IPv4
 }
 
 // Server answers.
@@ -45,16 +47,12 @@ type Server struct {
 
 // Run answers until ctx ends.
 func (s *Server) Run(ctx context.Context) error {
-	ports := []int{serverPort}
-	if s.Proxy {
-		ports = append(ports, ProxyPort)
-	}
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	var answering sync.WaitGroup
 	defer answering.Wait()
-	for _, port := range ports {
-		conn, err := server4.NewIPv4UDPConn(s.Interface, &net.UDPAddr{Port: port})
+	for _, d := range s.doors() {
+		conn, err := d.listen()
 		if err != nil {
 			err = fmt.Errorf("listen for DHCP: %w", err)
 			end(err)
@@ -63,7 +61,7 @@ func (s *Server) Run(ctx context.Context) error {
 		stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 		answering.Go(func() {
 			defer stop()
-			end(s.serve(conn, port))
+			end(s.serve(conn, d.answer))
 		})
 	}
 	answering.Wait()
@@ -73,15 +71,39 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
+// door is where packets arrive, and how they are answered.
+type door struct {
+	listen func() (*net.UDPConn, error)
+	answer answer
+}
+
+type answer func(packet []byte, from netip.AddrPort) (reply []byte, to netip.AddrPort)
+
+func (s *Server) doors() (all []door) {
+	ports := []int{serverPort}
+	if s.Proxy {
+		ports = append(ports, ProxyPort)
+	}
+	for _, port := range ports {
+		all = append(all, door{func() (*net.UDPConn, error) {
+			return server4.NewIPv4UDPConn(s.Interface, &net.UDPAddr{Port: port})
+		}, func(packet []byte, from netip.AddrPort) ([]byte, netip.AddrPort) { return s.Answer(packet, from, port) }})
+	}
+	if s.IPv6.IsValid() {
+		all = append(all, door{s.listenToClients6, s.Answer6}, door{s.listenToRelays6, s.Answer6})
+	}
+	return all
+}
+
 // serve answers one after the other: whoever asks too fast is not heard.
-func (s *Server) serve(conn *net.UDPConn, port int) error {
+func (s *Server) serve(conn *net.UDPConn, answer answer) error {
 	packet := make([]byte, mostPacket)
 	for {
 		n, from, err := conn.ReadFromUDPAddrPort(packet)
 		if err != nil {
 			return fmt.Errorf("read DHCP: %w", err)
 		}
-		reply, to := s.Answer(packet[:n], netip.AddrPortFrom(from.Addr().Unmap(), from.Port()), port)
+		reply, to := answer(packet[:n], netip.AddrPortFrom(from.Addr().Unmap(), from.Port()))
 		if reply == nil {
 			continue
 		}
@@ -134,20 +156,26 @@ func parse(packet []byte) (q *question, ok bool) {
 		return nil, false
 	}
 	q = &question{DHCPv4: p, ipxe: isIPXE(p)}
-	for _, class := range []string{"PXEClient", "HTTPClient"} {
-		if strings.HasPrefix(p.ClassIdentifier(), class) {
-			q.class = class
-		}
-	}
+	q.class = class(p.ClassIdentifier())
 	q.client = machine.Client{MAC: p.ClientHWAddr.String(), Boots: q.class != "" || q.ipxe, Subnet: address(p.GatewayIPAddr)}
 	if info := p.RelayAgentInfo(); info != nil {
-		q.client.Port = portOf(info)
+		q.client.Port = portOf(info.Get(dhcpv4.AgentCircuitIDSubOption), info.Get(dhcpv4.AgentRemoteIDSubOption))
 		if link := info.Get(dhcpv4.LinkSelectionSubOption); len(link) == 4 {
 			q.client.Subnet = address(link)
 		}
 	}
 	q.client.Renews = address(p.ClientIPAddr).IsValid() && q.client.Port == "" && !q.client.Subnet.IsValid()
 	return q, true
+}
+
+// class is what firmware begins its vendor class with; empty: none does.
+func class(text string) string {
+	for _, class := range []string{"PXEClient", "HTTPClient"} {
+		if strings.HasPrefix(text, class) {
+			return class
+		}
+	}
+	return ""
 }
 
 // isIPXE tells whether iPXE asks. It writes its user class as it stands, others with its length before it.
@@ -157,9 +185,9 @@ func isIPXE(p *dhcpv4.DHCPv4) bool {
 }
 
 // portOf writes where a client is: the circuit, and the switch.
-func portOf(info *dhcpv4.RelayOptions) string {
+func portOf(circuit, remote []byte) string {
 	var parts []string
-	for _, part := range [][]byte{info.Get(dhcpv4.AgentCircuitIDSubOption), info.Get(dhcpv4.AgentRemoteIDSubOption)} {
+	for _, part := range [][]byte{circuit, remote} {
 		if len(part) > 0 {
 			parts = append(parts, readable(part))
 		}
@@ -195,7 +223,7 @@ func (s *Server) answer(q *question) *dhcpv4.DHCPv4 {
 			return nil
 		}
 		lease, ok := s.Machines.Offered(q.client)
-		if !ok {
+		if !ok || !lease.Address.IsValid() {
 			return nil
 		}
 		return s.lease(q, dhcpv4.MessageTypeOffer, lease)
@@ -206,7 +234,7 @@ func (s *Server) answer(q *question) *dhcpv4.DHCPv4 {
 			s.Machines.Declined(q.client, a)
 		}
 	case dhcpv4.MessageTypeInform:
-		if lease, ok := s.Machines.Offered(q.client); ok {
+		if lease, ok := s.Machines.Offered(q.client); ok && lease.Address.IsValid() {
 			lease.Time = 0
 			return s.lease(q, dhcpv4.MessageTypeAck, lease)
 		}
@@ -314,6 +342,23 @@ var bootloaders = map[iana.Arch]string{
 	iana.EFI_ARM64: "ipxe-arm64.efi", iana.EFI_ARM64_HTTP: "ipxe-arm64.efi",
 }
 
+// bootloader is what firmware loads; empty: there is none for it.
+func (s *Server) bootloader(c machine.Client, given []iana.Arch) string {
+	architecture := iana.INTEL_X86PC
+	if len(given) > 0 {
+		architecture = given[0]
+	}
+	name := bootloaders[architecture]
+	if name == "" {
+		s.Log.Warn("no bootloader is for the architecture of a machine", "mac", c.MAC, "architecture", uint16(architecture))
+		return ""
+	}
+	return machine.Bootloaders + name
+}
+
+// script is where iPXE finds the script that is made for its machine.
+const script = "/i/boot"
+
 // booting adds what to boot: firmware iPXE, and iPXE a script that is made for this machine.
 func (s *Server) booting(q *question, r *dhcpv4.DHCPv4) *dhcpv4.DHCPv4 {
 	if !q.client.Boots {
@@ -327,23 +372,18 @@ func (s *Server) booting(q *question, r *dhcpv4.DHCPv4) *dhcpv4.DHCPv4 {
 		r.UpdateOption(dhcpv4.OptGeneric(dhcpv4.OptionVendorSpecificInformation, []byte{6, 1, bootFileAtOnce, 255}))
 	}
 	if q.ipxe {
-		return file(r, s.URL+"/i/boot")
+		return file(r, s.URL+script)
 	}
-	architecture := iana.INTEL_X86PC
-	if given := q.ClientArch(); len(given) > 0 {
-		architecture = given[0]
-	}
-	name := bootloaders[architecture]
+	name := s.bootloader(q.client, q.ClientArch())
 	switch {
 	case name == "":
-		s.Log.Warn("no bootloader is for the architecture of a machine", "mac", q.client.MAC, "architecture", uint16(architecture))
 		return r
 	case q.class == "HTTPClient":
-		return file(r, s.URL+"/"+machine.Bootloaders+name)
+		return file(r, s.URL+"/"+name)
 	}
 	r.ServerIPAddr = s.Server.AsSlice()
 	r.UpdateOption(dhcpv4.OptTFTPServerName(s.Server.String()))
-	return file(r, machine.Bootloaders+name)
+	return file(r, name)
 }
 
 // file names what to boot, in the option and, for firmware that looks there, in the header.

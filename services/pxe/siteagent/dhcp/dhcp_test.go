@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
+	"github.com/insomniacslk/dhcp/dhcpv6"
 	"github.com/insomniacslk/dhcp/iana"
 
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
@@ -35,21 +36,30 @@ type site struct {
 func newSite(t testing.TB, settings machine.Settings, proxy bool) *site {
 	t.Helper()
 	s := &site{TB: t}
-	settings.URL = url
+	settings.URL, settings.IPv6URL = url, url6
 	var err error
 	s.machines, err = machine.Open(t.TempDir(), settings, func(r siteagent.Report) error {
 		s.reports = append(s.reports, r)
 		return nil
 	}, slog.New(slog.DiscardHandler))
-	if err == nil {
-		err = s.machines.Put(siteagent.Machine{ID: 7, MACs: []string{mac.String()}, Hostname: "web1.example.com", IPv4: &siteagent.Address{Prefix: "192.0.2.10/26", Gateway: "192.0.2.62"},
-			Nameservers: []string{"192.0.2.53", "2001:db8::53"}, Boot: siteagent.BootInstall, Token: "0123456789abcdefghijklmnop", Files: siteagent.Files{Boot: "#!ipxe"}})
-	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.server = &dhcp.Server{Settings: dhcp.Settings{Proxy: proxy, Server: self, URL: url}, Machines: s.machines, Log: slog.New(slog.DiscardHandler)}
+	s.put(func(*siteagent.Machine) {})
+	s.server = &dhcp.Server{Settings: dhcp.Settings{Interface: "eth1", Proxy: proxy, Server: self, IPv6: self6, URL: url, IPv6URL: url6}, Machines: s.machines, Log: slog.New(slog.DiscardHandler)}
 	return s
+}
+
+// put names the machine to the server, with something changed.
+func (s *site) put(change func(*siteagent.Machine)) {
+	s.Helper()
+	m := siteagent.Machine{ID: 7, MACs: []string{mac.String()}, Hostname: "web1.example.com", IPv4: &siteagent.Address{Prefix: "192.0.2.10/26", Gateway: "192.0.2.62"},
+		IPv6: &siteagent.Address{Prefix: its6.String() + "/64", Gateway: "2001:db8:1::1"}, Nameservers: []string{"192.0.2.53", "2001:db8::53"},
+		Boot: siteagent.BootInstall, Token: "0123456789abcdefghijklmnop", Files: siteagent.Files{Boot: "#!ipxe"}}
+	change(&m)
+	if err := s.machines.Put(m); err != nil {
+		s.Fatal(err)
+	}
 }
 
 // ask sends a packet of the machine, and is what is answered, and to whom; nil: nothing.
@@ -79,9 +89,11 @@ func (s *site) askAt(port int, kind dhcpv4.MessageType, with ...dhcpv4.Modifier)
 }
 
 // script is what the machine gets that asks for its script from its address.
-func (s *site) script() int {
+func (s *site) script() int { return s.scriptAt("192.0.2.10") }
+
+func (s *site) scriptAt(address string) int {
 	answer, request := httptest.NewRecorder(), httptest.NewRequest("GET", "/i/boot", nil)
-	request.RemoteAddr = "192.0.2.10:4711"
+	request.RemoteAddr = net.JoinHostPort(address, "4711")
 	s.machines.Handler().ServeHTTP(answer, request)
 	return answer.Code
 }
@@ -188,6 +200,36 @@ func TestLease(t *testing.T) {
 		if r, _ := s.ask(kind, firmware, mac, wants("192.0.2.10")); r != nil {
 			t.Errorf("a machine that nobody named: %s", r.Summary())
 		}
+	}
+}
+
+// A machine that has left its address gives it up as soon as it asks for it.
+func TestLeft(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, machine.Settings{}, false)
+	s.put(func(m *siteagent.Machine) {
+		m.Boot, m.Token, m.Files, m.IPv4, m.IPv6, m.Reason = siteagent.BootLocal, "", siteagent.Files{}, nil, nil, "it is another's"
+	})
+	for _, kind := range []dhcpv4.MessageType{dhcpv4.MessageTypeDiscover, dhcpv4.MessageTypeInform} {
+		if r, _ := s.ask(kind, class("PXEClient", iana.EFI_BC)); r != nil {
+			t.Errorf("%s", r.Summary())
+		}
+	}
+	if r, _ := s.ask(dhcpv4.MessageTypeRequest, dhcpv4.WithClientIP(net.IPv4(192, 0, 2, 10))); r == nil || r.MessageType() != dhcpv4.MessageTypeNak {
+		t.Errorf("a renewal: %v", r)
+	}
+	if last := s.reports[len(s.reports)-1]; last.What != siteagent.Refused || last.Got != "no address: it is another's" {
+		t.Errorf("%+v", last)
+	}
+	us := s.ask6(dhcpv6.MessageTypeInformationRequest)
+	if us == nil {
+		t.Fatal("it is not answered")
+	}
+	if r := s.ask6(dhcpv6.MessageTypeRenew, ia(its6), ofServer(us.Options.ServerID())); r == nil || given(r) != " -2001:db8:1::10 NoAddrsAvail" {
+		t.Errorf("a renewal: %v", r)
+	}
+	if r := s.ask6(dhcpv6.MessageTypeSolicit, ia()); r != nil {
+		t.Errorf("it is offered%s", given(r))
 	}
 }
 

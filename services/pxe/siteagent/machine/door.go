@@ -70,6 +70,14 @@ func (m *Machines) answer(w http.ResponseWriter, r *http.Request, do answer) (st
 	return do(r, from.Addr().Unmap())
 }
 
+// url is where a machine at an address reaches the agent.
+func (m *Machines) url(at netip.Addr) string {
+	if at.Is6() {
+		return m.IPv6URL
+	}
+	return m.URL
+}
+
 // nothing is what a machine is told that asks for what is not its own, and for what is not there alike.
 func nothing() error { return problem.New(problem.NotFound, "There is no such file.") }
 
@@ -82,21 +90,22 @@ func (m *Machines) getScript(_ *http.Request, from netip.Addr) (string, error) {
 		}
 		return m.discoverScript(), nil
 	}
+	url := m.url(from)
 	switch one.boots() {
 	case siteagent.BootInstall:
-		return m.give(one)
+		return m.give(one, from)
 	case siteagent.BootWait:
 		m.tell(one, siteagent.Report{Address: from.String(), What: siteagent.Asked, Got: line("a script that asks again: "+one.Reason, longestText)})
-		return m.waitScript(one.Reason), nil
+		return waitScript(url, one.Reason), nil
 	default:
 		m.tell(one, siteagent.Report{Address: from.String(), What: siteagent.Local, Got: "a script that boots its disk"})
-		return m.localScript(), nil
+		return localScript(url), nil
 	}
 }
 
 // give gives a machine its boot script, once each time that it boots.
-func (m *Machines) give(one *machine) (string, error) {
-	at := one.Address.String()
+func (m *Machines) give(one *machine, from netip.Addr) (string, error) {
+	at := from.String()
 	if !one.Armed {
 		m.tell(one, siteagent.Report{Address: at, What: siteagent.Refused, Got: "a script that restarts it: it had its boot script since it was switched on"})
 		return againScript, nil
@@ -106,7 +115,10 @@ func (m *Machines) give(one *machine) (string, error) {
 		return "", err
 	}
 	next := one.state
-	next.Armed, next.Pinned = false, true
+	next.Armed = false
+	for _, p := range []*place{&next.place, &next.ByIPv6} {
+		p.Pinned = p.Address.IsValid()
+	}
 	if err := m.become(one, next); err != nil {
 		return "", err
 	}
@@ -126,7 +138,7 @@ func (m *Machines) owner(r *http.Request, from netip.Addr) (*machine, error) {
 	if one == nil {
 		return nil, nothing()
 	}
-	if one.Address != from {
+	if !one.has(from) {
 		m.tell(one, siteagent.Report{Address: from.String(), What: siteagent.Refused, Got: "nothing: " + from.String() + " is not the address that it was leased"})
 		return nil, nothing()
 	}
@@ -150,7 +162,7 @@ func (m *Machines) getBoot(r *http.Request, from netip.Addr) (string, error) {
 	if !one.installs() {
 		return "", nothing()
 	}
-	return m.give(one)
+	return m.give(one, from)
 }
 
 func (m *Machines) file(name string, of func(siteagent.Files) string) answer {
@@ -227,5 +239,5 @@ func (m *Machines) getDiscover(r *http.Request, from netip.Addr) (string, error)
 		}
 	}
 	m.tell(&one.machine, siteagent.Report{Address: from.String(), What: siteagent.Discovered, Got: "a script that boots its disk", Facts: is})
-	return m.localScript(), nil
+	return localScript(m.URL), nil
 }

@@ -22,6 +22,7 @@ type Client struct {
 	Subnet netip.Addr // an address of its subnet, as a relay agent says; none: it is in the agent's own
 	Boots  bool       // it is firmware, or iPXE
 	Renews bool       // it has its address, and asks without a relay agent
+	IPv6   bool       // it asks by DHCPv6
 }
 
 // Lease is an address, and what goes with it.
@@ -74,7 +75,7 @@ func (m *Machines) Known(c Client) bool {
 	defer m.mu.Unlock()
 	one := m.byMAC[c.MAC]
 	if one == nil {
-		return m.Discover && c.Boots
+		return m.Discover && c.Boots && !c.IPv6
 	}
 	if !m.rightPort(one, c) {
 		return false
@@ -91,13 +92,29 @@ func (m *Machines) Known(c Client) bool {
 	return true
 }
 
-// rightPort tells whether a machine asks from where its token is for.
+// rightPort tells whether a machine asks from where its token is for. What a relay agent said of IPv4 holds for IPv6, too, and the
+// other way round.
 func (m *Machines) rightPort(one *machine, c Client) bool {
-	if c.Renews || !one.Pinned || !one.installs() || one.Port == c.Port {
+	if c.Renews || !one.installs() {
 		return true
 	}
-	m.tell(one, siteagent.Report{MAC: c.MAC, What: siteagent.Refused, Got: fmt.Sprintf("no address: it asks from %s, and was given its script at %s", named(c.Port), named(one.Port))})
-	return false
+	its, other := one.place, one.ByIPv6
+	if c.IPv6 {
+		its, other = other, its
+	}
+	if its.Pinned && its.Port != c.Port {
+		m.tell(one, wrongPort(c, its))
+		return false
+	}
+	if !its.Pinned && other.Pinned && other.Port != "" && other.Port != c.Port {
+		m.tell(one, wrongPort(c, other))
+		return false
+	}
+	return true
+}
+
+func wrongPort(c Client, its place) siteagent.Report {
+	return siteagent.Report{MAC: c.MAC, What: siteagent.Refused, Got: fmt.Sprintf("no address: it asks from %s, and was given its script at %s", named(c.Port), named(its.Port))}
 }
 
 func named(port string) string {
@@ -114,14 +131,20 @@ func (m *Machines) tell(one *machine, r siteagent.Report) {
 	}
 }
 
-// Offered is what a client is to have. ok: it has anything.
+// left tells whether a machine has none of its addresses any more.
+func (one *machine) left() bool {
+	return one.IPv4 == nil && one.IPv6 == nil && one.Boot == siteagent.BootLocal
+}
+
+// Offered is what a client is to have. ok: it is answered. It may have no address: it has left it, or asks for one of IPv6 and was
+// given none.
 func (m *Machines) Offered(c Client) (lease Lease, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if one := m.byMAC[c.MAC]; one != nil {
 		return m.offered(one, c)
 	}
-	if !m.Discover {
+	if !m.Discover || c.IPv6 {
 		return lease, false
 	}
 	s := m.lend(c)
@@ -135,16 +158,23 @@ func (m *Machines) offered(one *machine, c Client) (lease Lease, ok bool) {
 	if !m.rightPort(one, c) {
 		return lease, false
 	}
-	if one.IPv4 == nil {
+	has := one.IPv4
+	if c.IPv6 {
+		has = one.IPv6
+	}
+	if lease = (Lease{Hostname: one.Hostname, Time: leaseTime}); has != nil {
+		lease.Address = netip.MustParsePrefix(has.Prefix)
+		if has.Gateway != "" {
+			lease.Gateway = netip.MustParseAddr(has.Gateway)
+		}
+	} else if one.left() {
+		m.tell(one, siteagent.Report{MAC: c.MAC, What: siteagent.Refused, Got: line("no address: "+one.Reason, longestText)})
+	} else if !c.IPv6 {
 		m.tell(one, siteagent.Report{MAC: c.MAC, What: siteagent.Refused, Got: "no address: it has none of IPv4"})
 		return lease, false
 	}
-	lease = Lease{Address: netip.MustParsePrefix(one.IPv4.Prefix), Hostname: one.Hostname, Time: leaseTime}
-	if one.IPv4.Gateway != "" {
-		lease.Gateway = netip.MustParseAddr(one.IPv4.Gateway)
-	}
 	for _, text := range one.Nameservers {
-		if a := netip.MustParseAddr(text); a.Is4() {
+		if a := netip.MustParseAddr(text); a.Is6() == c.IPv6 {
 			lease.Nameservers = append(lease.Nameservers, a)
 		}
 	}
@@ -166,12 +196,11 @@ func (m *Machines) Leased(c Client, address netip.Addr) (ok bool) {
 		return one.Address == address
 	}
 	next := one.state
-	next.Address, next.Port = address, c.Port
-	next.Pinned = one.installs()
-	moved := next.Address != one.Address
+	*next.at(c) = place{Address: address, Port: c.Port, Pinned: one.installs()}
+	moved := one.at(c).Address != address
 	if other := m.byAddress[address]; other != nil && other != one {
 		gone := other.state
-		gone.Address = netip.Addr{}
+		gone.at(c).Address = netip.Addr{}
 		if err := m.become(other, gone); err != nil {
 			m.log.Error("a machine gets no address", "mac", c.MAC, "error", err)
 			return false
@@ -247,7 +276,7 @@ func (p Pool) subnet() netip.Prefix { return netip.PrefixFrom(p.First, p.Bits).M
 
 // borrowed notes that a machine that nobody named has an address.
 func (m *Machines) borrowed(c Client, address netip.Addr) bool {
-	if !m.Discover {
+	if !m.Discover || c.IPv6 {
 		return false
 	}
 	s := m.lend(c)

@@ -40,6 +40,7 @@ const (
 // Settings are what the operator chose.
 type Settings struct {
 	URL      string // where machines reach the agent, without a slash at the end
+	IPv6URL  string // where those do that have no IPv4; empty: nowhere
 	Discover bool   // whether machines that nobody named are asked what they are
 	Pool     Pool   // of addresses for these
 }
@@ -70,13 +71,35 @@ type machine struct {
 // state is what became of a machine.
 type state struct {
 	Attempt string            `json:"attempt"` // the SHA-256 of the token that the rest is of
-	Address netip.Addr        `json:"address"` // which it was leased, or seen with
-	Port    string            `json:"port"`    // where it was then, as a relay agent said
-	Pinned  bool              `json:"pinned"`  // the token is for who is at this port
-	Armed   bool              `json:"armed"`   // it has begun to boot, and was not given its script since
-	Ended   bool              `json:"ended"`   // it said that the installation is done, or has failed
+	place                     // of IPv4
+	ByIPv6  place             `json:"by_ipv6,omitzero"`
+	Armed   bool              `json:"armed"` // it has begun to boot, and was not given its script since
+	Ended   bool              `json:"ended"` // it said that the installation is done, or has failed
 	Owed    *siteagent.Report `json:"owed,omitempty"`
 }
+
+// place is where a machine is, as it asked by one version of the protocol.
+type place struct {
+	Address netip.Addr `json:"address"` // which it was leased, or seen with
+	Port    string     `json:"port"`    // where it was then, as a relay agent said
+	Pinned  bool       `json:"pinned"`  // the token is for who is at this port
+}
+
+// at is where a client's machine is, as it asks.
+func (s *state) at(c Client) *place {
+	if c.IPv6 {
+		return &s.ByIPv6
+	}
+	return &s.place
+}
+
+// has tells whether an address is the machine's.
+func (s *state) has(address netip.Addr) bool {
+	return address.IsValid() && (s.Address == address || s.ByIPv6.Address == address)
+}
+
+// left is a place that a machine may leave for another.
+func (p place) left() place { return place{Address: p.Address, Port: p.Port} }
 
 type said struct {
 	siteagent.Report
@@ -180,10 +203,13 @@ func (m *Machines) Put(next siteagent.Machine) error {
 	}
 	is := one.state
 	if next.Token != "" && attempt(next.Token) != is.Attempt {
-		is = state{Attempt: attempt(next.Token), Address: is.Address, Port: is.Port, Armed: is.Armed}
+		is = state{Attempt: attempt(next.Token), place: is.left(), ByIPv6: is.ByIPv6.left(), Armed: is.Armed}
 	}
 	if one.IPv4 != nil && (next.IPv4 == nil || *one.IPv4 != *next.IPv4) {
 		is.Address, is.Pinned = netip.Addr{}, false
+	}
+	if one.IPv6 != nil && (next.IPv6 == nil || *one.IPv6 != *next.IPv6) {
+		is.ByIPv6.Address, is.ByIPv6.Pinned = netip.Addr{}, false
 	}
 	next.Files = siteagent.Files{}
 	m.unlink(one)
@@ -229,8 +255,10 @@ func (m *Machines) link(one *machine) {
 			m.byMAC[mac] = one
 		}
 	}
-	if one.Address.IsValid() {
-		m.byAddress[one.Address] = one
+	for _, address := range []netip.Addr{one.Address, one.ByIPv6.Address} {
+		if address.IsValid() {
+			m.byAddress[address] = one
+		}
 	}
 	if one.Token != "" {
 		m.byToken[sha256.Sum256([]byte(one.Token))] = one
@@ -250,8 +278,10 @@ func (m *Machines) unlink(one *machine) {
 			}
 		}
 	}
-	if m.byAddress[one.Address] == one {
-		delete(m.byAddress, one.Address)
+	for _, address := range []netip.Addr{one.Address, one.ByIPv6.Address} {
+		if m.byAddress[address] == one {
+			delete(m.byAddress, address)
+		}
 	}
 	if sum := sha256.Sum256([]byte(one.Token)); m.byToken[sum] == one {
 		delete(m.byToken, sum)

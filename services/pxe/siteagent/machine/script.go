@@ -11,7 +11,7 @@ import (
 const Bootloaders = "local/boot/"
 
 // localScript has a machine boot its disk: UEFI by a GRUB that looks for what is there, which works where leaving iPXE would not.
-func (m *Machines) localScript() string {
+func localScript(url string) string {
 	return fmt.Sprintf(`#!ipxe
 echo Ironplane: this machine boots its disk
 iseq ${platform} efi || goto bios
@@ -20,17 +20,17 @@ exit 1
 :bios
 sanboot --no-describe --drive 0x80 ||
 exit
-`, m.URL, Bootloaders)
+`, url, Bootloaders)
 }
 
 // waitScript asks again after a while.
-func (m *Machines) waitScript(reason string) string {
+func waitScript(url, reason string) string {
 	return fmt.Sprintf(`#!ipxe
 echo Ironplane: this machine waits. %s
 :again
 sleep 5
 chain --replace --autofree %s/i/boot || goto again
-`, plain(reason), m.URL)
+`, plain(reason), url)
 }
 
 // againScript restarts a machine that asks for its script twice, which is how it gets the script again.

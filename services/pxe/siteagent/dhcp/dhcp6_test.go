@@ -1,0 +1,346 @@
+package dhcp_test
+
+import (
+	"bytes"
+	"net"
+	"net/netip"
+	"testing"
+
+	"github.com/insomniacslk/dhcp/dhcpv6"
+	"github.com/insomniacslk/dhcp/iana"
+
+	"github.com/ironplane/ironplane/services/pxe/siteagent"
+	"github.com/ironplane/ironplane/services/pxe/siteagent/machine"
+)
+
+const url6 = "http://[2001:db8:1::1]"
+
+var (
+	self6 = netip.MustParseAddr("2001:db8:1::1")
+	its6  = netip.MustParseAddr("2001:db8:1::10")
+	link6 = netip.MustParseAddr("fe80::5054:ff:fe12:3456") // made of mac
+	uuid  = &dhcpv6.DUIDUUID{UUID: [16]byte{1, 2, 3}}
+)
+
+// packet6 is one of the machine, by the DUID that iPXE and UEFI have.
+func packet6(t testing.TB, kind dhcpv6.MessageType, with ...dhcpv6.Modifier) *dhcpv6.Message {
+	t.Helper()
+	p, err := dhcpv6.NewMessage(append([]dhcpv6.Modifier{dhcpv6.WithClientID(uuid)}, with...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.MessageType = kind
+	return p
+}
+
+func (s *site) ask6(kind dhcpv6.MessageType, with ...dhcpv6.Modifier) *dhcpv6.Message {
+	s.Helper()
+	return s.send6(packet6(s, kind, with...), netip.AddrPortFrom(link6.WithZone("eth1"), 546), 546)
+}
+
+// send6 sends a packet, and is what is answered, which has to go back to the same port of who sent it; nil: nothing.
+func (s *site) send6(p dhcpv6.DHCPv6, from netip.AddrPort, port uint16) *dhcpv6.Message {
+	s.Helper()
+	answer, to := s.server.Answer6(p.ToBytes(), from)
+	if answer == nil {
+		return nil
+	}
+	read, err := dhcpv6.FromBytes(answer)
+	if err != nil {
+		s.Fatal(err)
+	}
+	asked, _ := p.GetInnerMessage()
+	r, err := read.GetInnerMessage()
+	if err != nil || r.TransactionID != asked.TransactionID || to != netip.AddrPortFrom(from.Addr(), port) || r.Options.ServerID() == nil {
+		s.Errorf("%v to %s: %v", r, to, err)
+	}
+	if id := asked.Options.ClientID(); id != nil && !bytes.Equal(r.Options.ClientID().ToBytes(), id.ToBytes()) {
+		s.Errorf("another client is answered: %s", r.Summary())
+	}
+	return r
+}
+
+func class6(name string, arch iana.Arch) dhcpv6.Modifier {
+	return func(p dhcpv6.DHCPv6) {
+		p.AddOption(&dhcpv6.OptVendorClass{EnterpriseNumber: 343, Data: [][]byte{[]byte(name + ":Arch:00007:UNDI:003000")}})
+		p.AddOption(dhcpv6.OptClientArchType(arch))
+	}
+}
+
+func ofServer(duid dhcpv6.DUID) dhcpv6.Modifier { return dhcpv6.WithServerID(duid) }
+
+func ia(addresses ...netip.Addr) dhcpv6.Modifier {
+	return func(p dhcpv6.DHCPv6) {
+		one := &dhcpv6.OptIANA{IaId: [4]byte{1, 2, 3, 4}}
+		for _, a := range addresses {
+			one.Options.Add(&dhcpv6.OptIAAddress{IPv6Addr: a.AsSlice()})
+		}
+		p.AddOption(one)
+	}
+}
+
+// given are the addresses that an answer has, those to be given up with a minus sign.
+func given(r *dhcpv6.Message) (all string) {
+	for _, one := range r.Options.IANA() {
+		for _, a := range one.Options.Addresses() {
+			if all += " "; a.ValidLifetime == 0 {
+				all += "-"
+			}
+			all += a.IPv6Addr.String()
+		}
+		if status := one.Options.Status(); status != nil {
+			all += " " + status.StatusCode.String()
+		}
+	}
+	return all
+}
+
+// Each kind of firmware is sent to the iPXE that it can load by IPv6, and iPXE to the machine's script.
+func TestWhatToBoot6(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, machine.Settings{}, false)
+	for name, one := range map[string]struct {
+		with dhcpv6.Modifier
+		url  string
+	}{
+		"UEFI":        {class6("PXEClient", iana.EFI_X86_64), "tftp://[2001:db8:1::1]/local/boot/ipxe.efi"},
+		"arm64":       {class6("PXEClient", iana.EFI_ARM64), "tftp://[2001:db8:1::1]/local/boot/ipxe-arm64.efi"},
+		"HTTP":        {class6("HTTPClient", iana.EFI_X86_64_HTTP), url6 + "/local/boot/ipxe.efi"},
+		"HTTP, arm64": {class6("HTTPClient", iana.EFI_ARM64_HTTP), url6 + "/local/boot/ipxe-arm64.efi"},
+		"IA-32":       {class6("PXEClient", iana.EFI_IA32), ""},
+		"iPXE":        {dhcpv6.WithUserClass([]byte("iPXE")), url6 + "/i/boot"},
+		"a system":    {func(dhcpv6.DHCPv6) {}, ""},
+	} {
+		for kind, answered := range map[dhcpv6.MessageType]dhcpv6.MessageType{dhcpv6.MessageTypeSolicit: dhcpv6.MessageTypeAdvertise, dhcpv6.MessageTypeInformationRequest: dhcpv6.MessageTypeReply} {
+			with := []dhcpv6.Modifier{one.with}
+			if kind == dhcpv6.MessageTypeSolicit {
+				with = append(with, ia())
+			}
+			r := s.ask6(kind, with...)
+			if r == nil || r.MessageType != answered || len(r.Options.DNS()) != 1 || r.Options.DNS()[0].String() != "2001:db8::53" {
+				t.Fatalf("%s: %v", name, r)
+			}
+			if got := r.Options.BootFileURL(); got != one.url {
+				t.Errorf("%s boots %q", name, got)
+			}
+			if vendor := r.Options.VendorClass(343); (len(vendor) == 1 && string(vendor[0]) == "HTTPClient") != (name == "HTTP" || name == "HTTP, arm64") {
+				t.Errorf("%s: of the class %q", name, vendor)
+			}
+			if got := given(r); kind == dhcpv6.MessageTypeSolicit && (got != " 2001:db8:1::10" || r.Options.Preference() != 255) {
+				t.Errorf("%s is offered%s", name, got)
+			}
+		}
+	}
+}
+
+// A machine has the address that the control plane says, and gives others up.
+func TestLease6(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, machine.Settings{}, false)
+	firmware := class6("PXEClient", iana.EFI_X86_64)
+	advertised := s.ask6(dhcpv6.MessageTypeSolicit, firmware, ia())
+	if advertised == nil {
+		t.Fatal("it is not answered")
+	}
+	us, another := ofServer(advertised.Options.ServerID()), netip.MustParseAddr("2001:db8:1::99")
+	if s.scriptAt(its6.String()) != 404 {
+		t.Error("it has its script before it has its address")
+	}
+	for name, r := range map[string]*dhcpv6.Message{
+		"of another server":  s.ask6(dhcpv6.MessageTypeRequest, firmware, ia(its6), ofServer(uuid)),
+		"of no server":       s.ask6(dhcpv6.MessageTypeRequest, firmware, ia(its6)),
+		"solicit to us":      s.ask6(dhcpv6.MessageTypeSolicit, firmware, ia(), us),
+		"without an address": s.ask6(dhcpv6.MessageTypeRequest, firmware, us),
+		"a reply":            s.ask6(dhcpv6.MessageTypeReply, firmware, ia(its6), us),
+		"from the internet":  s.send6(packet6(t, dhcpv6.MessageTypeSolicit, firmware, ia()), netip.AddrPortFrom(another, 546), 546),
+		"another interface":  s.send6(packet6(t, dhcpv6.MessageTypeSolicit, firmware, ia()), netip.AddrPortFrom(link6.WithZone("eth2"), 546), 546),
+		"a stranger":         s.send6(packet6(t, dhcpv6.MessageTypeSolicit, firmware, ia()), netip.MustParseAddrPort("[fe80::5054:ff:fe00:1%eth1]:546"), 546),
+	} {
+		if r != nil {
+			t.Errorf("%s: %s", name, r.Summary())
+		}
+	}
+	for _, step := range []struct {
+		kind   dhcpv6.MessageType
+		with   []dhcpv6.Modifier
+		given  string
+		status iana.StatusCode
+	}{
+		{dhcpv6.MessageTypeRequest, []dhcpv6.Modifier{firmware, ia(another), us}, " 2001:db8:1::10", 0},
+		{dhcpv6.MessageTypeRenew, []dhcpv6.Modifier{ia(its6), us}, " 2001:db8:1::10", 0},
+		{dhcpv6.MessageTypeRenew, []dhcpv6.Modifier{ia(its6, another), us}, " 2001:db8:1::10 -2001:db8:1::99", 0},
+		{dhcpv6.MessageTypeRebind, []dhcpv6.Modifier{ia(another)}, " 2001:db8:1::10 -2001:db8:1::99", 0},
+		{dhcpv6.MessageTypeRequest, []dhcpv6.Modifier{ia(), ia(), us}, " 2001:db8:1::10 NoAddrsAvail", 0},
+		{dhcpv6.MessageTypeConfirm, []dhcpv6.Modifier{ia(its6)}, "", iana.StatusSuccess},
+		{dhcpv6.MessageTypeConfirm, []dhcpv6.Modifier{ia(its6, another)}, "", iana.StatusNotOnLink},
+		{dhcpv6.MessageTypeDecline, []dhcpv6.Modifier{ia(its6), us}, "", iana.StatusSuccess},
+		{dhcpv6.MessageTypeRelease, []dhcpv6.Modifier{ia(its6), us}, "", iana.StatusSuccess},
+	} {
+		r := s.ask6(step.kind, step.with...)
+		if r == nil || r.MessageType != dhcpv6.MessageTypeReply || given(r) != step.given {
+			t.Errorf("%s: %v, want%s", step.kind, r, step.given)
+			continue
+		}
+		if status := r.Options.Status(); (status == nil) != (step.given != "") || status != nil && status.StatusCode != step.status {
+			t.Errorf("%s: %v, want %s", step.kind, status, step.status)
+		}
+	}
+	if last := s.reports[len(s.reports)-1]; last.What != siteagent.Refused || last.Address != its6.String() {
+		t.Errorf("%+v", last)
+	}
+	if s.scriptAt(its6.String()) != 200 || s.scriptAt("192.0.2.10") != 404 {
+		t.Error("it does not have its script at its address alone")
+	}
+}
+
+// A machine without an address of IPv6 is told what to boot, and known by the address that it makes itself.
+func TestOwnAddress(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, machine.Settings{}, false)
+	s.put(func(m *siteagent.Machine) { m.IPv6 = nil })
+	ipxe := dhcpv6.WithUserClass([]byte("iPXE"))
+	if r := s.ask6(dhcpv6.MessageTypeSolicit, ipxe, ia()); r != nil {
+		t.Errorf("it is offered%s", given(r))
+	}
+	if r := s.ask6(dhcpv6.MessageTypeInformationRequest); r == nil || r.Options.BootFileURL() != "" {
+		t.Errorf("a system: %v", r)
+	}
+	const own = "2001:db8:1:0:5054:ff:fe12:3456"
+	if s.scriptAt(own) != 404 {
+		t.Error("a system has the script")
+	}
+	if r := s.ask6(dhcpv6.MessageTypeInformationRequest, ipxe); r == nil || r.Options.BootFileURL() != url6+"/i/boot" {
+		t.Errorf("%v", r)
+	}
+	if s.scriptAt(own) != 200 {
+		t.Error("it does not have its script")
+	}
+}
+
+// Beside another server there is what to boot, and no address.
+func TestProxy6(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, machine.Settings{Discover: true}, true)
+	if r := s.ask6(dhcpv6.MessageTypeSolicit, ia()); r != nil {
+		t.Errorf("it is offered%s", given(r))
+	}
+	if r := s.ask6(dhcpv6.MessageTypeInformationRequest, class6("PXEClient", iana.EFI_X86_64)); r == nil || r.Options.BootFileURL() == "" {
+		t.Errorf("%v", r)
+	}
+}
+
+// Which machine asks its own address says, or a relay agent, or its DUID.
+func TestWhoAsks6(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, machine.Settings{}, false)
+	private := netip.MustParseAddrPort("[fe80::1:2:3:4%eth1]:546")
+	for name, one := range map[string]struct {
+		duid dhcpv6.DUID
+		ok   bool
+	}{
+		"LL":               {&dhcpv6.DUIDLL{HWType: iana.HWTypeEthernet, LinkLayerAddr: mac}, true},
+		"LLT":              {&dhcpv6.DUIDLLT{HWType: iana.HWTypeEthernet, Time: 7, LinkLayerAddr: mac}, true},
+		"LL of a tunnel":   {&dhcpv6.DUIDLL{HWType: iana.HWTypeInfiniband, LinkLayerAddr: mac}, false},
+		"LL, short":        {&dhcpv6.DUIDLL{HWType: iana.HWTypeEthernet, LinkLayerAddr: mac[:4]}, false},
+		"LL of a group":    {&dhcpv6.DUIDLL{HWType: iana.HWTypeEthernet, LinkLayerAddr: net.HardwareAddr{1, 0, 0, 0, 0, 1}}, false},
+		"UUID":             {uuid, false},
+		"of an enterprise": {&dhcpv6.DUIDEN{EnterpriseNumber: 43793, EnterpriseIdentifier: mac}, false},
+	} {
+		p := packet6(t, dhcpv6.MessageTypeSolicit, ia())
+		p.UpdateOption(dhcpv6.OptClientID(one.duid))
+		if r := s.send6(p, private, 546); (r != nil) != one.ok {
+			t.Errorf("%s: %v", name, r)
+		}
+	}
+}
+
+// Relay agents get back what they said, in their order, and a machine is given nothing at another port than where it has its script.
+func TestRelay6(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, machine.Settings{}, false)
+	at := netip.MustParseAddrPort("[2001:db8:2::1]:1547")
+	relayed := func(kind dhcpv6.MessageType, port string, deep int, with ...dhcpv6.Modifier) dhcpv6.DHCPv6 {
+		p := dhcpv6.DHCPv6(packet6(t, kind, append(with, class6("PXEClient", iana.EFI_X86_64))...))
+		for n := range deep {
+			link, peer := net.IPv6zero, net.ParseIP("fe80::1:2:3:4")
+			if n > 0 {
+				link, peer = net.ParseIP("2001:db8:2::1"), net.ParseIP("2001:db8:3::1")
+			}
+			r, err := dhcpv6.EncapsulateRelay(p, dhcpv6.MessageTypeRelayForward, link, peer)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n == 0 {
+				r.AddOption(dhcpv6.OptInterfaceID([]byte(port)))
+				r.AddOption(&dhcpv6.OptRemoteID{EnterpriseNumber: 9, RemoteID: []byte{0, 1, 2}})
+				r.AddOption(dhcpv6.OptClientLinkLayerAddress(iana.HWTypeEthernet, mac))
+			}
+			p = r
+		}
+		return p
+	}
+	answer, _ := s.server.Answer6(relayed(dhcpv6.MessageTypeSolicit, "eth1/0/7", 2, ia()).ToBytes(), at)
+	outer, err := dhcpv6.FromBytes(answer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, is := outer.(*dhcpv6.RelayMessage)
+	second, also := first.Options.RelayMessage().(*dhcpv6.RelayMessage)
+	if !is || !also || first.MessageType != dhcpv6.MessageTypeRelayReply || first.LinkAddr.String() != "2001:db8:2::1" || string(second.Options.InterfaceID()) != "eth1/0/7" ||
+		second.PeerAddr.String() != "fe80::1:2:3:4" {
+		t.Errorf("%s", outer.Summary())
+	}
+	advertised, err := outer.GetInnerMessage()
+	if err != nil {
+		t.Fatal(err)
+	}
+	us := ofServer(advertised.Options.ServerID())
+	if r := s.send6(relayed(dhcpv6.MessageTypeRequest, "eth1/0/7", 2, ia(), us), at, 547); r == nil || given(r) != " 2001:db8:1::10" {
+		t.Fatalf("%v", r)
+	}
+	// What was said of IPv6 holds for IPv4.
+	if r, _ := s.ask(1, class("PXEClient", iana.EFI_BC)); r != nil {
+		t.Errorf("by IPv4 from no port: %s", r.Summary())
+	}
+	const want = "no address: it asks from no port that a relay agent names, and was given its script at port eth1/0/7 of 000102"
+	if last := s.reports[len(s.reports)-1]; last.What != siteagent.Refused || last.Got != want {
+		t.Errorf("%+v", last)
+	}
+	for name, p := range map[string]dhcpv6.DHCPv6{
+		"another port":    relayed(dhcpv6.MessageTypeRequest, "eth1/0/8", 2, ia(), us),
+		"too many relays": relayed(dhcpv6.MessageTypeSolicit, "eth1/0/7", 9, ia()),
+	} {
+		if r := s.send6(p, at, 547); r != nil {
+			t.Errorf("%s: %s", name, r.Summary())
+		}
+	}
+}
+
+// Whatever arrives by DHCPv6, nothing falls over, and what is answered can be read.
+func FuzzAnswer6(f *testing.F) {
+	from := netip.AddrPortFrom(link6.WithZone("eth1"), 546)
+	sites := map[bool]*site{false: newSite(f, machine.Settings{}, false), true: newSite(f, machine.Settings{}, true)}
+	advertised := sites[false].ask6(dhcpv6.MessageTypeSolicit, ia())
+	for kind := dhcpv6.MessageTypeSolicit; kind <= dhcpv6.MessageTypeInformationRequest; kind++ {
+		for _, with := range []dhcpv6.Modifier{class6("HTTPClient", iana.EFI_X86_64_HTTP), dhcpv6.WithUserClass([]byte("iPXE"))} {
+			p := packet6(f, kind, with, ia(its6), ofServer(advertised.Options.ServerID()))
+			relay, err := dhcpv6.EncapsulateRelay(p, dhcpv6.MessageTypeRelayForward, self6.AsSlice(), link6.AsSlice())
+			if err != nil {
+				f.Fatal(err)
+			}
+			f.Add(p.ToBytes(), false)
+			f.Add(relay.ToBytes(), true)
+		}
+	}
+	f.Fuzz(func(t *testing.T, packet []byte, proxy bool) {
+		const most = 4096 // that is read
+		answer, _ := sites[proxy].server.Answer6(packet[:min(len(packet), most)], from)
+		sites[proxy].reports = nil
+		if answer == nil {
+			return
+		}
+		if _, err := dhcpv6.FromBytes(answer); err != nil {
+			t.Errorf("%x is answered by what is none: %v", packet, err)
+		}
+	})
+}
