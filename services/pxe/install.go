@@ -178,6 +178,25 @@ func (b *installBody) address(wrong *problem.Fields) {
 	h.VLAN = b.entity.VLAN
 }
 
+// has tells whether a machine that has these addresses would still be given them.
+func (e *machineEntity) has(h *install.InstallHost) bool {
+	for _, of := range []struct {
+		*space
+		has *install.InstallAddress
+	}{{e.V4, h.IPv4}, {e.V6, h.IPv6}} {
+		if of.space == nil || of.has == nil {
+			if of.space != nil || of.has != nil {
+				return false
+			}
+			continue
+		}
+		if now, ok := of.host(); !ok || now.String() != of.has.Address {
+			return false
+		}
+	}
+	return true
+}
+
 // readSSHKeys reads public keys, a line each, and writes each as it is stored.
 func readSSHKeys(wrong *problem.Fields, text string) string {
 	var keys []string

@@ -160,6 +160,9 @@ func (s *Service) prepareRetry(ctx context.Context, req *installToRetry) error {
 	if err == nil && entity == nil {
 		err = needs(req.ID, "IP entity", i.Host.Entity.Name)
 	}
+	if err == nil && !entity.has(&i.Host) {
+		err = problem.New(problem.Conflict, "Install %d needs the addresses that the IP entity %s had then.", req.ID, i.Host.Entity.Name)
+	}
 	if err != nil || i.Client == nil {
 		return err
 	}

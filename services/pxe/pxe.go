@@ -39,7 +39,7 @@ var migrations embed.FS
 // Definition is the service.
 var Definition = service.Definition{Name: Name, Migrations: migrations, Seals: true, Sealed: []string{"dhcp_server.http_api_key", "file_server.http_api_key", "install.password", "install.token", "iso.url", "iso_edition.license_key"}, Sends: []string{"clients"}, New: func(d service.Deps) service.Parts {
 	s := New(d)
-	return service.Parts{Routes: s.Routes(), Readers: []string{"network"}, Consumers: []*events.Consumer{s.groups.Consumer(), added(s.entities, "entities"), added(s.clients, "clients"), s.emailTemplates.Consumer()},
+	return service.Parts{Routes: s.Routes(), Readers: []string{"network"}, Consumers: []*events.Consumer{s.groups.Consumer(), s.followEntities(), added(s.clients, "clients"), s.emailTemplates.Consumer()},
 		Jobs: []service.Job{s.syncs.Job(), s.importJob},
 		Loops: []service.Loop{service.Every(sweepPause, "sweep of the store", s.sweep), {Name: "follow the settings", Run: s.settings.Follow}, {Name: "ask agents how they are", Run: s.agents.Look},
 			service.Every(time.Second, "let installs wait no longer that need not", s.installs.GrantAll), service.Every(time.Second, "fail installs that take too long", s.installs.Expire)}}

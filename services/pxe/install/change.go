@@ -26,7 +26,30 @@ func (s *Installs) Begin(ctx context.Context, tx *pg.Tx, id int64) error {
 	if _, err := tx.Exec(ctx, "DELETE FROM discovery WHERE name IN (SELECT mac FROM install_mac WHERE install_id = $1)", id); err != nil {
 		return fmt.Errorf("forget what was discovered: %w", err)
 	}
+	if err := s.TakeAddress(ctx, tx, id); err != nil {
+		return err
+	}
 	return touchOthers(ctx, tx, id)
+}
+
+// TakeAddress has those that were installed with an install's IP entity before leave its address.
+func (s *Installs) TakeAddress(ctx context.Context, tx *pg.Tx, id int64) error {
+	return leave(ctx, tx, "id <> $1 AND host_entity_id = (SELECT host_entity_id FROM install WHERE id = $1)", id)
+}
+
+// EntityLeft has the machines that were installed with an IP entity leave its address, but for those of a client: 0 is nobody.
+func (s *Installs) EntityLeft(ctx context.Context, tx *pg.Tx, entity, client int64) error {
+	return leave(ctx, tx, "host_entity_id = $1 AND client_id IS DISTINCT FROM $2", entity, client)
+}
+
+// leave has agents give the machines of some of the installs that have ended no address any more.
+func leave(ctx context.Context, tx *pg.Tx, which string, args ...any) error {
+	_, err := tx.Exec(ctx, "UPDATE install SET address_left = true, revision = nextval('install_revision') WHERE id IN (SELECT id FROM install WHERE "+which+
+		" AND NOT address_left AND NOT "+UnderWay+" ORDER BY id FOR UPDATE)", args...)
+	if err != nil {
+		return fmt.Errorf("have machines leave their addresses: %w", err)
+	}
+	return nil
 }
 
 // touchOthers has agents be told anew of the other installs that have a MAC address of this one: it takes some, or leaves some.
@@ -78,7 +101,7 @@ func (s *Installs) Retry(ctx context.Context, tx *pg.Tx, id int64, email *string
 		return i, fmt.Errorf("read install %d: %w", id, err)
 	}
 	_, err = tx.Exec(ctx, `WITH revision AS (SELECT nextval('install_revision') AS next)
-		UPDATE install SET status = 'waiting', version = version + 1, attempt = attempt + 1, revision = next, first_revision = next, granted = file_server_id IS NULL, client_email = $4,
+		UPDATE install SET status = 'waiting', version = version + 1, attempt = attempt + 1, revision = next, first_revision = next, granted = file_server_id IS NULL, client_email = $4, address_left = false,
 			asked_at = NULL, stage_at = now(), started_at = NULL, finished_at = NULL, step = NULL, progress = 0, error = NULL, password = $2, token = $3 FROM revision WHERE install.id = $1`,
 		id, s.Box.Seal(place("password", id), password), s.Box.Seal(place("token", id), token), email)
 	if err != nil {
@@ -114,5 +137,5 @@ func (s *Installs) EntityGone(ctx context.Context, tx *pg.Tx, entity int64) erro
 			return err
 		}
 	}
-	return nil
+	return s.EntityLeft(ctx, tx, entity, 0)
 }
