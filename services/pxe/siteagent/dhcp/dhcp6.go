@@ -153,15 +153,18 @@ func hardware(from netip.Addr, duid dhcpv6.DUID) net.HardwareAddr {
 	return nil
 }
 
-// own is the address that a client makes itself of its link's prefix and its Ethernet address.
-func (q *question6) own() netip.Addr {
+// own is the address that a client makes itself of its link's prefix and its Ethernet address. ok: the link is the agent's, or that of
+// the machine's IP entity: any other one only the relay agent says, and who says that he is one could name a link of his own.
+func (s *Server) own(q *question6, lease machine.Lease) (own netip.Addr, ok bool) {
+	const bits = 64
+	known := netip.PrefixFrom(s.IPv6, bits).Masked().Contains(q.link) || lease.Address.IsValid() && lease.Address.Masked().Contains(q.link)
 	mac, err := net.ParseMAC(q.client.MAC)
-	if err != nil {
-		return netip.Addr{}
+	if err != nil || !known {
+		return own, false
 	}
 	a := q.link.As16()
 	copy(a[8:], []byte{mac[0] ^ 2, mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]})
-	return netip.AddrFrom16(a)
+	return netip.AddrFrom16(a), true
 }
 
 // duid is the server's name, made of its address.
@@ -201,7 +204,7 @@ func (s *Server) answer6(q *question6) *dhcpv6.Message {
 		return nil
 	}
 	if q.MessageType == dhcpv6.MessageTypeInformationRequest {
-		if q.client.Boots && !s.Machines.Leased(q.client, q.own()) {
+		if own, ok := s.own(q, lease); q.client.Boots && (!ok || !s.Machines.Leased(q.client, own)) {
 			return nil
 		}
 		return s.booting6(q, s.told(q, dhcpv6.MessageTypeReply, lease))

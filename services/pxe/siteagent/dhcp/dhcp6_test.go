@@ -215,6 +215,17 @@ func TestOwnAddress(t *testing.T) {
 	if s.scriptAt(own) != 200 {
 		t.Error("it does not have its script")
 	}
+	// Who says that he is a relay agent does not say where the machine is.
+	forged, err := dhcpv6.EncapsulateRelay(packet6(t, dhcpv6.MessageTypeInformationRequest, ipxe), dhcpv6.MessageTypeRelayForward, net.ParseIP("2001:db8:bad::1"), link6.AsSlice())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := s.send6(forged, netip.MustParseAddrPort("[2001:db8:bad::1]:547"), 547); r != nil {
+		t.Errorf("another link: %s", r.Summary())
+	}
+	if s.scriptAt("2001:db8:bad:0:5054:ff:fe12:3456") != 404 {
+		t.Error("a forger has its script")
+	}
 }
 
 // Beside another server there is what to boot, and no address.
