@@ -280,6 +280,36 @@ func TestDiscovery(t *testing.T) {
 	}
 }
 
+// Who repeats himself in ever other words does not push out of the feed what others have to say, nor that his own machine is installed.
+func TestFloodOfReports(t *testing.T) {
+	t.Parallel()
+	settings := boots
+	settings.Discover = true
+	r := startWith(t, t.TempDir(), settings)
+	r.name(web1())
+	const flood = 1500
+	address := netip.MustParseAddr("192.0.2.0")
+	for range flood {
+		address = address.Next()
+		r.switchOn(machine.Client{MAC: mac}, address.String())
+	}
+	stranger := machine.Client{MAC: "52:54:00:00:00:01", Boots: true}
+	if !r.agent.Machines().Leased(stranger, netip.MustParseAddr("198.51.100.1")) {
+		t.Fatal("a stranger is not seen")
+	}
+	for n := range flood {
+		r.want("GET", fmt.Sprintf("/i/discover?serial=%d", n), "198.51.100.1", "", 200, "sanboot")
+	}
+	r.want("POST", "/i/"+token+"/done", address.String(), "", 200, "noted")
+	all := r.reported()
+	if n := len(all); n < 1100 || n > 2*flood-300 {
+		t.Errorf("there are %d reports", n)
+	}
+	if last := all[len(all)-1]; !strings.Contains(last, " done: ") {
+		t.Errorf("the last is %s", last)
+	}
+}
+
 // What is wrong with a machine is said with its member.
 func TestMachineIsRefused(t *testing.T) {
 	t.Parallel()

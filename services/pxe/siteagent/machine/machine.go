@@ -33,6 +33,9 @@ const (
 	// something refused.
 	againAfter = time.Minute
 	pause      = time.Second
+	// mostReports is how many reports of a machine there are at once, and mostDiscovered how many of all that nobody named: then there
+	// is one a second.
+	mostReports, mostDiscovered = 100, 1000
 
 	machineFile, stateFile = ".machine", ".state"
 )
@@ -52,12 +55,13 @@ type Machines struct {
 	report func(siteagent.Report) error
 	log    *slog.Logger
 
-	mu        sync.Mutex
-	all       map[int64]*machine
-	byMAC     map[string]*machine // of several the one of the newest install
-	byAddress map[netip.Addr]*machine
-	byToken   map[[sha256.Size]byte]*machine
-	strangers map[string]*stranger // by MAC
+	mu          sync.Mutex
+	all         map[int64]*machine
+	byMAC       map[string]*machine // of several the one of the newest install
+	byAddress   map[netip.Addr]*machine
+	byToken     map[[sha256.Size]byte]*machine
+	strangers   map[string]*stranger // by MAC
+	mayDiscover allowance            // of reports of all strangers
 }
 
 // machine is one of them.
@@ -65,6 +69,7 @@ type machine struct {
 	siteagent.Machine // without its files
 	state
 	said    map[string]said   // of each What, the last
+	may     allowance         // of reports
 	pending *siteagent.Report // of progress, which is reported with the next pause
 }
 
@@ -100,6 +105,24 @@ func (s *state) has(address netip.Addr) bool {
 
 // left is a place that a machine may leave for another.
 func (p place) left() place { return place{Address: p.Address, Port: p.Port} }
+
+// allowance is what is left of reports, so that who repeats himself in ever other words leaves room for others' in the feed.
+type allowance struct {
+	used float64
+	at   time.Time
+}
+
+// take tells whether there may be one more: so many at once, and then one a second.
+func (a *allowance) take(most float64) bool {
+	now := time.Now()
+	a.used = max(a.used-now.Sub(a.at).Seconds(), 0)
+	a.at = now
+	if a.used+1 > most {
+		return false
+	}
+	a.used++
+	return true
+}
 
 type said struct {
 	siteagent.Report
@@ -306,7 +329,7 @@ func (one *machine) boots() string {
 }
 
 // say reports what a machine did: the same once a minute, and what is refused once a second. A report of progress that comes too soon
-// waits for the next pause, or for what the machine does next.
+// waits for the next pause, or for what the machine does next. That it has ended is said in any case.
 func (m *Machines) say(one *machine, r siteagent.Report) error {
 	r.ID, r.Revision = one.ID, one.Revision
 	if r.MAC == "" {
@@ -321,10 +344,20 @@ func (m *Machines) say(one *machine, r siteagent.Report) error {
 		one.pending = &r
 		return nil
 	}
+	if may, most := m.allowance(one); !may.take(most) {
+		return nil
+	}
 	if err := m.flush(one); err != nil {
 		return err
 	}
 	return m.send(one, r)
+}
+
+func (m *Machines) allowance(one *machine) (*allowance, float64) {
+	if one.ID == 0 {
+		return &m.mayDiscover, mostDiscovered
+	}
+	return &one.may, mostReports
 }
 
 // flush reports the progress that waits.
