@@ -284,6 +284,39 @@ func TestInstallsAtATime(t *testing.T) {
 	}
 }
 
+// A machine that asked for its script and is not heard of for five minutes loses its place to one that asks.
+func TestPlaceOfASilentMachine(t *testing.T) {
+	t.Parallel()
+	b := newBoot(t)
+	b.c.Do("PATCH", path("/pxe/file/%d", b.fileServer), `{"install_max_concurrent": 1}`).Want(200)
+	first, second := b.install(""), b.install("")
+	hasPlace := func(m target) bool { return b.view(m).Reason == nil }
+	b.gets(second, "full")
+	eventually(t, "it has the place, as the first did not ask", func() bool { return hasPlace(second) })
+	silent := func(minutes int) {
+		testkit.Execute(t, b.product.Databases[pxe.Name], fmt.Sprintf("UPDATE install SET seen_at = now() - interval '%d minutes' WHERE id = %d", minutes, second.id))
+	}
+	silent(4)
+	eventually(t, "the agent knows that the first has it no more", func() bool {
+		var revision int64
+		if err := b.product.Databases[pxe.Name].QueryRow(t.Context(), "SELECT revision FROM install WHERE id = $1", first.id).Scan(&revision); err != nil {
+			t.Fatal(err)
+		}
+		return slices.Contains(b.agent.Agent.Machines().Held(), siteagent.Held{ID: first.id, Revision: revision})
+	})
+	b.gets(first, "full")
+	eventually(t, "the first is heard of", func() bool { return b.view(first).SeenAt != nil })
+	third := b.install("") // which looks for room again
+	if !hasPlace(second) || hasPlace(first) || hasPlace(third) {
+		t.Error("it loses its place within four minutes")
+	}
+	silent(6)
+	b.starts(first)
+	if text := *b.view(second).Reason; !strings.Contains(text, "is full: 1 install from it at a time") {
+		t.Errorf("it waits as %s", text)
+	}
+}
+
 // Twenty machines at once: each gets its own address and script, and what is another's is nothing to it. Where the file server takes
 // five, the rest waits, and says why.
 func TestTwentyInstalls(t *testing.T) {
