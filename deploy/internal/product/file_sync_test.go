@@ -1,6 +1,7 @@
 package product_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -162,10 +163,12 @@ func TestFileSync(t *testing.T) {
 	lies := func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			mu.Lock()
-			lie := broken && strings.HasSuffix(r.URL.Path, "/initrd")
+			lie := broken && (strings.HasSuffix(r.URL.Path, "/initrd") || r.URL.Path == "/v1/files")
 			mu.Unlock()
-			if lie {
-				_, _ = w.Write([]byte("an initrd that IS"))
+			if lie { // also where it is given together with others
+				answer := httptest.NewRecorder()
+				next.ServeHTTP(answer, r)
+				_, _ = w.Write(bytes.ReplaceAll(answer.Body.Bytes(), []byte("an initrd that is"), []byte("an initrd that IS")))
 				return
 			}
 			next.ServeHTTP(w, r)
@@ -347,7 +350,7 @@ func TestFileSyncBySFTP(t *testing.T) {
 	var puts, gets atomic.Int64 // of contents, by HTTP
 	counted := func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if isFile := strings.HasPrefix(r.URL.Path, "/v1/file/"); isFile && r.Method == http.MethodGet {
+			if isFile := strings.HasPrefix(r.URL.Path, "/v1/file/"); isFile && r.Method == http.MethodGet || r.URL.Path == "/v1/files" {
 				gets.Add(1)
 			} else if isFile && r.ContentLength > 0 {
 				puts.Add(1)

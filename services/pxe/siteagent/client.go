@@ -48,6 +48,7 @@ const (
 	mostManifest   = int64(MostFiles) * 1500
 	manifestTime   = 30 * time.Minute // an agent may have to read all of its files for it
 	shownOfRefusal = 500
+	readAtOnce     = 128 << 10
 )
 
 var errStalled = errors.New("nothing has arrived for too long")
@@ -112,18 +113,25 @@ func (c *Client) Put(ctx context.Context, f File, offset int64, rest io.Reader) 
 
 // Open reads a file from an offset on. What arrives is not verified.
 func (c *Client) Open(ctx context.Context, f File, offset int64) (io.ReadCloser, error) {
+	return c.open(ctx, http.MethodGet, "/v1/file/"+escape(f.Path), nil, func(r *http.Request) (want int) {
+		r.Header.Set("If-Match", `"`+f.SHA256+`"`)
+		if offset == 0 {
+			return http.StatusOK
+		}
+		r.Header.Set("Range", fmt.Sprintf("bytes=%d-", offset))
+		return http.StatusPartialContent
+	})
+}
+
+// open reads what is answered.
+func (c *Client) open(ctx context.Context, method, path string, body io.Reader, prepare func(*http.Request) (want int)) (*download, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	r, err := c.request(ctx, http.MethodGet, "/v1/file/"+escape(f.Path), nil)
+	r, err := c.request(ctx, method, path, body)
 	if err != nil {
 		cancel(nil)
 		return nil, err
 	}
-	r.Header.Set("If-Match", `"`+f.SHA256+`"`)
-	want := http.StatusOK
-	if offset > 0 {
-		r.Header.Set("Range", fmt.Sprintf("bytes=%d-", offset))
-		want = http.StatusPartialContent
-	}
+	want := prepare(r)
 	late := time.AfterFunc(stallTime, func() { cancel(errStalled) })
 	answer, err := c.do(r)
 	late.Stop()
@@ -139,6 +147,57 @@ func (c *Client) Open(ctx context.Context, f File, offset int64) (io.ReadCloser,
 	}
 	return &download{watch(answer.Body, cancel), answer.Body, ctx, cancel}, nil
 }
+
+// Together reads small files. What arrives is not verified.
+func (c *Client) Together(ctx context.Context, files []File) (*Bundle, error) {
+	var asked Together
+	for _, f := range files {
+		asked.Paths = append(asked.Paths, f.Path)
+	}
+	text, err := json.Marshal(asked)
+	if err != nil {
+		return nil, err
+	}
+	body, err := c.open(ctx, http.MethodPost, "/v1/files", bytes.NewReader(text), func(*http.Request) int { return http.StatusOK })
+	if err != nil {
+		return nil, err
+	}
+	return &Bundle{body: body, from: bufio.NewReaderSize(body, SmallFile)}, nil
+}
+
+// Bundle are files that arrive one behind the other.
+type Bundle struct {
+	body io.Closer
+	from *bufio.Reader
+	last io.LimitedReader
+}
+
+// Next reads the next one, whatever was read of the last; none where it does not arrive.
+func (b *Bundle) Next() (io.Reader, error) {
+	if _, err := b.from.Discard(int(b.last.N)); err != nil {
+		return nil, err
+	}
+	b.last = io.LimitedReader{}
+	line, err := b.from.ReadSlice('\n')
+	if err != nil {
+		return nil, fmt.Errorf("read what arrives next: %w", err)
+	}
+	var is Bundled
+	if err := json.Unmarshal(line, &is); err != nil {
+		return nil, fmt.Errorf("read what arrives next: %w", err)
+	}
+	if is.LeftOut {
+		return nil, nil
+	}
+	if is.Size < 0 || is.Size > SmallFile {
+		return nil, fmt.Errorf("a file of %d bytes arrives together with others", is.Size)
+	}
+	b.last = io.LimitedReader{R: b.from, N: is.Size}
+	return &b.last, nil
+}
+
+// Close ends it.
+func (b *Bundle) Close() error { return b.body.Close() }
 
 type download struct {
 	*watched
@@ -322,9 +381,24 @@ func NewHTTP(fingerprint string) (*http.Client, error) {
 		return nil, err
 	}
 	dialer := &net.Dialer{Timeout: askTime}
+	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dialer.DialContext(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return &ahead{conn, bufio.NewReaderSize(conn, readAtOnce)}, nil
+	}
 	return &http.Client{
-		Transport: &http.Transport{DialContext: dialer.DialContext, TLSClientConfig: config, TLSHandshakeTimeout: askTime, ResponseHeaderTimeout: manifestTime,
+		Transport: &http.Transport{DialContext: dial, TLSClientConfig: config, TLSHandshakeTimeout: askTime, ResponseHeaderTimeout: manifestTime,
 			MaxIdleConnsPerHost: 8, IdleConnTimeout: stallTime, DisableCompression: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return errors.New("it was redirected") },
 	}, nil
 }
+
+// ahead reads as much as there is, where TLS asks for one record after the other.
+type ahead struct {
+	net.Conn
+	from *bufio.Reader
+}
+
+func (c *ahead) Read(p []byte) (int, error) { return c.from.Read(p) }

@@ -156,6 +156,24 @@ type Pull struct {
 	Error string `json:"error,omitempty"` // of one that failed: why, with the first files that are missing
 }
 
+// SmallFile is how large a file can be that is asked for together with others, and MostTogether how many these are.
+const (
+	SmallFile    = 64 << 10
+	MostTogether = 256
+)
+
+// Together are files that are asked for by one request. They arrive one behind the other, each behind a line with its size.
+type Together struct {
+	Paths []string `json:"paths"`
+}
+
+// Bundled is that line.
+type Bundled struct {
+	Size int64 `json:"size"`
+	// LeftOut says that it does not arrive. Asked for by itself it is refused, with the reason.
+	LeftOut bool `json:"left_out,omitempty"`
+}
+
 // Received is how much there is of a content.
 type Received struct {
 	Offset int64 `json:"offset"`

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +17,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -204,7 +206,7 @@ func TestKeys(t *testing.T) {
 	sum := file("", "content").SHA256
 	for path, want := range map[string]int{
 		"GET /v1/health": 403, "GET /v1/feed?after=0": 403, "POST /v1/grant": 403, "POST /v1/pull": 403, "GET /v1/pull/1": 403, "GET /v1/content/" + sum: 403,
-		"PUT /v1/file/a": 403, "DELETE /v1/file/a/b": 403, "GET /v1/manifest": 200, "GET /v1/file/a/b": 200, "GET /v1/file/x": 404, "GET /": 404,
+		"PUT /v1/file/a": 403, "DELETE /v1/file/a/b": 403, "GET /v1/manifest": 200, "GET /v1/file/a/b": 200, "GET /v1/file/x": 404, "POST /v1/files": 200, "GET /": 404,
 	} {
 		method, path, _ := strings.Cut(path, " ")
 		for _, wrong := range []string{"", "x", key + "x", key[1:], sum} {
@@ -269,6 +271,12 @@ func TestNothingOutside(t *testing.T) {
 		if r.machines.ServeHTTP(answer, request); answer.Code == 200 {
 			t.Errorf("a machine gets %s: %q", path, answer.Body)
 		}
+	}
+	asked := siteagent.Together{Paths: []string{"link", "up/secret", "parts/x", "pipe", "../secret", "/secret", "empty", "inside", "", "bad\nname", "plain"}}
+	text, err := json.Marshal(asked)
+	must(t, err)
+	if status, text := r.do("POST", "/v1/files", key, bytes.NewReader(text)); status != 200 || text != strings.Repeat(`{"size":0,"left_out":true}`+"\n", 10)+`{"size":7}`+"\ncontent" {
+		t.Errorf("POST /v1/files: %d %q", status, text)
 	}
 	for _, path := range []string{"pipe", "empty", "inside"} {
 		if status, text := r.do("GET", "/v1/file/"+path, key, nil); status != 404 {
@@ -456,10 +464,13 @@ type proxy struct {
 	files  atomic.Int64
 	spans  sync.Map // paths of files that were asked for from an offset on
 	change func(w http.ResponseWriter, path string, content []byte) bool
+
+	together atomic.Int64
+	bundle   func(w http.ResponseWriter, content []byte) bool
 }
 
 func newProxy(t *testing.T, parent *running) *proxy {
-	p := &proxy{parent: parent, change: func(http.ResponseWriter, string, []byte) bool { return false }}
+	p := &proxy{parent: parent, change: func(http.ResponseWriter, string, []byte) bool { return false }, bundle: func(http.ResponseWriter, []byte) bool { return false }}
 	p.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path, isFile := strings.CutPrefix(r.URL.Path, "/v1/file/")
 		if isFile {
@@ -472,6 +483,12 @@ func newProxy(t *testing.T, parent *running) *proxy {
 		parent.server.Config.Handler.ServeHTTP(answer, r)
 		if isFile && p.change(w, path, answer.Body.Bytes()) {
 			return
+		}
+		if r.URL.Path == "/v1/files" {
+			p.together.Add(1)
+			if p.bundle(w, answer.Body.Bytes()) {
+				return
+			}
 		}
 		maps.Copy(w.Header(), answer.Header())
 		w.WriteHeader(answer.Code)
@@ -553,11 +570,180 @@ func TestPullAroundALie(t *testing.T) {
 		}
 		return path == "a lie"
 	}
+	p.bundle = func(w http.ResponseWriter, content []byte) bool {
+		_, _ = w.Write(bytes.ReplaceAll(content, []byte("truth"), []byte("wrong")))
+		return true
+	}
 	is := child.pull(p.target())
 	if is.State != siteagent.Failed || !strings.HasPrefix(is.Error, "a lie: "+tree.ErrContent.Error()) || is.Files != int64(len(want)) || is.FilesTotal != is.Files+1 {
 		t.Errorf("%+v", is)
 	}
 	child.wantTree(want)
+}
+
+// Small files come together, and where that is not given, is cut off or makes no sense, each by itself.
+func TestPullTogether(t *testing.T) {
+	t.Parallel()
+	parent := start(t, t.TempDir())
+	want := map[string]string{"large": strings.Repeat("large", siteagent.SmallFile)}
+	for i := range siteagent.MostTogether + 50 {
+		want[fmt.Sprintf("%d/%d", i%3, i)] = strings.Repeat(fmt.Sprint(i), i)
+	}
+	for path, content := range want {
+		must(t, os.MkdirAll(filepath.Dir(filepath.Join(parent.folder, "files", path)), 0o755))
+		must(t, os.WriteFile(filepath.Join(parent.folder, "files", path), []byte(content), 0o644))
+	}
+	whole := func(content []byte) (frames [][]byte) {
+		for len(content) > 0 {
+			end := bytes.IndexByte(content, '\n') + 1
+			var is siteagent.Bundled
+			must(t, json.Unmarshal(content[:end], &is))
+			end += int(is.Size)
+			frames, content = append(frames, content[:end]), content[end:]
+		}
+		return frames
+	}
+	for name, of := range map[string]struct {
+		bundle func(w http.ResponseWriter, content []byte) bool
+		alone  int64 // files that are asked for by themselves
+	}{
+		"as it is": {func(http.ResponseWriter, []byte) bool { return false }, 1},
+		"an older parent": {func(w http.ResponseWriter, _ []byte) bool {
+			w.WriteHeader(http.StatusNotFound)
+			return true
+		}, int64(len(want)) - 1},
+		"cut off": {func(w http.ResponseWriter, content []byte) bool {
+			_, _ = w.Write(bytes.Join(whole(content)[:10], nil))
+			_, _ = io.WriteString(w, `{"size":5}`+"\nhal")
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		}, int64(len(want)) - 1 - 10*2 + 2}, // what was gone on with and makes no whole is asked for once more
+		"too large": {func(w http.ResponseWriter, content []byte) bool {
+			_, _ = w.Write(bytes.Join(whole(content)[:10], nil))
+			_, _ = fmt.Fprintf(w, "{\"size\":%d}\n%s", siteagent.SmallFile+1, make([]byte, siteagent.SmallFile+1))
+			return true
+		}, int64(len(want)) - 1 - 10*2},
+		"nonsense": {func(w http.ResponseWriter, content []byte) bool {
+			_, _ = io.WriteString(w, strings.Repeat("x", 1<<20))
+			return true
+		}, int64(len(want)) - 1},
+		"some left out": {func(w http.ResponseWriter, content []byte) bool {
+			for n, frame := range whole(content) {
+				if n < 10 {
+					frame = []byte(`{"left_out":true}` + "\n")
+				}
+				_, _ = w.Write(frame)
+			}
+			return true
+		}, 1 + 10*2},
+	} {
+		child, p := start(t, t.TempDir()), newProxy(t, parent)
+		p.bundle = of.bundle
+		is := child.pull(p.target())
+		if is.State != siteagent.Done || is.Files != int64(len(want)) || is.Bytes != is.BytesTotal {
+			t.Errorf("%s: %+v", name, is)
+		}
+		if p.files.Load() != of.alone || p.together.Load() != 2 {
+			t.Errorf("%s: %d requests for one file, %d for several", name, p.files.Load(), p.together.Load())
+		}
+		child.wantTree(want)
+	}
+}
+
+// What has arrived and was not yet seen, as the agent was killed, is not asked for again; and what the disk has lost of it, as the
+// machine went down, is.
+func TestPullAfterAKill(t *testing.T) {
+	t.Parallel()
+	parent, folder := start(t, t.TempDir()), t.TempDir()
+	want := map[string]string{}
+	for i := range 20 {
+		want[fmt.Sprint(i)] = strings.Repeat(fmt.Sprint("content ", i), 100)
+		parent.put(fmt.Sprint(i), want[fmt.Sprint(i)])
+	}
+	must(t, os.Mkdir(filepath.Join(folder, "parts"), 0o700))
+	must(t, os.WriteFile(filepath.Join(folder, "parts", "passing-ABC"), []byte("a copy"), 0o600))
+	for i := range 15 {
+		content := []byte(want[fmt.Sprint(i)])
+		switch {
+		case i >= 10:
+			content = make([]byte, len(content))
+		case i >= 8:
+			content = content[:len(content)/2]
+		}
+		must(t, os.WriteFile(filepath.Join(folder, "parts", file("", want[fmt.Sprint(i)]).SHA256), content, 0o600))
+	}
+	child, p := start(t, folder), newProxy(t, parent)
+	var asked sync.Map
+	p.bundle = func(_ http.ResponseWriter, content []byte) bool {
+		for i := range 15 {
+			if bytes.Contains(content, []byte(want[fmt.Sprint(i)])) {
+				asked.Store(i, true)
+			}
+		}
+		return false
+	}
+	if is := child.pull(p.target()); is.State != siteagent.Done || is.Bytes != is.BytesTotal {
+		t.Errorf("%+v", is)
+	}
+	child.wantTree(want)
+	asked.Range(func(i, _ any) bool {
+		t.Errorf("%d is asked for again", i)
+		return true
+	})
+	if p.files.Load() != 7 || p.together.Load() != 1 {
+		t.Errorf("%d requests for one file, %d for several", p.files.Load(), p.together.Load())
+	}
+	if parts, err := os.ReadDir(filepath.Join(folder, "parts")); err != nil || len(parts) > 0 {
+		t.Errorf("%v is left: %v", parts, err)
+	}
+}
+
+// Once a pull is done its files are on the disk: who mounts that as it is in this moment, as after a power cut, has them.
+func TestPowerCut(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("mkfs.ext4"); err != nil || os.Geteuid() != 0 {
+		t.Skip("a disk of its own needs mkfs.ext4, and root")
+	}
+	run := func(program string, arguments ...string) {
+		t.Helper()
+		if said, err := exec.CommandContext(t.Context(), program, arguments...).CombinedOutput(); err != nil {
+			t.Skipf("a disk of its own cannot be made: %s: %v %s", program, err, said)
+		}
+	}
+	mount := func(image string) (folder string) {
+		t.Helper()
+		folder = t.TempDir()
+		run("mount", "-o", "loop", image, folder)
+		t.Cleanup(func() { must(t, syscall.Unmount(folder, syscall.MNT_DETACH)) })
+		return folder
+	}
+	image := filepath.Join(t.TempDir(), "disk")
+	must(t, os.WriteFile(image, nil, 0o600))
+	must(t, os.Truncate(image, 32<<20))
+	run("mkfs.ext4", "-q", "-F", image)
+	parent, child := start(t, t.TempDir()), start(t, mount(image))
+	want := some(200)
+	for path, content := range want {
+		must(t, os.MkdirAll(filepath.Dir(filepath.Join(parent.folder, "files", path)), 0o755))
+		must(t, os.WriteFile(filepath.Join(parent.folder, "files", path), []byte(content), 0o644))
+	}
+	child.put("gone", "gone")
+	if is := child.pull(parent.target()); is.State != siteagent.Done {
+		t.Fatalf("%+v", is)
+	}
+	after := filepath.Join(t.TempDir(), "after")
+	text, err := os.ReadFile(image) // what has reached the disk, and nothing else
+	must(t, err)
+	must(t, os.WriteFile(after, text, 0o600))
+	got := testkit.Tree(t, filepath.Join(mount(after), "files"))
+	for path, content := range want {
+		if got[path] != content {
+			t.Errorf("%s is %.20q", path, got[path])
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("there are %d files instead of %d", len(got), len(want))
+	}
 }
 
 // On a full disk a pull fails and says so; once there is room, it goes on.

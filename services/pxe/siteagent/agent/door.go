@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bufio"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -25,6 +26,8 @@ const (
 	// progress is how long a caller may take to send the next piece, or to take it.
 	progress = 30 * time.Second
 	mostBody = 64 << 10
+	// mostTogether is how long a list of files can be that are asked for together.
+	mostTogether = siteagent.MostTogether * 8 << 10
 	// mostMachine is how much there can be of one, with its files.
 	mostMachine = 8 * machine.LargestFile
 	// keepAlive is how often who waits for the list of files hears that it is still being made.
@@ -56,6 +59,7 @@ func (a *Agent) Handler() http.Handler {
 	}
 	mux.HandleFunc("GET /v1/manifest", a.answer(a.getManifest))
 	mux.HandleFunc("GET /v1/file/{path...}", a.answer(a.getFile))
+	mux.HandleFunc("POST /v1/files", a.answer(a.postFiles))
 	mux.HandleFunc("/", a.answer(func(http.ResponseWriter, *http.Request) error { return problemhttp.NoSuchPath() }))
 	guarded := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, key, _ := strings.Cut(r.Header.Get("Authorization"), "Bearer ")
@@ -301,6 +305,46 @@ func (a *Agent) getFile(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Content-Type", "application/octet-stream")
 	http.ServeContent(w, r, "", time.Time{}, file)
 	return nil
+}
+
+// postFiles answers several small files. One that cannot be given so is left out.
+func (a *Agent) postFiles(w http.ResponseWriter, r *http.Request) error {
+	var asked siteagent.Together
+	if err := read(w, r, mostTogether, &asked); err != nil {
+		return err
+	}
+	if len(asked.Paths) > siteagent.MostTogether {
+		return problem.New(problem.Invalid, "At most %d files are given together.", siteagent.MostTogether)
+	}
+	w.Header().Set("Content-Type", "application/octet-stream")
+	to := bufio.NewWriterSize(w, siteagent.SmallFile)
+	lines := json.NewEncoder(to)
+	content := make([]byte, siteagent.SmallFile)
+	for _, name := range asked.Paths {
+		n, err := a.small(name, content)
+		if lines.Encode(siteagent.Bundled{Size: int64(n), LeftOut: err != nil}) != nil {
+			return nil // who asked is gone
+		}
+		_, _ = to.Write(content[:n])
+	}
+	_ = to.Flush() // who asked may be gone
+	return nil
+}
+
+// small reads all of a small file.
+func (a *Agent) small(name string, into []byte) (int, error) {
+	file, is, err := a.tree.Open(name)
+	if err != nil {
+		return 0, err
+	}
+	defer file.Close()
+	if is.Size() > int64(len(into)) {
+		return 0, errors.New("it is too large")
+	}
+	if _, err := io.ReadFull(file, into[:is.Size()]); err != nil {
+		return 0, err
+	}
+	return int(is.Size()), nil
 }
 
 func (a *Agent) getContent(w http.ResponseWriter, r *http.Request) error {

@@ -4,15 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"net"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/ironplane/ironplane/pkg/secret"
@@ -21,11 +17,9 @@ import (
 )
 
 const (
-	// atOnce is how many files an agent reads from its parent at a time.
-	atOnce   = 4
 	dialTime = 20 * time.Second
-	// mostPulls is of how many orders it is known what became of them, and mostNamed how many files that failed are named.
-	mostPulls, mostNamed = 8, 5
+	// mostPulls is of how many orders it is known what became of them.
+	mostPulls = 8
 )
 
 // pulls are the orders that there are, of which the last one counts.
@@ -138,20 +132,23 @@ func (a *Agent) mirror(ctx context.Context, p *pull, parent siteagent.Target) er
 	if err := a.clear(missing, gone); err != nil {
 		return err
 	}
-	getting := &getting{agent: a, pull: p, from: from}
+	getting := &getting{agent: a, pull: p, from: from, together: from}
 	if parent.SFTP != nil && len(missing) > 0 {
 		transfers, err := parent.SFTP.Dial(ctx, (&net.Dialer{Timeout: dialTime}).DialContext, from.Key)
 		if err != nil {
 			return fmt.Errorf("connect to the parent by SFTP: %w", err)
 		}
 		defer transfers.Close()
-		getting.from = transfers
+		getting.from, getting.together = transfers, nil
 	}
 	getting.all(ctx, missing)
 	for _, name := range gone { // also where something is missing: it makes room
 		if err := a.tree.Delete(name); err != nil && !errors.Is(err, tree.ErrInTheWay) { // it is a folder now
 			return fmt.Errorf("delete %s: %w", name, err)
 		}
+	}
+	if err := a.tree.Sync(); err != nil {
+		return err
 	}
 	return getting.outcome(ctx)
 }
@@ -214,155 +211,4 @@ func (a *Agent) clear(missing [][]siteagent.File, gone []string) error {
 		}
 	}
 	return nil
-}
-
-// source gives files from an offset on.
-type source interface {
-	Open(ctx context.Context, f siteagent.File, offset int64) (io.ReadCloser, error)
-}
-
-// getting is how the missing files are got.
-type getting struct {
-	agent *Agent
-	pull  *pull
-	from  source
-
-	mu     sync.Mutex
-	failed int
-	named  []string // the first files that failed, with why
-	fatal  error    // why nothing more is got
-}
-
-func (g *getting) all(ctx context.Context, missing [][]siteagent.File) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	next := make(chan []siteagent.File)
-	var workers sync.WaitGroup
-	for range atOnce {
-		workers.Go(func() {
-			for same := range next {
-				if ctx.Err() == nil && g.several(ctx, same) {
-					cancel()
-				}
-			}
-		})
-	}
-	for _, same := range missing {
-		next <- same
-	}
-	close(next)
-	workers.Wait()
-}
-
-// several gets files of one content, and tells whether no others are to be got.
-func (g *getting) several(ctx context.Context, same []siteagent.File) (end bool) {
-	for _, f := range same {
-		err := g.one(ctx, f)
-		if err == nil {
-			g.pull.files.Add(1)
-			continue
-		}
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		if ctx.Err() != nil {
-			return true
-		}
-		if !ofFile(err) {
-			g.fatal = fmt.Errorf("get %s: %w", f.Path, g.explain(err))
-			return true
-		}
-		g.failed += len(same)
-		if len(g.named) < mostNamed {
-			g.named = append(g.named, f.Path+": "+err.Error())
-		}
-		return false
-	}
-	return false
-}
-
-// ofFile tells whether an error is this file's alone, so that the others may be got.
-func ofFile(err error) bool {
-	_, refused := errors.AsType[*siteagent.Refusal](err)
-	unauthenticated := siteagent.IsRefusal(err, http.StatusUnauthorized) || siteagent.IsRefusal(err, http.StatusServiceUnavailable)
-	return errors.Is(err, tree.ErrContent) || errors.Is(err, tree.ErrInTheWay) || errors.Is(err, tree.ErrBusy) || errors.Is(err, io.ErrUnexpectedEOF) || refused && !unauthenticated
-}
-
-func (g *getting) explain(err error) error {
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		free, _, _ := g.agent.tree.Space()
-		return fmt.Errorf("the disk is full: %d bytes are free (%w)", free, err)
-	}
-	return err
-}
-
-// one gets a file. What has arrived of it before is gone on with, and once not believed where that makes no whole.
-func (g *getting) one(ctx context.Context, f siteagent.File) error {
-	offset, err := g.agent.tree.Received(f.SHA256)
-	if err != nil {
-		return err
-	}
-	if offset > f.Size {
-		offset = 0
-	}
-	err = g.rest(ctx, f, offset)
-	if offset > 0 && errors.Is(err, tree.ErrContent) {
-		err = g.rest(ctx, f, 0)
-	}
-	return err
-}
-
-func (g *getting) rest(ctx context.Context, f siteagent.File, offset int64) (err error) {
-	counted := &counting{Reader: http.NoBody, pull: g.pull}
-	counted.add(offset)
-	defer func() {
-		if err != nil {
-			g.pull.bytes.Add(-counted.n)
-		}
-	}()
-	if offset < f.Size {
-		body, err := g.from.Open(ctx, f, offset)
-		if err != nil {
-			return fmt.Errorf("ask the parent: %w", err)
-		}
-		defer body.Close()
-		counted.Reader = body
-	}
-	err = g.agent.tree.Receive(ctx, f, offset, counted)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, tree.ErrOffset) { // it has just changed
-		return fmt.Errorf("%w: %w", tree.ErrBusy, err)
-	}
-	return err
-}
-
-// outcome is what came of it all.
-func (g *getting) outcome(ctx context.Context) error {
-	switch {
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case g.fatal != nil:
-		return g.fatal
-	case g.failed == 1:
-		return errors.New(strings.Join(g.named, "; "))
-	case g.failed > 0:
-		return fmt.Errorf("%d files: %s", g.failed, strings.Join(g.named, "; "))
-	}
-	return nil
-}
-
-// counting counts what is read into the progress of a pull.
-type counting struct {
-	io.Reader
-	pull *pull
-	n    int64
-}
-
-func (c *counting) add(n int64) {
-	c.n += n
-	c.pull.bytes.Add(n)
-}
-
-func (c *counting) Read(p []byte) (int, error) {
-	n, err := c.Reader.Read(p)
-	c.add(int64(n))
-	return n, err
 }

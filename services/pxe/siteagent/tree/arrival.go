@@ -47,7 +47,7 @@ func (t *Tree) Part(sum string, anew bool) (*Arrival, error) {
 	if anew {
 		flags |= os.O_TRUNC
 	}
-	file, err := t.root.OpenFile(part(sum), flags, fileMode)
+	file, err := t.parts.OpenFile(sum, flags, fileMode)
 	if err != nil {
 		t.end(sum)
 		return nil, err
@@ -74,19 +74,19 @@ func (t *Tree) Bring(name string) (*Arrival, error) {
 	if is, err := t.files.Lstat(name); err == nil && is.IsDir() {
 		return nil, fmt.Errorf("%s is a folder: %w", name, ErrInTheWay)
 	}
-	arriving := path.Join(partsFolder, "brought-"+rand.Text())
-	file, err := t.root.OpenFile(arriving, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)
+	arriving := passing + rand.Text()
+	file, err := t.parts.OpenFile(arriving, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)
 	if err != nil {
 		return nil, err
 	}
 	a := &Arrival{file: file, sum: sha256.New()}
 	a.end = func(whole bool) error {
 		if !whole {
-			return t.root.Remove(arriving)
+			return t.parts.Remove(arriving)
 		}
-		err := t.place(siteagent.File{Path: name, Size: a.next, SHA256: hex.EncodeToString(a.sum.Sum(nil))}, file, arriving)
+		err := t.place(&Arrived{siteagent.File{Path: name, Size: a.next, SHA256: hex.EncodeToString(a.sum.Sum(nil))}, arriving})
 		if err != nil {
-			_ = t.root.Remove(arriving) // which may have become the file
+			_ = t.parts.Remove(arriving) // which may have become the file
 		}
 		return err
 	}

@@ -29,6 +29,9 @@ const (
 	lockFile    = "lock"
 
 	folderMode, fileMode = 0o755, 0o644
+
+	// passing is how the name of a part begins that nobody goes on with.
+	passing = "passing-"
 )
 
 // partLife is how long what has arrived of a file waits for the rest.
@@ -50,7 +53,10 @@ type Tree struct {
 	folder string
 	root   *os.Root
 	files  *os.Root
-	lock   *os.File
+	parts  *os.Root
+	// partsAt is the folder of parts, too.
+	partsAt *os.File
+	lock    *os.File
 
 	hashing chan struct{} // who reads a file to know its SHA-256, one at a time: all of them ask for the same
 
@@ -108,6 +114,12 @@ func Open(folder string) (t *Tree, err error) {
 	if t.files, err = t.root.OpenRoot(filesFolder); err != nil {
 		return t, err
 	}
+	if t.parts, err = t.root.OpenRoot(partsFolder); err != nil {
+		return t, err
+	}
+	if t.partsAt, err = t.parts.Open("."); err != nil {
+		return t, err
+	}
 	return t, errors.Join(t.load(), t.tidy())
 }
 
@@ -141,7 +153,13 @@ func Check(folder string) error {
 // Close keeps what is known of the files.
 func (t *Tree) Close() (err error) {
 	if t.files != nil {
-		err = errors.Join(t.Save(), t.files.Close())
+		err = errors.Join(err, t.Save(), t.files.Close())
+	}
+	if t.parts != nil {
+		err = errors.Join(err, t.parts.Close())
+	}
+	if t.partsAt != nil {
+		err = errors.Join(err, t.partsAt.Close())
 	}
 	if t.lock != nil {
 		err = errors.Join(err, t.lock.Close())
@@ -157,14 +175,14 @@ func (t *Tree) Path(name string) string { return filepath.Join(t.folder, name) }
 
 // tidy forgets what has arrived and was not gone on with.
 func (t *Tree) tidy() error {
-	parts, err := fs.ReadDir(t.root.FS(), partsFolder)
+	parts, err := fs.ReadDir(t.parts.FS(), ".")
 	if err != nil {
 		return err
 	}
 	for _, part := range parts {
 		is, gone := part.Info()
-		if gone == nil && time.Since(is.ModTime()) > partLife {
-			err = errors.Join(err, t.root.Remove(path.Join(partsFolder, part.Name())))
+		if gone == nil && (time.Since(is.ModTime()) > partLife || strings.HasPrefix(part.Name(), passing)) {
+			err = errors.Join(err, t.parts.Remove(part.Name()))
 		}
 	}
 	return err
@@ -199,7 +217,7 @@ func (t *Tree) Manifest(ctx context.Context) (all []siteagent.File, odd []string
 			odd = append(odd, name)
 			return nil
 		}
-		f, err := t.look(ctx, name)
+		f, err := t.look(ctx, name, entry)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrInTheWay) { // it has just gone
 			return nil
 		}
@@ -221,8 +239,8 @@ func (t *Tree) Manifest(ctx context.Context) (all []siteagent.File, odd []string
 }
 
 // look is a file as it is, read where its SHA-256 is not known.
-func (t *Tree) look(ctx context.Context, name string) (siteagent.File, error) {
-	is, err := t.files.Lstat(name)
+func (t *Tree) look(ctx context.Context, name string, entry fs.DirEntry) (siteagent.File, error) {
+	is, err := entry.Info() // a root's folders have looked already
 	if err != nil {
 		return siteagent.File{}, err
 	}
@@ -244,12 +262,10 @@ func (t *Tree) sum(name string, is fs.FileInfo) (string, bool) {
 	return k.SHA256, ok && k.like(looks(is))
 }
 
-func (t *Tree) know(name string, is fs.FileInfo, sum string) {
-	k := looks(is)
-	k.SHA256 = sum
+func (t *Tree) know(name string, k known) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.index[name], t.bySum[sum], t.unsaved = k, name, true
+	t.index[name], t.bySum[k.SHA256], t.unsaved = k, name, true
 }
 
 // forget leaves out of what is known what is not there.
@@ -261,7 +277,10 @@ func (t *Tree) forget(all []siteagent.File) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for name := range t.index {
-		if is, err := t.files.Lstat(name); !there[name] && (err != nil || !is.Mode().IsRegular()) {
+		if there[name] {
+			continue
+		}
+		if is, err := t.files.Lstat(name); err != nil || !is.Mode().IsRegular() {
 			delete(t.index, name)
 			t.unsaved = true
 		}
@@ -333,7 +352,9 @@ func (t *Tree) hash(ctx context.Context, file *os.File, is fs.FileInfo, f *sitea
 	f.SHA256 = hex.EncodeToString(sum.Sum(nil))
 	// One that was written to just now may be written to again in the same moment.
 	if after, err := file.Stat(); err == nil && looks(after) == looks(is) && time.Since(is.ModTime()) > 2*time.Second {
-		t.know(f.Path, is, f.SHA256)
+		k := looks(is)
+		k.SHA256 = f.SHA256
+		t.know(f.Path, k)
 	}
 	_, err = file.Seek(0, io.SeekStart)
 	return err
