@@ -21,6 +21,8 @@ const (
 	largest   = 16 << 20 // of a folder's own bytes
 	mostRead  = 1 << 30  // of all that says where files are
 	longest   = 1024     // of a path
+
+	mostStretches = 1_000_000 // of the image that all files have
 )
 
 // File is a file in an image.
@@ -71,6 +73,7 @@ type image struct {
 	size  int64
 	files []File
 	left  int64          // may still be read
+	parts int            // stretches that files have
 	seen  map[int64]bool // folders, by where they are
 }
 
@@ -136,6 +139,9 @@ func errMany() error { return fmt.Errorf("it has more than %d files", mostFiles)
 func (i *image) add(path string, extents []Extent) error {
 	if len(i.files) >= mostFiles {
 		return errMany()
+	}
+	if i.parts += len(extents); i.parts > mostStretches {
+		return fmt.Errorf("its files are in more than %d pieces", mostStretches)
 	}
 	for _, e := range extents {
 		if e.At < 0 || e.Size < 0 || e.At > i.size-e.Size {

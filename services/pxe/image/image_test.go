@@ -145,14 +145,14 @@ func TestXorriso(t *testing.T) {
 
 // No image makes the reader panic, or answers what is outside of it.
 func FuzzFiles(f *testing.F) {
-	for _, name := range []string{"rockridge", "windows"} {
-		for _, at := range []int{16*2048 + 156, 257 * 2048, 20 * 2048, 30*2048 + 20} {
-			f.Add(name == "windows", uint32(at), []byte{0xff, 0xff})
+	images := [][]byte{unpacked(f, "rockridge"), unpacked(f, "windows"), writeUDF250(map[string]string{"folder/file": "content", "sources/install.wim": "MSWIM"}, false)}
+	for n := range images {
+		for _, at := range []int{16*2048 + 156, 257 * 2048, 20 * 2048, 30*2048 + 20, udfStart*2048 + 216, 34*2048 + 486} {
+			f.Add(uint8(n), uint32(at), []byte{0xff, 0xff})
 		}
 	}
-	images := map[bool][]byte{true: unpacked(f, "windows"), false: unpacked(f, "rockridge")}
-	f.Fuzz(func(t *testing.T, windows bool, at uint32, patch []byte) {
-		text := slices.Clone(images[windows])
+	f.Fuzz(func(t *testing.T, which uint8, at uint32, patch []byte) {
+		text := slices.Clone(images[int(which)%len(images)])
 		copy(text[int(at)%len(text):], patch)
 		files, err := image.Files(bytes.NewReader(text), int64(len(text)))
 		if err != nil {

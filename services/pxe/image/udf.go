@@ -3,6 +3,8 @@ package image
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 )
 
 // The descriptors of UDF (ECMA-167, 3/7.2.1 and 4/7.2.1).
@@ -10,15 +12,79 @@ const (
 	tagAnchor, tagPartition, tagVolume, tagEnd                     = 2, 5, 6, 8
 	tagFileSet, tagName, tagContinued, tagFile, tagExtended uint16 = 256, 257, 258, 261, 266
 	anchorSector                                                   = 256
-	kindFolder, kindFile                                           = 4, 5
+	kindFolder, kindFile, kindMetadata, kindMirror                 = 4, 5, 250, 251
 	nameFolder, nameDeleted, nameParent                            = 2, 4, 8
 	mostExtents                                                    = 10_000
+
+	hole = -1 // where an extent is of which there is nothing
+
+	metadataMap, metadataMapSize, mostMaps = "*UDF Metadata Partition", 64, 8
 )
 
-// volume is where the parts of a UDF volume begin, in bytes, by their references.
+// volume is a UDF volume, with its partitions by their references.
 type volume struct {
 	*image
-	partitions []int64
+	partitions []partition
+	metadata   *metadata // nil: all that says where files are is in a partition as it lies there
+}
+
+// partition are the stretches of the image, one behind the other, that have a partition's blocks, with where in it each ends.
+type partition struct {
+	stretches []Extent
+	ends      []int64
+}
+
+func newPartition(stretches []Extent) (p partition) {
+	end := int64(0)
+	for _, e := range stretches {
+		end += e.Size
+		p.stretches, p.ends = append(p.stretches, e), append(p.ends, end)
+	}
+	return p
+}
+
+// metadata is a partition whose blocks are those of a file, of which there is a mirror (UDF 2.50, 2.2.10).
+type metadata struct {
+	reference    int
+	in           int // the partition that has the file
+	file, mirror int64
+}
+
+// place is a block of a partition.
+type place struct {
+	reference int
+	block     int64
+}
+
+// locate finds where so many bytes from a block on are.
+func (v *volume) locate(p place, size int64) (found []Extent, err error) {
+	if p.reference >= len(v.partitions) || p.block < 0 || size < 0 {
+		return nil, errCut
+	}
+	in, at := v.partitions[p.reference], p.block*sector
+	n, _ := slices.BinarySearch(in.ends, at+1)
+	for ; n < len(in.stretches) && len(found) < mostExtents; n++ {
+		e := in.stretches[n]
+		if e.At == hole {
+			return nil, errCut
+		}
+		skip := at - (in.ends[n] - e.Size)
+		piece := Extent{e.At + skip, min(e.Size-skip, size)}
+		found, size, at = append(found, piece), size-piece.Size, in.ends[n]
+		if size == 0 {
+			return found, nil
+		}
+	}
+	return nil, errCut
+}
+
+// block finds where a block is.
+func (v *volume) block(p place) (int64, error) {
+	found, err := v.locate(p, sector)
+	if err != nil {
+		return 0, err
+	}
+	return found[0].At, nil // a stretch has whole blocks
 }
 
 // hasUDF looks for its mark among the volume descriptors.
@@ -68,7 +134,6 @@ func (i *image) udf() error {
 	if err != nil {
 		return err
 	}
-	v := &volume{image: i}
 	starts := map[uint16]int64{}
 	var logical []byte
 	at := int64(little.Uint32(anchor[20:])) * sector
@@ -95,39 +160,88 @@ func (i *image) udf() error {
 	if little.Uint32(logical[212:]) != sector {
 		return errors.New("its UDF has blocks of an unusual size")
 	}
-	maps := logical[440:]
-	for range min(little.Uint32(logical[268:]), 8) {
-		if len(maps) < 6 || maps[0] != 1 || maps[1] != 6 {
-			return errors.New("its UDF has partitions of a kind that cannot be read")
-		}
-		start, ok := starts[little.Uint16(maps[4:])]
-		if !ok {
-			return errCut
-		}
-		v.partitions, maps = append(v.partitions, start), maps[6:]
-	}
-	set, err := v.at(logical[248:])
-	if err != nil {
+	v := &volume{image: i}
+	if err := v.readMaps(logical, starts); err != nil {
 		return err
 	}
-	d, _, err := i.descriptor(set, sector, tagFileSet)
-	if err != nil {
+	if v.metadata == nil {
+		return v.tree(logical)
+	}
+	err = v.treeOf(v.metadata.file, logical)
+	if err == nil || v.metadata.mirror == v.metadata.file {
 		return err
 	}
-	root, err := v.at(d[400:])
-	if err != nil {
+	i.files, i.parts, i.seen = nil, 0, map[int64]bool{}
+	if v.treeOf(v.metadata.mirror, logical) != nil {
 		return err
 	}
-	return v.folder("", root, 0)
+	return nil
 }
 
-// at is where a long allocation descriptor leads to.
-func (v *volume) at(text []byte) (int64, error) {
-	part := int(little.Uint16(text[8:]))
-	if part >= len(v.partitions) {
-		return 0, errCut
+// readMaps reads which partitions there are.
+func (v *volume) readMaps(logical []byte, starts map[uint16]int64) error {
+	references := map[uint16]int{} // by the partition's number
+	maps, in := logical[440:], uint16(0)
+	for range min(little.Uint32(logical[268:]), mostMaps) {
+		switch {
+		case len(maps) >= 6 && maps[0] == 1 && maps[1] == 6:
+			number := little.Uint16(maps[4:])
+			start, ok := starts[number]
+			if !ok {
+				return errCut
+			}
+			references[number] = len(v.partitions)
+			v.partitions, maps = append(v.partitions, newPartition([]Extent{{start, v.size - start}})), maps[6:]
+		case len(maps) >= metadataMapSize && maps[0] == 2 && maps[1] == metadataMapSize && strings.HasPrefix(string(maps[5:]), metadataMap) && v.metadata == nil:
+			in = little.Uint16(maps[38:])
+			v.metadata = &metadata{reference: len(v.partitions), file: int64(little.Uint32(maps[40:])), mirror: int64(little.Uint32(maps[44:]))}
+			v.partitions, maps = append(v.partitions, partition{}), maps[metadataMapSize:]
+		default:
+			return errors.New("its UDF has partitions of a kind that cannot be read")
+		}
 	}
-	return v.partitions[part] + int64(little.Uint32(text[4:]))*sector, nil
+	if v.metadata == nil {
+		return nil
+	}
+	var ok bool
+	if v.metadata.in, ok = references[in]; !ok {
+		return errCut
+	}
+	return nil
+}
+
+// treeOf reads all files by what the metadata file in this block says.
+func (v *volume) treeOf(block int64, logical []byte) error {
+	n, err := v.node(place{v.metadata.in, block})
+	if err != nil {
+		return err
+	}
+	if n.kind != kindMetadata && n.kind != kindMirror {
+		return errCut
+	}
+	for at := range n.extents {
+		n.extents[at].Size -= n.extents[at].Size % sector
+	}
+	v.partitions[v.metadata.reference] = newPartition(n.extents)
+	return v.tree(logical)
+}
+
+// tree reads all files.
+func (v *volume) tree(logical []byte) error {
+	set, err := v.block(long(logical[248:]))
+	if err != nil {
+		return err
+	}
+	d, _, err := v.descriptor(set, sector, tagFileSet)
+	if err != nil {
+		return err
+	}
+	return v.folder("", long(d[400:]), 0)
+}
+
+// long is where a long allocation descriptor leads to.
+func long(text []byte) place {
+	return place{int(little.Uint16(text[8:])), int64(little.Uint32(text[4:]))}
 }
 
 // node is a file or a folder.
@@ -137,7 +251,11 @@ type node struct {
 }
 
 // node reads a file entry.
-func (v *volume) node(at int64) (n node, err error) {
+func (v *volume) node(of place) (n node, err error) {
+	at, err := v.block(of)
+	if err != nil {
+		return n, err
+	}
 	d, tag, err := v.descriptor(at, sector, tagFile, tagExtended)
 	if err != nil {
 		return n, err
@@ -162,20 +280,12 @@ func (v *volume) node(at int64) (n node, err error) {
 	if kind > 1 {
 		return n, fmt.Errorf("its UDF describes a file in a way that cannot be read (%d)", kind)
 	}
-	own := v.partitions[0]
-	for _, start := range v.partitions { // a short one is in the partition of its entry
-		if start <= at && start > own {
-			own = start
-		}
-	}
 	size, continued := 8+8*int(kind), 0
 	for len(list) >= size && left > 0 {
 		span := little.Uint32(list)
-		to := own + int64(little.Uint32(list[4:]))*sector
+		to := place{of.reference, int64(little.Uint32(list[4:]))} // a short one is in the partition of its entry
 		if kind == 1 {
-			if to, err = v.at(list); err != nil {
-				return n, err
-			}
+			to = long(list)
 		}
 		list = list[size:]
 		bytes := int64(span & (1<<30 - 1))
@@ -184,17 +294,28 @@ func (v *volume) node(at int64) (n node, err error) {
 			list = nil
 			continue
 		case span>>30 == 0:
-			n.extents = append(n.extents, Extent{to, min(bytes, left)})
+			found, err := v.locate(to, min(bytes, left))
+			if err != nil {
+				return n, err
+			}
+			n.extents = append(n.extents, found...)
 			left -= min(bytes, left)
 		case span>>30 == 3: // more of them stand elsewhere
 			if continued++; continued > mostDescriptors {
 				return n, errCut
 			}
-			more, _, err := v.descriptor(to, sector, tagContinued)
+			at, err := v.block(to)
+			if err != nil {
+				return n, err
+			}
+			more, _, err := v.descriptor(at, sector, tagContinued)
 			if err != nil {
 				return n, err
 			}
 			list = more[24:min(24+int64(little.Uint32(more[20:])), sector)]
+		case n.kind == kindMetadata || n.kind == kindMirror: // blocks that nothing is in
+			n.extents = append(n.extents, Extent{hole, min(bytes, left)})
+			left -= min(bytes, left)
 		default:
 			return n, errors.New("it has a file with holes")
 		}
@@ -209,11 +330,15 @@ func (v *volume) node(at int64) (n node, err error) {
 }
 
 // folder reads what is in a folder.
-func (v *volume) folder(path string, at int64, depth int) error {
+func (v *volume) folder(path string, in place, depth int) error {
+	at, err := v.block(in)
+	if err != nil {
+		return err
+	}
 	if err := v.enter(at, depth); err != nil {
 		return err
 	}
-	of, err := v.node(at)
+	of, err := v.node(in)
 	if err != nil {
 		return err
 	}
@@ -234,10 +359,7 @@ func (v *volume) folder(path string, at int64, depth int) error {
 		if end > len(text) {
 			return errCut
 		}
-		below, err := v.at(text[20:])
-		if err != nil {
-			return err
-		}
+		below := long(text[20:])
 		name := text[begin:end]
 		text = text[min((end+3)/4*4, len(text)):]
 		if flags&(nameDeleted|nameParent) != 0 {
@@ -250,7 +372,7 @@ func (v *volume) folder(path string, at int64, depth int) error {
 	return nil
 }
 
-func (v *volume) named(folder string, name []byte, at int64, isFolder bool, depth int) error {
+func (v *volume) named(folder string, name []byte, at place, isFolder bool, depth int) error {
 	if len(name) < 2 {
 		return errCut
 	}
