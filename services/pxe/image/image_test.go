@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -93,6 +94,54 @@ func TestEditions(t *testing.T) {
 	must(t, err)
 	if _, err := image.Editions(bytes.NewReader(broken), files); !errors.Is(err, image.ErrNoEditions) {
 		t.Errorf("of what is no WIM: %v", err)
+	}
+}
+
+// However wimlib makes a WIM of today, its editions are read: solid, by any compression, to be piped, or split.
+func TestEditionsOfWimlib(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("wimlib-imagex"); err != nil {
+		t.Skip("wimlib-imagex is not installed")
+	}
+	folder := t.TempDir()
+	run := func(arguments ...string) {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), "wimlib-imagex", arguments...)
+		cmd.Dir = folder
+		if said, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v: %s", arguments, err, said)
+		}
+	}
+	want := []image.Edition{{Number: 1, Name: "Windows Server 2022 SERVERSTANDARD"}, {Number: 2, Name: "Windows Server 2022 SERVERDATACENTER"}}
+	for n, edition := range want {
+		of := fmt.Sprint("of", n)
+		must(t, os.Mkdir(filepath.Join(folder, of), 0o700))
+		content := make([]byte, 1<<20)
+		_, _ = rand.NewChaCha8([32]byte{byte(n)}).Read(content)
+		must(t, os.WriteFile(filepath.Join(folder, of, "file"), content, 0o600))
+		run([]string{"capture", "append"}[n], of, "made.wim", edition.Name, "--no-acls")
+	}
+	run("export", "made.wim", "all", "solid.esd", "--solid")
+	run("export", "made.wim", "all", "lzms.wim", "--compress=LZMS")
+	run("export", "made.wim", "all", "none.wim", "--compress=none")
+	run("export", "made.wim", "all", "piped.wim", "--pipable")
+	run("split", "none.wim", "split.swm", "1")
+	if parts, err := filepath.Glob(filepath.Join(folder, "split*.swm")); err != nil || len(parts) < 2 {
+		t.Errorf("it is split into %v: %v", parts, err)
+	}
+	for made, name := range map[string]string{"made.wim": "install.wim", "solid.esd": "install.esd", "lzms.wim": "install.wim", "none.wim": "install.wim",
+		"piped.wim": "install.wim", "split.swm": "install.swm"} {
+		text, err := os.ReadFile(filepath.Join(folder, made))
+		must(t, err)
+		editions := func(text []byte) ([]image.Edition, error) {
+			return image.Editions(bytes.NewReader(text), []image.File{{Path: "sources/" + name, Extents: []image.Extent{{Size: int64(len(text))}}}})
+		}
+		if got, err := editions(text); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s has %v, %v", made, got, err)
+		}
+		if got, err := editions(text[:len(text)-100]); !errors.Is(err, image.ErrNoEditions) {
+			t.Errorf("%s that is cut off has %v, %v", made, got, err)
+		}
 	}
 }
 

@@ -25,13 +25,14 @@ type Edition struct {
 }
 
 // ErrNoEditions says that the editions in an image cannot be read.
-var ErrNoEditions = errors.New("its install.wim or install.esd cannot be read")
+var ErrNoEditions = errors.New("its install.wim, install.esd or install.swm cannot be read")
 
-// Editions are those in sources/install.wim or install.esd of an image; none where it has neither.
+// Editions are those in sources/install.wim or install.esd of an image, or install.swm, the first part of one; none where it has none of
+// them. However a WIM's contents are compressed, what it says of its images is not.
 func Editions(from io.ReaderAt, files []File) ([]Edition, error) {
 	for _, f := range files {
 		switch strings.ToLower(f.Path) {
-		case "sources/install.wim", "sources/install.esd":
+		case "sources/install.wim", "sources/install.esd", "sources/install.swm":
 			found, err := editionsOf(f, from)
 			if err != nil {
 				err = fmt.Errorf("%w: %w", ErrNoEditions, err)
@@ -47,7 +48,13 @@ func editionsOf(f File, from io.ReaderAt) ([]Edition, error) {
 	if err != nil {
 		return nil, err
 	}
-	if string(head[:8]) != "MSWIM\x00\x00\x00" {
+	switch string(head[:8]) {
+	case "MSWIM\x00\x00\x00":
+	case "WLPWM\x00\x00\x00": // written in one go: where the rest is stands in the same header at the end
+		if head, err = f.read(from, f.Size()-wimHead, wimHead); err != nil {
+			return nil, err
+		}
+	default:
 		return nil, errors.New("it is no WIM")
 	}
 	at := head[wimXML:]
