@@ -87,12 +87,12 @@ sites: ## sync 500 files from agent to agent while agents and the pxe service ar
 	go test -v -timeout 30m ./deploy/split -run TestSiteAgents -full
 
 .PHONY: netboot
-netboot: ## as root, have machines (QEMU) boot from a site agent, be installed and come back from their disks
-	go test -v -count 1 -timeout 2h ./deploy/internal/netboot -full
+netboot: ## as root, have machines (QEMU) boot from a site agent, be installed and come back from their disks; FULL=1 disturbs each in every way
+	go test -v -count 1 -timeout 3h ./deploy/internal/netboot -machines $(if $(FULL),-full)
 
 .PHONY: machine
 machine: ## as root, beside make run: have a machine (QEMU) with an empty disk installed over the API, and show its console: make machine KEY=ip_…
-	@KEY=$(KEY) go test -v -count 1 -timeout 1h ./deploy/internal/netboot -run TestDemonstration -full
+	@KEY=$(KEY) go test -v -count 1 -timeout 1h ./deploy/internal/netboot -run TestDemonstration -machines
 
 .PHONY: product
 product: ## run the product's tests on services that are reached over mTLS and, one more time, on all of them in one process

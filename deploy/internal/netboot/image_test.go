@@ -1,7 +1,6 @@
 package netboot
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -10,12 +9,15 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 )
 
+const document = "../../../docs/netboot.md"
+
 // tools are what a machine and its image are made with, and Debian's packages that have them.
 var tools = []struct{ what, from string }{
-	{"qemu-system-x86_64", "qemu-system-x86"}, {"ip", "iproute2"}, {"grub-mkimage", "grub-common"}, {"mkfs.vfat", "dosfstools"}, {"mcopy", "mtools"}, {"cpio", "cpio"},
+	{"qemu-system-x86_64", "qemu-system-x86"}, {"ip", "iproute2"}, {"grub-mkstandalone", "grub-common"}, {"mkfs.vfat", "dosfstools"}, {"mcopy", "mtools"}, {"cpio", "cpio"},
 	{"busybox", "busybox-static"}, {"apt-get", "apt"}, {"dpkg", "dpkg"}, {"/usr/lib/ipxe/ipxe.efi", "ipxe"}, {"/usr/lib/ipxe/qemu/pxe-virtio.rom", "ipxe-qemu"},
 	{"/usr/share/OVMF/OVMF_CODE.fd", "ovmf"}, {"/usr/lib/grub/i386-pc/boot.img", "grub-pc-bin"}, {"/usr/lib/grub/x86_64-efi/normal.mod", "grub-efi-amd64-bin"},
 }
@@ -23,8 +25,8 @@ var tools = []struct{ what, from string }{
 // needs skips a test where something is missing that it cannot do without.
 func needs(t *testing.T) {
 	t.Helper()
-	if !*full {
-		t.Skip("machines boot with -full: make netboot")
+	if !*machines {
+		t.Skip("machines boot with -machines: make netboot")
 	}
 	if os.Geteuid() != 0 {
 		t.Skip("a network of its own needs root")
@@ -44,6 +46,14 @@ func needs(t *testing.T) {
 	}
 	if len(missing) > 0 {
 		t.Skip("install these packages: ", strings.Join(missing, " "))
+	}
+}
+
+// wholeRun skips what is not part of every run.
+func wholeRun(t *testing.T) {
+	t.Helper()
+	if !*full {
+		t.Skip("it is not part of every run: make netboot FULL=1")
 	}
 }
 
@@ -86,7 +96,7 @@ echo "INSTALLER: it begins"
 n=0
 until ip link set eth0 up 2>/dev/null || [ $n = 50 ]; do n=$((n+1)); sleep 0.2; done
 udhcpc -q -t 20 -T 3 -i eth0 -s /udhcpc || echo "INSTALLER: no address"
-[ -z "$slow" ] || { echo "INSTALLER: it waits"; sleep "$slow"; }
+[ -z "$hold" ] || { echo "INSTALLER: it waits"; until wget -q -O /dev/null "$hold"; do sleep 1; done; }
 wget -q -O /preseed "$base/preseed" && echo "INSTALLER: preseed: $(cat /preseed)"
 wget -q -O - --post-data 'step=disk&progress=10' "$base/progress"
 got=$(wget -O - "$image" | tee /dev/vda | sha256sum | cut -d ' ' -f 1)
@@ -106,10 +116,23 @@ const udhcpcScript = `#!/bin/busybox sh
 exit 0
 `
 
-// newImage makes one, of a kernel that comes from Debian, without loop devices.
+var (
+	making   sync.Mutex
+	ourImage image
+)
+
+// newImage makes one, of a kernel that comes from Debian, without loop devices. All tests have the same.
 func newImage(t testing.TB) image {
 	t.Helper()
-	folder := t.TempDir()
+	making.Lock()
+	defer making.Unlock()
+	if ourImage.sum != "" {
+		return ourImage
+	}
+	folder := filepath.Join(shared, "image")
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
 	for name, content := range map[string]string{"init": initScript, "udhcpc": udhcpcScript} {
 		if err := os.WriteFile(filepath.Join(folder, name), []byte(content), 0o755); err != nil {
 			t.Fatal(err)
@@ -174,6 +197,7 @@ mcopy -i fat vmlinuz initrd system.cfg ::/
 	}
 	sum := sha256.Sum256(disk)
 	made.sum = hex.EncodeToString(sum[:])
+	ourImage = made
 	return made
 }
 
@@ -192,11 +216,16 @@ func (i image) bootScript(url, token, more string) string {
 // bring gives an agent the files that machines load.
 func (i image) bring(t testing.TB, folder string) {
 	t.Helper()
-	to := filepath.Join(folder, "files/local/image")
+	bring(t, folder, "local/image", i.kernel, i.initrd, i.disk)
+}
+
+// bring gives an agent files in a folder of its own.
+func bring(t testing.TB, folder, below string, files ...string) {
+	t.Helper()
+	to := filepath.Join(folder, "files", below)
 	err := os.MkdirAll(to, 0o755)
-	for _, file := range []string{i.kernel, i.initrd, i.disk} {
-		content, failed := os.ReadFile(file)
-		err = errors.Join(err, failed, os.WriteFile(filepath.Join(to, filepath.Base(file)), bytes.Clone(content), 0o644))
+	for _, file := range files {
+		err = errors.Join(err, os.Link(file, filepath.Join(to, filepath.Base(file))))
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -35,30 +35,6 @@ func TestAgentInstalls(t *testing.T) {
 	}
 }
 
-// A machine that is reset in the middle has its script once more, and one whose agent is killed goes on with the next one.
-func TestInterrupted(t *testing.T) {
-	t.Parallel()
-	needs(t)
-	made := newImage(t)
-	s := newSite(t)
-	made.bring(t, s.folder)
-	const mac = "52:54:00:77:00:20"
-	one := siteagent.Machine{ID: 7, Revision: 1, MACs: []string{mac}, IPv4: &siteagent.Address{Prefix: "10.77.0.10/24"}, Boot: siteagent.BootInstall, Token: tokens,
-		Files: siteagent.Files{Boot: made.bootScript(url, tokens, "ironplane.slow=60")}}
-	if err := s.client.PutMachine(t.Context(), one); err != nil {
-		t.Fatal(err)
-	}
-	m := s.switchOn(mac, "bios")
-	m.shows("INSTALLER: it waits", 1)
-	m.reset()
-	m.shows("INSTALLER: it waits", 2)
-	s.killAgent()
-	m.shows("INSTALLER: it restarts", 1)
-	s.killAgent()
-	m.shows("SYSTEM: it runs from its disk", 1)
-	s.wantStory(7, siteagent.Leased, siteagent.Booted, siteagent.Leased, siteagent.Booted, siteagent.Finished, siteagent.Leased, siteagent.Local)
-}
-
 // wantStory looks at what a machine has done, in its order, whatever else it did in between.
 func (s *site) wantStory(id int64, want ...string) {
 	s.Helper()

@@ -3,8 +3,10 @@ package netboot
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -13,12 +15,16 @@ import (
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/services/pxe/install"
+	"github.com/ironplane/ironplane/services/pxe/siteagent"
 	"github.com/ironplane/ironplane/testkit"
 	"github.com/ironplane/ironplane/testkit/mailbox"
 )
 
-// hostKey is of no host.
-const hostKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUFGSJFCT8IXStp9iotgQlFRILJ5FVUFVlM3Z2l4gNG"
+const (
+	password = "a long walk in the rain"
+	// hostKey is of no host.
+	hostKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUFGSJFCT8IXStp9iotgQlFRILJ5FVUFVlM3Z2l4gNG"
+)
 
 // operator is who has machines installed over the API.
 type operator struct {
@@ -27,6 +33,9 @@ type operator struct {
 	product      *product.Product
 	c            *testkit.Client
 	mails        *mailbox.Server
+	group        int64 // of IP entities
+	owner        int64 // of machines
+	small        int64 // the profile that installs our image
 }
 
 func newOperator(t *testing.T) *operator {
@@ -35,7 +44,32 @@ func newOperator(t *testing.T) *operator {
 	o.installation = producttest.NewInstallation(t, testkit.Redis(t), service.Settings{AllowedNetworks: o.host, SMTP: "smtp+plain://" + o.mails.Addr, MailFrom: "noreply@example.com"})
 	o.product = o.installation.Open(t)
 	o.c = producttest.FirstAdmin(t, o.product)
+	o.tell()
 	return o
+}
+
+// create makes something over the API.
+func (o *operator) create(path string, body map[string]any) int64 {
+	o.Helper()
+	return o.c.Do("POST", path, body).Want(200).ID()
+}
+
+// tell tells the control plane of the site, and of who has machines there.
+func (o *operator) tell() {
+	o.Helper()
+	dhcp := o.create("/pxe/dhcp", map[string]any{"name": o.space, "host": o.host, "port": 8443, "use_https": false, "api_key": agentKey})
+	o.group = o.create("/group", map[string]any{"name": o.space, "pxe_dhcp_server": dhcp})
+	o.create("/pxe/file", map[string]any{"name": o.space, "install_max_concurrent": 20, "group": o.group, "host": o.host, "port": 8443, "use_https": false, "api_key": agentKey, "public_key": hostKey})
+	o.owner = o.create("/client", map[string]any{"first": "Ben", "last": "Miller", "email": o.space + "@example.org"})
+	template := testkit.Decode[[]struct{ ID int64 }](o.c.Do("GET", "/email/template?name=install-finished", nil).Want(200))[0].ID
+	o.small = o.create("/pxe/profile", map[string]any{"name": o.space, "boot_script": o.create("/pxe/boot-script", map[string]any{"name": o.space, "body": bootTemplate}),
+		"preseed": o.create("/pxe/preseed", map[string]any{"name": o.space, "body": "of {{.Host.Name}}"}), "email": map[string]any{"template": template}})
+}
+
+// entity makes the address of web1.
+func (o *operator) entity() int64 {
+	o.Helper()
+	return o.create("/entity", map[string]any{"group": o.group, "address": "10.77.0.10", "subnet_mask": "255.255.255.0", "gateway": "10.77.0.1"})
 }
 
 // startProduct starts the control plane again, all of which Close has stopped.
@@ -45,26 +79,24 @@ func (o *operator) startProduct() {
 	o.c = testkit.NewClient(o.T, o.product.Gateway).With(o.c.Key)
 }
 
-// install asks for the installation of a machine, with all that this needs.
-func (o *operator) install(made image, mac, firmware, more string) (path string) {
+// install asks for the installation of a machine by a profile, and waits until the agent is told of it.
+func (o *operator) install(body map[string]any, profile int64, variables map[string]string) (path string) {
 	o.Helper()
-	create := func(path string, body map[string]any) int64 { return o.c.Do("POST", path, body).Want(200).ID() }
-	dhcp := create("/pxe/dhcp", map[string]any{"name": o.space, "host": o.host, "port": 8443, "use_https": false, "api_key": agentKey})
-	group := create("/group", map[string]any{"name": o.space, "pxe_dhcp_server": dhcp})
-	create("/pxe/file", map[string]any{"name": o.space, "install_max_concurrent": 20, "group": group, "host": o.host, "port": 8443, "use_https": false, "api_key": agentKey, "public_key": hostKey})
-	entity := create("/entity", map[string]any{"group": group, "address": "10.77.0.10", "subnet_mask": "255.255.255.0", "gateway": "10.77.0.1"})
-	client := create("/client", map[string]any{"first": "Ben", "last": "Miller", "email": o.space + "@example.org"})
-	template := testkit.Decode[[]struct{ ID int64 }](o.c.Do("GET", "/email/template?name=install-finished", nil).Want(200))[0].ID
-	profile := create("/pxe/profile", map[string]any{"name": o.space, "boot_script": create("/pxe/boot-script", map[string]any{"name": o.space, "body": bootTemplate}),
-		"preseed": create("/pxe/preseed", map[string]any{"name": o.space, "body": "of {{.Host.Name}}"}), "email": map[string]any{"template": template}})
-	path = fmt.Sprint("/pxe/install/", create("/pxe/install", map[string]any{"profile": profile, "client": client, "password": "a long walk in the rain",
-		"host":      map[string]any{"macs": []string{mac}, "hostname": "web1.example.com", "entity": entity, "firmware": firmware},
-		"variables": map[string]any{"sum": made.sum, "more": more}}))
+	body = maps.Clone(body)
+	body["profile"], body["variables"] = profile, variables
+	id := o.create("/pxe/install", body)
 	o.await("the agent is told of it", patience, func() bool {
 		held, err := o.client.Machines(o.Context())
-		return err == nil && len(held) == 1
+		return err == nil && slices.ContainsFunc(held, func(h siteagent.Held) bool { return h.ID == id })
 	})
-	return path
+	return fmt.Sprint("/pxe/install/", id)
+}
+
+// installSmall asks for the installation of our image; more is for the kernel's command line.
+func (o *operator) installSmall(made image, mac, firmware, more string) (path string) {
+	o.Helper()
+	return o.install(map[string]any{"client": o.owner, "password": password, "host": map[string]any{"macs": []string{mac}, "hostname": "web1.example.com", "entity": o.entity(), "firmware": firmware}},
+		o.small, map[string]string{"sum": made.sum, "more": more})
 }
 
 // until waits for an install to be as it should.
@@ -113,42 +145,80 @@ func (o *operator) wantInstalled(path string, actions ...string) {
 	}
 }
 
+// disturbance is what happens to an installation in the middle: while the installer waits, and when it restarts the machine.
+type disturbance struct {
+	name               string
+	short              bool // it is part of every run
+	installs, restarts func(*operator, *vm)
+}
+
+var disturbances = []disturbance{
+	{name: "undisturbed", short: true},
+	{name: "control plane stopped", installs: func(o *operator, _ *vm) { o.product.Close() }, restarts: func(o *operator, m *vm) {
+		m.shows("SYSTEM: it runs from its disk", 1)
+		o.startProduct()
+	}},
+	{name: "agent killed", installs: func(o *operator, _ *vm) { o.killAgent() }, restarts: func(o *operator, _ *vm) { o.killAgent() }},
+	{name: "machine reset", installs: func(_ *operator, m *vm) { m.waitsAgain() }},
+	{name: "all of it", short: true, installs: func(o *operator, m *vm) {
+		o.product.Close()
+		m.waitsAgain()
+		o.killAgent()
+	}, restarts: func(o *operator, m *vm) {
+		m.shows("SYSTEM: it runs from its disk", 1)
+		o.startProduct()
+	}},
+}
+
+// letGo lets installers go on that wait.
+func (o *operator) letGo() {
+	o.Helper()
+	if err := os.WriteFile(filepath.Join(o.folder, "files/local/image/go"), nil, 0o644); err != nil {
+		o.Fatal(err)
+	}
+}
+
+// waitsAgain resets a machine whose installer waits, and sees it come that far once more.
+func (m *vm) waitsAgain() {
+	m.Helper()
+	m.reset()
+	m.shows("INSTALLER: it waits", 2)
+}
+
 // A machine that is named over the API is switched on with an empty disk, is installed, and comes back from its disk; its client is told,
-// and the log has it. Where the control plane is stopped, the machine is reset and the agent is killed meanwhile, all of it is heard of later,
-// once and in order.
+// and the log has it. Where the control plane is stopped, the machine is reset or the agent is killed meanwhile, all of it is heard of
+// later, once and in order.
 func TestInstalls(t *testing.T) {
 	t.Parallel()
 	needs(t)
 	made := newImage(t)
-	for n, firmware := range []string{"bios", "uefi"} {
-		t.Run(firmware, func(t *testing.T) {
-			t.Parallel()
-			o := newOperator(t)
-			made.bring(t, o.folder)
-			mac := fmt.Sprintf("52:54:00:77:00:%02x", 48+n)
-			path := o.install(made, mac, firmware, "")
-			m := o.switchOn(mac, firmware)
-			m.shows("INSTALLER: preseed: of web1", 1)
-			m.shows("SYSTEM: it runs from its disk", 1)
-			o.wantInstalled(path, "pxe.install.created", "pxe.install.booted", "pxe.install.began", "pxe.install.installed")
-		})
-		t.Run(firmware+" disturbed", func(t *testing.T) {
-			t.Parallel()
-			o := newOperator(t)
-			made.bring(t, o.folder)
-			mac := fmt.Sprintf("52:54:00:77:00:%02x", 64+n)
-			path := o.install(made, mac, firmware, "ironplane.slow=60")
-			m := o.switchOn(mac, firmware)
-			m.shows("INSTALLER: it waits", 1)
-			o.until(path, "it boots", func(i *install.Install) bool { return i.Status == install.Booting })
-			o.product.Close()
-			m.reset()
-			m.shows("INSTALLER: it waits", 2)
-			o.killAgent()
-			m.shows("SYSTEM: it runs from its disk", 1)
-			o.startProduct()
-			o.wantInstalled(path, "pxe.install.created", "pxe.install.booted", "pxe.install.began", "pxe.install.installed")
-		})
+	for f, firmware := range []string{"bios", "uefi"} {
+		for n, d := range disturbances {
+			t.Run(firmware+" "+d.name, func(t *testing.T) {
+				t.Parallel()
+				if !d.short {
+					wholeRun(t)
+				}
+				o := newOperator(t)
+				made.bring(t, o.folder)
+				mac := fmt.Sprintf("52:54:00:77:%02x:%02x", 1+f, n)
+				path := o.installSmall(made, mac, firmware, "ironplane.hold="+url+"/local/image/go")
+				m := o.switchOn(mac, firmware)
+				m.shows("INSTALLER: it waits", 1)
+				o.until(path, "it boots", func(i *install.Install) bool { return i.Status == install.Booting })
+				if d.installs != nil {
+					d.installs(o, m)
+				}
+				o.letGo()
+				m.shows("INSTALLER: it restarts", 1)
+				if d.restarts != nil {
+					d.restarts(o, m)
+				}
+				m.shows("INSTALLER: preseed: of web1", 1)
+				m.shows("SYSTEM: it runs from its disk", 1)
+				o.wantInstalled(path, "pxe.install.created", "pxe.install.booted", "pxe.install.began", "pxe.install.installed")
+			})
+		}
 	}
 }
 
@@ -160,10 +230,11 @@ func TestDemonstration(t *testing.T) {
 	}
 	needs(t)
 	o := &operator{site: newSite(t), c: testkit.ClientOf(t, "http://127.0.0.1:8080").With(key)}
+	o.tell()
 	made := newImage(t)
 	made.bring(t, o.folder)
 	mac := fmt.Sprintf("52:54:00:77:%02x:%02x", rand.IntN(256), rand.IntN(256))
-	path := o.install(made, mac, "bios", "")
+	path := o.installSmall(made, mac, "bios", "")
 	fmt.Printf("\nGET %s is of a machine with an empty disk, which is switched on now.\n\n", path)
 	m := o.switchOn(mac, "bios")
 	m.console.show(os.Stdout)

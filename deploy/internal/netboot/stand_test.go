@@ -25,7 +25,10 @@ import (
 	"github.com/ironplane/ironplane/testkit"
 )
 
-var full = flag.Bool("full", false, "boot machines")
+var (
+	machines = flag.Bool("machines", false, "boot machines")
+	full     = flag.Bool("full", false, "boot more of them, for longer")
+)
 
 const (
 	agentKey = "what the agent asks of its callers"
@@ -45,20 +48,23 @@ type site struct {
 	settings []string // of the agent, in place of the usual ones
 }
 
-var program string // the agent's
+var (
+	shared  string // a folder for what several tests have
+	program string // the agent's
+)
 
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
 		flag.Parse()
-		if !*full {
+		if !*machines {
 			return m.Run()
 		}
-		folder, err := os.MkdirTemp("", "netboot-")
-		if err != nil {
+		var err error
+		if shared, err = os.MkdirTemp("", "netboot-"); err != nil {
 			panic(err)
 		}
-		defer os.RemoveAll(folder)
-		program = filepath.Join(folder, "site-agent")
+		defer os.RemoveAll(shared)
+		program = filepath.Join(shared, "site-agent")
 		build := exec.Command("go", "build", "-o", program, "github.com/ironplane/ironplane/services/pxe/cmd/site-agent")
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if said, err := build.CombinedOutput(); err != nil {
@@ -92,7 +98,7 @@ ip -n %[1]s link add br0 type bridge forward_delay 0 stp_state 0
 ip -n %[1]s addr add 10.77.0.1/24 dev br0
 ip -n %[1]s link set br0 up
 `, s.space, n, outside))
-	shell(t, s.folder, testkit.Block(t, "../../../docs/netboot.md", "netboot bootloaders"), "IRONPLANE_AGENT_FOLDER="+s.folder)
+	shell(t, s.folder, testkit.Block(t, document, "netboot bootloaders"), "IRONPLANE_AGENT_FOLDER="+s.folder)
 	s.start()
 	t.Cleanup(func() {
 		if err := s.agent.Stop(context.Background()); err != nil {
@@ -170,10 +176,11 @@ func (s *site) reports() (all []siteagent.Report) {
 
 // vm is a machine.
 type vm struct {
-	*testing.T
-	process *child.Child
-	console *console
-	monitor string
+	*site
+	arguments []string // of ip, which starts QEMU
+	process   *child.Child
+	console   *console
+	monitor   string
 }
 
 // console is what a machine has shown.
@@ -206,8 +213,8 @@ func (c *console) String() string {
 	return c.text.String()
 }
 
-// switchOn switches a machine on that has an empty disk.
-func (s *site) switchOn(mac, firmware string) *vm {
+// newMachine is one with an empty disk, which is off.
+func (s *site) newMachine(mac, firmware string, megabytes int) *vm {
 	s.Helper()
 	folder := s.TempDir()
 	tap := "tap" + strings.ReplaceAll(mac[9:], ":", "")
@@ -217,31 +224,48 @@ ip -n %[1]s link set %[2]s master br0 up
 truncate -s 64M disk
 cp /usr/share/OVMF/OVMF_VARS.fd vars
 `, s.space, tap))
-	m := &vm{T: s.T, console: &console{}, monitor: filepath.Join(folder, "monitor")}
-	arguments := []string{"netns", "exec", s.space, "qemu-system-x86_64", "-nodefaults", "-display", "none", "-m", "512", "-serial", "stdio", "-accel", "tcg",
+	m := &vm{site: s, console: &console{}, monitor: filepath.Join(folder, "monitor")}
+	m.arguments = []string{"netns", "exec", s.space, "qemu-system-x86_64", "-nodefaults", "-display", "none", "-m", fmt.Sprint(megabytes), "-serial", "stdio", "-accel", "tcg",
 		"-monitor", "unix:" + m.monitor + ",server=on,wait=off",
 		"-netdev", "tap,id=n,script=no,downscript=no,ifname=" + tap, "-drive", "if=none,id=d,format=raw,file=" + filepath.Join(folder, "disk"), "-device", "virtio-blk-pci,drive=d,bootindex=2"}
 	card := "virtio-net-pci,netdev=n,bootindex=1,mac=" + mac
 	switch firmware {
 	case "bios":
-		arguments = append(arguments, "-M", "pc,graphics=off", "-device", card)
+		m.arguments = append(m.arguments, "-M", "pc,graphics=off", "-device", card)
 	default:
-		arguments = append(arguments, "-M", "pc", "-device", card+",romfile=", "-drive", "if=pflash,format=raw,readonly=on,file=/usr/share/OVMF/OVMF_CODE.fd", "-drive", "if=pflash,format=raw,file="+filepath.Join(folder, "vars"))
+		m.arguments = append(m.arguments, "-M", "pc", "-device", card+",romfile=", "-drive", "if=pflash,format=raw,readonly=on,file=/usr/share/OVMF/OVMF_CODE.fd", "-drive", "if=pflash,format=raw,file="+filepath.Join(folder, "vars"))
 		if firmware != "uefi" {
-			arguments = append(arguments, "-fw_cfg", "name=opt/org.tianocore/IPv4PXESupport,string=n")
+			m.arguments = append(m.arguments, "-fw_cfg", "name=opt/org.tianocore/IPv4PXESupport,string=n")
 		}
 		if firmware != "pxe6" {
-			arguments = append(arguments, "-fw_cfg", "name=opt/org.tianocore/IPv6PXESupport,string=n")
+			m.arguments = append(m.arguments, "-fw_cfg", "name=opt/org.tianocore/IPv6PXESupport,string=n")
 		}
 	}
-	cmd := exec.Command("ip", arguments...)
+	s.Cleanup(func() {
+		if m.process != nil {
+			_ = m.process.Stop(context.Background())
+		}
+	})
+	return m
+}
+
+// switchOn switches a machine on that has an empty disk.
+func (s *site) switchOn(mac, firmware string) *vm {
+	s.Helper()
+	m := s.newMachine(mac, firmware, 512)
+	m.on()
+	return m
+}
+
+// on switches a machine on.
+func (m *vm) on() {
+	m.Helper()
+	cmd := exec.Command("ip", m.arguments...)
 	cmd.Stdout, cmd.Stderr = m.console, m.console
 	var err error
 	if m.process, err = child.Start(cmd, syscall.SIGKILL); err != nil {
-		s.Fatal(err)
+		m.Fatal(err)
 	}
-	s.Cleanup(func() { _ = m.process.Stop(context.Background()) })
-	return m
 }
 
 // reset resets a machine, as who presses the button does.
