@@ -4,6 +4,7 @@ package alike
 import (
 	"flag"
 	"fmt"
+	"net/http"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -61,7 +62,10 @@ func (a account) forgotten() map[string]any {
 	return map[string]any{"type": a.kind, "email": a.email}
 }
 
-const unknownName = "an unknown name"
+const (
+	unknownName = "an unknown name"
+	signedIn    = "an account that was signed in to" // of clients: it is claimed
+)
 
 // unknown is a name that nobody has, and that was not tried before.
 func (s *stand) unknown(kind string) account {
@@ -83,6 +87,7 @@ func (s *stand) makeAccounts(t *testing.T, kind string) (all []account) {
 		{"an account without a password", "", "", nil},
 		{"a disabled account", password, password, func(url string) { admin.Do("PATCH", url, `{"disabled": true}`).Want(200) }},
 		{"a deleted account", password, password, func(url string) { admin.Do("DELETE", url, nil).Want(200) }},
+		{signedIn, password, "wrong", nil},
 	} {
 		s.made++
 		email := fmt.Sprintf("%d@%s.example.com", s.made, kind)
@@ -91,6 +96,9 @@ func (s *stand) makeAccounts(t *testing.T, kind string) (all []account) {
 			body["first"], body["last"] = "Ben", "Miller"
 		}
 		id := admin.Do("POST", "/"+kind, body).Want(200).ID()
+		if a.what == signedIn { // from elsewhere: where it usually is, fewer guesses of others count
+			s.time(t, "/auth/key", account{kind: kind, email: email, sent: password}.login(), http.StatusOK)
+		}
 		if a.change != nil {
 			a.change(fmt.Sprintf("/%s/%d", kind, id))
 		}

@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/process/lockout"
 	"github.com/ironplane/ironplane/process/tracing"
 	"github.com/ironplane/ironplane/services/identity"
 )
@@ -139,6 +140,32 @@ func TestUnknownNamesCauseTheSameWork(t *testing.T) {
 				for _, a := range of {
 					if work := request(a); !slices.Equal(work, unknown) {
 						t.Errorf("for %s by %s there is done\n%s\nand not\n%s", what, a.what, strings.Join(work, "\n"), strings.Join(unknown, "\n"))
+					}
+				}
+			}
+		})
+	}
+}
+
+// Who is locked out cannot tell by what is done for him whether there is the account, nor whether he has its password by now.
+func TestLockedOutCausesTheSameWork(t *testing.T) {
+	for _, kind := range []string{"admin", "client"} {
+		t.Run(kind, func(t *testing.T) {
+			s := newStand(t)
+			var unknown []string
+			for _, a := range append([]account{s.unknown(kind)}, s.makeAccounts(t, kind)...) {
+				for range lockout.OfNameFromAddress {
+					s.nobody.Do("POST", "/auth/key", account{kind: kind, email: a.email, sent: "wrong again"}.login()).Want(401)
+				}
+				for _, a.sent = range []string{"wrong", password} {
+					work := s.workOf("POST", "/auth/key", a.login(), 429)
+					if slices.Contains(work, "hash a password") {
+						t.Errorf("for %s a password is hashed though it is locked out", a.what)
+					}
+					if unknown == nil {
+						unknown = work
+					} else if !slices.Equal(work, unknown) {
+						t.Errorf("for %s, locked out, there is done\n%s\nand not\n%s", a.what, strings.Join(work, "\n"), strings.Join(unknown, "\n"))
 					}
 				}
 			}
