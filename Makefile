@@ -87,7 +87,7 @@ sites: ## sync 500 files from agent to agent while agents and the pxe service ar
 	go test -v -timeout 30m ./deploy/split -run TestSiteAgents -full
 
 .PHONY: netboot
-netboot: ## as root, have machines (QEMU) boot from a site agent, be installed and come back from their disks; FULL=1 disturbs each in every way
+netboot: ## as root, have machines (QEMU) boot from a site agent, be installed and come back from their disks; FULL=1 disturbs each in every way, and boots the system in memory
 	go test -v -count 1 -timeout 3h ./deploy/internal/netboot -machines $(if $(FULL),-full)
 
 .PHONY: machine

@@ -98,6 +98,12 @@ func wellFormed(t *testing.T, text string) error {
 			err = fmt.Errorf("it says %+v", a)
 		}
 		return err
+	case first == "#!/bin/bash":
+		check := osexec.CommandContext(t.Context(), "bash", "-n")
+		check.Stdin = strings.NewReader(text)
+		if said, err := check.CombinedOutput(); err != nil {
+			return fmt.Errorf("%v: %s", err, said)
+		}
 	case first == "#_preseed_V1":
 		check, err := osexec.LookPath("debconf-set-selections")
 		if err != nil {

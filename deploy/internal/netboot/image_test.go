@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/ironplane/ironplane/testkit"
 )
 
 const document = "../../../docs/netboot.md"
@@ -20,6 +22,7 @@ var tools = []struct{ what, from string }{
 	{"qemu-system-x86_64", "qemu-system-x86"}, {"ip", "iproute2"}, {"grub-mkstandalone", "grub-common"}, {"mkfs.vfat", "dosfstools"}, {"mcopy", "mtools"}, {"cpio", "cpio"},
 	{"busybox", "busybox-static"}, {"apt-get", "apt"}, {"dpkg", "dpkg"}, {"/usr/lib/ipxe/ipxe.efi", "ipxe"}, {"/usr/lib/ipxe/qemu/pxe-virtio.rom", "ipxe-qemu"},
 	{"/usr/share/OVMF/OVMF_CODE.fd", "ovmf"}, {"/usr/lib/grub/i386-pc/boot.img", "grub-pc-bin"}, {"/usr/lib/grub/x86_64-efi/normal.mod", "grub-efi-amd64-bin"},
+	{"mmdebstrap", "mmdebstrap"}, {"zstd", "zstd"}, {"ssh", "openssh-client"},
 }
 
 // needs skips a test where something is missing that it cannot do without.
@@ -71,8 +74,8 @@ func shell(t testing.TB, folder, script string, environment ...string) string {
 
 // image is a kernel with a system in memory, and a disk with the same.
 type image struct {
-	kernel, initrd, disk string // files
-	sum                  string // of the disk
+	kernel, initrd, disk, packed string // files
+	sum                          string // of the disk
 }
 
 const (
@@ -191,10 +194,11 @@ mcopy -i fat vmlinuz initrd system.cfg ::/
 	if copied := copy(disk[firstOfFAT*sector:], fat); copied < len(fat) {
 		t.Fatal("the disk is too small")
 	}
-	made := image{kernel: filepath.Join(folder, "vmlinuz"), initrd: filepath.Join(folder, "initrd"), disk: filepath.Join(folder, "disk.raw")}
+	made := image{kernel: filepath.Join(folder, "vmlinuz"), initrd: filepath.Join(folder, "initrd"), disk: filepath.Join(folder, "disk.raw"), packed: filepath.Join(folder, "disk.raw.zst")}
 	if err := os.WriteFile(made.disk, disk, 0o644); err != nil {
 		t.Fatal(err)
 	}
+	shell(t, folder, "zstd -q -f disk.raw")
 	sum := sha256.Sum256(disk)
 	made.sum = hex.EncodeToString(sum[:])
 	ourImage = made
@@ -216,7 +220,7 @@ func (i image) bootScript(url, token, more string) string {
 // bring gives an agent the files that machines load.
 func (i image) bring(t testing.TB, folder string) {
 	t.Helper()
-	bring(t, folder, "local/image", i.kernel, i.initrd, i.disk)
+	bring(t, folder, "local/image", i.kernel, i.initrd, i.disk, i.packed)
 }
 
 // bring gives an agent files in a folder of its own.
@@ -230,4 +234,31 @@ func bring(t testing.TB, folder, below string, files ...string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// bringMemory gives an agent the system in memory, which is made by the document, with a kernel for machines like ours.
+func bringMemory(t testing.TB, folder string) {
+	t.Helper()
+	made := sharedFolder(t, "memory", testkit.Block(t, document, "netboot memory"), "IRONPLANE_AGENT_FOLDER=.", "KERNEL=linux-image-cloud-amd64")
+	bring(t, folder, "local/memory", filepath.Join(made, "files/local/memory/vmlinuz"), filepath.Join(made, "files/local/memory/initrd"))
+}
+
+// sharedFolder is one that several tests have, which a script makes for the first of them.
+func sharedFolder(t testing.TB, name, script string, environment ...string) (folder string) {
+	t.Helper()
+	making.Lock()
+	defer making.Unlock()
+	folder = filepath.Join(shared, name)
+	if _, err := os.Stat(folder); err == nil {
+		return folder
+	}
+	begun, err := os.MkdirTemp(shared, name+"-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shell(t, begun, script, environment...)
+	if err := os.Rename(begun, folder); err != nil {
+		t.Fatal(err)
+	}
+	return folder
 }

@@ -268,6 +268,16 @@ func (m *vm) on() {
 	}
 }
 
+// isOff waits until a machine has switched itself off.
+func (m *vm) isOff() {
+	m.Helper()
+	select {
+	case <-m.process.Done():
+	case <-time.After(patience):
+		m.Fatalf("it is still on:\n%s", m.console)
+	}
+}
+
 // reset resets a machine, as who presses the button does.
 func (m *vm) reset() {
 	m.Helper()

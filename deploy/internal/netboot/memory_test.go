@@ -1,0 +1,114 @@
+package netboot
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ironplane/ironplane/services/pxe/install"
+	"github.com/ironplane/ironplane/testkit"
+)
+
+// The profiles that come with Ironplane boot the system in memory. One has it write an image, of zstd, whose checksum is compared: with
+// another one the machine fails, says so, and has nothing on its disk that starts. One is a rescue system: root gets in, by key and by
+// password, finds the disk as it is, and boots it.
+func TestSystemInMemory(t *testing.T) {
+	t.Parallel()
+	needs(t)
+	wholeRun(t)
+	made := newImage(t)
+	for n, firmware := range []string{"bios", "uefi"} {
+		t.Run(firmware, func(t *testing.T) {
+			t.Parallel()
+			o := newOperator(t)
+			made.bring(t, o.folder)
+			bringMemory(t, o.folder)
+			key := o.newKey()
+			mac := fmt.Sprintf("52:54:00:77:00:%02x", 80+n)
+			one := map[string]any{"host": map[string]any{"macs": []string{mac}, "hostname": "web1.example.com", "entity": o.entity(), "disk": "/dev/vda", "firmware": firmware},
+				"password": password, "ssh_keys": key.public}
+			m := o.newMachine(mac, firmware, 1024)
+
+			wrong := strings.Repeat("0", 64)
+			failing := o.install(one, o.profile("Disk image"), map[string]string{"image": url + "/local/image/disk.raw.zst", "sha256": wrong})
+			m.on()
+			failed := o.until(failing, "it has failed", func(i *install.Install) bool { return i.Status == install.Failed })
+			if want := "The SHA-256 of what was written is " + made.sum + ", and not " + wrong + "."; *failed.Error != want {
+				t.Errorf("it says %s", *failed.Error)
+			}
+			if left := key.run("head -c 1048576 /dev/vda | tr -d '\\0' | wc -c"); left != "0\n" {
+				t.Errorf("of its start the disk has %s bytes", left)
+			}
+
+			written := o.install(one, o.profile("Disk image"), map[string]string{"image": url + "/local/image/disk.raw.zst", "sha256": strings.ToUpper(made.sum)})
+			m.reset()
+			m.shows("SYSTEM: it runs from its disk", 1)
+			o.until(written, "it is installed", func(i *install.Install) bool { return i.Status == install.Installed })
+			m.isOff()
+
+			rescued := o.install(one, o.profile("Rescue system"), nil)
+			m.on()
+			o.until(rescued, "it is up", func(i *install.Install) bool { return i.Status == install.Installed })
+			key.password = password
+			if sum := key.run(fmt.Sprintf("hostname; head -c %d /dev/vda | sha256sum", diskSize)); sum != "web1\n"+made.sum+"  -\n" {
+				t.Errorf("on the disk is %s", sum)
+			}
+			key.run("(sleep 1; systemctl reboot) > /dev/null 2>&1 &")
+			m.shows("SYSTEM: it runs from its disk", 2)
+		})
+	}
+}
+
+// key is one that root gets in with.
+type key struct {
+	*operator
+	public, private string
+	password        string // instead of it
+}
+
+func (o *operator) newKey() *key {
+	o.Helper()
+	folder := o.TempDir()
+	k := &key{operator: o, private: filepath.Join(folder, "key")}
+	shell(o, folder, "ssh-keygen -q -t ed25519 -N '' -f key")
+	public, err := os.ReadFile(k.private + ".pub")
+	if err != nil {
+		o.Fatal(err)
+	}
+	k.public = string(public)
+	return k
+}
+
+// run has a machine run something, by SSH.
+func (k *key) run(script string) string {
+	k.Helper()
+	arguments := []string{"netns", "exec", k.space, "ssh", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR", "-o", "ConnectTimeout=120"}
+	cmd := exec.CommandContext(k.Context(), "ip")
+	if k.password == "" {
+		arguments = append(arguments, "-o", "BatchMode=yes", "-i", k.private)
+	} else {
+		ask := filepath.Join(k.TempDir(), "ask")
+		if err := os.WriteFile(ask, []byte("#!/bin/sh\necho '"+k.password+"'\n"), 0o700); err != nil {
+			k.Fatal(err)
+		}
+		cmd.Env = append(os.Environ(), "SSH_ASKPASS="+ask, "SSH_ASKPASS_REQUIRE=force")
+		arguments = append(arguments, "-o", "PubkeyAuthentication=no")
+	}
+	cmd.Args = append(append(cmd.Args, arguments...), "root@10.77.0.10", script)
+	var why strings.Builder
+	cmd.Stderr = &why
+	said, err := cmd.Output()
+	if err != nil {
+		k.Fatalf("%s: %v\n%s%s", script, err, said, why.String())
+	}
+	return string(said)
+}
+
+// profile is one that comes with Ironplane.
+func (o *operator) profile(name string) int64 {
+	o.Helper()
+	return testkit.Decode[[]struct{ ID int64 }](o.c.Do("GET", "/pxe/profile?name="+strings.ReplaceAll(name, " ", "%20"), nil).Want(200))[0].ID
+}
