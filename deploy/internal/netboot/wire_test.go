@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -21,10 +22,10 @@ func (s *site) with(settings ...string) {
 	s.killAgent()
 }
 
-// run starts a program in the site's network, which ends with the test.
-func (s *site) run(program string, arguments ...string) {
+// runIn starts a program in a network, which ends with the test.
+func (s *site) runIn(space, program string, arguments ...string) {
 	s.Helper()
-	cmd := exec.Command("ip", append([]string{"netns", "exec", s.space, program}, arguments...)...)
+	cmd := exec.Command("ip", append([]string{"netns", "exec", space, program}, arguments...)...)
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	running, err := child.Start(cmd, syscall.SIGTERM, syscall.SIGKILL)
 	if err != nil {
@@ -39,6 +40,11 @@ func needsTool(t *testing.T, program, from string) {
 	if _, err := exec.LookPath(program); err != nil {
 		t.Skip("install this package: ", from)
 	}
+}
+
+// fromMemory is a boot script of the image's system, from the agent at a URL.
+func fromMemory(url string) string {
+	return fmt.Sprintf("#!ipxe\nkernel %[1]s/local/image/vmlinuz initrd=initrd console=ttyS0 quiet no_timer_check\ninitrd --name initrd %[1]s/local/image/initrd\nboot\n", url)
 }
 
 const (
@@ -61,11 +67,10 @@ func TestIPv6(t *testing.T) {
 			s.with("IRONPLANE_AGENT_DHCP_IPV6=fd77::1")
 			conf := filepath.Join(s.folder, "radvd.conf")
 			shell(t, s.folder, testkit.Block(t, "../../../docs/netboot.md", "netboot radvd"), "RADVD_CONFIG="+conf, "INTERFACE=br0", "PREFIX=fd77::/64")
-			s.run("radvd", "--nodaemon", "--logmethod", "stderr", "--config", conf, "--pidfile", filepath.Join(s.folder, "radvd.pid"))
+			s.runIn(s.space, "radvd", "--nodaemon", "--logmethod", "stderr", "--config", conf, "--pidfile", filepath.Join(s.folder, "radvd.pid"))
 			mac := fmt.Sprintf("52:54:00:77:06:%02x", 16+i)
-			script := fmt.Sprintf("#!ipxe\nkernel %[1]s/local/image/vmlinuz initrd=initrd console=ttyS0 quiet no_timer_check\ninitrd --name initrd %[1]s/local/image/initrd\nboot\n", url6)
 			one := siteagent.Machine{ID: 7, Revision: 1, MACs: []string{mac}, Hostname: "web6.example.com", IPv6: &siteagent.Address{Prefix: address6 + "/64", Gateway: "fd77::1"},
-				Boot: siteagent.BootInstall, Token: tokens, Files: siteagent.Files{Boot: script}}
+				Boot: siteagent.BootInstall, Token: tokens, Files: siteagent.Files{Boot: fromMemory(url6)}}
 			if err := s.client.PutMachine(t.Context(), one); err != nil {
 				t.Fatal(err)
 			}
@@ -73,5 +78,86 @@ func TestIPv6(t *testing.T) {
 			m.shows("SYSTEM: it runs from its disk", 1)
 			s.wantStory(7, siteagent.Leased, siteagent.Booted)
 		})
+	}
+}
+
+// udhcpcShows prints what a client is given.
+const udhcpcShows = `#!/bin/sh
+if [ "$1" = bound ]; then
+  ip addr add "$ip/$mask" dev "$interface"
+  ip route add default via "$router"
+  echo "has $ip of $serverid, boots $boot_file"
+fi
+`
+
+// Behind a relay agent that says the port, a machine has its address and its script at the port where it asked first, and who says that
+// he has its MAC address has neither at another one.
+func TestRelayAgent(t *testing.T) {
+	t.Parallel()
+	needs(t)
+	needsTool(t, "dhcrelay", "isc-dhcp-relay")
+	const mac = "52:54:00:77:07:01"
+	s := newSite(t)
+	router := s.space + "r"
+	clients := []string{s.space + "a", s.space + "b"}
+	for _, name := range append(clients, router) {
+		shell(t, "/", "ip netns add "+name)
+		t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", name).Run() })
+	}
+	shell(t, "/", fmt.Sprintf(`
+ip -n %[1]s link add relay type veth peer name uplink netns %[2]s
+ip -n %[1]s link set relay master br0 up
+ip -n %[1]s route add 10.78.0.0/16 via 10.77.0.254
+ip -n %[2]s addr add 10.77.0.254/24 dev uplink
+ip -n %[2]s link set uplink up
+ip -n %[2]s link set lo up
+ip -n %[2]s route add default via 10.77.0.1
+ip netns exec %[2]s sysctl -q -w net.ipv4.ip_forward=1
+`, s.space, router))
+	for i, client := range clients {
+		shell(t, "/", fmt.Sprintf(`
+ip -n %[1]s link add port%[3]d type veth peer name eth0 netns %[2]s
+ip -n %[1]s addr add 10.78.%[3]d.1/24 dev port%[3]d
+ip -n %[1]s link set port%[3]d up
+ip -n %[2]s link set eth0 address %[4]s up
+ip -n %[2]s link set lo up
+`, router, client, i, mac))
+	}
+	s.runIn(router, "dhcrelay", "-4", "-d", "-a", "-m", "discard", "-id", "port0", "-id", "port1", "-iu", "uplink", "10.77.0.1")
+	one := siteagent.Machine{ID: 7, Revision: 1, MACs: []string{mac}, IPv4: &siteagent.Address{Prefix: "10.78.0.10/24", Gateway: "10.78.0.1"}, Boot: siteagent.BootInstall, Token: tokens,
+		Files: siteagent.Files{Boot: "#!ipxe\n# of this machine\n"}}
+	if err := s.client.PutMachine(t.Context(), one); err != nil {
+		t.Fatal(err)
+	}
+	show := filepath.Join(s.folder, "udhcpc")
+	if err := os.WriteFile(show, []byte(udhcpcShows), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	asks := func(client string) string {
+		return shell(t, s.folder, fmt.Sprintf("ip netns exec %s busybox udhcpc -i eth0 -q -n -t 4 -T 3 -V PXEClient:Arch:00000:UNDI:002001 -O bootfile -s %s 2>&1 || true", client, show))
+	}
+	var said string
+	s.await("the machine has its address", patience, func() bool { // as soon as the relay agent listens
+		said = asks(clients[0])
+		return strings.Contains(said, "has ")
+	})
+	if !strings.Contains(said, "has 10.78.0.10 of 10.77.0.1, boots local/boot/undionly.kpxe") {
+		t.Error(said)
+	}
+	if said := asks(clients[1]); strings.Contains(said, "has ") {
+		t.Errorf("at another port: %s", said)
+	}
+	if got := shell(t, s.folder, "ip netns exec "+clients[0]+" busybox wget -q -O - http://10.77.0.1/i/boot"); !strings.Contains(got, "# of this machine") {
+		t.Errorf("its script is %s", got)
+	}
+	s.wantStory(7, siteagent.Leased, siteagent.Refused, siteagent.Booted)
+	var refused string
+	for _, r := range s.reports() {
+		if r.What == siteagent.Refused {
+			refused = r.Got
+		}
+	}
+	if !strings.Contains(refused, "it asks from port port1") || !strings.Contains(refused, "at port port0") {
+		t.Errorf("it is refused: %s", refused)
 	}
 }
