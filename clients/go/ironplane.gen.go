@@ -2044,14 +2044,19 @@ type AllocateIPEntitiesBodyOwnerServer struct {
 // Authenticator defines model for Authenticator.
 type Authenticator struct {
 	// ID Examples: 1
-	ID     int64    `json:"id"`
-	Method Ref      `json:"method"`
-	Owner  KeyOwner `json:"owner"`
+	ID     int64 `json:"id"`
+	Method Ref   `json:"method"`
+
+	// Name what its owner calls it
+	//
+	// Examples: my phone
+	Name  *string  `json:"name,omitempty"`
+	Owner KeyOwner `json:"owner"`
 
 	// RecoveryCodes in the answer that verifies an account's first one, and never again: each is good once in place of a code
 	RecoveryCodes *[]string `json:"recovery_codes,omitempty"`
 
-	// Value of email, the address; of totp, once, in the answer that makes it, the otpauth:// URI that an app reads
+	// Value of email, the address; in the answer that makes it, and never again, of totp the otpauth:// URI that an app reads, and of passkey what PublicKeyCredential.parseCreationOptionsFromJSON() takes, as a text
 	//
 	// Examples: ben@example.org
 	Value *string `json:"value,omitempty"`
@@ -2190,7 +2195,8 @@ type CodeAuth struct {
 // ConfirmVerifyCodeBody defines model for ConfirmVerifyCodeBody.
 type ConfirmVerifyCodeBody struct {
 	// Challenge of a login: as the login answered it, if it does not stand in the path
-	Challenge *string `json:"challenge,omitempty"`
+	Challenge  *string               `json:"challenge,omitempty"`
+	Credential *UpdateCredentialBody `json:"credential,omitempty"`
 
 	// Token the code, or a recovery code in its place
 	//
@@ -2309,8 +2315,15 @@ type CreateAdminBody struct {
 
 // CreateAuthenticatorBody defines model for CreateAuthenticatorBody.
 type CreateAuthenticatorBody struct {
+	Credential *CreateCredentialBody `json:"credential,omitempty"`
+
 	// Method An item, by its id. The id alone is read, too.
 	Method RefBody `json:"method"`
+
+	// Name what its owner calls it
+	//
+	// Examples: my phone
+	Name *string `json:"name,omitempty"`
 
 	// Value of email: the address; none: the account's
 	//
@@ -2461,6 +2474,32 @@ type CreateComputerPartBodyPartType0 = string
 // Examples: mem
 type CreateComputerPartBody_PartType struct {
 	union json.RawMessage
+}
+
+// CreateCredentialBody defines model for CreateCredentialBody.
+type CreateCredentialBody struct {
+	ID       *string                       `json:"id,omitempty"`
+	RawID    *string                       `json:"rawId,omitempty"`
+	Response *CreateCredentialBodyResponse `json:"response,omitempty"`
+	Type     *string                       `json:"type,omitempty"`
+}
+
+// CreateCredentialBodyResponse defines model for CreateCredentialBodyResponse.
+type CreateCredentialBodyResponse struct {
+	AuthenticatorData *string `json:"authenticatorData,omitempty"`
+	ClientDataJSON    *string `json:"clientDataJSON,omitempty"`
+
+	// PublicKey of a new key
+	PublicKey *string `json:"publicKey,omitempty"`
+
+	// Signature of one that signs
+	Signature *string `json:"signature,omitempty"`
+
+	// Transports of a new key
+	Transports *[]string `json:"transports,omitempty"`
+
+	// UserHandle of one that signs and knows its account
+	UserHandle *string `json:"userHandle,omitempty"`
 }
 
 // CreateDHCPServerBody defines model for CreateDHCPServerBody.
@@ -4906,8 +4945,15 @@ type UpdateAdminPermissionsBodyUsers struct {
 
 // UpdateAuthenticatorBody defines model for UpdateAuthenticatorBody.
 type UpdateAuthenticatorBody struct {
+	Credential *UpdateCredentialBody `json:"credential,omitempty"`
+
 	// Method An item, by its id. The id alone is read, too.
 	Method *RefBody `json:"method,omitempty"`
+
+	// Name what its owner calls it
+	//
+	// Examples: my phone
+	Name nullable.Nullable[string] `json:"name,omitempty"`
 
 	// Value of email: the address; none: the account's
 	//
@@ -5000,6 +5046,32 @@ type UpdateComputerPartBodyPartType0 = string
 // Examples: mem
 type UpdateComputerPartBody_PartType struct {
 	union json.RawMessage
+}
+
+// UpdateCredentialBody defines model for UpdateCredentialBody.
+type UpdateCredentialBody struct {
+	ID       *string                       `json:"id,omitempty"`
+	RawID    *string                       `json:"rawId,omitempty"`
+	Response *UpdateCredentialBodyResponse `json:"response,omitempty"`
+	Type     *string                       `json:"type,omitempty"`
+}
+
+// UpdateCredentialBodyResponse defines model for UpdateCredentialBodyResponse.
+type UpdateCredentialBodyResponse struct {
+	AuthenticatorData *string `json:"authenticatorData,omitempty"`
+	ClientDataJSON    *string `json:"clientDataJSON,omitempty"`
+
+	// PublicKey of a new key
+	PublicKey *string `json:"publicKey,omitempty"`
+
+	// Signature of one that signs
+	Signature *string `json:"signature,omitempty"`
+
+	// Transports of a new key
+	Transports *[]string `json:"transports,omitempty"`
+
+	// UserHandle of one that signs and knows its account
+	UserHandle nullable.Nullable[string] `json:"userHandle,omitempty"`
 }
 
 // UpdateDHCPServerBody defines model for UpdateDHCPServerBody.
@@ -5784,6 +5856,9 @@ type VerifyCode struct {
 
 	// ID Examples: 1
 	ID int64 `json:"id"`
+
+	// Options of passkey, in the answer that asks for it, and never again: what PublicKeyCredential.parseRequestOptionsFromJSON() takes, or parseCreationOptionsFromJSON() where the authenticator is not verified yet. Without it none of the account's can be used, but recovery codes
+	Options interface{} `json:"options,omitempty"`
 }
 
 // VerifyMethod defines model for VerifyMethod.

@@ -170,13 +170,12 @@ func (i *Inbox) round(ctx context.Context, db *pg.DB, peers mesh.Peers) error {
 	}
 }
 
-func (i *Inbox) take(ctx context.Context, db *pg.DB, m Message) error {
+func (i *Inbox) take(ctx context.Context, db *pg.DB, m Message) (err error) {
 	take := i.Takes[m.Kind]
 	if take == nil {
 		return errors.New("nobody here takes such messages: is the sender a newer version?")
 	}
 	if len(m.Sealed) > 0 {
-		var err error
 		if m.Secret, err = i.Box.Open(m.place(), m.Sealed); err != nil {
 			return err
 		}

@@ -64,27 +64,26 @@ func (c createRoute[V, B]) operation() *operation {
 	return o
 }
 
-func (r *resource[V, B]) createMany(ctx context.Context, tx *pg.Tx, sent sentRows[B]) (Bulk, error) {
+func (r *resource[V, B]) createMany(ctx context.Context, tx *pg.Tx, sent sentRows[B]) (made Bulk, err error) {
 	if len(sent.rows) == 0 {
-		return Bulk{}, problem.New(problem.BadRequest, "The body has no row but the first, which names the columns.")
+		return made, problem.New(problem.BadRequest, "The body has no row but the first, which names the columns.")
 	}
 	if err := r.below(ctx, tx, sent.in.Parent, permission.Write); err != nil {
-		return Bulk{}, err
+		return made, err
 	}
 	for _, body := range sent.rows {
 		r.place(body, sent.in.Parent)
 		if r.Allow != nil {
 			if err := r.Allow(ctx, tx, body); err != nil {
-				return Bulk{}, err
+				return made, err
 			}
 		}
 	}
 	if err := r.Lock(ctx, tx, sent.rows...); err != nil {
-		return Bulk{}, err
+		return made, err
 	}
 	ids := make([]int64, len(sent.rows))
 	for i, body := range sent.rows {
-		var err error
 		if ids[i], err = r.insert(ctx, tx, body); err != nil {
 			if f := problem.From(pgerror.Explain(err)); f.Kind == problem.Invalid {
 				for n := range f.Fields { // what the body itself made is gone, and named by its line
@@ -95,17 +94,17 @@ func (r *resource[V, B]) createMany(ctx context.Context, tx *pg.Tx, sent sentRow
 						f.Fields[n].Message += fmt.Sprintf(" by line %d", sent.lines[other])
 					}
 				}
-				return Bulk{}, atLine(f, sent.lines[i], nil).Err()
+				return made, atLine(f, sent.lines[i], nil).Err()
 			}
-			return Bulk{}, err
+			return made, err
 		}
 	}
-	made, err := r.view.Some(ctx, tx, ids)
+	items, err := r.view.Some(ctx, tx, ids)
 	if err != nil {
-		return Bulk{}, err
+		return made, err
 	}
-	for i := range made {
-		r.record(tx, pg.Created, &made[i], nil, secret.Marked(made[i], secretsOf(sent.rows[i])...))
+	for i := range items {
+		r.record(tx, pg.Created, &items[i], nil, secret.Marked(items[i], secretsOf(sent.rows[i])...))
 	}
 	return Bulk{Count: len(ids), First: ids[0], Last: ids[len(ids)-1]}, nil
 }

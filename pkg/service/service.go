@@ -71,6 +71,8 @@ type Settings struct {
 	SMTPPassword    secret.String `env:"IRONPLANE_SMTP_PASSWORD" doc:"with which password"`
 	MailFrom        string        `env:"IRONPLANE_MAIL_FROM" doc:"whom mails are from: noreply@example.com, or Example Hosting <noreply@example.com>"`
 	AllowedNetworks string        `env:"IRONPLANE_ALLOWED_NETWORKS" doc:"networks of one's own where webhooks, site agents, ISOs and identity providers may be, also without encryption: 10.20.0.0/16 192.0.2.7; no others"`
+	PasskeyDomain   string        `env:"IRONPLANE_PASSKEY_DOMAIN" doc:"the domain that security keys and passkeys are made for, which stays: example.com; with the next one, for the identity service"`
+	PasskeyOrigins  string        `env:"IRONPLANE_PASSKEY_ORIGINS" doc:"the panels that may ask for them: https://admin.example.com https://panel.example.com"`
 	License         string        `env:"IRONPLANE_LICENSE" doc:"where the license is: a file, or https://…; empty: there is none, and everything works. This and the next one are for the system service"`
 	LicenseSigner   string        `env:"IRONPLANE_LICENSE_SIGNER" doc:"whose licenses count: the public key that license keys prints"`
 	Packages        string        `env:"IRONPLANE_PACKAGES" doc:"the folder of what is installed beside the core, a folder each; it is for the system service"`

@@ -27,6 +27,7 @@ var (
 	SessionDuration = Integer{"security.session_duration", 720} // minutes
 	SessionMost     = Integer{"security.session_max", 10080}    // minutes from the login on; 0: as long as it is used
 	VerifyAdmins    = Integer{"security.verify_admins", 0}      // 1: admins sign in with a second factor
+	VerifyPasskeys  = Integer{"security.verify_passkeys", 0}    // 1: security keys ask for a PIN or a finger
 	KeyInQuery      = Integer{"security.key_in_query", 0}       // 1: ?key= is looked at
 
 	OwnerRate          = Integer{"limits.owner_rate", 100}

@@ -14,26 +14,30 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/table"
 	"github.com/ironplane/ironplane/process/account"
 	"github.com/ironplane/ironplane/process/setting"
+	"github.com/ironplane/ironplane/services/identity/passkey"
 )
 
 // The methods, by the ids of their rows.
 const (
-	byTOTP  = 1
-	byEmail = 2
+	byTOTP    = 1
+	byEmail   = 2
+	byPasskey = 3
 )
 
 // mostAuthenticators is how many an account has.
 const mostAuthenticators = 50
 
-// Authenticator proves who somebody is besides the password: an app that makes codes, or an address that they are mailed to.
+// Authenticator proves who somebody is besides the password: an app that makes codes, an address that they are mailed to, or a key that signs.
 type Authenticator struct {
 	rest.Versioned
 	ID            int64    `json:"id" db:"id"`
-	Name          string   `json:"-" db:"method_name"`
+	Name          string   `json:"-" db:"title"`
+	Called        *string  `json:"name,omitempty" db:"name" ext:"true" doc:"what its owner calls it"`
 	Method        rest.Ref `json:"method" db:"method_"`
-	Value         *string  `json:"value,omitempty" db:"value" doc:"of email, the address; of totp, once, in the answer that makes it, the otpauth:// URI that an app reads"`
+	Value         *string  `json:"value,omitempty" db:"value" doc:"of email, the address; in the answer that makes it, and never again, of totp the otpauth:// URI that an app reads, and of passkey what PublicKeyCredential.parseCreationOptionsFromJSON() takes, as a text"`
 	Verified      bool     `json:"verified" db:"verified" doc:"whether it is used: a code of it was confirmed"`
 	Owner         KeyOwner `json:"owner" db:"owner_" ext:"true"`
 	RecoveryCodes []string `json:"recovery_codes,omitempty" ext:"true" doc:"in the answer that verifies an account's first one, and never again: each is good once in place of a code"`
@@ -44,17 +48,20 @@ func (a *Authenticator) account() principal.Owner {
 }
 
 type authenticatorBody struct {
-	Method   rest.RefID `json:"method" db:"method_id" required:"create" example:"2" doc:"one of /auth/verify/method; it stays"`
-	Value    *string    `json:"value" db:"value" max:"254" example:"ben@example.org" doc:"of email: the address; none: the account's"`
-	Verified bool       `json:"verified" db:"verified" example:"false" doc:"true, once a code of it was confirmed: it is used from then on"`
+	Name       *string            `json:"name" db:"name" max:"64" ext:"true" example:"my phone" doc:"what its owner calls it"`
+	Method     rest.RefID         `json:"method" db:"method_id" required:"create" example:"2" doc:"one of /auth/verify/method; it stays"`
+	Value      *string            `json:"value" db:"value" max:"254" example:"ben@example.org" doc:"of email: the address; none: the account's"`
+	Verified   bool               `json:"verified" db:"verified" example:"false" doc:"true, once a code of it was confirmed: it is used from then on"`
+	Credential passkey.Credential `json:"credential" ext:"true" doc:"of passkey, with verified: what the browser answered to the options, as PublicKeyCredential.toJSON() has it"`
 
 	OwnerType principal.OwnerType `db:"owner_type"`
 	OwnerID   int64               `db:"owner_id"`
 	Secret    secret.String       `db:"secret"`
 
-	address  string   // the account's
-	uri      string   // with Secret
-	recovery []string // codes that were made
+	person   person      // the caller, where another service knows its address, or from when on its password is that
+	reveals  string      // the value that is shown once
+	made     *newPasskey // of Credential
+	recovery []string    // codes that were made
 }
 
 func (b *authenticatorBody) account() principal.Owner {
@@ -62,6 +69,7 @@ func (b *authenticatorBody) account() principal.Owner {
 }
 
 func (s *Service) authenticators() []rest.Route {
+	of := table.New[authenticatorBody]("authenticator", "authenticator_view", s.box)
 	return rest.Resource[Authenticator, authenticatorBody]{
 		DB: s.db, Path: "/auth/verify/auth", ID: "auth_id", Noun: "authenticator", Guard: guard.AnyKey, Scope: readableOwners, Again: rest.AgainAnother,
 		Table: "authenticator", View: "authenticator_view", Box: s.box, Edited: `{"value": "benjamin@example.org"}`,
@@ -79,10 +87,17 @@ func (s *Service) authenticators() []rest.Route {
 			}
 			return s.checkEditedAuthenticator(ctx, tx, c, id, before, b)
 		},
+		Insert: func(ctx context.Context, tx *pg.Tx, b *authenticatorBody) (int64, error) {
+			id, err := of.Insert(ctx, tx, b)
+			if err == nil && b.Method == byPasskey {
+				b.reveals, err = s.askForPasskey(ctx, tx, id, b.person)
+			}
+			return id, err
+		},
 		Delete: s.deleteAuthenticator,
 		Reveal: func(a *Authenticator, b *authenticatorBody) {
-			if a.RecoveryCodes = b.recovery; b.uri != "" {
-				a.Value = &b.uri
+			if a.RecoveryCodes = b.recovery; b.reveals != "" {
+				a.Value = &b.reveals
 			}
 		},
 		About: func(a *Authenticator) []pg.Target { return []pg.Target{accountTarget(a.account(), a.Owner.Name)} },
@@ -97,13 +112,16 @@ func accountTarget(owner principal.Owner, name *string) pg.Target {
 	return t
 }
 
-// prepareAuthenticator finds out the account's address, where it is to be mailed to.
-func (s *Service) prepareAuthenticator(ctx context.Context, verb rest.Verbs, b *authenticatorBody) error {
-	if verb != rest.Creating || b.Method != byEmail || b.Value != nil {
-		return nil
+// prepareAuthenticator finds out the account's address, where it is to be mailed to, and which version of it a new key is asked for with. What
+// a new key has answered is checked, which counts.
+func (s *Service) prepareAuthenticator(ctx context.Context, verb rest.Verbs, b *authenticatorBody) (err error) {
+	owner := principal.From(ctx).Principal.Owner
+	switch {
+	case verb == rest.Editing && b.Verified && b.Credential.Type != "":
+		b.made, err = s.checkNewPasskey(ctx, b.Credential)
+	case verb == rest.Creating && (b.Method == byEmail && b.Value == nil || b.Method == byPasskey && owner.Type == principal.Client):
+		b.person, err = s.personOf(ctx, owner)
 	}
-	p, err := s.personOf(ctx, principal.From(ctx).Principal.Owner)
-	b.address = p.Email
 	return err
 }
 
@@ -128,15 +146,18 @@ func (s *Service) checkNewAuthenticator(ctx context.Context, tx *pg.Tx, c caller
 	switch {
 	case has >= mostAuthenticators:
 		wrong.Add("/method", "too_many", "cannot be another one: the account has %d authenticators", has)
-	case b.Method == byTOTP && b.Value != nil:
+	case b.Method != byEmail && b.Value != nil:
 		wrong.Add("/value", "read_only", "is made here for an authenticator of this method")
 	case b.Method == byTOTP:
 		err = s.makeTOTP(ctx, b)
-	case b.Method == byEmail && b.Value == nil && b.address == "":
+	case b.Method == byPasskey && s.passkeys == nil:
+		return errNoPasskeys()
+	case b.Method == byPasskey:
+	case b.Method == byEmail && b.Value == nil && b.person.Email == "":
 		wrong.Add("/value", "required", "is required: the account has no address")
 	case b.Method == byEmail:
 		if b.Value == nil {
-			b.Value = &b.address
+			b.Value = &b.person.Email
 		}
 		checkAddress(*b.Value, &wrong)
 	default:
@@ -154,7 +175,7 @@ func (s *Service) makeTOTP(ctx context.Context, b *authenticatorBody) error {
 	if err != nil {
 		return fmt.Errorf("make a TOTP secret: %w", err)
 	}
-	b.Secret, b.uri = secret.New(key.Secret()), key.URL()
+	b.Secret, b.reveals = secret.New(key.Secret()), key.URL()
 	return nil
 }
 
@@ -212,9 +233,14 @@ func errUnconfirmed() error {
 	return problem.Member("/verified", "unconfirmed", "can be true once a code of the authenticator was confirmed, within the last %.0f minutes and with the same key or session", freshTime.Minutes())
 }
 
-// verify has an authenticator used from now on, of which the calling key has confirmed a code. With an account's first one come recovery
-// codes.
+// verify has an authenticator used from now on, of which the calling key has confirmed a code, or sends the new key. With an account's first one
+// come recovery codes.
 func (s *Service) verify(ctx context.Context, tx *pg.Tx, c caller, id int64, b *authenticatorBody) error {
+	if b.made != nil && b.made.open.auth == id {
+		if err := s.keepPasskey(ctx, tx, c, b.made); err != nil {
+			return err
+		}
+	}
 	var confirmed bool
 	err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM verify_code WHERE auth_id = $1 AND key_id = $2 AND confirmed_at > clock_timestamp() - $3::interval)", id, c.key, freshTime).Scan(&confirmed)
 	if err != nil {

@@ -5,6 +5,7 @@ package identity
 import (
 	"context"
 	"embed"
+	"fmt"
 	"slices"
 
 	"github.com/ironplane/ironplane/pkg/events"
@@ -22,6 +23,7 @@ import (
 	"github.com/ironplane/ironplane/process/lockout"
 	"github.com/ironplane/ironplane/process/setting"
 	"github.com/ironplane/ironplane/services/identity/openid"
+	"github.com/ironplane/ironplane/services/identity/passkey"
 )
 
 // Name is the service's name, and its schema's.
@@ -51,18 +53,31 @@ type Service struct {
 	clients      *events.Refs
 	integrations *events.Refs
 	openID       *openid.Client
+	passkeys     *passkey.Party // nil: they are not used here
 }
 
 // begin looks whether what operators say can be used.
 func begin(_ context.Context, d service.Deps) error {
-	_, err := egress.Parse(d.AllowedNetworks)
+	if _, err := egress.Parse(d.AllowedNetworks); err != nil {
+		return err
+	}
+	_, err := newParty(d)
 	return err
+}
+
+func newParty(d service.Deps) (*passkey.Party, error) {
+	party, err := passkey.Parse(d.PasskeyDomain, d.PasskeyOrigins, verifyTime)
+	if err != nil {
+		return nil, fmt.Errorf("IRONPLANE_PASSKEY_DOMAIN and IRONPLANE_PASSKEY_ORIGINS: %w", err)
+	}
+	return party, nil
 }
 
 // New makes the service on its migrated schema.
 func New(d service.Deps) *Service {
 	allowed, _ := egress.Parse(d.AllowedNetworks) // begin has said what is wrong with it
 	s := &Service{openID: openid.NewClient(allowed), db: d.DB, entries: d.Entries, hasher: account.NewHasher(), lockouts: lockout.New(d.Redis, d.Log), settings: newSettings(d), peers: d.Peers, outbox: d.Outboxes["system"], toClients: d.Outboxes["clients"], box: d.Box}
+	s.passkeys, _ = newParty(d)
 	s.clients, s.integrations = s.refs("clients", principal.Client, d.Peers), s.refs("system", principal.Integration, d.Peers)
 	return s
 }

@@ -29,7 +29,7 @@ func (v *LoginVerify) MarshalJSON() ([]byte, error) {
 
 // askForCode asks who has sent the right password for a second factor; nil: the account has none, and needs none.
 func (s *Service) askForCode(ctx context.Context, tx *pg.Tx, p person, by *rest.RefID) (*LoginVerify, error) {
-	auths, err := verifiedOf(ctx, tx, p.owner)
+	auths, err := s.verifiedOf(ctx, tx, p.owner)
 	if err != nil {
 		return nil, err
 	}
@@ -54,9 +54,9 @@ func (s *Service) askForCode(ctx context.Context, tx *pg.Tx, p person, by *rest.
 	return answer, err
 }
 
-// verifiedOf are an account's verified authenticators, those first that need no mail.
-func verifiedOf(ctx context.Context, tx *pg.Tx, owner principal.Owner) ([]Authenticator, error) {
-	rows, err := tx.Query(ctx, "SELECT id FROM authenticator WHERE owner_type = $1 AND owner_id = $2 AND verified ORDER BY method_id = $3, id", owner.Type, owner.ID, byEmail)
+// verifiedOf are an account's verified authenticators, those first that need no mail, and those last that cannot be used.
+func (s *Service) verifiedOf(ctx context.Context, tx *pg.Tx, owner principal.Owner) ([]Authenticator, error) {
+	rows, err := tx.Query(ctx, "SELECT id FROM authenticator WHERE owner_type = $1 AND owner_id = $2 AND verified ORDER BY domain IS NOT NULL AND domain <> $4, method_id = $3, id", owner.Type, owner.ID, byEmail, s.passkeyDomain())
 	if err != nil {
 		return nil, fmt.Errorf("read the authenticators of %s: %w", owner.URL(), err)
 	}

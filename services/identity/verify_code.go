@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/big"
@@ -22,6 +23,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/process/mail"
+	"github.com/ironplane/ironplane/services/identity/passkey"
 )
 
 const (
@@ -41,6 +43,7 @@ type VerifyCode struct {
 	Auth        CodeAuth        `json:"auth" db:"auth_"`
 	ExpiresAt   rest.Timestamp  `json:"expires_at" db:"expires_at" ext:"true"`
 	ConfirmedAt *rest.Timestamp `json:"confirmed_at,omitempty" db:"confirmed_at" ext:"true"`
+	Options     json.RawMessage `json:"options,omitempty" ext:"true" doc:"of passkey, in the answer that asks for it, and never again: what PublicKeyCredential.parseRequestOptionsFromJSON() takes, or parseCreationOptionsFromJSON() where the authenticator is not verified yet. Without it none of the account's can be used, but recovery codes"`
 }
 
 // CodeAuth is the authenticator that a code is of.
@@ -82,7 +85,8 @@ type codeAnswerBody struct {
 	Verify struct {
 		Token secret.String `json:"token" max:"100" kept:"false" example:"123456"`
 	} `json:"verify" ext:"true" doc:"the same"`
-	Challenge secret.String `json:"challenge" max:"100" kept:"false" ext:"true" doc:"of a login: as the login answered it, if it does not stand in the path"`
+	Challenge  secret.String      `json:"challenge" max:"100" kept:"false" ext:"true" doc:"of a login: as the login answered it, if it does not stand in the path"`
+	Credential passkey.Credential `json:"credential" ext:"true" doc:"of passkey, in place of a token: what the browser answered to the options, as PublicKeyCredential.toJSON() has it"`
 }
 
 // Resolve checks what the tags cannot say.
@@ -90,7 +94,7 @@ func (b *codeAnswerBody) Resolve(wrong *problem.Fields) {
 	if b.Token.IsZero() {
 		b.Token = b.Verify.Token
 	}
-	if b.Token.IsZero() {
+	if b.Token.IsZero() && b.Credential.Type == "" {
 		wrong.Add("/token", "required", "is required")
 	}
 }
@@ -195,6 +199,7 @@ func (s *Service) askFor(ctx context.Context, tx *pg.Tx, a asked) (code VerifyCo
 		challenge = hashOf(a.challenge.Reveal())
 	}
 	var id int64
+	var options json.RawMessage // which is no matter of the log
 	err = tx.QueryRow(ctx, `
 		INSERT INTO verify_code (owner_type, owner_id, auth_id, key_id, challenge, credentials, expires_at) VALUES ($1, $2, $3, $4, $5, $6, least(now() + $7::interval, $8::timestamptz)) RETURNING id`,
 		owner.Type, owner.ID, authID, a.key, challenge, a.person.Version, verifyTime, a.latest).Scan(&id)
@@ -204,13 +209,18 @@ func (s *Service) askFor(ctx context.Context, tx *pg.Tx, a asked) (code VerifyCo
 	if code, err = codeView.Get(ctx, tx, id); err != nil {
 		return code, fmt.Errorf("read a code: %w", err)
 	}
-	if code.Auth.Method.ID == byEmail {
-		if err := s.mailCode(ctx, tx, &code, owner, to); err != nil {
-			return code, err
-		}
+	switch code.Auth.Method.ID {
+	case byEmail:
+		err = s.mailCode(ctx, tx, &code, owner, to)
+	case byPasskey:
+		options, err = s.challenge(ctx, tx, &code, a.person)
+	}
+	if err != nil {
+		return code, err
 	}
 	name := a.person.Name
 	tx.Record(pg.Record{Kind: "auth.verify.auth.code", Action: pg.Created, After: code, Targets: []pg.Target{codeTarget(&code), accountTarget(owner, &name)}})
+	code.Options = options
 	return code, nil
 }
 
@@ -247,6 +257,7 @@ type openCode struct {
 	name                                   string // the owner's
 	login, verified                        bool
 	secret, token                          []byte // sealed
+	signed                                 []byte // of passkey
 }
 
 // findCode finds what an answer is for. Without a key, one code is as unknown as another.
@@ -269,10 +280,10 @@ func (s *Service) findCode(ctx context.Context, req *codeAnswer, challenge strin
 	id, isID := strconv.ParseInt(req.Code, 10, 64)
 	var o openCode
 	err := s.db.QueryRow(ctx, `
-		SELECT c.id, c.version, coalesce(c.auth_id, 0), coalesce(v.method_id, $4), c.credentials, c.owner_type, c.owner_id, c.challenge IS NOT NULL AND c.key_id IS NULL, v.verified IS NOT FALSE, v.secret, c.token
+		SELECT c.id, c.version, coalesce(c.auth_id, 0), coalesce(v.method_id, $4), c.credentials, c.owner_type, c.owner_id, c.challenge IS NOT NULL AND c.key_id IS NULL, v.verified IS NOT FALSE, v.secret, c.token, c.signed
 		FROM verify_code c LEFT JOIN authenticator v ON v.id = c.auth_id
 		WHERE `+where+` AND coalesce(c.auth_id, 0) = $2 AND ($3 < 0 OR c.id = $3)`, arg, req.Auth, map[bool]int64{true: id, false: -1}[isID == nil], byEmail).
-		Scan(&o.id, &o.version, &o.auth, &o.method, &o.credentials, &o.owner.Type, &o.owner.ID, &o.login, &o.verified, &o.secret, &o.token)
+		Scan(&o.id, &o.version, &o.auth, &o.method, &o.credentials, &o.owner.Type, &o.owner.ID, &o.login, &o.verified, &o.secret, &o.token, &o.signed)
 	if errors.Is(err, pgx.ErrNoRows) && call.Principal == nil {
 		return problem.New(problem.Unauthenticated, "There is no such challenge, or it is over.")
 	}
@@ -302,30 +313,69 @@ func (s *Service) compareCode(ctx context.Context, req *codeAnswer) error {
 	if err := s.findPerson(ctx, req); err != nil {
 		return err
 	}
-	o := req.open
-	right, err := s.lockouts.TryCode(ctx, o.owner.URL(), func() (right bool, err error) {
+	if body.Credential.Type != "" {
+		return s.try(ctx, req.open, func() (err error) {
+			req.matched.key, err = s.signed(ctx, req.open, body.Credential)
+			return err
+		})
+	}
+	return s.try(ctx, req.open, func() (err error) {
+		req.matched, err = s.match(ctx, req.open, body.Token)
+		return err
+	})
+}
+
+// try takes one of a code's tries to look at an answer, and notes that it was wrong.
+func (s *Service) try(ctx context.Context, o *openCode, look func() error) error {
+	var wrong *wrongAnswer
+	right, err := s.lockouts.TryCode(ctx, o.owner.URL(), func() (bool, error) {
 		if err := s.takeTry(ctx, o); err != nil {
 			return false, err
 		}
-		req.matched, right, err = s.match(ctx, o, body.Token)
-		return right, err
+		err := look()
+		if errors.As(err, &wrong) {
+			return false, nil
+		}
+		return err == nil, err
 	})
 	if err != nil || right {
 		return err
 	}
 	if err := s.db.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Record(o.record("refused", nil))
-		return nil
+		after := map[string]any{"auth": o.auth, "code": o.id}
+		if wrong.reason != "" {
+			after["reason"] = wrong.reason
+		}
+		tx.Record(o.record("refused", after))
+		if !wrong.copied {
+			return nil
+		}
+		return s.tellOwner(ctx, tx, o.owner, "A security key was refused, because it has signed less often than it had before: there may be a copy of it.")
 	}); err != nil {
-		return fmt.Errorf("note a wrong code: %w", err)
+		return fmt.Errorf("note a wrong answer: %w", err)
 	}
-	return errWrongCode()
+	return wrong.field
 }
 
-func errWrongCode() error { return problem.Member("/token", "wrong", "is not the code") }
+// wrongAnswer is an answer that does not count.
+type wrongAnswer struct {
+	field  error  // what the caller is told
+	reason string // what stands in the log, of keys
+	copied bool
+}
 
-func errCodeOver() error {
-	return problem.Member("/token", "expired", "is of a code that is over: it was confirmed, has expired, or was sent wrong %d times; ask for another one", mostTries)
+func (w *wrongAnswer) Error() string { return w.field.Error() }
+
+func errWrongCode() error {
+	return &wrongAnswer{field: problem.Member("/token", "wrong", "is not the code")}
+}
+
+func (o *openCode) errOver() error {
+	pointer := "/token"
+	if o.method == byPasskey && !o.verified {
+		pointer = "/credential"
+	}
+	return problem.Member(pointer, "expired", "is of a code that is over: it was confirmed, has expired, or was sent wrong %d times; ask for another one", mostTries)
 }
 
 // record is what stands in the log of an answer, or of what was confirmed by it.
@@ -347,7 +397,7 @@ func (s *Service) findPerson(ctx context.Context, req *codeAnswer) (err error) {
 		return fmt.Errorf("look for whose code it is: %w", err)
 	}
 	if p := &req.person; !p.exists() || p.Disabled || p.Version != o.credentials {
-		return errCodeOver()
+		return o.errOver()
 	}
 	o.name = req.person.Name
 	return nil
@@ -362,7 +412,7 @@ func (s *Service) takeTry(ctx context.Context, o *openCode) error {
 			return fmt.Errorf("count an answer: %w", err)
 		}
 		if taken.RowsAffected() == 0 {
-			return errCodeOver()
+			return o.errOver()
 		}
 		return nil
 	})
@@ -392,7 +442,7 @@ func (s *Service) use(ctx context.Context, tx *pg.Tx, o *openCode, m matched, ke
 			return fmt.Errorf("use a code up: %w", err)
 		}
 		if used.RowsAffected() == 0 {
-			return errCodeOver()
+			return o.errOver()
 		}
 		return nil
 	}
@@ -412,6 +462,14 @@ func (s *Service) use(ctx context.Context, tx *pg.Tx, o *openCode, m matched, ke
 		return s.tellOwner(ctx, tx, o.owner, fmt.Sprintf("A recovery code was used. There are %d left.", left))
 	case m.step != 0:
 		err = once("UPDATE authenticator SET step = $2 WHERE id = $1 AND step < $2", o.auth, m.step)
+	case m.key != nil:
+		var by int64
+		err := tx.QueryRow(ctx, "UPDATE authenticator SET counter = $2 WHERE credential = $1 AND verified AND (counter < $2 OR counter = 0 AND $2 = 0) RETURNING id", m.key.ID, m.key.Counter).Scan(&by)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return o.errOver()
+		}
+		tx.Record(o.record("confirmed", map[string]any{"auth": by, "code": o.id}))
+		return err
 	}
 	tx.Record(o.record("confirmed", nil))
 	return err

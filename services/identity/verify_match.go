@@ -16,46 +16,55 @@ import (
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/services/identity/passkey"
 )
 
 // matched is what an answer was found to be, to be used up once.
 type matched struct {
-	step     int64  // of totp
-	recovery []byte // the hash of a recovery code
+	step     int64        // of totp
+	recovery []byte       // the hash of a recovery code
+	key      *passkey.Key // which signed, with its new counter
 }
 
 // stepSeconds is how long an app shows a code; skew is how many before and after this one count, for clocks that differ.
 const stepSeconds, skew = 30, 1
 
-// match tells whether an answer is the code, or a recovery code in its place, which is none of an authenticator that is yet to be verified.
-func (s *Service) match(ctx context.Context, o *openCode, answer secret.String) (m matched, right bool, err error) {
+// match looks whether an answer is the code, or a recovery code in its place, which is none of an authenticator that is yet to be verified.
+func (s *Service) match(ctx context.Context, o *openCode, answer secret.String) (m matched, err error) {
+	var right bool
 	text := strings.ToLower(strings.NewReplacer(" ", "", "-", "").Replace(answer.Reveal()))
 	switch o.method {
 	case byEmail:
 		token, err := s.box.Open(tokenPlace(o.id), o.token)
 		if err != nil {
-			return m, false, err
+			return m, err
 		}
 		right = token.Equal(secret.New(text))
 	case byTOTP:
 		shared, err := s.box.Open(seal.Place{Table: "authenticator", Column: "secret", ID: o.auth}, o.secret)
 		if err != nil {
-			return m, false, err
+			return m, err
 		}
 		if m.step, err = stepOf(text, shared.Reveal()); err != nil {
-			return m, false, err
+			return m, err
 		}
 		right = m.step != 0
 	}
-	if right || !o.verified {
-		return m, right, nil
+	if right {
+		return m, nil
+	}
+	if !o.verified {
+		return m, errWrongCode()
 	}
 	m.recovery = hashOf(text)
 	err = s.db.QueryRow(ctx, "SELECT EXISTS (SELECT FROM recovery_code WHERE hash = $1 AND owner_type = $2 AND owner_id = $3)", m.recovery, o.owner.Type, o.owner.ID).Scan(&right)
 	if err != nil {
-		return m, false, fmt.Errorf("look for a recovery code: %w", err)
+		return m, fmt.Errorf("look for a recovery code: %w", err)
 	}
-	return m, right, nil
+	if !right {
+		return m, errWrongCode()
+	}
+	return m, nil
 }
 
 // stepOf is the step of which a text is the code; 0: of none that counts now.

@@ -124,6 +124,7 @@ func TestSealedColumnsAreDeclared(t *testing.T) {
 	other := []string{
 		"idempotency.id", "idempotency.fingerprint", "idempotency.answer", // under keys of the callers' values
 		"api_key.hash", "session_value.hash", "password_reset.hash", "sso_code.hash", "verify_code.challenge", "recovery_code.hash", "openid_login.hash", "openid_login.challenge", "migration_checksum.checksum", "river_job.unique_key", "stored_file.hash", // SHA-256
+		"authenticator.handle", "authenticator.credential", "authenticator.public_key", "verify_code.signed", // of security keys: no secrets
 		"key_check.sealed", // of every service that seals
 		"message.sealed",   // of every service that sends messages
 		// Signed, which Resign knows.

@@ -49,7 +49,7 @@ func choose(t *testing.T, c *testkit.Client, slug string, value any) {
 func TestSettingsAreSeeded(t *testing.T) {
 	t.Parallel()
 	_, c := producttest.Start(t)
-	for _, s := range []setting.Integer{setting.PasswordLength, setting.KeysPerOwner, setting.KeyInQuery, setting.VerifyAdmins, setting.OwnerRate, setting.OwnerBurst, setting.OwnerConcurrency,
+	for _, s := range []setting.Integer{setting.PasswordLength, setting.KeysPerOwner, setting.KeyInQuery, setting.VerifyAdmins, setting.VerifyPasskeys, setting.OwnerRate, setting.OwnerBurst, setting.OwnerConcurrency,
 		setting.AddressRate, setting.AddressBurst, setting.AddressConcurrency, setting.ClientEmails, setting.LogDays,
 		setting.InstallWait, setting.InstallBoot, setting.InstallTime} {
 		if seeded := settingOf(t, c, s.Slug); seeded.Default != fmt.Sprint(s.Default) || seeded.Value == nil {
