@@ -1,11 +1,13 @@
 package identity
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
 	"encoding/base32"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -82,8 +84,8 @@ func stepOf(text, shared string) (step int64, err error) {
 	return step, nil
 }
 
-// recoveryCodes is how many an account is given.
-const recoveryCodes = 10
+// recoveryCodes is how many an account is given; each is of recoveryLength random bytes, and shown in groups of four characters.
+const recoveryCodes, recoveryLength = 10, 15
 
 // renewRecoveryCodes gives an account other recovery codes.
 func renewRecoveryCodes(ctx context.Context, tx *pg.Tx, owner principal.Owner) (codes []string, err error) {
@@ -92,11 +94,11 @@ func renewRecoveryCodes(ctx context.Context, tx *pg.Tx, owner principal.Owner) (
 	}
 	var hashes [][]byte
 	for range recoveryCodes {
-		var bits [10]byte
+		var bits [recoveryLength]byte
 		rand.Read(bits[:])
-		text := strings.ToLower(base32.StdEncoding.EncodeToString(bits[:])) // 16 characters
+		text := strings.ToLower(base32.StdEncoding.EncodeToString(bits[:]))
 		hashes = append(hashes, hashOf(text))
-		codes = append(codes, strings.Join([]string{text[:4], text[4:8], text[8:12], text[12:]}, "-"))
+		codes = append(codes, string(bytes.Join(slices.Collect(slices.Chunk([]byte(text), 4)), []byte("-"))))
 	}
 	if _, err := tx.Exec(ctx, "INSERT INTO recovery_code (hash, owner_type, owner_id) SELECT unnest($1::bytea[]), $2, $3", hashes, owner.Type, owner.ID); err != nil {
 		return nil, fmt.Errorf("keep the recovery codes of %s: %w", owner.URL(), err)

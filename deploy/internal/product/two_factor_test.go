@@ -105,6 +105,9 @@ func complete(t *testing.T, c *testkit.Client, v *identity.LoginVerify, token st
 // wrong is a token that is not right, whatever is.
 const wrong = "12345x"
 
+// recoveryForm is of 24 characters of base32: 120 bits.
+var recoveryForm = regexp.MustCompile(`^([a-z2-7]{4}-){5}[a-z2-7]{4}$`)
+
 // An app is added, verified, and from then on asked for at login; the last one is removed by who has just confirmed a code.
 func TestTwoFactorLogin(t *testing.T) { both(t, testTwoFactorLogin) }
 
@@ -126,6 +129,11 @@ func testTwoFactorLogin(t *testing.T, p *product.Product, c *testkit.Client) {
 		verified := testkit.Decode[identity.Authenticator](session.Do("PATCH", a.path(), `{"verified": true}`).Want(200))
 		if !verified.Verified || len(verified.RecoveryCodes) != 10 || verified.Owner.URL != self {
 			t.Errorf("verified %+v", verified)
+		}
+		for _, code := range verified.RecoveryCodes {
+			if !recoveryForm.MatchString(code) {
+				t.Errorf("a recovery code is %q, of less than 112 bits", code)
+			}
 		}
 		session.Do("PATCH", a.path(), `{"verified": true}`).Want(200)
 		session.Do("PATCH", a.path(), `{"method": {"id": 2}}`).WantErrors("/method", "read_only")
