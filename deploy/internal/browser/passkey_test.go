@@ -1,0 +1,126 @@
+package browser
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/webauthn"
+	"github.com/chromedp/chromedp"
+
+	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/testkit"
+)
+
+// panel has the page of a panel at /panel, beside the gateway.
+func panel(w http.ResponseWriter, r *http.Request, gateway http.Handler) {
+	if r.URL.Path != "/panel" {
+		gateway.ServeHTTP(w, r)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html")
+	_, _ = io.WriteString(w, `<!DOCTYPE html><title>panel</title>`)
+}
+
+const (
+	// createKey has the browser make a key, as the reference says.
+	createKey = `async value => (await navigator.credentials.create({publicKey: PublicKeyCredential.parseCreationOptionsFromJSON(JSON.parse(value))})).toJSON()`
+	signWith  = `async options => (await navigator.credentials.get({publicKey: PublicKeyCredential.parseRequestOptionsFromJSON(options)})).toJSON()`
+)
+
+func made(t *testing.T, c *testkit.Client, name string) (at, value string) {
+	t.Helper()
+	a := testkit.Decode[identity.Authenticator](c.Do("POST", "/auth/verify/auth", map[string]any{"method": 3, "name": name}).Want(200))
+	return fmt.Sprintf("/auth/verify/auth/%d", a.ID), *a.Value
+}
+
+// What Chromium has for security keys and passkeys is registered and signs in, from the panel and from no other page.
+func TestPasskeysInABrowser(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	s := newSite(t, panel)
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { panel(w, r, http.NotFoundHandler()) }))
+	t.Cleanup(other.Close)
+	no := false
+	call(w, webauthn.Enable, webauthn.EnableParams{EnableUI: &no})
+	s.admin.Do("POST", "/client", map[string]any{"email": "ben@example.com", "password": password, "first": "Ben", "last": "Miller"}).Want(200)
+	for name, kind := range map[string]webauthn.VirtualAuthenticatorOptions{
+		"a security key": {Protocol: "ctap2", Transport: "usb", AutomaticPresenceSimulation: true},
+		"a key of U2F":   {Protocol: "u2f", Transport: "usb", AutomaticPresenceSimulation: true},
+		"a passkey":      {Protocol: "ctap2", Transport: "internal", HasResidentKey: true, HasUserVerification: true, IsUserVerified: true, AutomaticPresenceSimulation: true, DefaultBackupEligibility: true, DefaultBackupState: true},
+	} {
+		device := call(w, webauthn.AddVirtualAuthenticator, webauthn.AddVirtualAuthenticatorParams{Options: &kind}).AuthenticatorID
+		w.do(chromedp.Navigate(s.url + "/panel"))
+		login := func() *identity.GivenKey {
+			given := testkit.Decode[identity.GivenKey](s.admin.With("").Do("POST", "/auth/key", map[string]any{"type": "client", "email": "ben@example.com", "password": password}).Want(200))
+			return &given
+		}
+		session := s.admin.With(login().Key)
+		at, value := made(t, session, name)
+		key, failed := run[map[string]any](w, createKey, value)
+		if failed != "" {
+			t.Fatalf("%s: %s", name, failed)
+		}
+		session.Do("PATCH", at, map[string]any{"verified": true, "credential": key}).Want(200)
+
+		sign := func() (v *identity.LoginVerify, key map[string]any, failed string) {
+			v = login().Verify
+			if v == nil || v.Code.Options == nil {
+				t.Fatalf("%s: a login asks for %+v", name, v)
+			}
+			key, failed = run[map[string]any](w, signWith, v.Code.Options)
+			return v, key, failed
+		}
+		confirm := func(v *identity.LoginVerify, key map[string]any) *testkit.Answer {
+			return s.admin.With("").Do("PATCH", fmt.Sprintf("/auth/verify/auth/%d/code/%s", v.Code.Auth.ID, v.Challenge), map[string]any{"credential": key})
+		}
+		v, signed, failed := sign()
+		if failed != "" {
+			t.Fatalf("%s: %s", name, failed)
+		}
+		in := s.admin.With(testkit.Decode[identity.ConfirmedKey](confirm(v, signed).Want(200)).Key.Key)
+		confirm(v, signed).WantErrors("/token", "expired")
+
+		// The same device makes no second key for the account.
+		second, value := made(t, in, "again")
+		if _, failed := run[map[string]any](w, createKey, value); !strings.Contains(failed, "InvalidStateError") {
+			t.Errorf("%s is made twice: %q", name, failed)
+		}
+		in.Do("DELETE", second, nil).Want(200)
+
+		// A page of another origin, which the browser takes for one of the domain, is none of ours.
+		w.do(chromedp.Navigate(strings.Replace(other.URL, "127.0.0.1", "localhost", 1) + "/panel"))
+		if v, signed, failed = sign(); failed != "" {
+			t.Fatalf("%s: %s", name, failed)
+		}
+		confirm(v, signed).WantErrors("/credential", "wrong")
+		w.do(chromedp.Navigate(other.URL + "/panel"))
+		if _, _, failed = sign(); !strings.Contains(failed, "SecurityError") {
+			t.Errorf("%s signs for another domain: %q", name, failed)
+		}
+		w.do(chromedp.Navigate(s.url + "/panel"))
+
+		// A copy of the key, whose counter is behind.
+		if name != "a passkey" {
+			keys := call(w, webauthn.GetCredentials, webauthn.GetCredentialsParams{AuthenticatorID: device}).Credentials
+			if len(keys) != 1 || keys[0].SignCount == 0 {
+				t.Fatalf("%s has %+v", name, keys)
+			}
+			call(w, webauthn.ClearCredentials, webauthn.ClearCredentialsParams{AuthenticatorID: device})
+			copied := map[string]any{"credentialId": keys[0].CredentialID, "isResidentCredential": false, "rpId": "localhost", "privateKey": keys[0].PrivateKey, "signCount": 0}
+			call(w, cdp.Command[map[string]any, cdp.Empty]{Method: webauthn.CommandAddCredential}, map[string]any{"authenticatorId": device, "credential": copied})
+			if v, signed, failed = sign(); failed != "" {
+				t.Fatalf("%s: %s", name, failed)
+			}
+			if answer := confirm(v, signed); !strings.Contains(answer.Text, "there may be a copy") {
+				t.Errorf("a copy of %s: %d %s", name, answer.Status, answer.Text)
+			}
+		}
+		in.Do("DELETE", at, nil).Want(200)
+		call(w, webauthn.RemoveVirtualAuthenticator, webauthn.RemoveVirtualAuthenticatorParams{AuthenticatorID: device})
+	}
+}

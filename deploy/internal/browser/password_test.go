@@ -1,0 +1,188 @@
+package browser
+
+import (
+	"bytes"
+	"io"
+	"mime/quotedprintable"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+
+	"github.com/ironplane/ironplane/services/identity"
+	"github.com/ironplane/ironplane/testkit"
+)
+
+// link waits for the n-th mail with a link to choose a password by.
+func (s *site) link(t *testing.T, n int) (link string) {
+	t.Helper()
+	eventually(t, "a link has come", func() bool {
+		found := 0
+		for _, m := range s.mails.Mails() {
+			text, _ := io.ReadAll(quotedprintable.NewReader(bytes.NewReader(m.Data)))
+			if at := regexp.MustCompile(regexp.QuoteMeta(s.url) + `/-/password#[^\s"<]+`).Find(text); at != nil {
+				link, found = strings.ReplaceAll(string(at), "&amp;", "&"), found+1
+			}
+		}
+		return found == n
+	})
+	return link
+}
+
+func said(w *window) string {
+	w.t.Helper()
+	return get(w, chromedp.TextContent("#said"))
+}
+
+func says(t *testing.T, w *window, what string) {
+	t.Helper()
+	eventually(t, "the page says "+what, func() bool { return strings.Contains(said(w), what) })
+}
+
+// choose types a password twice and sends it.
+func choose(w *window, text string) {
+	w.t.Helper()
+	if _, failed := run[int](w, `() => document.querySelectorAll("input").forEach(field => { field.value = ""; })`); failed != "" {
+		w.t.Fatal(failed)
+	}
+	w.do(chromedp.SendKeys("#password", text), chromedp.SendKeys("#again", text), chromedp.Click("#button"))
+}
+
+// Who opens the link of a reset chooses a password and signs in with it; the token is in no history, no address that is asked for and no Referer.
+func TestPasswordPage(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	s := newSite(t, func(w http.ResponseWriter, r *http.Request, gateway http.Handler) { gateway.ServeHTTP(w, r) })
+	s.admin.Do("POST", "/client", map[string]any{"email": "ben@example.com", "password": password, "first": "Ben", "last": "Miller"}).Want(200)
+	s.admin.With("").Do("POST", "/auth/password-reset", `{"email": "ben@example.com", "type": "client"}`).Want(200)
+	link := s.link(t, 1)
+	at, err := url.Parse(link)
+	if err != nil {
+		t.Fatal(err)
+	}
+	values, err := url.ParseQuery(at.Fragment)
+	token := values.Get("token")
+	if err != nil || len(token) < 40 {
+		t.Fatalf("the link is %s", link)
+	}
+
+	w.do(chromedp.Navigate("about:blank"), chromedp.Navigate(link), chromedp.WaitVisible("#password"))
+	if address := get(w, chromedp.Location()); address != s.url+"/-/password" {
+		t.Errorf("the address stays %s", address)
+	}
+	w.do(chromedp.SendKeys("#password", "one long walk home"), chromedp.SendKeys("#again", "another one"), chromedp.Click("#button"))
+	says(t, w, "The two are not the same.")
+	choose(w, "short")
+	says(t, w, "The password must have at least 12 characters.")
+	choose(w, "passwordpassword")
+	says(t, w, "The password is too easy to guess")
+	chosen := "seven grey herons at dusk, ünïcode 🦢"
+	choose(w, chosen)
+	says(t, w, "You can sign in with it.")
+	signIn := func(password string) *testkit.Answer {
+		return s.admin.With("").Do("POST", "/auth/key", map[string]any{"type": "client", "email": "ben@example.com", "password": password})
+	}
+	if key := testkit.Decode[identity.APIKey](signIn(chosen).Want(200)); key.Key == "" {
+		t.Errorf("signed in with %+v", key)
+	}
+	signIn(password).Want(401)
+	if left, failed := run[bool](w, `() => document.getElementById("form") !== null`); left || failed != "" {
+		t.Errorf("the form is left: %t %s", left, failed)
+	}
+
+	// A link is good once, and says so; what is no whole link says so, too.
+	w.do(chromedp.Navigate("about:blank"), chromedp.Navigate(link), chromedp.WaitVisible("#password"))
+	choose(w, "eight grey herons at dawn")
+	says(t, w, "This link is good no longer.")
+	w.do(chromedp.Navigate("about:blank"), chromedp.Navigate(s.url+"/-/password"))
+	says(t, w, "This is not the whole link.")
+
+	history := get(w, chromedp.NavigationEntries()).Entries
+	if len(history) < 4 {
+		t.Errorf("the history has %d entries", len(history))
+	}
+	for _, e := range history {
+		if strings.Contains(e.URL, token) {
+			t.Errorf("the history has %s", e.URL)
+		}
+	}
+	asked := w.requests()
+	if len(asked) < 6 {
+		t.Errorf("%d requests", len(asked))
+	}
+	for _, r := range asked {
+		if strings.Contains(r.URL, token) || !strings.HasPrefix(r.URL, s.url+"/") && r.URL != "about:blank" {
+			t.Errorf("%s %s was asked for", r.Method, r.URL)
+		}
+		if from := r.Headers["Referer"]; from != nil && from != "" {
+			t.Errorf("%s has the Referer %s", r.URL, from)
+		}
+	}
+}
+
+// The page's policy is the browser's: what was put into the page is not run, and nothing is fetched from elsewhere, or framed by it. Without the
+// policy it would be.
+func TestPasswordPagePolicy(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	var elsewhere atomic.Int32
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		elsewhere.Add(1)
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = io.WriteString(w, `<title>other</title>`)
+	}))
+	t.Cleanup(other.Close)
+	injected := `<script>window.injected = 1</script><script src="` + other.URL + `/x.js"></script><img src="` + other.URL + `/x.png" onerror="window.injected = 2">` +
+		`<link rel="stylesheet" href="` + other.URL + `/x.css"><iframe src="` + other.URL + `/"></iframe><style>h1 { color: rgb(1, 2, 3) }</style></body>`
+	s := newSite(t, func(w http.ResponseWriter, r *http.Request, gateway http.Handler) {
+		switch r.URL.Path {
+		case "/-/password":
+			page := httptest.NewRecorder()
+			gateway.ServeHTTP(page, r)
+			for name, values := range page.Header() {
+				if name != "Content-Length" && (r.URL.RawQuery != "unprotected" || name != "Content-Security-Policy") {
+					w.Header()[name] = values
+				}
+			}
+			_, _ = io.WriteString(w, strings.Replace(page.Body.String(), "</body>", injected, 1))
+		case "/frame":
+			w.Header().Set("Content-Type", "text/html")
+			_, _ = io.WriteString(w, `<iframe id="frame" src="/-/password"></iframe>`)
+		default:
+			gateway.ServeHTTP(w, r)
+		}
+	})
+	look := func(query string) (injected, color string) {
+		w.do(chromedp.Navigate(s.url + "/-/password" + query + "#id=1&token=x"))
+		injected, failed := run[string](w, `() => String(window.injected)`)
+		if failed != "" {
+			t.Fatal(failed)
+		}
+		color, _ = run[string](w, `() => getComputedStyle(document.querySelector("h1")).color`)
+		return injected, color
+	}
+	if is, color := look(""); is != "undefined" || color == "rgb(1, 2, 3)" || elsewhere.Load() != 0 {
+		t.Errorf("what was injected ran as %s, coloured %s, and fetched %d times from elsewhere", is, color, elsewhere.Load())
+	}
+	w.do(chromedp.WaitVisible("#password")) // the page's own script runs
+	for _, script := range []string{`() => fetch("` + other.URL + `/").then(() => "fetched")`, `() => { document.body.innerHTML = "<b>x</b>"; return "written"; }`, `() => { const s = document.createElement("script"); s.text = "window.injected = 3"; document.body.append(s); return "appended"; }`} {
+		if done, failed := run[string](w, script); failed == "" {
+			t.Errorf("%s: %s", script, done)
+		}
+	}
+	if elsewhere.Load() != 0 {
+		t.Error("something was fetched from elsewhere")
+	}
+	w.do(chromedp.Navigate(s.url + "/frame"))
+	if framed, _ := run[bool](w, `() => { const d = document.getElementById("frame").contentDocument; return d !== null && d.getElementById("form") !== null; }`); framed {
+		t.Error("the page is framed")
+	}
+	if is, color := look("?unprotected"); is == "undefined" || color != "rgb(1, 2, 3)" || elsewhere.Load() == 0 {
+		t.Errorf("without the policy: %s, %s, %d", is, color, elsewhere.Load())
+	}
+}
