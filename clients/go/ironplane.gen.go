@@ -2486,11 +2486,12 @@ type CreateCredentialBody struct {
 
 // CreateCredentialBodyResponse defines model for CreateCredentialBodyResponse.
 type CreateCredentialBodyResponse struct {
+	// AttestationObject of a new key
+	AttestationObject *string `json:"attestationObject,omitempty"`
+
+	// AuthenticatorData of one that signs
 	AuthenticatorData *string `json:"authenticatorData,omitempty"`
 	ClientDataJSON    *string `json:"clientDataJSON,omitempty"`
-
-	// PublicKey of a new key
-	PublicKey *string `json:"publicKey,omitempty"`
 
 	// Signature of one that signs
 	Signature *string `json:"signature,omitempty"`
@@ -5058,11 +5059,12 @@ type UpdateCredentialBody struct {
 
 // UpdateCredentialBodyResponse defines model for UpdateCredentialBodyResponse.
 type UpdateCredentialBodyResponse struct {
+	// AttestationObject of a new key
+	AttestationObject *string `json:"attestationObject,omitempty"`
+
+	// AuthenticatorData of one that signs
 	AuthenticatorData *string `json:"authenticatorData,omitempty"`
 	ClientDataJSON    *string `json:"clientDataJSON,omitempty"`
-
-	// PublicKey of a new key
-	PublicKey *string `json:"publicKey,omitempty"`
 
 	// Signature of one that signs
 	Signature *string `json:"signature,omitempty"`

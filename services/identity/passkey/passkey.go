@@ -1,15 +1,9 @@
-// Package passkey speaks WebAuthn: a security key or a passkey shows, by signing a challenge, that who signs in has it. Who made a key is not
-// asked (attestation is "none"), so that there are no certificates and no CBOR to be read: what has to be known of a new key, browsers say
-// besides. The usual library reads both, which would be a twelfth of this service's program.
+// Package passkey is for which pages security keys and passkeys are made, and what is asked of them, by WebAuthn: one shows, by signing a
+// challenge, that who signs in has it. Who made a key is not asked.
 package passkey
 
 import (
-	"bytes"
-	"crypto/rand"
-	"crypto/sha256"
-	"crypto/subtle"
 	"encoding/base64"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,6 +12,10 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/go-webauthn/webauthn/protocol"
+	"github.com/go-webauthn/webauthn/protocol/webauthncose"
+	"github.com/go-webauthn/webauthn/webauthn"
 )
 
 // Party is whom keys are made for, and sign for: a domain, and the pages below it that may ask.
@@ -57,8 +55,8 @@ func Parse(domain, origins string, await time.Duration) (*Party, error) {
 // Key is what is known of a key: how it is called, and what its signatures are checked with.
 type Key struct {
 	ID         []byte
-	Public     []byte   // as PKIX
-	Counter    int64    // of what it has signed; 0: it does not count
+	Public     []byte   // as COSE has it
+	Counter    uint32   // of what it has signed; 0: it does not count
 	Copied     bool     // it may be on other devices, too
 	Transports []string // how browsers reach it
 }
@@ -76,11 +74,11 @@ type Policy struct {
 	Verify bool   // they ask for a PIN or a finger, rather than for a touch alone
 }
 
-func (p Policy) verification() string {
+func (p Policy) verification() protocol.UserVerificationRequirement {
 	if p.Verify {
-		return "required"
+		return protocol.VerificationRequired
 	}
-	return "discouraged" // or browsers would have people choose PINs for keys that stand beside a password
+	return protocol.VerificationDiscouraged // or browsers would have people choose PINs for keys that stand beside a password
 }
 
 // Credential is what a browser answers to options, as PublicKeyCredential.toJSON() has it.
@@ -90,9 +88,9 @@ type Credential struct {
 	Type     string `json:"type" max:"20"`
 	Response struct {
 		ClientDataJSON    string   `json:"clientDataJSON" max:"10000"`
-		AuthenticatorData string   `json:"authenticatorData" max:"20000"`
-		PublicKey         string   `json:"publicKey" max:"10000" doc:"of a new key"`
+		AttestationObject string   `json:"attestationObject" max:"20000" doc:"of a new key"`
 		Transports        []string `json:"transports" doc:"of a new key"`
+		AuthenticatorData string   `json:"authenticatorData" max:"20000" doc:"of one that signs"`
 		Signature         string   `json:"signature" max:"10000" doc:"of one that signs"`
 		UserHandle        *string  `json:"userHandle" max:"100" doc:"of one that signs and knows its account"`
 	} `json:"response"`
@@ -106,194 +104,153 @@ type Refused struct {
 
 func (r *Refused) Error() string { return r.Why }
 
-func refuse(format string, a ...any) error { return &Refused{Why: fmt.Sprintf(format, a...)} }
+// refused is what the library says of an answer.
+func refused(err error) error {
+	var of *protocol.Error
+	if !errors.As(err, &of) {
+		return &Refused{Why: err.Error()}
+	}
+	why := of.Details
+	if of.DevInfo != "" && !strings.Contains(why, "challenge") { // which is for nobody but the browser that was given it
+		why += ": " + of.DevInfo
+	}
+	return &Refused{Why: why}
+}
 
-const (
-	challengeLength = 32
-	longestID       = 1023
-	inData          = 37 // bytes of what an authenticator says, before what it says of a new key
-)
+// kinds are the kinds of keys that are taken: those first that are to be made where a device has the choice.
+var kinds = []protocol.CredentialParameter{
+	{Type: protocol.PublicKeyCredentialType, Algorithm: webauthncose.AlgES256},
+	{Type: protocol.PublicKeyCredentialType, Algorithm: webauthncose.AlgEdDSA},
+	{Type: protocol.PublicKeyCredentialType, Algorithm: webauthncose.AlgRS256},
+}
 
-// Flags of what an authenticator says.
-const (
-	present  = 1 << 0
-	verified = 1 << 2
-	copyable = 1 << 3
-	isCopied = 1 << 4
-	hasKey   = 1 << 6
-)
+// How long the modulus of an RSA key is, in bytes.
+const leastModulus, mostModulus = 2048 / 8, 4096 / 8
 
-var encoding = base64.RawURLEncoding
+// transports are how browsers reach a key, as far as that is known of them.
+var transports = []protocol.AuthenticatorTransport{protocol.USB, protocol.NFC, protocol.BLE, protocol.SmartCard, protocol.Hybrid, protocol.Internal}
 
-type (
-	descriptor struct {
-		Type       string   `json:"type"`
-		ID         string   `json:"id"`
-		Transports []string `json:"transports,omitempty"`
+// library is go-webauthn for a policy.
+func (p *Party) library(policy Policy) (*webauthn.WebAuthn, error) {
+	await := webauthn.TimeoutConfig{Timeout: p.await, TimeoutUVD: p.await}
+	w, err := webauthn.New(&webauthn.Config{
+		RPID: p.Domain, RPDisplayName: policy.Site, RPOrigins: p.pages, AttestationPreference: protocol.PreferNoAttestation,
+		Timeouts: webauthn.TimeoutsConfig{Login: await, Registration: await},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("set up passkeys for %s: %w", p.Domain, err)
 	}
-	named struct {
-		ID          string `json:"id"`
-		Name        string `json:"name"`
-		DisplayName string `json:"displayName,omitempty"`
-	}
-	parameter struct {
-		Type      string `json:"type"`
-		Algorithm int    `json:"alg"`
-	}
-	selection struct {
-		ResidentKey      string `json:"residentKey"`
-		UserVerification string `json:"userVerification"`
-	}
-	creation struct {
-		Party       named        `json:"rp"`
-		User        named        `json:"user"`
-		Challenge   string       `json:"challenge"`
-		Parameters  []parameter  `json:"pubKeyCredParams"`
-		Timeout     int64        `json:"timeout"`
-		Exclude     []descriptor `json:"excludeCredentials"`
-		Selection   selection    `json:"authenticatorSelection"`
-		Attestation string       `json:"attestation"`
-	}
-	request struct {
-		Challenge        string       `json:"challenge"`
-		Timeout          int64        `json:"timeout"`
-		Domain           string       `json:"rpId"`
-		Allow            []descriptor `json:"allowCredentials"`
-		UserVerification string       `json:"userVerification"`
-	}
-)
+	return w, nil
+}
 
-func (a Account) descriptors() []descriptor {
-	all := []descriptor{}
-	for _, k := range a.Keys {
-		all = append(all, descriptor{"public-key", encoding.EncodeToString(k.ID), k.Transports})
+// session is what the library would have kept since it asked.
+func (p *Party) session(account Account, policy Policy, challenge []byte) webauthn.SessionData {
+	session := webauthn.SessionData{
+		Challenge: base64.RawURLEncoding.EncodeToString(challenge), RelyingPartyID: p.Domain, UserID: account.Handle,
+		UserVerification: policy.verification(), CredParams: kinds,
+	}
+	for _, k := range account.Keys {
+		session.AllowedCredentialIDs = append(session.AllowedCredentialIDs, k.ID)
+	}
+	return session
+}
+
+// user is an account as the library has it.
+type user struct{ Account }
+
+func (u user) WebAuthnID() []byte          { return u.Handle }
+func (u user) WebAuthnName() string        { return u.Name }
+func (u user) WebAuthnDisplayName() string { return u.Name }
+
+func (u user) WebAuthnCredentials() (all []webauthn.Credential) {
+	for _, k := range u.Keys {
+		c := webauthn.Credential{ID: k.ID, PublicKey: k.Public, Flags: webauthn.CredentialFlags{BackupEligible: k.Copied}, Authenticator: webauthn.Authenticator{SignCount: k.Counter}}
+		for _, t := range k.Transports {
+			c.Transport = append(c.Transport, protocol.AuthenticatorTransport(t))
+		}
+		all = append(all, c)
 	}
 	return all
 }
 
-func newChallenge() []byte {
-	challenge := make([]byte, challengeLength)
-	rand.Read(challenge)
-	return challenge
-}
-
 // NewKey are the options by which a browser has a key made, which is none of those that the account has.
 func (p *Party) NewKey(a Account, policy Policy) (options json.RawMessage, challenge []byte, err error) {
-	challenge = newChallenge()
-	c := creation{
-		Party: named{ID: p.Domain, Name: policy.Site}, User: named{encoding.EncodeToString(a.Handle), a.Name, a.Name},
-		Challenge: encoding.EncodeToString(challenge), Timeout: p.await.Milliseconds(), Exclude: a.descriptors(),
-		Selection: selection{"discouraged", policy.verification()}, Attestation: "none", // a key has room for few that it knows by itself
+	w, err := p.library(policy)
+	if err != nil {
+		return nil, nil, err
 	}
-	for _, kind := range kinds {
-		c.Parameters = append(c.Parameters, parameter{"public-key", kind.algorithm})
+	created, _, err := w.BeginRegistration(user{a}, webauthn.WithCredentialParameters(kinds),
+		webauthn.WithExclusions(webauthn.Credentials(user{a}.WebAuthnCredentials()).CredentialDescriptors()),
+		webauthn.WithAuthenticatorSelection(protocol.AuthenticatorSelection{
+			ResidentKey: protocol.ResidentKeyRequirementDiscouraged, UserVerification: policy.verification(), // a key has room for few that it knows by itself
+		}))
+	if err != nil {
+		return nil, nil, fmt.Errorf("ask for a new passkey: %w", err)
 	}
-	options, err = json.Marshal(c)
-	return options, challenge, err
+	options, err = json.Marshal(created.Response)
+	return options, created.Response.Challenge, err
 }
 
 // Sign are the options by which a browser has one of the account's keys sign.
 func (p *Party) Sign(a Account, policy Policy) (options json.RawMessage, challenge []byte, err error) {
-	challenge = newChallenge()
-	options, err = json.Marshal(request{encoding.EncodeToString(challenge), p.await.Milliseconds(), p.Domain, a.descriptors(), policy.verification()})
-	return options, challenge, err
-}
-
-// clientData is what a browser says of what it had done, and where.
-type clientData struct {
-	Type        string `json:"type"`
-	Challenge   string `json:"challenge"`
-	Origin      string `json:"origin"`
-	CrossOrigin bool   `json:"crossOrigin"`
-}
-
-func (a Credential) client() (text []byte, c clientData, err error) {
-	if text, err = encoding.DecodeString(a.Response.ClientDataJSON); err != nil {
-		return nil, c, refuse("clientDataJSON is not in base64url")
+	w, err := p.library(policy)
+	if err != nil {
+		return nil, nil, err
 	}
-	if err := json.Unmarshal(text, &c); err != nil {
-		return nil, c, refuse("clientDataJSON holds no JSON")
+	asked, _, err := w.BeginLogin(user{a}, webauthn.WithUserVerification(policy.verification()))
+	if err != nil {
+		return nil, nil, fmt.Errorf("ask for a passkey: %w", err)
 	}
-	return text, c, nil
+	options, err = json.Marshal(asked.Response)
+	return options, asked.Response.Challenge, err
 }
 
 // Challenge is what the browser says that it answers; nil: nothing that can be read.
 func (a Credential) Challenge() []byte {
-	_, c, err := a.client()
+	text, err := base64.RawURLEncoding.DecodeString(a.Response.ClientDataJSON)
 	if err != nil {
 		return nil
 	}
-	challenge, err := encoding.DecodeString(c.Challenge)
+	var c protocol.CollectedClientData
+	if err := json.Unmarshal(text, &c); err != nil {
+		return nil
+	}
+	challenge, err := base64.RawURLEncoding.DecodeString(c.Challenge)
 	if err != nil {
 		return nil
 	}
 	return challenge
 }
 
-// said is what an answer says that both kinds of it do.
-type said struct {
-	client, data []byte // as they were signed
-	id           []byte
-	flags        byte
-	counter      int64
-}
-
-// read reads an answer to a challenge, and refuses one that is for somebody else.
-func (p *Party) read(a Credential, kind string, policy Policy, challenge []byte) (s said, err error) {
-	var c clientData
-	if s.client, c, err = a.client(); err != nil {
-		return s, err
-	}
-	if s.data, err = encoding.DecodeString(a.Response.AuthenticatorData); err != nil || len(s.data) < inData {
-		return s, refuse("authenticatorData is none in base64url")
-	}
-	if s.id, err = encoding.DecodeString(a.RawID); err != nil || len(s.id) == 0 || len(s.id) > longestID || a.ID != a.RawID || a.Type != "public-key" {
-		return s, refuse("id, rawId and type are not those of a key")
-	}
-	s.flags, s.counter = s.data[32], int64(binary.BigEndian.Uint32(s.data[33:]))
-	domain := sha256.Sum256([]byte(p.Domain))
-	switch {
-	case c.Type != kind:
-		return s, refuse("it is %q and not %s", c.Type, kind)
-	case subtle.ConstantTimeCompare([]byte(c.Challenge), []byte(encoding.EncodeToString(challenge))) != 1:
-		return s, refuse("it answers another challenge")
-	case !slices.Contains(p.pages, c.Origin):
-		return s, refuse("it is from %q, and answers come from %s, as IRONPLANE_PASSKEY_ORIGINS says", c.Origin, strings.Join(p.pages, ", "))
-	case c.CrossOrigin:
-		return s, refuse("it is from a page within a page of another origin")
-	case !bytes.Equal(s.data[:32], domain[:]):
-		return s, refuse("it is for another domain than %s", p.Domain)
-	case s.flags&present == 0:
-		return s, refuse("nobody touched the key")
-	case policy.Verify && s.flags&verified == 0:
-		return s, refuse("the key asked for no PIN and no finger, as the setting security.verify_passkeys has it do")
-	case s.flags&isCopied != 0 && s.flags&copyable == 0:
-		return s, refuse("the key says that there are copies of it and cannot be any")
-	}
-	return s, nil
-}
-
 // Made is the key that was made as an answer to a challenge, or Refused.
 func (p *Party) Made(policy Policy, challenge []byte, a Credential) (k Key, err error) {
-	s, err := p.read(a, "webauthn.create", policy, challenge)
+	w, err := p.library(policy)
 	if err != nil {
 		return k, err
 	}
-	// The model of the key, 16 bytes, and how long its id is stand before the id.
-	const before = inData + 16 + 2
-	if s.flags&hasKey == 0 || len(s.data) < before || !bytes.HasPrefix(s.data[before:], s.id) || int(binary.BigEndian.Uint16(s.data[inData+16:])) != len(s.id) {
-		return k, refuse("authenticatorData has no key of this id")
-	}
-	k = Key{ID: s.id, Counter: s.counter, Copied: s.flags&copyable != 0, Transports: []string{}}
-	if k.Public, err = encoding.DecodeString(a.Response.PublicKey); err != nil {
-		return k, refuse("publicKey is not in base64url")
-	}
-	if _, err := verifier(k.Public); err != nil {
+	text, err := json.Marshal(a)
+	if err != nil {
 		return k, err
 	}
-	for _, t := range []string{"usb", "nfc", "ble", "smart-card", "hybrid", "internal"} {
-		if slices.Contains(a.Response.Transports, t) {
-			k.Transports = append(k.Transports, t)
+	parsed, err := protocol.ParseCredentialCreationResponseBytes(text)
+	if err != nil {
+		return k, refused(err)
+	}
+	made, err := w.CreateCredential(user{}, p.session(Account{}, policy, challenge), parsed)
+	if err != nil {
+		return k, refused(err)
+	}
+	public, err := webauthncose.ParsePublicKey(made.PublicKey)
+	if err != nil {
+		return k, refused(err)
+	}
+	if rsa, is := public.(webauthncose.RSAPublicKeyData); is && (len(rsa.Modulus) < leastModulus || len(rsa.Modulus) > mostModulus) {
+		return k, &Refused{Why: "the key is shorter or longer than those that are taken"}
+	}
+	k = Key{ID: made.ID, Public: made.PublicKey, Counter: made.Authenticator.SignCount, Copied: made.Flags.BackupEligible, Transports: []string{}}
+	for _, t := range made.Transport {
+		if slices.Contains(transports, t) {
+			k.Transports = append(k.Transports, string(t))
 		}
 	}
 	return k, nil
@@ -301,36 +258,30 @@ func (p *Party) Made(policy Policy, challenge []byte, a Credential) (k Key, err 
 
 // Signed is the account's key that has signed a challenge, with its new counter, or Refused.
 func (p *Party) Signed(account Account, policy Policy, challenge []byte, a Credential) (k Key, err error) {
-	s, err := p.read(a, "webauthn.get", policy, challenge)
+	w, err := p.library(policy)
 	if err != nil {
 		return k, err
 	}
-	i := slices.IndexFunc(account.Keys, func(k Key) bool { return bytes.Equal(k.ID, s.id) })
-	if i < 0 {
-		return k, refuse("it is by a key that the account does not have")
-	}
-	k = account.Keys[i]
-	if handle := a.Response.UserHandle; handle != nil && *handle != "" && *handle != encoding.EncodeToString(account.Handle) {
-		return k, refuse("it is by a key that was made for another account")
-	}
-	if k.Copied != (s.flags&copyable != 0) {
-		return k, refuse("whether there can be copies of the key has changed")
-	}
-	signature, err := encoding.DecodeString(a.Response.Signature)
+	text, err := json.Marshal(a)
 	if err != nil {
-		return k, refuse("signature is not in base64url")
+		return k, err
 	}
-	verify, err := verifier(k.Public)
+	parsed, err := protocol.ParseCredentialRequestResponseBytes(text)
 	if err != nil {
-		return k, fmt.Errorf("read a public key that is kept: %s", err.Error())
+		return k, refused(err)
 	}
-	client := sha256.Sum256(s.client)
-	if !verify(slices.Concat(s.data, client[:]), signature) {
-		return k, refuse("the signature is not the key's")
+	by, err := w.ValidateLogin(user{account}, p.session(account, policy, challenge), parsed)
+	if err != nil {
+		return k, refused(err)
 	}
-	if (s.counter != 0 || k.Counter != 0) && s.counter <= k.Counter {
-		return k, &Refused{Why: fmt.Sprintf("its counter says %d, and said %d before: there may be a copy of the key", s.counter, k.Counter), Copied: true}
+	if said := parsed.Response.AuthenticatorData.Counter; by.Authenticator.CloneWarning {
+		return k, &Refused{Why: fmt.Sprintf("its counter says %d, and said %d before: there may be a copy of the key", said, by.Authenticator.SignCount), Copied: true}
 	}
-	k.Counter = s.counter
+	for _, k = range account.Keys {
+		if string(k.ID) == string(by.ID) {
+			break
+		}
+	}
+	k.Counter = by.Authenticator.SignCount
 	return k, nil
 }
