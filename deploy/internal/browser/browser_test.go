@@ -28,10 +28,9 @@ const password = "a long walk in the rain"
 
 // site is the product where a browser finds it.
 type site struct {
-	url    string
-	admin  *testkit.Client
-	mails  *mailbox.Server
-	answer func(http.ResponseWriter, *http.Request, http.Handler) // in place of the gateway, which is handed to it
+	url   string
+	admin *testkit.Client
+	mails *mailbox.Server
 }
 
 // newSite runs the product behind an address that a browser takes for a safe one, and that is known before it runs.
