@@ -51,6 +51,7 @@ type site struct {
 	fingerprint string
 	client      *siteagent.Client
 	files       *tree.Tree
+	agent       *agent.Agent
 	stop        func()
 }
 
@@ -63,6 +64,7 @@ func newSite(b *testing.B) *site {
 	}
 	a, err := agent.New(s.files, secret.New(key), machine.Settings{}, "", slog.New(slog.DiscardHandler))
 	must(b, err)
+	s.agent = a
 	certificate, err := agent.OwnCertificate(filepath.Join(s.folder, "certificate"))
 	must(b, err)
 	s.fingerprint, err = certificate.Fingerprint()

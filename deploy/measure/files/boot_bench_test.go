@@ -1,0 +1,290 @@
+package files
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/insomniacslk/dhcp/dhcpv4"
+	"github.com/insomniacslk/dhcp/iana"
+
+	"github.com/ironplane/ironplane/backing/child"
+	"github.com/ironplane/ironplane/deploy/internal/ports"
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/process"
+	"github.com/ironplane/ironplane/services/pxe/siteagent"
+)
+
+const plainNginx = `
+daemon off;
+worker_processes auto;
+pid nginx.pid;
+error_log stderr error;
+events {}
+http {
+	access_log off;
+	sendfile on;
+	client_body_temp_path temp;
+	proxy_temp_path temp;
+	fastcgi_temp_path temp;
+	uwsgi_temp_path temp;
+	scgi_temp_path temp;
+	server {
+		listen %s;
+		root %s;
+	}
+}
+`
+
+// BenchmarkHTTP reads a file of 256 MiB from an agent, as machines do, and, by turns, from nginx.
+func BenchmarkHTTP(b *testing.B) {
+	nginx := find(b, "nginx")
+	s := newSite(b)
+	size := s.fill(1, func(int) int64 { return 256 << 20 })
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	must(b, err)
+	ctx, end := context.WithCancel(context.Background())
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = process.Serve(ctx, listener, s.agent.Open(), slog.New(slog.DiscardHandler)) })
+	b.Cleanup(func() {
+		end()
+		serving.Wait()
+	})
+	free, err := ports.Free(1)
+	must(b, err)
+	folder := b.TempDir()
+	must(b, os.Chmod(folder, 0o755))
+	config := filepath.Join(folder, "nginx.conf")
+	text := fmt.Sprintf(plainNginx, free[0], s.path(""))
+	if os.Geteuid() == 0 {
+		text = "user root;" + text
+	}
+	must(b, os.WriteFile(config, []byte(text), 0o600))
+	start(b, func() bool { return listens(free[0]) }, nginx, "-p", folder, "-c", config)
+	asking := &http.Client{Transport: &http.Transport{}}
+	defer asking.CloseIdleConnections()
+	var sums [2][sha256.Size]byte
+	for i, at := range []string{listener.Addr().String(), free[0]} {
+		sum := sha256.New()
+		get(b, asking, at, size, sum)
+		sums[i] = [sha256.Size]byte(sum.Sum(nil))
+	}
+	if sums[0] != sums[1] {
+		b.Fatal("another content has arrived")
+	}
+	var rates, ratios []float64
+	for b.Loop() {
+		ours := get(b, asking, listener.Addr().String(), size, io.Discard)
+		theirs := get(b, asking, free[0], size, io.Discard)
+		rates, ratios = append(rates, float64(size)/ours.Seconds()/1e6), append(ratios, theirs.Seconds()/ours.Seconds())
+	}
+	b.ReportMetric(median(rates), "MB/s")
+	b.ReportMetric(median(ratios), "times-nginx")
+}
+
+// get reads the one file, and tells how long that takes.
+func get(b *testing.B, asking *http.Client, at string, size int64, into io.Writer) time.Duration {
+	b.Helper()
+	began := time.Now()
+	answer, err := asking.Get("http://" + at + "/00/0")
+	must(b, err)
+	defer answer.Body.Close()
+	n, err := io.Copy(into, answer.Body)
+	if err != nil || n != size {
+		b.Fatalf("%d bytes have arrived: %v", n, err)
+	}
+	return time.Since(began)
+}
+
+const (
+	// clients is how many machines there are, and atOnce how many of them ask at a time.
+	clients, atOnce = 1000, 32
+	// leaseTime is how long all of them may take.
+	leaseTime = 5 * time.Minute
+)
+
+// BenchmarkDHCP has machines that boot get their addresses through a relay agent, each by DISCOVER, OFFER, REQUEST and ACK, from an agent
+// and, by turns, from dnsmasq: for the first time, which an agent keeps on its disk and reports, and then again.
+func BenchmarkDHCP(b *testing.B) {
+	dnsmasq := find(b, "dnsmasq")
+	if os.Geteuid() != 0 {
+		b.Skip("nothing is measured, for a network of its own needs root")
+	}
+	folder := b.TempDir()
+	program := filepath.Join(folder, "site-agent")
+	build := exec.Command("go", "build", "-o", program, "github.com/ironplane/ironplane/services/pxe/cmd/site-agent")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if said, err := build.CombinedOutput(); err != nil {
+		b.Fatalf("build the agent: %v\n%s", err, said)
+	}
+	ours, theirs := newSegment(b, 126), newSegment(b, 127)
+	ours.run(program, []string{"IRONPLANE_AGENT_FOLDER=" + folder, "IRONPLANE_AGENT_KEY=" + key, "IRONPLANE_LISTEN=" + ours.server + ":8443", "IRONPLANE_AGENT_PLAIN=true",
+		"IRONPLANE_AGENT_MACHINES_LISTEN=" + ours.server + ":80", "IRONPLANE_AGENT_DHCP=authoritative", "IRONPLANE_AGENT_DHCP_INTERFACE=eth0"})
+	ours.name()
+	hosts := filepath.Join(folder, "hosts")
+	must(b, os.WriteFile(hosts, theirs.hosts(), 0o600))
+	theirs.run(dnsmasq, nil, "--keep-in-foreground", "--dhcp-hostsfile="+hosts, "--port=0", "--conf-file=/dev/null", "--pid-file", "--user=root", "--interface=eth0", "--bind-interfaces", "--no-ping",
+		"--dhcp-authoritative", "--dhcp-lease-max=2000", "--dhcp-range=100.127.0.0,static,255.255.0.0", "--dhcp-boot=undionly.kpxe", "--dhcp-leasefile="+filepath.Join(folder, "leases"))
+	both := []*segment{ours, theirs}
+	var first, again [2][]float64
+	for i, s := range both {
+		s.lease(0, 1) // as soon as it answers
+		first[i] = append(first[i], s.lease(1, clients))
+	}
+	for b.Loop() {
+		for i, s := range both {
+			again[i] = append(again[i], s.lease(1, clients))
+		}
+	}
+	b.ReportMetric(median(first[0]), "first/s")
+	b.ReportMetric(median(first[0])/median(first[1]), "first-times-dnsmasq")
+	b.ReportMetric(median(again[0]), "leases/s")
+	b.ReportMetric(median(again[0])/median(again[1]), "times-dnsmasq")
+}
+
+// segment is a network of a DHCP server, in which the benchmark is a relay agent.
+type segment struct {
+	*testing.B
+	second int // byte of its addresses
+	space  string
+	server string
+	relay  net.IP
+	conn   *net.UDPConn
+}
+
+func newSegment(b *testing.B, second int) *segment {
+	b.Helper()
+	s := &segment{B: b, second: second, space: fmt.Sprintf("bench%d", second), server: fmt.Sprintf("100.%d.0.1", second), relay: net.IPv4(100, byte(second), 0, 2).To4()}
+	ip := func(arguments ...string) {
+		if said, err := exec.Command("ip", arguments...).CombinedOutput(); err != nil {
+			b.Errorf("ip %v: %v\n%s", arguments, err, said)
+		}
+	}
+	ip("netns", "add", s.space)
+	b.Cleanup(func() { ip("netns", "del", s.space) })
+	ip("link", "add", s.space, "type", "veth", "peer", "name", "eth0", "netns", s.space)
+	ip("addr", "add", s.relay.String()+"/16", "dev", s.space)
+	ip("link", "set", s.space, "up")
+	ip("-n", s.space, "addr", "add", s.server+"/16", "dev", "eth0")
+	ip("-n", s.space, "link", "set", "eth0", "up")
+	ip("-n", s.space, "link", "set", "lo", "up")
+	var err error
+	s.conn, err = net.ListenUDP("udp4", &net.UDPAddr{IP: s.relay, Port: dhcpv4.ServerPort})
+	must(b, err)
+	b.Cleanup(func() { _ = s.conn.Close() })
+	return s
+}
+
+// run starts a program in the network, which ends with the benchmark.
+func (s *segment) run(program string, settings []string, arguments ...string) {
+	s.Helper()
+	cmd := exec.Command("ip", append([]string{"netns", "exec", s.space, program}, arguments...)...)
+	cmd.Env, cmd.Stdout = append(os.Environ(), settings...), os.Stderr
+	running, err := child.Start(cmd, syscall.SIGTERM, syscall.SIGKILL)
+	must(s.B, err)
+	s.Cleanup(func() { _ = running.Stop(context.Background()) })
+}
+
+// name has the agent know the machines.
+func (s *segment) name() {
+	s.Helper()
+	asking, err := siteagent.NewHTTP("")
+	must(s.B, err)
+	defer asking.CloseIdleConnections()
+	agent := &siteagent.Client{URL: "http://" + s.server + ":8443", Key: secret.New(key), HTTP: asking}
+	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		if _, err = agent.Health(s.Context()); err == nil || time.Since(began) > startTime {
+			break
+		}
+	}
+	must(s.B, err)
+	for n := range clients + 1 {
+		must(s.B, agent.PutMachine(s.Context(), siteagent.Machine{ID: int64(n + 1), MACs: []string{hardware(n).String()}, Boot: siteagent.BootWait,
+			IPv4: &siteagent.Address{Prefix: s.address(n) + "/16"}}))
+	}
+}
+
+// hosts are the machines as dnsmasq reads them.
+func (s *segment) hosts() (text []byte) {
+	for n := range clients + 1 {
+		text = fmt.Appendf(text, "%s,%s\n", hardware(n), s.address(n))
+	}
+	return text
+}
+
+// address is that of a machine.
+func (s *segment) address(n int) string {
+	return fmt.Sprintf("100.%d.%d.%d", s.second, 1+n/200, 1+n%200)
+}
+
+func hardware(n int) net.HardwareAddr {
+	return net.HardwareAddr{0x52, 0x54, 0, 0, byte(n >> 8), byte(n)}
+}
+
+// lease has machines get their addresses, and answers how many do in a second. What is lost is asked for again after one.
+func (s *segment) lease(from, count int) (rate float64) {
+	s.Helper()
+	began := time.Now()
+	asked := map[string]*dhcpv4.DHCPv4{} // by MAC address
+	send := func(p *dhcpv4.DHCPv4) {
+		asked[p.ClientHWAddr.String()] = p
+		_, err := s.conn.WriteTo(p.ToBytes(), &net.UDPAddr{IP: net.ParseIP(s.server), Port: dhcpv4.ServerPort})
+		must(s.B, err)
+	}
+	next, packet := 0, make([]byte, 2000)
+	begin := func() {
+		if next == count {
+			return
+		}
+		p, err := dhcpv4.NewDiscovery(hardware(from+next), dhcpv4.WithRelay(s.relay), dhcpv4.WithOption(dhcpv4.OptClassIdentifier("PXEClient:Arch:00007:UNDI:003000")),
+			dhcpv4.WithOption(dhcpv4.OptClientArch(iana.EFI_BC)))
+		must(s.B, err)
+		next++
+		send(p)
+	}
+	for range atOnce {
+		begin()
+	}
+	for len(asked) > 0 {
+		if time.Since(began) > leaseTime {
+			s.Fatalf("%d machines have no address within %s", len(asked), leaseTime)
+		}
+		must(s.B, s.conn.SetReadDeadline(time.Now().Add(time.Second)))
+		n, err := s.conn.Read(packet)
+		if err != nil {
+			for _, p := range asked {
+				send(p)
+			}
+			continue
+		}
+		r, err := dhcpv4.FromBytes(packet[:n])
+		must(s.B, err)
+		p := asked[r.ClientHWAddr.String()]
+		if p == nil || p.TransactionID != r.TransactionID {
+			continue
+		}
+		switch {
+		case r.MessageType() == dhcpv4.MessageTypeOffer && p.MessageType() == dhcpv4.MessageTypeDiscover:
+			wanted, err := dhcpv4.NewRequestFromOffer(r, dhcpv4.WithRelay(s.relay), dhcpv4.WithOption(dhcpv4.OptClassIdentifier(p.ClassIdentifier())), dhcpv4.WithOption(dhcpv4.OptClientArch(iana.EFI_BC)))
+			must(s.B, err)
+			send(wanted)
+		case r.MessageType() == dhcpv4.MessageTypeAck:
+			delete(asked, r.ClientHWAddr.String())
+			begin()
+		case r.MessageType() == dhcpv4.MessageTypeNak:
+			s.Fatalf("it is refused: %s", r.Summary())
+		}
+	}
+	return float64(count) / time.Since(began).Seconds()
+}
