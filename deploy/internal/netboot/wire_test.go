@@ -161,3 +161,45 @@ ip -n %[2]s link set lo up
 		t.Errorf("it is refused: %s", refused)
 	}
 }
+
+// Beside a DHCP server that the site has, which gives addresses and names no file, a machine boots by what the agent says.
+func TestBesideAnotherServer(t *testing.T) {
+	t.Parallel()
+	needs(t)
+	needsTool(t, "dnsmasq", "dnsmasq-base")
+	made := newImage(t)
+	for i, firmware := range []string{"bios", "uefi"} {
+		t.Run(firmware, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t)
+			made.bring(t, s.folder)
+			s.with("IRONPLANE_AGENT_DHCP=proxy", "IRONPLANE_AGENT_DHCP_POOL=")
+			other := s.space + "d"
+			shell(t, "/", fmt.Sprintf(`
+ip netns add %[2]s
+ip -n %[1]s link add dhcp type veth peer name eth0 netns %[2]s
+ip -n %[1]s link set dhcp master br0 up
+ip -n %[2]s addr add 10.77.0.2/24 dev eth0
+ip -n %[2]s link set eth0 up
+ip -n %[2]s link set lo up
+`, s.space, other))
+			t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", other).Run() })
+			s.runIn(other, "dnsmasq", "--keep-in-foreground", "--port=0", "--conf-file=/dev/null", "--pid-file", "--user=root", "--interface=eth0", "--bind-interfaces", "--no-ping",
+				"--dhcp-authoritative", "--dhcp-range=10.77.0.100,10.77.0.150,255.255.255.0", "--dhcp-leasefile="+filepath.Join(s.folder, "leases"))
+			mac := fmt.Sprintf("52:54:00:77:08:%02x", 16+i)
+			one := siteagent.Machine{ID: 7, Revision: 1, MACs: []string{mac}, Hostname: "web1.example.com", IPv4: &siteagent.Address{Prefix: "10.77.0.10/24"}, Boot: siteagent.BootInstall, Token: tokens,
+				Files: siteagent.Files{Boot: fromMemory(url)}}
+			if err := s.client.PutMachine(t.Context(), one); err != nil {
+				t.Fatal(err)
+			}
+			m := s.switchOn(mac, firmware)
+			m.shows("SYSTEM: it runs from its disk", 1)
+			s.wantStory(7, siteagent.Leased, siteagent.Booted)
+			for _, r := range s.reports() {
+				if r.What == siteagent.Booted && !strings.HasPrefix(r.Address, "10.77.0.1") {
+					t.Errorf("it had its script at %s", r.Address)
+				}
+			}
+		})
+	}
+}

@@ -372,6 +372,7 @@ func (s *Server) booting(q *question, r *dhcpv4.DHCPv4) *dhcpv4.DHCPv4 {
 		r.UpdateOption(dhcpv4.OptGeneric(dhcpv4.OptionVendorSpecificInformation, []byte{6, 1, bootFileAtOnce, 255}))
 	}
 	if q.ipxe {
+		r.ServerIPAddr = s.Server.AsSlice() // without which iPXE takes a proxy's answer for none
 		return file(r, s.URL+script)
 	}
 	name := s.bootloader(q.client, q.ClientArch())

@@ -289,6 +289,10 @@ func TestProxy(t *testing.T) {
 		r.BootFileName != "local/boot/ipxe.efi" || to != nobody {
 		t.Errorf("%v to %s", r, to)
 	}
+	if r, _ := s.askAt(dhcp.ProxyPort, dhcpv4.MessageTypeRequest, class("PXEClient", iana.INTEL_X86PC), dhcpv4.WithUserClass("iPXE", false), of(self), dhcpv4.WithClientIP(net.IPv4(192, 0, 2, 10))); r == nil ||
+		!r.ServerIPAddr.Equal(self.AsSlice()) || r.BootFileName == "" {
+		t.Errorf("iPXE takes for no answer: %v", r)
+	}
 	if s.script() != 200 {
 		t.Error("it does not have its script")
 	}
