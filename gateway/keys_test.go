@@ -23,6 +23,18 @@ func holdUp(d time.Duration) func(http.ResponseWriter) bool {
 	return func(http.ResponseWriter) bool { time.Sleep(d); return false }
 }
 
+// hold has every question wait until goOn is closed, and closes asked with the first one.
+func (o *owner) hold() (asked, goOn chan struct{}) {
+	asked, goOn = make(chan struct{}), make(chan struct{})
+	var first sync.Once
+	o.set(func(http.ResponseWriter) bool {
+		first.Do(func() { close(asked) })
+		<-goOn
+		return false
+	}, nil)
+	return asked, goOn
+}
+
 func away(w http.ResponseWriter) bool {
 	w.WriteHeader(http.StatusServiceUnavailable)
 	return true
@@ -66,13 +78,7 @@ func TestWaitersCountOnce(t *testing.T) {
 			t.Parallel()
 			d := newDoor(t, config)
 			key := c.key(d)
-			asked, goOn := make(chan struct{}), make(chan struct{})
-			var first sync.Once
-			d.identity.set(func(http.ResponseWriter) bool {
-				first.Do(func() { close(asked) })
-				<-goOn
-				return false
-			}, nil)
+			asked, goOn := d.identity.hold()
 			statuses := make(chan int, callers)
 			var all sync.WaitGroup
 			call := func() { statuses <- get(d.gateway, somebody, key, "/port-speed").Code }
@@ -105,13 +111,7 @@ func TestLeaderLeaves(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t, unlimited)
 	key := d.identity.issue(1)
-	asked, goOn := make(chan struct{}), make(chan struct{})
-	var first sync.Once
-	d.identity.set(func(http.ResponseWriter) bool {
-		first.Do(func() { close(asked) })
-		<-goOn
-		return false
-	}, nil)
+	asked, goOn := d.identity.hold()
 	ctx, leave := context.WithCancel(t.Context())
 	var leader, follower sync.WaitGroup
 	leader.Go(func() { d.leaving(ctx, key) })

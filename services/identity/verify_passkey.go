@@ -146,8 +146,11 @@ func wrongPasskey(err error) error {
 	if !errors.As(err, &refused) {
 		return err
 	}
-	reason := strings.ToValidUTF8(refused.Why[:min(len(refused.Why), longestReason)], "")
-	return &wrongAnswer{field: problem.Member("/credential", "wrong", "does not count: %s", reason), reason: reason, copied: refused.Copied}
+	reason := strings.TrimSuffix(refused.Why+": "+refused.Detail, ": ")
+	return &wrongAnswer{
+		field:  problem.Member("/credential", "wrong", "does not count: %s", refused.Why),
+		reason: strings.ToValidUTF8(reason[:min(len(reason), longestReason)], ""), copied: refused.Copied,
+	}
 }
 
 // keepPasskey keeps a key that was made, and uses up what it was asked for by.

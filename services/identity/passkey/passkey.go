@@ -3,6 +3,7 @@
 package passkey
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -99,7 +100,8 @@ type Credential struct {
 // Refused is why an answer does not count.
 type Refused struct {
 	Why    string
-	Copied bool // what has signed may be a copy
+	Detail string // for the log
+	Copied bool   // what has signed may be a copy
 }
 
 func (r *Refused) Error() string { return r.Why }
@@ -108,13 +110,13 @@ func (r *Refused) Error() string { return r.Why }
 func refused(err error) error {
 	var of *protocol.Error
 	if !errors.As(err, &of) {
-		return &Refused{Why: err.Error()}
+		return &Refused{Why: "it cannot be read", Detail: err.Error()}
 	}
-	why := of.Details
-	if of.DevInfo != "" && !strings.Contains(why, "challenge") { // which is for nobody but the browser that was given it
-		why += ": " + of.DevInfo
+	r := &Refused{Why: of.Details, Detail: of.DevInfo}
+	if strings.Contains(r.Why, "challenge") { // the detail is what was asked, which is for nobody but the browser that was given it
+		r.Detail = ""
 	}
-	return &Refused{Why: why}
+	return r
 }
 
 // kinds are the kinds of keys that are taken: those first that are to be made where a device has the choice.
@@ -222,19 +224,26 @@ func (a Credential) Challenge() []byte {
 	return challenge
 }
 
-// Made is the key that was made as an answer to a challenge, or Refused.
-func (p *Party) Made(policy Policy, challenge []byte, a Credential) (k Key, err error) {
-	w, err := p.library(policy)
-	if err != nil {
-		return k, err
+// read has the library read an answer.
+func read[T any](p *Party, policy Policy, a Credential, parse func([]byte) (T, error)) (w *webauthn.WebAuthn, parsed T, err error) {
+	if w, err = p.library(policy); err != nil {
+		return nil, parsed, err
 	}
 	text, err := json.Marshal(a)
 	if err != nil {
-		return k, err
+		return nil, parsed, err
 	}
-	parsed, err := protocol.ParseCredentialCreationResponseBytes(text)
+	if parsed, err = parse(text); err != nil {
+		return nil, parsed, refused(err)
+	}
+	return w, parsed, nil
+}
+
+// Made is the key that was made as an answer to a challenge, or Refused.
+func (p *Party) Made(policy Policy, challenge []byte, a Credential) (k Key, err error) {
+	w, parsed, err := read(p, policy, a, protocol.ParseCredentialCreationResponseBytes)
 	if err != nil {
-		return k, refused(err)
+		return k, err
 	}
 	made, err := w.CreateCredential(user{}, p.session(Account{}, policy, challenge), parsed)
 	if err != nil {
@@ -258,17 +267,9 @@ func (p *Party) Made(policy Policy, challenge []byte, a Credential) (k Key, err 
 
 // Signed is the account's key that has signed a challenge, with its new counter, or Refused.
 func (p *Party) Signed(account Account, policy Policy, challenge []byte, a Credential) (k Key, err error) {
-	w, err := p.library(policy)
+	w, parsed, err := read(p, policy, a, protocol.ParseCredentialRequestResponseBytes)
 	if err != nil {
 		return k, err
-	}
-	text, err := json.Marshal(a)
-	if err != nil {
-		return k, err
-	}
-	parsed, err := protocol.ParseCredentialRequestResponseBytes(text)
-	if err != nil {
-		return k, refused(err)
 	}
 	by, err := w.ValidateLogin(user{account}, p.session(account, policy, challenge), parsed)
 	if err != nil {
@@ -277,11 +278,7 @@ func (p *Party) Signed(account Account, policy Policy, challenge []byte, a Crede
 	if said := parsed.Response.AuthenticatorData.Counter; by.Authenticator.CloneWarning {
 		return k, &Refused{Why: fmt.Sprintf("its counter says %d, and said %d before: there may be a copy of the key", said, by.Authenticator.SignCount), Copied: true}
 	}
-	for _, k = range account.Keys {
-		if string(k.ID) == string(by.ID) {
-			break
-		}
-	}
+	k = account.Keys[slices.IndexFunc(account.Keys, func(k Key) bool { return bytes.Equal(k.ID, by.ID) })]
 	k.Counter = by.Authenticator.SignCount
 	return k, nil
 }
