@@ -93,6 +93,7 @@ func (n *nulls) send(at []string) *testkit.Answer {
 	item := n.item(n.edit.Path)
 	if n.whole != nil {
 		n.c.Do("PATCH", item, n.whole).Want(200)
+		n.atRest(item)
 	}
 	var body map[string]any
 	if err := json.Unmarshal(n.edit.Example, &body); err != nil {

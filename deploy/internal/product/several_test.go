@@ -76,7 +76,9 @@ func (w *several) another() int64 {
 		w.t.Fatal(err)
 	}
 	w.vary(body)
-	return w.c.Do("POST", w.path, body).Want(200).ID()
+	id := w.c.Do("POST", w.path, body).Want(200).ID()
+	w.atRest(w.at(id))
+	return id
 }
 
 func (w *several) client() int64 {
