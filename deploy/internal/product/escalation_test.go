@@ -19,6 +19,8 @@ type holder struct {
 	holds              principal.Grants
 	integration        int64 // of a client
 	key, moved, factor int64 // of one that is tried
+	passkey, unmade    int64 // security keys of it: a verified one, and one that it is asked to make
+	options            creationOptions
 	email              string
 	another            func() int64 // makes such an account, and answers its id
 }
@@ -71,6 +73,13 @@ func (a *asker) writesKeys(h *holder) bool {
 	return !a.acting && a.reads(h) && (a.of == h || a.writes(h))
 }
 
+// registers: a security key for the own account, by a key that is as free as the account.
+func (a *asker) registers(h *holder) bool {
+	return !a.acting && a.of == h && h.owner.Type != principal.Integration && (h.owner.Type == principal.Client || a.can().Holds(h.holds))
+}
+
+func (a *asker) writesFactors(h *holder) bool { return a.reads(h) && a.writes(h) }
+
 // acts: by itself, and for clients who writes to them.
 func (a *asker) acts(h *holder) bool {
 	return !a.acting && (a.of == h || h.owner.Type == principal.Client && a.writes(h))
@@ -102,6 +111,7 @@ type attempt struct {
 	method, path string
 	body         any
 	may          func(*holder) bool
+	writers      bool   // are told what is wrong, and may not either
 	undo         func() // what was done
 	look         func(*testkit.Answer)
 }
@@ -128,6 +138,7 @@ func TestEscalation(t *testing.T) {
 						try.undo()
 					}
 				case !may && (answer.Status == http.StatusForbidden || answer.Status == http.StatusNotFound):
+				case !may && try.writers && a.writesFactors(h) && answer.Status == http.StatusUnprocessableEntity:
 				default:
 					t.Errorf("%s, which can %s, tries to %s %s, which holds %s: %d where the rules say %t: %s", a.name, told(a.can()), try.what, h.name, told(h.holds), answer.Status, may, answer.Text)
 				}
@@ -262,7 +273,30 @@ func (e *escalation) furnish(h *holder) {
 	if h.owner.Type == principal.Integration {
 		return
 	}
-	if err := e.p.Databases[identity.Name].QueryRow(e.t.Context(), "INSERT INTO authenticator (owner_type, owner_id, method_id, value, verified) VALUES ($1, $2, 2, 'tried@example.com', true) RETURNING id", h.owner.Type, h.owner.ID).Scan(&h.factor); err != nil {
+	e.secure(h)
+}
+
+// secure gives an account, which has none, second factors.
+func (e *escalation) secure(h *holder) {
+	e.t.Helper()
+	_, itself := e.keyBy(e.root, h)
+	made := testkit.Decode[identity.Authenticator](itself.Do("POST", "/auth/verify/auth", `{"method": 3, "name": "unmade"}`).Want(200))
+	h.unmade, h.options = made.ID, read[creationOptions](e.t, []byte(*made.Value))
+	err := e.p.Databases[identity.Name].QueryRow(e.t.Context(), "INSERT INTO authenticator (owner_type, owner_id, method_id, value, verified) VALUES ($1, $2, 2, 'tried@example.com', true) RETURNING id", h.owner.Type, h.owner.ID).Scan(&h.factor)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	e.keep(h)
+}
+
+// keep gives an account a security key that was verified.
+func (e *escalation) keep(h *holder) {
+	e.t.Helper()
+	device := newDevice(e.t)
+	err := e.p.Databases[identity.Name].QueryRow(e.t.Context(), `
+		INSERT INTO authenticator (owner_type, owner_id, method_id, verified, domain, handle, credential, public_key) VALUES ($1, $2, 3, true, $3, 'h', $4, $5) RETURNING id`,
+		h.owner.Type, h.owner.ID, withPasskeys.PasskeyDomain, device.id, device.public()).Scan(&h.passkey)
+	if err != nil {
 		e.t.Fatal(err)
 	}
 }
@@ -327,6 +361,11 @@ func (e *escalation) attempts(a *asker, h *holder) (all []attempt) {
 		}},
 		attempt{what: "act for", method: "POST", path: "/auth/key", body: map[string]any{"owner": map[string]any{"url": url}}, may: a.acts},
 	)
+	if a.of == h {
+		all = append(all, attempt{what: "make a security key for", method: "POST", path: "/auth/verify/auth", body: `{"method": 3}`, may: a.registers, look: func(answer *testkit.Answer) {
+			root.Do("DELETE", path("/auth/verify/auth/%d", answer.ID()), nil).Want(200)
+		}})
+	}
 	if a.of != h || h.owner.Type != principal.Integration { // which has no panel
 		all = append(all, attempt{what: "make a link for", method: "GET", path: "/auth/sso?owner=" + url, may: a.acts})
 	}
@@ -383,17 +422,20 @@ func (e *escalation) attempts(a *asker, h *holder) (all []attempt) {
 		}},
 		attempt{what: "change the address of", method: "PATCH", path: url, body: map[string]any{"email": fresh + "@example.com"}, may: a.writes, undo: func() { h.email = fresh + "@example.com" }},
 		attempt{what: "change the password of", method: "PATCH", path: url, body: map[string]any{"password": fresh + " walks home in the rain"}, may: a.writes},
-		attempt{what: "remove an authenticator of", method: "PATCH", path: path("/auth/verify/auth/%d", h.factor), body: map[string]any{"verified": false}, may: func(h *holder) bool { return a.reads(h) && a.writes(h) },
+		attempt{what: "remove an authenticator of", method: "PATCH", path: path("/auth/verify/auth/%d", h.factor), body: map[string]any{"verified": false}, may: a.writesFactors,
 			undo: func() { testkit.Execute(e.t, db, "UPDATE authenticator SET verified = true WHERE id = $1", h.factor) }},
-		attempt{what: "confirm a code of", method: "POST", path: path("/auth/verify/auth/%d/code", h.factor), body: "{}", may: func(*holder) bool { return false }},
-		attempt{what: "remove all authenticators of", method: "DELETE", path: url + "/verify", may: a.writes, undo: func() {
-			if err := db.QueryRow(e.t.Context(), "INSERT INTO authenticator (owner_type, owner_id, method_id, value, verified) VALUES ($1, $2, 2, 'tried@example.com', true) RETURNING id", h.owner.Type, h.owner.ID).Scan(&h.factor); err != nil {
-				e.t.Fatal(err)
-			}
-		}},
+		attempt{what: "confirm a code of", method: "POST", path: path("/auth/verify/auth/%d/code", h.factor), body: "{}", may: nobody},
+		attempt{what: "call a security key otherwise of", method: "PATCH", path: path("/auth/verify/auth/%d", h.passkey), body: map[string]any{"name": fresh}, may: a.writesFactors},
+		attempt{what: "ask for the signature of a security key of", method: "POST", path: path("/auth/verify/auth/%d/code", h.passkey), body: "{}", may: nobody},
+		attempt{what: "register a security key of one's own for", method: "PATCH", path: path("/auth/verify/auth/%d", h.unmade), body: created(newDevice(e.t).create(h.options)), may: nobody, writers: true},
+		attempt{what: "be asked for a new security key of", method: "POST", path: path("/auth/verify/auth/%d/code", h.unmade), body: "{}", may: nobody},
+		attempt{what: "remove a security key of", method: "DELETE", path: path("/auth/verify/auth/%d", h.passkey), may: a.writesFactors, undo: func() { e.keep(h) }},
+		attempt{what: "remove all authenticators of", method: "DELETE", path: url + "/verify", may: a.writes, undo: func() { e.secure(h) }},
 		remove,
 	)
 }
+
+func nobody(*holder) bool { return false }
 
 func told(g principal.Grants) string {
 	if g == principal.All {

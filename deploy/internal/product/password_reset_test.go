@@ -30,7 +30,8 @@ func withPanels(t *testing.T) (*product.Product, *testkit.Client, *mailbox.Serve
 	t.Helper()
 	box := mailbox.Start(t, mailbox.Options{})
 	p, c := producttest.StartWith(t, testkit.Redis(t), service.Settings{SMTP: "smtp+plain://" + box.Addr, MailFrom: "noreply@example.com",
-		APIURL: "https://api.example.com", ClientURL: "https://panel.example.com/", AdminURL: "https://admin.example.com"})
+		APIURL: "https://api.example.com", ClientURL: "https://panel.example.com/", AdminURL: "https://admin.example.com",
+		PasskeyDomain: withPasskeys.PasskeyDomain, PasskeyOrigins: withPasskeys.PasskeyOrigins})
 	eventually(t, "identity knows where the panels are", func() bool {
 		link := c.Do("GET", "/auth/sso", nil)
 		return link.Status == 200
