@@ -2,9 +2,12 @@ package product_test
 
 import (
 	"bytes"
+	"crypto"
 	"crypto/ecdsa"
+	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/rsa"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
@@ -38,7 +41,7 @@ var withPasskeys = service.Settings{PasskeyDomain: "example.com", PasskeyOrigins
 type device struct {
 	t       *testing.T
 	id      []byte
-	key     *ecdsa.PrivateKey
+	key     crypto.Signer
 	domain  string
 	origin  string
 	flags   byte
@@ -80,8 +83,7 @@ func (d *device) answer(kind, challenge string, data []byte, response map[string
 	response["clientDataJSON"], response["authenticatorData"] = base64url(client), base64url(data)
 	if kind == "webauthn.get" {
 		sum := sha256.Sum256(client)
-		sum = sha256.Sum256(slices.Concat(data, sum[:]))
-		signature, err := ecdsa.SignASN1(rand.Reader, d.key, sum[:])
+		signature, err := crypto.SignMessage(d.key, rand.Reader, slices.Concat(data, sum[:]), d.hash())
 		if err != nil {
 			d.t.Fatal(err)
 		}
@@ -133,15 +135,31 @@ func (d *device) create(options creationOptions) map[string]any {
 	return d.answer("webauthn.create", options.Challenge, data, map[string]any{"attestationObject": base64url(append(none, data...)), "transports": []string{"usb", "nfc"}})
 }
 
+// hash is what a signature is of.
+func (d *device) hash() crypto.Hash {
+	if _, whole := d.key.(ed25519.PrivateKey); whole {
+		return 0
+	}
+	return crypto.SHA256
+}
+
 // public is the public key, in CBOR as COSE has it.
 func (d *device) public() []byte {
 	d.t.Helper()
-	point, err := d.key.PublicKey.Bytes()
-	if err != nil {
-		d.t.Fatal(err)
+	switch key := d.key.Public().(type) {
+	case ed25519.PublicKey:
+		return slices.Concat([]byte("\xa4\x01\x01\x03\x27\x20\x06\x21\x58\x20"), key)
+	case *rsa.PublicKey:
+		return slices.Concat([]byte("\xa4\x01\x03\x03\x39\x01\x00\x20\x59\x01\x00"), key.N.Bytes(), []byte("\x21\x43\x01\x00\x01"))
+	case *ecdsa.PublicKey:
+		point, err := key.Bytes()
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		return slices.Concat([]byte("\xa5\x01\x02\x03\x26\x20\x01\x21\x58\x20"), point[1:33], []byte("\x22\x58\x20"), point[33:])
 	}
-	x, y := point[1:33], point[33:]
-	return slices.Concat([]byte("\xa5\x01\x02\x03\x26\x20\x01\x21\x58\x20"), x, []byte("\x22\x58\x20"), y)
+	d.t.Fatalf("a key of type %T", d.key)
+	return nil
 }
 
 // sign answers options by which a key signs, which counts.
@@ -419,6 +437,31 @@ func TestPasskeyCountsOnce(t *testing.T) {
 		confirmBy(session, at, key)
 		session.Do("DELETE", at, nil).Want(200)
 		at, options = newPasskey(t, session, "key")
+	}
+}
+
+// Devices choose one of the algorithms that are asked for.
+func TestPasskeyAlgorithms(t *testing.T) {
+	t.Parallel()
+	_, c := producttest.StartWith(t, testkit.Redis(t), withPasskeys)
+	_, edwards, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	long, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, key := range map[string]crypto.Signer{"edwards": edwards, "rsa": long} {
+		newPerson(t, c, "client", name+"@example.com")
+		login := loginOf("client", name+"@example.com", password)
+		_, session := signIn(t, c, login)
+		right := newDevice(t).again(func(d *device) { d.key = key })
+		registered(t, session, right, name)
+		v := begun(t, c, login)
+		wrong := newDevice(t).again(func(d *device) { d.id = right.id })
+		c.With("").Do("PATCH", pathOf(v), signedWith(v, wrong.sign(v.Code.Options))).WantErrors("/credential", "wrong")
+		c.With("").Do("PATCH", pathOf(v), signedWith(v, right.sign(v.Code.Options))).Want(200)
 	}
 }
 
