@@ -98,6 +98,7 @@ func TestRelayAgent(t *testing.T) {
 	needsTool(t, "dhcrelay", "isc-dhcp-relay")
 	const mac = "52:54:00:77:07:01"
 	s := newSite(t)
+	s.with("IRONPLANE_AGENT_DHCP_RELAYS=10.77.0.254")
 	router := s.space + "r"
 	clients := []string{s.space + "a", s.space + "b"}
 	for _, name := range append(clients, router) {

@@ -66,7 +66,7 @@ func (c *config) ipv6(other string) (netip.AddrPort, error) {
 // dhcp is how machines are answered that ask by DHCP.
 func (c *config) dhcp() (s dhcp.Settings, err error) {
 	machines, err := c.machines()
-	s = dhcp.Settings{Interface: c.Interface, Proxy: c.DHCP == "proxy", URL: machines.URL, IPv6: c.IPv6, IPv6URL: machines.IPv6URL}
+	s = dhcp.Settings{Interface: c.Interface, Proxy: c.DHCP == "proxy", URL: machines.URL, IPv6: c.IPv6, IPv6URL: machines.IPv6URL, Relays: c.Relays}
 	switch {
 	case err != nil:
 		return s, err

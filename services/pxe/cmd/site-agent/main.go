@@ -25,22 +25,23 @@ import (
 )
 
 type config struct {
-	Folder      string        `env:"IRONPLANE_AGENT_FOLDER" required:"serve,fingerprint,host-key" doc:"where it keeps files, and what it has to remember. It needs nothing else on the disk"`
-	Key         secret.String `env:"IRONPLANE_AGENT_KEY" required:"serve" doc:"what the control plane asks it with, http.api_key of its row: at least 16 characters"`
-	Listen      string        `env:"IRONPLANE_LISTEN" default:":8443" doc:"the address where the control plane and other agents ask it"`
-	Plain       bool          `env:"IRONPLANE_AGENT_PLAIN" default:"false" doc:"true: it speaks HTTP there, and not HTTPS, as behind a proxy on the same machine"`
-	Certificate string        `env:"IRONPLANE_AGENT_CERTIFICATE" doc:"a file with the certificate for HTTPS, and those between it and its authority; empty: it makes one, which callers know by its fingerprint"`
-	Private     string        `env:"IRONPLANE_AGENT_CERTIFICATE_KEY" doc:"the file with its key"`
-	SSH         string        `env:"IRONPLANE_AGENT_SSH_LISTEN" doc:"the address where it gives and takes files by SFTP: :2222; empty: nowhere"`
-	People      string        `env:"IRONPLANE_AGENT_SSH_KEYS" doc:"a file with the public keys of people who bring files that way, as authorized_keys has them, without options"`
-	Machines    string        `env:"IRONPLANE_AGENT_MACHINES_LISTEN" doc:"an address where it gives files, by HTTP, to whoever asks, as machines do that boot: 10.1.0.1:80; empty: nowhere"`
-	MachinesURL string        `env:"IRONPLANE_AGENT_MACHINES_URL" doc:"how they reach it there: http://10.1.0.1; empty: by that address, if it is one"`
-	DHCP        string        `env:"IRONPLANE_AGENT_DHCP" doc:"how it answers machines that ask by DHCP: authoritative, with addresses; proxy, beside a server that has these; empty: not at all"`
-	Interface   string        `env:"IRONPLANE_AGENT_DHCP_INTERFACE" doc:"where they ask: eth1"`
-	IPv6        netip.Addr    `env:"IRONPLANE_AGENT_DHCP_IPV6" doc:"the agent's own address of IPv6 in the machines' network: 2001:db8:1::1. With it machines are answered that ask by DHCPv6, too, and files given there by HTTP and TFTP, at the ports of IPv4; empty: IPv4 alone"`
-	TFTP        string        `env:"IRONPLANE_AGENT_TFTP_LISTEN" doc:"an address where it gives files by TFTP: 10.1.0.1:69; empty: nowhere"`
-	Discover    bool          `env:"IRONPLANE_AGENT_DISCOVER" default:"false" doc:"true: machines that boot and that nobody has named are asked what they are"`
-	Pool        machine.Pool  `env:"IRONPLANE_AGENT_DHCP_POOL" doc:"addresses that these are lent by an authoritative server, and behind a comma their gateway: 10.1.0.200-10.1.0.250/24,10.1.0.1"`
+	Folder      string         `env:"IRONPLANE_AGENT_FOLDER" required:"serve,fingerprint,host-key" doc:"where it keeps files, and what it has to remember. It needs nothing else on the disk"`
+	Key         secret.String  `env:"IRONPLANE_AGENT_KEY" required:"serve" doc:"what the control plane asks it with, http.api_key of its row: at least 16 characters"`
+	Listen      string         `env:"IRONPLANE_LISTEN" default:":8443" doc:"the address where the control plane and other agents ask it"`
+	Plain       bool           `env:"IRONPLANE_AGENT_PLAIN" default:"false" doc:"true: it speaks HTTP there, and not HTTPS, as behind a proxy on the same machine"`
+	Certificate string         `env:"IRONPLANE_AGENT_CERTIFICATE" doc:"a file with the certificate for HTTPS, and those between it and its authority; empty: it makes one, which callers know by its fingerprint"`
+	Private     string         `env:"IRONPLANE_AGENT_CERTIFICATE_KEY" doc:"the file with its key"`
+	SSH         string         `env:"IRONPLANE_AGENT_SSH_LISTEN" doc:"the address where it gives and takes files by SFTP: :2222; empty: nowhere"`
+	People      string         `env:"IRONPLANE_AGENT_SSH_KEYS" doc:"a file with the public keys of people who bring files that way, as authorized_keys has them, without options"`
+	Machines    string         `env:"IRONPLANE_AGENT_MACHINES_LISTEN" doc:"an address where it gives files, by HTTP, to whoever asks, as machines do that boot: 10.1.0.1:80; empty: nowhere"`
+	MachinesURL string         `env:"IRONPLANE_AGENT_MACHINES_URL" doc:"how they reach it there: http://10.1.0.1; empty: by that address, if it is one"`
+	DHCP        string         `env:"IRONPLANE_AGENT_DHCP" doc:"how it answers machines that ask by DHCP: authoritative, with addresses; proxy, beside a server that has these; empty: not at all"`
+	Interface   string         `env:"IRONPLANE_AGENT_DHCP_INTERFACE" doc:"where they ask: eth1"`
+	IPv6        netip.Addr     `env:"IRONPLANE_AGENT_DHCP_IPV6" doc:"the agent's own address of IPv6 in the machines' network: 2001:db8:1::1. With it machines are answered that ask by DHCPv6, too, and files given there by HTTP and TFTP, at the ports of IPv4; empty: IPv4 alone"`
+	Relays      []netip.Prefix `env:"IRONPLANE_AGENT_DHCP_RELAYS" doc:"the relay agents that ask for machines in other networks, by the addresses that they send from: addresses and CIDRs, with commas; empty: there are none"`
+	TFTP        string         `env:"IRONPLANE_AGENT_TFTP_LISTEN" doc:"an address where it gives files by TFTP: 10.1.0.1:69; empty: nowhere"`
+	Discover    bool           `env:"IRONPLANE_AGENT_DISCOVER" default:"false" doc:"true: machines that boot and that nobody has named are asked what they are"`
+	Pool        machine.Pool   `env:"IRONPLANE_AGENT_DHCP_POOL" doc:"addresses that these are lent by an authoritative server, and behind a comma their gateway: 10.1.0.200-10.1.0.250/24,10.1.0.1"`
 	process.LogConfig
 	process.OperationsConfig
 }

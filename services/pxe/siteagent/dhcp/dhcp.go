@@ -30,12 +30,13 @@ const (
 
 // Settings are what the operator chose.
 type Settings struct {
-	Interface string     // where machines ask
-	Proxy     bool       // it gives no addresses
-	Server    netip.Addr // the agent's own, which is the TFTP server's, too
-	IPv6      netip.Addr // likewise; none: DHCPv6 is not answered
-	URL       string     // where machines reach the agent by HTTP
-	IPv6URL   string     // where those do that have no IPv4
+	Interface string         // where machines ask
+	Proxy     bool           // it gives no addresses
+	Server    netip.Addr     // the agent's own, which is the TFTP server's, too
+	IPv6      netip.Addr     // likewise; none: DHCPv6 is not answered
+	URL       string         // where machines reach the agent by HTTP
+	IPv6URL   string         // where those do that have no IPv4
+	Relays    []netip.Prefix // relay agents that are believed, by what they send from
 }
 
 // Server answers.
@@ -124,7 +125,7 @@ type question struct {
 
 // Answer is what a packet is answered, and where it goes; nil: nothing.
 func (s *Server) Answer(packet []byte, from netip.AddrPort, port int) (reply []byte, to netip.AddrPort) {
-	q, ok := parse(packet)
+	q, ok := s.parse(packet, from.Addr())
 	if !ok {
 		return nil, to
 	}
@@ -149,8 +150,14 @@ func destination(q *question, r *dhcpv4.DHCPv4, from netip.AddrPort) netip.AddrP
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{255, 255, 255, 255}), clientPort)
 }
 
-// parse reads a packet. ok: it is a request of a client with an Ethernet address.
-func parse(packet []byte) (q *question, ok bool) {
+// isRelay tells whether a relay agent sends from an address that is to be believed.
+func (s *Server) isRelay(from netip.Addr) bool {
+	return slices.ContainsFunc(s.Relays, func(p netip.Prefix) bool { return p.Contains(from) })
+}
+
+// parse reads a packet. ok: it is a request of a client with an Ethernet address, and comes from itself or by a relay agent. Where a client is
+// say relay agents, and the switches that it asks through before it has an address.
+func (s *Server) parse(packet []byte, from netip.Addr) (q *question, ok bool) {
 	p, err := dhcpv4.FromBytes(packet)
 	if err != nil || p.OpCode != dhcpv4.OpcodeBootRequest || p.HWType != iana.HWTypeEthernet || len(p.ClientHWAddr) != 6 || p.ClientHWAddr[0]&1 == 1 {
 		return nil, false
@@ -158,7 +165,11 @@ func parse(packet []byte) (q *question, ok bool) {
 	q = &question{DHCPv4: p, ipxe: isIPXE(p)}
 	q.class = class(p.ClassIdentifier())
 	q.client = machine.Client{MAC: p.ClientHWAddr.String(), Boots: q.class != "" || q.ipxe, Subnet: address(p.GatewayIPAddr)}
-	if info := p.RelayAgentInfo(); info != nil {
+	if q.client.Subnet.IsValid() && !s.isRelay(from) {
+		s.Machines.Relayed(q.client, from)
+		return nil, false
+	}
+	if info := p.RelayAgentInfo(); info != nil && (from.IsUnspecified() || s.isRelay(from)) {
 		q.client.Port = portOf(info.Get(dhcpv4.AgentCircuitIDSubOption), info.Get(dhcpv4.AgentRemoteIDSubOption))
 		if link := info.Get(dhcpv4.LinkSelectionSubOption); len(link) == 4 {
 			q.client.Subnet = address(link)

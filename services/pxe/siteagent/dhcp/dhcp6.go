@@ -100,6 +100,7 @@ func (s *Server) parse6(packet []byte, from netip.Addr) (q *question6, ok bool) 
 	if q.Message, ok = p.(*dhcpv6.Message); !ok {
 		return nil, false
 	}
+	sender := from
 	var mac net.HardwareAddr
 	if nearest != nil {
 		from, _ = netip.AddrFromSlice(nearest.PeerAddr)
@@ -132,6 +133,10 @@ func (s *Server) parse6(packet []byte, from netip.Addr) (q *question6, ok bool) 
 		}
 	}
 	q.client.MAC, q.client.Boots = mac.String(), q.class != "" || q.ipxe
+	if q.relay != nil && !sender.IsLinkLocalUnicast() && !s.isRelay(sender) {
+		s.Machines.Relayed(q.client, sender)
+		return nil, false
+	}
 	return q, true
 }
 

@@ -290,6 +290,14 @@ func TestRelay6(t *testing.T) {
 		}
 		return p
 	}
+	if r := s.send6(relayed(dhcpv6.MessageTypeSolicit, "eth1/0/7", 2, ia()), at, 547); r != nil {
+		t.Errorf("who is no relay agent: %s", r.Summary())
+	}
+	const refused = "no address: 2001:db8:2::1 asks for it, which IRONPLANE_AGENT_DHCP_RELAYS does not name as a relay agent"
+	if len(s.reports) != 1 || s.reports[0].What != siteagent.Refused || s.reports[0].Got != refused {
+		t.Errorf("%+v", s.reports)
+	}
+	s.server.Relays = []netip.Prefix{netip.MustParsePrefix("2001:db8:2::/64")}
 	answer, _ := s.server.Answer6(relayed(dhcpv6.MessageTypeSolicit, "eth1/0/7", 2, ia()).ToBytes(), at)
 	outer, err := dhcpv6.FromBytes(answer)
 	if err != nil {

@@ -29,13 +29,14 @@ const url = "http://192.0.2.1"
 type site struct {
 	testing.TB
 	server   *dhcp.Server
+	from     netip.AddrPort // of what is asked by IPv4
 	machines *machine.Machines
 	reports  []siteagent.Report
 }
 
 func newSite(t testing.TB, settings machine.Settings, proxy bool) *site {
 	t.Helper()
-	s := &site{TB: t}
+	s := &site{TB: t, from: nobody}
 	settings.URL, settings.IPv6URL = url, url6
 	var err error
 	s.machines, err = machine.Open(t.TempDir(), settings, func(r siteagent.Report) error {
@@ -74,7 +75,7 @@ func (s *site) askAt(port int, kind dhcpv4.MessageType, with ...dhcpv4.Modifier)
 	if err != nil {
 		s.Fatal(err)
 	}
-	answer, to := s.server.Answer(p.ToBytes(), nobody, port)
+	answer, to := s.server.Answer(p.ToBytes(), s.from, port)
 	if answer == nil {
 		return nil, to
 	}
@@ -244,6 +245,24 @@ func TestRelay(t *testing.T) {
 			p.UpdateOption(dhcpv4.OptRelayAgentInfo(dhcpv4.OptGeneric(dhcpv4.AgentCircuitIDSubOption, []byte(port)), dhcpv4.OptGeneric(dhcpv4.AgentRemoteIDSubOption, []byte{0, 1, 2})))
 		}
 	}
+	s.from = netip.MustParseAddrPort("198.51.100.7:67")
+	if r, _ := s.ask(dhcpv4.MessageTypeDiscover, relayed("eth1/0/9")); r != nil {
+		t.Errorf("who is no relay agent: %s", r.Summary())
+	}
+	const refused = "no address: 198.51.100.7 asks for it, which IRONPLANE_AGENT_DHCP_RELAYS does not name as a relay agent"
+	if len(s.reports) != 1 || s.reports[0].What != siteagent.Refused || s.reports[0].Got != refused {
+		t.Errorf("%+v", s.reports)
+	}
+	for _, kind := range []dhcpv4.MessageType{dhcpv4.MessageTypeDiscover, dhcpv4.MessageTypeRequest} {
+		s.ask(kind, relayed("eth1/0/9"), dhcpv4.WithRelay(net.IPv4zero), wants("192.0.2.10"))
+	}
+	s.from = nobody
+	if r, _ := s.ask(dhcpv4.MessageTypeDiscover, class("PXEClient", iana.INTEL_X86PC)); r == nil {
+		t.Error("who is elsewhere has said at which port the machine is answered")
+	}
+	s.from = netip.MustParseAddrPort("198.51.100.7:67")
+	s.put(func(m *siteagent.Machine) { m.Token = "zyxwvutsrqponmlkjihgfedcba" })
+	s.server.Relays = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}
 	for _, kind := range []dhcpv4.MessageType{dhcpv4.MessageTypeDiscover, dhcpv4.MessageTypeRequest} {
 		r, to := s.ask(kind, relayed("eth1/0/7"), wants("192.0.2.10"))
 		if r == nil || to.String() != "192.0.2.62:67" || !r.GatewayIPAddr.Equal(net.IPv4(192, 0, 2, 62)) || string(r.RelayAgentInfo().Get(dhcpv4.AgentCircuitIDSubOption)) != "eth1/0/7" {

@@ -117,6 +117,15 @@ func wrongPort(c Client, its place) siteagent.Report {
 	return siteagent.Report{MAC: c.MAC, What: siteagent.Refused, Got: fmt.Sprintf("no address: it asks from %s, and was given its script at %s", named(c.Port), named(its.Port))}
 }
 
+// Relayed is told of a client for which somebody asks who is no relay agent.
+func (m *Machines) Relayed(c Client, from netip.Addr) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if one := m.byMAC[c.MAC]; one != nil {
+		m.tell(one, siteagent.Report{MAC: c.MAC, What: siteagent.Refused, Got: fmt.Sprintf("no address: %s asks for it, which IRONPLANE_AGENT_DHCP_RELAYS does not name as a relay agent", from)})
+	}
+}
+
 func named(port string) string {
 	if port == "" {
 		return "no port that a relay agent names"
