@@ -1,17 +1,21 @@
 package rest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/ironplane/ironplane/pkg/permission"
+	"github.com/ironplane/ironplane/pkg/pg"
 	"github.com/ironplane/ironplane/pkg/pgerror"
 	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/shape"
 )
 
@@ -61,11 +65,7 @@ func (ids itemIDs) named(noun string) string {
 	if len(ids) > 1 {
 		noun = plural(noun)
 	}
-	texts := make([]string, len(ids))
-	for i, id := range ids {
-		texts[i] = strconv.FormatInt(id, 10)
-	}
-	return noun + " " + strings.Join(texts, ", ")
+	return noun + " " + strings.ReplaceAll(strings.Trim(fmt.Sprint([]int64(ids)), "[]"), " ", ", ")
 }
 
 // each does something to one item after the other, and collects what is wrong with the body: of which item, where there
@@ -113,4 +113,153 @@ func (i itemsRoute[Req, Shown]) operation() *operation {
 	o := i.Mutation.operation()
 	o.Several, o.responseType = true, reflect.TypeFor[Shown]()
 	return o
+}
+
+// edited is an item that is edited.
+type edited[B any] struct {
+	Body[B]
+	was, is *B
+}
+
+func (r *resource[V, B]) edit(ctx context.Context, tx *pg.Tx, req editItems[B]) (any, error) {
+	before, err := r.hold(ctx, tx, req.Parent, req.IDs, req.Match)
+	if err != nil {
+		return nil, err
+	}
+	ids := req.IDs.ascending()
+	items := make([]edited[B], len(ids))
+	var changed []*B
+	err = ids.each(func(i int) (err error) {
+		item := &items[i]
+		item.Body = req.Body
+		if item.was, err = r.table.Load(ctx, tx, ids[i]); err != nil {
+			return err
+		}
+		if item.is, err = item.over(item.was, before[i], ids.occasion()); err != nil {
+			return err
+		}
+		r.place(item.is, req.Parent)
+		if item.changes(item.is, item.was) {
+			changed = append(changed, item.is)
+		} else {
+			item.is = nil
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(changed) == 0 {
+		tx.Unrecorded("all is as it was")
+		return shown(req.IDs, before), nil
+	}
+	if err := r.Lock(ctx, tx, changed...); err != nil {
+		return nil, err
+	}
+	err = ids.each(func(i int) error {
+		item := &items[i]
+		if item.is == nil {
+			return nil
+		}
+		if err := r.Check(ctx, tx, ids[i], item.was, item.is); err != nil {
+			return item.blame(err)
+		}
+		if err := r.Update(ctx, tx, ids[i], item.is); err != nil {
+			return item.blame(fmt.Errorf("edit %s %d: %w", r.Noun, ids[i], err))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	after, err := r.after(ctx, tx, ids)
+	if err != nil {
+		return nil, err
+	}
+	for i, item := range items {
+		if item.is != nil {
+			was, is := item.secrets(item.is, item.was)
+			r.record(tx, pg.Edited, &after[i], secret.Marked(before[i], was...), secret.Marked(counted(before[i], after[i]), is...))
+			r.Reveal(&after[i], item.is)
+		}
+	}
+	return shown(req.IDs, after), nil
+}
+
+func (r *resource[V, B]) remove(ctx context.Context, tx *pg.Tx, req deleteItems) (any, error) {
+	before, err := r.hold(ctx, tx, req.Parent, req.IDs, req.Match)
+	if err != nil {
+		return nil, err
+	}
+	if r.Close != nil {
+		if err := r.Close(ctx, tx, before); err != nil {
+			return nil, err
+		}
+	}
+	for i := range before {
+		if err := r.Delete(ctx, tx, &before[i]); err != nil {
+			return nil, r.inUse(idOf(&before[i]), err)
+		}
+		r.record(tx, pg.Deleted, &before[i], before[i], nil)
+	}
+	return Message{capital(req.IDs.named(r.Noun)) + " deleted."}, nil
+}
+
+func (r *resource[V, B]) removeOrDetach(ctx context.Context, tx *pg.Tx, req detachItems) (any, error) {
+	if !req.Detach {
+		return r.remove(ctx, tx, deleteItems{req.Parent, req.IDs, req.Match})
+	}
+	items, err := r.hold(ctx, tx, req.Parent, req.IDs, req.Match)
+	if err == nil {
+		err = r.Detach(ctx, tx, items)
+	}
+	return Message{capital(req.IDs.named(r.Noun)) + " will be deleted once nothing belongs to it."}, err
+}
+
+// hold reads items that are there for the caller, who has seen a single one as it is, and keeps other writers off them.
+// They come in ascending order.
+func (r *resource[V, B]) hold(ctx context.Context, tx *pg.Tx, parent int64, named itemIDs, match IfMatch) ([]V, error) {
+	if err := named.checkMatch(match); err != nil {
+		return nil, err
+	}
+	if err := r.below(ctx, tx, parent, permission.Write); err != nil {
+		return nil, err
+	}
+	if err := r.Lock(ctx, tx); err != nil {
+		return nil, err
+	}
+	ids := named.ascending()
+	if err := r.table.Hold(ctx, tx, ids...); err != nil {
+		return nil, err
+	}
+	items, err := r.view.Some(ctx, tx, ids, r.visible(ctx, parent)...)
+	if err != nil {
+		return nil, err
+	}
+	if len(items) < len(ids) {
+		return nil, r.Unseen(ctx, tx, ids)
+	}
+	return items, match.Check(versionOf(&items[0]))
+}
+
+// after reads what came of a change. It is there, whether or not the caller may still know of it.
+func (r *resource[V, B]) after(ctx context.Context, tx *pg.Tx, ids itemIDs) ([]V, error) {
+	after, err := r.view.Some(ctx, tx, ids)
+	if err == nil && len(after) < len(ids) {
+		err = pgx.ErrNoRows
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s after the change: %w", ids.named(r.Noun), err)
+	}
+	return after, nil
+}
+
+// counted is an item after a change of it with the counts of before: others move them meanwhile.
+func counted[V any](before, after V) V {
+	for _, m := range shape.Of(reflect.TypeFor[V]()).Values() {
+		if m.Counted {
+			reflect.ValueOf(&after).Elem().FieldByIndex(m.Index).Set(reflect.ValueOf(before).FieldByIndex(m.Index))
+		}
+	}
+	return after
 }
