@@ -1,21 +1,25 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/jackc/pgx/v5"
 	"github.com/pquerna/otp"
 	"github.com/pquerna/otp/totp"
@@ -57,7 +61,7 @@ func TestSecretsStayInside(t *testing.T) {
 	r.eventually("the log has caught up", time.Minute, func() bool {
 		return strings.Contains(r.client.Do("GET", "/log?type=request.refused", nil).Text, "refused")
 	})
-	const known = "dhcp.example.net" // is no secret, and shows that it would be found
+	const known = "dhcp.fra1.example.net" // is no secret, and shows that it would be found
 	database, redis := dumpDatabase(t, r.data), dumpRedis(t, r.data)
 	if !strings.Contains(database, known) || !strings.Contains(redis, "entry:") {
 		t.Errorf("the dumps are not whole: %d bytes of the database, %q", len(database), redis)
@@ -132,17 +136,81 @@ func useSecrets(t *testing.T, c *testkit.Client) (secrets []string) {
 	c.With("").Do("GET", "/auth/key/current?key="+own+"x", nil).Want(401)
 	secrets = append(secrets, "ip_"+strings.Repeat("k", 49))
 	c.With("ip_"+strings.Repeat("k", 49)).Do("GET", "/admin", nil).Want(401)
-	for _, agent := range []struct{ path, body string }{
-		{"/pxe/dhcp", `{"name": "one", "host": "dhcp.example.net", "api_key": %q}`},
-		{"/forward/gateway", `{"name": "one", "hostname": "nat.example.net", "port_limit": "100", "api_key": %q}`},
-	} {
-		c.Do("POST", agent.path, fmt.Sprintf(agent.body, fresh()), "Idempotency-Key", "4712").Want(200)
-		c.Do("PATCH", agent.path+"/1", map[string]any{"api_key": fresh()}).Want(200)
-		c.Do("POST", agent.path, fmt.Sprintf(agent.body, fresh())).Want(422)
-		c.Do("PATCH", agent.path+"/1", map[string]any{"api_key": fresh(), "name": []int{1}}).Want(422)
-		c.With(own).Do("POST", agent.path, fmt.Sprintf(agent.body, fresh())).Want(403)
+	return append(secrets, documentedSecrets(t, c, c.With(own))...)
+}
+
+// documentedSecrets sends each member that the document says is a secret: as in the example, again, by somebody who may not, and beside what is
+// wrong.
+func documentedSecrets(t *testing.T, c, nobody *testkit.Client) (secrets []string) {
+	t.Helper()
+	api, err := openapi3.NewLoader().LoadFromData([]byte(c.Do("GET", "/-/openapi.json", nil).Want(200).Text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids, accepted := map[string]int64{"/admin": 2}, 0
+	for _, method := range []string{"POST", "PATCH"} {
+		for _, at := range slices.Sorted(maps.Keys(api.Paths.Map())) {
+			o := api.Paths.Value(at).GetOperation(method)
+			if o == nil || o.RequestBody == nil || o.RequestBody.Value.Content["application/json"] == nil {
+				continue
+			}
+			content := o.RequestBody.Value.Content["application/json"]
+			path := parameter.ReplaceAllStringFunc(at, func(name string) string {
+				return fmt.Sprint(cmp.Or(ids[at[:strings.Index(at, "/"+name)]], 1))
+			})
+			for _, member := range secretMembers(content.Schema.Value) {
+				value := fmt.Sprintf("a-very-long-secret-number-%d-of-the-document", len(secrets))
+				secrets = append(secrets, value)
+				body := with(content.Example, strings.Split(member, "."), map[bool]string{true: "https://192.0.2.10/"}[member == "url"]+value)
+				again := fmt.Sprint("secret-", len(secrets))
+				answer := c.Do(method, path, body, "Idempotency-Key", again)
+				c.Do(method, path, body, "Idempotency-Key", again)
+				nobody.Do(method, path, body)
+				c.Do(method, path, with(body, []string{"no such member"}, "x"))
+				if answer.Status == 200 {
+					accepted++
+					if method == "POST" && strings.Contains(answer.Text, `"id"`) {
+						ids[at] = answer.ID()
+					}
+				}
+			}
+		}
+	}
+	if t.Logf("%d of %d secrets are taken", accepted, len(secrets)); accepted < 10 {
+		t.Error("these are too few")
 	}
 	return secrets
+}
+
+// with is an object with a member at a path.
+func with(object any, path []string, value string) map[string]any {
+	known, _ := object.(map[string]any)
+	altered := maps.Clone(known)
+	if altered == nil {
+		altered = map[string]any{}
+	}
+	if altered[path[0]] = any(value); len(path) > 1 {
+		altered[path[0]] = with(known[path[0]], path[1:], value)
+	}
+	return altered
+}
+
+var parameter = regexp.MustCompile(`{[a-z_]+}`)
+
+// secretMembers are the paths of a body's secrets.
+func secretMembers(schema *openapi3.Schema) (all []string) {
+	for _, name := range slices.Sorted(maps.Keys(schema.Properties)) {
+		member := schema.Properties[name].Value
+		for _, either := range append(openapi3.SchemaRefs{{Value: member}}, member.AnyOf...) {
+			if either.Value.WriteOnly {
+				all = append(all, name)
+			}
+			for _, inner := range secretMembers(either.Value) {
+				all = append(all, name+"."+inner)
+			}
+		}
+	}
+	return all
 }
 
 // signInSecrets are those of somebody who signs in: by password, by the codes of an app, by a recovery code and by links.
