@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
@@ -698,31 +699,41 @@ func TestPullAfterAKill(t *testing.T) {
 	}
 }
 
+// newDisk makes a disk of this size, in a file.
+func newDisk(t *testing.T, image string, size int64, options ...string) {
+	t.Helper()
+	must(t, os.WriteFile(image, nil, 0o600))
+	must(t, os.Truncate(image, size))
+	orSkip(t, "mkfs.ext4", append(options, "-q", "-F", image)...)
+}
+
+// mount answers where a disk is until the test ends.
+func mount(t *testing.T, image string) (folder string) {
+	t.Helper()
+	folder = t.TempDir()
+	orSkip(t, "mount", "-o", "loop", image, folder)
+	t.Cleanup(func() { must(t, syscall.Unmount(folder, syscall.MNT_DETACH)) })
+	return folder
+}
+
+func orSkip(t *testing.T, program string, arguments ...string) {
+	t.Helper()
+	if _, err := exec.LookPath(program); err != nil || os.Geteuid() != 0 {
+		t.Skipf("a disk of its own needs %s, and root", program)
+	}
+	if said, err := exec.CommandContext(t.Context(), program, arguments...).CombinedOutput(); err != nil {
+		t.Skipf("a disk of its own cannot be made: %s: %v %s", program, err, said)
+	}
+}
+
 // Once a pull is done its files are on the disk: who mounts that as it is in this moment, as after a power cut, has them.
 func TestPowerCut(t *testing.T) {
 	t.Parallel()
-	if _, err := exec.LookPath("mkfs.ext4"); err != nil || os.Geteuid() != 0 {
-		t.Skip("a disk of its own needs mkfs.ext4, and root")
-	}
-	run := func(program string, arguments ...string) {
-		t.Helper()
-		if said, err := exec.CommandContext(t.Context(), program, arguments...).CombinedOutput(); err != nil {
-			t.Skipf("a disk of its own cannot be made: %s: %v %s", program, err, said)
-		}
-	}
-	mount := func(image string) (folder string) {
-		t.Helper()
-		folder = t.TempDir()
-		run("mount", "-o", "loop", image, folder)
-		t.Cleanup(func() { must(t, syscall.Unmount(folder, syscall.MNT_DETACH)) })
-		return folder
-	}
 	image := filepath.Join(t.TempDir(), "disk")
-	must(t, os.WriteFile(image, nil, 0o600))
-	must(t, os.Truncate(image, 32<<20))
-	run("mkfs.ext4", "-q", "-F", image)
-	parent, child := start(t, t.TempDir()), start(t, mount(image))
+	newDisk(t, image, 96<<20)
+	parent, child := start(t, t.TempDir()), start(t, mount(t, image))
 	want := some(200)
+	want["large"] = large(44 << 20)
 	for path, content := range want {
 		must(t, os.MkdirAll(filepath.Dir(filepath.Join(parent.folder, "files", path)), 0o755))
 		must(t, os.WriteFile(filepath.Join(parent.folder, "files", path), []byte(content), 0o644))
@@ -735,7 +746,7 @@ func TestPowerCut(t *testing.T) {
 	text, err := os.ReadFile(image) // what has reached the disk, and nothing else
 	must(t, err)
 	must(t, os.WriteFile(after, text, 0o600))
-	got := testkit.Tree(t, filepath.Join(mount(after), "files"))
+	got := testkit.Tree(t, filepath.Join(mount(t, after), "files"))
 	for path, content := range want {
 		if got[path] != content {
 			t.Errorf("%s is %.20q", path, got[path])
@@ -744,6 +755,58 @@ func TestPowerCut(t *testing.T) {
 	if len(got) != len(want) {
 		t.Errorf("there are %d files instead of %d", len(got), len(want))
 	}
+}
+
+// newFailingDisk is a disk that takes what is written and fails to keep it, until there is room for it.
+func newFailingDisk(t *testing.T) (folder string, room func() error) {
+	t.Helper()
+	below := t.TempDir() // it has less room than the disk in it says
+	if err := syscall.Mount("tmpfs", below, "tmpfs", 0, "size=10m"); err != nil {
+		t.Skip("a disk that fails needs root: ", err)
+	}
+	t.Cleanup(func() { must(t, syscall.Unmount(below, syscall.MNT_DETACH)) })
+	image := filepath.Join(below, "disk")
+	newDisk(t, image, 256<<20, "-O", "^has_journal")
+	return mount(t, image), func() error { return syscall.Mount("", below, "", syscall.MS_REMOUNT, "size=300m") }
+}
+
+// A disk that fails to keep a part of what it took makes no file, also where it keeps the rest; and nothing is gone on with that is in memory
+// alone.
+func TestFailingDisk(t *testing.T) {
+	t.Parallel()
+	disk, room := newFailingDisk(t)
+	parent, child := start(t, t.TempDir()), start(t, disk)
+	content := large(120 << 20)
+	f := file("large", content)
+	refused := func() {
+		t.Helper()
+		child.wantTree(map[string]string{})
+		if is, err := child.client.Received(t.Context(), f.SHA256); err != nil || is != 0 {
+			t.Errorf("%d bytes would be gone on with: %v", is, err)
+		}
+	}
+	must(t, os.WriteFile(filepath.Join(parent.folder, "files", "large"), []byte(content), 0o644))
+	if is := child.pull(parent.target()); is.State != siteagent.Failed {
+		t.Errorf("it is pulled: %+v", is)
+	}
+	refused()
+	const failing = 50 << 20
+	late := readerFunc(func([]byte) (int, error) { return 0, cmp.Or(room(), io.EOF) })
+	if err := child.client.Put(t.Context(), f, 0, io.MultiReader(strings.NewReader(content[:failing]), late, strings.NewReader(content[failing:]))); err == nil {
+		t.Error("it is taken")
+	}
+	refused()
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+// large is a content that does not repeat.
+func large(size int) string {
+	content := make([]byte, size)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(content)
+	return string(content)
 }
 
 // On a full disk a pull fails and says so; once there is room, it goes on.

@@ -162,6 +162,9 @@ func (t *Tree) append(ctx context.Context, a *Arrived, offset int64, rest io.Rea
 		}
 	}
 	n, err := writeHashed(to, offset, sum, reading{ctx, io.LimitReader(rest, a.Size-offset)})
+	if errors.Is(err, errLost) {
+		return errors.Join(err, t.parts.Remove(a.part))
+	}
 	if err != nil {
 		return err
 	}
