@@ -27,6 +27,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
 	"github.com/ironplane/ironplane/services/pxe/siteagent/agent"
@@ -796,6 +798,35 @@ func TestFailingDisk(t *testing.T) {
 		t.Error("it is taken")
 	}
 	refused()
+}
+
+// What a disk has failed to keep of a file that was cut off is not believed, whoever was told of it meanwhile.
+func TestFailedPart(t *testing.T) {
+	t.Parallel()
+	disk, room := newFailingDisk(t)
+	parent, child := start(t, t.TempDir()), start(t, disk)
+	content := large(24 << 20)
+	f := file("large", content)
+	if err := child.client.Put(t.Context(), f, 0, strings.NewReader(content[:20<<20])); err == nil {
+		t.Fatal("a part is taken for all of it")
+	}
+	parent.put("small", "small")
+	if is := child.pull(parent.target()); is.State != siteagent.Failed {
+		t.Errorf("nobody is told: %+v", is)
+	}
+	if is, err := child.client.Received(t.Context(), f.SHA256); err != nil || is != 20<<20 {
+		t.Errorf("%d bytes have arrived: %v", is, err)
+	}
+	must(t, room())
+	must(t, os.WriteFile(filepath.Join(parent.folder, "files", "large"), []byte(content), 0o644))
+	if is := child.pull(parent.target()); is.State != siteagent.Done {
+		t.Errorf("%+v", is)
+	}
+	got, err := os.Open(filepath.Join(disk, "files", "large"))
+	must(t, err)
+	defer got.Close()
+	must(t, unix.Fadvise(int(got.Fd()), 0, 0, unix.FADV_DONTNEED)) // it is read from the disk
+	child.wantTree(map[string]string{"small": "small", "large": content})
 }
 
 type readerFunc func([]byte) (int, error)

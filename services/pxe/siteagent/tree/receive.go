@@ -157,6 +157,9 @@ func (t *Tree) append(ctx context.Context, a *Arrived, offset int64, rest io.Rea
 	case is.Size() != offset:
 		return ErrOffset
 	case offset > 0:
+		if err := synced(to, 0, offset, unix.SYNC_FILE_RANGE_WAIT_BEFORE); err != nil {
+			return errors.Join(fmt.Errorf("%w: %w", ErrContent, err), t.parts.Remove(a.part))
+		}
 		if _, err := io.Copy(sum, reading{ctx, to}); err != nil {
 			return err
 		}

@@ -56,7 +56,7 @@ func (w *writing) write(piece []byte) error {
 	return nil
 }
 
-// synced has a part of a file written. What fails is said once, and not by a later sync.
+// synced has a part of a file written, or looks whether it was. What fails is said once, and not by a later sync.
 func synced(file *os.File, from, to int64, how int) error {
 	if err := unix.SyncFileRange(int(file.Fd()), from, to-from, how); err != nil {
 		return fmt.Errorf("%w: %w", errLost, err)
