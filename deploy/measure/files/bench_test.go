@@ -49,6 +49,7 @@ type site struct {
 	*testing.B
 	folder      string
 	fingerprint string
+	plain       string // the URL of a second door, without TLS
 	client      *siteagent.Client
 	files       *tree.Tree
 	agent       *agent.Agent
@@ -72,6 +73,8 @@ func newSite(b *testing.B) *site {
 	server := httptest.NewUnstartedServer(a.Handler())
 	server.Listener = tls.NewListener(server.Listener, certificate.TLS())
 	server.Start()
+	plain := httptest.NewServer(a.Handler())
+	s.plain = plain.URL
 	asking, err := siteagent.NewHTTP(s.fingerprint)
 	must(b, err)
 	s.client = &siteagent.Client{URL: "https://" + server.Listener.Addr().String(), Key: secret.New(key), HTTP: asking}
@@ -83,6 +86,7 @@ func newSite(b *testing.B) *site {
 		working.Wait()
 		asking.CloseIdleConnections()
 		server.Close()
+		plain.Close()
 		must(b, errors.Join(a.Close(), s.files.Close()))
 	})
 	b.Cleanup(s.stop)
@@ -99,10 +103,10 @@ func must(b *testing.B, err error) {
 func (s *site) path(name string) string { return filepath.Join(s.folder, "files", name) }
 
 // pull gets what a parent has, and tells how long that takes.
-func (s *site) pull(parent *site) time.Duration {
+func (s *site) pull(parent siteagent.Target) time.Duration {
 	s.Helper()
 	began := time.Now()
-	order := siteagent.Order{ID: fmt.Sprint(rand.Uint64()), Parent: siteagent.Target{URL: parent.client.URL, Fingerprint: parent.fingerprint, Token: key}}
+	order := siteagent.Order{ID: fmt.Sprint(rand.Uint64()), Parent: parent}
 	must(s.B, s.client.Order(s.Context(), order))
 	for {
 		is, err := s.client.Pull(s.Context(), order.ID)
@@ -172,47 +176,72 @@ func find(b *testing.B, names ...string) string {
 	return ""
 }
 
-// BenchmarkSync has an agent get what another one has, over TLS, each file verified and on the disk before it is seen; and rsync, by turns, get
-// the same from its own daemon, with --fsync, too. What rsync does is less: its daemon does not encrypt, and without --fsync it leaves the files
-// to a disk that has yet to write them. Nothing is left to be written when one of them begins, and no small file is deleted before all is
-// measured: ext4 avoids the inodes of files that are gone for minutes, which whoever comes next would pay for.
+// BenchmarkSync has an agent get what another one has, each file verified and on the disk before it is seen: over TLS, and as behind a proxy,
+// without; and rsync, by turns, get the same from its own daemon, which does not encrypt, with --fsync, too, without which it leaves the files
+// to a disk that has yet to write them; and, where there is OpenSSH, with --fsync by that. Nothing is left to be written when one of them begins,
+// and no small file is deleted before all is measured: ext4 avoids the inodes of files that are gone for minutes, which whoever comes next would
+// pay for.
 func BenchmarkSync(b *testing.B) {
 	big := int64(256 << 20)
 	if *full {
 		big = 4 << 30
 	}
-	for name, of := range map[string]struct {
+	for _, of := range []struct {
+		name  string
 		files int
 		size  func(int) int64
-	}{"10000_small": {smallFiles, func(i int) int64 { return int64(i%8) << 10 }}, "one_big": {1, func(int) int64 { return big }}} {
-		b.Run(name, func(b *testing.B) {
+	}{
+		{"10000_small", smallFiles, func(i int) int64 { return int64(i%8) << 10 }},
+		{fmt.Sprintf("one_of_%d_MiB", big>>20), 1, func(int) int64 { return big }},
+	} {
+		b.Run(of.name, func(b *testing.B) {
 			rsync := find(b, "rsync")
 			parent := newSite(b)
 			size := parent.fill(of.files, of.size)
-			at := serveRsync(b, rsync, parent.path(""))
-			var ours, plain, synced []float64
-			for b.Loop() {
-				child := newSite(b)
-				syscall.Sync()
-				ours = append(ours, child.pull(parent).Seconds())
-				child.stop()
-				if of.files == 1 {
-					must(b, os.RemoveAll(child.folder))
+			ours := func(parent siteagent.Target) func() (time.Duration, string) {
+				return func() (time.Duration, string) {
+					child := newSite(b)
+					syscall.Sync()
+					took := child.pull(parent)
+					child.stop()
+					return took, child.folder
 				}
-				for _, by := range []struct {
-					took    *[]float64
-					options []string
-				}{{&plain, nil}, {&synced, []string{"--fsync"}}} {
-					took, folder := getByRsync(b, rsync, at, by.options...)
-					*by.took = append(*by.took, took.Seconds())
+			}
+			daemon := serveRsync(b, rsync, parent.path(""))
+			theirs := func(arguments ...string) func() (time.Duration, string) {
+				return func() (time.Duration, string) { return getByRsync(b, rsync, arguments...) }
+			}
+			type way struct {
+				name string
+				get  func() (took time.Duration, to string)
+				took []float64
+			}
+			ways := []*way{
+				{name: "agent", get: ours(siteagent.Target{URL: parent.client.URL, Fingerprint: parent.fingerprint, Token: key})},
+				{name: "agent-plain", get: ours(siteagent.Target{URL: parent.plain, Token: key})},
+				{name: "rsync", get: theirs(daemon)},
+				{name: "rsync-fsync", get: theirs("--fsync", daemon)},
+			}
+			if shell := serveSSH(b); shell != "" {
+				ways = append(ways, &way{name: "rsync-fsync-ssh", get: theirs("--fsync", "--rsh="+shell, "agent:"+parent.path("")+"/")})
+			}
+			for turn := 0; b.Loop(); turn++ {
+				for n := range ways {
+					w := ways[(turn+n)%len(ways)]
+					took, folder := w.get()
+					w.took = append(w.took, took.Seconds())
 					if of.files == 1 {
 						must(b, os.RemoveAll(folder))
 					}
 				}
 			}
-			b.ReportMetric(float64(size)/median(ours)/1e6, "MB/s")
-			b.ReportMetric(median(plain)/median(ours), "times-rsync")
-			b.ReportMetric(median(synced)/median(ours), "times-rsync-fsync")
+			b.ReportMetric(0, "ns/op")
+			for _, w := range ways {
+				b.ReportMetric(float64(size)/median(w.took)/1e6, w.name+"-MB/s")
+				if strings.HasPrefix(w.name, "rsync") {
+					b.ReportMetric(median(w.took)/median(ways[0].took), "times-"+w.name)
+				}
+			}
 		})
 	}
 }
@@ -228,6 +257,42 @@ func serveRsync(b *testing.B, rsync, folder string) string {
 	must(b, os.WriteFile(config, fmt.Appendf(nil, "use chroot = no\nlog file = /dev/null\n[files]\npath = %s\nread only = yes\n%s", folder, asRoot()), 0o600))
 	start(b, func() bool { return listens(free[0]) }, rsync, "--daemon", "--no-detach", "--config="+config, "--address=127.0.0.1", "--port="+port)
 	return "rsync://127.0.0.1:" + port + "/files/"
+}
+
+// serveSSH starts OpenSSH with keys of its own, and answers the command that connects to it as agent; empty: it is not installed.
+func serveSSH(b *testing.B) string {
+	b.Helper()
+	for _, program := range []string{"/usr/sbin/sshd", "ssh", "ssh-keygen"} {
+		if _, err := exec.LookPath(program); err != nil {
+			b.Log("rsync is not measured by SSH: ", err)
+			return ""
+		}
+	}
+	folder := b.TempDir()
+	for _, name := range []string{"host", "user"} {
+		said, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", filepath.Join(folder, name)).CombinedOutput()
+		if err != nil {
+			b.Fatalf("ssh-keygen: %v\n%s", err, said)
+		}
+	}
+	me, err := user.Current()
+	must(b, err)
+	var more string
+	if me.Uid == "0" {
+		more = "UsePAM yes\n"                    // or root is refused where it has no password
+		must(b, os.MkdirAll("/run/sshd", 0o755)) // without which it does not start
+	}
+	free, err := ports.Free(1)
+	must(b, err)
+	_, port, err := net.SplitHostPort(free[0])
+	must(b, err)
+	server, client := filepath.Join(folder, "sshd_config"), filepath.Join(folder, "ssh_config")
+	must(b, errors.Join(
+		os.WriteFile(server, fmt.Appendf(nil, "ListenAddress %s\nHostKey %[2]s/host\nAuthorizedKeysFile %[2]s/user.pub\nStrictModes no\nPidFile none\nPasswordAuthentication no\n%[3]s", free[0], folder, more), 0o600),
+		os.WriteFile(client, fmt.Appendf(nil, "Host agent\nHostName 127.0.0.1\nPort %s\nUser %s\nIdentityFile %[3]s/user\nIdentitiesOnly yes\nStrictHostKeyChecking no\nUserKnownHostsFile %[3]s/known\nLogLevel ERROR\nCiphers aes128-gcm@openssh.com\n", port, me.Username, folder), 0o600),
+	))
+	start(b, func() bool { return listens(free[0]) }, "/usr/sbin/sshd", "-D", "-e", "-f", server)
+	return "ssh -F " + client
 }
 
 // asRoot has a daemon that root starts stay root.
@@ -247,11 +312,11 @@ func listens(address string) bool {
 	return err == nil && conn.Close() == nil
 }
 
-func getByRsync(b *testing.B, rsync, from string, options ...string) (took time.Duration, to string) {
+func getByRsync(b *testing.B, rsync string, arguments ...string) (took time.Duration, to string) {
 	b.Helper()
 	to = b.TempDir()
 	syscall.Sync()
-	cmd := exec.Command(rsync, append(options, "--archive", "--whole-file", from, to)...)
+	cmd := exec.Command(rsync, slices.Concat([]string{"--archive", "--whole-file"}, arguments, []string{to})...)
 	began := time.Now()
 	if said, err := cmd.CombinedOutput(); err != nil {
 		b.Fatalf("rsync: %v\n%s", err, said)
