@@ -34,6 +34,9 @@ const migrateWait = 10 * time.Minute
 // Migrate brings the schema up to date, by all migrations of the first, then of the next, and says to the log what it did. Any
 // number of processes may call it at once.
 func Migrate(ctx context.Context, to *pool.Pool, log *slog.Logger, all ...MigrationSet) error {
+	if finished(ctx, to.DB, all) {
+		return nil
+	}
 	conn, err := to.Connect(ctx)
 	if err != nil {
 		return err
@@ -45,7 +48,7 @@ func Migrate(ctx context.Context, to *pool.Pool, log *slog.Logger, all ...Migrat
 		return err
 	}
 	for _, m := range all {
-		if err := m.intact(ctx, to.DB); err != nil {
+		if _, err := m.intact(ctx, to.DB); err != nil {
 			return err
 		}
 		if err := m.migrate(ctx, conn.Config(), log); err != nil {
@@ -69,11 +72,25 @@ func Migrated(ctx context.Context, db *pg.DB, all ...MigrationSet) error {
 		if len(lacks) > 0 {
 			return fmt.Errorf("%w, which needs its migrations %s: run migrate first", ErrOlder, strings.Join(lacks, ", "))
 		}
-		if err := m.intact(ctx, db); err != nil {
+		if _, err := m.intact(ctx, db); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// finished tells whether all migrations are done and noted, as at most starts, which then need no lock and no connection
+// besides. What is wrong is for who has the lock to say: another process may be at it.
+func finished(ctx context.Context, db *pg.DB, all []MigrationSet) bool {
+	for _, m := range all {
+		if lacks, err := m.lacks(ctx, db); err != nil || len(lacks) > 0 {
+			return false
+		}
+		if noted, err := m.intact(ctx, db); err != nil || !noted {
+			return false
+		}
+	}
+	return true
 }
 
 // folders are the folders "migrations" of several file systems, as one.
