@@ -327,7 +327,8 @@ func (p *Postgres) serve(ctx context.Context, found installation, port int, o Po
 		"-c", "timezone=UTC",
 		"-c", "log_timezone=UTC")
 	if !o.Durable {
-		cmd.Args = append(cmd.Args, "-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off")
+		cmd.Args = append(cmd.Args, "-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off",
+			"-c", "max_wal_size=128MB") // its folder may be one in memory
 	}
 	c, err := child.Start(cmd, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGKILL)
 	if err != nil {

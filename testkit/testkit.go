@@ -78,7 +78,7 @@ func Databases(t testing.TB, services ...Service) map[string]secret.String {
 	admin := postgres(t)
 	from := templateOf(t, admin, services)
 	name := fmt.Sprintf("%s_%d", from, server.databases.Add(1))
-	run(t, admin.URL("postgres"), "CREATE DATABASE "+name+" TEMPLATE "+from)
+	run(t, admin.URL("postgres"), "CREATE DATABASE "+name+" TEMPLATE "+from+" STRATEGY FILE_COPY") // the other way writes each page to the log
 	t.Cleanup(func() { run(t, admin.URL("postgres"), "DROP DATABASE "+name+" WITH (FORCE)") })
 	urls := map[string]secret.String{}
 	for _, s := range services {
@@ -137,7 +137,7 @@ func postgres(t testing.TB) *backing.Postgres {
 	if server.postgres != nil {
 		return server.postgres
 	}
-	dir, err := os.MkdirTemp("", "ironplane-test-")
+	dir, err := newFolder()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,62 @@
+package testkit
+
+import (
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+const (
+	// memory is the folder of a file system in memory, on systems that have one, and room what has to be free in it.
+	memory = "/dev/shm"
+	room   = 2 << 30
+	// leftAfter is how old a folder is that nobody is about to lock any more.
+	leftAfter = time.Minute
+
+	folderPrefix = "ironplane-test-"
+)
+
+// newFolder makes the folder of a Postgres: in memory where there is room, as a database is more than a thousand files, which
+// a disk's file system makes and deletes more slowly than Postgres does all that a test wants of it.
+func newFolder() (string, error) {
+	var system syscall.Statfs_t
+	if syscall.Statfs(memory, &system) != nil || uint64(system.Bavail)*uint64(system.Bsize) < room {
+		return os.MkdirTemp("", folderPrefix)
+	}
+	removeLeft()
+	dir, err := os.MkdirTemp(memory, folderPrefix)
+	if err != nil {
+		return "", err
+	}
+	_, err = lock(dir) // until this process ends
+	return dir, err
+}
+
+// removeLeft deletes the folders of tests that were killed: they would take memory.
+func removeLeft() {
+	all, _ := filepath.Glob(filepath.Join(memory, folderPrefix+"*"))
+	for _, dir := range all {
+		info, err := os.Stat(dir)
+		if err != nil || time.Since(info.ModTime()) < leftAfter {
+			continue
+		}
+		if locked, err := lock(dir); err == nil {
+			_ = os.RemoveAll(dir)
+			_ = syscall.Close(locked)
+		}
+	}
+}
+
+// lock fails where another process has the lock.
+func lock(dir string) (descriptor int, err error) {
+	descriptor, err = syscall.Open(dir, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	if err := syscall.Flock(descriptor, syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		_ = syscall.Close(descriptor)
+		return 0, err
+	}
+	return descriptor, nil
+}
