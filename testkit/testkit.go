@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -59,6 +60,8 @@ var password = secret.New("for-tests-only")
 
 // Main runs a package's tests and stops what they started. A package that uses Databases calls it from TestMain.
 func Main(m *testing.M) {
+	debug.SetGCPercent(400) // tests keep little, and passwords are hashed in much memory
+	debug.SetMemoryLimit(2 << 30)
 	code := m.Run()
 	if server.postgres != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
