@@ -208,7 +208,7 @@ func TestSlowOwner(t *testing.T) {
 func (d *door) age(key string, by time.Duration) {
 	d.t.Helper()
 	for _, name := range []string{keycache.KeyName(hashOf(key)), "owner/admin/1"} {
-		for deadline := time.Now().Add(30 * time.Second); !d.redis.HExists(context.Background(), "entry:"+name, "body").Val(); {
+		for deadline := time.Now().Add(2 * time.Minute); !d.redis.HExists(context.Background(), "entry:"+name, "body").Val(); {
 			if time.Now().After(deadline) {
 				d.t.Fatalf("nobody fills %s", name)
 			}

@@ -35,8 +35,12 @@ type Service struct {
 	Migrations fs.FS // nil: none of its own
 }
 
-// connections is how many a test's pool may open.
-const connections = 10
+const (
+	// connections is how many a test's pool may open.
+	connections = 10
+	// patience is how long a server may take to start, to do one thing, or to stop, on a machine that does much else, too.
+	patience = 5 * time.Minute
+)
 
 var server struct {
 	mu        sync.Mutex
@@ -64,7 +68,7 @@ func Main(m *testing.M) {
 	debug.SetMemoryLimit(2 << 30)
 	code := m.Run()
 	if server.postgres != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		if err := server.postgres.Stop(ctx); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -144,7 +148,7 @@ func postgres(t testing.TB) *backing.Postgres {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	started, err := backing.StartPostgres(ctx, backing.PostgresOptions{Dir: filepath.Join(dir, "postgres"), MaxConnections: 500})
 	if err != nil {
@@ -177,7 +181,7 @@ func templateOf(t testing.TB, admin *backing.Postgres, services []Service) strin
 }
 
 func makeTemplate(admin *backing.Postgres, name string, names []string, services []Service) error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := execute(ctx, admin.URL("postgres"), "CREATE DATABASE "+name); err != nil {
 		return err
@@ -212,7 +216,7 @@ func makeTemplate(admin *backing.Postgres, name string, names []string, services
 
 func run(t testing.TB, url, statement string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := execute(ctx, url, statement); err != nil {
 		t.Fatal(err)
@@ -239,7 +243,7 @@ func execute(ctx context.Context, url, statement string) error {
 // Redis is a Redis of the test's own: a real one where redis-server is on the machine.
 func Redis(t testing.TB) redis.UniversalClient {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	started, err := backing.StartRedis(ctx, backing.RedisOptions{})
 	if err != nil {
@@ -251,7 +255,7 @@ func Redis(t testing.TB) redis.UniversalClient {
 	}
 	t.Cleanup(func() {
 		_ = client.Close()
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		if err := started.Stop(ctx); err != nil {
 			t.Error(err)

@@ -63,7 +63,7 @@ func newInstallation(t *testing.T) *installation {
 	}
 	t.Cleanup(func() { _ = server.Process.Kill(); _ = server.Wait() })
 	watch := i.client(watcher, fmt.Sprintf("redis://%s:%s@%s/0", watcher, i.content("redis/password"), address))
-	for deadline := time.Now().Add(10 * time.Second); watch.Ping(t.Context()).Err() != nil; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); watch.Ping(t.Context()).Err() != nil; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("Redis does not answer: %s", said)
 		}
@@ -177,7 +177,7 @@ func TestRedisUsers(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	go func() { _ = events.Wake(ctx, i.client("network", ""), map[string][]chan struct{}{"pxe": {wake}}) }()
-	for deadline := time.Now().Add(10 * time.Second); ; {
+	for deadline := time.Now().Add(2 * time.Minute); ; {
 		if err := i.client("pxe", "").Publish(t.Context(), "events:pxe", 1).Err(); err != nil {
 			t.Fatal(err)
 		}

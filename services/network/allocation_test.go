@@ -301,7 +301,7 @@ func TestExhaustionIsCertain(t *testing.T) {
 				}
 				go func() { asked <- c.Do("POST", "/group/1/allocate", `{"count": 2, "owner": {"id": 1}}`) }()
 				waiting := false
-				for deadline := time.Now().Add(30 * time.Second); !waiting; {
+				for deadline := time.Now().Add(2 * time.Minute); !waiting; {
 					if err := db.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)").Scan(&waiting); err != nil {
 						return err
 					}

@@ -20,7 +20,7 @@ import (
 // waiters waits until this many requests wait for a lock.
 func waiters(t *testing.T, db *pg.DB, want int) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(time.Millisecond) {
 		var waiting int
 		err := db.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&waiting)
 		if err != nil {

@@ -235,7 +235,7 @@ func (i *installation) awaitReaders(source string) {
 		i.Fatal(err)
 	}
 	for name, db := range i.product.Databases {
-		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
 			var read bool
 			if err := db.QueryRow(i.Context(), "SELECT coalesce(min(seq), $2) >= $2 FROM consumer WHERE source = $1", source, last).Scan(&read); err != nil {
 				i.Fatal(err)

@@ -39,7 +39,7 @@ func testAnotherRoleHoldsUpNobody(t *testing.T, p *product.Product, c *testkit.C
 	c.Do("POST", path("/group/%d/allocate", group), `{"prefix": 30, "owner": {"id": 1}}`).Want(200)
 	id, _ := newAdmin(t, c, "other", `{}`)
 	c.Do("DELETE", path("/admin/%d", id), nil).Want(200)
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		var left int
 		if err := p.Databases[network.Name].QueryRow(t.Context(), "SELECT count(*) FROM ip_group_delta").Scan(&left); err != nil {
 			t.Fatal(err)
@@ -59,7 +59,7 @@ func testAnotherRoleHoldsUpNobody(t *testing.T, p *product.Product, c *testkit.C
 // awaitWaiting waits until somebody waits for a lock.
 func awaitWaiting(t *testing.T, db *pg.DB) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(time.Millisecond) {
 		var waiting bool
 		if err := db.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)").Scan(&waiting); err != nil {
 			t.Fatal(err)

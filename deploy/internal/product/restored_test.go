@@ -264,7 +264,7 @@ func TestReferencesToRestored(t *testing.T) {
 		}
 		return fmt.Sprintf("%d %s", got.DHCPServer.ID, got.DHCPServer.Name)
 	}
-	for deadline := time.Now().Add(20 * time.Second); refers(other) != ""; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); refers(other) != ""; time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("a group names what is lost")
 		}
@@ -315,7 +315,7 @@ func TestRestoredBelowARunningService(t *testing.T) {
 	i.makeGroup("before", 0)
 	producttest.Drain(t, i.product)
 	i.restore(network.Name, i.dump(network.Name))
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		if i.admin.Do(http.MethodGet, "/group", nil).Status == http.StatusServiceUnavailable {
 			break
 		}
@@ -392,7 +392,7 @@ func TestLostSchemaIsFoundOut(t *testing.T) {
 	i.stop()
 	i.beginAnew(network.Name)
 	i.restart()
-	for deadline := time.Now().Add(20 * time.Second); i.admin.Do(http.MethodGet, "/group", nil).Status != http.StatusServiceUnavailable; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); i.admin.Do(http.MethodGet, "/group", nil).Status != http.StatusServiceUnavailable; time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("it serves")
 		}

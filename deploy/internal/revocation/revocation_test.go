@@ -144,7 +144,7 @@ func (s *stand) refill(key identity.APIKey) {
 	s.t.Helper()
 	hash := apikey.Hash(key.Key)
 	s.redis.FlushDB(s.t.Context())
-	for deadline := time.Now().Add(10 * time.Second); !s.redis.HExists(s.t.Context(), "entry:"+keycache.KeyName(hex.EncodeToString(hash[:])), "body").Val(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); !s.redis.HExists(s.t.Context(), "entry:"+keycache.KeyName(hex.EncodeToString(hash[:])), "body").Val(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			s.t.Fatal("nobody fills the key's entry")
 		}

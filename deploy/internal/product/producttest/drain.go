@@ -10,7 +10,7 @@ import (
 )
 
 // drainTime is how long the log may take to catch up.
-const drainTime = 30 * time.Second
+const drainTime = 2 * time.Minute
 
 // Drain waits until all that was changed, or tried with accounts, is logged.
 func Drain(t testing.TB, p *product.Product) {
