@@ -303,8 +303,7 @@ func read[T keycache.Value](ctx context.Context, k *keys, service, name string, 
 		return value, since, nil
 	}
 	asked := time.Now()
-	var told T
-	err = from.ask(ctx, "/internal/"+name, s, &told)
+	told, err := ask[T](ctx, from, "/internal/"+name, s)
 	if errors.Is(err, mesh.ErrAway) && !stale && !errors.Is(missing, keycache.ErrNone) {
 		// Neither answered. That Redis did not may have been a moment's doing, so it is given more time.
 		since = time.Now()

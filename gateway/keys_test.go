@@ -386,6 +386,32 @@ func TestWrongKeys(t *testing.T) {
 	d.want(200, good, "/port-speed") // now that it has an entry, its address' limit is no matter
 }
 
+// Keys that nobody was seen with wait for one another, as many as may wait, and a key that is in use for none of them.
+func TestUnknownKeysWait(t *testing.T) {
+	t.Parallel()
+	const guesses = 2 * mostStrangers
+	d := newDoor(t, unlimited)
+	good := d.identity.issue(1)
+	d.want(200, good, "/port-speed")
+	asked, goOn := d.identity.hold()
+	statuses := make(chan int, guesses)
+	for range guesses {
+		go func() { statuses <- get(d.gateway, somebody, apikey.New().Reveal(), "/port-speed").Code }()
+	}
+	<-asked
+	if status := <-statuses; status != 503 {
+		t.Errorf("where one too many waits, the first answer is %d", status)
+	}
+	d.want(200, good, "/port-speed")
+	close(goOn)
+	for range guesses - 1 {
+		if status := <-statuses; status != 401 && status != 503 {
+			t.Errorf("a guess is answered %d", status)
+		}
+	}
+	d.want(200, d.identity.issue(2), "/port-speed")
+}
+
 // A valid key costs its address nothing.
 func TestValidKeysAreFree(t *testing.T) {
 	t.Parallel()

@@ -7,7 +7,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ironplane/ironplane/pkg/keycache"
 	"github.com/ironplane/ironplane/pkg/mesh"
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/process/strangers"
 )
 
 const (
@@ -15,9 +18,10 @@ const (
 	originTime = 3 * time.Second
 	// originPause is how long a service that did not answer is not asked where a stale entry can stand in.
 	originPause = time.Second
-	// originQuestions bounds how many entries a service is asked for at the same time. Keys that are not known have half
-	// as many of their own: however many they are, they hold up nobody else.
+	// originQuestions bounds how many entries a service is asked for at the same time, besides those of strangers.
 	originQuestions = 8
+	// mostStrangers is how many keys that are not known wait: where all of them are guesses, about as many as are asked for in time.
+	mostStrangers = 500
 )
 
 // origin is the service that entries come from where Redis has none.
@@ -27,12 +31,12 @@ type origin struct {
 	start       time.Time
 	pausedUntil atomic.Int64 // since start; 0: it answered
 
-	known, unknown chan struct{} // semaphores
+	known     chan struct{}    // a semaphore
+	strangers *strangers.Queue // with keys that are not known
 }
 
 func newOrigin(service string, get func(ctx context.Context, service, path string, into any) error) *origin {
-	return &origin{service: service, get: get, start: time.Now(),
-		known: make(chan struct{}, originQuestions), unknown: make(chan struct{}, originQuestions/2)}
+	return &origin{service: service, get: get, start: time.Now(), known: make(chan struct{}, originQuestions), strangers: strangers.NewQueue(mostStrangers)}
 }
 
 // paused tells whether it failed to answer a moment ago. When the pause is over, it is false for the first who asks, who
@@ -46,19 +50,34 @@ func (o *origin) paused() bool {
 }
 
 // ask gets an entry. The error is mesh.ErrAway where the service cannot be reached.
-func (o *origin) ask(ctx context.Context, path string, s keyStatus, into any) error {
+func ask[T keycache.Value](ctx context.Context, o *origin, path string, s keyStatus) (told T, err error) {
 	ctx, cancel := context.WithTimeout(ctx, originTime)
 	defer cancel()
-	semaphore := o.known
-	if s != known {
-		semaphore = o.unknown
+	if s == known {
+		select {
+		case o.known <- struct{}{}:
+			defer func() { <-o.known }()
+		case <-ctx.Done():
+			return told, o.errBusy()
+		}
+		err = o.getNow(ctx, path, &told)
+		return told, err
 	}
-	select {
-	case semaphore <- struct{}{}:
-		defer func() { <-semaphore }()
-	case <-ctx.Done():
-		return fmt.Errorf("ask %s: too many ask it at once: %w", o.service, mesh.ErrAway)
+	_, err = o.strangers.Do(ctx, func() (bool, error) {
+		err := o.getNow(ctx, path, &told)
+		return err == nil && told.Exists(), err
+	})
+	if problem.Is(err, problem.Unavailable) { // it was not asked
+		err = o.errBusy()
 	}
+	return told, err
+}
+
+func (o *origin) errBusy() error {
+	return fmt.Errorf("ask %s: too many ask it at once: %w", o.service, mesh.ErrAway)
+}
+
+func (o *origin) getNow(ctx context.Context, path string, into any) error {
 	err := o.get(ctx, o.service, path, into)
 	switch {
 	case errors.Is(err, mesh.ErrAway):

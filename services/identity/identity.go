@@ -22,6 +22,7 @@ import (
 	"github.com/ironplane/ironplane/process/egress"
 	"github.com/ironplane/ironplane/process/lockout"
 	"github.com/ironplane/ironplane/process/setting"
+	"github.com/ironplane/ironplane/process/strangers"
 	"github.com/ironplane/ironplane/services/identity/openid"
 	"github.com/ironplane/ironplane/services/identity/passkey"
 )
@@ -45,6 +46,8 @@ type Service struct {
 	entries      *keycache.Store
 	hasher       account.Hasher
 	lockouts     *lockout.Lockouts
+	passwords    *strangers.Queue // from where their account was not signed in to
+	challenges   *strangers.Queue // that nobody has
 	settings     *setting.Follower
 	peers        mesh.Peers
 	outbox       *events.Outbox // to system, which sends mails
@@ -73,10 +76,13 @@ func newParty(d service.Deps) (*passkey.Party, error) {
 	return party, nil
 }
 
+// mostStrangers is how many of either kind wait.
+const mostStrangers = 50
+
 // New makes the service on its migrated schema.
 func New(d service.Deps) *Service {
 	allowed, _ := egress.Parse(d.AllowedNetworks) // begin has said what is wrong with it
-	s := &Service{openID: openid.NewClient(allowed), db: d.DB, entries: d.Entries, hasher: account.NewHasher(), lockouts: lockout.New(d.Redis, d.Log), settings: newSettings(d), peers: d.Peers, outbox: d.Outboxes["system"], toClients: d.Outboxes["clients"], box: d.Box}
+	s := &Service{openID: openid.NewClient(allowed), db: d.DB, entries: d.Entries, hasher: account.NewHasher(), lockouts: lockout.New(d.Redis, d.Log), passwords: strangers.NewQueue(mostStrangers), challenges: strangers.NewQueue(mostStrangers), settings: newSettings(d), peers: d.Peers, outbox: d.Outboxes["system"], toClients: d.Outboxes["clients"], box: d.Box}
 	s.passkeys, _ = newParty(d)
 	s.clients, s.integrations = s.refs("clients", principal.Client, d.Peers), s.refs("system", principal.Integration, d.Peers)
 	return s

@@ -94,9 +94,15 @@ func (s *Service) knock(ctx context.Context, t principal.OwnerType, email, usern
 	if hash == "" {
 		hash = account.Nobodys
 	}
-	right, err := s.lockouts.Try(ctx, guess, func() (bool, error) {
+	compare := func() (bool, error) {
 		matches, err := s.hasher.Matches(ctx, password, hash)
 		return matches && p.exists() && !p.Disabled && p.Hash != "", err
+	}
+	right, err := s.lockouts.Try(ctx, guess, func() (bool, error) {
+		if guess.Known {
+			return compare()
+		}
+		return s.passwords.Do(ctx, compare)
 	})
 	if err != nil {
 		return person{}, fmt.Errorf("compare a password: %w", err)

@@ -284,8 +284,11 @@ func (s *Service) findCode(ctx context.Context, req *codeAnswer, challenge strin
 		FROM verify_code c LEFT JOIN authenticator v ON v.id = c.auth_id
 		WHERE `+where+` AND coalesce(c.auth_id, 0) = $2 AND ($3 < 0 OR c.id = $3)`, arg, req.Auth, map[bool]int64{true: id, false: -1}[isID == nil], byEmail).
 		Scan(&o.id, &o.version, &o.auth, &o.method, &o.credentials, &o.owner.Type, &o.owner.ID, &o.login, &o.verified, &o.secret, &o.token, &o.signed)
-	if errors.Is(err, pgx.ErrNoRows) && call.Principal == nil {
-		return problem.New(problem.Unauthenticated, "There is no such challenge, or it is over.")
+	if errors.Is(err, pgx.ErrNoRows) && call.Principal == nil { // he waits, and nobody who has a challenge
+		_, err := s.challenges.Do(ctx, func() (bool, error) {
+			return false, problem.New(problem.Unauthenticated, "There is no such challenge, or it is over.")
+		})
+		return err
 	}
 	if err != nil {
 		return err

@@ -52,6 +52,7 @@ var arrows = []struct{ folder, may string }{
 	{"process/account", "pkg/problem pkg/secret process/tracing"},
 	{"process/lockout", "process/account pkg/cache pkg/pg pkg/principal pkg/problem pkg/secret"},
 	{"process/credentials", ""},
+	{"process/strangers", "pkg/problem"},
 	{"process/maintenance", "pkg/problem"},
 	{"process/agent", "pkg/problem pkg/secret"},
 	{"process/egress", ""},
@@ -68,7 +69,7 @@ var arrows = []struct{ folder, may string }{
 	{"gateway", "gateway pkg/apikey pkg/cache pkg/health pkg/keycache pkg/mesh pkg/openapi pkg/permission pkg/principal pkg/problem pkg/problemhttp pkg/seal pkg/secret process"},
 	{"services/pxe/siteagent", "services/pxe/siteagent pkg/problem pkg/problemhttp pkg/secret"},
 	{"services/pxe/cmd/site-agent", "services/pxe/siteagent pkg/health pkg/secret process"},
-	{"services/*", "services/* pkg process/account process/agent process/credentials process/egress process/lockout process/mail process/jobs process/server process/setting template"},
+	{"services/*", "services/* pkg process/account process/agent process/credentials process/egress process/lockout process/mail process/jobs process/server process/setting process/strangers template"},
 	{"deploy", "backing clients/go deploy gateway pkg process services template testkit"},
 }
 

@@ -1,10 +1,15 @@
 package product_test
 
 import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
@@ -52,4 +57,53 @@ func testGuessing(t *testing.T, p *product.Product, c *testkit.Client) {
 	if items := testkit.Decode[[]struct{ Desc string }](list); len(items) != 2*lockout.OfKey-1 || items[0].Desc != "Password of admin bob refused." || strings.Contains(list.Text, "who knows") {
 		t.Errorf("%d log items: %s", len(items), list.Text)
 	}
+}
+
+// However many strangers guess at passwords, who comes from where he signed in from has his compared, and who is signed in is answered.
+func TestGuessesLeaveRoom(t *testing.T) { producttest.Together(t, testGuessesLeaveRoom) }
+
+func testGuessesLeaveRoom(t *testing.T, p *product.Product, c *testkit.Client) {
+	const guessers = 60 // more than may wait
+	newPerson(t, c, "client", "ben@example.com")
+	_, ben := signIn(t, c, loginOf("client", "ben@example.com", password))
+	ctx, leave := context.WithCancel(t.Context())
+	guess := func(n int) *httptest.ResponseRecorder {
+		r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/auth/key", strings.NewReader(loginOf("client", fmt.Sprintf("%d@example.com", n), "wrong")))
+		r.Header.Set("Content-Type", "application/json")
+		r.RemoteAddr = fmt.Sprintf("10.0.0.%d:1", n)
+		w := httptest.NewRecorder()
+		defer func() {
+			if gone := recover(); gone != nil && (gone != http.ErrAbortHandler || ctx.Err() == nil) { //nolint:errorlint // net/http compares it so
+				panic(gone)
+			}
+		}()
+		p.Gateway.ServeHTTP(w, r)
+		return w
+	}
+	var refused atomic.Int64
+	var all sync.WaitGroup
+	for n := range guessers {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				switch w := guess(n); {
+				case ctx.Err() != nil, w.Code == http.StatusUnauthorized, w.Code == http.StatusTooManyRequests:
+				case w.Code == http.StatusServiceUnavailable && w.Header().Get("Retry-After") == "5":
+					refused.Add(1)
+				default:
+					t.Errorf("a guess is answered %d: %s", w.Code, w.Body)
+					return
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+		})
+	}
+	eventually(t, "too many guess", func() bool { return refused.Load() > 0 })
+	for range 3 {
+		signIn(t, c, loginOf("client", "ben@example.com", password))
+		ben.Do("GET", "/auth/key/current", nil).Want(200)
+	}
+	still := refused.Load()
+	eventually(t, "too many guess still", func() bool { return refused.Load() > still })
+	leave()
+	all.Wait()
 }
