@@ -33,6 +33,13 @@ import (
 var programs string
 
 func TestMain(m *testing.M) {
+	if asked := os.Getenv(guessesAt); asked != "" {
+		if err := guessAs(asked); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	folder, err := os.MkdirTemp("", "ironplane-split-test-")
 	if err != nil {
 		panic(err)
