@@ -792,7 +792,7 @@ func TestFailingDisk(t *testing.T) {
 		t.Errorf("it is pulled: %+v", is)
 	}
 	refused()
-	const failing = 50 << 20
+	const failing = 70 << 20 // much more than lies between sender and disk
 	late := readerFunc(func([]byte) (int, error) { return 0, cmp.Or(room(), io.EOF) })
 	if err := child.client.Put(t.Context(), f, 0, io.MultiReader(strings.NewReader(content[:failing]), late, strings.NewReader(content[failing:]))); err == nil {
 		t.Error("it is taken")
