@@ -55,6 +55,7 @@ type fileServer struct {
 	folder string
 	server *httptest.Server
 	agent  *agent.Agent
+	sent   atomic.Int64 // files that the control plane has sent it
 }
 
 const agentKey = "what the agent asks of its callers"
@@ -91,7 +92,15 @@ func asItIs(h http.Handler) http.Handler { return h }
 func (s *sites) fileServer(name string, parent int64, wrap func(http.Handler) http.Handler) *fileServer {
 	s.Helper()
 	f := &fileServer{folder: s.TempDir()}
-	f.server, f.agent = s.start(f.folder, wrap)
+	f.server, f.agent = s.start(f.folder, func(door http.Handler) http.Handler {
+		next := wrap(door)
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodPut && strings.HasPrefix(r.URL.Path, "/v1/file/") {
+				f.sent.Add(1)
+			}
+			next.ServeHTTP(w, r)
+		})
+	})
 	host, port, _ := strings.Cut(strings.TrimPrefix(f.server.URL, "http://"), ":")
 	body := map[string]any{"name": name, "install_max_concurrent": 1, "group": s.group, "host": host, "port": port, "api_key": agentKey, "public_key": hostKey}
 	if parent != 0 {
@@ -154,7 +163,8 @@ func (s *sites) tree(f *fileServer) map[string]string {
 	return testkit.Tree(s, filepath.Join(f.folder, "files"))
 }
 
-// The children of a file server get what it has, theirs after them; what keeps one from it is said where its operator looks.
+// The children of a file server get what it has, theirs after them, and the control plane sends each file once, however often they are synced;
+// what keeps one from it is said where its operator looks.
 func TestFileSync(t *testing.T) {
 	t.Parallel()
 	s := newSites(t)
@@ -237,6 +247,11 @@ func TestFileSync(t *testing.T) {
 		}
 	}
 	s.wantSame(top, middle, other, bottom)
+	for f, want := range map[*fileServer]int64{top: 1, middle: 0, other: 0, bottom: 0} {
+		if sent := f.sent.Load(); sent != want {
+			t.Errorf("the control plane has sent %d files to file server %d, not %d", sent, f.id, want)
+		}
+	}
 }
 
 // So many children of a parent as the setting says get files at a time.
