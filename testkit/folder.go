@@ -1,6 +1,8 @@
 package testkit
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -17,7 +19,20 @@ const (
 	folderPrefix = "ironplane-test-"
 )
 
-// newFolder makes the folder of a Postgres: in memory where there is room, as a database is more than a thousand files, which
+// InMemory has the folders of a package's tests, in which they start installations, lie in memory where there is room, until end.
+// Its TestMain calls it.
+func InMemory() (end func()) {
+	dir, err := newFolder()
+	if err == nil {
+		err = errors.Join(os.Chmod(dir, 0o711), os.Setenv("TMPDIR", dir)) // Postgres' user comes through it
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "the tests' folders do not lie in memory:", err)
+	}
+	return func() { _ = os.RemoveAll(dir) }
+}
+
+// newFolder makes a folder for a Postgres: in memory where there is room, as a database is more than a thousand files, which
 // a disk's file system makes and deletes more slowly than Postgres does all that a test wants of it.
 func newFolder() (string, error) {
 	var system syscall.Statfs_t

@@ -33,7 +33,10 @@ func TestMain(m *testing.M) {
 		main()
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	end := testkit.InMemory()
+	code := m.Run()
+	end()
+	os.Exit(code)
 }
 
 // running is a standalone process under test.
