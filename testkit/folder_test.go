@@ -1,0 +1,38 @@
+package testkit
+
+import (
+	"os"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestKilledTestsLeaveNothingInMemory(t *testing.T) {
+	if _, err := os.Stat(memory); err != nil {
+		t.Skip("there is no file system in memory:", err)
+	}
+	folder := func(age time.Duration) string {
+		dir, err := os.MkdirTemp(memory, folderPrefix)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = os.RemoveAll(dir) })
+		began := time.Now().Add(-age)
+		if err := os.Chtimes(dir, began, began); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	left, used, begun := folder(2*leftAfter), folder(2*leftAfter), folder(0)
+	locked, err := lock(used)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Close(locked) })
+	removeLeft()
+	for dir, want := range map[string]bool{left: false, used: true, begun: true} {
+		if _, err := os.Stat(dir); (err == nil) != want {
+			t.Errorf("of the folder of a killed test, of one that runs and of one that begins, %s is there: %v", dir, err == nil)
+		}
+	}
+}
