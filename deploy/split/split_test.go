@@ -50,7 +50,9 @@ func TestMain(m *testing.M) {
 	if err := build(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	} else {
+		end := testkit.InMemory()
 		code = m.Run()
+		end()
 	}
 	_ = os.RemoveAll(folder)
 	os.Exit(code)
