@@ -13,6 +13,7 @@ const (
 	// memory is the folder of a file system in memory, on systems that have one, and room what has to be free in it.
 	memory = "/dev/shm"
 	room   = 2 << 30
+	noExec = 8 // among the file system's flags: nothing in it can be executed
 	// leftAfter is how old a folder is that nobody is about to lock any more.
 	leftAfter = time.Minute
 
@@ -22,7 +23,7 @@ const (
 // InMemory has the folders of a package's tests, in which they start installations, lie in memory where there is room, until end.
 // Its TestMain calls it.
 func InMemory() (end func()) {
-	dir, err := newFolder()
+	dir, err := newFolder(true) // tests write scripts there
 	if err == nil {
 		err = errors.Join(os.Chmod(dir, 0o711), os.Setenv("TMPDIR", dir)) // Postgres' user comes through it
 	}
@@ -33,10 +34,11 @@ func InMemory() (end func()) {
 }
 
 // newFolder makes a folder for a Postgres: in memory where there is room, as a database is more than a thousand files, which
-// a disk's file system makes and deletes more slowly than Postgres does all that a test wants of it.
-func newFolder() (string, error) {
+// a disk's file system makes and deletes more slowly than Postgres does all that a test wants of it. In one that executes,
+// programs can lie besides.
+func newFolder(executes bool) (string, error) {
 	var system syscall.Statfs_t
-	if syscall.Statfs(memory, &system) != nil || uint64(system.Bavail)*uint64(system.Bsize) < room {
+	if syscall.Statfs(memory, &system) != nil || uint64(system.Bavail)*uint64(system.Bsize) < room || executes && system.Flags&noExec != 0 {
 		return os.MkdirTemp("", folderPrefix)
 	}
 	removeLeft()

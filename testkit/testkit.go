@@ -144,7 +144,7 @@ func postgres(t testing.TB) *backing.Postgres {
 	if server.postgres != nil {
 		return server.postgres
 	}
-	dir, err := newFolder()
+	dir, err := newFolder(false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"net/http"
 	"os"
@@ -50,7 +51,10 @@ func TestMain(m *testing.M) {
 	if err := build(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	} else {
-		end := testkit.InMemory()
+		end := func() {}
+		if flag.Parse(); !*full { // which takes more room
+			end = testkit.InMemory()
+		}
 		code = m.Run()
 		end()
 	}

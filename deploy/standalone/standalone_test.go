@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"maps"
 	"os"
@@ -33,7 +34,10 @@ func TestMain(m *testing.M) {
 		main()
 		os.Exit(0)
 	}
-	end := testkit.InMemory()
+	end := func() {}
+	if flag.Parse(); !*full { // which takes more room
+		end = testkit.InMemory()
+	}
 	code := m.Run()
 	end()
 	os.Exit(code)
