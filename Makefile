@@ -88,7 +88,14 @@ sites: ## sync 500 files from agent to agent while agents and the pxe service ar
 
 .PHONY: netboot
 netboot: ## as root, have machines (QEMU) boot from a site agent, be installed and come back from their disks; FULL=1 disturbs each in every way, and boots the system in memory
-	go test -v -count 1 -timeout 3h ./deploy/internal/netboot -machines $(if $(FULL),-full)
+	go test -v -count 1 -timeout 3h -parallel 4 ./deploy/internal/netboot -machines $(if $(FULL),-full)
+
+.PHONY: netboot-setup
+netboot-setup: ## install what make netboot and make machine need on Debian or Ubuntu, as root
+	-apt-get update
+	DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends -o DPkg::Lock::Timeout=300 $(NETBOOT_PACKAGES)
+
+NETBOOT_PACKAGES := qemu-system-x86 iproute2 grub-common dosfstools mtools cpio busybox-static ipxe ipxe-qemu ovmf grub-pc-bin grub-efi-amd64-bin mmdebstrap zstd openssh-client radvd isc-dhcp-relay dnsmasq-base
 
 .PHONY: machine
 machine: ## as root, beside make run: have a machine (QEMU) with an empty disk installed over the API, and show its console: make machine KEY=ip_…

@@ -1,13 +1,16 @@
 package netboot
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -17,16 +20,57 @@ import (
 
 const document = "../../../docs/netboot.md"
 
-// tools are what a machine and its image are made with, and Debian's packages that have them.
-var tools = []struct{ what, from string }{
-	{"qemu-system-x86_64", "qemu-system-x86"}, {"ip", "iproute2"}, {"grub-mkstandalone", "grub-common"}, {"mkfs.vfat", "dosfstools"}, {"mcopy", "mtools"}, {"cpio", "cpio"},
-	{"busybox", "busybox-static"}, {"apt-get", "apt"}, {"dpkg", "dpkg"}, {"/usr/lib/ipxe/ipxe.efi", "ipxe"}, {"/usr/lib/ipxe/qemu/pxe-virtio.rom", "ipxe-qemu"},
-	{"/usr/share/OVMF/OVMF_CODE.fd", "ovmf"}, {"/usr/lib/grub/i386-pc/boot.img", "grub-pc-bin"}, {"/usr/lib/grub/x86_64-efi/normal.mod", "grub-efi-amd64-bin"},
-	{"mmdebstrap", "mmdebstrap"}, {"zstd", "zstd"}, {"ssh", "openssh-client"},
+// tool is a program or a file, and Debian's package that has it.
+type tool struct{ what, from string }
+
+var (
+	// ofMachines are what every machine and its image are made with.
+	ofMachines = []tool{
+		{"qemu-system-x86_64", "qemu-system-x86"}, {"ip", "iproute2"}, {"grub-mkstandalone", "grub-common"}, {"mkfs.vfat", "dosfstools"}, {"mcopy", "mtools"}, {"cpio", "cpio"},
+		{"busybox", "busybox-static"}, {"/usr/lib/ipxe/ipxe.efi", "ipxe"}, {"/usr/lib/ipxe/qemu/pxe-virtio.rom", "ipxe-qemu"},
+		{ovmf + "CODE_4M.fd", "ovmf"}, {"/usr/lib/grub/i386-pc/boot.img", "grub-pc-bin"}, {"/usr/lib/grub/x86_64-efi/normal.mod", "grub-efi-amd64-bin"},
+	}
+	// ofMemory are what the system in memory is made with, and got into.
+	ofMemory = []tool{{"mmdebstrap", "mmdebstrap"}, {"zstd", "zstd"}, {"ssh", "openssh-client"}}
+
+	routerOfIPv6 = tool{"radvd", "radvd"}
+	relayAgent   = tool{"dhcrelay", "isc-dhcp-relay"}
+	dhcpServer   = tool{"dnsmasq", "dnsmasq-base"}
+)
+
+// make netboot-setup installs what tests need, for without it they are skipped.
+func TestSetup(t *testing.T) {
+	t.Parallel()
+	makefile, err := os.ReadFile("../../../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, installed, _ := strings.Cut(string(makefile), "\nNETBOOT_PACKAGES := ")
+	installed, _, _ = strings.Cut(installed, "\n")
+	for _, one := range slices.Concat(ofMachines, ofMemory, []tool{routerOfIPv6, relayAgent, dhcpServer}) {
+		if !slices.Contains(strings.Fields(installed), one.from) {
+			t.Errorf("it does not install %s", one.from)
+		}
+	}
 }
 
+// ownNetwork says why a machine can have no network of its own, if so.
+var ownNetwork = sync.OnceValue(func() error {
+	said, err := exec.Command("sh", "-ec", `
+space=ironplane$$
+ip netns add $space
+trap "ip netns del $space" EXIT
+ip -n $space link add br0 type bridge
+ip -n $space tuntap add tap0 mode tap
+`).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, bytes.TrimSpace(said))
+	}
+	return nil
+})
+
 // needs skips a test where something is missing that it cannot do without.
-func needs(t *testing.T) {
+func needs(t *testing.T, more ...tool) {
 	t.Helper()
 	if !*machines {
 		t.Skip("machines boot with -machines: make netboot")
@@ -38,7 +82,7 @@ func needs(t *testing.T) {
 		t.Skip("a machine's interface needs /dev/net/tun")
 	}
 	var missing []string
-	for _, one := range tools {
+	for _, one := range slices.Concat(ofMachines, more) {
 		_, err := os.Stat(one.what)
 		if !filepath.IsAbs(one.what) {
 			_, err = exec.LookPath(one.what)
@@ -48,7 +92,10 @@ func needs(t *testing.T) {
 		}
 	}
 	if len(missing) > 0 {
-		t.Skip("install these packages: ", strings.Join(missing, " "))
+		t.Skipf("these packages are missing, which make netboot-setup installs: %s", strings.Join(missing, " "))
+	}
+	if err := ownNetwork(); err != nil {
+		t.Skipf("there can be no network of its own here: %v", err)
 	}
 }
 
@@ -74,17 +121,18 @@ func shell(t testing.TB, folder, script string, environment ...string) string {
 
 // image is a kernel with a system in memory, and a disk with the same.
 type image struct {
-	kernel, initrd, disk, packed string // files
-	sum                          string // of the disk
+	kernel, initrd, disk string // files
+	sum                  string // of the disk
 }
 
 const (
 	sector     = 512
 	firstOfFAT = 2048
-	diskSize   = 32 << 20
+	diskSize   = 20 << 20
 )
 
-// initScript installs, where the kernel's command line says from where, and otherwise says that it is here.
+// initScript installs, where the kernel's command line says from where, with the preseed at the disk's end, and otherwise says that it is
+// here, and of what preseed.
 const initScript = `#!/bin/busybox sh
 /bin/busybox --install -s /bin
 mount -t proc none /proc; mount -t sysfs none /sys; mount -t devtmpfs none /dev
@@ -93,16 +141,18 @@ for word in $(cat /proc/cmdline); do case $word in ironplane.*) eval "${word#iro
 base=${boot%/boot}
 if [ -z "$base" ]; then
   echo "SYSTEM: it runs from its disk"
+  echo "SYSTEM: $(tail -c 512 /dev/vda | tr -d '\0')"
   poweroff -f
 fi
 echo "INSTALLER: it begins"
-n=0
-until ip link set eth0 up 2>/dev/null || [ $n = 50 ]; do n=$((n+1)); sleep 0.2; done
-udhcpc -q -t 20 -T 3 -i eth0 -s /udhcpc || echo "INSTALLER: no address"
+until ip link set eth0 up; do sleep 1; done
+until udhcpc -n -q -t 20 -T 3 -i eth0 -s /udhcpc; do echo "INSTALLER: no address"; done
 [ -z "$hold" ] || { echo "INSTALLER: it waits"; until wget -q -O /dev/null "$hold"; do sleep 1; done; }
-wget -q -O /preseed "$base/preseed" && echo "INSTALLER: preseed: $(cat /preseed)"
-wget -q -O - --post-data 'step=disk&progress=10' "$base/progress"
+until wget -q -O /preseed "$base/preseed"; do sleep 1; done
+echo "INSTALLER: preseed: $(cat /preseed)"
+until wget -q -O - --post-data 'step=disk&progress=10' "$base/progress"; do sleep 1; done
 got=$(wget -O - "$image" | tee /dev/vda | sha256sum | cut -d ' ' -f 1)
+dd if=/preseed of=/dev/vda bs=512 seek=$(($(cat /sys/block/vda/size)-1)) 2>/dev/null
 sync
 if [ "$got" = "$sum" ]; then
   until wget -q -O - --post-data '' "$base/done"; do sleep 1; done
@@ -124,6 +174,33 @@ var (
 	ourImage image
 )
 
+// debianKernel is one for machines like ours.
+var debianKernel = fromDebian(`$(apt-cache depends linux-image-cloud-amd64 | awk '$1 == "Depends:" { print $2; exit }')`)
+
+// fromDebian is a folder with what is in a package of Debian's, whose name is a word of shell. The test is skipped where the package cannot
+// be had.
+func fromDebian(name string) func(testing.TB) string {
+	unpacked := sync.OnceValues(func() (folder string, err error) {
+		if folder, err = os.MkdirTemp(shared, "debian-"); err != nil {
+			return "", err
+		}
+		download := exec.Command("sh", "-euc", "apt-get download -q -o Acquire::Retries=3 -o Acquire::http::Timeout=60 "+name+" && dpkg -x ./*.deb . && rm ./*.deb")
+		download.Dir = folder
+		if said, err := download.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("%w: %s", err, bytes.TrimSpace(said))
+		}
+		return folder, nil
+	})
+	return func(t testing.TB) string {
+		t.Helper()
+		folder, err := unpacked()
+		if err != nil {
+			t.Skipf("a package of Debian's cannot be had: %v", err)
+		}
+		return folder
+	}
+}
+
 // newImage makes one, of a kernel that comes from Debian, without loop devices. All tests have the same.
 func newImage(t testing.TB) image {
 	t.Helper()
@@ -132,6 +209,7 @@ func newImage(t testing.TB) image {
 	if ourImage.sum != "" {
 		return ourImage
 	}
+	kernel := debianKernel(t)
 	folder := filepath.Join(shared, "image")
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		t.Fatal(err)
@@ -142,17 +220,13 @@ func newImage(t testing.TB) image {
 		}
 	}
 	shell(t, folder, `
-kernel=$(apt-cache depends linux-image-cloud-amd64 | awk '$1 == "Depends:" { print $2; exit }')
-apt-get download "$kernel" >&2
-dpkg -x "$kernel"_*.deb kernel
-cp kernel/boot/vmlinuz-* vmlinuz
+cp "$KERNEL"/boot/vmlinuz-* vmlinuz
 mkdir -p root/bin root/modules root/proc root/sys root/dev
 cp init udhcpc root; cp "$(command -v busybox)" root/bin/busybox
 for m in virtio_ring virtio virtio_pci_legacy_dev virtio_pci_modern_dev virtio_pci failover net_failover virtio_net virtio_blk; do
-	find kernel/lib/modules -name $m.ko -exec cp {} root/modules ';'
+	find "$KERNEL/lib/modules" -name $m.ko -exec cp {} root/modules ';'
 done
 (cd root && find . | cpio --quiet -o -H newc | gzip) > initrd
-rm -rf kernel *.deb
 cat > load.cfg <<'END'
 search --no-floppy --file --set=root /system.cfg
 configfile /system.cfg
@@ -165,12 +239,12 @@ END
 modules="normal linux search search_fs_file configfile part_msdos fat"
 grub-mkimage -O i386-pc -o core.img -p / -c load.cfg biosdisk $modules
 grub-mkimage -O x86_64-efi -o BOOTX64.EFI -p / -c load.cfg $modules
-truncate -s 31M fat
+truncate -s 19M fat
 mkfs.vfat -F 16 -n SYSTEM fat >/dev/null
 mmd -i fat ::/EFI ::/EFI/BOOT
 mcopy -i fat BOOTX64.EFI ::/EFI/BOOT/BOOTX64.EFI
 mcopy -i fat vmlinuz initrd system.cfg ::/
-`)
+`, "KERNEL="+kernel)
 	read := func(name string) []byte {
 		content, err := os.ReadFile(name)
 		if err != nil {
@@ -194,11 +268,10 @@ mcopy -i fat vmlinuz initrd system.cfg ::/
 	if copied := copy(disk[firstOfFAT*sector:], fat); copied < len(fat) {
 		t.Fatal("the disk is too small")
 	}
-	made := image{kernel: filepath.Join(folder, "vmlinuz"), initrd: filepath.Join(folder, "initrd"), disk: filepath.Join(folder, "disk.raw"), packed: filepath.Join(folder, "disk.raw.zst")}
+	made := image{kernel: filepath.Join(folder, "vmlinuz"), initrd: filepath.Join(folder, "initrd"), disk: filepath.Join(folder, "disk.raw")}
 	if err := os.WriteFile(made.disk, disk, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	shell(t, folder, "zstd -q -f disk.raw")
 	sum := sha256.Sum256(disk)
 	made.sum = hex.EncodeToString(sum[:])
 	ourImage = made
@@ -212,15 +285,10 @@ initrd --name initrd {{.URL.Files}}/local/image/initrd
 boot
 `
 
-// bootScript is what the template makes, for an agent that is told of a machine by nobody but the test.
-func (i image) bootScript(url, token, more string) string {
-	return strings.NewReplacer("{{.URL.Files}}", url, "{{.URL.Boot}}", url+"/i/"+token+"/boot", `{{value "sum" .Variables}}`, i.sum, `{{value "more" .Variables}}`, more).Replace(bootTemplate)
-}
-
 // bring gives an agent the files that machines load.
 func (i image) bring(t testing.TB, folder string) {
 	t.Helper()
-	bring(t, folder, "local/image", i.kernel, i.initrd, i.disk, i.packed)
+	bring(t, folder, "local/image", i.kernel, i.initrd, i.disk)
 }
 
 // bring gives an agent files in a folder of its own.

@@ -17,7 +17,7 @@ import (
 // password, finds the disk as it is, and boots it.
 func TestSystemInMemory(t *testing.T) {
 	t.Parallel()
-	needs(t)
+	needs(t, ofMemory...)
 	wholeRun(t)
 	made := newImage(t)
 	for n, firmware := range []string{"bios", "uefi"} {
@@ -25,10 +25,11 @@ func TestSystemInMemory(t *testing.T) {
 			t.Parallel()
 			o := newOperator(t)
 			made.bring(t, o.folder)
+			shell(t, filepath.Join(o.folder, "files/local/image"), "zstd -q disk.raw")
 			bringMemory(t, o.folder)
 			key := o.newKey()
 			mac := fmt.Sprintf("52:54:00:77:00:%02x", 80+n)
-			one := map[string]any{"host": map[string]any{"macs": []string{mac}, "hostname": "web1.example.com", "entity": o.entity(), "disk": "/dev/vda", "firmware": firmware},
+			one := map[string]any{"host": map[string]any{"macs": []string{mac}, "hostname": "web1.example.com", "entity": o.entity(1), "disk": "/dev/vda", "firmware": firmware},
 				"password": password, "ssh_keys": key.public}
 			m := o.newMachine(mac, firmware, 1024)
 
@@ -97,7 +98,7 @@ func (k *key) run(script string) string {
 		cmd.Env = append(os.Environ(), "SSH_ASKPASS="+ask, "SSH_ASKPASS_REQUIRE=force")
 		arguments = append(arguments, "-o", "PubkeyAuthentication=no")
 	}
-	cmd.Args = append(append(cmd.Args, arguments...), "root@10.77.0.10", script)
+	cmd.Args = append(append(cmd.Args, arguments...), "root@"+address(1), script)
 	var why strings.Builder
 	cmd.Stderr = &why
 	said, err := cmd.Output()

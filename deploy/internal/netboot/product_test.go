@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -66,10 +67,13 @@ func (o *operator) tell() {
 		"preseed": o.create("/pxe/preseed", map[string]any{"name": o.space, "body": "of {{.Host.Name}}"}), "email": map[string]any{"template": template}})
 }
 
-// entity makes the address of web1.
-func (o *operator) entity() int64 {
+// address is that of web1, web2, and so on.
+func address(n int) string { return fmt.Sprint("10.77.0.", 9+n) }
+
+// entity makes one of them.
+func (o *operator) entity(n int) int64 {
 	o.Helper()
-	return o.create("/entity", map[string]any{"group": o.group, "address": "10.77.0.10", "subnet_mask": "255.255.255.0", "gateway": "10.77.0.1"})
+	return o.create("/entity", map[string]any{"group": o.group, "address": address(n), "subnet_mask": "255.255.255.0", "gateway": "10.77.0.1"})
 }
 
 // startProduct starts the control plane again, all of which Close has stopped.
@@ -92,10 +96,13 @@ func (o *operator) install(body map[string]any, profile int64, variables map[str
 	return fmt.Sprint("/pxe/install/", id)
 }
 
-// installSmall asks for the installation of our image; more is for the kernel's command line.
-func (o *operator) installSmall(made image, mac, firmware, more string) (path string) {
+// installSmall asks for the installation of our image as web1, web2, and so on; more is for the kernel's command line.
+func (o *operator) installSmall(made image, n int, mac, firmware, more string) (path string) {
 	o.Helper()
-	return o.install(map[string]any{"client": o.owner, "password": password, "host": map[string]any{"macs": []string{mac}, "hostname": "web1.example.com", "entity": o.entity(), "firmware": firmware}},
+	if firmware != "bios" {
+		firmware = "uefi"
+	}
+	return o.install(map[string]any{"client": o.owner, "password": password, "host": map[string]any{"macs": []string{mac}, "hostname": fmt.Sprintf("web%d.example.com", n), "entity": o.entity(n), "firmware": firmware}},
 		o.small, map[string]string{"sum": made.sum, "more": more})
 }
 
@@ -140,6 +147,8 @@ func (o *operator) wantInstalled(path string, actions ...string) {
 	for _, r := range o.reports() {
 		want = append(want, r.What)
 	}
+	id, _ := strconv.ParseInt(path[strings.LastIndex(path, "/")+1:], 10, 64)
+	o.wantStory(id, siteagent.Leased, siteagent.Booted, siteagent.Read, siteagent.Progressed, siteagent.Finished, siteagent.Leased, siteagent.Local)
 	if slices.Reverse(want); !slices.Equal(asked, want) {
 		o.Errorf("of the machine is shown %v, and the agent has noted %v", asked, want)
 	}
@@ -148,19 +157,19 @@ func (o *operator) wantInstalled(path string, actions ...string) {
 // disturbance is what happens to an installation in the middle: while the installer waits, and when it restarts the machine.
 type disturbance struct {
 	name               string
-	short              bool // it is part of every run
+	short              []string // the firmware of whose machines it is part of every run
 	installs, restarts func(*operator, *vm)
 }
 
 var disturbances = []disturbance{
-	{name: "undisturbed", short: true},
+	{name: "undisturbed", short: []string{"bios", "uefi", "http"}},
 	{name: "control plane stopped", installs: func(o *operator, _ *vm) { o.product.Close() }, restarts: func(o *operator, m *vm) {
 		m.shows("SYSTEM: it runs from its disk", 1)
 		o.startProduct()
 	}},
 	{name: "agent killed", installs: func(o *operator, _ *vm) { o.killAgent() }, restarts: func(o *operator, _ *vm) { o.killAgent() }},
 	{name: "machine reset", installs: func(_ *operator, m *vm) { m.waitsAgain() }},
-	{name: "all of it", short: true, installs: func(o *operator, m *vm) {
+	{name: "all of it", short: []string{"bios"}, installs: func(o *operator, m *vm) {
 		o.product.Close()
 		m.waitsAgain()
 		o.killAgent()
@@ -192,17 +201,17 @@ func TestInstalls(t *testing.T) {
 	t.Parallel()
 	needs(t)
 	made := newImage(t)
-	for f, firmware := range []string{"bios", "uefi"} {
+	for f, firmware := range []string{"bios", "uefi", "http"} {
 		for n, d := range disturbances {
 			t.Run(firmware+" "+d.name, func(t *testing.T) {
 				t.Parallel()
-				if !d.short {
+				if !slices.Contains(d.short, firmware) {
 					wholeRun(t)
 				}
 				o := newOperator(t)
 				made.bring(t, o.folder)
 				mac := fmt.Sprintf("52:54:00:77:%02x:%02x", 1+f, n)
-				path := o.installSmall(made, mac, firmware, "ironplane.hold="+url+"/local/image/go")
+				path := o.installSmall(made, 1, mac, firmware, "ironplane.hold="+url+"/local/image/go")
 				m := o.switchOn(mac, firmware)
 				m.shows("INSTALLER: it waits", 1)
 				o.until(path, "it boots", func(i *install.Install) bool { return i.Status == install.Booting })
@@ -215,7 +224,7 @@ func TestInstalls(t *testing.T) {
 					d.restarts(o, m)
 				}
 				m.shows("INSTALLER: preseed: of web1", 1)
-				m.shows("SYSTEM: it runs from its disk", 1)
+				m.shows("SYSTEM: of web1", 1)
 				o.wantInstalled(path, "pxe.install.created", "pxe.install.booted", "pxe.install.began", "pxe.install.installed")
 			})
 		}
@@ -234,7 +243,7 @@ func TestDemonstration(t *testing.T) {
 	made := newImage(t)
 	made.bring(t, o.folder)
 	mac := fmt.Sprintf("52:54:00:77:%02x:%02x", rand.IntN(256), rand.IntN(256))
-	path := o.installSmall(made, mac, "bios", "")
+	path := o.installSmall(made, 1, mac, "bios", "")
 	fmt.Printf("\nGET %s is of a machine with an empty disk, which is switched on now.\n\n", path)
 	m := o.switchOn(mac, "bios")
 	m.console.show(os.Stdout)

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -33,6 +34,7 @@ var (
 const (
 	agentKey = "what the agent asks of its callers"
 	url      = "http://10.77.0.1"
+	ovmf     = "/usr/share/OVMF/OVMF_"
 	patience = 15 * time.Minute // of machines whose processors are emulated
 )
 
@@ -51,7 +53,11 @@ type site struct {
 var (
 	shared  string // a folder for what several tests have
 	program string // the agent's
+
+	networks atomic.Int64 // the number of the last one
 )
+
+func init() { networks.Store(rand.Int64N(16_000)) }
 
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
@@ -77,7 +83,7 @@ func TestMain(m *testing.M) {
 
 func newSite(t *testing.T) *site {
 	t.Helper()
-	n := rand.IntN(16_000)
+	n := int(networks.Add(1)) % 16_000
 	s := &site{T: t, space: fmt.Sprintf("ironplane%d", n), folder: t.TempDir()}
 	outside := fmt.Sprintf("100.%d.%d", 64+n/256, n%256)
 	s.host = outside + ".2"
@@ -111,7 +117,7 @@ ip -n %[1]s link set br0 up
 	}
 	t.Cleanup(asking.CloseIdleConnections)
 	s.client = &siteagent.Client{URL: "http://" + s.host + ":8443", Key: secret.New(agentKey), HTTP: asking}
-	s.await("the agent answers", time.Minute, s.answers)
+	s.await("the agent answers", patience, s.answers)
 	return s
 }
 
@@ -152,7 +158,7 @@ func (s *site) killAgent() {
 	}
 	<-s.agent.Done()
 	s.start()
-	s.await("the agent answers", time.Minute, s.answers)
+	s.await("the agent answers", patience, s.answers)
 }
 
 // reports are what machines did, behind an entry.
@@ -222,8 +228,8 @@ func (s *site) newMachine(mac, firmware string, megabytes int) *vm {
 ip -n %[1]s tuntap add %[2]s mode tap
 ip -n %[1]s link set %[2]s master br0 up
 truncate -s 64M disk
-cp /usr/share/OVMF/OVMF_VARS.fd vars
-`, s.space, tap))
+cp %[3]sVARS_4M.fd vars
+`, s.space, tap, ovmf))
 	m := &vm{site: s, console: &console{}, monitor: filepath.Join(folder, "monitor")}
 	m.arguments = []string{"netns", "exec", s.space, "qemu-system-x86_64", "-nodefaults", "-display", "none", "-m", fmt.Sprint(megabytes), "-serial", "stdio", "-accel", "tcg",
 		"-monitor", "unix:" + m.monitor + ",server=on,wait=off",
@@ -233,7 +239,7 @@ cp /usr/share/OVMF/OVMF_VARS.fd vars
 	case "bios":
 		m.arguments = append(m.arguments, "-M", "pc,graphics=off", "-device", card)
 	default:
-		m.arguments = append(m.arguments, "-M", "pc", "-device", card+",romfile=", "-drive", "if=pflash,format=raw,readonly=on,file=/usr/share/OVMF/OVMF_CODE.fd", "-drive", "if=pflash,format=raw,file="+filepath.Join(folder, "vars"))
+		m.arguments = append(m.arguments, "-M", "pc", "-device", card+",romfile=", "-drive", "if=pflash,format=raw,readonly=on,file="+ovmf+"CODE_4M.fd", "-drive", "if=pflash,format=raw,file="+filepath.Join(folder, "vars"))
 		if firmware != "uefi" {
 			m.arguments = append(m.arguments, "-fw_cfg", "name=opt/org.tianocore/IPv4PXESupport,string=n")
 		}
@@ -296,7 +302,7 @@ func (m *vm) reset() {
 			}
 		}
 	}
-	if err := monitor.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+	if err := monitor.SetDeadline(time.Now().Add(patience)); err != nil {
 		m.Fatal(err)
 	}
 	prompt()

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -34,11 +35,23 @@ func (s *site) runIn(space, program string, arguments ...string) {
 	s.Cleanup(func() { _ = running.Stop(context.Background()) })
 }
 
-// needsTool skips a test where a program is missing.
-func needsTool(t *testing.T, program, from string) {
-	t.Helper()
-	if _, err := exec.LookPath(program); err != nil {
-		t.Skip("install this package: ", from)
+// wantStory looks at what a machine has done, in its order, whatever else it did in between.
+func (s *site) wantStory(id int64, want ...string) {
+	s.Helper()
+	var story []string
+	for _, r := range s.reports() {
+		if r.ID == id {
+			story = append(story, r.What)
+		}
+	}
+	rest := story
+	for _, what := range want {
+		i := slices.Index(rest, what)
+		if i < 0 {
+			s.Errorf("the machine's story is %v, want %v", story, want)
+			return
+		}
+		rest = rest[i+1:]
 	}
 }
 
@@ -48,6 +61,7 @@ func fromMemory(url string) string {
 }
 
 const (
+	tokens   = "0123456789abcdefghijklmnop"
 	url6     = "http://[fd77::1]"
 	address6 = "fd77::10"
 )
@@ -55,12 +69,14 @@ const (
 // A machine that has no IPv4 boots by the firmware's IPv6, by TFTP and by HTTP.
 func TestIPv6(t *testing.T) {
 	t.Parallel()
-	needs(t)
-	needsTool(t, "radvd", "radvd")
+	needs(t, routerOfIPv6)
 	made := newImage(t)
 	for i, firmware := range []string{"pxe6", "http6"} {
 		t.Run(firmware, func(t *testing.T) {
 			t.Parallel()
+			if i > 0 {
+				wholeRun(t)
+			}
 			s := newSite(t)
 			made.bring(t, s.folder)
 			shell(t, s.folder, fmt.Sprintf("ip -n %s addr add fd77::1/64 dev br0 nodad", s.space))
@@ -94,8 +110,7 @@ fi
 // he has its MAC address has neither at another one.
 func TestRelayAgent(t *testing.T) {
 	t.Parallel()
-	needs(t)
-	needsTool(t, "dhcrelay", "isc-dhcp-relay")
+	needs(t, relayAgent)
 	const mac = "52:54:00:77:07:01"
 	s := newSite(t)
 	s.with("IRONPLANE_AGENT_DHCP_RELAYS=10.77.0.254")
@@ -166,12 +181,14 @@ ip -n %[2]s link set lo up
 // Beside a DHCP server that the site has, which gives addresses and names no file, a machine boots by what the agent says.
 func TestBesideAnotherServer(t *testing.T) {
 	t.Parallel()
-	needs(t)
-	needsTool(t, "dnsmasq", "dnsmasq-base")
+	needs(t, dhcpServer)
 	made := newImage(t)
 	for i, firmware := range []string{"bios", "uefi"} {
 		t.Run(firmware, func(t *testing.T) {
 			t.Parallel()
+			if i > 0 {
+				wholeRun(t)
+			}
 			s := newSite(t)
 			made.bring(t, s.folder)
 			s.with("IRONPLANE_AGENT_DHCP=proxy", "IRONPLANE_AGENT_DHCP_POOL=")
