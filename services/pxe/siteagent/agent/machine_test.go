@@ -266,7 +266,7 @@ func TestDiscovery(t *testing.T) {
 	if r.agent.Machines().Known(machine.Client{MAC: c.MAC}) {
 		t.Error("what does not boot is answered")
 	}
-	r.want("GET", "/i/boot", "192.0.2.12", "", 200, "/i/discover?uuid=${uuid:uristring}")
+	r.want("GET", "/i/boot", "192.0.2.12", "", 200, "/i/discover?uuid=${uuid}&serial=${serial:uristring}&")
 	r.want("GET", "/i/discover?serial=A%201&mac0="+c.MAC+"&secret=x", "192.0.2.12", "", 200, "sanboot")
 	found, err := r.client.Feed(t.Context(), 0)
 	must(t, err)
