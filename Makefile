@@ -87,7 +87,7 @@ sites: ## sync 500 files from agent to agent while agents and the pxe service ar
 	go test -v -timeout 30m ./deploy/split -run TestSiteAgents -full
 
 .PHONY: netboot
-netboot: ## as root, have machines (QEMU) boot from a site agent, be installed and come back from their disks; FULL=1 disturbs each in every way, and boots the system in memory
+netboot: ## as root, have machines (QEMU) boot from a site agent, be installed and come back from their disks; FULL=1 disturbs each in every way, boots the system in memory, and begins Debian's own installer
 	go test -v -count 1 -timeout 3h -parallel 4 ./deploy/internal/netboot -machines $(if $(FULL),-full)
 
 .PHONY: netboot-setup

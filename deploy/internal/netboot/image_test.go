@@ -174,8 +174,12 @@ var (
 	ourImage image
 )
 
-// debianKernel is one for machines like ours.
-var debianKernel = fromDebian(`$(apt-cache depends linux-image-cloud-amd64 | awk '$1 == "Depends:" { print $2; exit }')`)
+var (
+	// debianKernel is one for machines like ours.
+	debianKernel = fromDebian(`$(apt-cache depends linux-image-cloud-amd64 | awk '$1 == "Depends:" { print $2; exit }')`)
+	// debianInstaller is what boots from the network.
+	debianInstaller = fromDebian("debian-installer-12-netboot-amd64")
+)
 
 // fromDebian is a folder with what is in a package of Debian's, whose name is a word of shell. The test is skipped where the package cannot
 // be had.
