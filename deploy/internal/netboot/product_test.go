@@ -15,6 +15,7 @@ import (
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/services/pxe"
 	"github.com/ironplane/ironplane/services/pxe/install"
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
 	"github.com/ironplane/ironplane/testkit"
@@ -228,6 +229,40 @@ func TestInstalls(t *testing.T) {
 				o.wantInstalled(path, "pxe.install.created", "pxe.install.booted", "pxe.install.began", "pxe.install.installed")
 			})
 		}
+	}
+}
+
+// A machine that nobody named says what it is, and is installed once it is named and starts again.
+func TestDiscovery(t *testing.T) {
+	t.Parallel()
+	needs(t)
+	wholeRun(t)
+	made := newImage(t)
+	for n, firmware := range []string{"bios", "uefi"} {
+		t.Run(firmware, func(t *testing.T) {
+			t.Parallel()
+			o := newOperator(t)
+			made.bring(t, o.folder)
+			mac := fmt.Sprintf("52:54:00:77:09:%02x", n)
+			m := o.newMachine(mac, firmware, 512)
+			m.arguments = append(m.arguments, "-uuid", "00112233-4455-6677-8899-aabbccddeeff", "-smbios", "type=1,serial=S1")
+			m.on()
+			var found []pxe.Discovery
+			o.await("it is discovered", patience, func() bool {
+				found = testkit.Decode[[]pxe.Discovery](o.c.Do("GET", "/pxe/discovery?mac="+mac, nil).Want(200))
+				return len(found) == 1 && found[0].Facts["mac0"] != ""
+			})
+			if f := found[0].Facts; f["uuid"] != "00112233-4455-6677-8899-aabbccddeeff" || f["serial"] != "S1" || f["manufacturer"] != "QEMU" || f["mac0"] != mac {
+				t.Errorf("it is %v", f)
+			}
+			path := o.installSmall(made, 1, mac, firmware, "")
+			m.reset()
+			m.shows("SYSTEM: of web1", 1)
+			o.until(path, "it is installed", func(i *install.Install) bool { return i.Status == install.Installed })
+			if left := o.c.Do("GET", "/pxe/discovery", nil).Want(200).Text; left != "[]\n" {
+				t.Errorf("there is %s", left)
+			}
+		})
 	}
 }
 
