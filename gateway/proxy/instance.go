@@ -105,7 +105,7 @@ func (i *instance) connect(ctx context.Context, config func() *tls.Config) (*con
 // disturb connects to an instance that could not be connected to a moment ago and is left alone, for who has no other.
 func (i *instance) disturb(ctx context.Context, config func() *tls.Config) *connection {
 	defer i.trying.Add(-1)
-	if i.trying.Add(1) > disturbers || !i.resting.Load() || !i.failure.Load().absent {
+	if last := i.failure.Load(); i.trying.Add(1) > disturbers || last == nil || !last.absent {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, disturbTime)

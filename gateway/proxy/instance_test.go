@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sony/gobreaker/v2"
+
 	"github.com/ironplane/ironplane/process/mtls"
 )
 
@@ -140,12 +142,13 @@ func TestSilentInstance(t *testing.T) {
 	}
 }
 
-// An instance that is left alone is tried where there is no other.
+// An instance that is left alone is tried where there is no other, also while one request finds out whether it is back.
 func TestNobodyElseIsLeft(t *testing.T) {
 	t.Parallel()
 	i := newInstall(t)
 	back, gone := closedPort(t), closedPort(t)
-	url := i.front(New(i.gateway, "network", []string{back, gone}, i.log))
+	upstream := New(i.gateway, "network", []string{back, gone}, i.log)
+	url := i.front(upstream)
 	answer, err := do(t, "GET", url, nil) // now both are left alone
 	if got := text(t, answer, err); !strings.HasPrefix(got, "503 ") {
 		t.Fatal(got)
@@ -154,16 +157,43 @@ func TestNobodyElseIsLeft(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewUnstartedServer(mtls.Receive(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), i.log))
+	may, waits := make(chan struct{}), make(chan struct{})
+	server := httptest.NewUnstartedServer(mtls.Receive(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/wait" {
+			close(waits)
+			<-may
+		}
+	}), i.log))
 	server.Listener.Close()
 	server.Listener = i.network.Listener(listener)
 	server.Start()
 	defer server.Close()
-	for range 20 {
-		answer, err := do(t, "GET", url, nil)
-		if got := text(t, answer, err); got != "200 " {
-			t.Error(got)
+	served := func() {
+		t.Helper()
+		for range 20 {
+			answer, err := do(t, "GET", url, nil)
+			if got := text(t, answer, err); got != "200 " {
+				t.Error(got)
+			}
 		}
+	}
+	served()
+	breaker := (*upstream.pool.instances.Load())[0].breaker
+	for deadline := time.Now().Add(soon); breaker.State() == gobreaker.StateOpen; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it rests without end")
+		}
+	}
+	held := make(chan string)
+	go func() {
+		answer, err := do(t, "GET", url+"/wait", nil)
+		held <- text(t, answer, err)
+	}()
+	<-waits
+	served()
+	close(may)
+	if got := <-held; got != "200 " {
+		t.Error(got)
 	}
 }
 
