@@ -178,7 +178,7 @@ func Assemble(d service.Definition, on *pool.Pool, deps service.Deps, maintenanc
 		}),
 		metrics: append(parts.Metrics, on, failed, older, requests, followers(parts.Consumers),
 			service.Gauge(on.DB, "ironplane_database_lock_waits", "Sessions of this service's role that wait for a lock.",
-				"SELECT count(*)::float8 FROM pg_stat_activity WHERE usename = current_user AND wait_event_type = 'Lock'"),
+				"SELECT count(*)::float8 FROM pg_stat_activity WHERE datname = current_database() AND usename = current_user AND wait_event_type = 'Lock'"),
 			service.Gauge(on.DB, "ironplane_schema_migration", "The number of the schema's newest migration of the service's own.", "SELECT max(version_id)::float8 FROM migration"),
 			service.Gauge(on.DB, "ironplane_schema_shared_migration", "The number of the schema's newest migration of what all services have.", "SELECT max(version_id)::float8 FROM migration_shared")),
 	}

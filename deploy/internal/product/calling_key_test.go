@@ -3,9 +3,7 @@ package product_test
 import (
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/pkg/guard"
@@ -16,24 +14,6 @@ import (
 	"github.com/ironplane/ironplane/services/identity"
 	"github.com/ironplane/ironplane/testkit"
 )
-
-// waiters waits until this many requests wait for a lock.
-func waiters(t *testing.T, db *pg.DB, want int) {
-	t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(time.Millisecond) {
-		var waiting int
-		err := db.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&waiting)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if waiting == want {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d requests wait, want %d", waiting, want)
-		}
-	}
-}
 
 // What was let in by a key that is deleted before it gets to write writes nothing, and gets no earlier answer either.
 func TestDeletedKeyWritesNothing(t *testing.T) { both(t, testDeletedKeyWritesNothing) }
@@ -63,13 +43,13 @@ func testDeletedKeyWritesNothing(t *testing.T, p *product.Product, c *testkit.Cl
 			caller.Do(change.method, change.path, change.body, change.headers...).Want(200)
 		}
 		before := accounts(t, db)
-		unlock := sync.OnceFunc(holdLock(t, db, "accounts", 0))
+		unlock := holdLock(t, db, "accounts", 0)
 		defer unlock()
 		deleted, answered := make(chan *testkit.Answer, 1), make(chan *testkit.Answer, 1)
 		go func() { deleted <- c.Do("DELETE", path("/auth/key/%d", eve.ID), nil) }()
-		waiters(t, db, 1)
+		testkit.AwaitLocked(t, db, 1)
 		go func() { answered <- caller.Do(change.method, change.path, change.body, change.headers...) }()
-		waiters(t, db, 2)
+		testkit.AwaitLocked(t, db, 2)
 		unlock()
 		(<-deleted).Want(200)
 		answer := (<-answered).Want(401) // by the service, or by the gateway that was told meanwhile

@@ -30,14 +30,8 @@ func testCountedAtOnce(t *testing.T, p *product.Product, c *testkit.Client) {
 		return n
 	}
 	const many = 4
-	allWait := func() bool {
-		return count("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND $1 > 0") >= many
-	}
 	holdTable := func(name string) (release func()) {
-		return hold(t, db, func(tx *pg.Tx) error {
-			if _, err := tx.Exec(t.Context(), "SET LOCAL idle_in_transaction_session_timeout = 0"); err != nil { // however slow the machine is
-				return err
-			}
+		return testkit.Hold(t, db, func(tx *pg.Tx) error {
 			_, err := tx.Exec(t.Context(), "LOCK TABLE "+name+" IN SHARE MODE")
 			return err
 		})
@@ -57,7 +51,7 @@ func testCountedAtOnce(t *testing.T, p *product.Product, c *testkit.Client) {
 			}
 		})
 	}
-	eventually(t, "all are about to be counted", allWait)
+	testkit.AwaitLocked(t, db, many) // all are about to be counted
 	release()
 	all.Wait()
 	if n := count("SELECT count(*) FROM account_mail WHERE owner_id = $1"); n != 10 {
@@ -71,7 +65,7 @@ func testCountedAtOnce(t *testing.T, p *product.Product, c *testkit.Client) {
 	for range many {
 		c.With("").Do("POST", "/auth/password-reset", `{"type": "admin", "email": "ann@example.com"}`).Want(200)
 	}
-	eventually(t, "all are about to be mailed, or counted", allWait)
+	testkit.AwaitLocked(t, db, many) // all are about to be mailed, or counted
 	release()
 	eventually(t, "all jobs are done", func() bool {
 		return count("SELECT count(*) FROM river_job WHERE kind = 'password-reset' AND state = 'completed' AND $1 > 0") == many

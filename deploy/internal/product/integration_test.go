@@ -113,7 +113,7 @@ func testDetachedIntegration(t *testing.T, p *product.Product, c *testkit.Client
 	c.Do("DELETE", at, nil).WantDetail(http.StatusConflict, "Integration 1 has 250 clients.")
 	c.Do("DELETE", at+"?detach=maybe", nil).Want(400)
 
-	release := hold(t, db, func(tx *pg.Tx) error {
+	release := testkit.Hold(t, db, func(tx *pg.Tx) error {
 		_, err := tx.Exec(t.Context(), "SELECT FROM client WHERE id = $1 FOR UPDATE", client)
 		return err
 	})

@@ -26,7 +26,7 @@ func testAnotherRoleHoldsUpNobody(t *testing.T, p *product.Product, c *testkit.C
 	<-begun
 	entity := fmt.Sprintf(`{"group": {"id": %d}, "v4": {"address": "10.0.0.1"}}`, group)
 	go func() { first <- c.Do("POST", "/entity", entity, idempotencyKey, "a") }()
-	awaitWaiting(t, p.Databases[network.Name]) // and seen
+	testkit.AwaitLocked(t, p.Databases[network.Name], 1) // and seen
 	unlock()
 	made := (<-first).Want(200)
 
@@ -53,23 +53,6 @@ func testAnotherRoleHoldsUpNobody(t *testing.T, p *product.Product, c *testkit.C
 	}
 	if seen := end(); len(seen) > 0 {
 		t.Errorf("there were advisory locks to take: %v", seen)
-	}
-}
-
-// awaitWaiting waits until somebody waits for a lock.
-func awaitWaiting(t *testing.T, db *pg.DB) {
-	t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(time.Millisecond) {
-		var waiting bool
-		if err := db.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)").Scan(&waiting); err != nil {
-			t.Fatal(err)
-		}
-		if waiting {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("nobody waits")
-		}
 	}
 }
 

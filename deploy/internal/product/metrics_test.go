@@ -1,6 +1,7 @@
 package product_test
 
 import (
+	"errors"
 	"net/http"
 	"os"
 	"os/exec"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/services/network"
 )
 
 // metricsOf are the names of what an installation counts once it was used.
@@ -27,7 +29,7 @@ func TestMetrics(t *testing.T) {
 	text := metricsOf(t, o)
 	for _, wants := range []string{
 		`ironplane_service_request_seconds_count{method="POST",route="/group",service="network",status="2xx"} 1`,
-		`ironplane_database_lock_waits{service="network"} 0`, `ironplane_schema_migration{service="network"} `,
+		`ironplane_schema_migration{service="network"} `,
 		`ironplane_schema_shared_migration{service="clients"} `, `ironplane_log_last_change_timestamp_seconds{service="system"} 1.`,
 		`ironplane_redis_seconds_count{outcome="ok"} `, `ironplane_ready 1`,
 	} {
@@ -35,6 +37,37 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("the metrics lack %s", wants)
 		}
 	}
+}
+
+// Who waits for a lock is counted while he waits. Sessions wait for moments at any time.
+func TestLockWaits(t *testing.T) {
+	t.Parallel()
+	o := newOperated(t)
+	counts := func(value string) {
+		t.Helper()
+		metric := regexp.MustCompile(`(?m)^ironplane_database_lock_waits\{service="network"\} ` + value + `$`)
+		eventually(t, "lock waits are "+value, func() bool {
+			_, text := o.look("/metrics")
+			return metric.MatchString(text)
+		})
+	}
+	counts("0")
+	speed := o.admin.Do("POST", "/port-speed", `{"name": "before", "speed": 1, "billing_id": "b"}`).Want(http.StatusOK).ID()
+	unlock := holdSpeed(t, o.product.Databases[network.Name], speed)
+	changed := make(chan error, 1)
+	go func() {
+		answer, err := o.admin.Try("PATCH", path("/port-speed/%d", speed), `{"name": "after", "speed": 1, "billing_id": "b"}`)
+		if err == nil && answer.Status != http.StatusOK {
+			err = errors.New(answer.Text)
+		}
+		changed <- err
+	}()
+	counts("[1-9][0-9]*")
+	unlock()
+	if err := <-changed; err != nil {
+		t.Error(err)
+	}
+	counts("0")
 }
 
 const monitoring = "../../monitoring/"

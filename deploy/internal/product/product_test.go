@@ -4,7 +4,6 @@ import (
 	"flag"
 	"runtime"
 	"strconv"
-	"sync"
 	"testing"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
@@ -51,29 +50,5 @@ func newAdmin(t *testing.T, c *testkit.Client, username string, permissions stri
 // holdLock takes a lock of the product's and answers what gives it back.
 func holdLock(t *testing.T, db *pg.DB, name string, number int64) (unlock func()) {
 	t.Helper()
-	return hold(t, db, func(tx *pg.Tx) error { return tx.Lock(t.Context(), name, number) })
-}
-
-// hold takes what a unit of work locks, and answers what gives it back.
-func hold(t *testing.T, db *pg.DB, lock func(*pg.Tx) error) (release func()) {
-	t.Helper()
-	held, end, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-	go func() {
-		ended <- db.InTx(t.Context(), func(tx *pg.Tx) error {
-			tx.Unrecorded("a test")
-			err := lock(tx)
-			close(held)
-			<-end
-			return err
-		})
-	}()
-	<-held
-	release = sync.OnceFunc(func() {
-		close(end)
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
-	t.Cleanup(release) // or else nobody would end whose test fails meanwhile
-	return release
+	return testkit.Hold(t, db, func(tx *pg.Tx) error { return tx.Lock(t.Context(), name, number) })
 }

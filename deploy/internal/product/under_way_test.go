@@ -91,11 +91,11 @@ func testRevokedBeforeTheCommit(t *testing.T, p *product.Product, c *testkit.Cli
 		}, 403},
 	} {
 		admin, client := newAdmin(t, c, name, `{"network": {"switches": {"read": true, "write": true}}}`)
-		unlock := lock(t, db, speed)
+		unlock := holdSpeed(t, db, speed)
 		to, from := send(t, client, "PATCH "+path("/port-speed/%d", speed))
 		const body = `{"name": "after", "speed": 1, "billing_id": "b"}`
 		fmt.Fprintf(to, "Content-Length: %d\r\n\r\n%s", len(body), body)
-		awaitLocked(t, db)
+		testkit.AwaitLocked(t, db, 1)
 		test.revoke(admin)
 		answer, err := http.ReadResponse(from, nil)
 		if err != nil || answer.StatusCode != test.want {
@@ -106,43 +106,6 @@ func testRevokedBeforeTheCommit(t *testing.T, p *product.Product, c *testkit.Cli
 		var made int
 		if err := db.QueryRow(t.Context(), "SELECT count(*) FROM change WHERE after::text LIKE '%after%'").Scan(&made); err != nil || made > 0 {
 			t.Errorf("%s: it is made (%v)", name, err)
-		}
-	}
-}
-
-// lock holds a port speed until unlock.
-func lock(t *testing.T, db *pg.DB, id int64) (unlock func()) {
-	t.Helper()
-	locked, end, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = db.InTx(t.Context(), func(tx *pg.Tx) error {
-			_, err := tx.Exec(t.Context(), "SELECT FROM port_speed WHERE id = $1 FOR UPDATE", id)
-			close(locked)
-			<-end
-			return errors.Join(err, errors.New("rolled back"))
-		})
-	}()
-	<-locked
-	return func() {
-		close(end)
-		<-ended
-	}
-}
-
-func awaitLocked(t *testing.T, db *pg.DB) {
-	t.Helper()
-	for began := time.Now(); ; time.Sleep(time.Millisecond) {
-		var waiting int
-		err := db.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&waiting)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if waiting > 0 {
-			return
-		}
-		if time.Since(began) > soon {
-			t.Fatal("nobody waits for the lock")
 		}
 	}
 }
@@ -167,4 +130,13 @@ func testRevokedWithinAList(t *testing.T, p *product.Product, c *testkit.Client)
 	if n, err := io.Copy(io.Discard, answer.Body); !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, net.ErrClosed) && !strings.Contains(fmt.Sprint(err), "reset") {
 		t.Errorf("the list goes on for %d bytes and ends with %v", n, err)
 	}
+}
+
+// holdSpeed holds a port speed, until it is given back.
+func holdSpeed(t *testing.T, db *pg.DB, id int64) (release func()) {
+	t.Helper()
+	return testkit.Hold(t, db, func(tx *pg.Tx) error {
+		_, err := tx.Exec(t.Context(), "SELECT FROM port_speed WHERE id = $1 FOR UPDATE", id)
+		return err
+	})
 }
