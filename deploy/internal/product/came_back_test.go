@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
@@ -227,29 +226,6 @@ func TestRestoredDumpOfAnOlderProgram(t *testing.T) {
 	i.verify()
 }
 
-// awaitReaders waits until all who follow a service's changes have read the last of them.
-func (i *installation) awaitReaders(source string) {
-	i.Helper()
-	var last int64
-	if err := i.product.Databases[source].QueryRow(i.Context(), "SELECT last FROM sequencer").Scan(&last); err != nil {
-		i.Fatal(err)
-	}
-	for name, db := range i.product.Databases {
-		for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
-			var read bool
-			if err := db.QueryRow(i.Context(), "SELECT coalesce(min(seq), $2) >= $2 FROM consumer WHERE source = $1", source, last).Scan(&read); err != nil {
-				i.Fatal(err)
-			}
-			if read {
-				break
-			}
-			if time.Now().After(deadline) {
-				i.Fatalf("%s does not read what %s has changed", name, source)
-			}
-		}
-	}
-}
-
 // Clients that were deleted or disabled, or got another password, and integrations that were deleted, are listed and taken
 // back, too. What became of an integration's permissions, nobody knows where the log is restored with it: it is disabled.
 func TestAccountsThatCameBack(t *testing.T) {
@@ -277,7 +253,7 @@ func TestAccountsThatCameBack(t *testing.T) {
 	do(http.MethodDelete, fmt.Sprintf("/integration/%d", gone.id), nil)
 	do(http.MethodPatch, fmt.Sprintf("/integration/%d/permission", stripped.id), `{"network": {"groups": {"write": false}}}`)
 	producttest.Drain(t, i.product)
-	i.awaitReaders(system.Name)
+	producttest.Followed(t, i.product)
 	i.stop()
 	for _, c := range []struct {
 		schema string

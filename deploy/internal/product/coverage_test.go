@@ -14,7 +14,6 @@ import (
 	"github.com/ironplane/ironplane/pkg/apikey"
 	"github.com/ironplane/ironplane/pkg/guard"
 	"github.com/ironplane/ironplane/pkg/permission"
-	"github.com/ironplane/ironplane/pkg/pg"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
@@ -78,7 +77,7 @@ type walk struct {
 	operations []rest.Operation  // that callers from outside can reach
 	ids        map[string]string // by collection
 	dead       []string          // keys that do not work any more
-	pxe        *pg.DB
+	p          *product.Product
 }
 
 func newWalk(t *testing.T, p *product.Product, c *testkit.Client) *walk {
@@ -90,7 +89,7 @@ func newWalk(t *testing.T, p *product.Product, c *testkit.Client) *walk {
 	session := c.Do("POST", "/auth/key", map[string]any{"type": "admin", "username": "admin", "password": password}).Want(200).ID()
 	testkit.Execute(t, p.Databases[identity.Name], "INSERT INTO password_reset (owner_type, owner_id, hash, expires_at) VALUES ('admin', 1, sha256(repeat('A', 43)::bytea), now() + interval '1 hour')")
 	testkit.Execute(t, p.Databases[identity.Name], "INSERT INTO sso_code (hash, owner_type, owner_id, key_id, actor_type, actor_id, actor_name, expires_at) VALUES (sha256(repeat('A', 43)::bytea), 'client', 2, 1, 'admin', 1, 'admin', now() + interval '1 hour')")
-	w := &walk{t: t, c: c, pxe: p.Databases[pxe.Name], ids: map[string]string{"/system/job": failedJob(t, p), "/auth/session": fmt.Sprint(session)}}
+	w := &walk{t: t, c: c, p: p, ids: map[string]string{"/system/job": failedJob(t, p), "/auth/session": fmt.Sprint(session)}}
 	for _, service := range slices.Sorted(maps.Keys(p.Routes)) {
 		for _, o := range rest.Operations(p.Routes[service]) {
 			if !guard.Internal(o.Guard) {
@@ -150,10 +149,10 @@ func (w *walk) created(path string, id int64) {
 	}
 	if path == "/pxe/iso" {
 		w.atRest(fmt.Sprintf("%s/%d", path, id))
-		testkit.Execute(w.t, w.pxe, fmt.Sprintf("INSERT INTO iso_edition (iso_id, number, name) VALUES (%d, 1, 'Standard')", id))
+		testkit.Execute(w.t, w.p.Databases[pxe.Name], fmt.Sprintf("INSERT INTO iso_edition (iso_id, number, name) VALUES (%d, 1, 'Standard')", id))
 	}
 	if path == "/pxe/dhcp" {
-		testkit.Execute(w.t, w.pxe, fmt.Sprintf("INSERT INTO discovery (name, address, facts, dhcp_server_id, first_seen_at, seen_at) VALUES ('52:54:00:12:34:99', '', '{}', %d, now(), now())", id))
+		testkit.Execute(w.t, w.p.Databases[pxe.Name], fmt.Sprintf("INSERT INTO discovery (name, address, facts, dhcp_server_id, first_seen_at, seen_at) VALUES ('52:54:00:12:34:99', '', '{}', %d, now(), now())", id))
 	}
 	if path == "/client" {
 		for link, other := range map[string]string{"sub": "parent", "super": "granter"} {

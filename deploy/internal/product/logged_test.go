@@ -61,6 +61,7 @@ func TestEverySecondCall(t *testing.T) {
 	w.inTurn(func(operations []rest.Operation) {
 		w.doAll(operations, w.do)
 		for _, o := range operations {
+			producttest.Followed(t, p)
 			before := w.viewed(o.Effect.Shows)
 			path := o.Path
 			if o.Method == http.MethodDelete {
@@ -152,6 +153,7 @@ func (w *logWalk) do(o rest.Operation) *testkit.Answer {
 	w.tries++
 	request, path := fmt.Sprint("try-", w.tries), w.item(o.Path)
 	made := change{operation: o}
+	producttest.Followed(w.t, w.p)
 	if o.Method == http.MethodDelete {
 		made.before = w.view(path)
 	} else if !makes(o) {
