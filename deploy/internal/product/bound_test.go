@@ -175,7 +175,7 @@ func testExpiringKeyHasNoLaterSuccessor(t *testing.T, _ *product.Product, c *tes
 	at := func(d time.Duration) rest.Timestamp {
 		return rest.Timestamp{Time: time.Now().Add(d).Truncate(time.Second)}
 	}
-	end, later, sooner := at(time.Hour), at(2*time.Hour), at(time.Minute)
+	end, later, sooner := at(2*time.Hour), at(3*time.Hour), at(time.Hour)
 	lasting := c.Do("POST", "/auth/key", `{"name": "lasting"}`).Want(200).ID()
 	shown := testkit.Decode[identity.APIKey](c.Do("POST", "/auth/key", map[string]any{"name": "expiring", "expires_at": end}).Want(200))
 	expiring, self := c.With(shown.Key), path("/auth/key/%d", shown.ID)

@@ -43,7 +43,10 @@ func TestEmailToClient(t *testing.T) {
 	if len(sent) != 1 || sent[0].Type != "success" || !strings.Contains(sent[0].Text, "ben@example.org") {
 		t.Errorf("%+v", sent)
 	}
-	eventually(t, "mail and copy have come", func() bool { return box.Taken() == 2 })
+	eventually(t, "mail and copy have come, and it is known", func() bool {
+		sent := testkit.Decode[[]mail.EmailMessage](c.Do("GET", "/email/message?status=sent", nil).Want(200))
+		return box.Taken() == 2 && len(sent) == 1
+	})
 	to := map[string]bool{}
 	for _, m := range box.Mails() {
 		to[m.To[0]] = true

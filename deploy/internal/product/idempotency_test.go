@@ -11,7 +11,6 @@ import (
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/pkg/problem"
-	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/process/host"
 	"github.com/ironplane/ironplane/services/identity"
 	"github.com/ironplane/ironplane/services/network"
@@ -78,9 +77,8 @@ func testIdempotency(t *testing.T, p *product.Product, c *testkit.Client) {
 func TestReplayAfterExpiry(t *testing.T) { both(t, testReplayAfterExpiry) }
 
 func testReplayAfterExpiry(t *testing.T, _ *product.Product, c *testkit.Client) {
-	at := time.Now().Add(2 * time.Second)
-	body := map[string]any{"name": "short", "expires_at": rest.Timestamp{Time: at}}
-	first := c.Do("POST", "/auth/key", body, idempotencyKey, "a").Want(200)
+	body := map[string]any{"name": "short"}
+	at, first := soonExpiring(c, body, idempotencyKey, "a")
 	time.Sleep(time.Until(at))
 	if again := c.Do("POST", "/auth/key", body, idempotencyKey, "a").Want(200); again.Text != first.Text {
 		t.Error("it is another answer")

@@ -266,10 +266,10 @@ func TestInstallsAtATime(t *testing.T) {
 	b := newBoot(t)
 	b.c.Do("PATCH", path("/pxe/file/%d", b.fileServer), `{"install_max_concurrent": 1}`).Want(200)
 	first, second, third := b.install(""), b.install(""), b.install("")
-	b.gets(third, "full")
-	if i := b.view(third); i.Status != "waiting" || !strings.Contains(*i.Reason, "is full: 1 install from it at a time") {
+	if i := b.view(third); i.Status != "waiting" || i.Reason == nil || !strings.Contains(*i.Reason, "is full: 1 install from it at a time") {
 		t.Errorf("it is %+v", i)
 	}
+	b.gets(third, "full")
 	token := b.starts(third) // as it asked, and the first did not
 	b.until(third, "booting")
 	b.gets(second, "full")

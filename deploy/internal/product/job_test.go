@@ -26,7 +26,7 @@ func leaveJob(t testing.TB, p *product.Product, of string, job service.Job, alte
 		if err := jobs.Enqueue(t.Context(), tx, &job, map[string]string{"for": of}); err != nil {
 			return err
 		}
-		if err := tx.QueryRow(t.Context(), "SELECT max(id) FROM river_job").Scan(&n); err != nil {
+		if err := tx.QueryRow(t.Context(), "SELECT currval(pg_get_serial_sequence('river_job', 'id'))").Scan(&n); err != nil {
 			return err
 		}
 		_, err := tx.Exec(t.Context(), "UPDATE river_job SET "+alter+" WHERE id = $1", n)

@@ -140,7 +140,7 @@ func (p *company) authorize(w http.ResponseWriter, r *http.Request) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	claims := map[string]any{"iss": p.URL, "aud": ourClient, "iat": time.Now().Unix(), "exp": time.Now().Add(time.Minute).Unix(), "nonce": q.Get("nonce"), "challenge": q.Get("code_challenge")}
+	claims := map[string]any{"iss": p.URL, "aud": ourClient, "iat": time.Now().Unix(), "exp": time.Now().Add(time.Hour).Unix(), "nonce": q.Get("nonce"), "challenge": q.Get("code_challenge")}
 	maps.Copy(claims, p.who)
 	code := rand.Text()
 	p.codes[code] = claims

@@ -26,7 +26,7 @@ func newDHCPServer(t *testing.T, c *testkit.Client, name string) int64 {
 // eventually asks until the answer holds.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); !holds(); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Minute); !holds(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("in vain waited until %s", what)
 		}

@@ -42,7 +42,7 @@ func before(t *testing.T, number string) fs.FS {
 // delete, on both sides of where it is. One that was cut off is done by the next try.
 func TestMigrationInSteps(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	url := testkit.Databases(t, testkit.Service{Name: network.Name, Migrations: before(t, "0010")})[network.Name]
 	connect := func() *pgx.Conn {
@@ -84,7 +84,7 @@ func TestMigrationInSteps(t *testing.T) {
 	}
 	halted := func() (pid int) {
 		t.Helper()
-		for deadline := time.Now().Add(time.Minute); pid == 0; time.Sleep(5 * time.Millisecond) {
+		for deadline := time.Now().Add(soon); pid == 0; time.Sleep(5 * time.Millisecond) {
 			err := writer.QueryRow(ctx, "SELECT coalesce(max(pid), 0) FROM pg_stat_activity WHERE query LIKE '%LOOP%' AND pid <> pg_backend_pid() AND wait_event_type = 'Lock' AND datname = current_database()").Scan(&pid)
 			if err != nil || time.Now().After(deadline) {
 				t.Fatal("it does not come to the second batch: ", err)

@@ -18,7 +18,8 @@ import (
 	"github.com/ironplane/ironplane/testkit"
 )
 
-const soon = 20 * time.Second
+// soon is how long something may take that is waited for.
+const soon = 2 * time.Minute
 
 // send is a connection on which a request's head was sent, up to its end.
 func send(t *testing.T, c *testkit.Client, head string) (net.Conn, *bufio.Reader) {
