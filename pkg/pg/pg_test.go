@@ -143,6 +143,40 @@ func TestChangeStartsAgain(t *testing.T) {
 	}
 }
 
+// Nor does it that the process stood still for so long that Postgres ended the session: nothing of it was done.
+func TestChangeThatStoodStill(t *testing.T) {
+	t.Parallel()
+	for what, write := range map[string]func(*pg.Tx) error{"before a statement": insert("after"), "before the commit": func(*pg.Tx) error { return nil }} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			db := testkit.Database(t, "things", migrations)
+			tries := 0
+			err := db.InTx(t.Context(), func(tx *pg.Tx) error {
+				tx.Unrecorded("a test")
+				if err := insert("before")(tx); err != nil {
+					return err
+				}
+				if tries++; tries == 1 {
+					var session int
+					if err := tx.QueryRow(t.Context(), "SELECT pg_backend_pid() FROM set_config('idle_in_transaction_session_timeout', '1', true)").Scan(&session); err != nil {
+						return err
+					}
+					for there := true; there; {
+						if err := db.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)", session).Scan(&there); err != nil {
+							return err
+						}
+					}
+				}
+				return write(tx)
+			})
+			var before int
+			if counting := db.QueryRow(t.Context(), "SELECT count(*) FROM thing WHERE name = 'before'").Scan(&before); err != nil || counting != nil || tries != 2 || before != 1 {
+				t.Errorf("after %d tries there are %d: %v, %v", tries, before, err, counting)
+			}
+		})
+	}
+}
+
 // A commit that is under way is seen through, and told of, though the caller goes away.
 func TestChangeOutlivesItsCaller(t *testing.T) {
 	t.Parallel()
