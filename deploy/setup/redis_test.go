@@ -18,6 +18,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/ironplane/ironplane/deploy/internal/ports"
 	"github.com/ironplane/ironplane/gateway"
 	"github.com/ironplane/ironplane/pkg/apikey"
 	"github.com/ironplane/ironplane/pkg/cache"
@@ -44,12 +45,11 @@ func newInstallation(t *testing.T) *installation {
 	if err != nil {
 		t.Skip("there is no redis-server")
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	free, err := ports.Free(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := l.Addr().String()
-	_ = l.Close()
+	address := free[0]
 	i := &installation{t, config{Secrets: t.TempDir(), Redis: address, Postgres: "127.0.0.1:1"}}
 	if err := makeSecrets(i.config); err != nil {
 		t.Fatal(err)
@@ -63,7 +63,7 @@ func newInstallation(t *testing.T) *installation {
 	}
 	t.Cleanup(func() { _ = server.Process.Kill(); _ = server.Wait() })
 	watch := i.client(watcher, fmt.Sprintf("redis://%s:%s@%s/0", watcher, i.content("redis/password"), address))
-	for deadline := time.Now().Add(2 * time.Minute); watch.Ping(t.Context()).Err() != nil; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Minute); watch.Ping(t.Context()).Err() != nil; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("Redis does not answer: %s", said)
 		}
@@ -177,7 +177,7 @@ func TestRedisUsers(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	go func() { _ = events.Wake(ctx, i.client("network", ""), map[string][]chan struct{}{"pxe": {wake}}) }()
-	for deadline := time.Now().Add(2 * time.Minute); ; {
+	for deadline := time.Now().Add(5 * time.Minute); ; {
 		if err := i.client("pxe", "").Publish(t.Context(), "events:pxe", 1).Err(); err != nil {
 			t.Fatal(err)
 		}
