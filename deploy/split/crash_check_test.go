@@ -54,7 +54,7 @@ func drain(t *testing.T, databases map[string]*pg.DB) {
 		return n
 	}
 	for source := range databases {
-		for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 			unnumbered, last := state(source, "SELECT count(*) FROM change WHERE seq IS NULL"), state(source, "SELECT last FROM sequencer")
 			logged := state(system.Name, "SELECT max(seq) FROM log WHERE source = $1", source)
 			if unnumbered == 0 && logged == last {
@@ -66,7 +66,7 @@ func drain(t *testing.T, databases map[string]*pg.DB) {
 		}
 	}
 	for _, source := range []string{clients.Name, pxe.Name} {
-		for deadline := time.Now().Add(time.Minute); state(network.Name, "SELECT min(seq) FROM consumer WHERE source = $1", source) < state(source, "SELECT last FROM sequencer"); time.Sleep(50 * time.Millisecond) {
+		for deadline := time.Now().Add(patience); state(network.Name, "SELECT min(seq) FROM consumer WHERE source = $1", source) < state(source, "SELECT last FROM sequencer"); time.Sleep(50 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("network does not hear of all changes of %s", source)
 			}

@@ -137,7 +137,7 @@ func crashPostgres(t *testing.T, f *fleet, data string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		if all := childrenOf(t, postmaster); len(all) > 0 && syscall.Kill(all[rand.IntN(len(all))].pid, syscall.SIGKILL) == nil {
 			var one int
 			for noticed := time.Now().Add(5 * time.Second); time.Now().Before(noticed) && session.QueryRow(t.Context(), "SELECT 1").Scan(&one) == nil; {

@@ -187,18 +187,22 @@ func (r *deletionRace) underWay(id int64, ended <-chan struct{}) {
 
 // detach deletes an integration that has so many clients, with detach=true, while what does that is killed.
 func (r *deletionRace) detach(its int) {
-	id := r.c.Do("POST", r.collection, map[string]any{"name": "Closed shop"}).Want(200).ID()
+	closed, _ := r.request("POST", r.collection, map[string]any{"name": "Closed shop"}, "Idempotency-Key", "closed shop")
+	id := closed.Want(200).ID()
 	at := fmt.Sprintf("%s/%d", r.collection, id)
 	client := func(name string) map[string]any {
 		return map[string]any{"email": name + "@closed.example.com", "first": "Ben", "last": "Miller", "integration_id": id}
 	}
-	one := fmt.Sprintf("/client/%d", r.c.Do("POST", "/client", client("first")).Want(200).ID())
+	first, _ := r.request("POST", "/client", client("first"), "Idempotency-Key", at+" first")
+	one := fmt.Sprintf("/client/%d", first.Want(200).ID())
 	testkit.Execute(r.t, r.databases[r.user], "INSERT INTO client (email, first, last, billing_id, integration_id) SELECT 'c' || n || '@closed.example.com', 'Ben', n, n, $1 FROM generate_series(1, $2) n", id, its-1)
 
 	if answer, _ := r.request("DELETE", at+"?detach=true", nil); answer.Status != http.StatusOK {
 		r.t.Fatalf("it answered %d: %s", answer.Status, answer.Text)
 	}
-	r.c.Do("POST", "/client", client("late")).Want(422)
+	if late, _ := r.request("POST", "/client", client("late")); late.Status != http.StatusUnprocessableEntity {
+		r.t.Errorf("a client that comes late is answered %d: %s", late.Status, late.Text)
+	}
 	for _, name := range []string{r.owner, r.user, r.owner, principal.Gateway, r.user} {
 		if answer, _ := r.request("DELETE", at+"?detach=true", nil); answer.Status != http.StatusOK && answer.Status != http.StatusNotFound {
 			r.t.Errorf("asked again it answered %d: %s", answer.Status, answer.Text)
@@ -254,7 +258,7 @@ func (r *deletionRace) end() {
 		}
 		return n
 	}
-	for deadline := time.Now().Add(time.Minute); state(r.owner, "SELECT last + (SELECT count(*) FROM change WHERE seq IS NULL) FROM sequencer") >
+	for deadline := time.Now().Add(patience); state(r.owner, "SELECT last + (SELECT count(*) FROM change WHERE seq IS NULL) FROM sequencer") >
 		state(r.user, "SELECT min(seq) FROM consumer WHERE source = $1", r.owner); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			r.t.Fatalf("%s does not hear of all changes of %s", r.user, r.owner)

@@ -122,7 +122,7 @@ func testUploadGoesOnAfterAKill(t *testing.T, f *fleet, c *testkit.Client) {
 	}
 	until := func(what, want string) {
 		t.Helper()
-		for deadline := time.Now().Add(2 * time.Minute); offset() != want; time.Sleep(50 * time.Millisecond) {
+		for deadline := time.Now().Add(patience); offset() != want; time.Sleep(50 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("it did not come to be that %s: %s bytes have arrived", what, offset())
 			}

@@ -59,7 +59,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 	}
 	until := func(what string, holds func() bool) {
 		t.Helper()
-		for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(20 * time.Millisecond) {
+		for deadline := time.Now().Add(patience); !holds(); time.Sleep(20 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatal("in vain waited until ", what)
 			}

@@ -32,10 +32,10 @@ const (
 	// life is how long the certificates of a run hold, and so how long a run may last.
 	life = 30 * 24 * time.Hour
 	// readyTime is how long a process may take until it listens; migrateTime, to migrate.
-	readyTime   = 30 * time.Second
+	readyTime   = 3 * time.Minute
 	migrateTime = 5 * time.Minute
 	// stopTime is longer than a process takes to drain.
-	stopTime = 30 * time.Second
+	stopTime = 3 * time.Minute
 )
 
 // fleet is the processes of one run. What they must keep to themselves, they find in files that only we may read.

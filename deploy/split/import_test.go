@@ -40,7 +40,7 @@ func testImportGoesOnAfterAKill(t *testing.T, f *fleet, c *testkit.Client) {
 	at := fmt.Sprintf("/pxe/iso/%d", c.Do("POST", "/pxe/iso", fmt.Sprintf(`{"name": "large", "folder": "large", "url": %q}`, door.URL)).Want(http.StatusOK).ID())
 	until := func(what string, is func(pxe.ISOManager) bool) (got pxe.ISOManager) {
 		t.Helper()
-		for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 			answer := c.Do("GET", at, nil)
 			if answer.Status == http.StatusOK { // else the service has just been killed
 				if got = testkit.Decode[pxe.ISOManager](answer); is(got) {

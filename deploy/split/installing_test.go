@@ -51,7 +51,9 @@ func TestInstallingWhilePXEIsKilled(t *testing.T) {
 		}
 	}
 	view := func() install.Install {
-		return testkit.Decode[install.Install](c.Do("GET", path, nil).Want(http.StatusOK))
+		t.Helper()
+		answer, _ := insist(t, c, "GET", path, nil)
+		return testkit.Decode[install.Install](answer.Want(http.StatusOK))
 	}
 	until("the agent is told of it", func() bool { return len(agent.Agent.Machines().Held()) == 1 })
 	token := regexp.MustCompile(`/i/([A-Z0-9]+)/preseed`).FindStringSubmatch(agent.Boots(mac, address))[1]
@@ -92,8 +94,12 @@ func TestInstallingWhilePXEIsKilled(t *testing.T) {
 		return slices.ContainsFunc(billing.All(), func(r receiver.Received) bool { return r.Taken && r.Event(t).Type == "pxe.install.installed" })
 	})
 	var told []string
+	known := map[string]bool{} // what comes once more, as the answer was not waited for
 	for _, r := range billing.All() {
-		told = append(told, r.Event(t).Type)
+		if !known[r.ID] {
+			told = append(told, r.Event(t).Type)
+		}
+		known[r.ID] = true
 	}
 	if want := []string{"pxe.install.created", "pxe.install.booted", "pxe.install.began", "pxe.install.installed"}; !slices.Equal(told, want) {
 		t.Errorf("billing is told %q", told)

@@ -27,7 +27,7 @@ const (
 	// callers make callsASecond in all.
 	callers, callsASecond = 30, 150
 	// lookPause is how often who balances asks for /readyz; the drain delay is longer.
-	lookPause, drainDelay = 100 * time.Millisecond, "1s"
+	lookPause, drainDelay = 100 * time.Millisecond, "5s"
 )
 
 // Two of each process are replaced in turn, each as soon as the other is ready, and no caller notices.
@@ -179,7 +179,7 @@ func (b *balancer) look() {
 func (b *balancer) call(ctx context.Context, t *testing.T, n int, key, path string) {
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
-	client := &http.Client{Transport: transport, Timeout: 30 * time.Second}
+	client := &http.Client{Transport: transport, Timeout: patience}
 	tick := time.NewTicker(callers * time.Second / callsASecond)
 	defer tick.Stop()
 	for i := n; ; i++ {

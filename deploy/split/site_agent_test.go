@@ -280,7 +280,7 @@ func (y *family) ask() { y.c.Do("POST", y.sync, `{"isWrapped": true}`).Want(http
 func (y *family) until(what string, is func(filesync.FileSync) bool) {
 	y.Helper()
 	last := ""
-	for deadline := time.Now().Add(5 * time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		answer := y.c.Do("GET", y.sync, nil)
 		if last = answer.Text; answer.Status != http.StatusOK {
 			continue // the service has just been killed

@@ -86,8 +86,8 @@ type running struct {
 }
 
 const (
-	startsWithin = 2 * time.Minute
-	endsWithin   = time.Minute
+	startsWithin = 5 * time.Minute
+	endsWithin   = 5 * time.Minute
 )
 
 var said = regexp.MustCompile(`(?s)ready at (http://[0-9.:]+).*\n  (ip_\w+)\n`)
@@ -95,8 +95,12 @@ var said = regexp.MustCompile(`(?s)ready at (http://[0-9.:]+).*\n  (ip_\w+)\n`)
 func start(t *testing.T, environment ...string) *running {
 	t.Helper()
 	r := &running{t: t, screen: &syncbuf.Buffer{}, data: filepath.Join(t.TempDir(), "data"), exited: make(chan struct{})}
+	public, err := ports.Free(1) // its gateway listens there some time after it
+	if err != nil {
+		t.Fatal(err)
+	}
 	r.cmd = exec.Command(filepath.Join(programs, "split"))
-	r.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "IRONPLANE_LISTEN=127.0.0.1:0", "IRONPLANE_DATA=" + r.data}
+	r.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "IRONPLANE_LISTEN=" + public[0], "IRONPLANE_DATA=" + r.data}
 	r.cmd.Env = append(r.cmd.Env, environment...)
 	r.cmd.Stdout, r.cmd.Stderr = r.screen, r.screen
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -317,27 +321,27 @@ func testServiceDiesAndComesBack(t *testing.T, f *fleet, c *testkit.Client) {
 	path := fmt.Sprintf("/port-speed/%d", id)
 	for range 2 {
 		kill(t, f.processes["network"])
-		began := time.Now()
+		var took []time.Duration
 		for n := range 20 {
+			began := time.Now()
 			answer := c.Do([]string{"GET", "DELETE"}[n%2], path, nil).Want(http.StatusServiceUnavailable)
+			took = append(took, time.Since(began))
 			if seconds, err := strconv.Atoi(answer.Header.Get("Retry-After")); err != nil || seconds < 1 {
 				t.Fatalf("Retry-After: %q", answer.Header.Get("Retry-After"))
 			}
 			c.Do("GET", "/admin/1", nil).Want(200)
 			c.Do("GET", "/auth/key/current", nil).Want(200)
 		}
-		if took := time.Since(began); took > 5*time.Second {
-			t.Errorf("60 requests took %v", took)
+		if slices.Sort(took); took[len(took)/2] > time.Second { // not each of them: the machine may stand still for a while
+			t.Errorf("the 503 took %v", took)
 		}
 		if err := f.startService(t.Context(), "network"); err != nil {
 			t.Fatal(err)
 		}
-		back := time.Now()
-		for c.Do("GET", path, nil).Status != http.StatusOK {
-			if time.Since(back) > 10*time.Second {
+		for deadline := time.Now().Add(patience); c.Do("GET", path, nil).Status != http.StatusOK; time.Sleep(20 * time.Millisecond) {
+			if time.Now().After(deadline) {
 				t.Fatal("it does not come back")
 			}
-			time.Sleep(20 * time.Millisecond)
 		}
 	}
 }

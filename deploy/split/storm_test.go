@@ -20,7 +20,7 @@ import (
 var full = flag.Bool("full", false, "let the storm of allocations and the crashes go on as long as in `make storm` and `make crash`")
 
 // patience is how long a caller asks again for one thing before it counts as starved.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 // TestAllocationStorm has callers allocate and release without a pause while the network service is killed again and
 // again. One group has an address for each of them, so nobody may ever be refused there; another has too few.

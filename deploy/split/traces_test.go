@@ -118,7 +118,7 @@ func TestTraces(t *testing.T) {
 		}
 		return of
 	}
-	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		of := trace()
 		missing := slices.DeleteFunc(slices.Clone(want), func(path string) bool {
 			return slices.ContainsFunc(paths, func(p string) bool { return strings.HasPrefix(p, path) })

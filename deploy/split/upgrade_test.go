@@ -225,7 +225,7 @@ func verified(t *testing.T, f *fleet) {
 	log := openDatabase(t, f, system.Name)
 	for _, name := range product.Names() {
 		db := openDatabase(t, f, name)
-		for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 			var last, logged int64
 			if err := db.QueryRow(t.Context(), "SELECT last + (SELECT count(*) FROM change WHERE seq IS NULL) FROM sequencer").Scan(&last); err != nil {
 				t.Fatal(err)
