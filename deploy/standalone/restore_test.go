@@ -165,10 +165,10 @@ func (i *restored) start() {
 }
 
 func (i *restored) shell(script string, environment map[string]string) *exec.Cmd {
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute) // a block may wait for what does not come
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience) // a block may wait for what does not come
 	i.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, "sh", "-e", "-c", script)
-	cmd.Dir, cmd.WaitDelay = i.folder, 5*time.Second
+	cmd.Dir, cmd.WaitDelay = i.folder, patience
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + i.folder}
 	for name, value := range environment {
 		cmd.Env = append(cmd.Env, name+"="+value)
@@ -293,7 +293,7 @@ func (i *restored) check() {
 		there[name] = true
 	}
 	var logged map[string]int
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		logged = map[string]int{}
 		for _, item := range i.all("/log?type=group.created") {
 			var targets []struct{ Name string }

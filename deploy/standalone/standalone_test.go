@@ -52,6 +52,9 @@ type running struct {
 	exited chan error
 }
 
+// patience is how long something may take on a machine that does much else, too.
+const patience = 5 * time.Minute
+
 // launch starts the program with an environment of nothing but PATH and what is given.
 func launch(t *testing.T, environment map[string]string, args ...string) *running {
 	t.Helper()
@@ -80,7 +83,7 @@ var ready = regexp.MustCompile(`Ironplane is ready at (http://[0-9.:]+)`)
 func start(t *testing.T, environment map[string]string) *running {
 	t.Helper()
 	r := launch(t, environment)
-	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		if found := ready.FindStringSubmatch(r.screen.String()); found != nil {
 			r.URL = found[1]
 			return r
@@ -103,7 +106,7 @@ func (r *running) exit() error {
 	case err := <-r.exited:
 		r.exited <- err
 		return err
-	case <-time.After(time.Minute):
+	case <-time.After(patience):
 		_ = r.cmd.Process.Kill()
 		r.t.Fatalf("it did not end:\n%s", r.screen)
 		return nil
@@ -127,7 +130,7 @@ var keyOnScreen = regexp.MustCompile(`(?m)^  (ip_\w+)$`)
 func (r *running) key() string {
 	r.t.Helper()
 	var key string
-	for deadline := time.Now().Add(time.Minute); key == "" && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); key == "" && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		if found := keyOnScreen.FindStringSubmatch(r.screen.String()); found != nil {
 			key = found[1]
 		}
@@ -244,7 +247,7 @@ func TestAdminKey(t *testing.T) {
 	}
 	r := start(t, environment)
 	info, err := os.Stat(file)
-	for deadline := time.Now().Add(time.Minute); err != nil && time.Now().Before(deadline); info, err = os.Stat(file) {
+	for deadline := time.Now().Add(patience); err != nil && time.Now().Before(deadline); info, err = os.Stat(file) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	if err != nil || info.Mode() != 0o600 {
@@ -414,7 +417,7 @@ func TestOtherMajorVersion(t *testing.T) {
 // A database and a Redis that are there already, and no program on PATH.
 func TestGivenBackings(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	dir := t.TempDir()
 	postgres, err := backing.StartPostgres(ctx, backing.PostgresOptions{Dir: filepath.Join(dir, "postgres")})
