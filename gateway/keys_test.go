@@ -55,9 +55,7 @@ func TestOneQuestion(t *testing.T) {
 		})
 	}
 	callers.Wait()
-	if n := d.identity.questions("key"); n != 1 {
-		t.Errorf("%d questions", n)
-	}
+	d.questions(1)
 }
 
 // Who waits for the question that another has asked of the same key does not count as one more who guesses, nor does he get
@@ -79,6 +77,7 @@ func TestWaitersCountOnce(t *testing.T) {
 			d := newDoor(t, config)
 			key := c.key(d)
 			asked, goOn := d.identity.hold()
+			began := time.Now()
 			statuses := make(chan int, callers)
 			var all sync.WaitGroup
 			call := func() { statuses <- get(d.gateway, somebody, key, "/port-speed").Code }
@@ -95,13 +94,11 @@ func TestWaitersCountOnce(t *testing.T) {
 			for status := range statuses {
 				got[status]++
 			}
-			// One may come to be allowed while they are.
-			if n := got[429]; n > c.refused || n < c.refused-1 || got[c.wanted] != callers-n {
+			// Some may come to be allowed while they are.
+			if n := got[429]; n > c.refused || n < c.refused-1-int(time.Since(began)/time.Second) || got[c.wanted] != callers-n {
 				t.Errorf("%v; want %d to be refused for their number, and all others %d", got, c.refused, c.wanted)
 			}
-			if n := d.identity.questions("key"); n != 1 {
-				t.Errorf("%d questions", n)
-			}
+			d.questions(1)
 		})
 	}
 }
@@ -121,9 +118,7 @@ func TestLeaderLeaves(t *testing.T) {
 	leader.Wait()
 	close(goOn)
 	follower.Wait()
-	if n := d.identity.questions("key"); n != 1 {
-		t.Errorf("%d questions", n)
-	}
+	d.questions(1)
 }
 
 // An answer that was on its way for longer than the gateway goes by it is not gone by.
@@ -371,15 +366,17 @@ func TestWrongKeys(t *testing.T) {
 	if n := d.identity.questions("key"); n != 0 {
 		t.Errorf("%d questions for keys that are wrong by their form", n)
 	}
-	refused := 0
+	refused, began := 0, time.Now()
 	for range 100 {
 		if w := get(d.gateway, somebody, apikey.New().Reveal(), "/port-speed"); w.Code == 429 {
 			refused++
 		}
 	}
-	if n := d.identity.questions("key"); n < 5 || n > 10 || refused != 100-n {
-		t.Errorf("%d questions and %d refusals for 100 keys of an address that has 5", n, refused)
+	let := 100 - refused
+	if most := 6 + int(time.Since(began)/time.Second); let < 5 || let > most {
+		t.Errorf("%d refusals for 100 keys of an address that has 5, and %d by now", refused, most)
 	}
+	d.questions(let)
 	if w := get(d.gateway, "192.0.2.8:1", good, "/port-speed"); w.Code != 200 {
 		t.Errorf("a good key from elsewhere: %d", w.Code)
 	}
@@ -429,9 +426,7 @@ func TestValidKeysAreFree(t *testing.T) {
 	for id := range int64(20) {
 		d.want(200, d.identity.issue(id+1), "/port-speed")
 	}
-	if n := d.identity.questions("key"); n != 20 {
-		t.Errorf("%d questions", n)
-	}
+	d.questions(20)
 }
 
 // That a key cannot be looked up costs its address nothing, either: once it can be, there is no queue to stand in.
@@ -491,14 +486,15 @@ func TestLeavingIsNotFree(t *testing.T) {
 	t.Parallel()
 	const burst = 3
 	d := newDoor(t, set{limits: limits{OwnerRate: 1000, OwnerBurst: 1000, AddressRate: 1, AddressBurst: burst, OwnerConcurrency: 1_000_000, AddressConcurrency: 1_000_000}})
-	for range 3 * burst {
+	began := time.Now()
+	for range 10 * burst {
 		ctx, leave := context.WithCancel(t.Context())
 		d.identity.set(func(http.ResponseWriter) bool { leave(); return false }, nil)
 		d.leaving(ctx, apikey.New().Reveal())
 		leave()
 	}
-	if n := d.identity.questions("key"); n > burst+1 {
-		t.Errorf("%d questions", n)
+	if n, most := d.identity.questions("key"), burst+1+int(time.Since(began)/time.Second); n > most {
+		t.Errorf("%d questions, at most %d may be", n, most)
 	}
 }
 

@@ -23,7 +23,8 @@ import (
 	"github.com/ironplane/ironplane/gateway/proxy"
 )
 
-const soon = 10 * time.Second
+// soon is within which all comes that is waited for, on a machine that does much else, too.
+const soon = 2 * time.Minute
 
 // busy is a service that is busy with each request until goOn is closed or its context ends, unless serve says otherwise.
 type busy struct {
@@ -339,7 +340,8 @@ func TestOneLookUp(t *testing.T) {
 	}
 	began, asked := time.Now(), d.identity.questions("key")
 	time.Sleep(10 * watchTick)
-	if n, most := d.identity.questions("key")-asked, 2+int(time.Since(began)/watchAge); n > most || n < 1 {
+	until(t, "a question", func() bool { return d.identity.questions("key") > asked })
+	if n, most := d.identity.questions("key")-asked, 2+int(time.Since(began)/watchAge); n > most {
 		t.Errorf("%d questions, at most %d may be", n, most)
 	}
 }
