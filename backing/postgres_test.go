@@ -19,7 +19,7 @@ import (
 )
 
 // limit is for what may take long on a busy machine, and is only ever waited out by a test that fails.
-const limit = 2 * time.Minute
+const limit = 5 * time.Minute
 
 func within(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)

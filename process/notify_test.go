@@ -39,7 +39,7 @@ func TestNotify(t *testing.T) {
 	until := func(want string) {
 		t.Helper()
 		for {
-			said, err := hear(time.Minute)
+			said, err := hear(5 * time.Minute)
 			if err != nil {
 				t.Fatalf("systemd does not hear %s: %v", want, err)
 			}

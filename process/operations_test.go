@@ -135,7 +135,7 @@ func TestDrainDelay(t *testing.T) {
 	}
 	at := "http://" + listener.Addr().String()
 	o := NewOperations("test")
-	o.drainDelay = time.Second
+	o.drainDelay = 5 * time.Second
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() {

@@ -159,7 +159,7 @@ func (s *stage) remove(thing int64) {
 // eventually waits for something to come true.
 func (s *stage) eventually(what string, true func() bool) {
 	s.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); !true(); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Minute); !true(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			s.Fatalf("it did not come to be that %s", what)
 		}

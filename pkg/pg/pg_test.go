@@ -248,7 +248,7 @@ func TestDatabaseStartsAgain(t *testing.T) {
 	t.Parallel()
 	const connections = 4
 	url := testkit.Databases(t, testkit.Service{Name: "things", Migrations: migrations})["things"].Reveal()
-	db, err := pool.Open(t.Context(), url, connections, nil)
+	db, err := pool.Open(t.Context(), url, connections, map[string]string{"idle_in_transaction_session_timeout": "0"}) // they wait for one another
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -439,7 +439,7 @@ func TestServicesAreApart(t *testing.T) {
 func TestMigrateAtOnce(t *testing.T) {
 	t.Parallel()
 	urls := testkit.Databases(t, testkit.Service{Name: "late"}, testkit.Service{Name: "others"})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	other, err := pgx.Connect(ctx, urls["others"].Reveal())
 	if err != nil {

@@ -63,7 +63,7 @@ func TestFind(t *testing.T) {
 		w.Header().Set("X-Consul-Index", fmt.Sprint(index))
 		fmt.Fprintf(w, instance, answer)
 	})
-	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer stop()
 	var found []string
 	a.Find(ctx, "network", func(addresses []string) {

@@ -91,7 +91,7 @@ func (s *stand) count(sql string, args ...any) (n int) {
 
 func (s *stand) eventually(what string, true func() bool) {
 	s.Helper()
-	for deadline := time.Now().Add(time.Minute); !true(); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Minute); !true(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			var all string
 			_ = s.QueryRow(s.Context(), "SELECT coalesce(jsonb_pretty(jsonb_agg(j)), '') FROM river_job j").Scan(&all)

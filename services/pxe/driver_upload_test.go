@@ -62,7 +62,7 @@ func TestDriverUpload(t *testing.T) {
 		t.Error("it is answered")
 	}
 	arrived := 0
-	for deadline := time.Now().Add(time.Minute); arrived == 0 && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Minute); arrived == 0 && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		arrived = offset(t, c, at)
 	}
 	if arrived == 0 || arrived > 300_000 {

@@ -65,7 +65,7 @@ func newImporter(t *testing.T, at string) *importer {
 func (i *importer) imported(t *testing.T, url string) (is pxe.ISOManager) {
 	t.Helper()
 	id := i.For(t).Do("POST", "/pxe/iso", fmt.Sprintf(`{"name": %q, "folder": "iso-%d", "url": %[1]q}`, url, time.Now().UnixNano())).Want(200).ID()
-	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		is = testkit.Decode[pxe.ISOManager](i.For(t).Do("GET", fmt.Sprintf("/pxe/iso/%d", id), nil).Want(200))
 		if is.Status == "ready" || is.Status == "failed" {
 			return is

@@ -23,7 +23,7 @@ import (
 // eventually waits for something to come true.
 func (s *stand) eventually(what string, true func() bool) {
 	s.t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); !true(); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Minute); !true(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			s.t.Fatalf("it did not come to be that %s", what)
 		}

@@ -182,7 +182,7 @@ func (r *running) pull(from siteagent.Target) siteagent.Pull {
 	if err := r.client.Order(r.Context(), siteagent.Order{ID: id, Parent: from}); err != nil {
 		r.Fatal(err)
 	}
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		is, err := r.client.Pull(r.Context(), id)
 		if err != nil {
 			r.Fatal(err)

@@ -77,7 +77,7 @@ func (r *running) serveSFTP(people ...person) *siteagent.SFTP {
 func (r *running) sftpAs(at *siteagent.SFTP, auth ssh.AuthMethod) (*sftp.Client, *ssh.Client, error) {
 	host, _, _, _, err := ssh.ParseAuthorizedKey([]byte(at.HostKey))
 	must(r.T, err)
-	over, err := ssh.Dial("tcp", at.Address, &ssh.ClientConfig{User: "files", Auth: []ssh.AuthMethod{auth}, HostKeyCallback: ssh.FixedHostKey(host), Timeout: time.Minute})
+	over, err := ssh.Dial("tcp", at.Address, &ssh.ClientConfig{User: "files", Auth: []ssh.AuthMethod{auth}, HostKeyCallback: ssh.FixedHostKey(host), Timeout: 5 * time.Minute})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -228,7 +228,7 @@ func TestRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		answer := make([]byte, 1500)
-		if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+		if err := conn.SetReadDeadline(time.Now().Add(5 * time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 		n, err := conn.Read(answer)
