@@ -16,6 +16,9 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
+// silence is longer than a server of these tests takes that does answer, on a machine that does much else, too.
+const silence = 3 * time.Second
+
 // testClient speaks to a server that answers the nth request with answers[n], and the last of them from then on.
 func testClient(t *testing.T, answers ...http.HandlerFunc) (c *client, requests *atomic.Int32) {
 	t.Helper()
@@ -120,7 +123,7 @@ func TestCreateTellsWhetherItIsClear(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c, requests := testClient(t, test.answer)
-			c.silence, c.waits = time.Second/2, 0
+			c.silence, c.waits = silence, 0
 			err := c.create(t.Context(), c.makeGroup, &ironplane.IPGroup{})
 			if err == nil || errors.Is(err, errUnclear) != test.unclear {
 				t.Errorf("got %v", err)
@@ -169,7 +172,7 @@ func TestListIsWholeOrAnError(t *testing.T) {
 		"slow, but moving": {func(w http.ResponseWriter, _ *http.Request) {
 			io.WriteString(w, `[{"id":0}`)
 			for n := range 8 {
-				time.Sleep(100 * time.Millisecond)
+				time.Sleep(silence / 6)
 				fmt.Fprintf(w, `,{"id":%d}`, n+1)
 				w.(http.Flusher).Flush()
 			}
@@ -180,7 +183,7 @@ func TestListIsWholeOrAnError(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c, _ := testClient(t, test.answer)
-			c.silence = 500 * time.Millisecond
+			c.silence = silence
 			items := 0
 			err := list(t.Context(), c, c.listGroups, func(ironplane.IPGroup) { items++ })
 			if (err == nil) != (test.err == "") || (err != nil && !strings.Contains(err.Error(), test.err)) {
