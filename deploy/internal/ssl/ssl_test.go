@@ -28,6 +28,7 @@ import (
 	"github.com/letsencrypt/pebble/v2/wfe"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/ironplane/ironplane/deploy/internal/ports"
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/gateway"
@@ -101,7 +102,11 @@ func (p *pebble) settings() service.Settings {
 // begin has it reached, and look at these addresses of a gateway for who has a name: by HTTP, and by TLS.
 func (p *pebble) begin(plain, encrypted string) {
 	p.t.Helper()
-	names := freeAddress(p.t)
+	free, err := ports.Free(1)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	names := free[0]
 	resolver, err := challtestsrv.New(challtestsrv.Config{DNSAddrs: []string{names}, Log: log.New(io.Discard, "", 0)})
 	if err != nil {
 		p.t.Fatal(err)
@@ -111,11 +116,15 @@ func (p *pebble) begin(plain, encrypted string) {
 	go resolver.Run()
 	p.t.Cleanup(resolver.Shutdown)
 	eventually(p.t, "names are resolved", func() bool {
-		c, err := net.Dial("tcp", names)
-		if err == nil {
-			_ = c.Close()
+		for _, way := range []string{"tcp", "udp"} {
+			by := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				return (&net.Dialer{}).DialContext(ctx, way, names)
+			}}
+			if _, err := by.LookupHost(p.t.Context(), name); err != nil {
+				return false
+			}
 		}
-		return err == nil
+		return true
 	})
 	quiet := log.New(io.Discard, "", 0)
 	store := db.NewMemoryStore()
@@ -138,17 +147,6 @@ func port(t testing.TB, address string) int {
 		t.Fatal(address, err, wrong)
 	}
 	return n
-}
-
-// freeAddress is one where a resolver can listen.
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
@@ -213,7 +211,7 @@ func overMTLS(t *testing.T, p *product.Product, client redis.UniversalClient) fu
 // shakeHands connects by TLS.
 func (d *door) shakeHands(config *tls.Config) (tls.ConnectionState, error) {
 	config.ServerName = name
-	c, err := tls.DialWithDialer(&net.Dialer{Timeout: 10 * time.Second}, "tcp", d.encrypted, config)
+	c, err := tls.DialWithDialer(&net.Dialer{Timeout: time.Minute}, "tcp", d.encrypted, config)
 	if err != nil {
 		return tls.ConnectionState{}, err
 	}
@@ -265,7 +263,7 @@ func (d *door) overTLS(roots *x509.CertPool) *http.Transport {
 
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Minute); !holds(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("in vain waited until %s", what)
 		}
@@ -399,6 +397,9 @@ func TestCertificate(t *testing.T) {
 			t.Errorf("by TLS the answer is %s", answer.Status)
 		}
 		behind := newDoor(t, gateway.Config{TrustedProxies: loopback}, beside, asItIs)
+		eventually(t, "the gateway behind a proxy has heard of it", func() bool {
+			return behind.call(plain, "http://"+behind.plain+"/group", "X-Api-Key", c.Key).StatusCode == 403
+		})
 		for forwarded, want := range map[string]int{"https": 200, "http": 403, "https, http": 403, "": 403} {
 			if answer := behind.call(plain, "http://"+behind.plain+"/group", "X-Api-Key", c.Key, "X-Forwarded-Proto", forwarded); answer.StatusCode != want {
 				t.Errorf("what a proxy got by %q is answered %s", forwarded, answer.Status)
@@ -420,10 +421,15 @@ func TestCertificate(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		now := newDoor(t, gateway.Config{}, overMTLS(t, all[1], client), keep).serial(authority.roots)
-		text, err := os.ReadFile(file)
-		if err != nil || strings.Contains(string(text), "KEY") {
-			t.Error("the copy is not sealed", err)
+		other, now := newDoor(t, gateway.Config{}, overMTLS(t, all[1], client), keep), ""
+		var text []byte
+		eventually(t, "the certificate is shown, and kept", func() bool {
+			now = other.serial(authority.roots)
+			text, err = os.ReadFile(file)
+			return now != "" && err == nil
+		})
+		if strings.Contains(string(text), "KEY") {
+			t.Error("the copy is not sealed")
 		}
 		orphan := newDoor(t, gateway.Config{}, alone, keep)
 		if serial := orphan.serial(authority.roots); serial == "" || serial != now {
