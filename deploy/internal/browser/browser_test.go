@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"os/exec"
 	"strings"
 	"sync"
@@ -49,7 +50,7 @@ func newSite(t *testing.T, answer func(http.ResponseWriter, *http.Request, http.
 }
 
 // most is how long a browser may take for all of a test: on a busy machine it starts for half a minute.
-const most = 5 * time.Minute
+const most = 10 * time.Minute
 
 // window is a browser's.
 type window struct {
@@ -67,10 +68,17 @@ func open(t *testing.T) *window {
 	if err != nil {
 		t.Skip("there is no chromium, in which this is tried: apt-get install chromium")
 	}
+	folder, err := os.MkdirTemp("", "ironplane-browser-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // where processes of the browser may write still
+		eventually(t, "the browser's folder is deleted", func() bool { return os.RemoveAll(folder) == nil })
+	})
 	ctx, cancel := context.WithTimeout(t.Context(), most)
 	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewExecAllocator(ctx, append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.UserDataDir(t.TempDir()),
-		chromedp.NoSandbox, chromedp.DisableGPU, chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true), chromedp.WSURLReadTimeout(2*time.Minute))...)
+	ctx, cancel = chromedp.NewExecAllocator(ctx, append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.UserDataDir(folder),
+		chromedp.NoSandbox, chromedp.DisableGPU, chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true), chromedp.WSURLReadTimeout(most))...)
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewContext(ctx)
 	t.Cleanup(cancel)
@@ -137,7 +145,7 @@ func (w *window) requests() []*network.Request {
 // eventually waits until something holds.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Minute); !holds(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("in vain waited until %s", what)
 		}
