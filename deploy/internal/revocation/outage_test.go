@@ -31,12 +31,13 @@ func TestOutage(t *testing.T) {
 	for _, c := range []struct {
 		name       string
 		silent     bool // connections stand, but nothing gets through
+		onlyRedis  bool // can tell of keys
 		begin, end func(*stand)
 	}{
-		{"Redis", false, func(s *stand) { s.services.cut(); s.gateways.cut() }, func(s *stand) { s.services.mend(); s.gateways.mend() }},
-		{"Redis", true, func(s *stand) { s.services.stall(); s.gateways.stall() }, func(s *stand) { s.services.heal(); s.gateways.heal() }},
-		{"identity", false, func(s *stand) { s.toIdentity.cut() }, func(s *stand) { s.toIdentity.mend() }},
-		{"identity", true, func(s *stand) { s.toIdentity.stall() }, func(s *stand) { s.toIdentity.heal() }},
+		{"Redis", false, false, func(s *stand) { s.services.cut(); s.gateways.cut() }, func(s *stand) { s.services.mend(); s.gateways.mend() }},
+		{"Redis", true, false, func(s *stand) { s.services.stall(); s.gateways.stall() }, func(s *stand) { s.services.heal(); s.gateways.heal() }},
+		{"identity", false, true, func(s *stand) { s.toIdentity.cut() }, func(s *stand) { s.toIdentity.mend() }},
+		{"identity", true, true, func(s *stand) { s.toIdentity.stall() }, func(s *stand) { s.toIdentity.heal() }},
 	} {
 		if c.silent && !*full {
 			continue
@@ -44,7 +45,7 @@ func TestOutage(t *testing.T) {
 		t.Run(fmt.Sprintf("%s, silent=%t", c.name, c.silent), func(t *testing.T) {
 			t.Parallel()
 			s := newStand(t, split, doors, limits)
-			u := newUse(s)
+			u := &use{stand: s, onlyRedis: c.onlyRedis}
 			admin, greedy := s.user("greedy")
 			gone := s.key(admin)
 			for n := range 3 { // of owners of their own, by which limits count
@@ -72,6 +73,9 @@ func TestOutage(t *testing.T) {
 			if n := int(u.greedyGood.Load()); n > most {
 				t.Errorf("a greedy key made %d requests; at most %d may be", n, most)
 			}
+			if n := u.unknown.Load(); n > u.good.Load()/2 { // on a busy machine Redis is late with an answer, and left alone for a second then
+				t.Errorf("nobody could tell of valid keys %d times, and %d times somebody could", n, u.good.Load())
+			}
 			if u.good.Load() == 0 || u.refused.Load() == 0 || u.greedyGood.Load() == 0 {
 				t.Error("nobody used it")
 			}
@@ -87,11 +91,10 @@ type use struct {
 	*stand
 	valid        []string
 	greedy, gone string
+	onlyRedis    bool
 
-	good, refused, greedyGood, heldBack atomic.Int64
+	good, refused, greedyGood, heldBack, unknown atomic.Int64
 }
-
-func newUse(s *stand) *use { return &use{stand: s} }
 
 // start has each valid key used less than it may be, one more than it may be, and keys that are not valid.
 func (u *use) start() (stop func()) {
@@ -113,10 +116,14 @@ func (u *use) start() (stop func()) {
 	}
 	for _, key := range u.valid {
 		every(400*time.Millisecond, func(door int) {
-			if answer := u.doors[door].With(key).Do("GET", "/port-speed", nil); answer.Status != http.StatusOK {
+			switch answer := u.doors[door].With(key).Do("GET", "/port-speed", nil); {
+			case answer.Status == http.StatusOK:
+				u.good.Add(1)
+			case u.onlyRedis && answer.Status == http.StatusServiceUnavailable:
+				u.unknown.Add(1)
+			default:
 				u.t.Errorf("a valid key got %d: %s", answer.Status, answer.Text)
 			}
-			u.good.Add(1)
 		})
 	}
 	for range 2 {
@@ -126,6 +133,10 @@ func (u *use) start() (stop func()) {
 				u.greedyGood.Add(1)
 			case http.StatusTooManyRequests:
 				u.heldBack.Add(1)
+			case http.StatusServiceUnavailable:
+				if !u.onlyRedis {
+					u.t.Errorf("a valid key got %d: %s", answer.Status, answer.Text)
+				}
 			default:
 				u.t.Errorf("a valid key got %d: %s", answer.Status, answer.Text)
 			}
