@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/pkg/permission"
 	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/services/identity"
@@ -194,6 +195,9 @@ func (e *escalation) raise(h *holder, holds principal.Grants) {
 	e.t.Helper()
 	h.holds = holds
 	e.root.Do("PATCH", h.owner.URL()+"/permission", principal.SetOf(holds)).Want(200)
+	if h.owner.Type == principal.Integration {
+		producttest.Followed(e.t, e.p) // identity goes by what it has heard
+	}
 }
 
 // keyBy is a key of an account that somebody makes.
@@ -309,13 +313,6 @@ func (e *escalation) replace(h *holder) {
 		e.raise(h, h.holds)
 	}
 	e.furnish(h)
-	if h.owner.Type != principal.Integration || h.holds == 0 {
-		return
-	}
-	eventually(e.t, "identity has heard what the integration holds", func() (heard bool) {
-		err := e.p.Databases[identity.Name].QueryRow(e.t.Context(), "SELECT EXISTS (SELECT FROM ref WHERE type = 'integration' AND id = $1 AND detail->'grants' = to_jsonb($2::text[]))", h.owner.ID, h.holds.Names()).Scan(&heard)
-		return err == nil && heard
-	})
 }
 
 // typed gives an admin a password to sign in with, and answers the address.
@@ -376,7 +373,7 @@ func (e *escalation) attempts(a *asker, h *holder) (all []attempt) {
 				continue
 			}
 			all = append(all, attempt{what: "give " + leaf + " to", method: "PATCH", path: url + "/permission", body: principal.SetOf(h.holds | more), may: a.grants(more),
-				undo: func() { root.Do("PATCH", url+"/permission", principal.SetOf(h.holds)).Want(200) }})
+				undo: func() { e.raise(h, h.holds) }})
 		}
 	}
 	if a.of == h { // what else is done with the own account takes its password, or takes it away
