@@ -110,6 +110,17 @@ func startPairs(t *testing.T, f *fleet) (names []string, pairs map[string][2]*on
 		pairs[name] = pair
 		f.addresses[name] = pair[0].address + "," + pair[1].address
 	}
+	t.Cleanup(func() {
+		var stopping sync.WaitGroup
+		for _, pair := range pairs {
+			for _, o := range pair {
+				if o.process != nil {
+					stopping.Go(func() { _ = o.process.Stop(context.Background()) })
+				}
+			}
+		}
+		stopping.Wait()
+	})
 	for _, name := range names {
 		pair := pairs[name]
 		environment := f.serviceEnvironment(name)
@@ -118,11 +129,6 @@ func startPairs(t *testing.T, f *fleet) (names []string, pairs map[string][2]*on
 		}
 		for _, o := range pair {
 			o.environment = append(slices.Clone(environment), "IRONPLANE_LISTEN="+o.address, "IRONPLANE_OPERATIONS_LISTEN="+o.operations, "IRONPLANE_DRAIN_DELAY="+drainDelay)
-			t.Cleanup(func() {
-				if o.process != nil {
-					_ = o.process.Stop(context.Background())
-				}
-			})
 			o.start(t)
 		}
 	}
