@@ -116,6 +116,32 @@ func (s *stand) counters() []string {
 
 func (s *stand) db() *pg.DB { return s.product.Databases[identity.Name] }
 
+// tries is how often a request is repeated whose work differs: by chance the product does something of its own meanwhile, or Redis is late.
+// What tells of an account differs each time.
+const tries = 5
+
+// settled is the work of requests of which two in a row cause the same: some is found out once.
+func settled(request func() []string) (work []string) {
+	before := request()
+	for range tries {
+		if work = request(); slices.Equal(work, before) {
+			break
+		}
+		before = work
+	}
+	return work
+}
+
+// repeated is the work of a request that is to cause the same as another one.
+func repeated(want []string, request func() []string) (work []string) {
+	for range tries {
+		if work = request(); slices.Equal(work, want) {
+			break
+		}
+	}
+	return work
+}
+
 // Whether there is an account, and what it is, changes nothing about what is done for who has not its password: neither at a login nor where
 // a password is forgotten.
 func TestUnknownNamesCauseTheSameWork(t *testing.T) {
@@ -132,13 +158,12 @@ func TestUnknownNamesCauseTheSameWork(t *testing.T) {
 					return s.workOf("PATCH", fmt.Sprintf("/auth/password-reset/%d", s.lastReset()), `{"token": "wrong", "password": "seven grey herons at dusk"}`, 422)
 				},
 			} {
-				request(s.unknown(kind)) // some is found out once
-				unknown := request(s.unknown(kind))
+				unknown := settled(func() []string { return request(s.unknown(kind)) })
 				if len(unknown) < 3 || what == "a login" && !slices.Contains(unknown, "hash a password") {
 					t.Errorf("for %s by an unknown name there is little work: %q", what, unknown)
 				}
 				for _, a := range of {
-					if work := request(a); !slices.Equal(work, unknown) {
+					if work := repeated(unknown, func() []string { return request(a) }); !slices.Equal(work, unknown) {
 						t.Errorf("for %s by %s there is done\n%s\nand not\n%s", what, a.what, strings.Join(work, "\n"), strings.Join(unknown, "\n"))
 					}
 				}
@@ -158,13 +183,15 @@ func TestLockedOutCausesTheSameWork(t *testing.T) {
 					s.nobody.Do("POST", "/auth/key", account{kind: kind, email: a.email, sent: "wrong again"}.login()).Want(401)
 				}
 				for _, a.sent = range []string{"wrong", password} {
-					work := s.workOf("POST", "/auth/key", a.login(), 429)
+					login := func() []string { return s.workOf("POST", "/auth/key", a.login(), 429) }
+					if unknown == nil {
+						unknown = settled(login)
+					}
+					work := repeated(unknown, login)
 					if slices.Contains(work, "hash a password") {
 						t.Errorf("for %s a password is hashed though it is locked out", a.what)
 					}
-					if unknown == nil {
-						unknown = work
-					} else if !slices.Equal(work, unknown) {
+					if !slices.Equal(work, unknown) {
 						t.Errorf("for %s, locked out, there is done\n%s\nand not\n%s", a.what, strings.Join(work, "\n"), strings.Join(unknown, "\n"))
 					}
 				}
