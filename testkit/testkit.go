@@ -4,6 +4,7 @@ package testkit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ironplane/ironplane/backing"
@@ -234,11 +236,20 @@ func execute(ctx context.Context, url, statement string) error {
 		return err
 	}
 	defer conn.Close(ctx)
-	if _, err := conn.Exec(ctx, statement); err != nil {
-		return fmt.Errorf("%s: %w", statement, err)
+	for {
+		_, err := conn.Exec(ctx, statement)
+		if used, ok := errors.AsType[*pgconn.PgError](err); ok && used.Code == inUse {
+			continue // by sessions that are ending, for which Postgres waits for five seconds
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", statement, err)
+		}
+		return nil
 	}
-	return nil
 }
+
+// inUse is the SQLSTATE of a database that is not copied or dropped because others have sessions in it.
+const inUse = "55006"
 
 // Redis is a Redis of the test's own: a real one where redis-server is on the machine.
 func Redis(t testing.TB) redis.UniversalClient {
