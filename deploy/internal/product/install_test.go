@@ -8,7 +8,9 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
@@ -104,8 +106,13 @@ func (b *boot) gets(m target, text string) (script string) {
 // starts has a machine boot until it gets its boot script, and answers its token.
 func (b *boot) starts(m target) (token string) {
 	b.Helper()
-	return regexp.MustCompile(`/i/([A-Z0-9]+)/preseed`).FindStringSubmatch(b.gets(m, "kernel"))[1]
+	return tokenIn(b.gets(m, "kernel"))
 }
+
+// tokenIn is the token in a boot script.
+func tokenIn(script string) string { return inScript.FindStringSubmatch(script)[1] }
+
+var inScript = regexp.MustCompile(`/i/([A-Z0-9]+)/preseed`)
 
 func (b *boot) secrets(m target) (n int) {
 	b.Helper()
@@ -282,6 +289,42 @@ func TestInstallsAtATime(t *testing.T) {
 	if i := b.until(first, "failed"); *i.Error != "Its password cannot be unsealed." {
 		t.Errorf("it is %+v", i)
 	}
+}
+
+// A machine that is given its boot script in the very moment in which its place is taken from it goes on, and who was to have the place waits.
+func TestPlaceOfAMachineThatBoots(t *testing.T) {
+	t.Parallel()
+	b := newBoot(t)
+	b.c.Do("PATCH", path("/pxe/file/%d", b.fileServer), `{"install_max_concurrent": 1}`).Want(200)
+	first, second := b.install(""), b.install("")
+	scripts := make(chan string, 1)
+	boots := sync.OnceFunc(func() { scripts <- b.agent.Boots(first.mac, first.address) })
+	b.agent.Before(func(r *http.Request, body string) {
+		if r.Method == "PUT" && r.URL.Path == path("/v1/machine/%d", first.id) && strings.Contains(body, "is full") {
+			boots()
+		}
+	})
+	b.gets(second, "full")
+	token := tokenIn(<-scripts)
+	reads := func() {
+		t.Helper()
+		if preseed := b.agent.Asks("GET", "/i/"+token+"/preseed", first.address, ""); !strings.Contains(preseed, first.address) {
+			t.Errorf("it is given %s", preseed)
+		}
+	}
+	reads()
+	b.until(first, "booting")
+	reads()
+	for range 3 {
+		b.gets(second, "full")
+		if i := b.view(second); i.Reason == nil || !strings.Contains(*i.Reason, "is full: 1 install from it at a time") {
+			t.Errorf("the second is %+v", i)
+		}
+		time.Sleep(time.Second) // in which others look for room
+	}
+	b.agent.Says(token, "done", first.address, "")
+	b.until(first, "installed")
+	b.starts(second)
 }
 
 // A machine that asked for its script and is not heard of for five minutes loses its place to one that asks.

@@ -136,19 +136,22 @@ func (s *Installs) machine(ctx context.Context, m machine) (told siteagent.Machi
 	}
 	var at struct{ machines, files, email string }
 	var password, token []byte
-	var ready bool
-	err = s.DB.QueryRow(ctx, `SELECT i.granted AND (i.file_server_id IS NULL OR f.seen_at IS NOT NULL), `+reached("d")+`, coalesce(`+reached("f")+`, `+reached("d")+`), coalesce(i.client_email, ''), i.password, i.token FROM install i
+	var ready, leaving bool
+	err = s.DB.QueryRow(ctx, `SELECT i.granted AND (i.file_server_id IS NULL OR f.seen_at IS NOT NULL), i.leaving, `+reached("d")+`, coalesce(`+reached("f")+`, `+reached("d")+`), coalesce(i.client_email, ''), i.password, i.token FROM install i
 		JOIN site_agent d ON d.kind = 'pxe/dhcp' AND d.id = i.dhcp_server_id LEFT JOIN site_agent f ON f.kind = 'pxe/file' AND f.id = i.file_server_id
-		WHERE i.id = $1 AND i.revision = $2`, m.ID, m.Revision).Scan(&ready, &at.machines, &at.files, &at.email, &password, &token)
+		WHERE i.id = $1 AND i.revision = $2`, m.ID, m.Revision).Scan(&ready, &leaving, &at.machines, &at.files, &at.email, &password, &token)
 	if err != nil {
 		return told, err
 	}
+	told.Boot = siteagent.BootInstall
 	if !ready {
 		told.Boot = siteagent.BootWait
 		if i.Reason != nil {
 			told.Reason = *i.Reason
 		}
-		return told, nil
+		if !leaving {
+			return told, nil
+		}
 	}
 	secrets := [2]secret.String{}
 	for n, column := range []string{"password", "token"} {
@@ -156,7 +159,7 @@ func (s *Installs) machine(ctx context.Context, m machine) (told siteagent.Machi
 			return told, Failure("Its " + column + " cannot be unsealed.") // and no other machine waits for that
 		}
 	}
-	told.Boot, told.Token = siteagent.BootInstall, secrets[1].Reveal()
+	told.Token = secrets[1].Reveal()
 	told.Files, err = s.Files(ctx, s.DB, i.Profile.ID, i.Shown(at.machines, at.files, at.email, secrets[0], secrets[1]))
 	return told, err
 }

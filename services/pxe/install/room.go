@@ -19,13 +19,19 @@ func lockRoom(ctx context.Context, tx *pg.Tx, fileServers ...int64) error {
 const stillAsks = "seen_at > now() - interval '5 minutes'"
 
 // grant lets as many installs read from each file server as that takes: those that have begun, then those whose machines wait for
-// it, then the others, of which those that were let before stay so. What has no file server is let.
+// it, then the others, of which those that were let before stay so. Who loses his room has it until the agent, which was told so, was
+// listened to: his machine may have been given its boot script in that moment, and has begun. What has no file server is let.
 func grant(ctx context.Context, tx *pg.Tx, fileServers []int64) error {
 	_, err := tx.Exec(ctx, `
-		UPDATE install i SET granted = w.fits, revision = nextval('install_revision'), stage_at = now() FROM (
-			SELECT i.id, row_number() OVER (PARTITION BY file_server_id ORDER BY status = 'waiting', CASE WHEN `+stillAsks+` THEN asked_at END NULLS LAST, granted DESC, i.id) <= f.install_max_concurrent AS fits
-			FROM install i JOIN file_server f ON f.id = i.file_server_id WHERE `+UnderWay+` AND f.id = ANY ($1)) w
-		WHERE i.id = w.id AND i.granted <> w.fits AND i.status = 'waiting'`, fileServers)
+		WITH ordered AS (
+			SELECT i.id, f.id AS file_server, f.install_max_concurrent AS most,
+				status <> 'waiting' OR granted OR leaving AND revision > coalesce((SELECT settled FROM site_agent WHERE kind = 'pxe/dhcp' AND id = i.dhcp_server_id), 0) AS has,
+				row_number() OVER (PARTITION BY f.id ORDER BY status = 'waiting', CASE WHEN `+stillAsks+` THEN asked_at END NULLS LAST, granted DESC, i.id) AS place
+			FROM install i JOIN file_server f ON f.id = i.file_server_id WHERE `+UnderWay+` AND f.id = ANY ($1)),
+		fitting AS (SELECT *, place <= most AS fits, most - count(*) FILTER (WHERE has) OVER (PARTITION BY file_server) AS room FROM ordered),
+		given AS (SELECT id, fits AND (has OR row_number() OVER (PARTITION BY file_server, fits AND NOT has ORDER BY place) <= room) AS granted FROM fitting)
+		UPDATE install i SET granted = g.granted, leaving = NOT g.granted, revision = nextval('install_revision'), stage_at = now() FROM given g
+		WHERE i.id = g.id AND i.granted <> g.granted AND i.status = 'waiting'`, fileServers)
 	if err != nil {
 		return fmt.Errorf("look for room on file servers %v: %w", fileServers, err)
 	}

@@ -85,12 +85,13 @@ func (a *Agents) Look(ctx context.Context) error {
 	}
 }
 
-// looked is an agent that is asked, behind the entry that it said last.
+// looked is an agent that is asked, behind the entry that it said last, after it was told of all revisions up to one.
 type looked struct {
 	Kind    Kind
 	ID      int64
 	History string
 	Number  int64
+	Pushed  int64
 }
 
 // due are some that are to be asked. Nobody else asks them until they are due again.
@@ -108,7 +109,7 @@ func (a *Agents) due(ctx context.Context, most int) (due []looked, err error) {
 					EXISTS (SELECT FROM install WHERE dhcp_server_id = s.id AND status IN ('waiting', 'booting', 'installing')) OR
 					EXISTS (SELECT FROM install WHERE dhcp_server_id = s.id AND revision > s.pushed)) THEN $3::interval ELSE $1::interval END
 				ORDER BY asked_at LIMIT $2 FOR UPDATE SKIP LOCKED) d
-			WHERE a.kind = d.kind AND a.id = d.id RETURNING a.kind, a.id, a.history, a.number`, Pause, most, busyPause)
+			WHERE a.kind = d.kind AND a.id = d.id RETURNING a.kind, a.id, a.history, a.number, a.pushed`, Pause, most, busyPause)
 		if err != nil {
 			return fmt.Errorf("find agents to ask: %w", err)
 		}
@@ -192,7 +193,7 @@ func (a *Agents) listen(ctx context.Context, agent *Agent, one looked) (serves b
 
 // hear notes what an agent said, unless somebody else has done so meanwhile.
 func (a *Agents) hear(ctx context.Context, one looked, found siteagent.Feed) (next looked, mine bool, err error) {
-	next = looked{one.Kind, one.ID, found.History, one.Number}
+	next = looked{one.Kind, one.ID, found.History, one.Number, one.Pushed}
 	if found.History != one.History {
 		next.Number = 0
 	}
@@ -215,8 +216,9 @@ func (a *Agents) hear(ctx context.Context, one looked, found siteagent.Feed) (ne
 			return fmt.Errorf("hold an agent: %w", err)
 		}
 		_, err = tx.Exec(ctx, `UPDATE site_agent SET error = NULL, seen_at = now(), version = $3, free_bytes = $4, total_bytes = $5, started_at = $6, history = $7, number = $8::bigint,
-			reports = ($9::text[] || reports)[1:$10], machines_url = $11, machines_ipv6_url = $12, heard_at = CASE WHEN $8::bigint >= $13::bigint THEN now() ELSE heard_at END WHERE kind = $1 AND id = $2`,
-			one.Kind, one.ID, is.Version, is.FreeBytes, is.TotalBytes, is.StartedAt, next.History, next.Number, reports, mostReports, is.MachinesURL, is.MachinesIPv6URL, found.Last)
+			reports = ($9::text[] || reports)[1:$10], machines_url = $11, machines_ipv6_url = $12, heard_at = CASE WHEN $8::bigint >= $13::bigint THEN now() ELSE heard_at END,
+			settled = CASE WHEN $8::bigint >= $13::bigint THEN greatest(settled, $14::bigint) ELSE settled END WHERE kind = $1 AND id = $2`,
+			one.Kind, one.ID, is.Version, is.FreeBytes, is.TotalBytes, is.StartedAt, next.History, next.Number, reports, mostReports, is.MachinesURL, is.MachinesIPv6URL, found.Last, one.Pushed)
 		if err != nil {
 			return fmt.Errorf("note how an agent is: %w", err)
 		}

@@ -17,7 +17,7 @@ type Machine struct {
 	Nameservers []string `json:"nameservers,omitempty"`
 	Boot        string   `json:"boot"`
 	Reason      string   `json:"reason,omitempty"` // why it waits
-	Token       string   `json:"token,omitempty"`  // of the URLs in the files; without it there are no files
+	Token       string   `json:"token,omitempty"`  // of the URLs in the files; without it there are no files. By it goes on who was given his boot script before he was to wait
 	Files       Files    `json:"files,omitzero"`
 }
 

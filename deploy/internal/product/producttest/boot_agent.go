@@ -1,8 +1,10 @@
 package producttest
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -29,6 +31,7 @@ type BootAgent struct {
 
 	key    secret.String
 	folder string
+	before atomic.Pointer[func(*http.Request, string)]
 	server *httptest.Server
 }
 
@@ -42,6 +45,14 @@ func NewBootAgent(t *testing.T, key string) *BootAgent {
 			http.Error(w, "away", http.StatusBadGateway)
 			return
 		}
+		if before := b.before.Load(); before != nil {
+			body, err := io.ReadAll(r.Body)
+			if err != nil {
+				return
+			}
+			r.Body = io.NopCloser(bytes.NewReader(body))
+			(*before)(r, string(body))
+		}
 		b.Agent.Handler().ServeHTTP(w, r)
 	}))
 	b.URL = b.server.URL
@@ -51,6 +62,9 @@ func NewBootAgent(t *testing.T, key string) *BootAgent {
 	})
 	return b
 }
+
+// Before has something done before the agent takes each request with its body.
+func (b *BootAgent) Before(do func(r *http.Request, body string)) { b.before.Store(&do) }
 
 // Start runs the agent on what it has on its disk.
 func (b *BootAgent) Start() {
