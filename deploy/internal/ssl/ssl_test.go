@@ -28,7 +28,6 @@ import (
 	"github.com/letsencrypt/pebble/v2/wfe"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/ironplane/ironplane/deploy/internal/ports"
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/gateway"
@@ -102,11 +101,7 @@ func (p *pebble) settings() service.Settings {
 // begin has it reached, and look at these addresses of a gateway for who has a name: by HTTP, and by TLS.
 func (p *pebble) begin(plain, encrypted string) {
 	p.t.Helper()
-	free, err := ports.Free(1)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	names := free[0]
+	names := freeAddress(p.t)
 	resolver, err := challtestsrv.New(challtestsrv.Config{DNSAddrs: []string{names}, Log: log.New(io.Discard, "", 0)})
 	if err != nil {
 		p.t.Fatal(err)
@@ -147,6 +142,22 @@ func port(t testing.TB, address string) int {
 		t.Fatal(address, err, wrong)
 	}
 	return n
+}
+
+// freeAddress is one where a resolver can listen, by UDP and by TCP.
+func freeAddress(t testing.TB) string {
+	t.Helper()
+	for {
+		packets, err := net.ListenPacket("udp4", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer packets.Close()
+		if connections, err := net.Listen("tcp4", packets.LocalAddr().String()); err == nil {
+			defer connections.Close()
+			return packets.LocalAddr().String()
+		}
+	}
 }
 
 var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
