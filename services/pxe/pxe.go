@@ -93,7 +93,7 @@ func New(d service.Deps) *Service {
 	settings := &setting.Follower{Peers: d.Peers}
 	agents := &site.Agents{DB: d.DB, Box: d.Box, Allowed: allowed}
 	installs := &install.Installs{DB: d.DB, Box: d.Box, Outbox: d.Outboxes["clients"], Settings: settings.Values}
-	agents.Hear, agents.Push = installs.Hear, installs.Push
+	agents.Hear, agents.Heard, agents.Push = installs.Hear, installs.Heard, installs.Push
 	files := store.New(d.DB, d.Store)
 	s := &Service{db: d.DB, peers: d.Peers, box: d.Box, store: files, settings: settings, agents: agents, installs: installs, client: allowed.Client(), silence: longestSilence,
 		syncs:  &filesync.Syncs{DB: d.DB, Agents: agents, Store: files, Most: func() int { return setting.SyncChildren.In(settings.Values()) }},

@@ -327,6 +327,18 @@ func TestPlaceOfAMachineThatBoots(t *testing.T) {
 	b.starts(second)
 }
 
+// A machine whose agent cannot be asked holds no place, where it was never told that it has one.
+func TestPlaceBehindAnAgentThatIsAway(t *testing.T) {
+	t.Parallel()
+	b := newBoot(t)
+	b.c.Do("PATCH", path("/pxe/file/%d", b.fileServer), `{"install_max_concurrent": 1, "name": "`+strings.Repeat("\u0436", 250)+`"}`).Want(200)
+	away := b.c.Do("POST", "/pxe/dhcp", map[string]any{"name": "away", "host": "127.0.0.1", "port": 1, "api_key": agentKey}).Want(200).ID()
+	b.install(fmt.Sprintf(`, "dhcp_server": %d`, away))
+	second := b.install("")
+	b.gets(second, "File server")
+	b.starts(second)
+}
+
 // A machine that asked for its script and is not heard of for five minutes loses its place to one that asks.
 func TestPlaceOfASilentMachine(t *testing.T) {
 	t.Parallel()

@@ -116,7 +116,7 @@ func (s *Installs) become(ctx context.Context, tx *pg.Tx, id int64, status strin
 	if err != nil {
 		return fmt.Errorf("read install %d: %w", id, err)
 	}
-	_, err = tx.Exec(ctx, `UPDATE install SET status = $2, version = version + 1, stage_at = now(), revision = CASE WHEN $3 OR NOT granted THEN nextval('install_revision') ELSE revision END, granted = granted OR NOT $3, leaving = false,
+	_, err = tx.Exec(ctx, `UPDATE install SET status = $2, version = version + 1, stage_at = now(), revision = CASE WHEN $3 THEN nextval('install_revision') ELSE revision END,
 		error = nullif($4, ''), progress = CASE $2 WHEN 'installed' THEN 100 WHEN 'booting' THEN 0 ELSE progress END, step = CASE WHEN $2 <> 'booting' THEN step END,
 		started_at = CASE WHEN $2 = 'booting' THEN coalesce(started_at, now()) ELSE started_at END, finished_at = CASE WHEN $3 THEN now() END,
 		password = CASE WHEN NOT $3 THEN password END, token = CASE WHEN NOT $3 THEN token END, client_email = CASE WHEN NOT $3 THEN client_email END WHERE id = $1`, id, status, ended(status), failure)

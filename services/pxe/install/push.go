@@ -21,7 +21,7 @@ const mostMachines = 10_000
 
 // wanted are the installs that the agent of a DHCP server is to know of: each with the MAC addresses that no later one has taken.
 const wanted = `
-	SELECT i.id, i.revision, array_agg(m.mac ORDER BY m.mac) AS macs, bool_or(m.under_way) AS under_way
+	SELECT i.id, i.revision, array_agg(m.mac ORDER BY m.mac) AS macs, bool_or(m.under_way) AS under_way, i.leaving AND i.told_at IS NULL AS leaves
 	FROM install i JOIN install_mac m ON m.install_id = i.id
 	WHERE i.dhcp_server_id = $1 AND NOT EXISTS (SELECT FROM install_mac later WHERE later.mac = m.mac AND later.taken > m.taken)
 	GROUP BY i.id ORDER BY bool_or(m.under_way) DESC, i.id DESC LIMIT $2`
@@ -30,6 +30,7 @@ type machine struct {
 	ID, Revision int64
 	MACs         []string
 	UnderWay     bool
+	Leaves       bool // its agent is told that it has no room any more
 }
 
 // Push has an agent know what its machines are to do.
@@ -64,10 +65,16 @@ func (s *Installs) Push(ctx context.Context, agent *siteagent.Client, dhcpServer
 	}
 	for _, underWay := range []bool{false, true} { // what has lost a MAC address, before what has taken it
 		for _, m := range machines {
-			if revision, known := has[m.ID]; m.UnderWay != underWay || known && revision == m.Revision {
+			if m.UnderWay != underWay {
 				continue
 			}
-			if err := s.put(ctx, agent, m); err != nil {
+			var err error
+			if revision, known := has[m.ID]; !known || revision != m.Revision {
+				err = s.put(ctx, agent, m)
+			} else if m.Leaves {
+				err = s.told(ctx, m)
+			}
+			if err != nil {
 				return err
 			}
 		}
@@ -94,7 +101,21 @@ func (s *Installs) put(ctx context.Context, agent *siteagent.Client, m machine) 
 	if err != nil && !siteagent.IsRefusal(err, http.StatusConflict) { // somebody else has told it something newer
 		return site.Away{Err: fmt.Errorf("tell it of machine %d: %w", m.ID, err)}
 	}
+	if err == nil && m.Leaves {
+		return s.told(ctx, m)
+	}
 	return nil
+}
+
+// told notes that an agent was told that a machine has no room any more.
+func (s *Installs) told(ctx context.Context, m machine) error {
+	return s.DB.InTx(ctx, func(tx *pg.Tx) error {
+		tx.Unrecorded("what an agent knows is no change")
+		if _, err := tx.Exec(ctx, "UPDATE install SET told_at = now() WHERE id = $1 AND revision = $2 AND leaving", m.ID, m.Revision); err != nil {
+			return fmt.Errorf("note what the agent of install %d was told: %w", m.ID, err)
+		}
+		return nil
+	})
 }
 
 // Failure is why a machine cannot be installed, such as what is wrong with a template, with line and column.
@@ -147,7 +168,7 @@ func (s *Installs) machine(ctx context.Context, m machine) (told siteagent.Machi
 	if !ready {
 		told.Boot = siteagent.BootWait
 		if i.Reason != nil {
-			told.Reason = *i.Reason
+			told.Reason = siteagent.Reason(*i.Reason)
 		}
 		if !leaving {
 			return told, nil

@@ -3,6 +3,7 @@ package install
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -19,21 +20,37 @@ func lockRoom(ctx context.Context, tx *pg.Tx, fileServers ...int64) error {
 const stillAsks = "seen_at > now() - interval '5 minutes'"
 
 // grant lets as many installs read from each file server as that takes: those that have begun, then those whose machines wait for
-// it, then the others, of which those that were let before stay so. Who loses his room has it until the agent, which was told so, was
-// listened to: his machine may have been given its boot script in that moment, and has begun. What has no file server is let.
+// it, then the others, of which those that were let before stay so. Who loses his room has it until his agent was told so, and then
+// listened to: the machine may have been given its boot script before, and has begun. An agent that was not there since he was let has told
+// no machine so. What has no file server is let.
 func grant(ctx context.Context, tx *pg.Tx, fileServers []int64) error {
 	_, err := tx.Exec(ctx, `
 		WITH ordered AS (
-			SELECT i.id, f.id AS file_server, f.install_max_concurrent AS most,
-				status <> 'waiting' OR granted OR leaving AND revision > coalesce((SELECT settled FROM site_agent WHERE kind = 'pxe/dhcp' AND id = i.dhcp_server_id), 0) AS has,
+			SELECT i.id, f.id AS file_server, f.install_max_concurrent AS most, status <> 'waiting' AS begun, status <> 'waiting' OR granted OR leaving AS has,
+				EXISTS (SELECT FROM site_agent a WHERE a.kind = 'pxe/dhcp' AND a.id = i.dhcp_server_id AND a.machines_url <> '' AND a.seen_at > i.stage_at - $2::interval) AS told,
 				row_number() OVER (PARTITION BY f.id ORDER BY status = 'waiting', CASE WHEN `+stillAsks+` THEN asked_at END NULLS LAST, granted DESC, i.id) AS place
 			FROM install i JOIN file_server f ON f.id = i.file_server_id WHERE `+UnderWay+` AND f.id = ANY ($1)),
 		fitting AS (SELECT *, place <= most AS fits, most - count(*) FILTER (WHERE has) OVER (PARTITION BY file_server) AS room FROM ordered),
-		given AS (SELECT id, fits AND (has OR row_number() OVER (PARTITION BY file_server, fits AND NOT has ORDER BY place) <= room) AS granted FROM fitting)
-		UPDATE install i SET granted = g.granted, leaving = NOT g.granted, revision = nextval('install_revision'), stage_at = now() FROM given g
-		WHERE i.id = g.id AND i.granted <> g.granted AND i.status = 'waiting'`, fileServers)
+		given AS (SELECT id, begun, told, begun OR fits AND (has OR row_number() OVER (PARTITION BY file_server, fits AND NOT has ORDER BY place) <= room) AS granted FROM fitting)
+		UPDATE install i SET granted = g.granted, leaving = NOT g.granted AND g.told, told_at = NULL, revision = nextval('install_revision'),
+			stage_at = CASE WHEN g.begun THEN i.stage_at ELSE now() END FROM given g
+		WHERE i.id = g.id AND i.granted <> g.granted AND g.begun = (i.status <> 'waiting')`, fileServers, pushing)
 	if err != nil {
 		return fmt.Errorf("look for room on file servers %v: %w", fileServers, err)
+	}
+	return nil
+}
+
+// pushing is longer than an agent that was there can be in being told something.
+const pushing = 2 * time.Minute
+
+// Heard takes that an agent was listened to: of machines that it was told of before, which have no room any more, it would have said that
+// they have begun.
+func (s *Installs) Heard(ctx context.Context, tx *pg.Tx, dhcpServer int64, at time.Time) error {
+	_, err := tx.Exec(ctx, `UPDATE install SET leaving = false
+		WHERE id IN (SELECT id FROM install WHERE dhcp_server_id = $1 AND leaving AND told_at < $2 AND status = 'waiting' ORDER BY id FOR UPDATE)`, dhcpServer, at)
+	if err != nil {
+		return fmt.Errorf("note which installs of DHCP server %d have left: %w", dhcpServer, err)
 	}
 	return nil
 }

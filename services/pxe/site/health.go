@@ -85,13 +85,13 @@ func (a *Agents) Look(ctx context.Context) error {
 	}
 }
 
-// looked is an agent that is asked, behind the entry that it said last, after it was told of all revisions up to one.
+// looked is an agent that is asked at a moment, behind the entry that it said last.
 type looked struct {
 	Kind    Kind
 	ID      int64
 	History string
 	Number  int64
-	Pushed  int64
+	At      time.Time
 }
 
 // due are some that are to be asked. Nobody else asks them until they are due again.
@@ -109,7 +109,7 @@ func (a *Agents) due(ctx context.Context, most int) (due []looked, err error) {
 					EXISTS (SELECT FROM install WHERE dhcp_server_id = s.id AND status IN ('waiting', 'booting', 'installing')) OR
 					EXISTS (SELECT FROM install WHERE dhcp_server_id = s.id AND revision > s.pushed)) THEN $3::interval ELSE $1::interval END
 				ORDER BY asked_at LIMIT $2 FOR UPDATE SKIP LOCKED) d
-			WHERE a.kind = d.kind AND a.id = d.id RETURNING a.kind, a.id, a.history, a.number, a.pushed`, Pause, most, busyPause)
+			WHERE a.kind = d.kind AND a.id = d.id RETURNING a.kind, a.id, a.history, a.number, a.asked_at`, Pause, most, busyPause)
 		if err != nil {
 			return fmt.Errorf("find agents to ask: %w", err)
 		}
@@ -193,7 +193,7 @@ func (a *Agents) listen(ctx context.Context, agent *Agent, one looked) (serves b
 
 // hear notes what an agent said, unless somebody else has done so meanwhile.
 func (a *Agents) hear(ctx context.Context, one looked, found siteagent.Feed) (next looked, mine bool, err error) {
-	next = looked{one.Kind, one.ID, found.History, one.Number, one.Pushed}
+	next = looked{one.Kind, one.ID, found.History, one.Number, one.At}
 	if found.History != one.History {
 		next.Number = 0
 	}
@@ -216,9 +216,8 @@ func (a *Agents) hear(ctx context.Context, one looked, found siteagent.Feed) (ne
 			return fmt.Errorf("hold an agent: %w", err)
 		}
 		_, err = tx.Exec(ctx, `UPDATE site_agent SET error = NULL, seen_at = now(), version = $3, free_bytes = $4, total_bytes = $5, started_at = $6, history = $7, number = $8::bigint,
-			reports = ($9::text[] || reports)[1:$10], machines_url = $11, machines_ipv6_url = $12, heard_at = CASE WHEN $8::bigint >= $13::bigint THEN now() ELSE heard_at END,
-			settled = CASE WHEN $8::bigint >= $13::bigint THEN greatest(settled, $14::bigint) ELSE settled END WHERE kind = $1 AND id = $2`,
-			one.Kind, one.ID, is.Version, is.FreeBytes, is.TotalBytes, is.StartedAt, next.History, next.Number, reports, mostReports, is.MachinesURL, is.MachinesIPv6URL, found.Last, one.Pushed)
+			reports = ($9::text[] || reports)[1:$10], machines_url = $11, machines_ipv6_url = $12, heard_at = CASE WHEN $8::bigint >= $13::bigint THEN now() ELSE heard_at END WHERE kind = $1 AND id = $2`,
+			one.Kind, one.ID, is.Version, is.FreeBytes, is.TotalBytes, is.StartedAt, next.History, next.Number, reports, mostReports, is.MachinesURL, is.MachinesIPv6URL, found.Last)
 		if err != nil {
 			return fmt.Errorf("note how an agent is: %w", err)
 		}
@@ -230,7 +229,10 @@ func (a *Agents) hear(ctx context.Context, one looked, found siteagent.Feed) (ne
 		if one.Kind != DHCPServer {
 			return nil
 		}
-		return a.Hear(ctx, tx, one.ID, found.Entries)
+		if err := a.Hear(ctx, tx, one.ID, found.Entries); err != nil || next.Number < found.Last {
+			return err
+		}
+		return a.Heard(ctx, tx, one.ID, one.At)
 	})
 	return next, mine, err
 }

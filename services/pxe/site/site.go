@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -38,6 +39,8 @@ type Agents struct {
 	Allowed egress.Networks // of one's own, where they may be
 	// Hear takes, once each and in their order, what the agent of a DHCP server has to say, in the unit of work that notes it.
 	Hear func(ctx context.Context, tx *pg.Tx, dhcpServer int64, entries []siteagent.Entry) error
+	// Heard takes that the agent of a DHCP server was listened to, up to all that it had to say at a moment.
+	Heard func(ctx context.Context, tx *pg.Tx, dhcpServer int64, at time.Time) error
 	// Push has the agent of a DHCP server know what its machines are to do.
 	Push func(ctx context.Context, agent *siteagent.Client, dhcpServer int64) error
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"strconv"
+	"strings"
 )
 
 // Machine is what an agent is to do with a machine that asks to boot: the one of an install, by its number.
@@ -27,6 +28,14 @@ const (
 	BootWait    = "wait"    // a script that asks again
 	BootLocal   = "local"   // its disk
 )
+
+// LongestReason is how many bytes a reason can have.
+const LongestReason = 500
+
+// Reason is a reason with as many of its bytes.
+func Reason(text string) string {
+	return strings.ToValidUTF8(text[:min(len(text), LongestReason)], "")
+}
 
 // Address is what a machine is given of one family.
 type Address struct {

@@ -261,7 +261,8 @@ func TestRelay(t *testing.T) {
 		t.Error("who is elsewhere has said at which port the machine is answered")
 	}
 	s.from = netip.MustParseAddrPort("198.51.100.7:67")
-	s.put(func(m *siteagent.Machine) { m.Token = "zyxwvutsrqponmlkjihgfedcba" })
+	const token = "zyxwvutsrqponmlkjihgfedcba"
+	s.put(func(m *siteagent.Machine) { m.Token = token })
 	s.server.Relays = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}
 	for _, kind := range []dhcpv4.MessageType{dhcpv4.MessageTypeDiscover, dhcpv4.MessageTypeRequest} {
 		r, to := s.ask(kind, relayed("eth1/0/7"), wants("192.0.2.10"))
@@ -272,10 +273,13 @@ func TestRelay(t *testing.T) {
 			t.Errorf("%q", b)
 		}
 	}
-	for _, with := range []dhcpv4.Modifier{relayed("eth1/0/8"), class("PXEClient", iana.INTEL_X86PC)} {
-		for _, kind := range []dhcpv4.MessageType{dhcpv4.MessageTypeDiscover, dhcpv4.MessageTypeRequest, dhcpv4.MessageTypeInform} {
-			if r, _ := s.ask(kind, with, wants("192.0.2.10")); r != nil {
-				t.Errorf("another port: %s", r.Summary())
+	for _, boot := range []string{siteagent.BootInstall, siteagent.BootWait} { // also where it may have its script, and has no room any more
+		s.put(func(m *siteagent.Machine) { m.Token, m.Boot = token, boot })
+		for _, with := range []dhcpv4.Modifier{relayed("eth1/0/8"), class("PXEClient", iana.INTEL_X86PC)} {
+			for _, kind := range []dhcpv4.MessageType{dhcpv4.MessageTypeDiscover, dhcpv4.MessageTypeRequest, dhcpv4.MessageTypeInform} {
+				if r, _ := s.ask(kind, with, wants("192.0.2.10")); r != nil {
+					t.Errorf("another port: %s", r.Summary())
+				}
 			}
 		}
 	}

@@ -13,7 +13,6 @@ const (
 	mostMACs        = 64
 	mostNameservers = 16
 	longestName     = 253
-	longestReason   = 500
 	longestToken    = 200
 	shortestToken   = 22 // 128 bits in base64
 	// LargestFile is how large one of a machine's files can be.
@@ -47,8 +46,8 @@ func check(m *siteagent.Machine) error {
 			wrong.Add("/nameservers/"+strconv.Itoa(i), "invalid", "must be an address")
 		}
 	}
-	if len(m.Reason) > longestReason {
-		wrong.Add("/reason", "too_long", "has at most %d bytes", longestReason)
+	if len(m.Reason) > siteagent.LongestReason {
+		wrong.Add("/reason", "too_long", "has at most %d bytes", siteagent.LongestReason)
 	}
 	if m.Token != "" && (len(m.Token) < shortestToken || len(m.Token) > longestToken) {
 		wrong.Add("/token", "invalid", "has %d to %d characters", shortestToken, longestToken)

@@ -159,7 +159,7 @@ func (m *Machines) getBoot(r *http.Request, from netip.Addr) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if !one.installs() {
+	if one.boots() != siteagent.BootInstall {
 		return "", nothing()
 	}
 	return m.give(one, from)

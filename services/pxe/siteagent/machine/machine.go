@@ -317,8 +317,8 @@ func attempt(token string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// installs tells whether a machine is to be installed: it has not said that this has come to an end.
-func (one *machine) installs() bool { return one.Boot == siteagent.BootInstall && !one.Ended }
+// installs tells whether a machine is being installed, or may be: it has not said that this has come to an end.
+func (one *machine) installs() bool { return one.Token != "" && !one.Ended }
 
 // boots is what a machine is to boot.
 func (one *machine) boots() string {
