@@ -40,7 +40,7 @@ var limits = map[string]string{
 }
 
 // Open connects to url (postgres://…?search_path=network,ext) with at most connections connections, whose sessions have
-// these parameters of Postgres, and returns once the first one stands, for which a database that is starting has a minute.
+// these parameters of Postgres, and returns once the first one stands, for which a database that is starting, or full, has a minute.
 func Open(ctx context.Context, url string, connections int, parameters map[string]string) (*Pool, error) {
 	if err := checkURL(url); err != nil {
 		return nil, err
@@ -101,13 +101,14 @@ func (p *Pool) address(config *pgx.ConnConfig) error {
 // Renew has all sessions end once they are not used, and new ones begin.
 func (p *Pool) Renew() { p.connections.Reset() }
 
-// awaitStarted waits for a database that says that it is starting, which takes longer after a crash.
+// awaitStarted waits for a database that says that it is starting, which takes longer after a crash, or that there is no room beside the
+// sessions that there are, which may be those of a process that has just ended.
 func awaitStarted(ctx context.Context, pool *pgxpool.Pool) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for {
 		err := pool.Ping(ctx)
-		if starting, ok := errors.AsType[*pgconn.PgError](err); !ok || starting.Code != "57P03" {
+		if refused, is := errors.AsType[*pgconn.PgError](err); !is || refused.Code != "57P03" && refused.Code != "53300" {
 			return err
 		}
 		select {

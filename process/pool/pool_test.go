@@ -5,10 +5,12 @@ import (
 	"errors"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/process/pool"
 	"github.com/ironplane/ironplane/testkit"
 )
@@ -46,6 +48,45 @@ func TestParameters(t *testing.T) {
 	}
 }
 
+// administrate answers what runs statements as the administrator of a database, and its name for these.
+func administrate(t *testing.T, url secret.String) (do func(sql string), database string) {
+	t.Helper()
+	config, err := pgx.ParseConfig(testkit.Administrator(t, url).Reveal())
+	if err != nil {
+		t.Fatal(err)
+	}
+	administrator, err := pgx.ConnectConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = administrator.Close(context.Background()) })
+	return func(sql string) {
+		t.Helper()
+		if _, err := administrator.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}, pgx.Identifier{config.Database}.Sanitize()
+}
+
+// Who starts waits for the sessions of who was there before, where there is no room beside them.
+func TestNoRoomYet(t *testing.T) {
+	t.Parallel()
+	url := testkit.Databases(t, testkit.Service{Name: "replaced"})["replaced"]
+	before, err := pool.Open(t.Context(), url.Reveal(), 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	do, database := administrate(t, url)
+	do("ALTER DATABASE " + database + " CONNECTION LIMIT 2") // of which this is one
+	ended := time.AfterFunc(300*time.Millisecond, before.Close)
+	defer ended.Stop()
+	p, err := pool.Open(t.Context(), url.Reveal(), 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Close()
+}
+
 // As soon as the database takes changes again, no unit of work fails for a session that began before.
 func TestWritableAgain(t *testing.T) {
 	t.Parallel()
@@ -56,22 +97,7 @@ func TestWritableAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	config, err := pgx.ParseConfig(testkit.Administrator(t, url).Reveal())
-	if err != nil {
-		t.Fatal(err)
-	}
-	administrator, err := pgx.ConnectConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer administrator.Close(t.Context())
-	database := pgx.Identifier{config.Database}.Sanitize()
-	do := func(sql string) {
-		t.Helper()
-		if _, err := administrator.Exec(t.Context(), sql); err != nil {
-			t.Fatal(err)
-		}
-	}
+	do, database := administrate(t, url)
 	// all runs as many units of work at once as there are sessions.
 	all := func() error {
 		failures := make([]error, connections)
