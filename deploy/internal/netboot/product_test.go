@@ -38,6 +38,7 @@ type operator struct {
 	group        int64 // of IP entities
 	owner        int64 // of machines
 	small        int64 // the profile that installs our image
+	fileServer   int64
 }
 
 func newOperator(t *testing.T) *operator {
@@ -61,7 +62,7 @@ func (o *operator) tell() {
 	o.Helper()
 	dhcp := o.create("/pxe/dhcp", map[string]any{"name": o.space, "host": o.host, "port": 8443, "use_https": false, "api_key": agentKey})
 	o.group = o.create("/group", map[string]any{"name": o.space, "pxe_dhcp_server": dhcp})
-	o.create("/pxe/file", map[string]any{"name": o.space, "install_max_concurrent": 20, "group": o.group, "host": o.host, "port": 8443, "use_https": false, "api_key": agentKey, "public_key": hostKey})
+	o.fileServer = o.create("/pxe/file", map[string]any{"name": o.space, "install_max_concurrent": 20, "group": o.group, "host": o.host, "port": 8443, "use_https": false, "api_key": agentKey, "public_key": hostKey})
 	o.owner = o.create("/client", map[string]any{"first": "Ben", "last": "Miller", "email": o.space + "@example.org"})
 	template := testkit.Decode[[]struct{ ID int64 }](o.c.Do("GET", "/email/template?name=install-finished", nil).Want(200))[0].ID
 	o.small = o.create("/pxe/profile", map[string]any{"name": o.space, "boot_script": o.create("/pxe/boot-script", map[string]any{"name": o.space, "body": bootTemplate}),
