@@ -18,7 +18,10 @@ import (
 	"github.com/ironplane/ironplane/testkit"
 )
 
-const document = "../../../docs/netboot.md"
+const (
+	document = "../../../docs/netboot.md"
+	keyring  = "/usr/share/keyrings/debian-archive-keyring.gpg"
+)
 
 // tool is a program or a file, and Debian's package that has it.
 type tool struct{ what, from string }
@@ -31,11 +34,15 @@ var (
 		{ovmf + "CODE_4M.fd", "ovmf"}, {"/usr/lib/grub/i386-pc/boot.img", "grub-pc-bin"}, {"/usr/lib/grub/x86_64-efi/normal.mod", "grub-efi-amd64-bin"},
 	}
 	// ofMemory are what the system in memory is made with, and got into.
-	ofMemory = []tool{{"mmdebstrap", "mmdebstrap"}, {"zstd", "zstd"}, {"ssh", "openssh-client"}}
+	ofMemory = []tool{{"mmdebstrap", "mmdebstrap"}, {"zstd", "zstd"}, sshClient}
 
 	routerOfIPv6 = tool{"radvd", "radvd"}
 	relayAgent   = tool{"dhcrelay", "isc-dhcp-relay"}
-	dhcpServer   = tool{"dnsmasq", "dnsmasq-base"}
+	dhcpServer   = tool{"dnsmasq", "dnsmasq-base"} // and one of names
+
+	// debianKeys are what Debian's archive is signed with, and sshClient gets into what was installed.
+	debianKeys = tool{keyring, "debian-archive-keyring"}
+	sshClient  = tool{"ssh", "openssh-client"}
 )
 
 // make netboot-setup installs what tests need, for without it they are skipped.
@@ -47,7 +54,7 @@ func TestSetup(t *testing.T) {
 	}
 	_, installed, _ := strings.Cut(string(makefile), "\nNETBOOT_PACKAGES := ")
 	installed, _, _ = strings.Cut(installed, "\n")
-	for _, one := range slices.Concat(ofMachines, ofMemory, []tool{routerOfIPv6, relayAgent, dhcpServer}) {
+	for _, one := range slices.Concat(ofMachines, ofMemory, []tool{routerOfIPv6, relayAgent, dhcpServer, debianKeys, sshClient}) {
 		if !slices.Contains(strings.Fields(installed), one.from) {
 			t.Errorf("it does not install %s", one.from)
 		}
@@ -57,7 +64,7 @@ func TestSetup(t *testing.T) {
 // ownNetwork says why a machine can have no network of its own, if so.
 var ownNetwork = sync.OnceValue(func() error {
 	said, err := exec.Command("sh", "-ec", `
-space=ironplane$$
+space=ironplane-probe$$
 ip netns add $space
 trap "ip netns del $space" EXIT
 ip -n $space link add br0 type bridge
@@ -176,19 +183,31 @@ var (
 
 var (
 	// debianKernel is one for machines like ours.
-	debianKernel = fromDebian(`$(apt-cache depends linux-image-cloud-amd64 | awk '$1 == "Depends:" { print $2; exit }')`)
+	debianKernel = fromDebian(`$(apt-cache depends linux-image-cloud-amd64 | awk '$1 == "Depends:" { print $2; exit }')`, "")
 	// debianInstaller is what boots from the network.
-	debianInstaller = fromDebian("debian-installer-12-netboot-amd64")
+	debianInstaller = fromDebian("debian-installer-13-netboot-amd64", `
+mkdir lists
+echo "deb [signed-by=`+keyring+`] `+mirror+` trixie main" > sources
+cat > own.conf <<END
+Dir::Etc::SourceList "$PWD/sources";
+Dir::Etc::SourceParts "/dev/null";
+Dir::State::Lists "$PWD/lists";
+Dir::Cache::pkgcache "";
+Dir::Cache::srcpkgcache "";
+END
+export APT_CONFIG=$PWD/own.conf
+apt-get update -q -o Acquire::Retries=3 -o Acquire::http::Timeout=60
+`)
 )
 
-// fromDebian is a folder with what is in a package of Debian's, whose name is a word of shell. The test is skipped where the package cannot
-// be had.
-func fromDebian(name string) func(testing.TB) string {
+// fromDebian is a folder with what is in a package of Debian's, whose name is a word of shell, and which is had by what the host's apt-get
+// knows, or by what a script has set before. The test is skipped where the package cannot be had.
+func fromDebian(name, before string) func(testing.TB) string {
 	unpacked := sync.OnceValues(func() (folder string, err error) {
 		if folder, err = os.MkdirTemp(shared, "debian-"); err != nil {
 			return "", err
 		}
-		download := exec.Command("sh", "-euc", "apt-get download -q -o Acquire::Retries=3 -o Acquire::http::Timeout=60 "+name+" && dpkg -x ./*.deb . && rm ./*.deb")
+		download := exec.Command("sh", "-euc", before+"apt-get download -q -o Acquire::Retries=3 -o Acquire::http::Timeout=60 "+name+" && dpkg -x ./*.deb . && rm ./*.deb")
 		download.Dir = folder
 		if said, err := download.CombinedOutput(); err != nil {
 			return "", fmt.Errorf("%w: %s", err, bytes.TrimSpace(said))

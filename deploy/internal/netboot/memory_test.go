@@ -86,7 +86,7 @@ func (o *operator) newKey() *key {
 // run has a machine run something, by SSH.
 func (k *key) run(script string) string {
 	k.Helper()
-	arguments := []string{"netns", "exec", k.space, "ssh", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR", "-o", "ConnectTimeout=120"}
+	arguments := []string{"netns", "exec", k.space, "ssh", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR", "-o", "ConnectTimeout=120", "-o", "ConnectionAttempts=900"}
 	cmd := exec.CommandContext(k.Context(), "ip")
 	if k.password == "" {
 		arguments = append(arguments, "-o", "BatchMode=yes", "-i", k.private)

@@ -87,13 +87,13 @@ func newSite(t *testing.T) *site {
 	s := &site{T: t, space: fmt.Sprintf("ironplane%d", n), folder: t.TempDir()}
 	outside := fmt.Sprintf("100.%d.%d", 64+n/256, n%256)
 	s.host = outside + ".2"
+	shell(t, "/", "ip netns add "+s.space)
 	t.Cleanup(func() {
 		if err := exec.Command("ip", "netns", "del", s.space).Run(); err != nil {
 			t.Error(err)
 		}
 	})
 	shell(t, "/", fmt.Sprintf(`
-ip netns add %[1]s
 ip link add v%[2]d type veth peer name out netns %[1]s
 ip addr add %[3]s.1/30 dev v%[2]d
 ip link set v%[2]d up
@@ -227,7 +227,7 @@ func (s *site) newMachine(mac, firmware string, megabytes int) *vm {
 	shell(s, folder, fmt.Sprintf(`
 ip -n %[1]s tuntap add %[2]s mode tap
 ip -n %[1]s link set %[2]s master br0 up
-truncate -s 64M disk
+truncate -s 4G disk
 cp %[3]sVARS_4M.fd vars
 `, s.space, tap, ovmf))
 	m := &vm{site: s, console: &console{}, monitor: filepath.Join(folder, "monitor")}
