@@ -12,6 +12,7 @@ import (
 func Hold(t testing.TB, db *pg.DB, lock func(*pg.Tx) error) (release func()) {
 	t.Helper()
 	held, end, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	has := sync.OnceFunc(func() { close(held) }) // a unit of work may be run again
 	go func() {
 		ended <- db.InTx(t.Context(), func(tx *pg.Tx) error {
 			tx.Unrecorded("a test")
@@ -19,7 +20,7 @@ func Hold(t testing.TB, db *pg.DB, lock func(*pg.Tx) error) (release func()) {
 			if err == nil {
 				err = lock(tx)
 			}
-			close(held)
+			has()
 			<-end
 			return err
 		})
