@@ -1,5 +1,5 @@
 # Every target works from a fresh clone. `make help` lists them.
-MODULES := backing pkg process template testkit clients/go gateway services/clients services/identity services/network services/pxe services/system deploy
+MODULES := pkg pkg/client gateway services/clients services/identity services/network services/pxe services/system deploy
 PACKAGES := $(addsuffix /...,$(addprefix ./,$(MODULES)))
 PROGRAMS := ./deploy/standalone ./deploy/split ./deploy/setup ./deploy/import ./deploy/license ./gateway/cmd/gateway $(wildcard ./services/*/cmd/*)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
@@ -26,7 +26,7 @@ build: ## build the programs into bin/
 	@mkdir -p bin
 	CGO_ENABLED=0 go build -trimpath -ldflags "-X $(VERSIONED)=$$(git describe --tags --always --dirty 2>/dev/null)" -o bin/ $(PROGRAMS)
 
-VERSIONED := github.com/ironplane/ironplane/process.version
+VERSIONED := github.com/ironplane/ironplane/pkg/runtime/process.version
 
 .PHONY: packages
 packages: ## make a .deb and an .rpm in bin/packages, install and remove them where there is dpkg, and run their units under systemd where there is Docker
@@ -135,7 +135,7 @@ lint: ## gofmt, vet, staticcheck, modules and generated files in step, each modu
 	go work sync
 	@for m in $(MODULES); do \
 		(cd $$m && GOWORK=off go mod tidy -diff && GOWORK=off CGO_ENABLED=0 go build ./...) || { echo "$$m is out of step: run 'make tidy'"; exit 1; }; done
-	@$(MAKE) --no-print-directory go-client && git diff --exit-code -- docs/reference clients/go || { echo "the routes changed the files above: commit them"; exit 1; }
+	@$(MAKE) --no-print-directory go-client && git diff --exit-code -- docs/reference pkg/client || { echo "the routes changed the files above: commit them"; exit 1; }
 	@git diff --exit-code -- '*go.mod' '*go.sum' go.work go.work.sum || { echo "go work sync changed the files above: commit them"; exit 1; }
 
 .PHONY: tidy
@@ -148,17 +148,17 @@ openapi: ## write docs/reference: openapi.json, policy.md, email-variables.md an
 	go run ./deploy/document docs/reference
 
 .PHONY: go-client
-go-client: openapi ## write the Go client in clients/go from the routes
-	go run $(OAPI_CODEGEN) -config clients/go/oapi-codegen.yaml docs/reference/openapi.json
+go-client: openapi ## write the Go client in pkg/client from the routes
+	go run $(OAPI_CODEGEN) -config pkg/client/oapi-codegen.yaml docs/reference/openapi.json
 
 .PHONY: clients
 clients: go-client ## write the Go client, and into bin/clients one in TypeScript and one in Python; lint the API document with Redocly and Spectral
-	@clients/check.sh
+	@deploy/clients/check.sh
 
 .PHONY: bench
 bench: ## measure reading (also over TLS), allocating and creating beside pgbench and nginx; answers beside a smaller installation's; a list beside COPY; 10,000 mails and webhook deliveries, and what a read next to them loses; site agents beside rsync, TFTP servers, nginx and dnsmasq; FULL=-full has a file of 4 GiB
 	go run ./deploy/measure/bench
-	go test -run '^$$' -bench . -benchmem ./gateway/... ./process/peers ./pkg/rest
+	go test -run '^$$' -bench . -benchmem ./gateway/... ./pkg/runtime/peers ./pkg/rest
 	go test -run '^$$' -bench Answers -benchtime 25x ./deploy/measure/scale -entities 200000
 	go test -run '^$$' -bench List -benchtime 5x ./deploy/measure/scale -entities 200000
 	go test -run '^$$' -bench 'Mails|Webhooks' -benchtime 10000x ./services/system

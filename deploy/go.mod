@@ -3,18 +3,14 @@ module github.com/ironplane/ironplane/deploy
 go 1.26.0
 
 replace (
-	github.com/ironplane/ironplane/backing => ../backing
-	github.com/ironplane/ironplane/clients/go => ../clients/go
 	github.com/ironplane/ironplane/gateway => ../gateway
 	github.com/ironplane/ironplane/pkg => ../pkg
-	github.com/ironplane/ironplane/process => ../process
+	github.com/ironplane/ironplane/pkg/client => ../pkg/client
 	github.com/ironplane/ironplane/services/clients => ../services/clients
 	github.com/ironplane/ironplane/services/identity => ../services/identity
 	github.com/ironplane/ironplane/services/network => ../services/network
 	github.com/ironplane/ironplane/services/pxe => ../services/pxe
 	github.com/ironplane/ironplane/services/system => ../services/system
-	github.com/ironplane/ironplane/template => ../template
-	github.com/ironplane/ironplane/testkit => ../testkit
 )
 
 require (
@@ -29,17 +25,14 @@ require (
 	github.com/google/uuid v1.6.0
 	github.com/hashicorp/consul/api v1.34.4
 	github.com/insomniacslk/dhcp v0.0.0-20260901064844-234b97448fae
-	github.com/ironplane/ironplane/backing v0.0.0
-	github.com/ironplane/ironplane/clients/go v0.0.0
 	github.com/ironplane/ironplane/gateway v0.0.0
 	github.com/ironplane/ironplane/pkg v0.0.0
-	github.com/ironplane/ironplane/process v0.0.0
+	github.com/ironplane/ironplane/pkg/client v0.0.0
 	github.com/ironplane/ironplane/services/clients v0.0.0
 	github.com/ironplane/ironplane/services/identity v0.0.0
 	github.com/ironplane/ironplane/services/network v0.0.0
 	github.com/ironplane/ironplane/services/pxe v0.0.0
 	github.com/ironplane/ironplane/services/system v0.0.0
-	github.com/ironplane/ironplane/testkit v0.0.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/letsencrypt/challtestsrv v1.4.2
 	github.com/letsencrypt/pebble/v2 v2.10.1
@@ -139,7 +132,6 @@ require (
 	github.com/hashicorp/golang-lru v1.0.2 // indirect
 	github.com/hashicorp/serf v0.10.4 // indirect
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
-	github.com/ironplane/ironplane/template v0.0.0 // indirect
 	github.com/jackc/pgpassfile v1.0.0 // indirect
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
 	github.com/jackc/puddle/v2 v2.2.3 // indirect

@@ -16,11 +16,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/health"
-	"github.com/ironplane/ironplane/pkg/principal"
-	"github.com/ironplane/ironplane/process"
-	"github.com/ironplane/ironplane/process/peers"
-	"github.com/ironplane/ironplane/process/setting"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/runtime/health"
+	"github.com/ironplane/ironplane/pkg/runtime/peers"
+	"github.com/ironplane/ironplane/pkg/runtime/process"
+	"github.com/ironplane/ironplane/pkg/settings"
 )
 
 const (
@@ -92,7 +92,7 @@ func (c *certificates) ask(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, certificateTime)
 	defer cancel()
 	var now told
-	away := c.peers.Ask(ctx, setting.Keeper, "/internal/certificate?known="+url.QueryEscape(was.Edition), &now)
+	away := c.peers.Ask(ctx, settings.Keeper, "/internal/certificate?known="+url.QueryEscape(was.Edition), &now)
 	if away != nil {
 		now = *was
 	} else if now.Edition == was.Edition {
@@ -203,7 +203,7 @@ func (c *certificates) forAuthority(hello *tls.ClientHelloInfo) (*tls.Config, er
 	ctx, cancel := context.WithTimeout(principal.With(hello.Context(), &principal.Call{Peer: principal.Gateway, RequestID: rand.Text()}), certificateTime)
 	defer cancel()
 	var shown issued
-	if err := c.peers.Ask(ctx, setting.Keeper, "/internal/acme-handshake?name="+url.QueryEscape(strings.ToLower(hello.ServerName)), &shown); err != nil {
+	if err := c.peers.Ask(ctx, settings.Keeper, "/internal/acme-handshake?name="+url.QueryEscape(strings.ToLower(hello.ServerName)), &shown); err != nil {
 		return nil, err
 	}
 	certificate, err := tls.X509KeyPair([]byte(shown.Chain), []byte(shown.Key))

@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/principal"
-	"github.com/ironplane/ironplane/process/peers"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/runtime/peers"
 )
 
 // writeCertificate writes a certificate of this number and its key.

@@ -11,8 +11,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/ironplane/ironplane/pkg/keycache"
-	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/auth/keycache"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
 )
 
 // Who sends a thousand halves of bodies, by however many keys, takes away from nobody else.

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ironplane/ironplane/pkg/apikey"
-	"github.com/ironplane/ironplane/pkg/keycache"
+	"github.com/ironplane/ironplane/pkg/auth/apikey"
+	"github.com/ironplane/ironplane/pkg/auth/keycache"
 )
 
 const panel = "https://panel.example.com"

@@ -10,20 +10,20 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/ironplane/ironplane/process/peers"
+	"github.com/ironplane/ironplane/pkg/runtime/peers"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/rs/cors"
 
-	"github.com/ironplane/ironplane/pkg/apikey"
+	"github.com/ironplane/ironplane/pkg/auth/apikey"
+	"github.com/ironplane/ironplane/pkg/auth/keycache"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/cache"
-	"github.com/ironplane/ironplane/pkg/keycache"
-	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
-	"github.com/ironplane/ironplane/pkg/problemhttp"
-	"github.com/ironplane/ironplane/process/maintenance"
-	"github.com/ironplane/ironplane/process/setting"
-	"github.com/ironplane/ironplane/process/tracing"
+
+	"github.com/ironplane/ironplane/pkg/runtime/maintenance"
+	"github.com/ironplane/ironplane/pkg/runtime/tracing"
+	"github.com/ironplane/ironplane/pkg/settings"
 )
 
 // Config is what operators decide about a gateway's process.
@@ -55,7 +55,7 @@ type Gateway struct {
 	uses      *uses
 	bodies    *room
 	progress  time.Duration
-	settings  *setting.Follower
+	settings  *settings.Follower
 	secured   *certificates
 	unfollow  func()
 }
@@ -114,7 +114,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if g.cors != nil && !g.isPreflight(r) {
 		g.cors.HandlerFunc(w, r)
 	}
-	key, carried := takeCredentials(r, setting.KeyInQuery.In(g.settings.Values()) == 1)
+	key, carried := takeCredentials(r, settings.KeyInQuery.In(g.settings.Values()) == 1)
 	e := newRecorder(w, r, g.progress)
 	ctx, stop := context.WithCancelCause(principal.With(r.Context(), call))
 	defer stop(nil)
@@ -131,10 +131,10 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	case revoked != nil:
 		e.resume()
-		problemhttp.Write(e, r, g.log, revoked)
+		problem.Write(e, r, g.log, revoked)
 	case err == nil:
 	case ctx.Err() == nil, problem.Is(err, problem.BadRequest): // who falls silent within a body ends the context, and is there
-		problemhttp.Write(e, r, g.log, err)
+		problem.Write(e, r, g.log, err)
 	}
 	if e.status == 0 {
 		if ctx.Err() != nil { // its caller has left, or has closed his half: nobody knows what was done
@@ -194,7 +194,7 @@ func (g *Gateway) serve(e *recorder, r *http.Request, stop context.CancelCauseFu
 	}
 	upstream, ok := g.upstreams[e.service]
 	if !ok {
-		return problemhttp.NoSuchPath()
+		return problem.NoSuchPath()
 	}
 	if err := inflate(r, e.Header()); err != nil {
 		return err

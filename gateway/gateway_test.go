@@ -14,19 +14,19 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/ironplane/ironplane/pkg/apikey"
-	"github.com/ironplane/ironplane/pkg/problemhttp"
+	"github.com/ironplane/ironplane/pkg/auth/apikey"
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/runtime/peers"
 	"github.com/ironplane/ironplane/pkg/seal"
-	"github.com/ironplane/ironplane/process/peers"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/ironplane/ironplane/backing"
+	"github.com/ironplane/ironplane/pkg/auth/keycache"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/cache"
-	"github.com/ironplane/ironplane/pkg/keycache"
-	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/devservers"
 	"github.com/ironplane/ironplane/pkg/secret"
-	"github.com/ironplane/ironplane/process/setting"
+	"github.com/ironplane/ironplane/pkg/settings"
 )
 
 // set is how a gateway under test is configured, and what the settings are.
@@ -42,13 +42,13 @@ var unlimited = set{limits: limits{OwnerRate: 1_000_000, OwnerBurst: 1_000_000, 
 
 // ServeHTTP answers what the settings are, as the system service does.
 func (s set) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
-	values := setting.Values{}
-	for of, n := range map[setting.Integer]int{setting.OwnerRate: s.OwnerRate, setting.OwnerBurst: s.OwnerBurst, setting.OwnerConcurrency: s.OwnerConcurrency,
-		setting.AddressRate: s.AddressRate, setting.AddressBurst: s.AddressBurst, setting.AddressConcurrency: s.AddressConcurrency} {
+	values := settings.Values{}
+	for of, n := range map[settings.Integer]int{settings.OwnerRate: s.OwnerRate, settings.OwnerBurst: s.OwnerBurst, settings.OwnerConcurrency: s.OwnerConcurrency,
+		settings.AddressRate: s.AddressRate, settings.AddressBurst: s.AddressBurst, settings.AddressConcurrency: s.AddressConcurrency} {
 		values[of.Slug] = strconv.Itoa(n)
 	}
 	if s.KeyInQuery {
-		values[setting.KeyInQuery.Slug] = "1"
+		values[settings.KeyInQuery.Slug] = "1"
 	}
 	_ = json.NewEncoder(w).Encode(values)
 }
@@ -60,7 +60,7 @@ type door struct {
 	identity *owner
 	network  *echo
 	redis    *redis.Client
-	server   *backing.Redis
+	server   *devservers.Redis
 	signer   *seal.Signer
 	warnings *warnings
 }
@@ -76,12 +76,12 @@ func (w *warnings) Handle(context.Context, slog.Record) error    { w.any.Store(t
 
 func newDoor(t testing.TB, config set) *door {
 	t.Helper()
-	return newDoorOn(t, config, backing.RedisOptions{Standin: true})
+	return newDoorOn(t, config, devservers.RedisOptions{Standin: true})
 }
 
-func newDoorOn(t testing.TB, config set, options backing.RedisOptions) *door {
+func newDoorOn(t testing.TB, config set, options devservers.RedisOptions) *door {
 	t.Helper()
-	server, err := backing.StartRedis(context.Background(), options)
+	server, err := devservers.StartRedis(context.Background(), options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func (d *door) another(config set) *Gateway {
 	d.t.Helper()
 	upstreams := map[string]http.Handler{"identity": d.identity, "network": d.network}
 	log := slog.New(d.warnings)
-	peers := peers.New(principal.Gateway, map[string]http.Handler{"identity": d.identity, "network": d.network, setting.Keeper: config})
+	peers := peers.New(principal.Gateway, map[string]http.Handler{"identity": d.identity, "network": d.network, settings.Keeper: config})
 	g := New(config.Config, upstreams, peers, keycache.NewStore(d.redis, d.signer, log), d.redis, log)
 	d.t.Cleanup(g.Close)
 	return g
@@ -186,7 +186,7 @@ func (e *echo) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer e.mu.Unlock()
 	e.last, e.call = r, *principal.From(r.Context())
 	e.seen++
-	w.Header().Set(problemhttp.RouteHeader, "/port-speed/{port_speed_id}")
+	w.Header().Set(problem.RouteHeader, "/port-speed/{port_speed_id}")
 	_, _ = io.WriteString(w, "here")
 }
 
@@ -297,7 +297,7 @@ func TestWhatAServiceSees(t *testing.T) {
 	if c := d.network.call; c.Peer != principal.Gateway || c.IP.String() != "192.0.2.7" || c.RequestID != "mine-1" {
 		t.Errorf("the call is %+v", c)
 	}
-	if w.Header().Get("API-Version") != "1" || w.Header().Get("X-Request-Id") != "mine-1" || w.Header().Get(problemhttp.RouteHeader) != "" {
+	if w.Header().Get("API-Version") != "1" || w.Header().Get("X-Request-Id") != "mine-1" || w.Header().Get(problem.RouteHeader) != "" {
 		t.Errorf("the answer has %v", w.Header())
 	}
 	for _, insane := range []string{"", "a b", "a\tb", strings.Repeat("x", 65), "<script>"} {

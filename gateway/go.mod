@@ -2,20 +2,12 @@ module github.com/ironplane/ironplane/gateway
 
 go 1.26.0
 
-replace (
-	github.com/ironplane/ironplane/backing => ../backing
-	github.com/ironplane/ironplane/pkg => ../pkg
-	github.com/ironplane/ironplane/process => ../process
-	github.com/ironplane/ironplane/testkit => ../testkit
-)
+replace github.com/ironplane/ironplane/pkg => ../pkg
 
 require (
 	github.com/go-redis/redis_rate/v10 v10.0.1
 	github.com/gorilla/mux v1.8.1
-	github.com/ironplane/ironplane/backing v0.0.0
 	github.com/ironplane/ironplane/pkg v0.0.0
-	github.com/ironplane/ironplane/process v0.0.0
-	github.com/ironplane/ironplane/testkit v0.0.0
 	github.com/maypok86/otter/v2 v2.4.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/redis/go-redis/v9 v9.23.0

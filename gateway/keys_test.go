@@ -11,12 +11,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/apikey"
-	"github.com/ironplane/ironplane/pkg/permission"
+	"github.com/ironplane/ironplane/pkg/auth/apikey"
+	"github.com/ironplane/ironplane/pkg/auth/permission"
 
-	"github.com/ironplane/ironplane/backing"
-	"github.com/ironplane/ironplane/pkg/keycache"
-	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/auth/keycache"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/devservers"
 )
 
 func holdUp(d time.Duration) func(http.ResponseWriter) bool {
@@ -457,7 +457,7 @@ func BenchmarkKeyInMemory(b *testing.B) {
 }
 
 func BenchmarkKeyInRedis(b *testing.B) {
-	d := newDoorOn(b, unlimited, backing.RedisOptions{})
+	d := newDoorOn(b, unlimited, devservers.RedisOptions{})
 	key := d.identity.issue(1)
 	hash := apikey.Hash(key)
 	nobody := func(context.Context) error { return nil }

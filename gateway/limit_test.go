@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ironplane/ironplane/backing"
-	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/devservers"
 )
 
 var narrow = set{limits: limits{OwnerRate: 20, OwnerBurst: 40, AddressRate: 5, AddressBurst: 10, OwnerConcurrency: 1_000_000, AddressConcurrency: 1_000_000}}
@@ -61,7 +61,7 @@ func TestLimitsHold(t *testing.T) {
 		for _, redis := range []string{"is there", "goes away", "is away"} {
 			t.Run(c.who+", Redis "+redis, func(t *testing.T) {
 				t.Parallel()
-				d := newDoorOn(t, narrow, backing.RedisOptions{})
+				d := newDoorOn(t, narrow, devservers.RedisOptions{})
 				gateways := []*Gateway{d.gateway, d.another(narrow)}
 				key := d.identity.issue(1)
 				const while = time.Second
@@ -139,7 +139,7 @@ func TestRefusal(t *testing.T) {
 // A limit that is raised lets through at once whom the one before had let through its burst, here and in Redis.
 func TestRaisedLimit(t *testing.T) {
 	t.Parallel()
-	d := newDoorOn(t, narrow, backing.RedisOptions{})
+	d := newDoorOn(t, narrow, devservers.RedisOptions{})
 	key := d.identity.issue(1)
 	for d.gateway.perOwner.set(1, 20); get(d.gateway, somebody, key, "/port-speed").Code == http.StatusOK; {
 	}
@@ -150,7 +150,7 @@ func TestRaisedLimit(t *testing.T) {
 // Every answer that a limit was counted for says what is left of it, across gateways.
 func TestRateLimitHeaders(t *testing.T) {
 	t.Parallel()
-	d := newDoorOn(t, narrow, backing.RedisOptions{})
+	d := newDoorOn(t, narrow, devservers.RedisOptions{})
 	gateways := []*Gateway{d.gateway, d.another(narrow)}
 	key := d.identity.issue(1)
 	left := func(w *httptest.ResponseRecorder, limit string) int {
@@ -185,7 +185,7 @@ func TestBatches(t *testing.T) {
 	t.Parallel()
 	busy := unlimited
 	busy.OwnerRate, busy.OwnerBurst = 1000, 1000
-	d := newDoorOn(t, busy, backing.RedisOptions{})
+	d := newDoorOn(t, busy, devservers.RedisOptions{})
 	asked := func() (n int) {
 		text := d.redis.Info(t.Context(), "stats").Val()
 		_, after, _ := strings.Cut(text, "total_commands_processed:")
@@ -222,7 +222,7 @@ func TestManyCallers(t *testing.T) {
 }
 
 func BenchmarkLimit(b *testing.B) {
-	d := newDoorOn(b, unlimited, backing.RedisOptions{})
+	d := newDoorOn(b, unlimited, devservers.RedisOptions{})
 	answer := http.Header{}
 	b.ReportAllocs()
 	for b.Loop() {

@@ -7,10 +7,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/keycache"
-	"github.com/ironplane/ironplane/pkg/mesh"
+	"github.com/ironplane/ironplane/pkg/auth/keycache"
+	"github.com/ironplane/ironplane/pkg/auth/throttle"
 	"github.com/ironplane/ironplane/pkg/problem"
-	"github.com/ironplane/ironplane/process/strangers"
+	"github.com/ironplane/ironplane/pkg/runtime/mesh"
 )
 
 const (
@@ -31,12 +31,12 @@ type origin struct {
 	start       time.Time
 	pausedUntil atomic.Int64 // since start; 0: it answered
 
-	known     chan struct{}    // a semaphore
-	strangers *strangers.Queue // with keys that are not known
+	known     chan struct{}   // a semaphore
+	strangers *throttle.Queue // with keys that are not known
 }
 
 func newOrigin(service string, get func(ctx context.Context, service, path string, into any) error) *origin {
-	return &origin{service: service, get: get, start: time.Now(), known: make(chan struct{}, originQuestions), strangers: strangers.NewQueue(mostStrangers)}
+	return &origin{service: service, get: get, start: time.Now(), known: make(chan struct{}, originQuestions), strangers: throttle.NewQueue(mostStrangers)}
 }
 
 // paused tells whether it failed to answer a moment ago. When the pause is over, it is false for the first who asks, who

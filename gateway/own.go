@@ -14,9 +14,9 @@ import (
 	swagger "github.com/swaggest/swgui/v5/static"
 	"github.com/vearutop/statigz"
 
-	"github.com/ironplane/ironplane/pkg/openapi"
-	"github.com/ironplane/ironplane/pkg/problemhttp"
-	"github.com/ironplane/ironplane/process/setting"
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/rest/openapi"
+	"github.com/ironplane/ironplane/pkg/settings"
 )
 
 // Below /-/ the gateway serves its own things, where no documented path can be.
@@ -51,10 +51,10 @@ func (g *Gateway) ownRoutes() http.Handler {
 	}
 	router.MatcherFunc(isAsset).Handler(revalidated(http.StripPrefix(docsPath+"/", assets))).Methods(http.MethodGet, http.MethodHead)
 	router.NotFoundHandler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		problemhttp.Write(w, r, g.log, problemhttp.NoSuchPath())
+		problem.Write(w, r, g.log, problem.NoSuchPath())
 	})
 	router.MethodNotAllowedHandler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		problemhttp.Write(w, r, g.log, problemhttp.NotAllowed(r.Method, http.MethodGet, http.MethodHead))
+		problem.Write(w, r, g.log, problem.NotAllowed(r.Method, http.MethodGet, http.MethodHead))
 	})
 	return router
 }
@@ -97,7 +97,7 @@ func (g *Gateway) docs(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("X-Frame-Options", "DENY")
 	w.Header().Set("Cache-Control", "no-cache")
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	_, _ = fmt.Fprintf(w, docsPage, html.EscapeString(setting.SiteName.In(g.settings.Values())))
+	_, _ = fmt.Fprintf(w, docsPage, html.EscapeString(settings.SiteName.In(g.settings.Values())))
 }
 
 // health tells that the gateway answers, and whether changes are refused and why.
@@ -123,7 +123,7 @@ func (g *Gateway) document(w http.ResponseWriter, r *http.Request) {
 			err = merged.Merge(&own)
 		}
 		if err != nil {
-			problemhttp.Write(w, r, g.log, fmt.Errorf("merge the API documents: %w", err))
+			problem.Write(w, r, g.log, fmt.Errorf("merge the API documents: %w", err))
 			return
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"io"
 	"net/http"
 
-	"github.com/ironplane/ironplane/process/setting"
+	"github.com/ironplane/ironplane/pkg/settings"
 )
 
 // passwordPath is where who has no panel chooses a password by a mailed link, which has the link's id and token behind its #.
@@ -103,6 +103,6 @@ func (g *Gateway) password(w http.ResponseWriter, _ *http.Request) {
 	header.Set("X-Frame-Options", "DENY")
 	header.Set("Referrer-Policy", "no-referrer")
 	header.Set("Content-Type", "text/html; charset=utf-8")
-	name := html.EscapeString(setting.SiteName.In(g.settings.Values()))
+	name := html.EscapeString(settings.SiteName.In(g.settings.Values()))
 	_, _ = io.WriteString(w, passwordHead+name+"</title>\n</head>\n<body>\n  <main>\n    <h1>"+name+passwordBody)
 }

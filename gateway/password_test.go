@@ -7,13 +7,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ironplane/ironplane/process/setting"
+	"github.com/ironplane/ironplane/pkg/settings"
 )
 
 // The page loads nothing, and its policy lets its own script and style be used and no other.
 func TestPasswordPage(t *testing.T) {
 	t.Parallel()
-	g := &Gateway{settings: &setting.Follower{}}
+	g := &Gateway{settings: &settings.Follower{}}
 	answer := httptest.NewRecorder()
 	g.password(answer, httptest.NewRequest(http.MethodGet, passwordPath, nil))
 	page, policy := answer.Body.String(), answer.Header().Get("Content-Security-Policy")

@@ -7,10 +7,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/openapi"
-	"github.com/ironplane/ironplane/pkg/principal"
-	"github.com/ironplane/ironplane/pkg/problemhttp"
-	"github.com/ironplane/ironplane/process/tracing"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/rest/openapi"
+	"github.com/ironplane/ironplane/pkg/runtime/tracing"
 )
 
 // recorder is the http.ResponseWriter of a request. It notes what the access log and the metrics say of it.
@@ -40,7 +40,7 @@ func newRecorder(w http.ResponseWriter, r *http.Request, progress time.Duration)
 		e.route = r.URL.Path[:len("/")+len(first)]
 	}
 	if e.route != "" {
-		w.Header()[problemhttp.RouteHeader] = []string{e.route}
+		w.Header()[problem.RouteHeader] = []string{e.route}
 	}
 	if !methods[r.Method] {
 		e.method = "other"
@@ -74,7 +74,7 @@ func (e *recorder) resume() {
 // ours are the headers of an answer that the gateway says before the service says anything.
 var ours = map[string]bool{
 	"X-Content-Type-Options": true, "Cache-Control": true, "X-Request-Id": true, "Api-Version": true, "Ratelimit": true, "Ratelimit-Policy": true,
-	"Vary": true, "Access-Control-Allow-Origin": true, "Access-Control-Expose-Headers": true, problemhttp.RouteHeader: true,
+	"Vary": true, "Access-Control-Allow-Origin": true, "Access-Control-Expose-Headers": true, problem.RouteHeader: true,
 }
 
 func (e *recorder) WriteHeader(status int) {
@@ -86,9 +86,9 @@ func (e *recorder) WriteHeader(status int) {
 	}
 	if e.status == 0 {
 		e.status = status
-		if named := e.Header()[problemhttp.RouteHeader]; len(named) > 0 {
+		if named := e.Header()[problem.RouteHeader]; len(named) > 0 {
 			e.route = named[0]
-			delete(e.Header(), problemhttp.RouteHeader)
+			delete(e.Header(), problem.RouteHeader)
 		}
 		e.allow()
 	}

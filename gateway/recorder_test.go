@@ -10,13 +10,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ironplane/ironplane/pkg/apikey"
-	"github.com/ironplane/ironplane/pkg/problemhttp"
+	"github.com/ironplane/ironplane/pkg/auth/apikey"
+	"github.com/ironplane/ironplane/pkg/problem"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/ironplane/ironplane/pkg/openapi"
+	"github.com/ironplane/ironplane/pkg/rest/openapi"
 )
 
 func TestAccessLog(t *testing.T) {
@@ -65,7 +65,7 @@ func TestAccessLog(t *testing.T) {
 type fails struct{ *Gateway }
 
 func (f fails) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	problemhttp.Write(w, r, f.log, errors.New("the inside"))
+	problem.Write(w, r, f.log, errors.New("the inside"))
 }
 
 // What fails is logged by its route: a path may hold a secret.

@@ -6,7 +6,7 @@ import (
 	"io"
 	"net/http"
 
-	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 )
 

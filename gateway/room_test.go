@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/keycache"
-	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/auth/keycache"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
 )
 
 // issueOther makes a key of admin 2.

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/principal"
-	"github.com/ironplane/ironplane/process/setting"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/settings"
 )
 
 // highestRate is the highest limit that a bucket can count.
@@ -15,8 +15,8 @@ const highestRate = 1_000_000
 
 // follow has the gateway go by the settings, until unfollow. Where system is away as it starts, it goes by identity's copy.
 func (g *Gateway) follow() {
-	g.settings = &setting.Follower{Peers: g.peers, Heard: g.goBy, Last: func(ctx context.Context) (last setting.Values, err error) {
-		return last, g.peers.Ask(ctx, "identity", setting.Path, &last)
+	g.settings = &settings.Follower{Peers: g.peers, Heard: g.goBy, Last: func(ctx context.Context) (last settings.Values, err error) {
+		return last, g.peers.Ask(ctx, "identity", settings.Path, &last)
 	}}
 	ctx, stop := context.WithCancel(principal.With(context.Background(), &principal.Call{Peer: principal.Gateway, RequestID: rand.Text()}))
 	_ = g.goBy(ctx, nil)
@@ -43,12 +43,12 @@ func (g *Gateway) follow() {
 }
 
 // goBy holds callers to their limits as they are set now.
-func (g *Gateway) goBy(_ context.Context, v setting.Values) error {
-	of := func(s setting.Integer) int { return max(1, min(s.In(v), highestRate)) }
-	g.perOwner.set(of(setting.OwnerRate), of(setting.OwnerBurst))
-	g.perCaller.set(of(setting.AddressRate), of(setting.AddressBurst))
-	g.owners.most.Store(int64(of(setting.OwnerConcurrency)))
-	g.perKey.most.Store(int64((of(setting.OwnerConcurrency) + 1) / 2))
-	g.addresses.most.Store(int64(of(setting.AddressConcurrency)))
+func (g *Gateway) goBy(_ context.Context, v settings.Values) error {
+	of := func(s settings.Integer) int { return max(1, min(s.In(v), highestRate)) }
+	g.perOwner.set(of(settings.OwnerRate), of(settings.OwnerBurst))
+	g.perCaller.set(of(settings.AddressRate), of(settings.AddressBurst))
+	g.owners.most.Store(int64(of(settings.OwnerConcurrency)))
+	g.perKey.most.Store(int64((of(settings.OwnerConcurrency) + 1) / 2))
+	g.addresses.most.Store(int64(of(settings.AddressConcurrency)))
 	return nil
 }

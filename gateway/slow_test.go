@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ironplane/ironplane/process"
+	"github.com/ironplane/ironplane/pkg/runtime/process"
 )
 
 // reader is a service that reads what it gets.

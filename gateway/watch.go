@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 )
 

@@ -14,11 +14,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/keycache"
-	"github.com/ironplane/ironplane/pkg/permission"
-	"github.com/ironplane/ironplane/pkg/principal"
-	"github.com/ironplane/ironplane/process"
-	"github.com/ironplane/ironplane/process/mtls"
+	"github.com/ironplane/ironplane/pkg/auth/keycache"
+	"github.com/ironplane/ironplane/pkg/auth/permission"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/runtime/mtls"
+	"github.com/ironplane/ironplane/pkg/runtime/process"
 
 	"github.com/ironplane/ironplane/gateway/proxy"
 )

@@ -24,10 +24,10 @@ import (
 	"github.com/testcontainers/testcontainers-go/wait"
 
 	"github.com/ironplane/ironplane/gateway/proxy"
-	"github.com/ironplane/ironplane/pkg/principal"
-	"github.com/ironplane/ironplane/process/consul"
-	"github.com/ironplane/ironplane/process/mtls"
-	"github.com/ironplane/ironplane/testkit"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/runtime/consul"
+	"github.com/ironplane/ironplane/pkg/runtime/mtls"
+	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
 // agent is a Consul of its own, which forgets everything when it ends.

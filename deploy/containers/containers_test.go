@@ -24,7 +24,7 @@ import (
 	"github.com/testcontainers/testcontainers-go"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
-	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
 )
 
 const (

@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/principal"
-	"github.com/ironplane/ironplane/testkit"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
 // document says how to back up and restore with containers.

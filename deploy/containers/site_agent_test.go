@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
-	"github.com/ironplane/ironplane/testkit"
 )
 
 // The words of docs/site-agent.md start an agent in a container, which may do no more than it has to, and whose files stay.

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	ironplane "github.com/ironplane/ironplane/clients/go"
+	ironplane "github.com/ironplane/ironplane/pkg/client"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 

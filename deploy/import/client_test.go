@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	ironplane "github.com/ironplane/ironplane/clients/go"
+	ironplane "github.com/ironplane/ironplane/pkg/client"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 

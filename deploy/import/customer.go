@@ -13,7 +13,7 @@ import (
 
 	openapi_types "github.com/oapi-codegen/runtime/types"
 
-	ironplane "github.com/ironplane/ironplane/clients/go"
+	ironplane "github.com/ironplane/ironplane/pkg/client"
 )
 
 // customer is the client that a tenant becomes. The zero value is none.

@@ -15,7 +15,7 @@ import (
 	"sync"
 	"testing"
 
-	ironplane "github.com/ironplane/ironplane/clients/go"
+	ironplane "github.com/ironplane/ironplane/pkg/client"
 )
 
 const testKey = "ip_secret"

@@ -6,9 +6,9 @@ import (
 	"path/filepath"
 	"testing"
 
-	ironplane "github.com/ironplane/ironplane/clients/go"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
-	"github.com/ironplane/ironplane/testkit"
+	ironplane "github.com/ironplane/ironplane/pkg/client"
+	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }

@@ -15,7 +15,7 @@ import (
 
 	"go4.org/netipx"
 
-	ironplane "github.com/ironplane/ironplane/clients/go"
+	ironplane "github.com/ironplane/ironplane/pkg/client"
 )
 
 // workers is how many entities are sent at a time.

@@ -12,9 +12,9 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/google/uuid"
 
-	"github.com/ironplane/ironplane/pkg/health"
+	"github.com/ironplane/ironplane/pkg/runtime/health"
+	"github.com/ironplane/ironplane/pkg/runtime/process"
 	"github.com/ironplane/ironplane/pkg/secret"
-	"github.com/ironplane/ironplane/process"
 	"github.com/ironplane/ironplane/services/system/license"
 )
 

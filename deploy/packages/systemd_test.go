@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
-	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
 )
 
 // The operating system that the package is installed on. Consul is there where its image is. What systemd mounts for a unit, as its

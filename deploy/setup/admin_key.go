@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/ironplane/ironplane/backing/provision"
-	"github.com/ironplane/ironplane/process/pool"
+	"github.com/ironplane/ironplane/pkg/postgres/pool"
+	"github.com/ironplane/ironplane/pkg/postgres/provision"
 	"github.com/ironplane/ironplane/services/identity"
 )
 

@@ -9,8 +9,8 @@ import (
 
 	"github.com/hashicorp/consul/api"
 
-	"github.com/ironplane/ironplane/backing/provision"
 	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/pkg/postgres/provision"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 

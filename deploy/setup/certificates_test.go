@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ironplane/ironplane/process/mtls"
+	"github.com/ironplane/ironplane/pkg/runtime/mtls"
 )
 
 // Certificates are each process's own, and made anew by the same authority. A superuser is told no password.

@@ -10,12 +10,12 @@ import (
 
 	"github.com/hashicorp/consul/api"
 
-	"github.com/ironplane/ironplane/backing/provision"
 	"github.com/ironplane/ironplane/deploy/internal/product"
-	"github.com/ironplane/ironplane/pkg/health"
+	"github.com/ironplane/ironplane/pkg/postgres/provision"
+	"github.com/ironplane/ironplane/pkg/runtime/health"
+	"github.com/ironplane/ironplane/pkg/runtime/maintenance"
+	"github.com/ironplane/ironplane/pkg/runtime/process"
 	"github.com/ironplane/ironplane/pkg/secret"
-	"github.com/ironplane/ironplane/process"
-	"github.com/ironplane/ironplane/process/maintenance"
 )
 
 type config struct {

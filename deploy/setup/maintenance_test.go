@@ -4,7 +4,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/ironplane/ironplane/process/maintenance"
+	"github.com/ironplane/ironplane/pkg/runtime/maintenance"
 )
 
 // Maintenance is told to each process, in the folder that it sees, and ended in each.

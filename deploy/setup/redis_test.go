@@ -20,17 +20,17 @@ import (
 
 	"github.com/ironplane/ironplane/deploy/internal/ports"
 	"github.com/ironplane/ironplane/gateway"
-	"github.com/ironplane/ironplane/pkg/apikey"
+	"github.com/ironplane/ironplane/pkg/auth/apikey"
+	"github.com/ironplane/ironplane/pkg/auth/keycache"
+	"github.com/ironplane/ironplane/pkg/auth/lockout"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/events"
-	"github.com/ironplane/ironplane/pkg/keycache"
-	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/runtime/peers"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
-	"github.com/ironplane/ironplane/process/lockout"
-	"github.com/ironplane/ironplane/process/peers"
-	"github.com/ironplane/ironplane/process/setting"
+	"github.com/ironplane/ironplane/pkg/settings"
 )
 
 // installation is secrets that were made, and a Redis that knows its users from them.
@@ -153,7 +153,7 @@ func TestRedisUsers(t *testing.T) {
 		owner, _, err := keycache.Get[keycache.Owner](t.Context(), reading, "identity", "owner/admin/1")
 		return err == nil && owner.Name == "anna"
 	})
-	count := fmt.Sprintf("rate:owner:admin:1:%d/%d", setting.OwnerRate.In(nil), setting.OwnerBurst.In(nil))
+	count := fmt.Sprintf("rate:owner:admin:1:%d/%d", settings.OwnerRate.In(nil), settings.OwnerBurst.In(nil))
 	if left := i.client(principal.Gateway, "").Exists(t.Context(), count); left.Err() == nil {
 		t.Error("the gateway may look for keys")
 	}

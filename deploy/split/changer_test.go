@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/clients"
 	"github.com/ironplane/ironplane/services/network"
-	"github.com/ironplane/ironplane/testkit"
 )
 
 // ledger is what callers asked for, and what they were answered.

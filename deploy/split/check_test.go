@@ -12,7 +12,7 @@ import (
 
 	"github.com/ironplane/ironplane/deploy/internal/backings"
 	"github.com/ironplane/ironplane/deploy/internal/product"
-	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
 )
 
 // examined is what a program says of an environment before it starts. What is given replaces what there is.

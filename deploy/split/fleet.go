@@ -17,15 +17,15 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/ironplane/ironplane/backing/child"
 	"github.com/ironplane/ironplane/deploy/internal/ports"
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/gateway"
-	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/devservers/child"
+	"github.com/ironplane/ironplane/pkg/runtime/mtls"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/service"
-	"github.com/ironplane/ironplane/process/mtls"
-	"github.com/ironplane/ironplane/process/setting"
+	"github.com/ironplane/ironplane/pkg/settings"
 )
 
 const (
@@ -126,7 +126,7 @@ func (f *fleet) startService(ctx context.Context, name string) error {
 
 func (f *fleet) serviceEnvironment(name string) []string {
 	environment := append(f.common(name), f.given("IRONPLANE_MAINTENANCE=")...)
-	for _, field := range slices.Concat(reflect.VisibleFields(reflect.TypeFor[service.Settings]()), reflect.VisibleFields(reflect.TypeFor[setting.Variables]())) {
+	for _, field := range slices.Concat(reflect.VisibleFields(reflect.TypeFor[service.Settings]()), reflect.VisibleFields(reflect.TypeFor[settings.Variables]())) {
 		environment = append(environment, f.given(field.Tag.Get("env")+"=")...)
 	}
 	return append(environment, "DATABASE_URL_FILE="+f.file(name+".database-url"), f.services())

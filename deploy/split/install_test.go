@@ -17,11 +17,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ironplane/ironplane/backing"
 	"github.com/ironplane/ironplane/deploy/internal/product"
-	"github.com/ironplane/ironplane/pkg/principal"
-	"github.com/ironplane/ironplane/testkit"
-	"github.com/ironplane/ironplane/testkit/syncbuf"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/devservers"
+	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/pkg/testkit/syncbuf"
 )
 
 const installDocument = "../../docs/install.md"
@@ -38,7 +38,7 @@ func TestInstall(t *testing.T) {
 	if _, err := exec.LookPath("psql"); err != nil {
 		t.Skip("the words need psql")
 	}
-	postgres, err := backing.StartPostgres(t.Context(), backing.PostgresOptions{Dir: filepath.Join(t.TempDir(), "postgres")})
+	postgres, err := devservers.StartPostgres(t.Context(), devservers.PostgresOptions{Dir: filepath.Join(t.TempDir(), "postgres")})
 	if err != nil {
 		t.Fatal(err)
 	}

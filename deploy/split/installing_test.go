@@ -12,12 +12,12 @@ import (
 
 	"github.com/ironplane/ironplane/deploy/internal/backings"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/pkg/testkit/receiver"
 	"github.com/ironplane/ironplane/services/pxe"
 	"github.com/ironplane/ironplane/services/pxe/install"
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
 	"github.com/ironplane/ironplane/services/system/webhook"
-	"github.com/ironplane/ironplane/testkit"
-	"github.com/ironplane/ironplane/testkit/receiver"
 )
 
 // The pxe service is killed again and again while a machine is installed: all that the machine does is taken once, in its order, and who

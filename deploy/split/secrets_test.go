@@ -27,9 +27,9 @@ import (
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/pkg/cache"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/pkg/testkit/mailbox"
 	"github.com/ironplane/ironplane/services/identity"
-	"github.com/ironplane/ironplane/testkit"
-	"github.com/ironplane/ironplane/testkit/mailbox"
 )
 
 // requestLines are the lines of requests that a log in JSON has.

@@ -21,11 +21,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ironplane/ironplane/backing/child"
 	"github.com/ironplane/ironplane/deploy/internal/backings"
+	"github.com/ironplane/ironplane/pkg/devservers/child"
+	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/pxe"
 	"github.com/ironplane/ironplane/services/pxe/filesync"
-	"github.com/ironplane/ironplane/testkit"
 )
 
 const agentDocument = "../../docs/site-agent.md"

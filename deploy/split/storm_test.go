@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/ironplane/ironplane/deploy/internal/backings"
-	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/network"
-	"github.com/ironplane/ironplane/testkit"
 )
 
 var full = flag.Bool("full", false, "let the storm of allocations and the crashes go on as long as in `make storm` and `make crash`")

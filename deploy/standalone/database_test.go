@@ -12,14 +12,14 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/ironplane/ironplane/backing"
+	"github.com/ironplane/ironplane/pkg/devservers"
 	"github.com/ironplane/ironplane/pkg/seal"
 )
 
 // given is a Postgres that is there already.
 type given struct {
 	*testing.T
-	*backing.Postgres
+	*devservers.Postgres
 	superuser *pgx.Conn
 }
 
@@ -27,7 +27,7 @@ func newGiven(t *testing.T) *given {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	postgres, err := backing.StartPostgres(ctx, backing.PostgresOptions{Dir: filepath.Join(t.TempDir(), "postgres")})
+	postgres, err := devservers.StartPostgres(ctx, devservers.PostgresOptions{Dir: filepath.Join(t.TempDir(), "postgres")})
 	if err != nil {
 		t.Fatal(err)
 	}

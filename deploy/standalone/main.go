@@ -11,7 +11,7 @@ import (
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/startup"
 	"github.com/ironplane/ironplane/pkg/cache"
-	"github.com/ironplane/ironplane/process"
+	"github.com/ironplane/ironplane/pkg/runtime/process"
 )
 
 func main() { startup.Main("standalone", run) }

@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ironplane/ironplane/testkit"
+	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
 var full = flag.Bool("full", false, "restore in every way that docs/restore.md knows")

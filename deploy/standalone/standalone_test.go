@@ -18,12 +18,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ironplane/ironplane/backing"
+	"github.com/ironplane/ironplane/pkg/devservers"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
-	"github.com/ironplane/ironplane/testkit"
-	"github.com/ironplane/ironplane/testkit/syncbuf"
+	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/pkg/testkit/syncbuf"
 )
 
 // The test binary is the program, too, when this is set.
@@ -420,7 +420,7 @@ func TestGivenBackings(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	dir := t.TempDir()
-	postgres, err := backing.StartPostgres(ctx, backing.PostgresOptions{Dir: filepath.Join(dir, "postgres")})
+	postgres, err := devservers.StartPostgres(ctx, devservers.PostgresOptions{Dir: filepath.Join(dir, "postgres")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,10 +10,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
-	"github.com/ironplane/ironplane/process/peers"
-	"github.com/ironplane/ironplane/process/tracing"
+	"github.com/ironplane/ironplane/pkg/runtime/peers"
+	"github.com/ironplane/ironplane/pkg/runtime/tracing"
 )
 
 // exchange is one request and its answer.

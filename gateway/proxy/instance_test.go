@@ -12,7 +12,7 @@ import (
 
 	"github.com/sony/gobreaker/v2"
 
-	"github.com/ironplane/ironplane/process/mtls"
+	"github.com/ironplane/ironplane/pkg/runtime/mtls"
 )
 
 // named is an instance that says its name, and does not answer /wait before it may.

@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/permission"
-	"github.com/ironplane/ironplane/pkg/principal"
-	"github.com/ironplane/ironplane/process/mtls"
-	"github.com/ironplane/ironplane/process/peers"
+	"github.com/ironplane/ironplane/pkg/auth/permission"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/runtime/mtls"
+	"github.com/ironplane/ironplane/pkg/runtime/peers"
 )
 
 // install is an authority and the two processes that most tests are about.

@@ -11,11 +11,11 @@ import (
 	"os"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
-	"github.com/ironplane/ironplane/pkg/problemhttp"
-	"github.com/ironplane/ironplane/process/mtls"
-	"github.com/ironplane/ironplane/process/tracing"
+
+	"github.com/ironplane/ironplane/pkg/runtime/mtls"
+	"github.com/ironplane/ironplane/pkg/runtime/tracing"
 )
 
 const (
@@ -53,7 +53,7 @@ func (u *Upstream) Move(addresses []string) { u.pool.move(addresses) }
 
 func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength > u.maxBody {
-		problemhttp.Write(w, r, u.log, u.tooLarge())
+		problem.Write(w, r, u.log, u.tooLarge())
 		return
 	}
 	r, asked := tracing.Ask(r, u.service)
@@ -63,7 +63,7 @@ func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if r.Context().Err() != nil {
 			panic(http.ErrAbortHandler)
 		}
-		problemhttp.Write(w, r, u.log, problem.New(problem.Unavailable, "The service is not available right now.").
+		problem.Write(w, r, u.log, problem.New(problem.Unavailable, "The service is not available right now.").
 			Because(fmt.Errorf("reach %s: %w", u.service, err)))
 		return
 	}
@@ -81,7 +81,7 @@ func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.went(nil)
 	if err := x.answer(answer); err != nil {
 		if r.Context().Err() == nil {
-			u.log.Error("answer broken off", "outage", "answers of "+u.service, "method", r.Method, "route", answer.Header.Get(problemhttp.RouteHeader), "request_id", principal.From(r.Context()).RequestID, "error", err)
+			u.log.Error("answer broken off", "outage", "answers of "+u.service, "method", r.Method, "route", answer.Header.Get(problem.RouteHeader), "request_id", principal.From(r.Context()).RequestID, "error", err)
 		}
 		panic(http.ErrAbortHandler)
 	}
@@ -114,6 +114,6 @@ func (x *exchange) refuse(err error) {
 			Because(fmt.Errorf("ask %s at %s: %w", x.service, x.to.address, err))
 	}
 	x.closeUnlessRead()
-	problemhttp.Write(x.w, x.r, x.log, err)
+	problem.Write(x.w, x.r, x.log, err)
 	_ = x.flushUnlessRead()
 }

@@ -20,11 +20,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/principal"
-	"github.com/ironplane/ironplane/pkg/problemhttp"
-	"github.com/ironplane/ironplane/process/mtls"
-	"github.com/ironplane/ironplane/process/peers"
-	"github.com/ironplane/ironplane/testkit/syncbuf"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/runtime/mtls"
+	"github.com/ironplane/ironplane/pkg/runtime/peers"
+	"github.com/ironplane/ironplane/pkg/testkit/syncbuf"
 )
 
 // soon is within which all comes that is waited for, on a machine that does much else, too.
@@ -356,7 +356,7 @@ func TestBrokenAnswers(t *testing.T) {
 		log := slog.New(slog.NewTextHandler(&logged, nil))
 		upstream := New(i.gateway, "network", []string{i.listen(i.network, func(c net.Conn) {
 			_, _ = http.ReadRequest(bufio.NewReader(c))
-			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n"+problemhttp.RouteHeader+": /thing/{token}\r\n"+said)
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n"+problem.RouteHeader+": /thing/{token}\r\n"+said)
 		})}, log)
 		answer, err := do(t, "GET", i.front(upstream)+"/thing/secret", nil)
 		if err != nil {

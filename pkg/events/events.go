@@ -12,7 +12,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
 )
 
 // Migrations are those of what follows the changes.

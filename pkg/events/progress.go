@@ -3,7 +3,7 @@ package events
 import (
 	"context"
 
-	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
 )
 
 // progress notes how far a reader has read.

@@ -9,10 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/pgerror"
+	"github.com/ironplane/ironplane/pkg/postgres/pgerror"
 	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/schema"
 	"github.com/ironplane/ironplane/pkg/secret"
-	"github.com/ironplane/ironplane/pkg/shape"
 )
 
 // Body is what a caller sent to make a B or to edit one. It knows which members were sent, so one type serves both. The
@@ -62,7 +62,7 @@ func (b *Body[B]) New() (*B, error) {
 	said := slices.DeleteFunc(slices.Clone(b.said), func(s spelling) bool { return s.null })
 	wrong := b.put(&value, said)
 	for i, f := range planOf[B]().fields {
-		if f.Required&shape.Create != 0 && !sends(said, i) {
+		if f.Required&schema.Create != 0 && !sends(said, i) {
 			wrong.Add(f.Pointer, "required", "is required")
 		}
 	}
@@ -71,9 +71,9 @@ func (b *Body[B]) New() (*B, error) {
 
 // Over is the complete value that the body makes of current, which answers show as shown: what was sent, and of the rest
 // what is there. Or it is all that is wrong with it.
-func (b *Body[B]) Over(current *B, shown any) (*B, error) { return b.over(current, shown, shape.Edit) }
+func (b *Body[B]) Over(current *B, shown any) (*B, error) { return b.over(current, shown, schema.Edit) }
 
-func (b *Body[B]) over(current *B, shown any, on shape.Occasion) (*B, error) {
+func (b *Body[B]) over(current *B, shown any, on schema.Occasion) (*B, error) {
 	plan, value := planOf[B](), b.value
 	from, to := reflect.ValueOf(current).Elem(), reflect.ValueOf(&value).Elem()
 	for _, m := range plan.stored {
@@ -181,7 +181,7 @@ func (b *Body[B]) blame(err error) error {
 func (b *Body[B]) changes(value, current *B) bool {
 	is, was := reflect.ValueOf(value).Elem(), reflect.ValueOf(current).Elem()
 	set, before := b.secrets(value, current)
-	return len(set)+len(before) > 0 || slices.ContainsFunc(planOf[B]().stored, func(m *shape.Member) bool {
+	return len(set)+len(before) > 0 || slices.ContainsFunc(planOf[B]().stored, func(m *schema.Member) bool {
 		return m.Type != reflect.TypeFor[secret.String]() && !same(is.FieldByIndex(m.Index), was.FieldByIndex(m.Index))
 	})
 }
@@ -245,7 +245,7 @@ type bodyDecoder interface {
 type bodyPlan struct {
 	root   *node
 	fields []*field
-	stored []*shape.Member // what stands in the table or may be sent
+	stored []*schema.Member // what stands in the table or may be sent
 }
 
 // node is an object in a body: its members by name, in the order of the type's fields.
@@ -265,7 +265,7 @@ type nodeMember struct {
 
 // field is a member that holds a value.
 type field struct {
-	*shape.Member
+	*schema.Member
 	kind *kind
 }
 
@@ -310,7 +310,7 @@ func (p *bodyPlan) read(n *node, sent object) (all []spelling) {
 		default:
 			pointer := p.fields[known.field].Pointer
 			if known.alias {
-				pointer = "/" + shape.Escape(m.name)
+				pointer = "/" + schema.Escape(m.name)
 			}
 			if s, ok := p.spelling(pointer, known.field, m.value); ok {
 				all = append(all, s)
@@ -383,8 +383,8 @@ func (s *spelling) read(f *field, sent any) reflect.Value {
 
 func makePlan(t reflect.Type) *bodyPlan {
 	p := &bodyPlan{root: &node{of: t, members: map[string]nodeMember{}}}
-	p.add(p.root, shape.Of(t))
-	for _, m := range shape.Of(t).Values() {
+	p.add(p.root, schema.Of(t))
+	for _, m := range schema.Of(t).Values() {
 		if m.JSON != "" || m.Column != "" {
 			p.stored = append(p.stored, m)
 		}
@@ -402,7 +402,7 @@ func makePlan(t reflect.Type) *bodyPlan {
 	return p
 }
 
-func (p *bodyPlan) add(to *node, s *shape.Struct) {
+func (p *bodyPlan) add(to *node, s *schema.Struct) {
 	for _, m := range s.Members {
 		if m.JSON == "" {
 			continue
@@ -454,7 +454,7 @@ func (p *bodyPlan) checkResolver(t reflect.Type) {
 		var wrong problem.Fields
 		r.Resolve(&wrong)
 		for _, w := range wrong {
-			if shape.Of(t).At(w.Pointer) == nil {
+			if schema.Of(t).At(w.Pointer) == nil {
 				panic(fmt.Sprintf("rest: %s blames %s, which it does not have", t, w.Pointer))
 			}
 		}

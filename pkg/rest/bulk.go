@@ -12,12 +12,12 @@ import (
 	"github.com/go-kit/kit/endpoint"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/ironplane/ironplane/pkg/permission"
-	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/pgerror"
+	"github.com/ironplane/ironplane/pkg/auth/permission"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/postgres/pgerror"
 	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/schema"
 	"github.com/ironplane/ironplane/pkg/secret"
-	"github.com/ironplane/ironplane/pkg/shape"
 )
 
 // Bulk is the answer to a request that made many items.
@@ -118,7 +118,7 @@ func twin[B any](err error, rows []*B, body *B) int {
 	names, _, _ := strings.Cut(strings.TrimPrefix(refused.Detail, "Key ("), ")=")
 	columns := strings.Split(names, ", ")
 	key := func(row *B) (values []any) {
-		for _, m := range shape.Of(reflect.TypeFor[B]()).Values() {
+		for _, m := range schema.Of(reflect.TypeFor[B]()).Values() {
 			if value, err := reflect.ValueOf(row).Elem().FieldByIndexErr(m.Index); err == nil && slices.Contains(columns, m.Column) {
 				values = append(values, value.Interface())
 			}

@@ -15,18 +15,18 @@ import (
 	"unicode/utf8"
 
 	"github.com/ironplane/ironplane/pkg/problem"
-	"github.com/ironplane/ironplane/pkg/shape"
+	"github.com/ironplane/ironplane/pkg/schema"
 )
 
 // csvTable writes items of a type as rows: a column for each member, those of nested objects with a dot between.
 type csvTable struct {
 	names   []string
-	members []*shape.Member
+	members []*schema.Member
 }
 
 func newTable(t reflect.Type) *csvTable {
 	c := &csvTable{}
-	for _, m := range shape.Of(t).Values() {
+	for _, m := range schema.Of(t).Values() {
 		list := m.Type.Kind() == reflect.Slice && m.Type != reflect.TypeFor[[]Ref]() // for which a cell is too small
 		if m.JSON != "" && !list {
 			c.names, c.members = append(c.names, dotted(m)), append(c.members, m)
@@ -36,7 +36,7 @@ func newTable(t reflect.Type) *csvTable {
 }
 
 // dotted is a member's path with dots: owner.server.id
-func dotted(m *shape.Member) string { return strings.ReplaceAll(m.Pointer[1:], "/", ".") }
+func dotted(m *schema.Member) string { return strings.ReplaceAll(m.Pointer[1:], "/", ".") }
 
 // row writes an item's members. What is not set is empty.
 func (c *csvTable) row(item reflect.Value) []string {

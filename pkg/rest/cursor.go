@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/listing"
+	"github.com/ironplane/ironplane/pkg/postgres/listing"
 	"github.com/ironplane/ironplane/pkg/problem"
 )
 

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"reflect"
 
-	"github.com/ironplane/ironplane/pkg/shape"
+	"github.com/ironplane/ironplane/pkg/schema"
 )
 
 // plan is how the operation's body is decoded; nil where it takes none.
@@ -83,9 +83,9 @@ func (p *bodyPlan) secretsIn(n *node, sent object) (names []string) {
 }
 
 // occasion is what the operation's body is sent for.
-func (o *operation) occasion() shape.Occasion {
+func (o *operation) occasion() schema.Occasion {
 	if o.Method == "PATCH" {
-		return shape.Edit
+		return schema.Edit
 	}
-	return shape.Create
+	return schema.Create
 }

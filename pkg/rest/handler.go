@@ -23,13 +23,11 @@ import (
 	kithttp "github.com/go-kit/kit/transport/http"
 	"github.com/gorilla/mux"
 
-	"github.com/ironplane/ironplane/pkg/accept"
-	"github.com/ironplane/ironplane/pkg/permission"
-	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/pgerror"
-	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/auth/permission"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/postgres/pgerror"
 	"github.com/ironplane/ironplane/pkg/problem"
-	"github.com/ironplane/ironplane/pkg/problemhttp"
 )
 
 // answerTime is how long an operation may take to its answer; a list, to its first items.
@@ -42,7 +40,7 @@ func serve(o *operation, db *pg.DB, log *slog.Logger) http.Handler {
 	}
 	csv := serveBodies(o, o.csv, db, log)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if mediaType(r) == accept.CSV {
+		if mediaType(r) == problem.MediaCSV {
 			csv.ServeHTTP(w, r)
 		} else {
 			own.ServeHTTP(w, r)
@@ -73,7 +71,7 @@ func serveBodies(o *operation, body *alternative, db *pg.DB, log *slog.Logger) h
 		}
 		r := serving(ctx).request
 		recordRefusal(ctx, db, log, o, r, err)
-		problemhttp.Write(w, r, log, err)
+		problem.Write(w, r, log, err)
 	}
 	kit := kithttp.NewServer(explained(body.endpoint(db)), decode, write, kithttp.ServerErrorEncoder(refuse))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -87,7 +85,7 @@ func serveBodies(o *operation, body *alternative, db *pg.DB, log *slog.Logger) h
 			if p := recover(); p == http.ErrAbortHandler {
 				panic(p)
 			} else if p != nil {
-				problemhttp.Write(w, e.request, log, fmt.Errorf("%s %s: panic: %v\n%s", o.Method, o.Path, p, debug.Stack()))
+				problem.Write(w, e.request, log, fmt.Errorf("%s %s: panic: %v\n%s", o.Method, o.Path, p, debug.Stack()))
 				if o.list || o.raw != nil { // some of it may be on its way
 					panic(http.ErrAbortHandler)
 				}
@@ -131,7 +129,7 @@ func guardedIDs(o *operation, r *http.Request) []int64 {
 	return ids
 }
 
-var contentJSON = []string{accept.JSON}
+var contentJSON = []string{problem.MediaJSON}
 
 func write(ctx context.Context, w http.ResponseWriter, response any) error {
 	if found, ok := response.(*items); ok {
@@ -152,7 +150,7 @@ func write(ctx context.Context, w http.ResponseWriter, response any) error {
 			return nil
 		}
 	}
-	if answer.page != "" && accept.Prefers(serving(ctx).request.Header.Get("Accept"), accept.HTML) {
+	if answer.page != "" && problem.Prefers(serving(ctx).request.Header.Get("Accept"), problem.MediaHTML) {
 		header.Set("Location", answer.page)
 		w.WriteHeader(http.StatusFound)
 		return nil
@@ -177,7 +175,7 @@ func writeItems(w http.ResponseWriter, e *served, found *items) error {
 	var rows rowWriter = &jsonRows{out: out, between: '['}
 	contentType := "application/json"
 	if found.csv != nil {
-		rows, contentType = newCSVRows(out, found.csv), accept.CSV+"; charset=utf-8; header=present"
+		rows, contentType = newCSVRows(out, found.csv), problem.MediaCSV+"; charset=utf-8; header=present"
 	}
 	begun := false
 	begin := func() {

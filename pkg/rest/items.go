@@ -3,12 +3,12 @@ package rest
 import (
 	"reflect"
 
-	"github.com/ironplane/ironplane/pkg/shape"
+	"github.com/ironplane/ironplane/pkg/schema"
 )
 
 // itemsKind reads an array of objects into a slice of structs. In these, null is as if it were not sent.
 func itemsKind(of reflect.Type) *kind {
-	return &kind{items: of, schema: schema{"type": "array", "maxItems": maxRefs}, set: func(to reflect.Value, sent any, _ *shape.Member) (string, string) {
+	return &kind{items: of, schema: jsonSchema{"type": "array", "maxItems": maxRefs}, set: func(to reflect.Value, sent any, _ *schema.Member) (string, string) {
 		plan, items := makePlan(of), reflect.MakeSlice(reflect.SliceOf(of), 0, 0)
 		code, message := readItems(sent, "objects", func(item any) (string, string) {
 			o, ok := item.(object)

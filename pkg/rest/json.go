@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/ironplane/ironplane/pkg/problem"
-	"github.com/ironplane/ironplane/pkg/shape"
+	"github.com/ironplane/ironplane/pkg/schema"
 )
 
 // maxDepth is how deep a body's objects and arrays may nest.
@@ -113,7 +113,7 @@ func (p *place) pointer() string {
 	if p == nil {
 		return ""
 	}
-	name := shape.Escape(p.name)
+	name := schema.Escape(p.name)
 	if p.name == "" {
 		name = strconv.Itoa(p.index)
 	}

@@ -15,17 +15,17 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/ironplane/ironplane/pkg/schema"
 	"github.com/ironplane/ironplane/pkg/secret"
-	"github.com/ironplane/ironplane/pkg/shape"
 )
 
 // kind is how values of one Go type are read from a body and described in the API document.
 type kind struct {
 	text   bool // sent as a string
-	schema schema
+	schema jsonSchema
 	items  reflect.Type // of an array of objects: what each of them is
 	// set puts what was sent into to, within the member's bounds, or answers a code and a message. sent is never null.
-	set func(to reflect.Value, sent any, m *shape.Member) (code, message string)
+	set func(to reflect.Value, sent any, m *schema.Member) (code, message string)
 }
 
 // maxString is the most characters of a string whose member does not say otherwise.
@@ -64,14 +64,14 @@ func kindOf(t reflect.Type) *kind {
 var (
 	stringKind    = &kind{text: true, set: setString}
 	integerKind   = &kind{set: setInteger}
-	boolKind      = &kind{schema: schema{"type": "boolean"}, set: setBool}
+	boolKind      = &kind{schema: jsonSchema{"type": "boolean"}, set: setBool}
 	refKind       = &kind{set: setRef}
-	refsKind      = &kind{schema: schema{"type": "array", "maxItems": maxRefs}, set: setRefs}
-	textsKind     = &kind{schema: schema{"type": "array", "maxItems": maxRefs, "items": schema{"type": "string", "maxLength": maxString}}, set: setTexts}
-	namedKind     = &kind{schema: schema{"type": "object", "maxProperties": maxRefs, "additionalProperties": schema{"type": "string"}}, set: setNamed}
+	refsKind      = &kind{schema: jsonSchema{"type": "array", "maxItems": maxRefs}, set: setRefs}
+	textsKind     = &kind{schema: jsonSchema{"type": "array", "maxItems": maxRefs, "items": jsonSchema{"type": "string", "maxLength": maxString}}, set: setTexts}
+	namedKind     = &kind{schema: jsonSchema{"type": "object", "maxProperties": maxRefs, "additionalProperties": jsonSchema{"type": "string"}}, set: setNamed}
 	refOrNameKind = &kind{text: true, set: setRefOrName}
 	timestampKind = &kind{set: setTimestamp}
-	secretKind    = &kind{text: true, schema: schema{"writeOnly": true}, set: setSecret}
+	secretKind    = &kind{text: true, schema: jsonSchema{"writeOnly": true}, set: setSecret}
 )
 
 // form answers what JSON has for what was sent: browsers' forms, PHP and CSV send texts and numbers for anything, and "" for
@@ -147,7 +147,7 @@ func idIn(sent any) any {
 	return sent
 }
 
-func setString(to reflect.Value, sent any, m *shape.Member) (string, string) {
+func setString(to reflect.Value, sent any, m *schema.Member) (string, string) {
 	text, code, message := textOf(sent, m)
 	switch {
 	case code != "":
@@ -170,13 +170,13 @@ func setString(to reflect.Value, sent any, m *shape.Member) (string, string) {
 	return "", ""
 }
 
-func setSecret(to reflect.Value, sent any, m *shape.Member) (string, string) {
+func setSecret(to reflect.Value, sent any, m *schema.Member) (string, string) {
 	text, code, message := textOf(sent, m)
 	to.Set(reflect.ValueOf(secret.New(text)))
 	return code, message
 }
 
-func textOf(sent any, m *shape.Member) (text, code, message string) {
+func textOf(sent any, m *schema.Member) (text, code, message string) {
 	text, ok := sent.(string)
 	if number, isNumber := sent.(json.Number); isNumber {
 		text, ok = number.String(), true
@@ -232,7 +232,7 @@ func integer(sent any) (n int64, code, message string) {
 	}
 }
 
-func setInteger(to reflect.Value, sent any, m *shape.Member) (string, string) {
+func setInteger(to reflect.Value, sent any, m *schema.Member) (string, string) {
 	n, code, message := integer(sent)
 	if code != "" {
 		return code, message
@@ -254,7 +254,7 @@ func setInteger(to reflect.Value, sent any, m *shape.Member) (string, string) {
 	return "", ""
 }
 
-func setBool(to reflect.Value, sent any, _ *shape.Member) (string, string) {
+func setBool(to reflect.Value, sent any, _ *schema.Member) (string, string) {
 	switch strings.ToLower(fmt.Sprint(sent)) {
 	case "true", "1":
 		to.SetBool(true)
@@ -266,14 +266,14 @@ func setBool(to reflect.Value, sent any, _ *shape.Member) (string, string) {
 	return "", ""
 }
 
-func setRef(to reflect.Value, sent any, m *shape.Member) (string, string) {
+func setRef(to reflect.Value, sent any, m *schema.Member) (string, string) {
 	if code, _ := setInteger(to, sent, m); code != "" {
 		return "type", `must be an id or an object with one, such as {"id": 3}`
 	}
 	return "", ""
 }
 
-func setRefOrName(to reflect.Value, sent any, m *shape.Member) (string, string) {
+func setRefOrName(to reflect.Value, sent any, m *schema.Member) (string, string) {
 	if id, code, _ := integer(sent); code == "" {
 		to.SetString(byID + strconv.FormatInt(id, 10))
 		return "", ""
@@ -312,11 +312,11 @@ func readItems(sent any, wanted string, read func(item any) (code, message strin
 }
 
 // setTexts takes texts in their order.
-func setTexts(to reflect.Value, sent any, m *shape.Member) (string, string) {
+func setTexts(to reflect.Value, sent any, m *schema.Member) (string, string) {
 	texts := []string{}
 	code, message := readItems(sent, "texts", func(item any) (string, string) {
 		var text string
-		code, message := setString(reflect.ValueOf(&text).Elem(), item, &shape.Member{Pattern: m.Pattern, Max: m.Max})
+		code, message := setString(reflect.ValueOf(&text).Elem(), item, &schema.Member{Pattern: m.Pattern, Max: m.Max})
 		if text = strings.TrimRightFunc(text, unicode.IsSpace); text != "" {
 			texts = append(texts, text)
 		}
@@ -327,7 +327,7 @@ func setTexts(to reflect.Value, sent any, m *shape.Member) (string, string) {
 }
 
 // setNamed takes texts by their names.
-func setNamed(to reflect.Value, sent any, m *shape.Member) (code, message string) {
+func setNamed(to reflect.Value, sent any, m *schema.Member) (code, message string) {
 	o, ok := sent.(object)
 	if !ok || len(o) > maxRefs {
 		return "type", fmt.Sprintf("must be an object of at most %d texts", maxRefs)
@@ -345,11 +345,11 @@ func setNamed(to reflect.Value, sent any, m *shape.Member) (code, message string
 }
 
 // setRefs takes references in any order, and each of them once.
-func setRefs(to reflect.Value, sent any, m *shape.Member) (string, string) {
+func setRefs(to reflect.Value, sent any, m *schema.Member) (string, string) {
 	refs := []RefID{}
 	code, message := readItems(sent, `ids or of objects with one, such as [{"id": 3}]`, func(item any) (string, string) {
 		var ref RefID
-		code, message := setRef(reflect.ValueOf(&ref).Elem(), idIn(item), &shape.Member{})
+		code, message := setRef(reflect.ValueOf(&ref).Elem(), idIn(item), &schema.Member{})
 		if code == "" && !slices.Contains(refs, ref) {
 			refs = append(refs, ref)
 		}

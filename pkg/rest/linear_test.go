@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ironplane/ironplane/testkit/work"
+	"github.com/ironplane/ironplane/pkg/testkit/work"
 )
 
 // numbered repeats a text with a number in it, from 0, until it has some n bytes.

@@ -16,12 +16,12 @@ import (
 
 	"github.com/go-kit/kit/endpoint"
 
-	"github.com/ironplane/ironplane/pkg/accept"
-	"github.com/ironplane/ironplane/pkg/guard"
-	"github.com/ironplane/ironplane/pkg/listing"
-	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/auth/guard"
+	"github.com/ironplane/ironplane/pkg/postgres/listing"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
-	"github.com/ironplane/ironplane/pkg/shape"
+
+	"github.com/ironplane/ironplane/pkg/schema"
 )
 
 // List is an operation that answers an array: the rows of a view. Without paging parameters it is complete, and
@@ -138,7 +138,7 @@ func (l List[Req, V]) operation() *operation {
 		if len(wrong) > 0 {
 			return nil, wrongQuery(wrong)
 		}
-		req.query.path, req.query.csv = r.URL.EscapedPath(), accept.Prefers(r.Header.Get("Accept"), accept.CSV)
+		req.query.path, req.query.csv = r.URL.EscapedPath(), problem.Prefers(r.Header.Get("Accept"), problem.MediaCSV)
 		return req, nil
 	}
 	o.endpoint = func(*pg.DB) endpoint.Endpoint {
@@ -311,7 +311,7 @@ func readListQuery(ctx context.Context, asked url.Values, by By, typeOf func(str
 		case name == "page":
 			q.page = readCount(name, value, maxDeep, wrong)
 		case name == "count":
-			if code, message := readValue(reflect.ValueOf(&q.count).Elem(), value, &shape.Member{}); code != "" {
+			if code, message := readValue(reflect.ValueOf(&q.count).Elem(), value, &schema.Member{}); code != "" {
 				wrong.Add("?count", code, "%s", message)
 			}
 		case filter && name == by.Me && value == "me": // Narrow says who that is
@@ -387,7 +387,7 @@ func equals(filter, text string, t reflect.Type) (condition pg.Condition, code, 
 		t = t.Elem()
 	}
 	value := reflect.New(t).Elem()
-	code, message = readValue(value, text, &shape.Member{})
+	code, message = readValue(value, text, &schema.Member{})
 	condition = pg.Condition{SQL: filter + " = $1", Args: []any{value.Interface()}}
 	if has {
 		condition = pg.Condition{SQL: filter + " @> $1", Args: []any{[]int64{value.Int()}}}

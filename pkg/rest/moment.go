@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/shape"
+	"github.com/ironplane/ironplane/pkg/schema"
 )
 
 // What a moment must be, in a text and in a body.
@@ -37,7 +37,7 @@ func momentIn(sent any) any {
 	return said
 }
 
-func setTimestamp(to reflect.Value, sent any, m *shape.Member) (string, string) {
+func setTimestamp(to reflect.Value, sent any, m *schema.Member) (string, string) {
 	must := momentText
 	if m.JSON != "" {
 		must = momentMember

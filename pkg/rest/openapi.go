@@ -9,14 +9,13 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ironplane/ironplane/pkg/accept"
-	"github.com/ironplane/ironplane/pkg/guard"
-	"github.com/ironplane/ironplane/pkg/openapi"
+	"github.com/ironplane/ironplane/pkg/auth/guard"
 	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/rest/openapi"
 )
 
-// schema is a piece of an OpenAPI document.
-type schema = openapi.Schema
+// jsonSchema is a piece of an OpenAPI document.
+type jsonSchema = openapi.Schema
 
 // document is an OpenAPI document that is being made.
 type document struct {
@@ -44,13 +43,13 @@ func Document(service string, routes []Route) *openapi.Document {
 		if tag := openapi.Tag(o.section.tag()); !slices.Contains(d.Tags, tag) {
 			d.Tags = append(d.Tags, tag)
 			if sent := o.section.Sends; sent != nil {
-				d.Webhooks = map[string]schema{"event": {"post": schema{"summary": "An event", "operationId": "receiveEvent", "tags": []string{tag.Name},
-					"requestBody": schema{"required": true, "content": schema{accept.JSON: schema{"schema": d.answer(reflect.TypeOf(sent))}}},
-					"responses":   schema{"200": schema{"description": "Taken. Any other status but a 2xx has it sent again, and a 410 ends it."}}}}}
+				d.Webhooks = map[string]jsonSchema{"event": {"post": jsonSchema{"summary": "An event", "operationId": "receiveEvent", "tags": []string{tag.Name},
+					"requestBody": jsonSchema{"required": true, "content": jsonSchema{problem.MediaJSON: jsonSchema{"schema": d.answer(reflect.TypeOf(sent))}}},
+					"responses":   jsonSchema{"200": jsonSchema{"description": "Taken. Any other status but a 2xx has it sent again, and a 410 ends it."}}}}}
 			}
 		}
 		if d.Paths[o.Path] == nil {
-			d.Paths[o.Path] = schema{}
+			d.Paths[o.Path] = jsonSchema{}
 		}
 		d.Paths[o.Path][strings.ToLower(o.Method)] = d.operation(o)
 	}
@@ -66,23 +65,23 @@ document mean nothing. In a PATCH, what is not sent stays as it is, and null cle
 
 // newDocument is a document without paths.
 func newDocument() *document {
-	d := &document{&openapi.Document{OpenAPI: "3.1.0", Paths: map[string]schema{}, Components: map[string]map[string]schema{}}, map[string]reflect.Type{}}
-	d.Info = schema{"title": "Ironplane", "version": "1", "description": aboutAPI,
-		"contact": schema{"name": "Ironplane", "url": "https://github.com/ironplane/ironplane"},
-		"license": schema{"name": "Apache-2.0", "identifier": "Apache-2.0"}}
-	d.Servers = []schema{{"url": "/", "description": "The installation that this document comes from."}}
-	d.Security = []schema{{"bearer": []string{}}, {"apiKey": []string{}}}
-	d.Define("securitySchemes", "bearer", schema{"type": "http", "scheme": "bearer", "description": "An API key."})
-	d.Define("securitySchemes", "apiKey", schema{"type": "apiKey", "in": "header", "name": "X-Api-Key", "description": "An API key."})
+	d := &document{&openapi.Document{OpenAPI: "3.1.0", Paths: map[string]jsonSchema{}, Components: map[string]map[string]jsonSchema{}}, map[string]reflect.Type{}}
+	d.Info = jsonSchema{"title": "Ironplane", "version": "1", "description": aboutAPI,
+		"contact": jsonSchema{"name": "Ironplane", "url": "https://github.com/ironplane/ironplane"},
+		"license": jsonSchema{"name": "Apache-2.0", "identifier": "Apache-2.0"}}
+	d.Servers = []jsonSchema{{"url": "/", "description": "The installation that this document comes from."}}
+	d.Security = []jsonSchema{{"bearer": []string{}}, {"apiKey": []string{}}}
+	d.Define("securitySchemes", "bearer", jsonSchema{"type": "http", "scheme": "bearer", "description": "An API key."})
+	d.Define("securitySchemes", "apiKey", jsonSchema{"type": "apiKey", "in": "header", "name": "X-Api-Key", "description": "An API key."})
 	return d
 }
 
 // define adds a component and answers a reference to it.
-func (d *document) define(kind, name string, s schema) schema {
+func (d *document) define(kind, name string, s jsonSchema) jsonSchema {
 	if !d.Define(kind, name, s) {
 		panic(fmt.Sprintf("rest: two %s have the name %s in the API document", kind, name))
 	}
-	return schema{"$ref": "#/components/" + kind + "/" + name}
+	return jsonSchema{"$ref": "#/components/" + kind + "/" + name}
 }
 
 // refusals are the statuses of errors, and when they come.
@@ -102,19 +101,19 @@ var refusals = map[int]string{
 	503: "A part is away.",
 }
 
-func textHeader(description string) schema {
-	return schema{"description": description, "schema": schema{"type": "string"}}
+func textHeader(description string) jsonSchema {
+	return jsonSchema{"description": description, "schema": jsonSchema{"type": "string"}}
 }
 
-var refusalHeaders = map[int]schema{
+var refusalHeaders = map[int]jsonSchema{
 	401: {"WWW-Authenticate": textHeader("Bearer")},
 	429: {"Retry-After": textHeader("Seconds.")},
 	503: {"Retry-After": textHeader("Seconds.")},
 }
 
-func (d *document) refusal(status int) schema {
-	body := schema{"schema": d.answer(reflect.TypeFor[problem.Problem]())}
-	response := schema{"description": refusals[status], "content": schema{accept.JSON: body, accept.Problem: body}}
+func (d *document) refusal(status int) jsonSchema {
+	body := jsonSchema{"schema": d.answer(reflect.TypeFor[problem.Problem]())}
+	response := jsonSchema{"description": refusals[status], "content": jsonSchema{problem.MediaJSON: body, problem.MediaProblem: body}}
 	if headers := refusalHeaders[status]; headers != nil {
 		response["headers"] = headers
 	}
@@ -157,25 +156,25 @@ func (o *operation) refusals() []int {
 // redirects tells whether a browser is sent elsewhere, which there may not be.
 func (o *operation) redirects() bool { return o.responseType.Implements(reflect.TypeFor[redirect]()) }
 
-func (d *document) operation(o *operation) schema {
+func (d *document) operation(o *operation) jsonSchema {
 	status := http.StatusOK
 	if o.raw != nil {
 		status = o.raw.status
 	}
-	responses := schema{strconv.Itoa(status): d.success(o)}
+	responses := jsonSchema{strconv.Itoa(status): d.success(o)}
 	if o.raw != nil && o.raw.ranges {
-		responses["206"] = schema{"description": "A part of it.", "content": rawContent(o.raw.gives)}
+		responses["206"] = jsonSchema{"description": "A part of it.", "content": rawContent(o.raw.gives)}
 	}
 	if o.Method == http.MethodGet && (o.raw != nil && o.raw.ranges || o.responseType.Implements(reflect.TypeFor[whole]())) {
-		responses["304"] = schema{"description": "It is what If-None-Match names."}
+		responses["304"] = jsonSchema{"description": "It is what If-None-Match names."}
 	}
 	if o.redirects() {
-		responses["302"] = schema{"description": "A browser, whose Accept prefers text/html, is sent there.", "headers": schema{"Location": textHeader("The page.")}}
+		responses["302"] = jsonSchema{"description": "A browser, whose Accept prefers text/html, is sent there.", "headers": jsonSchema{"Location": textHeader("The page.")}}
 	}
 	for _, status := range o.refusals() {
 		responses[strconv.Itoa(status)] = d.refusal(status)
 	}
-	described := schema{"summary": o.Summary, "description": o.description(), "operationId": o.Name, "tags": []string{o.section.Name},
+	described := jsonSchema{"summary": o.Summary, "description": o.description(), "operationId": o.Name, "tags": []string{o.section.Name},
 		"responses": responses, "x-guard": o.guard()}
 	if o.Extension {
 		described["x-extension"] = true
@@ -184,7 +183,7 @@ func (d *document) operation(o *operation) schema {
 		described["x-several"] = maxItems
 	}
 	if o.Guard == guard.Public {
-		described["security"] = []schema{}
+		described["security"] = []jsonSchema{}
 	}
 	if parameters := d.parameters(o); len(parameters) > 0 {
 		described["parameters"] = parameters
@@ -192,19 +191,19 @@ func (d *document) operation(o *operation) schema {
 	if p := o.plan(); p != nil {
 		body := d.body(p, p.root, o.occasion(), capital(o.Name)+"Body")
 		d.exemplify(d.answer(o.responseType), p, p.root)
-		content := schema{accept.JSON: schema{"schema": body, "example": o.Example}}
+		content := jsonSchema{problem.MediaJSON: jsonSchema{"schema": body, "example": o.Example}}
 		if o.csv != nil {
-			content[accept.CSV] = schema{"schema": schema{"type": "string",
+			content[problem.MediaCSV] = jsonSchema{"schema": jsonSchema{"type": "string",
 				"description": "The first line names the members, the others make an item each, all of them or none."},
 				"x-answer": d.answer(reflect.TypeFor[Bulk]())}
 		}
 		if o.request.read != nil {
-			content["multipart/form-data"] = schema{"schema": body}
+			content["multipart/form-data"] = jsonSchema{"schema": body}
 		}
-		described["requestBody"] = schema{"required": true, "content": content}
+		described["requestBody"] = jsonSchema{"required": true, "content": content}
 	}
 	if o.raw != nil && len(o.raw.takes) > 0 {
-		described["requestBody"] = schema{"required": true, "content": rawContent(o.raw.takes)}
+		described["requestBody"] = jsonSchema{"required": true, "content": rawContent(o.raw.takes)}
 	}
 	if o.changes {
 		described["x-logs"], described["x-again"] = o.Effect.Logs, o.Effect.Again
@@ -261,34 +260,34 @@ func (o *operation) guard() string {
 }
 
 // rawContent describes bodies of which no more is known than their media type.
-func rawContent(types []string) schema {
-	content := schema{}
+func rawContent(types []string) jsonSchema {
+	content := jsonSchema{}
 	for _, media := range types {
-		content[media] = schema{"schema": schema{"type": "string", "format": "binary"}}
+		content[media] = jsonSchema{"schema": jsonSchema{"type": "string", "format": "binary"}}
 	}
 	return content
 }
 
 // success describes the answer of an operation that does what it was asked.
-func (d *document) success(o *operation) schema {
+func (d *document) success(o *operation) jsonSchema {
 	if o.raw != nil {
-		return schema{"description": "Done.", "content": rawContent(o.raw.gives)}
+		return jsonSchema{"description": "Done.", "content": rawContent(o.raw.gives)}
 	}
 	answer := d.answer(o.responseType)
-	headers := schema{}
-	content := schema{}
+	headers := jsonSchema{}
+	content := jsonSchema{}
 	if o.list {
-		answer = schema{"type": "array", "items": answer}
+		answer = jsonSchema{"type": "array", "items": answer}
 		headers["Link"] = textHeader("With per_page or page: the pages first, next and prev.")
 		headers["X-Total-Count"] = textHeader("With count=true: how many items there are; a search counts to 10000+.")
-		content[accept.CSV] = schema{"schema": schema{"type": "string"}}
+		content[problem.MediaCSV] = jsonSchema{"schema": jsonSchema{"type": "string"}}
 	} else if o.responseType.Implements(reflect.TypeFor[tagged]()) {
 		headers["ETag"] = textHeader("The item's version, for If-Match.")
 	} else if o.responseType.Implements(reflect.TypeFor[whole]()) {
 		headers["ETag"] = textHeader("Of all that the answer says, for If-None-Match.")
 	}
-	content[accept.JSON] = schema{"schema": answer}
-	success := schema{"description": "Done.", "content": content}
+	content[problem.MediaJSON] = jsonSchema{"schema": answer}
+	success := jsonSchema{"description": "Done.", "content": content}
 	if len(headers) > 0 {
 		success["headers"] = headers
 	}

@@ -8,17 +8,17 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ironplane/ironplane/pkg/schema"
 	"github.com/ironplane/ironplane/pkg/secret"
-	"github.com/ironplane/ironplane/pkg/shape"
 )
 
 // answer describes what a Go type is marshalled to. A named struct becomes a component.
-func (d *document) answer(t reflect.Type) schema {
+func (d *document) answer(t reflect.Type) jsonSchema {
 	switch t {
 	case reflect.TypeFor[Timestamp]():
 		return d.define("schemas", "Timestamp", timestampSchema("iso_8601", "unix"))
 	case reflect.TypeFor[json.RawMessage]():
-		return schema{} // anything
+		return jsonSchema{} // anything
 	case reflect.TypeFor[secret.String]():
 		panic("rest: an answer holds a secret.String")
 	}
@@ -26,11 +26,11 @@ func (d *document) answer(t reflect.Type) schema {
 	case reflect.Pointer:
 		return d.answer(t.Elem())
 	case reflect.Slice:
-		return schema{"type": "array", "items": d.answer(t.Elem())}
+		return jsonSchema{"type": "array", "items": d.answer(t.Elem())}
 	case reflect.Map:
-		return schema{"type": "object", "additionalProperties": d.answer(t.Elem())}
+		return jsonSchema{"type": "object", "additionalProperties": d.answer(t.Elem())}
 	case reflect.Bool, reflect.Int, reflect.Int32, reflect.Int64, reflect.String:
-		return scalar(&shape.Member{Type: t})
+		return scalar(&schema.Member{Type: t})
 	case reflect.Struct:
 		if t.Name() == "" {
 			return d.members(t)
@@ -42,15 +42,15 @@ func (d *document) answer(t reflect.Type) schema {
 			d.types[name] = t // first, which ends recursion
 			return d.define("schemas", name, d.members(t))
 		}
-		return schema{"$ref": "#/components/schemas/" + name}
+		return jsonSchema{"$ref": "#/components/schemas/" + name}
 	default:
 		panic(fmt.Sprintf("rest: no answer can have a member of type %s", t))
 	}
 }
 
-func (d *document) members(t reflect.Type) schema {
+func (d *document) members(t reflect.Type) jsonSchema {
 	object := newObject()
-	for _, m := range shape.Of(t).Members {
+	for _, m := range schema.Of(t).Members {
 		if m.JSON == "" {
 			continue
 		}
@@ -75,16 +75,16 @@ func (d *document) members(t reflect.Type) schema {
 }
 
 // exemplify gives the members of an answer the examples that the request's members of the same names have.
-func (d *document) exemplify(answer schema, p *bodyPlan, n *node) {
+func (d *document) exemplify(answer jsonSchema, p *bodyPlan, n *node) {
 	if name, ok := strings.CutPrefix(fmt.Sprint(answer["$ref"]), "#/components/schemas/"); ok {
 		if t := d.types[name]; t == nil || t == reflect.TypeFor[Ref]() || t.PkgPath() == reflect.TypeFor[RefID]().PkgPath() {
 			return // of which the same is said everywhere
 		}
 		answer = d.Components["schemas"][name]
 	}
-	properties, _ := answer["properties"].(schema)
+	properties, _ := answer["properties"].(jsonSchema)
 	for _, name := range n.names {
-		property, ok := properties[name].(schema)
+		property, ok := properties[name].(jsonSchema)
 		if m := n.members[name]; !ok || property["examples"] != nil {
 			continue
 		} else if m.nested != nil {
@@ -99,7 +99,7 @@ func (d *document) exemplify(answer schema, p *bodyPlan, n *node) {
 
 // body describes a request's body, or an object in one, as a component. Of the spellings of a member it has the first
 // alone: two of them would be one name in many a language.
-func (d *document) body(p *bodyPlan, n *node, on shape.Occasion, name string) schema {
+func (d *document) body(p *bodyPlan, n *node, on schema.Occasion, name string) jsonSchema {
 	object := newObject()
 	for _, member := range n.names {
 		m := n.members[member]
@@ -133,17 +133,17 @@ func (p *bodyPlan) some(n *node, is func(*field) bool) bool {
 
 // clears tells whether null means something in this member: in an edit, to clear it, or to make one of several what it is by
 // default.
-func (f *field) clears(on shape.Occasion) bool {
-	return on == shape.Edit && (f.Optional && f.kind != boolKind || f.kind == refsKind || f.Enum != nil && f.Required == 0)
+func (f *field) clears(on schema.Occasion) bool {
+	return on == schema.Edit && (f.Optional && f.kind != boolKind || f.kind == refsKind || f.Enum != nil && f.Required == 0)
 }
 
-func (f *field) describe(d *document, on shape.Occasion) schema {
-	s := schema{}
+func (f *field) describe(d *document, on schema.Occasion) jsonSchema {
+	s := jsonSchema{}
 	switch f.kind {
 	case refKind:
 		s = d.define("schemas", "RefBody", refSchema)
 	case refOrNameKind:
-		s["anyOf"] = []schema{{"type": "string", "minLength": 1, "maxLength": maxString}, d.define("schemas", "RefBody", refSchema)}
+		s["anyOf"] = []jsonSchema{{"type": "string", "minLength": 1, "maxLength": maxString}, d.define("schemas", "RefBody", refSchema)}
 	case refsKind:
 		s["items"] = d.define("schemas", "RefBody", refSchema)
 	case timestampKind:
@@ -182,8 +182,8 @@ func (f *field) describe(d *document, on shape.Occasion) schema {
 }
 
 // scalar describes a member that is a text, a number or a boolean, with its bounds.
-func scalar(m *shape.Member) schema {
-	s := schema{}
+func scalar(m *schema.Member) jsonSchema {
+	s := jsonSchema{}
 	least, most := "minimum", "maximum"
 	switch m.Type.Kind() {
 	case reflect.Bool:
@@ -215,12 +215,12 @@ func scalar(m *shape.Member) schema {
 }
 
 // orNull describes what may be null, too.
-func orNull(s schema) schema {
+func orNull(s jsonSchema) jsonSchema {
 	if kind, simple := s["type"].(string); simple && s["enum"] == nil {
 		s["type"] = []string{kind, "null"}
 		return s
 	}
-	return schema{"anyOf": []schema{s, {"type": "null"}}}
+	return jsonSchema{"anyOf": []jsonSchema{s, {"type": "null"}}}
 }
 
 // example is a value of the member.
@@ -228,11 +228,11 @@ func (f *field) example() any {
 	value := valueOf(*f.Example, f.kind.text)
 	switch f.kind {
 	case refKind:
-		return schema{"id": value}
+		return jsonSchema{"id": value}
 	case refsKind:
 		refs := value.([]any)
 		for i, id := range refs {
-			refs[i] = schema{"id": id}
+			refs[i] = jsonSchema{"id": id}
 		}
 	}
 	return value
@@ -247,34 +247,34 @@ func valueOf(example string, text bool) any {
 	return value
 }
 
-var refSchema = schema{"type": "object", "required": []string{"id"}, "description": "An item, by its id. The id alone is read, too.",
-	"properties": schema{"id": schema{"type": "integer", "format": "int64", "examples": []any{1}}}}
+var refSchema = jsonSchema{"type": "object", "required": []string{"id"}, "description": "An item, by its id. The id alone is read, too.",
+	"properties": jsonSchema{"id": jsonSchema{"type": "integer", "format": "int64", "examples": []any{1}}}}
 
 // timestampSchema describes a moment, of which these members are always there.
-func timestampSchema(required ...string) schema {
+func timestampSchema(required ...string) jsonSchema {
 	object := newObject()
-	object.add("iso_8601", schema{"type": "string", "format": "date-time", "examples": []any{"2026-11-20T10:00:00Z"}}, len(required) > 0)
-	object.add("unix", schema{"type": "integer", "format": "int64", "examples": []any{1795168800}}, len(required) > 0)
+	object.add("iso_8601", jsonSchema{"type": "string", "format": "date-time", "examples": []any{"2026-11-20T10:00:00Z"}}, len(required) > 0)
+	object.add("unix", jsonSchema{"type": "integer", "format": "int64", "examples": []any{1795168800}}, len(required) > 0)
 	return object.schema()
 }
 
 // objectSchema is the description of an object that is being made.
 type objectSchema struct {
-	properties schema
+	properties jsonSchema
 	required   []string
 }
 
-func newObject() *objectSchema { return &objectSchema{properties: schema{}} }
+func newObject() *objectSchema { return &objectSchema{properties: jsonSchema{}} }
 
-func (o *objectSchema) add(name string, s schema, required bool) {
+func (o *objectSchema) add(name string, s jsonSchema, required bool) {
 	o.properties[name] = s
 	if required {
 		o.required = append(o.required, name)
 	}
 }
 
-func (o *objectSchema) schema() schema {
-	s := schema{"type": "object", "properties": o.properties}
+func (o *objectSchema) schema() jsonSchema {
+	s := jsonSchema{"type": "object", "properties": o.properties}
 	if len(o.required) > 0 {
 		s["required"] = o.required
 	}

@@ -19,9 +19,9 @@ import (
 
 	"github.com/gorilla/mux"
 
-	"github.com/ironplane/ironplane/pkg/accept"
 	"github.com/ironplane/ironplane/pkg/problem"
-	"github.com/ironplane/ironplane/pkg/shape"
+
+	"github.com/ironplane/ironplane/pkg/schema"
 )
 
 // maxBody is how many bytes a JSON body may have.
@@ -41,13 +41,13 @@ type requestPlan struct {
 
 // parameter is a member of a request struct that a parameter fills.
 type parameter struct {
-	*shape.Member
+	*schema.Member
 	name string
 }
 
 func planRequest(t reflect.Type, path string, parameters []string) *requestPlan {
 	p := &requestPlan{}
-	for _, m := range shape.Of(t).Members {
+	for _, m := range schema.Of(t).Members {
 		switch name := m.Path; {
 		case m.Query != "":
 			p.query, p.names = append(p.query, parameter{m, m.Query}), append(p.names, m.Query)
@@ -61,7 +61,7 @@ func planRequest(t reflect.Type, path string, parameters []string) *requestPlan 
 			p.path = append(p.path, parameter{m, name})
 		}
 	}
-	for _, field := range shape.Of(t).Untagged {
+	for _, field := range schema.Of(t).Untagged {
 		if field.Type == reflect.TypeFor[IfMatch]() {
 			p.match = field.Index
 		} else if _, ok := reflect.New(field.Type).Interface().(bodyDecoder); ok {
@@ -106,7 +106,7 @@ func (p *requestPlan) fill(v reflect.Value, r *http.Request) error {
 	}
 	read := p.readLong
 	if p.read == nil {
-		if media := mediaType(r); media != "" && media != accept.JSON {
+		if media := mediaType(r); media != "" && media != problem.MediaJSON {
 			return problem.New(problem.UnsupportedMedia, "The body must be application/json.")
 		}
 		read = readBody
@@ -171,7 +171,7 @@ func (p *requestPlan) fillQuery(v reflect.Value, r *http.Request) (asked url.Val
 }
 
 // readValue reads a parameter's value as that of a form's member.
-func readValue(to reflect.Value, text string, m *shape.Member) (code, message string) {
+func readValue(to reflect.Value, text string, m *schema.Member) (code, message string) {
 	if !isText(text) {
 		return "type", "must be a text of UTF-8 without the character NUL"
 	}
@@ -252,7 +252,7 @@ func (p *requestPlan) readLong(r *http.Request) (text []byte, err error) {
 	s := serving(r.Context())
 	r.Body = &rawBody{ReadCloser: r.Body, served: s, answer: &rawWriter{}}
 	s.body, err = p.read(r)
-	r.Header.Set("Content-Type", accept.JSON)
+	r.Header.Set("Content-Type", problem.MediaJSON)
 	return s.body, err
 }
 

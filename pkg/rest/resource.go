@@ -12,15 +12,15 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/ironplane/ironplane/pkg/guard"
-	"github.com/ironplane/ironplane/pkg/permission"
-	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/pgerror"
+	"github.com/ironplane/ironplane/pkg/auth/guard"
+	"github.com/ironplane/ironplane/pkg/auth/permission"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/postgres/pgerror"
+	"github.com/ironplane/ironplane/pkg/postgres/table"
 	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/schema"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
-	"github.com/ironplane/ironplane/pkg/shape"
-	"github.com/ironplane/ironplane/pkg/table"
 )
 
 // Resource is the five operations on a collection whose items of type V are read from a SQL view and written, as
@@ -171,7 +171,7 @@ type resource[V, B any] struct {
 	Resource[V, B]
 	view   *pg.View[V]
 	table  *table.Table[B]
-	parent *shape.Member // of B, that holds the parent's id; nil: the collection has no parent
+	parent *schema.Member // of B, that holds the parent's id; nil: the collection has no parent
 	kind   string
 }
 
@@ -265,7 +265,7 @@ func (r Resource[V, B]) assemble() *resource[V, B] {
 	}
 	if parameters := pathParameter.FindAllStringSubmatch(r.Path, -1); len(parameters) > 0 {
 		name := parameters[len(parameters)-1][1]
-		for _, m := range shape.Of(reflect.TypeFor[B]()).Values() {
+		for _, m := range schema.Of(reflect.TypeFor[B]()).Values() {
 			if m.Path == name && m.Column != "" {
 				all.parent = m
 			}
@@ -425,7 +425,7 @@ func (r *resource[V, B]) target(item *V) pg.Target {
 	v := reflect.ValueOf(item).Elem()
 	t := pg.Target{Type: r.Path[1:], Noun: r.Noun, ID: idOf(item), Name: v.FieldByName("Name").String(), Version: versionOf(item)}
 	if r.parent != nil {
-		parent := v.FieldByIndex(shape.Of(v.Type()).ByColumn(r.parent.Column).Index).Int()
+		parent := v.FieldByIndex(schema.Of(v.Type()).ByColumn(r.parent.Column).Index).Int()
 		t.Type = pathParameter.ReplaceAllString(t.Type, fmt.Sprint(parent))
 	}
 	return t

@@ -15,8 +15,8 @@ import (
 
 	"github.com/go-kit/kit/endpoint"
 
-	"github.com/ironplane/ironplane/pkg/guard"
-	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/auth/guard"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
 )
 
 // Route is one operation of the API: a Read, a List, a Mutation or a Raw.

@@ -9,9 +9,9 @@ import (
 
 	"github.com/gorilla/mux"
 
-	"github.com/ironplane/ironplane/pkg/openapi"
-	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/problemhttp"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/rest/openapi"
 )
 
 // NewHandler serves a service's routes. It panics where they do not fit together.
@@ -60,7 +60,7 @@ func (all *router) handle(path string, handler http.Handler) {
 func (all *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var match mux.RouteMatch
 	if below := all.below[openapi.FirstElement(r.URL.Path)]; below == nil || !below.Match(r, &match) {
-		problemhttp.Write(w, r, all.log, problemhttp.NoSuchPath())
+		problem.Write(w, r, all.log, problem.NoSuchPath())
 		return
 	}
 	match.Handler.ServeHTTP(w, mux.SetURLVars(r, match.Vars)) // a mux itself would put its route there, too
@@ -69,7 +69,7 @@ func (all *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func named(path string, next http.Handler) http.Handler {
 	value := []string{path}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header()[problemhttp.RouteHeader] = value
+		w.Header()[problem.RouteHeader] = value
 		next.ServeHTTP(w, r)
 	})
 }
@@ -98,7 +98,7 @@ func methods(on map[string]*operation, db *pg.DB, log *slog.Logger) http.Handler
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h, ok := handlers[r.Method]
 		if !ok {
-			problemhttp.Write(w, r, log, problemhttp.NotAllowed(r.Method, allow...))
+			problem.Write(w, r, log, problem.NotAllowed(r.Method, allow...))
 			return
 		}
 		h.ServeHTTP(w, r)

@@ -11,12 +11,12 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/ironplane/ironplane/pkg/permission"
-	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/pgerror"
+	"github.com/ironplane/ironplane/pkg/auth/permission"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/postgres/pgerror"
 	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/schema"
 	"github.com/ironplane/ironplane/pkg/secret"
-	"github.com/ironplane/ironplane/pkg/shape"
 )
 
 // maxItems is how many items a path can name.
@@ -46,11 +46,11 @@ func parseItemIDs(text string) (ids itemIDs, err error) {
 func (ids itemIDs) ascending() itemIDs { return slices.Sorted(slices.Values(ids)) }
 
 // occasion is what a body that edits these items is sent for: each of several has all that is required.
-func (ids itemIDs) occasion() shape.Occasion {
+func (ids itemIDs) occasion() schema.Occasion {
 	if len(ids) > 1 {
 		return 0
 	}
-	return shape.Edit
+	return schema.Edit
 }
 
 func (ids itemIDs) checkMatch(match IfMatch) error {
@@ -256,7 +256,7 @@ func (r *resource[V, B]) after(ctx context.Context, tx *pg.Tx, ids itemIDs) ([]V
 
 // counted is an item after a change of it with the counts of before: others move them meanwhile.
 func counted[V any](before, after V) V {
-	for _, m := range shape.Of(reflect.TypeFor[V]()).Values() {
+	for _, m := range schema.Of(reflect.TypeFor[V]()).Values() {
 		if m.Counted {
 			reflect.ValueOf(&after).Elem().FieldByIndex(m.Index).Set(reflect.ValueOf(before).FieldByIndex(m.Index))
 		}

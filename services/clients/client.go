@@ -11,16 +11,16 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/ironplane/ironplane/pkg/permission"
-	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/auth/account"
+	"github.com/ironplane/ironplane/pkg/auth/credentials"
+	"github.com/ironplane/ironplane/pkg/auth/permission"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/postgres/table"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/secret"
-	"github.com/ironplane/ironplane/pkg/table"
-	"github.com/ironplane/ironplane/process/account"
-	"github.com/ironplane/ironplane/process/credentials"
-	"github.com/ironplane/ironplane/process/setting"
+	"github.com/ironplane/ironplane/pkg/settings"
 )
 
 // Client is somebody who rents servers.
@@ -174,7 +174,7 @@ func (s *Service) prepare(ctx context.Context, verb rest.Verbs, b *clientBody) e
 			return err
 		}
 	}
-	b.least = setting.PasswordLength.In(s.settings.Values())
+	b.least = settings.PasswordLength.In(s.settings.Values())
 	var wrong problem.Fields
 	b.ignored = b.confirmed == nil && !b.fresh && !principal.From(ctx).Principal.May(permission.UsersClients, permission.Write)
 	if b.Password.IsZero() || b.ignored {

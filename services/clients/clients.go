@@ -6,18 +6,18 @@ import (
 	"embed"
 	"time"
 
+	"github.com/ironplane/ironplane/pkg/auth/account"
+	"github.com/ironplane/ironplane/pkg/auth/credentials"
+	"github.com/ironplane/ironplane/pkg/auth/keycache"
+	"github.com/ironplane/ironplane/pkg/auth/lockout"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/events"
-	"github.com/ironplane/ironplane/pkg/keycache"
-	"github.com/ironplane/ironplane/pkg/mesh"
-	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/mail"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/runtime/mesh"
 	"github.com/ironplane/ironplane/pkg/service"
-	"github.com/ironplane/ironplane/process/account"
-	"github.com/ironplane/ironplane/process/credentials"
-	"github.com/ironplane/ironplane/process/lockout"
-	"github.com/ironplane/ironplane/process/mail"
-	"github.com/ironplane/ironplane/process/setting"
+	"github.com/ironplane/ironplane/pkg/settings"
 )
 
 // Name is the service's name, and its schema's.
@@ -39,7 +39,7 @@ type Service struct {
 	entries      *keycache.Store
 	hasher       account.Hasher
 	lockouts     *lockout.Lockouts
-	settings     *setting.Follower
+	settings     *settings.Follower
 	peers        mesh.Peers
 	outbox       *events.Outbox // to system, which sends mails
 	toIdentity   *events.Outbox
@@ -50,7 +50,7 @@ type Service struct {
 
 // New makes the service on its migrated schema.
 func New(d service.Deps) *Service {
-	return &Service{db: d.DB, entries: d.Entries, hasher: account.NewHasher(), lockouts: lockout.New(d.Redis, d.Log), settings: &setting.Follower{Peers: d.Peers}, peers: d.Peers, outbox: d.Outboxes["system"], toIdentity: d.Outboxes["identity"],
+	return &Service{db: d.DB, entries: d.Entries, hasher: account.NewHasher(), lockouts: lockout.New(d.Redis, d.Log), settings: &settings.Follower{Peers: d.Peers}, peers: d.Peers, outbox: d.Outboxes["system"], toIdentity: d.Outboxes["identity"],
 		servers:      newServerCounts(d.DB, d.Peers),
 		integrations: &events.Refs{Owner: "system", Type: string(principal.Integration), DB: d.DB, Peers: d.Peers, Cleared: clearIntegration, Uses: clientsOf, Detach: detachClients},
 		closing:      &events.Closing{DB: d.DB, Peers: d.Peers, Type: "client", Noun: "client", Table: "client", Users: []string{"network", "pxe"}}}

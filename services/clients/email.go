@@ -9,14 +9,14 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/mesh"
-	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/auth/credentials"
+	"github.com/ironplane/ironplane/pkg/mail"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/runtime/mesh"
 	"github.com/ironplane/ironplane/pkg/secret"
-	"github.com/ironplane/ironplane/process/credentials"
-	"github.com/ironplane/ironplane/process/mail"
-	"github.com/ironplane/ironplane/process/setting"
+	"github.com/ironplane/ironplane/pkg/settings"
 )
 
 // EmailResult says what became of a mail that was asked for.
@@ -107,7 +107,7 @@ func (s *Service) welcome(ctx context.Context, tx *pg.Tx, id int64, to mail.To) 
 	if signedIn {
 		return nil, problem.Member("/type", "unavailable", "cannot be sent: the account has been signed in to, and has a new password mailed by /auth/password-reset")
 	}
-	if values := s.settings.Values(); setting.ClientURL.In(values) == "" && setting.APIURL.In(values) == "" {
+	if values := s.settings.Values(); settings.ClientURL.In(values) == "" && settings.APIURL.In(values) == "" {
 		return nil, problem.Member("/type", "unavailable", "cannot be sent: it holds a link, and neither where clients have their panel is known (IRONPLANE_CLIENT_URL) nor where the API is (IRONPLANE_API_URL)")
 	}
 	if err := s.toIdentity.Send(ctx, tx, credentials.WelcomeKind, credentials.Welcome{Client: id}, secret.String{}); err != nil {

@@ -8,10 +8,10 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
-	"github.com/ironplane/ironplane/process/setting"
+	"github.com/ironplane/ironplane/pkg/settings"
 )
 
 // countAddress counts a client's create, and an edit that sends an address: not one of an account that the client reads, so
@@ -39,7 +39,7 @@ func (s *Service) countEmail(ctx context.Context) error {
 	if me == 0 {
 		return nil
 	}
-	limit := setting.ClientEmails.In(s.settings.Values())
+	limit := settings.ClientEmails.In(s.settings.Values())
 	var wait time.Duration
 	err := s.db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("what it is counted for is recorded")

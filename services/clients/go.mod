@@ -2,16 +2,10 @@ module github.com/ironplane/ironplane/services/clients
 
 go 1.26.0
 
-replace (
-	github.com/ironplane/ironplane/backing => ../../backing
-	github.com/ironplane/ironplane/pkg => ../../pkg
-	github.com/ironplane/ironplane/process => ../../process
-	github.com/ironplane/ironplane/testkit => ../../testkit
-)
+replace github.com/ironplane/ironplane/pkg => ../../pkg
 
 require (
 	github.com/ironplane/ironplane/pkg v0.0.0
-	github.com/ironplane/ironplane/process v0.0.0
 	github.com/jackc/pgx/v5 v5.12.0
 )
 

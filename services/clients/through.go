@@ -3,8 +3,8 @@ package clients
 import (
 	"context"
 
-	"github.com/ironplane/ironplane/pkg/permission"
-	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/auth/permission"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
 )
 
 // through is a collection of links, by which the accounts at their ends are edited.

@@ -10,17 +10,17 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/ironplane/ironplane/pkg/apikey"
-	"github.com/ironplane/ironplane/pkg/guard"
-	"github.com/ironplane/ironplane/pkg/permission"
-	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/auth/account"
+	"github.com/ironplane/ironplane/pkg/auth/apikey"
+	"github.com/ironplane/ironplane/pkg/auth/credentials"
+	"github.com/ironplane/ironplane/pkg/auth/guard"
+	"github.com/ironplane/ironplane/pkg/auth/permission"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/secret"
-	"github.com/ironplane/ironplane/process/account"
-	"github.com/ironplane/ironplane/process/credentials"
-	"github.com/ironplane/ironplane/process/setting"
+	"github.com/ironplane/ironplane/pkg/settings"
 )
 
 // Admin is somebody who runs the installation.
@@ -84,7 +84,7 @@ func (s *Service) admins() []rest.Route {
 // preparePasswords compares the current password with the caller's, and hashes the new one for who may set it: hashing
 // takes much, and few at a time.
 func (s *Service) preparePasswords(ctx context.Context, _ rest.Verbs, b *adminBody) error {
-	b.least = setting.PasswordLength.In(s.settings.Values())
+	b.least = settings.PasswordLength.In(s.settings.Values())
 	caller := principal.From(ctx).Principal
 	if time.Since(caller.SignedIn) < freshTime {
 		b.fresh = true

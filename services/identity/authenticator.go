@@ -8,15 +8,15 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/pquerna/otp/totp"
 
-	"github.com/ironplane/ironplane/pkg/guard"
-	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/auth/account"
+	"github.com/ironplane/ironplane/pkg/auth/guard"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/postgres/table"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/secret"
-	"github.com/ironplane/ironplane/pkg/table"
-	"github.com/ironplane/ironplane/process/account"
-	"github.com/ironplane/ironplane/process/setting"
+	"github.com/ironplane/ironplane/pkg/settings"
 	"github.com/ironplane/ironplane/services/identity/passkey"
 )
 
@@ -171,7 +171,7 @@ func (s *Service) checkNewAuthenticator(ctx context.Context, tx *pg.Tx, c caller
 
 // makeTOTP makes the secret that an app and this service share.
 func (s *Service) makeTOTP(ctx context.Context, b *authenticatorBody) error {
-	key, err := totp.Generate(totp.GenerateOpts{Issuer: setting.SiteName.In(s.settings.Values()), AccountName: principal.From(ctx).Principal.Name, SecretSize: 20})
+	key, err := totp.Generate(totp.GenerateOpts{Issuer: settings.SiteName.In(s.settings.Values()), AccountName: principal.From(ctx).Principal.Name, SecretSize: 20})
 	if err != nil {
 		return fmt.Errorf("make a TOTP secret: %w", err)
 	}

@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
-	"github.com/ironplane/ironplane/process/setting"
+	"github.com/ironplane/ironplane/pkg/settings"
 )
 
 // bound is what a key can do at most, whatever its owner holds; nil: all of that. It is never widened.
@@ -65,7 +65,7 @@ func (c caller) mayLast(expires *rest.Timestamp) error {
 
 // mayHaveAnother refuses an account more keys than it may have. It is called under lockAccounts.
 func (s *Service) mayHaveAnother(ctx context.Context, tx *pg.Tx, owner principal.Owner) error {
-	most := setting.KeysPerOwner.In(s.settings.Values())
+	most := settings.KeysPerOwner.In(s.settings.Values())
 	if most == 0 {
 		return nil
 	}

@@ -9,12 +9,12 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/ironplane/ironplane/pkg/guard"
-	"github.com/ironplane/ironplane/pkg/keycache"
-	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/auth/guard"
+	"github.com/ironplane/ironplane/pkg/auth/keycache"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/rest"
-	"github.com/ironplane/ironplane/process/setting"
+	"github.com/ironplane/ironplane/pkg/settings"
 )
 
 type keyHash struct {
@@ -31,7 +31,7 @@ func (s *Service) entryRoutes() []rest.Route {
 					return s.keyEntry(ctx, req.Hash)
 				})
 			}},
-		rest.Read[rest.Item, keycache.Owner]{Path: "/internal/owner/admin/{admin_id}", Guard: guard.Peers(principal.Gateway, setting.Keeper), // which delivers to webhooks what their makers may read
+		rest.Read[rest.Item, keycache.Owner]{Path: "/internal/owner/admin/{admin_id}", Guard: guard.Peers(principal.Gateway, settings.Keeper), // which delivers to webhooks what their makers may read
 			Do: func(ctx context.Context, req rest.Item) (keycache.Owner, error) {
 				owner := principal.Owner{Type: principal.Admin, ID: req.ID}
 				return keycache.Fill(ctx, s.entries, keycache.OwnerName(owner), func(ctx context.Context) (keycache.Owner, error) {

@@ -2,20 +2,13 @@ module github.com/ironplane/ironplane/services/identity
 
 go 1.26.0
 
-replace (
-	github.com/ironplane/ironplane/backing => ../../backing
-	github.com/ironplane/ironplane/pkg => ../../pkg
-	github.com/ironplane/ironplane/process => ../../process
-	github.com/ironplane/ironplane/testkit => ../../testkit
-)
+replace github.com/ironplane/ironplane/pkg => ../../pkg
 
 require (
 	github.com/coreos/go-oidc/v3 v3.21.0
 	github.com/descope/virtualwebauthn v1.0.3
 	github.com/go-webauthn/webauthn v0.18.2
 	github.com/ironplane/ironplane/pkg v0.0.0
-	github.com/ironplane/ironplane/process v0.0.0
-	github.com/ironplane/ironplane/testkit v0.0.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/pquerna/otp v1.5.0
 	golang.org/x/oauth2 v0.37.0

@@ -8,21 +8,21 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/ironplane/ironplane/pkg/auth/account"
+	"github.com/ironplane/ironplane/pkg/auth/credentials"
+	"github.com/ironplane/ironplane/pkg/auth/guard"
+	"github.com/ironplane/ironplane/pkg/auth/keycache"
+	"github.com/ironplane/ironplane/pkg/auth/lockout"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/auth/throttle"
+	"github.com/ironplane/ironplane/pkg/egress"
 	"github.com/ironplane/ironplane/pkg/events"
-	"github.com/ironplane/ironplane/pkg/guard"
-	"github.com/ironplane/ironplane/pkg/keycache"
-	"github.com/ironplane/ironplane/pkg/mesh"
-	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/runtime/mesh"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/service"
-	"github.com/ironplane/ironplane/process/account"
-	"github.com/ironplane/ironplane/process/credentials"
-	"github.com/ironplane/ironplane/process/egress"
-	"github.com/ironplane/ironplane/process/lockout"
-	"github.com/ironplane/ironplane/process/setting"
-	"github.com/ironplane/ironplane/process/strangers"
+	"github.com/ironplane/ironplane/pkg/settings"
 	"github.com/ironplane/ironplane/services/identity/openid"
 	"github.com/ironplane/ironplane/services/identity/passkey"
 )
@@ -46,9 +46,9 @@ type Service struct {
 	entries      *keycache.Store
 	hasher       account.Hasher
 	lockouts     *lockout.Lockouts
-	passwords    *strangers.Queue // from where their account was not signed in to
-	challenges   *strangers.Queue // that nobody has
-	settings     *setting.Follower
+	passwords    *throttle.Queue // from where their account was not signed in to
+	challenges   *throttle.Queue // that nobody has
+	settings     *settings.Follower
 	peers        mesh.Peers
 	outbox       *events.Outbox // to system, which sends mails
 	toClients    *events.Outbox
@@ -82,7 +82,7 @@ const mostStrangers = 50
 // New makes the service on its migrated schema.
 func New(d service.Deps) *Service {
 	allowed, _ := egress.Parse(d.AllowedNetworks) // begin has said what is wrong with it
-	s := &Service{openID: openid.NewClient(allowed), db: d.DB, entries: d.Entries, hasher: account.NewHasher(), lockouts: lockout.New(d.Redis, d.Log), passwords: strangers.NewQueue(mostStrangers), challenges: strangers.NewQueue(mostStrangers), settings: newSettings(d), peers: d.Peers, outbox: d.Outboxes["system"], toClients: d.Outboxes["clients"], box: d.Box}
+	s := &Service{openID: openid.NewClient(allowed), db: d.DB, entries: d.Entries, hasher: account.NewHasher(), lockouts: lockout.New(d.Redis, d.Log), passwords: throttle.NewQueue(mostStrangers), challenges: throttle.NewQueue(mostStrangers), settings: newSettings(d), peers: d.Peers, outbox: d.Outboxes["system"], toClients: d.Outboxes["clients"], box: d.Box}
 	s.passkeys, _ = newParty(d)
 	s.clients, s.integrations = s.refs("clients", principal.Client, d.Peers), s.refs("system", principal.Integration, d.Peers)
 	return s

@@ -3,10 +3,10 @@ package identity
 import (
 	"testing"
 
+	"github.com/ironplane/ironplane/pkg/auth/account"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/secret"
-	"github.com/ironplane/ironplane/process/account"
-	"github.com/ironplane/ironplane/testkit/work"
+	"github.com/ironplane/ironplane/pkg/testkit/work"
 )
 
 // What callers send costs no more than in proportion to its length.

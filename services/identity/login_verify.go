@@ -7,11 +7,11 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
-	"github.com/ironplane/ironplane/process/setting"
+	"github.com/ironplane/ironplane/pkg/settings"
 )
 
 // LoginVerify is how a login goes on: the code is confirmed with the challenge, without a key.
@@ -41,7 +41,7 @@ func (s *Service) askForCode(ctx context.Context, tx *pg.Tx, p person, by *rest.
 			a.auth = &auth
 		}
 	}
-	mustHave := p.Require || p.owner.Type == principal.Admin && setting.VerifyAdmins.In(s.settings.Values()) == 1
+	mustHave := p.Require || p.owner.Type == principal.Admin && settings.VerifyAdmins.In(s.settings.Values()) == 1
 	switch {
 	case a.auth == nil && by != nil, by != nil && a.auth.ID != int64(*by):
 		return nil, problem.Member("/auth", "not_found", "names no verified authenticator of the account")

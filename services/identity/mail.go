@@ -6,9 +6,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/ironplane/ironplane/pkg/guard"
+	"github.com/ironplane/ironplane/pkg/auth/guard"
+	"github.com/ironplane/ironplane/pkg/mail"
 	"github.com/ironplane/ironplane/pkg/rest"
-	"github.com/ironplane/ironplane/process/mail"
 )
 
 // mailCopies answers the system service which admins get blind copies of what is mailed to clients.

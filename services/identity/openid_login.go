@@ -13,15 +13,15 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/ironplane/ironplane/pkg/guard"
-	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/auth/account"
+	"github.com/ironplane/ironplane/pkg/auth/guard"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
-	"github.com/ironplane/ironplane/process/account"
-	"github.com/ironplane/ironplane/process/setting"
+	"github.com/ironplane/ironplane/pkg/settings"
 	"github.com/ironplane/ironplane/services/identity/openid"
 )
 
@@ -96,27 +96,27 @@ func (s *Service) openIDLogins() []rest.Route {
 }
 
 // settingsOf reads a provider that may be used.
-func (s *Service) settingsOf(ctx context.Context, id int64) (p OpenIDProvider, settings openid.Settings, err error) {
+func (s *Service) settingsOf(ctx context.Context, id int64) (p OpenIDProvider, client openid.Settings, err error) {
 	if p, err = providerView.Get(ctx, s.db, id); err == nil && p.Disabled {
 		err = pgx.ErrNoRows
 	}
 	if err != nil {
-		return p, settings, err
+		return p, client, err
 	}
 	values := s.settings.Values()
-	api := strings.TrimRight(setting.APIURL.In(values), "/")
+	api := strings.TrimRight(settings.APIURL.In(values), "/")
 	if api == "" || panelOf(values, principal.Admin) == "" {
-		return p, settings, problem.New(problem.Invalid, "Nobody can be sent back: IRONPLANE_API_URL says where callers reach the API, and IRONPLANE_ADMIN_URL where the panel is.")
+		return p, client, problem.New(problem.Invalid, "Nobody can be sent back: IRONPLANE_API_URL says where callers reach the API, and IRONPLANE_ADMIN_URL where the panel is.")
 	}
-	settings = openid.Settings{Issuer: p.Issuer, ClientID: p.ClientID, Callback: api + callbackPath}
+	client = openid.Settings{Issuer: p.Issuer, ClientID: p.ClientID, Callback: api + callbackPath}
 	var sealed []byte
 	if err := s.db.QueryRow(ctx, "SELECT client_secret FROM openid_provider WHERE id = $1", id).Scan(&sealed); err != nil {
-		return p, settings, fmt.Errorf("read the secret of identity provider %d: %w", id, err)
+		return p, client, fmt.Errorf("read the secret of identity provider %d: %w", id, err)
 	}
 	if sealed != nil {
-		settings.ClientSecret, err = s.box.Open(seal.Place{Table: "openid_provider", Column: "client_secret", ID: id}, sealed)
+		client.ClientSecret, err = s.box.Open(seal.Place{Table: "openid_provider", Column: "client_secret", ID: id}, sealed)
 	}
-	return p, settings, err
+	return p, client, err
 }
 
 // prepareOpenID finds out where the provider has people sign in.

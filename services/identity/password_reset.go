@@ -17,19 +17,19 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/ironplane/ironplane/pkg/auth/account"
+	"github.com/ironplane/ironplane/pkg/auth/credentials"
+	"github.com/ironplane/ironplane/pkg/auth/guard"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/events"
-	"github.com/ironplane/ironplane/pkg/guard"
-	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/jobs"
+	"github.com/ironplane/ironplane/pkg/mail"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/service"
-	"github.com/ironplane/ironplane/process/account"
-	"github.com/ironplane/ironplane/process/credentials"
-	"github.com/ironplane/ironplane/process/jobs"
-	"github.com/ironplane/ironplane/process/mail"
-	"github.com/ironplane/ironplane/process/setting"
+	"github.com/ironplane/ironplane/pkg/settings"
 )
 
 const (
@@ -215,7 +215,7 @@ func (s *Service) passwordLink(r reset, token secret.String) (secret.String, err
 	if panel := panelOf(values, r.person.owner.Type); panel != "" {
 		return secret.New(fmt.Sprintf("%s/auth/password-reset/%d#%s", panel, r.id, url.Values{"token": {token.Reveal()}}.Encode())), nil
 	}
-	api := strings.TrimRight(setting.APIURL.In(values), "/")
+	api := strings.TrimRight(settings.APIURL.In(values), "/")
 	if api == "" {
 		return secret.String{}, errors.New("a link cannot be made: nobody says where callers reach the API (IRONPLANE_API_URL), nor where the panel is")
 	}
@@ -223,12 +223,12 @@ func (s *Service) passwordLink(r reset, token secret.String) (secret.String, err
 }
 
 // panelOf is where accounts of a type have their panel; empty: they have none.
-func panelOf(values setting.Values, t principal.OwnerType) string {
+func panelOf(values settings.Values, t principal.OwnerType) string {
 	return strings.TrimRight(panels[t].In(values), "/")
 }
 
 // panels are the settings that say so.
-var panels = map[principal.OwnerType]setting.Text{principal.Admin: setting.AdminURL, principal.Client: setting.ClientURL}
+var panels = map[principal.OwnerType]settings.Text{principal.Admin: settings.AdminURL, principal.Client: settings.ClientURL}
 
 // readReset reads a link, and of the account, which may be gone, no more than which it is.
 func readReset(ctx context.Context, q pg.Querier, id int64) (r reset, err error) {
@@ -258,7 +258,7 @@ func (s *Service) prepareReset(ctx context.Context, req *finishReset) (err error
 		return pgx.ErrNoRows
 	}
 	var wrong problem.Fields
-	if account.CheckPassword(body.Password, setting.PasswordLength.In(s.settings.Values()), &wrong); len(wrong) == 0 {
+	if account.CheckPassword(body.Password, settings.PasswordLength.In(s.settings.Values()), &wrong); len(wrong) == 0 {
 		account.CheckStrength(body.Password, []string{p.Name, p.Email}, &wrong)
 	}
 	if err := wrong.Err(); err != nil {

@@ -5,15 +5,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/secret"
-	"github.com/ironplane/ironplane/process/setting"
+	"github.com/ironplane/ironplane/pkg/settings"
 )
 
 // Who may not set a password has none hashed: a powerless key would keep everybody else from having one checked.
 func TestNoHashForWhoMayNotSetIt(t *testing.T) {
-	s := &Service{settings: &setting.Follower{}} // whose hasher never has room
+	s := &Service{settings: &settings.Follower{}} // whose hasher never has room
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	powerless := &principal.Principal{KeyID: 7, Owner: principal.Owner{Type: principal.Admin, ID: 7}}

@@ -11,13 +11,13 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/ironplane/ironplane/pkg/apikey"
-	"github.com/ironplane/ironplane/pkg/guard"
-	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/auth/apikey"
+	"github.com/ironplane/ironplane/pkg/auth/guard"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
-	"github.com/ironplane/ironplane/process/setting"
+	"github.com/ironplane/ironplane/pkg/settings"
 )
 
 // What keys there are.
@@ -111,7 +111,7 @@ func agent(ctx context.Context) string {
 }
 
 func (s *Service) sessionTime() time.Duration {
-	return time.Duration(setting.SessionDuration.In(s.settings.Values())) * time.Minute
+	return time.Duration(settings.SessionDuration.In(s.settings.Values())) * time.Minute
 }
 
 // makeRoom ends sessions where the account has as many as it may.
@@ -163,7 +163,7 @@ func (s *Service) renew(ctx context.Context, tx *pg.Tx) (key APIKey, err error) 
 		return key, fmt.Errorf("read the calling session: %w", err)
 	}
 	latest := madeWithEnds
-	switch most := time.Duration(setting.SessionMost.In(s.settings.Values())) * time.Minute; {
+	switch most := time.Duration(settings.SessionMost.In(s.settings.Values())) * time.Minute; {
 	case kind == lasting:
 		return key, problem.Member("/name", "required", "is required: the calling key is no session, which alone can be renewed")
 	case kind == acting:

@@ -7,19 +7,19 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/ironplane/ironplane/pkg/guard"
-	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/auth/guard"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/service"
-	"github.com/ironplane/ironplane/process/setting"
+	"github.com/ironplane/ironplane/pkg/settings"
 )
 
 // newSettings follows the settings, and keeps a copy for when system is away: this service's and the gateways'.
-func newSettings(d service.Deps) *setting.Follower {
-	return &setting.Follower{Peers: d.Peers,
-		Last: func(ctx context.Context) (setting.Values, error) { return copiedSettings(ctx, d.DB) },
-		Heard: func(ctx context.Context, values setting.Values) error {
+func newSettings(d service.Deps) *settings.Follower {
+	return &settings.Follower{Peers: d.Peers,
+		Last: func(ctx context.Context) (settings.Values, error) { return copiedSettings(ctx, d.DB) },
+		Heard: func(ctx context.Context, values settings.Values) error {
 			return d.DB.InTx(ctx, func(tx *pg.Tx) error {
 				tx.Unrecorded("system records what is set")
 				_, err := tx.Exec(ctx, "INSERT INTO setting_copy (values) VALUES ($1) ON CONFLICT (one) DO UPDATE SET values = EXCLUDED.values", values)
@@ -28,7 +28,7 @@ func newSettings(d service.Deps) *setting.Follower {
 		}}
 }
 
-func copiedSettings(ctx context.Context, q pg.Querier) (values setting.Values, err error) {
+func copiedSettings(ctx context.Context, q pg.Querier) (values settings.Values, err error) {
 	err = q.QueryRow(ctx, "SELECT values FROM setting_copy").Scan(&values)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
@@ -41,6 +41,6 @@ func copiedSettings(ctx context.Context, q pg.Querier) (values setting.Values, e
 
 // settingsCopy answers gateways that start while system is away.
 func (s *Service) settingsCopy() rest.Route {
-	return rest.Read[rest.None, setting.Values]{Path: setting.Path, Guard: guard.Peers(principal.Gateway),
-		Do: func(ctx context.Context, _ rest.None) (setting.Values, error) { return copiedSettings(ctx, s.db) }}
+	return rest.Read[rest.None, settings.Values]{Path: settings.Path, Guard: guard.Peers(principal.Gateway),
+		Do: func(ctx context.Context, _ rest.None) (settings.Values, error) { return copiedSettings(ctx, s.db) }}
 }

@@ -10,10 +10,10 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
-	"github.com/ironplane/ironplane/process/setting"
+	"github.com/ironplane/ironplane/pkg/settings"
 	"github.com/ironplane/ironplane/services/identity/passkey"
 )
 
@@ -34,7 +34,7 @@ func (s *Service) passkeyDomain() string {
 
 func (s *Service) passkeyPolicy() passkey.Policy {
 	values := s.settings.Values()
-	return passkey.Policy{Site: setting.SiteName.In(values), Verify: setting.VerifyPasskeys.In(values) == 1}
+	return passkey.Policy{Site: settings.SiteName.In(values), Verify: settings.VerifyPasskeys.In(values) == 1}
 }
 
 // passkeysOf are an account's verified keys that can be used.

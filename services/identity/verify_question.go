@@ -3,9 +3,9 @@ package identity
 import (
 	"context"
 
-	"github.com/ironplane/ironplane/pkg/guard"
+	"github.com/ironplane/ironplane/pkg/auth/credentials"
+	"github.com/ironplane/ironplane/pkg/auth/guard"
 	"github.com/ironplane/ironplane/pkg/rest"
-	"github.com/ironplane/ironplane/process/credentials"
 )
 
 // verifyQuestions answers other services what they ask about second factors.

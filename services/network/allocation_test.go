@@ -9,10 +9,10 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/network"
-	"github.com/ironplane/ironplane/testkit"
 )
 
 const acme = `"owner": {"id": 17, "server": {"id": 4, "name": "fra1-s4"}}`

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
 )
 
 const (

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/ironplane/ironplane/pkg/problem"
-	"github.com/ironplane/ironplane/testkit"
+	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
 // A list that was read as CSV makes the same list again.

@@ -5,13 +5,13 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ironplane/ironplane/pkg/guard"
-	"github.com/ironplane/ironplane/pkg/permission"
-	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/auth/guard"
+	"github.com/ironplane/ironplane/pkg/auth/permission"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/remote"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/secret"
-	"github.com/ironplane/ironplane/process/agent"
 )
 
 // ForwardGateway is a machine that forwards ports or addresses to servers of some groups.
@@ -35,10 +35,10 @@ type forwardGatewayBody struct {
 
 // Resolve checks what the tags cannot say.
 func (b *forwardGatewayBody) Resolve(wrong *problem.Fields) {
-	if b.Hostname != "" && !agent.IsHost(b.Hostname) {
+	if b.Hostname != "" && !remote.IsHost(b.Hostname) {
 		wrong.Add("/hostname", "invalid", "must be a name or an address, without a scheme and a port")
 	}
-	if b.APIKey != nil && !agent.IsHeaderValue(b.APIKey.Reveal()) {
+	if b.APIKey != nil && !remote.IsHeaderValue(b.APIKey.Reveal()) {
 		wrong.Add("/api_key", "invalid", "can have printable ASCII characters alone")
 	}
 	if b.PortLimit != "" && !isPortLimit(b.PortLimit) {
@@ -60,7 +60,7 @@ func (s *Service) forwardGateways() []rest.Route {
 		Guard: guard.Has(permission.NetworkForward), Table: "forward_gateway", View: "forward_gateway_view", Box: s.box,
 		Again: rest.AgainRefused, Edited: `{"name": "fra1-nat2", "port_limit": "30000-39999"}`,
 		Check: func(_ context.Context, _ *pg.Tx, _ int64, before, body *forwardGatewayBody) error {
-			return agent.KeyAgain(before != nil && body.Hostname != before.Hostname, body.APIKey, "/api_key")
+			return remote.KeyAgain(before != nil && body.Hostname != before.Hostname, body.APIKey, "/api_key")
 		},
 		By: rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name", "hostname": "hostname"},
 			Filters: map[string]string{"name": "name", "hostname": "hostname", "group_id": "group_ids"}},

@@ -2,17 +2,10 @@ module github.com/ironplane/ironplane/services/network
 
 go 1.26.0
 
-replace (
-	github.com/ironplane/ironplane/backing => ../../backing
-	github.com/ironplane/ironplane/pkg => ../../pkg
-	github.com/ironplane/ironplane/process => ../../process
-	github.com/ironplane/ironplane/testkit => ../../testkit
-)
+replace github.com/ironplane/ironplane/pkg => ../../pkg
 
 require (
 	github.com/ironplane/ironplane/pkg v0.0.0
-	github.com/ironplane/ironplane/process v0.0.0
-	github.com/ironplane/ironplane/testkit v0.0.0
 	github.com/jackc/pgx/v5 v5.12.0
 	go4.org/netipx v0.0.0-20260823151212-3075585bcbeb
 	pgregory.net/rapid v1.3.0
@@ -45,7 +38,6 @@ require (
 	github.com/hashicorp/go-rootcerts v1.0.2 // indirect
 	github.com/hashicorp/golang-lru v1.0.2 // indirect
 	github.com/hashicorp/serf v0.10.4 // indirect
-	github.com/ironplane/ironplane/backing v0.0.0 // indirect
 	github.com/jackc/pgpassfile v1.0.0 // indirect
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
 	github.com/jackc/puddle/v2 v2.2.3 // indirect

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/ironplane/ironplane/pkg/problem"
-	"github.com/ironplane/ironplane/testkit/work"
+	"github.com/ironplane/ironplane/pkg/testkit/work"
 )
 
 // What callers send costs no more than in proportion to its length, or to what it asks for.

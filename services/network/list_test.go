@@ -12,8 +12,8 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/network"
-	"github.com/ironplane/ironplane/testkit"
 )
 
 var link = regexp.MustCompile(`<([^>]*)>; rel="(\w+)"`)

@@ -12,7 +12,7 @@ import (
 	"go4.org/netipx"
 	"pgregory.net/rapid"
 
-	"github.com/ironplane/ironplane/testkit"
+	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
 // entityModel is an entity as a test made it.

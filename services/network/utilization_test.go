@@ -13,9 +13,9 @@ import (
 	"go4.org/netipx"
 	"pgregory.net/rapid"
 
-	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/network"
-	"github.com/ironplane/ironplane/testkit"
 )
 
 func TestUtilization(t *testing.T) {

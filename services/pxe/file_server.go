@@ -9,13 +9,13 @@ import (
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/crypto/ssh"
 
-	"github.com/ironplane/ironplane/pkg/guard"
-	"github.com/ironplane/ironplane/pkg/permission"
-	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/auth/guard"
+	"github.com/ironplane/ironplane/pkg/auth/permission"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/remote"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/secret"
-	"github.com/ironplane/ironplane/process/agent"
 	"github.com/ironplane/ironplane/services/pxe/site"
 )
 
@@ -112,7 +112,7 @@ func (s *Service) checkFileServer(ctx context.Context, tx *pg.Tx, id int64, befo
 		before = &fileServerBody{}
 	} else if err := (*httpBody)(&b.HTTP).keyAgain((*httpBody)(&before.HTTP)); err != nil {
 		return err
-	} else if err := agent.KeyAgain(b.SSH.UseSFTP && b.SSH != before.SSH, b.HTTP.APIKey, "/http/api_key"); err != nil { // which is the password
+	} else if err := remote.KeyAgain(b.SSH.UseSFTP && b.SSH != before.SSH, b.HTTP.APIKey, "/http/api_key"); err != nil { // which is the password
 		return err
 	}
 	if b.Parent != nil && id != 0 {

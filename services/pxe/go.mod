@@ -2,22 +2,13 @@ module github.com/ironplane/ironplane/services/pxe
 
 go 1.26.0
 
-replace (
-	github.com/ironplane/ironplane/backing => ../../backing
-	github.com/ironplane/ironplane/pkg => ../../pkg
-	github.com/ironplane/ironplane/process => ../../process
-	github.com/ironplane/ironplane/template => ../../template
-	github.com/ironplane/ironplane/testkit => ../../testkit
-)
+replace github.com/ironplane/ironplane/pkg => ../../pkg
 
 require (
 	github.com/GehirnInc/crypt v0.0.0-20230320061759-8cc1b52080c5
 	github.com/aymanbagabas/go-udiff v0.4.1
 	github.com/insomniacslk/dhcp v0.0.0-20260901064844-234b97448fae
 	github.com/ironplane/ironplane/pkg v0.0.0
-	github.com/ironplane/ironplane/process v0.0.0
-	github.com/ironplane/ironplane/template v0.0.0
-	github.com/ironplane/ironplane/testkit v0.0.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/johannesboyne/gofakes3 v1.2.0
 	github.com/pkg/sftp v1.13.12
@@ -75,7 +66,6 @@ require (
 	github.com/hashicorp/go-rootcerts v1.0.2 // indirect
 	github.com/hashicorp/golang-lru v1.0.2 // indirect
 	github.com/hashicorp/serf v0.10.4 // indirect
-	github.com/ironplane/ironplane/backing v0.0.0 // indirect
 	github.com/jackc/pgpassfile v1.0.0 // indirect
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
 	github.com/jackc/puddle/v2 v2.2.3 // indirect

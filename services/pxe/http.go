@@ -4,8 +4,8 @@ import (
 	"encoding/hex"
 
 	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/remote"
 	"github.com/ironplane/ironplane/pkg/secret"
-	"github.com/ironplane/ironplane/process/agent"
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
 )
 
@@ -28,10 +28,10 @@ type httpBody struct {
 }
 
 func (b *httpBody) validate(wrong *problem.Fields) {
-	if b.Host != "" && !agent.IsHost(b.Host) {
+	if b.Host != "" && !remote.IsHost(b.Host) {
 		wrong.Add("/http/host", "invalid", "must be a name or an address, without a scheme and a port")
 	}
-	if b.APIKey != nil && !agent.IsHeaderValue(b.APIKey.Reveal()) {
+	if b.APIKey != nil && !remote.IsHeaderValue(b.APIKey.Reveal()) {
 		wrong.Add("/http/api_key", "invalid", "can have printable ASCII characters alone")
 	}
 	if b.Fingerprint == nil {
@@ -49,7 +49,7 @@ func (b *httpBody) validate(wrong *problem.Fields) {
 // keyAgain refuses an edit that moves the agent without its key.
 func (b *httpBody) keyAgain(before *httpBody) error {
 	moved := b.Host != before.Host || !same(b.Port, before.Port) || b.UseHTTPS != before.UseHTTPS || !same(b.Fingerprint, before.Fingerprint)
-	return agent.KeyAgain(moved, b.APIKey, "/http/api_key")
+	return remote.KeyAgain(moved, b.APIKey, "/http/api_key")
 }
 
 func same[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }

@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/ironplane/ironplane/pkg/events"
-	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
 )
 
 // entityState is what a change of an IP entity has of its addresses, and of whose they are.

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/ironplane/ironplane/process/egress"
+	"github.com/ironplane/ironplane/pkg/egress"
 	"github.com/ironplane/ironplane/services/pxe/store"
 )
 

@@ -9,7 +9,7 @@ import (
 	"io"
 	"slices"
 
-	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/services/pxe/image"
 	"github.com/ironplane/ironplane/services/pxe/store"
 )

@@ -8,12 +8,12 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/egress"
+	"github.com/ironplane/ironplane/pkg/jobs"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/service"
-	"github.com/ironplane/ironplane/process/egress"
-	"github.com/ironplane/ironplane/process/jobs"
-	"github.com/ironplane/ironplane/process/setting"
+	"github.com/ironplane/ironplane/pkg/settings"
 	"github.com/ironplane/ironplane/services/pxe/store"
 )
 
@@ -111,7 +111,7 @@ func (i *importing) run(ctx context.Context) (ahead bool, err error) {
 
 // read reads what is to be imported.
 func (i *importing) read(ctx context.Context) error {
-	i.most = int64(setting.ISOSize.In(i.settings.Values())) << 30
+	i.most = int64(settings.ISOSize.In(i.settings.Values())) << 30
 	var sealed []byte
 	var validator *string
 	err := i.db.QueryRow(ctx, "SELECT name, folder, url, wanted, draft_id, validator FROM iso WHERE id = $1 AND import = $2", i.ISO, i.Import).

@@ -15,16 +15,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/jobs"
+	"github.com/ironplane/ironplane/pkg/postgres/pool"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/service"
-	"github.com/ironplane/ironplane/process/jobs"
-	"github.com/ironplane/ironplane/process/pool"
+	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/pxe"
 	"github.com/ironplane/ironplane/services/pxe/store"
 	"github.com/ironplane/ironplane/services/pxe/store/storetest"
-	"github.com/ironplane/ironplane/testkit"
 )
 
 // importer serves the pxe service, which does its imports.

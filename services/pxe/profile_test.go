@@ -5,10 +5,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/pxe"
-	"github.com/ironplane/ironplane/testkit"
 )
 
 // made makes an item and answers its id.

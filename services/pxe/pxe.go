@@ -14,16 +14,16 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/ironplane/ironplane/pkg/auth/guard"
+	"github.com/ironplane/ironplane/pkg/egress"
 	"github.com/ironplane/ironplane/pkg/events"
-	"github.com/ironplane/ironplane/pkg/guard"
-	"github.com/ironplane/ironplane/pkg/mesh"
-	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/jobs"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/runtime/mesh"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/service"
-	"github.com/ironplane/ironplane/process/egress"
-	"github.com/ironplane/ironplane/process/jobs"
-	"github.com/ironplane/ironplane/process/setting"
+	"github.com/ironplane/ironplane/pkg/settings"
 	"github.com/ironplane/ironplane/services/pxe/filesync"
 	"github.com/ironplane/ironplane/services/pxe/install"
 	"github.com/ironplane/ironplane/services/pxe/site"
@@ -74,7 +74,7 @@ type Service struct {
 	emailTemplates *events.Refs
 	installs       *install.Installs
 	store          *store.Store
-	settings       *setting.Follower
+	settings       *settings.Follower
 	agents         *site.Agents
 	syncs          *filesync.Syncs
 	client         *http.Client  // for addresses that callers gave
@@ -90,13 +90,13 @@ const (
 // New makes the service on its migrated schema.
 func New(d service.Deps) *Service {
 	allowed, _ := egress.Parse(d.AllowedNetworks) // Begin has said what is wrong with it
-	settings := &setting.Follower{Peers: d.Peers}
+	current := &settings.Follower{Peers: d.Peers}
 	agents := &site.Agents{DB: d.DB, Box: d.Box, Allowed: allowed}
-	installs := &install.Installs{DB: d.DB, Box: d.Box, Outbox: d.Outboxes["clients"], Settings: settings.Values}
+	installs := &install.Installs{DB: d.DB, Box: d.Box, Outbox: d.Outboxes["clients"], Settings: current.Values}
 	agents.Hear, agents.Heard, agents.Push = installs.Hear, installs.Heard, installs.Push
 	files := store.New(d.DB, d.Store)
-	s := &Service{db: d.DB, peers: d.Peers, box: d.Box, store: files, settings: settings, agents: agents, installs: installs, client: allowed.Client(), silence: longestSilence,
-		syncs:  &filesync.Syncs{DB: d.DB, Agents: agents, Store: files, Most: func() int { return setting.SyncChildren.In(settings.Values()) }},
+	s := &Service{db: d.DB, peers: d.Peers, box: d.Box, store: files, settings: current, agents: agents, installs: installs, client: allowed.Client(), silence: longestSilence,
+		syncs:  &filesync.Syncs{DB: d.DB, Agents: agents, Store: files, Most: func() int { return settings.SyncChildren.In(current.Values()) }},
 		groups: &events.Refs{Owner: "network", Type: "group", DB: d.DB, Peers: d.Peers, Cleared: clearGroup},
 		entities: &events.Refs{Owner: "network", Type: "entity", DB: d.DB, Peers: d.Peers, Uses: installsWith("host_entity_id"),
 			Cleared: func(ctx context.Context, tx *pg.Tx, id int64, _ string) error {

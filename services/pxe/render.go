@@ -12,13 +12,13 @@ import (
 	"github.com/aymanbagabas/go-udiff"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/ironplane/ironplane/pkg/guard"
-	"github.com/ironplane/ironplane/pkg/permission"
-	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/auth/guard"
+	"github.com/ironplane/ironplane/pkg/auth/permission"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/remote"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/secret"
-	"github.com/ironplane/ironplane/process/agent"
 	"github.com/ironplane/ironplane/services/pxe/script"
 )
 
@@ -93,7 +93,7 @@ func readMACs(wrong *problem.Fields, pointer string, texts ...string) (macs []st
 }
 
 func checkHostname(wrong *problem.Fields, name string) {
-	if name != "" && !agent.IsHost(name) {
+	if name != "" && !remote.IsHost(name) {
 		wrong.Add("/host/hostname", "invalid", "must be a name such as web1.example.com")
 	}
 }

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/pxe"
-	"github.com/ironplane/ironplane/testkit"
 )
 
 // A profile goes to another installation, and is copied in its own, with all its templates.

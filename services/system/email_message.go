@@ -6,11 +6,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/guard"
-	"github.com/ironplane/ironplane/pkg/permission"
-	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/auth/guard"
+	"github.com/ironplane/ironplane/pkg/auth/permission"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/rest"
-	"github.com/ironplane/ironplane/process/setting"
+	"github.com/ironplane/ironplane/pkg/settings"
 	"github.com/ironplane/ironplane/services/system/mail"
 )
 
@@ -50,7 +50,7 @@ func (s *Service) forgetMails(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.mail.Forget(ctx, setting.EmailDays.In(values))
+	return s.mail.Forget(ctx, settings.EmailDays.In(values))
 }
 
 // forgetPause is how long a mail may stay longer than it is to be kept, and a secret that is good no longer.

@@ -17,21 +17,21 @@ import (
 
 	"github.com/emersion/go-smtp"
 
+	"github.com/ironplane/ironplane/pkg/auth/keycache"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/events"
-	"github.com/ironplane/ironplane/pkg/keycache"
-	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/jobs"
+	"github.com/ironplane/ironplane/pkg/mail"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/postgres/pool"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/service"
-	"github.com/ironplane/ironplane/process/jobs"
-	"github.com/ironplane/ironplane/process/mail"
-	"github.com/ironplane/ironplane/process/pool"
+	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/pkg/testkit/mailbox"
 	"github.com/ironplane/ironplane/services/system"
 	systemmail "github.com/ironplane/ironplane/services/system/mail"
-	"github.com/ironplane/ironplane/testkit"
-	"github.com/ironplane/ironplane/testkit/mailbox"
 )
 
 // office is the system service with its jobs, on a database of the test's own.

@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/system"
 	"github.com/ironplane/ironplane/services/system/mail"
-	"github.com/ironplane/ironplane/testkit"
 )
 
 func TestEmailTemplates(t *testing.T) {

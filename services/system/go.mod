@@ -2,22 +2,13 @@ module github.com/ironplane/ironplane/services/system
 
 go 1.26.0
 
-replace (
-	github.com/ironplane/ironplane/backing => ../../backing
-	github.com/ironplane/ironplane/pkg => ../../pkg
-	github.com/ironplane/ironplane/process => ../../process
-	github.com/ironplane/ironplane/template => ../../template
-	github.com/ironplane/ironplane/testkit => ../../testkit
-)
+replace github.com/ironplane/ironplane/pkg => ../../pkg
 
 require (
 	github.com/emersion/go-smtp v0.25.1
 	github.com/golang-jwt/jwt/v5 v5.3.1
 	github.com/google/uuid v1.6.0
 	github.com/ironplane/ironplane/pkg v0.0.0
-	github.com/ironplane/ironplane/process v0.0.0
-	github.com/ironplane/ironplane/template v0.0.0
-	github.com/ironplane/ironplane/testkit v0.0.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/mholt/acmez/v3 v3.1.7
 	github.com/microcosm-cc/bluemonday v1.0.27
@@ -60,7 +51,6 @@ require (
 	github.com/hashicorp/go-rootcerts v1.0.2 // indirect
 	github.com/hashicorp/golang-lru v1.0.2 // indirect
 	github.com/hashicorp/serf v0.10.4 // indirect
-	github.com/ironplane/ironplane/backing v0.0.0 // indirect
 	github.com/jackc/pgpassfile v1.0.0 // indirect
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
 	github.com/jackc/puddle/v2 v2.2.3 // indirect

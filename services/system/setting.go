@@ -14,17 +14,17 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/ironplane/ironplane/pkg/guard"
-	"github.com/ironplane/ironplane/pkg/mesh"
-	"github.com/ironplane/ironplane/pkg/permission"
-	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/auth/credentials"
+	"github.com/ironplane/ironplane/pkg/auth/guard"
+	"github.com/ironplane/ironplane/pkg/auth/permission"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/egress"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/runtime/mesh"
 	"github.com/ironplane/ironplane/pkg/service"
-	"github.com/ironplane/ironplane/process/credentials"
-	"github.com/ironplane/ironplane/process/egress"
-	"github.com/ironplane/ironplane/process/setting"
+	"github.com/ironplane/ironplane/pkg/settings"
 	"github.com/ironplane/ironplane/services/system/certificate"
 )
 
@@ -45,16 +45,16 @@ type Setting struct {
 // SettingGroup is settings that are shown together.
 type SettingGroup struct {
 	rest.Versioned
-	ID       int64    `json:"id" db:"id"`
-	Name     string   `json:"name" db:"name"`
-	Parent   *int64   `json:"parent,omitempty" db:"parent" doc:"the setting that shows the group"`
-	Settings settings `json:"settings" db:"settings"`
+	ID       int64       `json:"id" db:"id"`
+	Name     string      `json:"name" db:"name"`
+	Parent   *int64      `json:"parent,omitempty" db:"parent" doc:"the setting that shows the group"`
+	Settings settingList `json:"settings" db:"settings"`
 }
 
-type settings []Setting
+type settingList []Setting
 
 // Scan reads them from the database.
-func (s *settings) Scan(from any) error {
+func (s *settingList) Scan(from any) error {
 	text, ok := from.([]byte)
 	if plain, is := from.(string); is {
 		text, ok = []byte(plain), true
@@ -113,8 +113,8 @@ func (s *Service) settings() []rest.Route {
 			Do: func(ctx context.Context, req rest.Item) (Setting, error) { return settingView.Get(ctx, s.db, req.ID) }},
 		rest.Mutation[rest.EditItem[settingBody], Setting]{Method: http.MethodPatch, Path: one, Guard: guard.Has(permission.SystemSettings), Name: "updateSetting", Summary: "Edit a setting",
 			Extension: true, Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: one}, Example: `{"value": "Example Servers"}`, Do: s.chooseOne},
-		rest.Read[rest.None, setting.Values]{Path: setting.Path, Guard: guard.Peers(principal.Gateway, "clients", "identity", "pxe"),
-			Do: func(ctx context.Context, _ rest.None) (setting.Values, error) { return valuesIn(ctx, s.db) }},
+		rest.Read[rest.None, settings.Values]{Path: settings.Path, Guard: guard.Peers(principal.Gateway, "clients", "identity", "pxe"),
+			Do: func(ctx context.Context, _ rest.None) (settings.Values, error) { return valuesIn(ctx, s.db) }},
 	}
 }
 
@@ -127,12 +127,12 @@ func mayReadGroup(ctx context.Context, id int64) error {
 }
 
 // valuesIn are what all settings are.
-func valuesIn(ctx context.Context, q pg.Querier) (setting.Values, error) {
+func valuesIn(ctx context.Context, q pg.Querier) (settings.Values, error) {
 	rows, err := q.Query(ctx, "SELECT slug, text FROM setting_view")
 	if err != nil {
 		return nil, fmt.Errorf("read the settings: %w", err)
 	}
-	values, slug, text := setting.Values{}, "", ""
+	values, slug, text := settings.Values{}, "", ""
 	_, err = pgx.ForEachRow(rows, []any{&slug, &text}, func() error {
 		values[slug] = text
 		return nil
@@ -315,7 +315,7 @@ func (s *Setting) wrongWith(text *string) (code, message string) {
 
 // checkVerifyAdmins notes that admins could not sign in any more, if they had to do so with a second factor.
 func (s *Service) checkVerifyAdmins(ctx context.Context, before *Setting, choice *string, at string, wrong *problem.Fields) error {
-	if before.Slug != setting.VerifyAdmins.Slug || choice == nil || *choice != "1" || before.Text == "1" {
+	if before.Slug != settings.VerifyAdmins.Slug || choice == nil || *choice != "1" || before.Text == "1" {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTime)
@@ -392,7 +392,7 @@ func begin(ctx context.Context, d service.Deps) error {
 			return err
 		}
 		for variable, text := range d.Given {
-			s, err := settingView.One(ctx, tx, "slug = $1", setting.OfVariable(variable))
+			s, err := settingView.One(ctx, tx, "slug = $1", settings.OfVariable(variable))
 			if err != nil {
 				return fmt.Errorf("take over %s: %w", variable, err)
 			}

@@ -12,16 +12,16 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ironplane/ironplane/pkg/auth/keycache"
+	"github.com/ironplane/ironplane/pkg/egress"
 	"github.com/ironplane/ironplane/pkg/events"
-	"github.com/ironplane/ironplane/pkg/keycache"
-	"github.com/ironplane/ironplane/pkg/mesh"
-	"github.com/ironplane/ironplane/pkg/pg"
+	processmail "github.com/ironplane/ironplane/pkg/mail"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/runtime/mesh"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/service"
-	"github.com/ironplane/ironplane/process/egress"
-	processmail "github.com/ironplane/ironplane/process/mail"
-	"github.com/ironplane/ironplane/process/setting"
+	"github.com/ironplane/ironplane/pkg/settings"
 	"github.com/ironplane/ironplane/services/system/audit"
 	"github.com/ironplane/ironplane/services/system/certificate"
 	"github.com/ironplane/ironplane/services/system/mail"
@@ -30,7 +30,7 @@ import (
 )
 
 // Name is the service's name, and its schema's.
-const Name = setting.Keeper
+const Name = settings.Keeper
 
 // sources are the services whose changes are logged: all of them.
 var sources = []string{"clients", "identity", "network", "pxe", Name}
@@ -159,7 +159,7 @@ func (s *Service) cutLog() service.Loop {
 		if err != nil {
 			return err
 		}
-		if now := setting.LogDays.In(values); now == days && time.Since(looked) < lookPause {
+		if now := settings.LogDays.In(values); now == days && time.Since(looked) < lookPause {
 			return nil
 		} else if days = now; days > 0 {
 			if err := s.log.Cut(ctx, s.db, time.Now().AddDate(0, 0, -days)); err != nil {

@@ -6,12 +6,12 @@ import (
 	"net/http"
 	"reflect"
 
-	"github.com/ironplane/ironplane/pkg/guard"
-	"github.com/ironplane/ironplane/pkg/permission"
-	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/auth/guard"
+	"github.com/ironplane/ironplane/pkg/auth/permission"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
-	"github.com/ironplane/ironplane/process/setting"
+	"github.com/ironplane/ironplane/pkg/settings"
 	"github.com/ironplane/ironplane/services/system/license"
 	"github.com/ironplane/ironplane/services/system/theme"
 )
@@ -118,7 +118,7 @@ func (s *Service) theme(ctx context.Context, q pg.Querier) (options ThemeOptions
 		return options, err
 	}
 	values, err := valuesIn(ctx, q)
-	options.Allowed, options.SiteName = is.HasEnterprise || is.State == license.None, setting.SiteName.In(values)
+	options.Allowed, options.SiteName = is.HasEnterprise || is.State == license.None, settings.SiteName.In(values)
 	return options, err
 }
 

@@ -4,13 +4,13 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/ironplane/ironplane/pkg/guard"
-	"github.com/ironplane/ironplane/pkg/permission"
-	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/auth/guard"
+	"github.com/ironplane/ironplane/pkg/auth/permission"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/postgres/table"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
-	"github.com/ironplane/ironplane/pkg/table"
-	"github.com/ironplane/ironplane/process/setting"
+	"github.com/ironplane/ironplane/pkg/settings"
 	"github.com/ironplane/ironplane/services/system/webhook"
 )
 
@@ -104,5 +104,5 @@ func (s *Service) tidyWebhooks(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.courier.Tidy(ctx, setting.WebhookDays.In(values))
+	return s.courier.Tidy(ctx, settings.WebhookDays.In(values))
 }

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/system/webhook"
-	"github.com/ironplane/ironplane/testkit"
 )
 
 // What ended is kept as long as the setting says, and what waits for too long is given up and lets the next one through.

@@ -14,9 +14,9 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/process/lockout"
-	"github.com/ironplane/ironplane/process/tracing"
+	"github.com/ironplane/ironplane/pkg/auth/lockout"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/runtime/tracing"
 	"github.com/ironplane/ironplane/services/identity"
 )
 

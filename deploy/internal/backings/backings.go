@@ -14,8 +14,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/ironplane/ironplane/backing"
 	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/pkg/devservers"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
@@ -32,8 +32,8 @@ const StartTime = 2 * time.Minute
 
 // Backings are what the process started. They belong to it: it has to Stop them.
 type Backings struct {
-	postgres *backing.Postgres
-	redis    *backing.Redis
+	postgres *devservers.Postgres
+	redis    *devservers.Redis
 	claim    *product.Claim // on the database
 }
 
@@ -89,7 +89,7 @@ func (b *Backings) Administrator(ctx context.Context, c Config) (secret.String, 
 		return secret.String{}, fmt.Errorf("there is no installation in %s; IRONPLANE_DATA names its folder", c.Data)
 	}
 	admin, err := b.startPostgres(ctx, c)
-	if !errors.Is(err, backing.ErrInUse) {
+	if !errors.Is(err, devservers.ErrInUse) {
 		return admin, err
 	}
 	url, err := os.ReadFile(urlFile(c))
@@ -118,7 +118,7 @@ func (b *Backings) Redis(ctx context.Context, c Config, screen io.Writer) (secre
 		return c.RedisURL, nil
 	}
 	var err error
-	if b.redis, err = backing.StartRedis(ctx, backing.RedisOptions{Dir: filepath.Join(c.Data, "redis")}); err != nil {
+	if b.redis, err = devservers.StartRedis(ctx, devservers.RedisOptions{Dir: filepath.Join(c.Data, "redis")}); err != nil {
 		return secret.String{}, err
 	}
 	if b.redis.Standin() {

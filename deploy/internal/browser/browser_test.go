@@ -20,8 +20,8 @@ import (
 
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/pkg/service"
-	"github.com/ironplane/ironplane/testkit"
-	"github.com/ironplane/ironplane/testkit/mailbox"
+	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/pkg/testkit/mailbox"
 )
 
 // password is what people have until they choose another one.

@@ -12,8 +12,8 @@ import (
 	"github.com/chromedp/cdproto/webauthn"
 	"github.com/chromedp/chromedp"
 
+	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/identity"
-	"github.com/ironplane/ironplane/testkit"
 )
 
 // panel has the page of a panel at /panel, beside the gateway.

@@ -15,7 +15,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/ironplane/ironplane/testkit"
+	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
 const (

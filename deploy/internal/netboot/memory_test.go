@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/pxe/install"
-	"github.com/ironplane/ironplane/testkit"
 )
 
 // The profiles that come with Ironplane boot the system in memory. One has it write an image, of zstd, whose checksum is compared: with

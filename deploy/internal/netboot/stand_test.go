@@ -20,10 +20,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ironplane/ironplane/backing/child"
+	"github.com/ironplane/ironplane/pkg/devservers/child"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
-	"github.com/ironplane/ironplane/testkit"
 )
 
 var (

@@ -7,9 +7,9 @@ import (
 	"testing"
 
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/pxe/install"
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
-	"github.com/ironplane/ironplane/testkit"
 )
 
 // Twenty machines are switched on at once: as many as their file server takes are installed, none of which waits for another, and the

@@ -11,9 +11,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/ironplane/ironplane/backing/child"
+	"github.com/ironplane/ironplane/pkg/devservers/child"
+	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
-	"github.com/ironplane/ironplane/testkit"
 )
 
 // with starts the agent anew, with settings in place of the usual ones.

@@ -13,13 +13,13 @@ import (
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
-	"github.com/ironplane/ironplane/pkg/permission"
-	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/auth/permission"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
-	"github.com/ironplane/ironplane/process/setting"
+	"github.com/ironplane/ironplane/pkg/settings"
+	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/identity"
-	"github.com/ironplane/ironplane/testkit"
 )
 
 // ownedBy is a body that makes a key for an admin, or gives one to an admin.
@@ -209,7 +209,7 @@ func testKeysPerOwner(t *testing.T, p *product.Product, c *testkit.Client) {
 	const room = 3
 	id, own := newAdmin(t, c, "many", `{}`)
 	testkit.Execute(t, p.Databases[identity.Name], path("INSERT INTO api_key (name, hash, owner_type, owner_id) SELECT n, sha256(n::text::bytea), 'admin', %d FROM generate_series(1, %d) n",
-		id, setting.KeysPerOwner.Default-1-room))
+		id, settings.KeysPerOwner.Default-1-room))
 	var made atomic.Int32
 	var all sync.WaitGroup
 	for range 4 * room {

@@ -7,10 +7,10 @@ import (
 	"os"
 	"strings"
 
-	"github.com/ironplane/ironplane/backing/provision"
+	"github.com/ironplane/ironplane/pkg/postgres/pool"
+	"github.com/ironplane/ironplane/pkg/postgres/provision"
+	"github.com/ironplane/ironplane/pkg/runtime/host"
 	"github.com/ironplane/ironplane/pkg/secret"
-	"github.com/ironplane/ironplane/process/host"
-	"github.com/ironplane/ironplane/process/pool"
 )
 
 // CheckDatabase fails where an installation could not be made, or taken up, in a database, and says what is missing. It

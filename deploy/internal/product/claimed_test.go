@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/clients"
-	"github.com/ironplane/ironplane/testkit"
 )
 
 // day is what a reseller and two others see.

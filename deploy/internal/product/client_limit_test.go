@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
-	"github.com/ironplane/ironplane/process/setting"
-	"github.com/ironplane/ironplane/testkit"
+	"github.com/ironplane/ironplane/pkg/settings"
+	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
 // What a client can find out about addresses by, it does so often an hour, with all that it created, at whatever instance,
@@ -20,7 +20,7 @@ func TestClientsAreNoOracle(t *testing.T) {
 	c := instances[0]
 	ids, as := newClients(t, c, "reseller", "known", "other", "stranger")
 	limit := 20
-	choose(t, c, setting.ClientEmails.Slug, limit)
+	choose(t, c, settings.ClientEmails.Slug, limit)
 	for _, at := range instances {
 		eventually(t, "each process has heard of the limit", func() bool {
 			answer := at.With(as["other"].Key).Do("POST", "/client", order("x"))
@@ -79,7 +79,7 @@ func TestClientsAreNoOracle(t *testing.T) {
 	}
 	lowest.Do("PATCH", path("/client/%d", below), `{"first": "Bob"}`).Want(200)
 	as["stranger"].Do("POST", "/client", order("made@example.com")).Want(200) // whom nobody has created
-	choose(t, c, setting.ClientEmails.Slug, limit+1)
+	choose(t, c, settings.ClientEmails.Slug, limit+1)
 	eventually(t, "the limit is a higher one", func() bool { return reseller.Do("POST", "/client", order("made@example.com")).Status == 200 })
 	reseller.Do("POST", "/client", order("made@example.com")).Want(429)
 }

@@ -12,13 +12,13 @@ import (
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/pkg/auth/lockout"
 	"github.com/ironplane/ironplane/pkg/problem"
-	"github.com/ironplane/ironplane/process/lockout"
+	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/clients"
 	"github.com/ironplane/ironplane/services/identity"
 	"github.com/ironplane/ironplane/services/system"
 	"github.com/ironplane/ironplane/services/system/mail"
-	"github.com/ironplane/ironplane/testkit"
 )
 
 const mayWriteClients = `{"users": {"clients": {"read": true, "write": true}}}`

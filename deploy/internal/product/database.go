@@ -15,11 +15,11 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/ironplane/ironplane/backing"
-	"github.com/ironplane/ironplane/backing/provision"
+	"github.com/ironplane/ironplane/pkg/devservers"
+	"github.com/ironplane/ironplane/pkg/postgres/pool"
+	"github.com/ironplane/ironplane/pkg/postgres/provision"
+	"github.com/ironplane/ironplane/pkg/runtime/host"
 	"github.com/ironplane/ironplane/pkg/secret"
-	"github.com/ironplane/ironplane/process/host"
-	"github.com/ironplane/ironplane/process/pool"
 )
 
 // ownDatabase is the name of the database in a Postgres of our own.
@@ -30,8 +30,8 @@ func PostgresFolder(data string) string { return filepath.Join(data, "postgres")
 
 // StartPostgres starts the Postgres of a data folder, and answers the address of the product's database in it, as its
 // administrator.
-func StartPostgres(ctx context.Context, data string) (p *backing.Postgres, admin secret.String, err error) {
-	p, err = backing.StartPostgres(ctx, backing.PostgresOptions{Dir: PostgresFolder(data), Durable: true})
+func StartPostgres(ctx context.Context, data string) (p *devservers.Postgres, admin secret.String, err error) {
+	p, err = devservers.StartPostgres(ctx, devservers.PostgresOptions{Dir: PostgresFolder(data), Durable: true})
 	if err != nil {
 		return nil, secret.String{}, err
 	}

@@ -11,10 +11,10 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
-	"github.com/ironplane/ironplane/pkg/guard"
-	"github.com/ironplane/ironplane/pkg/openapi"
+	"github.com/ironplane/ironplane/pkg/auth/guard"
 	"github.com/ironplane/ironplane/pkg/rest"
-	"github.com/ironplane/ironplane/testkit"
+	"github.com/ironplane/ironplane/pkg/rest/openapi"
+	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
 // identifier is a name that every language can write: words, with a hyphen or an underscore between.

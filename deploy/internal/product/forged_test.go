@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
-	"github.com/ironplane/ironplane/testkit"
+	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
 // What a caller says of who he is in headers that are the gateway's to send, is nobody's concern.

@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/identity"
-	"github.com/ironplane/ironplane/testkit"
 )
 
 // For ten minutes a session changes what the account signs in with as it is; later, and by any other key, that takes the password, and what

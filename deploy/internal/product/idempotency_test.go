@@ -11,11 +11,11 @@ import (
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/pkg/problem"
-	"github.com/ironplane/ironplane/process/host"
+	"github.com/ironplane/ironplane/pkg/runtime/host"
+	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/identity"
 	"github.com/ironplane/ironplane/services/network"
 	"github.com/ironplane/ironplane/services/system"
-	"github.com/ironplane/ironplane/testkit"
 )
 
 const idempotencyKey = "Idempotency-Key"

@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/pxe/siteagent/machine"
-	"github.com/ironplane/ironplane/testkit"
 )
 
 // offered is the address that a machine gets by DHCP; empty: none.

@@ -7,10 +7,10 @@ import (
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/clients"
 	"github.com/ironplane/ironplane/services/identity"
 	"github.com/ironplane/ironplane/services/system/mail"
-	"github.com/ironplane/ironplane/testkit"
 )
 
 // Keys are good from where they are to be, it is known when they were used, and their owners are told in time that they end.

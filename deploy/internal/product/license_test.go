@@ -11,9 +11,9 @@ import (
 
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/system"
 	"github.com/ironplane/ironplane/services/system/license"
-	"github.com/ironplane/ironplane/testkit"
 )
 
 // licenses are what somebody signs, and the file that the installation reads.

@@ -10,8 +10,8 @@ import (
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/clients"
-	"github.com/ironplane/ironplane/testkit"
 )
 
 // newClients makes clients that are called so, and answers their ids and what uses their keys.

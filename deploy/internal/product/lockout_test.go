@@ -13,9 +13,9 @@ import (
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
-	"github.com/ironplane/ironplane/process/lockout"
+	"github.com/ironplane/ironplane/pkg/auth/lockout"
+	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/identity"
-	"github.com/ironplane/ironplane/testkit"
 )
 
 // However many guesses at a password come at once, no more than the limit are compared, and each of these is logged.

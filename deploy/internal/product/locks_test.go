@@ -8,10 +8,10 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
-	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/network"
 	"github.com/ironplane/ironplane/services/pxe"
-	"github.com/ironplane/ironplane/testkit"
 )
 
 // Whoever has the role of one service holds up nobody in another: it takes every advisory lock that it can think of, and

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ironplane/ironplane/process/schema"
+	"github.com/ironplane/ironplane/pkg/postgres/migrate"
 )
 
 // A migration that installations have done stays as it is, and others come behind it. migrations.sum, which sha256sum reads,
@@ -20,9 +20,9 @@ func TestReleasedMigrations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Those of pkg and process are numbered together.
+	// Those of pkg are numbered together.
 	set := func(file string) string {
-		if strings.HasPrefix(file, "pkg/") || strings.HasPrefix(file, "process/") {
+		if strings.HasPrefix(file, "pkg/") {
 			return "pkg"
 		}
 		return filepath.Dir(file)
@@ -36,12 +36,12 @@ func TestReleasedMigrations(t *testing.T) {
 		text, err := os.ReadFile(root + file)
 		if err != nil {
 			t.Errorf("a migration that installations have done is gone: %v", err)
-		} else if !slices.ContainsFunc(schema.Checksums(text), func(known []byte) bool { return hex.EncodeToString(known) == sum }) {
+		} else if !slices.ContainsFunc(migrate.Checksums(text), func(known []byte) bool { return hex.EncodeToString(known) == sum }) {
 			t.Errorf("%s was edited, and installations have done it: put it back as it was, and add another one", file)
 		}
 	}
 	var files []string
-	for _, pattern := range []string{"pkg/*/migrations/*.sql", "process/*/migrations/*.sql", "services/*/migrations/*.sql"} {
+	for _, pattern := range []string{"pkg/*/migrations/*.sql", "pkg/*/*/migrations/*.sql", "services/*/migrations/*.sql"} {
 		found, err := filepath.Glob(root + pattern)
 		if err != nil {
 			t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/pkg/rest"
-	"github.com/ironplane/ironplane/testkit"
+	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
 // TestEveryNull sends null for each member of each edit: it is accepted where the document says so, and is refused or

@@ -21,8 +21,8 @@ import (
 
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/identity"
-	"github.com/ironplane/ironplane/testkit"
 )
 
 // company is an identity provider: it has people sign in, and vouches for them by tokens.

@@ -21,9 +21,9 @@ import (
 
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/gateway"
-	"github.com/ironplane/ironplane/process"
+	"github.com/ironplane/ironplane/pkg/runtime/process"
+	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/network"
-	"github.com/ironplane/ironplane/testkit"
 )
 
 // operated is an installation that operators look at.

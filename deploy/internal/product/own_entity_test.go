@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/network"
-	"github.com/ironplane/ironplane/testkit"
 )
 
 // A client reads the IP entities that are assigned to it, and learns of no other one, however it asks.

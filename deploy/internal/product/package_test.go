@@ -11,8 +11,8 @@ import (
 
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/system"
-	"github.com/ironplane/ironplane/testkit"
 )
 
 func TestPackages(t *testing.T) {

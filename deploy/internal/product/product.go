@@ -8,23 +8,23 @@ import (
 	"net/http"
 	"sync"
 
-	"github.com/ironplane/ironplane/process/host"
-	"github.com/ironplane/ironplane/process/peers"
+	"github.com/ironplane/ironplane/pkg/runtime/host"
+	"github.com/ironplane/ironplane/pkg/runtime/peers"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ironplane/ironplane/gateway"
-	"github.com/ironplane/ironplane/pkg/keycache"
-	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/auth/keycache"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/postgres/pool"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/runtime/maintenance"
+	"github.com/ironplane/ironplane/pkg/runtime/process"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/service"
-	"github.com/ironplane/ironplane/process"
-	"github.com/ironplane/ironplane/process/maintenance"
-	"github.com/ironplane/ironplane/process/pool"
-	"github.com/ironplane/ironplane/process/setting"
+	"github.com/ironplane/ironplane/pkg/settings"
 	"github.com/ironplane/ironplane/services/clients"
 	"github.com/ironplane/ironplane/services/identity"
 	"github.com/ironplane/ironplane/services/network"
@@ -66,7 +66,7 @@ type Product struct {
 
 // Open connects each service to its schema, migrates it, and puts the gateway in front. urls are by the service's
 // name; the master key and the client, which cache.Open made, are for all of them.
-func Open(ctx context.Context, urls map[string]secret.String, masterKey secret.String, settings service.Settings, variables setting.Variables, client redis.UniversalClient, door gateway.Config, log *slog.Logger) (_ *Product, err error) {
+func Open(ctx context.Context, urls map[string]secret.String, masterKey secret.String, settings service.Settings, variables settings.Variables, client redis.UniversalClient, door gateway.Config, log *slog.Logger) (_ *Product, err error) {
 	p := &Product{Services: map[string]http.Handler{}, Routes: map[string][]rest.Route{}, Databases: map[string]*pg.DB{}, Maintenance: door.Maintenance}
 	working, stop := context.WithCancel(context.WithoutCancel(ctx))
 	p.stop = stop

@@ -8,10 +8,10 @@ import (
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
-	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/pkg/testkit/names"
 	"github.com/ironplane/ironplane/services/identity"
-	"github.com/ironplane/ironplane/testkit"
-	"github.com/ironplane/ironplane/testkit/names"
 )
 
 var full = flag.Bool("full", false, "run what is about how services are reached in one process, too, and delete more targets of references")

@@ -9,7 +9,7 @@ import (
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/pkg/problem"
-	"github.com/ironplane/ironplane/testkit"
+	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
 // No text in the database has a NUL or is not UTF-8, so a parameter that is such a text is refused, and named.

@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/network"
-	"github.com/ironplane/ironplane/testkit"
 )
 
 // Who tries to change what he may not leaves a record; who tries to read it, or has no key, does not.

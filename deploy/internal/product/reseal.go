@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/ironplane/ironplane/pkg/runtime/host"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/service"
-	"github.com/ironplane/ironplane/process/host"
 )
 
 // Reseal seals and signs anew, in all schemas, with the newest master key, what was with an older one, and says so. It

@@ -6,8 +6,8 @@ import (
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/clients"
-	"github.com/ironplane/ironplane/testkit"
 )
 
 // A client's servers are those that its IP entities are of, each once.

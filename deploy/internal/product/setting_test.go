@@ -11,19 +11,19 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ironplane/ironplane/process/peers"
+	"github.com/ironplane/ironplane/pkg/runtime/peers"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/gateway"
-	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/postgres/pool"
 	"github.com/ironplane/ironplane/pkg/service"
-	"github.com/ironplane/ironplane/process/pool"
-	"github.com/ironplane/ironplane/process/setting"
+	"github.com/ironplane/ironplane/pkg/settings"
+	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/pkg/testkit/syncbuf"
 	"github.com/ironplane/ironplane/services/identity"
 	"github.com/ironplane/ironplane/services/system"
-	"github.com/ironplane/ironplane/testkit"
-	"github.com/ironplane/ironplane/testkit/syncbuf"
 )
 
 // settingOf is a setting as its group shows it.
@@ -50,14 +50,14 @@ func choose(t *testing.T, c *testkit.Client, slug string, value any) {
 func TestSettingsAreSeeded(t *testing.T) {
 	t.Parallel()
 	_, c := producttest.Start(t)
-	for _, s := range []setting.Integer{setting.PasswordLength, setting.KeysPerOwner, setting.KeyInQuery, setting.VerifyAdmins, setting.VerifyPasskeys, setting.OwnerRate, setting.OwnerBurst, setting.OwnerConcurrency,
-		setting.AddressRate, setting.AddressBurst, setting.AddressConcurrency, setting.ClientEmails, setting.LogDays,
-		setting.InstallWait, setting.InstallBoot, setting.InstallTime} {
+	for _, s := range []settings.Integer{settings.PasswordLength, settings.KeysPerOwner, settings.KeyInQuery, settings.VerifyAdmins, settings.VerifyPasskeys, settings.OwnerRate, settings.OwnerBurst, settings.OwnerConcurrency,
+		settings.AddressRate, settings.AddressBurst, settings.AddressConcurrency, settings.ClientEmails, settings.LogDays,
+		settings.InstallWait, settings.InstallBoot, settings.InstallTime} {
 		if seeded := settingOf(t, c, s.Slug); seeded.Default != fmt.Sprint(s.Default) || seeded.Value == nil {
 			t.Errorf("%s is seeded as %+v, and processes take %d for its default", s.Slug, seeded, s.Default)
 		}
 	}
-	if seeded := settingOf(t, c, setting.SiteName.Slug); seeded.Default != setting.SiteName.Default || seeded.Value != nil {
+	if seeded := settingOf(t, c, settings.SiteName.Slug); seeded.Default != settings.SiteName.Default || seeded.Value != nil {
 		t.Errorf("%+v", seeded)
 	}
 }
@@ -254,7 +254,7 @@ func TestLogDays(t *testing.T) {
 func TestVariablesOfSettings(t *testing.T) {
 	t.Parallel()
 	i := newInstallation(t)
-	start := func(v setting.Variables) (lines string, err error) {
+	start := func(v settings.Variables) (lines string, err error) {
 		var log syncbuf.Buffer
 		i.product, err = product.Open(t.Context(), i.urls, i.masterKey, service.Settings{AdminURL: "https://panel.example.com"}, v, testkit.Redis(t), gateway.Config{}, slog.New(slog.NewTextHandler(&log, nil)))
 		if err == nil {
@@ -263,7 +263,7 @@ func TestVariablesOfSettings(t *testing.T) {
 		return log.String(), err
 	}
 	i.product.Close()
-	lines, err := start(setting.Variables{OwnerRate: "9", LogDays: "5"})
+	lines, err := start(settings.Variables{OwnerRate: "9", LogDays: "5"})
 	if err != nil || !strings.Contains(lines, "IRONPLANE_OWNER_RATE is ignored") || settingOf(t, i.admin, "limits.owner_rate").Text != "1000000" {
 		t.Fatal(lines, err)
 	}
@@ -277,10 +277,10 @@ func TestVariablesOfSettings(t *testing.T) {
 	}
 	testkit.Execute(t, db.DB, "UPDATE setting SET fresh = true, chosen = NULL WHERE slug = 'log.days'") // as after an upgrade
 	db.Close()
-	if _, err := start(setting.Variables{LogDays: "soon"}); err == nil || !strings.Contains(err.Error(), `IRONPLANE_LOG_DAYS is "soon": it must be an integer`) {
+	if _, err := start(settings.Variables{LogDays: "soon"}); err == nil || !strings.Contains(err.Error(), `IRONPLANE_LOG_DAYS is "soon": it must be an integer`) {
 		t.Fatalf("%v", err)
 	}
-	if lines, err := start(setting.Variables{LogDays: "5"}); err != nil || strings.Contains(lines, "ignored") || settingOf(t, i.admin, "log.days").Text != "5" {
+	if lines, err := start(settings.Variables{LogDays: "5"}); err != nil || strings.Contains(lines, "ignored") || settingOf(t, i.admin, "log.days").Text != "5" {
 		t.Error(lines, err)
 	}
 }

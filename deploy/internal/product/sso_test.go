@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/identity"
-	"github.com/ironplane/ironplane/testkit"
 )
 
 // codeOf is what a link's panel is told.

@@ -12,10 +12,10 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/ironplane/ironplane/process/host"
-	"github.com/ironplane/ironplane/process/pool"
+	"github.com/ironplane/ironplane/pkg/postgres/pool"
+	"github.com/ironplane/ironplane/pkg/runtime/host"
+	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/network"
-	"github.com/ironplane/ironplane/testkit"
 )
 
 // before are the network service's migrations up to the one of this number.

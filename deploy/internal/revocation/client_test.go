@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/identity"
-	"github.com/ironplane/ironplane/testkit"
 )
 
 // clientEndings are how the key of a client, or of one that it has made, ends, and what it sees of that one.

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/apikey"
-	"github.com/ironplane/ironplane/pkg/keycache"
-	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/auth/apikey"
+	"github.com/ironplane/ironplane/pkg/auth/keycache"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
 )
 
 // Who can write to Redis, and nothing more, is nobody by it and may do no more than before; a revoked key lives on for

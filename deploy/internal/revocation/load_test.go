@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ironplane/ironplane/testkit"
+	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
 // load is connections that use a key again and again, and what came of it.

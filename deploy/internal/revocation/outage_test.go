@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/apikey"
-	"github.com/ironplane/ironplane/process/setting"
+	"github.com/ironplane/ironplane/pkg/auth/apikey"
+	"github.com/ironplane/ironplane/pkg/settings"
 )
 
 // outage is how long something is away: longer than entries are fresh.
@@ -27,7 +27,7 @@ func TestOutage(t *testing.T) {
 	t.Parallel()
 	const doors = 2
 	const rate, burst = 10, 20
-	limits := setting.Values{setting.OwnerRate.Slug: strconv.Itoa(rate), setting.OwnerBurst.Slug: strconv.Itoa(burst), setting.AddressRate.Slug: "1000000", setting.AddressBurst.Slug: "1000000"}
+	limits := settings.Values{settings.OwnerRate.Slug: strconv.Itoa(rate), settings.OwnerBurst.Slug: strconv.Itoa(burst), settings.AddressRate.Slug: "1000000", settings.AddressBurst.Slug: "1000000"}
 	for _, c := range []struct {
 		name       string
 		silent     bool // connections stand, but nothing gets through

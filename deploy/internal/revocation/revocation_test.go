@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/apikey"
+	"github.com/ironplane/ironplane/pkg/auth/apikey"
 
-	"github.com/ironplane/ironplane/pkg/keycache"
+	"github.com/ironplane/ironplane/pkg/auth/keycache"
 	"github.com/ironplane/ironplane/services/identity"
 )
 

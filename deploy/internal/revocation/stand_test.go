@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ironplane/ironplane/process/peers"
+	"github.com/ironplane/ironplane/pkg/runtime/peers"
 
 	"github.com/Shopify/toxiproxy/v2"
 	"github.com/redis/go-redis/v9"
@@ -24,12 +24,12 @@ import (
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/gateway"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/cache"
-	"github.com/ironplane/ironplane/pkg/principal"
 	"github.com/ironplane/ironplane/pkg/secret"
-	"github.com/ironplane/ironplane/process/setting"
+	"github.com/ironplane/ironplane/pkg/settings"
+	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/identity"
-	"github.com/ironplane/ironplane/testkit"
 )
 
 func TestMain(m *testing.M) {
@@ -60,7 +60,7 @@ type stand struct {
 }
 
 // newStand has the doors go by these settings, nil for those of the product.
-func newStand(t *testing.T, reached way, doors int, settings setting.Values) *stand {
+func newStand(t *testing.T, reached way, doors int, values settings.Values) *stand {
 	t.Helper()
 	s := &stand{t: t, redis: testkit.Redis(t).(*redis.Client)}
 	s.services, s.gateways = newLink(t, s.redis.Options().Addr), newLink(t, s.redis.Options().Addr)
@@ -68,8 +68,8 @@ func newStand(t *testing.T, reached way, doors int, settings setting.Values) *st
 	s.identity = &slow{Handler: s.product.Services[identity.Name]}
 	services := maps.Clone(s.product.Services)
 	services[identity.Name] = s.identity
-	if settings != nil {
-		services[setting.Keeper] = setBy{services[setting.Keeper], settings}
+	if values != nil {
+		services[settings.Keeper] = setBy{services[settings.Keeper], values}
 	}
 	log := slog.New(slog.DiscardHandler) // much fails, as is wanted
 	door := func(config gateway.Config, client redis.UniversalClient) *gateway.Gateway {
@@ -92,11 +92,11 @@ func newStand(t *testing.T, reached way, doors int, settings setting.Values) *st
 // setBy is the system service with other settings.
 type setBy struct {
 	http.Handler
-	values setting.Values
+	values settings.Values
 }
 
 func (s setBy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Path == setting.Path {
+	if r.URL.Path == settings.Path {
 		_ = json.NewEncoder(w).Encode(s.values)
 		return
 	}

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/network"
-	"github.com/ironplane/ironplane/testkit"
 )
 
 // underWay is what a key has begun when it is revoked: a request whose body is on its way, and a list whose caller is slow

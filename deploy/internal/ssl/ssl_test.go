@@ -31,13 +31,13 @@ import (
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/gateway"
-	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/runtime/peers"
+	"github.com/ironplane/ironplane/pkg/runtime/process"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/service"
-	"github.com/ironplane/ironplane/process"
-	"github.com/ironplane/ironplane/process/peers"
+	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/system"
-	"github.com/ironplane/ironplane/testkit"
 )
 
 // TestMain has the system's pool of authorities be the one that test servers have their certificates from.

@@ -9,10 +9,10 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/ironplane/ironplane/backing"
 	"github.com/ironplane/ironplane/deploy/internal/product"
-	"github.com/ironplane/ironplane/pkg/health"
-	"github.com/ironplane/ironplane/process"
+	"github.com/ironplane/ironplane/pkg/devservers"
+	"github.com/ironplane/ironplane/pkg/runtime/health"
+	"github.com/ironplane/ironplane/pkg/runtime/process"
 )
 
 // checks are of what run needs. Where Postgres and Redis are the installation's own, they are not started for that.
@@ -32,7 +32,7 @@ func (c *Config) checks() []health.Check {
 	}
 	if url := c.Backings.DatabaseURL; url.IsZero() {
 		checks = append(checks, health.Check{Name: "PostgreSQL: there is one to start", Ask: func(ctx context.Context) error {
-			return backing.CheckPostgres(ctx, product.PostgresFolder(c.Backings.Data))
+			return devservers.CheckPostgres(ctx, product.PostgresFolder(c.Backings.Data))
 		}})
 	} else {
 		checks = append(checks,

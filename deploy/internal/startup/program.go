@@ -12,12 +12,12 @@ import (
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/gateway"
 	"github.com/ironplane/ironplane/pkg/events"
-	"github.com/ironplane/ironplane/pkg/health"
+	"github.com/ironplane/ironplane/pkg/runtime/health"
+	"github.com/ironplane/ironplane/pkg/runtime/maintenance"
+	"github.com/ironplane/ironplane/pkg/runtime/process"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/service"
-	"github.com/ironplane/ironplane/process"
-	"github.com/ironplane/ironplane/process/maintenance"
-	"github.com/ironplane/ironplane/process/setting"
+	"github.com/ironplane/ironplane/pkg/settings"
 )
 
 // Config is what the environment says.
@@ -29,7 +29,7 @@ type Config struct {
 	Restored     product.RestoredConfig
 	Reason       string `env:"IRONPLANE_MAINTENANCE_REASON" doc:"for maintenance-on: what callers are told"`
 	service.Settings
-	setting.Variables
+	settings.Variables
 	process.LogConfig
 	process.OperationsConfig
 	Gateway gateway.Config

@@ -60,11 +60,11 @@ func (l *lineup) allocate(ctx context.Context) error {
 	if err := l.database.run(ctx, "INSERT INTO ref (type, id, name, version) SELECT 'client', n, 'Client ' || n, 1 FROM generate_series(1, 1000000) n", "VACUUM (ANALYZE) ref"); err != nil {
 		return fmt.Errorf("make clients known: %w", err)
 	}
-	prefix, began := fmt.Sprint("10.0.0.0/", l.settings.prefix), time.Now()
+	prefix, began := fmt.Sprint("10.0.0.0/", l.options.prefix), time.Now()
 	if err := post(ctx, gateway, "/group/1/entity/bulk", `{"prefix": "`+prefix+`"}`); err != nil {
 		return err
 	}
-	fmt.Fprintf(l.screen, "\nThe %d addresses of a /%d are made IP entities in %v.\n", 1<<(32-l.settings.prefix), l.settings.prefix, time.Since(began).Round(10*time.Millisecond))
+	fmt.Fprintf(l.screen, "\nThe %d addresses of a /%d are made IP entities in %v.\n", 1<<(32-l.options.prefix), l.options.prefix, time.Since(began).Round(10*time.Millisecond))
 	var contestants []*contestant
 	if l.pgbench != "" {
 		p := pgbench{program: l.pgbench, script: allocateScript, database: l.database, folder: l.folder, connections: allocators}
@@ -80,8 +80,8 @@ func (l *lineup) allocate(ctx context.Context) error {
 			return done, errors.Join(err, l.database.releaseAll(ctx))
 		}
 	}
-	fmt.Fprintf(l.screen, "\nThe lowest free address of a group; %d connections; rounds of %v, %d of them.\n\n", allocators, l.settings.duration, l.settings.rounds)
-	if err := takeTurns(ctx, l.settings, contestants, l.screen); err != nil {
+	fmt.Fprintf(l.screen, "\nThe lowest free address of a group; %d connections; rounds of %v, %d of them.\n\n", allocators, l.options.duration, l.options.rounds)
+	if err := takeTurns(ctx, l.options, contestants, l.screen); err != nil {
 		return err
 	}
 	report(contestants, []goal{{serviceName, pgbenchName, 0.3}, {gatewayName, pgbenchName, 0.3}}, l.screen)

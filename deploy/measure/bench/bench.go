@@ -35,7 +35,7 @@ func newLatency() *hdrhistogram.Histogram {
 }
 
 // bench starts everything, lets the contestants take turns, and shows on the screen how they did.
-func bench(ctx context.Context, s settings, screen io.Writer) (err error) {
+func bench(ctx context.Context, s options, screen io.Writer) (err error) {
 	if s.profiles != "" {
 		if s.profiles, err = filepath.Abs(s.profiles); err != nil {
 			return fmt.Errorf("find the folder for profiles: %w", err)
@@ -52,7 +52,7 @@ func bench(ctx context.Context, s settings, screen io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.stop(ctx)) }()
-	l := &lineup{settings: s, folder: folder, database: db, screen: screen, reached: map[string]ready{}}
+	l := &lineup{options: s, folder: folder, database: db, screen: screen, reached: map[string]ready{}}
 	defer func() { err = errors.Join(err, l.stop(ctx)) }()
 	if err := l.start(ctx); err != nil {
 		return err
@@ -69,7 +69,7 @@ func bench(ctx context.Context, s settings, screen io.Writer) (err error) {
 	return l.create(ctx)
 }
 
-func takeTurns(ctx context.Context, s settings, contestants []*contestant, screen io.Writer) error {
+func takeTurns(ctx context.Context, s options, contestants []*contestant, screen io.Writer) error {
 	if s.warmup > 0 {
 		for _, c := range contestants {
 			if _, err := c.read(ctx, s.warmup); err != nil {

@@ -58,10 +58,10 @@ func (l *lineup) create(ctx context.Context) error {
 	}
 	var contestants []*contestant
 	if l.pgbench != "" {
-		p := pgbench{program: l.pgbench, script: createScript, database: l.database, folder: l.folder, connections: l.settings.connections}
+		p := pgbench{program: l.pgbench, script: createScript, database: l.database, folder: l.folder, connections: l.options.connections}
 		contestants = append(contestants, &contestant{name: pgbenchName, read: p.read})
 	}
-	creating := callers{to: l.reached[gatewayName], connections: l.settings.connections, question: createPortSpeed}
+	creating := callers{to: l.reached[gatewayName], connections: l.options.connections, question: createPortSpeed}
 	contestants = append(contestants, &contestant{name: gatewayName, read: func(ctx context.Context, duration time.Duration) (round, error) {
 		began := time.Now()
 		done, err := creating.read(ctx, duration)
@@ -75,8 +75,8 @@ func (l *lineup) create(ctx context.Context) error {
 	if err := l.database.drained(ctx); err != nil { // of what was changed before
 		return err
 	}
-	fmt.Fprintf(l.screen, "\nA new port speed, until it is logged; %d connections; rounds of %v, %d of them.\n\n", l.settings.connections, l.settings.duration, l.settings.rounds)
-	if err := takeTurns(ctx, l.settings, contestants, l.screen); err != nil {
+	fmt.Fprintf(l.screen, "\nA new port speed, until it is logged; %d connections; rounds of %v, %d of them.\n\n", l.options.connections, l.options.duration, l.options.rounds)
+	if err := takeTurns(ctx, l.options, contestants, l.screen); err != nil {
 		return err
 	}
 	report(contestants, []goal{{gatewayName, pgbenchName, 0.3}}, l.screen)

@@ -12,18 +12,18 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/ironplane/ironplane/backing"
-	"github.com/ironplane/ironplane/backing/provision"
 	"github.com/ironplane/ironplane/deploy/internal/product"
+	"github.com/ironplane/ironplane/pkg/devservers"
+	"github.com/ironplane/ironplane/pkg/postgres/pool"
+	"github.com/ironplane/ironplane/pkg/postgres/provision"
+	"github.com/ironplane/ironplane/pkg/runtime/host"
 	"github.com/ironplane/ironplane/pkg/secret"
-	"github.com/ironplane/ironplane/process/host"
-	"github.com/ironplane/ironplane/process/pool"
 	"github.com/ironplane/ironplane/services/network"
 )
 
 // database is the Postgres that the contestants share.
 type database struct {
-	postgres *backing.Postgres
+	postgres *devservers.Postgres
 	version  string
 	bin      string            // the folder of its programs
 	urls     map[string]string // the services' by their names
@@ -37,10 +37,10 @@ const (
 )
 
 // startDatabase starts a Postgres of our own in a folder and fills it.
-func startDatabase(ctx context.Context, folder string, s settings) (db *database, err error) {
+func startDatabase(ctx context.Context, folder string, s options) (db *database, err error) {
 	ctx, cancel := context.WithTimeout(ctx, seedTime)
 	defer cancel()
-	postgres, err := backing.StartPostgres(ctx, backing.PostgresOptions{Dir: folder, MaxConnections: max(s.connections, allocators) + poolsTogether})
+	postgres, err := devservers.StartPostgres(ctx, devservers.PostgresOptions{Dir: folder, MaxConnections: max(s.connections, allocators) + poolsTogether})
 	if err != nil {
 		return nil, err
 	}

@@ -10,10 +10,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ironplane/ironplane/backing"
-	"github.com/ironplane/ironplane/backing/child"
-	"github.com/ironplane/ironplane/pkg/principal"
-	"github.com/ironplane/ironplane/process/mtls"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/devservers"
+	"github.com/ironplane/ironplane/pkg/devservers/child"
+	"github.com/ironplane/ironplane/pkg/runtime/mtls"
 )
 
 // stopTime is how long all servers together may take to end.
@@ -33,7 +33,7 @@ const (
 
 // lineup is who takes part, and the servers that were started for it.
 type lineup struct {
-	settings settings
+	options options
 	folder   string
 	database *database
 	screen   io.Writer
@@ -42,7 +42,7 @@ type lineup struct {
 	pgbench     string        // the program; empty: there is none
 	reached     map[string]ready
 	servers     []*child.Child
-	redis       *backing.Redis // of those that are several processes
+	redis       *devservers.Redis // of those that are several processes
 }
 
 // start says what the machine is, and starts the contestants that it has the programs for.
@@ -52,7 +52,7 @@ func (l *lineup) start(ctx context.Context) error {
 		fmt.Fprintf(l.screen, "%s is skipped: %v\n", pgbenchName, err)
 	} else {
 		l.pgbench = program
-		p := pgbench{program: program, script: readScript, database: l.database, folder: l.folder, connections: l.settings.connections, rows: l.settings.rows}
+		p := pgbench{program: program, script: readScript, database: l.database, folder: l.folder, connections: l.options.connections, rows: l.options.rows}
 		l.contestants = append(l.contestants, &contestant{name: pgbenchName, read: p.read})
 	}
 	authority, err := mtls.NewAuthority(time.Hour)
@@ -110,15 +110,15 @@ func (l *lineup) addTLS(tls, http2 string, r ready) {
 }
 
 func (l *lineup) addBy(by protocol, name, beside string, r ready) {
-	callers := callers{r, l.settings.connections, readPortSpeed(l.settings.rows), by}
+	callers := callers{r, l.options.connections, readPortSpeed(l.options.rows), by}
 	l.contestants = append(l.contestants, &contestant{name: name, beside: beside, read: callers.read})
 }
 
 func (l *lineup) profile(kind string) string {
-	if l.settings.profiles == "" {
+	if l.options.profiles == "" {
 		return ""
 	}
-	return filepath.Join(l.settings.profiles, kind+".prof")
+	return filepath.Join(l.options.profiles, kind+".prof")
 }
 
 // stop ends the servers, the last first, and says which ended before.

@@ -18,19 +18,19 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/ironplane/ironplane/process"
+	"github.com/ironplane/ironplane/pkg/runtime/process"
 )
 
-// settings are the flags.
-type settings struct {
+// options are the flags.
+type options struct {
 	duration, warmup          time.Duration
 	rounds, connections, rows int
 	prefix                    int
 	profiles                  string
 }
 
-func parse(arguments []string) (settings, error) {
-	var s settings
+func parse(arguments []string) (options, error) {
+	var s options
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.DurationVar(&s.duration, "duration", 2*time.Second, "how long one contestant's round lasts, in whole `seconds`")
 	flags.DurationVar(&s.warmup, "warmup", 2*time.Second, "how long each contestant warms up, in whole `seconds`; 0 for not at all")

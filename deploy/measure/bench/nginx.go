@@ -12,9 +12,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/ironplane/ironplane/backing/child"
 	"github.com/ironplane/ironplane/deploy/internal/ports"
-	"github.com/ironplane/ironplane/process/mtls"
+	"github.com/ironplane/ironplane/pkg/devservers/child"
+	"github.com/ironplane/ironplane/pkg/runtime/mtls"
 )
 
 // findNginx answers the program and how it names its version.

@@ -14,19 +14,19 @@ import (
 	"runtime/pprof"
 	"time"
 
-	"github.com/ironplane/ironplane/backing"
 	"github.com/ironplane/ironplane/deploy/internal/ports"
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/gateway"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/cache"
-	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/devservers"
+	"github.com/ironplane/ironplane/pkg/postgres/pool"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/runtime/process"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/service"
-	"github.com/ironplane/ironplane/process"
-	"github.com/ironplane/ironplane/process/pool"
-	"github.com/ironplane/ironplane/process/setting"
+	"github.com/ironplane/ironplane/pkg/settings"
 	"github.com/ironplane/ironplane/services/identity"
 	"github.com/ironplane/ironplane/services/network"
 )
@@ -88,11 +88,11 @@ func serveService(ctx context.Context, o order, say announce) error {
 }
 
 // limits are counted as everywhere, but none is met.
-var limits = setting.Variables{OwnerRate: "1000000", OwnerBurst: "1000000", AddressRate: "1000000", AddressBurst: "1000000", OwnerConcurrency: "1000000", AddressConcurrency: "1000000"}
+var limits = settings.Variables{OwnerRate: "1000000", OwnerBurst: "1000000", AddressRate: "1000000", AddressBurst: "1000000", OwnerConcurrency: "1000000", AddressConcurrency: "1000000"}
 
 // serveGateway is all of the product in one process, with a Redis and a key, as standalone runs it.
 func serveGateway(ctx context.Context, o order, say announce) (err error) {
-	server, err := backing.StartRedis(ctx, backing.RedisOptions{})
+	server, err := devservers.StartRedis(ctx, devservers.RedisOptions{})
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/ironplane/ironplane/backing/child"
+	"github.com/ironplane/ironplane/pkg/devservers/child"
 )
 
 // serverCommand is the hidden command by which bench runs itself as a server. A server is told what to do by an order

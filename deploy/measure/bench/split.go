@@ -12,21 +12,21 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/ironplane/ironplane/backing"
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/gateway"
 	"github.com/ironplane/ironplane/gateway/proxy"
+	"github.com/ironplane/ironplane/pkg/auth/keycache"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/cache"
-	"github.com/ironplane/ironplane/pkg/keycache"
-	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/devservers"
+	"github.com/ironplane/ironplane/pkg/postgres/pool"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/runtime/mtls"
+	"github.com/ironplane/ironplane/pkg/runtime/process"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/service"
-	"github.com/ironplane/ironplane/process"
-	"github.com/ironplane/ironplane/process/mtls"
-	"github.com/ironplane/ironplane/process/pool"
-	"github.com/ironplane/ironplane/process/setting"
+	"github.com/ironplane/ironplane/pkg/settings"
 	"github.com/ironplane/ironplane/services/identity"
 	"github.com/ironplane/ironplane/services/network"
 )
@@ -45,7 +45,7 @@ var splitServices = []string{network.Name, identity.Name}
 
 // serveSplit has the gateway and the services take part as processes that talk over mTLS. The database has an admin.
 func (l *lineup) serveSplit(ctx context.Context) (err error) {
-	if l.redis, err = backing.StartRedis(ctx, backing.RedisOptions{}); err != nil {
+	if l.redis, err = devservers.StartRedis(ctx, devservers.RedisOptions{}); err != nil {
 		return err
 	}
 	authority, err := mtls.NewAuthority(24 * time.Hour)
@@ -164,9 +164,9 @@ func (m member) entries(client redis.UniversalClient) (*keycache.Store, error) {
 
 // unlimited answers settings in the system service's place, which takes no part.
 func unlimited(w http.ResponseWriter, _ *http.Request) {
-	values := setting.Values{}
+	values := settings.Values{}
 	for name, text := range limits.Given() {
-		values[setting.OfVariable(name)] = text
+		values[settings.OfVariable(name)] = text
 	}
 	_ = json.NewEncoder(w).Encode(values)
 }
@@ -182,7 +182,7 @@ func serveSplitGateway(ctx context.Context, o order, say announce) error {
 		return err
 	}
 	defer client.Close()
-	upstreams, peers := map[string]http.Handler{}, id.NewPeers(map[string]http.Handler{setting.Keeper: http.HandlerFunc(unlimited)})
+	upstreams, peers := map[string]http.Handler{}, id.NewPeers(map[string]http.Handler{settings.Keeper: http.HandlerFunc(unlimited)})
 	for name, address := range o.Member.Services {
 		upstreams[name] = proxy.New(id, name, []string{address}, log)
 		peers.Move(name, []string{address})

@@ -25,8 +25,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ironplane/ironplane/backing/child"
 	"github.com/ironplane/ironplane/deploy/internal/ports"
+	"github.com/ironplane/ironplane/pkg/devservers/child"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
 	"github.com/ironplane/ironplane/services/pxe/siteagent/agent"

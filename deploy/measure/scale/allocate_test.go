@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/network"
-	"github.com/ironplane/ironplane/testkit"
 )
 
 // allocate is what it takes to allocate in the group with the most free addresses: the pages of the middle one of

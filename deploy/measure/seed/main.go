@@ -14,12 +14,12 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/ironplane/ironplane/backing"
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/measure/seed/rows"
+	"github.com/ironplane/ironplane/pkg/devservers"
+	"github.com/ironplane/ironplane/pkg/postgres/pool"
+	"github.com/ironplane/ironplane/pkg/runtime/process"
 	"github.com/ironplane/ironplane/pkg/secret"
-	"github.com/ironplane/ironplane/process"
-	"github.com/ironplane/ironplane/process/pool"
 	"github.com/ironplane/ironplane/services/identity"
 )
 
@@ -57,7 +57,7 @@ func fill(ctx context.Context, data string, admin secret.String, o rows.Options)
 	starting, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
 	if admin.IsZero() {
-		var postgres *backing.Postgres
+		var postgres *devservers.Postgres
 		if postgres, admin, err = product.StartPostgres(starting, data); err != nil {
 			return err
 		}

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/pxe/image"
-	"github.com/ironplane/ironplane/testkit"
 )
 
 func must(t testing.TB, err error) {

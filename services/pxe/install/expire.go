@@ -8,8 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/ironplane/ironplane/pkg/pg"
-	"github.com/ironplane/ironplane/process/setting"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/settings"
 )
 
 // mostLate is how many are looked for at a time.
@@ -36,7 +36,7 @@ func (s *Installs) Expire(ctx context.Context) error {
 		Why    string
 	}
 	v := s.Settings()
-	rows, err := s.DB.Query(ctx, late, setting.InstallWait.In(v), setting.InstallBoot.In(v), setting.InstallTime.In(v), mostLate)
+	rows, err := s.DB.Query(ctx, late, settings.InstallWait.In(v), settings.InstallBoot.In(v), settings.InstallTime.In(v), mostLate)
 	if err != nil {
 		return fmt.Errorf("look for installs that take too long: %w", err)
 	}

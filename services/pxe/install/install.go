@@ -9,12 +9,12 @@ import (
 	"strings"
 
 	"github.com/ironplane/ironplane/pkg/events"
-	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/mail"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
-	"github.com/ironplane/ironplane/process/mail"
-	"github.com/ironplane/ironplane/process/setting"
+	"github.com/ironplane/ironplane/pkg/settings"
 	"github.com/ironplane/ironplane/services/pxe/script"
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
 )
@@ -105,7 +105,7 @@ type Installs struct {
 	DB       *pg.DB
 	Box      *seal.Box
 	Outbox   *events.Outbox // to clients
-	Settings func() setting.Values
+	Settings func() settings.Values
 	// Files renders a profile's templates.
 	Files func(ctx context.Context, q pg.Querier, profile int64, v script.Variables) (siteagent.Files, error)
 }

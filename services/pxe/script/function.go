@@ -15,7 +15,7 @@ import (
 	"github.com/GehirnInc/crypt"
 	_ "github.com/GehirnInc/crypt/sha512_crypt" // registers $6$
 
-	"github.com/ironplane/ironplane/template"
+	"github.com/ironplane/ironplane/pkg/template"
 )
 
 // textSteps is what a function counts for that goes through a text, and cryptSteps what one does that takes milliseconds.

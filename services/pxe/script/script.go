@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/ironplane/ironplane/pkg/secret"
-	"github.com/ironplane/ironplane/template"
+	"github.com/ironplane/ironplane/pkg/template"
 )
 
 // Variables are what templates can show of an installation. doc says to operators what they are, example what the golden

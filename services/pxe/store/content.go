@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"gocloud.dev/blob"
 
-	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
 )
 
 // Content is what is in a file, as it is read; also while others remove the file, until its blobs are swept.

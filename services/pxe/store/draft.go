@@ -15,7 +15,7 @@ import (
 
 	"gocloud.dev/blob"
 
-	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
 )
 
 const (

@@ -26,7 +26,7 @@ import (
 	_ "gocloud.dev/blob/s3blob" // s3://bucket?endpoint=…
 	"gocloud.dev/gcerrors"
 
-	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
 )
 

@@ -17,12 +17,12 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/pxe"
 	"github.com/ironplane/ironplane/services/pxe/store"
 	"github.com/ironplane/ironplane/services/pxe/store/storetest"
-	"github.com/ironplane/ironplane/testkit"
 )
 
 func TestMain(m *testing.M) {

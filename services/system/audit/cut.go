@@ -6,7 +6,7 @@ import (
 	"maps"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
 )
 
 // slice is how many items are cut at a time.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/ironplane/ironplane/pkg/events"
-	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
 )
 
 // The types of items that stand for changes that are not logged. They have the last one's number.

@@ -3,7 +3,7 @@ package audit
 import (
 	"fmt"
 
-	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
 )
 
 // Target is a thing that an item is about.

@@ -7,7 +7,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/seal"
 )
 

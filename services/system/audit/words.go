@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/ironplane/ironplane/pkg/events"
-	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
 )
 
 // Describe says in a sentence what happened.

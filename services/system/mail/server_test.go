@@ -16,7 +16,7 @@ import (
 	"github.com/emersion/go-smtp"
 
 	"github.com/ironplane/ironplane/pkg/secret"
-	"github.com/ironplane/ironplane/testkit/mailbox"
+	"github.com/ironplane/ironplane/pkg/testkit/mailbox"
 )
 
 func newServer(t *testing.T, scheme string, box *mailbox.Server, user, password string) *Server {

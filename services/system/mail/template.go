@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/ironplane/ironplane/pkg/mail"
 	"github.com/ironplane/ironplane/pkg/problem"
-	"github.com/ironplane/ironplane/process/mail"
-	"github.com/ironplane/ironplane/template"
+	"github.com/ironplane/ironplane/pkg/template"
 )
 
 // Site is what templates can say of the installation.

@@ -3,7 +3,7 @@ package producttest
 import (
 	"testing"
 
-	"github.com/ironplane/ironplane/pkg/pg"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
 )
 
 // CompareReach compares what is kept of whom clients reach with what the links and the accounts say.

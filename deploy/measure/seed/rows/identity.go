@@ -6,7 +6,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/principal"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
 )
 
 func fillIdentity(ctx context.Context, l *loader) error {

@@ -2,7 +2,7 @@
 package main
 
 import (
-	"github.com/ironplane/ironplane/process/server"
+	"github.com/ironplane/ironplane/pkg/runtime/server"
 	"github.com/ironplane/ironplane/services/clients"
 )
 

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/ironplane/ironplane/pkg/health"
+	"github.com/ironplane/ironplane/pkg/runtime/health"
 	"github.com/ironplane/ironplane/services/pxe/siteagent/agent"
 	"github.com/ironplane/ironplane/services/pxe/siteagent/dhcp"
 	"github.com/ironplane/ironplane/services/pxe/siteagent/machine"

@@ -30,11 +30,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
 	"github.com/ironplane/ironplane/services/pxe/siteagent/agent"
 	"github.com/ironplane/ironplane/services/pxe/siteagent/machine"
 	"github.com/ironplane/ironplane/services/pxe/siteagent/tree"
-	"github.com/ironplane/ironplane/testkit"
 )
 
 const key = "what the control plane knows"

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/ironplane/ironplane/pkg/problem"
-	"github.com/ironplane/ironplane/pkg/problemhttp"
+
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
 	"github.com/ironplane/ironplane/services/pxe/siteagent/machine"
 	"github.com/ironplane/ironplane/services/pxe/siteagent/tree"
@@ -60,12 +60,12 @@ func (a *Agent) Handler() http.Handler {
 	mux.HandleFunc("GET /v1/manifest", a.answer(a.getManifest))
 	mux.HandleFunc("GET /v1/file/{path...}", a.answer(a.getFile))
 	mux.HandleFunc("POST /v1/files", a.answer(a.postFiles))
-	mux.HandleFunc("/", a.answer(func(http.ResponseWriter, *http.Request) error { return problemhttp.NoSuchPath() }))
+	mux.HandleFunc("/", a.answer(func(http.ResponseWriter, *http.Request) error { return problem.NoSuchPath() }))
 	guarded := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, key, _ := strings.Cut(r.Header.Get("Authorization"), "Bearer ")
 		full := a.right(key)
 		if !full && !a.granted(key) {
-			problemhttp.Write(w, r, a.log, problem.New(problem.Unauthenticated, "This needs the agent's API key."))
+			problem.Write(w, r, a.log, problem.New(problem.Unauthenticated, "This needs the agent's API key."))
 			return
 		}
 		mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), wholeKey{}, full)))
@@ -109,7 +109,7 @@ func (a *Agent) bounded(most int, next http.Handler) http.Handler {
 		case places <- struct{}{}:
 			defer func() { <-places }()
 		default:
-			problemhttp.Write(w, r, a.log, problem.New(problem.Unavailable, "Too many requests are under way."))
+			problem.Write(w, r, a.log, problem.New(problem.Unavailable, "Too many requests are under way."))
 			return
 		}
 		r.Body = &progressing{r.Body, connection}
@@ -160,7 +160,7 @@ func (a *answering) ReadFrom(from io.Reader) (all int64, err error) {
 func (a *Agent) answer(do func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := do(w, r); err != nil {
-			problemhttp.Write(w, r, a.log, err)
+			problem.Write(w, r, a.log, err)
 		}
 	}
 }
@@ -415,7 +415,7 @@ func (a *Agent) putMachine(w http.ResponseWriter, r *http.Request) error {
 func (a *Agent) deleteMachine(w http.ResponseWriter, r *http.Request) error {
 	id, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
 	if err != nil {
-		return problemhttp.NoSuchPath()
+		return problem.NoSuchPath()
 	}
 	if err := a.machines.Delete(id); err != nil {
 		return err

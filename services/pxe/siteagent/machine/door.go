@@ -9,7 +9,7 @@ import (
 	"strconv"
 
 	"github.com/ironplane/ironplane/pkg/problem"
-	"github.com/ironplane/ironplane/pkg/problemhttp"
+
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
 )
 
@@ -41,7 +41,7 @@ func (m *Machines) Handler() http.Handler {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			text, err := m.answer(w, r, do)
 			if err != nil {
-				problemhttp.Write(w, r, m.log, err)
+				problem.Write(w, r, m.log, err)
 				return
 			}
 			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
@@ -49,7 +49,7 @@ func (m *Machines) Handler() http.Handler {
 			_, _ = io.WriteString(w, text) // who asked may be gone
 		})
 	}
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { problemhttp.Write(w, r, m.log, nothing()) })
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { problem.Write(w, r, m.log, nothing()) })
 	return mux
 }
 

@@ -1,0 +1,34 @@
+package apikey_test
+
+import (
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/ironplane/ironplane/pkg/auth/apikey"
+)
+
+func TestFormat(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		key := apikey.New().Reveal()
+		if len(key) != 52 || !strings.HasPrefix(key, "ip_") || apikey.FormatOf(key) != apikey.Issued {
+			t.Fatalf("made %q", key)
+		}
+		at := rapid.IntRange(3, len(key)-1).Draw(t, "at")
+		with := rapid.SampledFrom([]byte("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_-é ")).Draw(t, "with")
+		typo := key[:at] + string(with) + key[at+1:]
+		if typo != key && apikey.FormatOf(typo) != apikey.Broken {
+			t.Fatalf("%q passes for %q", typo, key)
+		}
+		if cut := key[:at]; apikey.FormatOf(cut) != apikey.Broken {
+			t.Fatalf("%q passes", cut)
+		}
+	})
+	for _, key := range []string{"", "ip", "x", "IP_" + apikey.New().Reveal()[3:]} {
+		if apikey.FormatOf(key) != apikey.Imported {
+			t.Errorf("%q is not of elsewhere", key)
+		}
+	}
+}

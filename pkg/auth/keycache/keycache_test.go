@@ -1,0 +1,452 @@
+package keycache
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ironplane/ironplane/pkg/cache"
+	"github.com/ironplane/ironplane/pkg/devservers"
+	"github.com/ironplane/ironplane/pkg/seal"
+	"github.com/ironplane/ironplane/pkg/secret"
+)
+
+// onEach runs a test on a Redis and on the stand-in.
+func onEach(t *testing.T, test func(t *testing.T, s *Store, r *redis.Client)) {
+	t.Parallel()
+	for name, options := range map[string]devservers.RedisOptions{"Redis": {}, "the stand-in": {Standin: true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			started, err := devservers.StartRedis(t.Context(), options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = started.Stop(context.Background()) })
+			r := open(t, started.URL())
+			test(t, NewStore(r, signer, slog.New(slog.DiscardHandler)), r)
+		})
+	}
+}
+
+func open(t *testing.T, url string) *redis.Client {
+	t.Helper()
+	r, err := cache.Open(secret.New(url))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Close() })
+	return r
+}
+
+// newSigner makes a signer of another master key each time.
+func newSigner() *seal.Signer {
+	key, err := seal.Derive(seal.NewMasterKey(), "test", Purpose)
+	if err != nil {
+		panic(err)
+	}
+	s, err := key.Signer(Purpose)
+	if err != nil {
+		panic(err)
+	}
+	return s
+}
+
+var signer = newSigner()
+
+var yes, no = Owner{Active: true, Name: "anna"}, Owner{}
+
+func reads(o Owner, meanwhile ...func()) func(context.Context) (Owner, error) {
+	return func(context.Context) (Owner, error) {
+		for _, do := range meanwhile {
+			do()
+		}
+		return o, nil
+	}
+}
+
+func fillWith(t *testing.T, s *Store, read func(context.Context) (Owner, error)) {
+	t.Helper()
+	insist(s, func() {
+		if _, err := Fill(t.Context(), s, "owner/admin/1", read); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// insist does something again where Redis did not answer in time, as on a busy machine.
+func insist(s *Store, do func()) {
+	for do(); !s.Up(); do() {
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+func get(t *testing.T, s *Store) (owner Owner, age time.Duration, err error) {
+	insist(s, func() { owner, age, err = Get[Owner](t.Context(), s, filler, "owner/admin/1") })
+	return owner, age, err
+}
+
+func want(t *testing.T, s *Store, owner Owner, wanted error) (age time.Duration) {
+	t.Helper()
+	got, age, err := get(t, s)
+	if got != owner || !errors.Is(err, wanted) {
+		t.Fatalf("the entry is %+v, %v; want %+v, %v", got, err, owner, wanted)
+	}
+	return age
+}
+
+func TestFill(t *testing.T) {
+	onEach(t, func(t *testing.T, s *Store, r *redis.Client) {
+		want(t, s, no, ErrNone)
+		fillWith(t, s, reads(yes, func() { time.Sleep(200 * time.Millisecond) }))
+		if age := want(t, s, yes, nil); age < 200*time.Millisecond || age > FreshFor {
+			t.Errorf("an entry that took 200ms to fill is %v old", age)
+		}
+		if left := r.PTTL(t.Context(), keySpace+"owner/admin/1").Val(); left > MaxAge || left < MaxAge-time.Minute {
+			t.Errorf("it stands for %v", left)
+		}
+		fillWith(t, s, reads(no))
+		want(t, s, no, nil)
+		if left := r.PTTL(t.Context(), keySpace+"owner/admin/1").Val(); left > FreshFor {
+			t.Errorf("that there is nobody stands for %v", left)
+		}
+	})
+}
+
+// filler is the service that fills the entries.
+const filler = "identity"
+
+// What a service filled before it was restored counts as none, however late it lands, as soon as Redis is told of the
+// service's history, and as long as it is not forgotten.
+func TestAnotherHistory(t *testing.T) {
+	onEach(t, func(t *testing.T, s *Store, r *redis.Client) {
+		s.Bind(t.Context(), filler, "before")
+		fillWith(t, s, reads(yes))
+		want(t, s, yes, nil)
+		reading, after := NewStore(r, signer, slog.New(slog.DiscardHandler)), NewStore(r, signer, slog.New(slog.DiscardHandler))
+		fillWith(t, s, reads(yes, func() { after.Bind(t.Context(), filler, "after") }))
+		want(t, reading, no, ErrNone)
+		fillWith(t, after, reads(no))
+		want(t, reading, no, nil)
+		if err := r.HSet(t.Context(), keySpace+"owner/admin/1", "history", "before").Err(); err != nil {
+			t.Fatal(err)
+		}
+		want(t, reading, no, ErrNone)
+		for _, forgotten := range []string{historyOf(filler), keySpace + "owner/admin/1"} {
+			r.Del(t.Context(), forgotten)
+			want(t, reading, no, ErrNone)
+			fillWith(t, after, reads(no))
+			want(t, reading, no, nil)
+		}
+		fillWith(t, s, reads(yes)) // by who has not noticed yet
+		if err := r.HSet(t.Context(), historyOf(filler), "history", "after").Err(); err != nil {
+			t.Fatal(err)
+		}
+		want(t, reading, no, ErrNone)
+		// The signature is of the history, too.
+		if err := r.HSet(t.Context(), keySpace+"owner/admin/1", "history", "after").Err(); err != nil {
+			t.Fatal(err)
+		}
+		want(t, reading, no, ErrNone)
+		if reading.unsigned.count.Load() != 1 {
+			t.Error("an entry counts as one of another history")
+		}
+	})
+}
+
+// What was read before a removal does not land after it, whatever else happens to Redis in between.
+func TestFillLoses(t *testing.T) {
+	onEach(t, func(t *testing.T, s *Store, r *redis.Client) {
+		remove := func() {
+			insist(s, func() {
+				if err := s.Remove(t.Context(), "owner/admin/1", "key/ab"); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		flush := func() { r.FlushAll(t.Context()) }
+		fillAgain := func() { fillWith(t, s, reads(no)) }
+		for name, events := range map[string][]func(){
+			"removed":                  {remove},
+			"flushed":                  {flush},
+			"removed twice":            {remove, remove},
+			"removed and flushed":      {remove, flush},
+			"flushed and removed":      {flush, remove},
+			"filled and removed":       {fillAgain, remove},
+			"flushed, filled, flushed": {flush, fillAgain, flush},
+		} {
+			flush()
+			fillWith(t, s, reads(yes, events...))
+			if _, _, err := get(t, s); !errors.Is(err, ErrNone) {
+				t.Errorf("%s meanwhile: the fill landed (%v)", name, err)
+			}
+		}
+		for name, events := range map[string][]func(){
+			"removed and filled":            {remove, fillAgain},
+			"flushed and filled":            {flush, fillAgain},
+			"filled by one who began later": {fillAgain},
+		} {
+			flush()
+			fillWith(t, s, reads(yes, append([]func(){func() { time.Sleep(2 * time.Millisecond) }}, events...)...))
+			if got, _, err := get(t, s); err != nil || got != no {
+				t.Errorf("%s meanwhile: the entry is %+v %v", name, got, err)
+			}
+		}
+	})
+}
+
+// A begin that is held up and sent again arrives twice: the second time perhaps after the removal. Its token is then
+// another one, so the fill that it belongs to does not land.
+func TestLateDuplicateOfBegin(t *testing.T) {
+	onEach(t, func(t *testing.T, s *Store, r *redis.Client) {
+		sent := &recorder{}
+		r.AddHook(sent)
+		fillWith(t, s, reads(yes, func() {
+			if err := s.Remove(t.Context(), "owner/admin/1"); err != nil {
+				t.Error(err)
+			}
+			if err := r.Do(t.Context(), sent.last("evalsha", "eval")...).Err(); err != nil {
+				t.Error(err)
+			}
+			if r.Exists(t.Context(), keySpace+"owner/admin/1").Val() == 0 {
+				t.Error("the duplicate did not arrive")
+			}
+		}))
+		want(t, s, no, ErrNone)
+	})
+}
+
+// recorder keeps the commands that a client sent.
+type recorder struct {
+	mu   sync.Mutex
+	sent [][]any
+}
+
+func (*recorder) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (*recorder) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (c *recorder) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		c.mu.Lock()
+		c.sent = append(c.sent, cmd.Args())
+		c.mu.Unlock()
+		return next(ctx, cmd)
+	}
+}
+
+// last is the last command of these names.
+func (c *recorder) last(names ...string) []any {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, args := range slices.Backward(c.sent) {
+		if name, _ := args[0].(string); slices.Contains(names, name) {
+			return args
+		}
+	}
+	return nil
+}
+
+// A command that is held up on its way does not make what it carries any younger.
+func TestLateLanding(t *testing.T) {
+	onEach(t, func(t *testing.T, s *Store, r *redis.Client) {
+		began, err := s.begin(t.Context(), "owner/admin/1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, late := range []time.Duration{0, FreshFor + time.Second, MaxAge - time.Second} {
+			held := ticket{began.token, began.at - late.Milliseconds()}
+			r.HDel(t.Context(), keySpace+"owner/admin/1", "at", "body")
+			if err := s.land(t.Context(), "owner/admin/1", held, []byte(`{"active": true, "name": "anna"}`), MaxAge); err != nil {
+				t.Fatal(err)
+			}
+			if age := want(t, s, yes, nil); age < late {
+				t.Errorf("what landed %v late is %v old", late, age)
+			}
+		}
+		r.HDel(t.Context(), keySpace+"owner/admin/1", "at", "body")
+		tooLate := ticket{began.token, began.at - MaxAge.Milliseconds() - 1}
+		if err := s.land(t.Context(), "owner/admin/1", tooLate, []byte(`{"active": true}`), MaxAge); err != nil {
+			t.Fatal(err)
+		}
+		want(t, s, no, ErrNone)
+		// A clock that was set back: what is from the future is not believed, and does not stay.
+		ahead := ticket{began.token, began.at + time.Hour.Milliseconds()}
+		if err := s.land(t.Context(), "owner/admin/1", ahead, []byte(`{"active": true}`), MaxAge); err != nil {
+			t.Fatal(err)
+		}
+		want(t, s, no, ErrNone)
+		fillWith(t, s, reads(yes))
+		want(t, s, yes, nil)
+	})
+}
+
+// Where Redis cannot be told, Remove waits until no entry is fresh.
+func TestRemoveWaits(t *testing.T) {
+	t.Parallel()
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = silent.Close() })
+	for name, address := range map[string]string{"cut": "127.0.0.1:1", "silent": silent.Addr().String()} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := NewStore(open(t, "redis://"+address), signer, slog.New(slog.DiscardHandler))
+			brief, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if err := s.Remove(brief, "key/ab"); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("Remove gave its word early: %v", err)
+			}
+			began := time.Now()
+			if err := s.Remove(t.Context(), "key/ab"); err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(began); took < FreshFor {
+				t.Errorf("Remove took %v", took)
+			}
+		})
+	}
+}
+
+// Where Redis is away, a fill answers all the same.
+func TestFillWithoutRedis(t *testing.T) {
+	t.Parallel()
+	s := NewStore(open(t, "redis://127.0.0.1:1"), signer, slog.New(slog.DiscardHandler))
+	got, err := Fill(t.Context(), s, "owner/admin/1", reads(yes))
+	if err != nil || got != yes || s.Up() {
+		t.Fatal(got, err, s.Up())
+	}
+}
+
+// What nobody signed who fills entries counts as none, and is filled over: whatever was done to it in Redis.
+func TestForgedEntries(t *testing.T) {
+	onEach(t, func(t *testing.T, s *Store, r *redis.Client) {
+		const entry = keySpace + "owner/admin/1"
+		set := func(fields ...any) func() {
+			return func() {
+				if err := r.HSet(t.Context(), entry, fields...).Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		copied := func(from, to string) {
+			fields := r.HGetAll(t.Context(), keySpace+from).Val()
+			r.Del(t.Context(), keySpace+to)
+			for name, value := range fields {
+				r.HSet(t.Context(), keySpace+to, name, value)
+			}
+		}
+		other := NewStore(r, newSigner(), slog.New(slog.DiscardHandler))
+		for what, forge := range map[string]func(){
+			"raised grants":           set("body", `{"active":true,"name":"anna","grants":["users.admins write"]}`),
+			"another name":            set("body", `{"active":true,"name":"bert"}`),
+			"a younger age":           set("at", time.Now().Add(time.Second).UnixMilli()),
+			"an age that is none":     set("at", "soon"),
+			"no signature":            func() { r.HDel(t.Context(), entry, "mac") },
+			"another signature":       set("mac", strings.Repeat("x", 36)),
+			"half a signature":        func() { set("mac", r.HGet(t.Context(), entry, "mac").Val()[:20])() },
+			"nothing but a signature": func() { r.Del(t.Context(), entry); set("body", "{}", "mac", "")() },
+			"another entry": func() {
+				if _, err := Fill(t.Context(), s, "owner/admin/2", reads(Owner{Active: true, Name: "anna"})); err != nil {
+					t.Fatal(err)
+				}
+				copied("owner/admin/2", "owner/admin/1")
+			},
+			"one signed with another master key": func() { r.Del(t.Context(), entry); fillWith(t, other, reads(yes)) },
+		} {
+			fillWith(t, s, reads(yes))
+			want(t, s, yes, nil)
+			before := s.unsigned.count.Load()
+			forge()
+			if value, _, err := Get[Owner](t.Context(), s, filler, "owner/admin/1"); !errors.Is(err, ErrNone) {
+				t.Errorf("%s: the entry is %+v, %v", what, value, err)
+			}
+			if after := s.unsigned.count.Load(); after != before+1 || s.otherTime.count.Load() != 0 {
+				t.Errorf("%s: counted %d times", what, after-before)
+			}
+		}
+		if !s.Up() {
+			t.Error("a forged entry makes Redis count as away")
+		}
+	})
+}
+
+// An entry that was removed and is put back is what it was: its age goes on.
+func TestReplayedEntry(t *testing.T) {
+	onEach(t, func(t *testing.T, s *Store, r *redis.Client) {
+		fillWith(t, s, reads(yes))
+		fields := r.HGetAll(t.Context(), keySpace+"owner/admin/1").Val()
+		if err := s.Remove(t.Context(), "owner/admin/1"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(300 * time.Millisecond)
+		r.HSet(t.Context(), keySpace+"owner/admin/1", fields)
+		if age := want(t, s, yes, nil); age < 300*time.Millisecond {
+			t.Errorf("it is %v old", age)
+		}
+	})
+}
+
+// Who answers in Redis' place can pretend little: where its time is not ours, nothing is believed, and nothing signed.
+func TestOtherTime(t *testing.T) {
+	t.Parallel()
+	server := miniredis.RunT(t)
+	s := NewStore(open(t, "redis://"+server.Addr()), signer, slog.New(slog.DiscardHandler))
+	fillWith(t, s, reads(yes))
+	want(t, s, yes, nil)
+	for _, by := range []time.Duration{-2 * time.Minute, 2 * time.Minute} {
+		server.SetTime(time.Now().Add(by))
+		want(t, s, no, ErrNone)
+		before := server.HGet(keySpace+"owner/admin/1", "mac")
+		fillWith(t, s, reads(Owner{Active: true, Name: "bert"}))
+		if server.HGet(keySpace+"owner/admin/1", "mac") != before {
+			t.Error("an entry was signed with another time")
+		}
+	}
+	if s.unsigned.count.Load() != 0 || s.otherTime.count.Load() == 0 {
+		t.Error("it is not counted as that")
+	}
+	server.SetTime(time.Now())
+	want(t, s, yes, nil)
+}
+
+// A forgery is said once, not for each look-up.
+func TestForgerySaidOnce(t *testing.T) {
+	t.Parallel()
+	server := miniredis.RunT(t)
+	var said bytes.Buffer
+	s := NewStore(open(t, "redis://"+server.Addr()), signer, slog.New(slog.NewTextHandler(&said, nil)))
+	server.HSet(keySpace+"key/ab", "at", "1", "body", `{"id":1}`, "mac", "x")
+	for range 20 {
+		if _, _, err := Get[Key](t.Context(), s, filler, "key/ab"); !errors.Is(err, ErrNone) {
+			t.Fatal(err)
+		}
+	}
+	if n := strings.Count(said.String(), "\n"); n != 1 || strings.Contains(said.String(), "ab") {
+		t.Errorf("said %q", said.String())
+	}
+}
+
+// What the signature costs a look-up in Redis.
+func BenchmarkTrust(b *testing.B) {
+	s := &Store{signer: signer}
+	body := []byte(`{"id":1,"owner":{"type":"admin","id":1}}`)
+	signature := s.signer.Sign(Signed("owner/admin/1", "", 1, body))
+	for b.Loop() {
+		if !s.trusts("owner/admin/1", "", 1, body, signature) {
+			b.Fatal("not trusted")
+		}
+	}
+}

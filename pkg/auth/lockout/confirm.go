@@ -1,0 +1,37 @@
+package lockout
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ironplane/ironplane/pkg/auth/account"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/secret"
+)
+
+// Confirm tells whether a password is the calling account's, of which db keeps a hash, unless it was guessed too often. A
+// wrong one is recorded.
+func (l *Lockouts) Confirm(ctx context.Context, db *pg.DB, hasher account.Hasher, password secret.String, hash string) (right bool, err error) {
+	call := principal.From(ctx)
+	owner := call.Principal.Owner
+	guess := Guess{Name: owner.URL(), Address: call.IP, Key: call.Principal.KeyID}
+	right, err = l.Try(ctx, guess, func() (bool, error) { return hasher.Matches(ctx, password, hash) })
+	if err != nil {
+		return false, fmt.Errorf("compare the current password: %w", err)
+	}
+	if right {
+		return true, nil
+	}
+	return false, db.InTx(ctx, func(tx *pg.Tx) error {
+		kind := string(owner.Type)
+		tx.Record(pg.Record{Kind: kind, Part: "password", Action: "refused", Targets: []pg.Target{{Type: kind, Noun: kind, ID: owner.ID, Name: call.Principal.Name}},
+			After: refused{"current_password"}})
+		return nil
+	})
+}
+
+// refused is what stands in the record of a wrong password.
+type refused struct {
+	Member string `json:"member"`
+}

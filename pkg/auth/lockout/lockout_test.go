@@ -1,0 +1,127 @@
+package lockout
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ironplane/ironplane/pkg/cache"
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/testkit"
+)
+
+func away(t *testing.T) redis.UniversalClient {
+	t.Helper()
+	client, err := cache.Open(secret.New("redis://127.0.0.1:1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// missed notes that Redis did not answer in time, as on a busy machine.
+type missed struct {
+	slog.Handler
+	atomic.Bool
+}
+
+func (m *missed) Enabled(context.Context, slog.Level) bool  { return true }
+func (m *missed) Handle(context.Context, slog.Record) error { m.Store(true); return nil }
+
+var network, other = netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("2001:db8:0:1::1")
+
+// guesses tells how many of these guesses are compared, each of which is wrong.
+func guesses(t *testing.T, l *Lockouts, n int, of func(i int) Guess) int {
+	t.Helper()
+	var compared atomic.Int32
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() {
+			_, err := l.Try(t.Context(), of(i), func() (bool, error) { compared.Add(1); return false, nil })
+			if f := problem.From(err); err != nil && (f.Kind != problem.TooManyRequests || f.RetryAfter < Time-time.Minute || f.RetryAfter > Time) {
+				t.Errorf("%v, after %v", err, f.RetryAfter)
+			}
+		})
+	}
+	all.Wait()
+	return int(compared.Load())
+}
+
+// Each limit holds however many guesses come at once, with Redis and without.
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	for name, client := range map[string]redis.UniversalClient{"Redis": testkit.Redis(t), "away": away(t)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			away := &missed{Handler: slog.DiscardHandler}
+			l := New(client, slog.New(away))
+			host := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}) }
+			for what, test := range map[string]struct {
+				limit int
+				of    func(i int) Guess
+			}{
+				"a name from an address": {OfNameFromAddress, func(int) Guess { return Guess{Name: "a", Address: network} }},
+				"a key":                  {OfKey, func(i int) Guess { return Guess{Name: "k" + string(rune('a'+i%60)), Address: host(i), Key: 7} }},
+				"an address":             {OfAddress, func(i int) Guess { return Guess{Name: "n" + string(rune('a'+i)), Address: other} }},
+				"a name":                 {OfName, func(i int) Guess { return Guess{Name: "b", Address: host(1000 + i)} }},
+			} {
+				if n := guesses(t, l, 3*test.limit, test.of); n != test.limit {
+					t.Errorf("%d guesses of %s are compared, want %d", n, what, test.limit)
+				}
+			}
+			// The rest of the same /64 is the same caller.
+			if n := guesses(t, l, 1, func(int) Guess { return Guess{Name: "a", Address: netip.MustParseAddr("2001:db8::ffff:1")} }); n != 0 {
+				t.Error("a neighbour in the same /64 may guess on")
+			}
+			// Another process knows of it by Redis.
+			another := guesses(t, New(client, slog.New(away)), 1, func(int) Guess { return Guess{Name: "a", Address: network} })
+			if shared := another == 0; shared != (name == "Redis") && !(name == "Redis" && away.Load()) {
+				t.Errorf("%d guesses are compared by another process", another)
+			}
+		})
+	}
+}
+
+// A right guess makes up for wrong ones of the same name from the same address, and for no others'.
+func TestRightGuess(t *testing.T) {
+	t.Parallel()
+	for name, client := range map[string]redis.UniversalClient{"Redis": testkit.Redis(t), "away": away(t)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := New(client, slog.New(slog.DiscardHandler))
+			own, victim := Guess{Name: "mine", Address: network, Key: 7}, Guess{Name: "victim", Address: network}
+			for range 3 {
+				if n := guesses(t, l, OfKey-1, func(int) Guess { return own }); n != OfKey-1 {
+					t.Fatalf("%d guesses are compared", n)
+				}
+				if right, err := l.Try(t.Context(), own, func() (bool, error) { return true, nil }); !right || err != nil {
+					t.Fatal(right, err)
+				}
+			}
+			if n := guesses(t, l, 10, func(int) Guess { return victim }); n != OfNameFromAddress {
+				t.Errorf("%d guesses of another name are compared, want %d", n, OfNameFromAddress)
+			}
+			// What could not be compared was no guess.
+			busy := errors.New("busy")
+			for range 10 {
+				if _, err := l.Try(t.Context(), Guess{Name: "busy", Address: network}, func() (bool, error) { return false, busy }); !errors.Is(err, busy) {
+					t.Fatal(err)
+				}
+			}
+			// The address has its wrong guesses still: three times four, and five.
+			left := OfAddress - 3*(OfKey-1) - OfNameFromAddress
+			if n := guesses(t, l, OfAddress, func(i int) Guess { return Guess{Name: "x" + string(rune('A'+i)), Address: network} }); n != left {
+				t.Errorf("%d more guesses from the address are compared, want %d", n, left)
+			}
+		})
+	}
+}

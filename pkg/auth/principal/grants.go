@@ -1,0 +1,66 @@
+package principal
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/ironplane/ironplane/pkg/auth/permission"
+)
+
+// Grants is a set of permissions and accesses: what somebody may do.
+type Grants uint64
+
+// All is everything that there is to hold.
+const All Grants = 1<<(2*permission.Count) - 1
+
+// Grant is the set of this one.
+func Grant(p permission.Permission, a permission.Access) Grants {
+	return 1 << (2*Grants(p) + Grants(a))
+}
+
+// Holds tells whether all of others is in g.
+func (g Grants) Holds(others Grants) bool { return g&others == others }
+
+// grantNames are the names of what single bits grant, such as "network.entities write".
+var grantNames = func() (names [2 * permission.Count]string) {
+	for i := range names {
+		names[i] = permission.Permission(i/2).String() + " " + permission.Access(i%2).String()
+	}
+	return names
+}()
+
+// Names lists what is in the set, as "network.entities write".
+func (g Grants) Names() []string {
+	names := []string{}
+	for i, name := range grantNames {
+		if g.Holds(1 << i) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// ParseGrants reads what Names wrote. A name that this version does not know grants nothing.
+func ParseGrants(names []string) Grants {
+	var g Grants
+	for _, name := range names {
+		if i := slices.Index(grantNames[:], name); i >= 0 {
+			g |= 1 << i
+		}
+	}
+	return g
+}
+
+// MarshalJSON writes the names, so that what is stored or sent does not depend on the order of the permissions.
+func (g Grants) MarshalJSON() ([]byte, error) { return json.Marshal(g.Names()) }
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (g *Grants) UnmarshalJSON(text []byte) error {
+	var names []string
+	if err := json.Unmarshal(text, &names); err != nil {
+		return fmt.Errorf("read grants: %w", err)
+	}
+	*g = ParseGrants(names)
+	return nil
+}

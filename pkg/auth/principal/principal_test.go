@@ -1,0 +1,48 @@
+package principal_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/ironplane/ironplane/pkg/auth/permission"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+)
+
+func TestGrants(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		g := principal.Grants(rapid.Uint64().Draw(t, "grants")) & principal.All
+		var back principal.Grants
+		text, err := json.Marshal(g)
+		if err == nil {
+			err = json.Unmarshal(text, &back)
+		}
+		if err != nil || back != g {
+			t.Fatalf("%s becomes %v: %v", text, back.Names(), err)
+		}
+	})
+	if got := principal.ParseGrants([]string{"network.entities read", "network.moons read", "system.logs", "users.admins own"}); got != principal.Grant(permission.NetworkEntities, permission.Read) {
+		t.Errorf("names that are not known grant %v", got.Names())
+	}
+	if len(principal.All.Names()) != 32 {
+		t.Errorf("%d grants", len(principal.All.Names()))
+	}
+}
+
+func TestParseOwner(t *testing.T) {
+	t.Parallel()
+	for url, want := range map[string]principal.Owner{
+		"/admin/3": {Type: principal.Admin, ID: 3}, "/client/5": {Type: principal.Client, ID: 5}, "/integration/7": {Type: principal.Integration, ID: 7},
+	} {
+		if got, ok := principal.ParseOwner(url); !ok || got != want || got.URL() != url {
+			t.Errorf("%s: %v %t", url, got, ok)
+		}
+	}
+	for _, url := range []string{"", "/", "/admin", "/admin/", "/admin/0", "/admin/-1", "/admin/03", "/admin/3/", "admin/3", "//admin/3", "/server/3", "/admin/9223372036854775808", "/Admin/3"} {
+		if got, ok := principal.ParseOwner(url); ok {
+			t.Errorf("%s is %v", url, got)
+		}
+	}
+}

@@ -1,0 +1,111 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/problem"
+)
+
+// begins are after how long each of these is begun, of which one takes a while, where all come at once.
+func begins(t *testing.T, q *Queue, number int, takes time.Duration, proved bool, fails error) (after []time.Duration) {
+	t.Helper()
+	came := time.Now()
+	var all sync.WaitGroup
+	for range number {
+		all.Go(func() {
+			got, err := q.Do(t.Context(), func() (bool, error) {
+				after = append(after, time.Since(came)) // which the race detector sees where two are at work
+				time.Sleep(takes)
+				return proved, fails
+			})
+			if got != proved || !errors.Is(err, fails) {
+				t.Errorf("%v, %v", got, err)
+			}
+		})
+	}
+	all.Wait()
+	return after
+}
+
+// One is served at a time. A guess is followed by a rest; what was no guess is not.
+func TestTurns(t *testing.T) {
+	t.Parallel()
+	for what, c := range map[string]struct {
+		takes  time.Duration
+		proved bool
+		fails  error
+		every  time.Duration
+	}{
+		"guesses":               {50 * time.Millisecond, false, nil, 200 * time.Millisecond},
+		"right ones":            {50 * time.Millisecond, true, nil, 50 * time.Millisecond},
+		"what cannot be proved": {50 * time.Millisecond, false, context.DeadlineExceeded, 200 * time.Millisecond},
+		"what takes nothing":    {0, false, nil, shortestRest},
+		"what takes long":       {1500 * time.Millisecond, false, nil, 2500 * time.Millisecond},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				for i, after := range begins(t, NewQueue(4), 4, c.takes, c.proved, c.fails) {
+					if after != time.Duration(i)*c.every {
+						t.Errorf("number %d is begun after %v", i, after)
+					}
+				}
+			})
+		})
+	}
+}
+
+// Who finds too many waiting, or waits for too long, is told to come later; who leaves makes room.
+func TestFewWait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const mostWaiting = 10
+		q := NewQueue(mostWaiting)
+		goOn := make(chan struct{})
+		ctx, leave := context.WithCancel(t.Context())
+		proof := func() (bool, error) { return true, nil }
+		var all sync.WaitGroup
+		all.Go(func() { _, _ = q.Do(t.Context(), func() (bool, error) { <-goOn; return true, nil }) })
+		synctest.Wait()
+		enter := func(ctx context.Context, want error) {
+			all.Go(func() {
+				if _, err := q.Do(ctx, proof); !errors.Is(err, want) {
+					t.Errorf("who waits is answered %v, want %v", err, want)
+				}
+			})
+			synctest.Wait()
+		}
+		refused := func() {
+			t.Helper()
+			if _, err := q.Do(t.Context(), proof); !problem.Is(err, problem.Unavailable) || problem.From(err).RetryAfter == 0 {
+				t.Errorf("one too many is answered %v", err)
+			}
+		}
+		for range mostWaiting - 1 {
+			enter(t.Context(), context.DeadlineExceeded)
+		}
+		enter(ctx, context.Canceled)
+		refused()
+		leave()
+		synctest.Wait()
+		enter(t.Context(), context.DeadlineExceeded)
+		refused()
+		time.Sleep(longestWait)
+		synctest.Wait()
+		enter(t.Context(), nil)
+		close(goOn)
+		all.Wait()
+		if _, err := q.Do(t.Context(), proof); err != nil {
+			t.Errorf("once they are served: %v", err)
+		}
+		synctest.Wait()
+		if len(q.waiting) != 0 || len(q.turn) != 0 {
+			t.Errorf("%d wait, %d are at work", len(q.waiting), len(q.turn))
+		}
+	})
+}

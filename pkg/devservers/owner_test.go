@@ -1,0 +1,142 @@
+package devservers
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// ownerFolder names the variable by which this binary becomes a process that owns servers, and can be killed.
+const ownerFolder = "BACKING_TEST_OWNER_FOLDER"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(ownerFolder); dir != "" {
+		if err := own(dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func own(dir string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	p, err := StartPostgres(ctx, PostgresOptions{Dir: dir, Durable: true})
+	if err != nil {
+		return err
+	}
+	r, err := StartRedis(ctx, RedisOptions{Dir: dir})
+	if err != nil {
+		return err
+	}
+	fmt.Println(p.URL("postgres"), r.URL())
+	_, err = io.Copy(io.Discard, os.Stdin) // until the test ends
+	return err
+}
+
+func TestKilledOwner(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	owner := exec.Command(os.Args[0])
+	owner.Env = append(os.Environ(), ownerFolder+"="+dir)
+	owner.Stderr = os.Stderr
+	if _, err := owner.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := owner.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := owner.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer owner.Wait()
+	defer owner.Process.Kill()
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	postgresURL, redisURL, _ := strings.Cut(strings.TrimSpace(line), " ")
+
+	_, err = StartPostgres(within(t), PostgresOptions{Dir: dir})
+	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("in use by process %d", owner.Process.Pid)) {
+		t.Errorf("start beside the owner: %v", err)
+	}
+	if err := execute(t, postgresURL, "CREATE TABLE kept AS SELECT 42 AS answer"); err != nil {
+		t.Fatal(err)
+	}
+	asleep := make(chan error)
+	go func() { asleep <- execute(t, postgresURL, "SELECT pg_sleep(3600)") }()
+	eventually(t, "a session asleep", func() bool {
+		return query[int](t, postgresURL, "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'") == 1
+	})
+	if err := owner.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = owner.Wait() // for it to let go of the folder; that it was killed we know
+
+	if runtime.GOOS == "linux" {
+		for _, name := range []string{"postgres.server", "redis.server"} {
+			eventually(t, name+" is free", func() bool { return !locked(t, filepath.Join(dir, name)) })
+		}
+		if err := <-asleep; err == nil {
+			t.Error("the sleeper slept an hour")
+		}
+	}
+	p := startPostgres(t, PostgresOptions{Dir: dir, Durable: true})
+	if got := query[int](t, p.URL("postgres"), "SELECT answer FROM kept"); got != 42 {
+		t.Errorf("the row is %d", got)
+	}
+	if r := startRedis(t, RedisOptions{Dir: dir}); r.URL() == redisURL {
+		t.Error("two runs have the same password")
+	}
+}
+
+func TestStartWaitsForAnOrphan(t *testing.T) {
+	t.Parallel()
+	p := startPostgres(t, PostgresOptions{Dir: t.TempDir()})
+	stopPostgres(t, p)
+	held, err := lock(p.lock.server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := filepath.Join(t.TempDir(), "ended")
+	orphan := exec.Command("sh", "-c", `trap "" INT; echo deaf; sleep 0.5; : >"$0"`, ended)
+	orphan.ExtraFiles = []*os.File{held}
+	out, err := orphan.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := orphan.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer orphan.Wait()
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	if err := sign(held, orphan.Process.Pid); err != nil {
+		t.Fatal(err)
+	}
+	held.Close()
+
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, _, err = p.lock.lockServer(ctx)
+	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), fmt.Sprintf("process %d", orphan.Process.Pid)) {
+		t.Errorf("lock beside the orphan: %v", err)
+	}
+	startPostgres(t, PostgresOptions{Dir: p.dir})
+	if _, err := os.Stat(ended); err != nil {
+		t.Errorf("did not wait for the orphan: %v", err)
+	}
+}

@@ -1,0 +1,463 @@
+package devservers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/devservers/child"
+)
+
+const (
+	superuser      = "postgres"
+	initTimeout    = 2 * time.Minute
+	readyTimeout   = time.Minute // includes the recovery after a crash
+	maxLog         = 10 << 20    // bytes
+	maxConnections = 200
+)
+
+// PostgresOptions say where and how to run a Postgres.
+type PostgresOptions struct {
+	// Dir holds the data, the superuser's password and the log. It is made when it is missing.
+	Dir string
+	// Durable makes a commit outlast a crash of the machine. Without it, for tests, such a crash may cost all data.
+	Durable bool
+	// MaxConnections is 200 by default.
+	MaxConnections int
+
+	bins []string // where to look for the server, in place of the usual folders
+}
+
+// Postgres is a running server. It belongs to whoever started it, who has to Stop it.
+type Postgres struct {
+	dir      string
+	lock     *folderLock
+	child    *child.Child
+	port     int
+	password string
+}
+
+// StartPostgres starts the Postgres of a folder, which it prepares if it is a new one, and returns when it can be used.
+// It fails with ErrNoPostgres if there is none on this machine and with ErrInUse if another process has the folder. ctx
+// limits the start only.
+func StartPostgres(ctx context.Context, o PostgresOptions) (*Postgres, error) {
+	if o.Dir == "" {
+		return nil, errors.New("start Postgres: no folder given")
+	}
+	dir, err := filepath.Abs(o.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("start Postgres: %w", err)
+	}
+	p := &Postgres{dir: dir}
+	if err := p.start(ctx, o); err != nil {
+		return nil, fmt.Errorf("start Postgres in %s: %w", dir, err)
+	}
+	return p, nil
+}
+
+// CheckPostgres fails where there is no Postgres on this machine that a folder's data could be served by. It changes nothing.
+func CheckPostgres(ctx context.Context, dir string) error {
+	major, err := dataVersion(filepath.Join(dir, "data"))
+	if err != nil {
+		return err
+	}
+	_, err = findPostgres(ctx, usualBins(ctx), major)
+	return err
+}
+
+// URL is the superuser's address of a database, with the password in it. Its require_auth keeps clients from giving
+// the password to whoever may listen on the port once this Postgres is gone; libpq knows it from version 16 on.
+func (p *Postgres) URL(database string) string {
+	u := url.URL{
+		Scheme:   "postgres",
+		User:     url.UserPassword(superuser, p.password),
+		Host:     net.JoinHostPort("127.0.0.1", strconv.Itoa(p.port)),
+		Path:     "/" + database,
+		RawQuery: "require_auth=scram-sha-256&sslmode=disable",
+	}
+	return u.String()
+}
+
+// Done is closed when the server has ended, whether stopped or by itself.
+func (p *Postgres) Done() <-chan struct{} { return p.child.Done() }
+
+// Err says why the server ended by itself; it is nil while it runs and after Stop.
+func (p *Postgres) Err() error {
+	if err := p.child.Err(); err != nil {
+		return fmt.Errorf("%w (its log is %s)", err, p.logFile())
+	}
+	return nil
+}
+
+// Stop ends the server, its sessions first, and leaves the folder to the next. It waits until ctx is done, for a
+// minute at the most, before it uses force, which loses no committed data and is an error. It is due also when the
+// server has ended by itself.
+func (p *Postgres) Stop(ctx context.Context) error {
+	defer p.lock.release()
+	return p.child.Stop(ctx)
+}
+
+func (p *Postgres) dataFolder() string { return filepath.Join(p.dir, "data") }
+func (p *Postgres) logFile() string    { return filepath.Join(p.dir, "postgres.log") }
+
+func (p *Postgres) start(ctx context.Context, o PostgresOptions) (err error) {
+	// Passable, as the user that Postgres of a root process runs as comes in by path where there is no /proc. What
+	// matters in it is closed by itself.
+	if err := os.MkdirAll(p.dir, 0o711); err != nil {
+		return err
+	}
+	if p.lock, err = lockFolder(p.dir, "postgres"); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			p.lock.release()
+		}
+	}()
+	major, err := dataVersion(p.dataFolder())
+	if err != nil {
+		return err
+	}
+	if o.bins == nil {
+		o.bins = usualBins(ctx)
+	}
+	found, err := findPostgres(ctx, o.bins, major)
+	if err != nil {
+		return err
+	}
+	if p.password, err = superuserPassword(filepath.Join(p.dir, "password"), major == ""); err != nil {
+		return err
+	}
+	if major == "" {
+		if err := p.makeData(ctx, found, o.Durable); err != nil {
+			return err
+		}
+	}
+	return onFreePort(func(port int) error { return p.serve(ctx, found, port, o) })
+}
+
+// dataVersion is the major version of the Postgres that made a data folder, "" if there is no folder yet.
+func dataVersion(data string) (string, error) {
+	version, err := os.ReadFile(filepath.Join(data, "PG_VERSION"))
+	if err == nil {
+		return strings.TrimSpace(string(version)), nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	if _, err := os.Stat(data); errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return "", fmt.Errorf("%s is no data of Postgres: move it away", data)
+}
+
+// superuserPassword reads the password of the data beside it, or makes one for data to come.
+func superuserPassword(path string, create bool) (string, error) {
+	password, err := os.ReadFile(path)
+	if err == nil {
+		return string(password), nil
+	}
+	if !create || !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("read the superuser's password: %w", err)
+	}
+	password = []byte(newPassword())
+	// Under another name first, so that what is there is whole.
+	if err := writeSynced(path+".new", password); err != nil {
+		return "", fmt.Errorf("write the superuser's password: %w", err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		return "", fmt.Errorf("write the superuser's password: %w", err)
+	}
+	return string(password), nil
+}
+
+func writeSynced(path string, content []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// makeData makes the data folder under another name first: one that is there is whole.
+func (p *Postgres) makeData(ctx context.Context, found installation, durable bool) error {
+	ctx, cancel := context.WithTimeout(ctx, initTimeout)
+	defer cancel()
+	runAs, err := account("postgres", "nobody")
+	if err != nil {
+		return err
+	}
+	unfinished := p.dataFolder() + ".new"
+	if err := os.RemoveAll(unfinished); err != nil {
+		return err
+	}
+	if err := os.Mkdir(unfinished, 0o700); err != nil {
+		return err
+	}
+	defer os.RemoveAll(unfinished) // is gone by then if all went well
+	password := filepath.Join(p.dir, "password.initdb")
+	if err := writeSynced(password, []byte(p.password)); err != nil {
+		return err
+	}
+	defer os.Remove(password)
+	if runAs != nil {
+		for _, path := range []string{unfinished, password} {
+			if err := os.Chown(path, int(runAs.Uid), int(runAs.Gid)); err != nil {
+				return err
+			}
+		}
+	}
+	err = initdb(ctx, found, runAs, unfinished, password, "C.UTF-8", durable)
+	if errors.Is(err, errNoLocale) {
+		err = initdb(ctx, found, runAs, unfinished, password, "C", durable)
+	}
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(unfinished, p.dataFolder()); err != nil {
+		return err
+	}
+	if !durable {
+		return nil
+	}
+	dir, err := os.Open(p.dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+var errNoLocale = errors.New("the locale is unknown")
+
+func initdb(ctx context.Context, found installation, runAs *syscall.Credential, dataPath, passwordPath, locale string, durable bool) error {
+	data, err := os.Open(dataPath)
+	if err != nil {
+		return err
+	}
+	defer data.Close()
+	password, err := os.Open(passwordPath)
+	if err != nil {
+		return err
+	}
+	defer password.Close()
+	var said child.Tail
+	cmd := exec.Command(filepath.Join(found.bin, "initdb"))
+	cmd.Dir, cmd.Env = "/", childEnv
+	cmd.Stdout, cmd.Stderr = &said, &said
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: runAs}
+	cmd.Args = append(cmd.Args, "--pgdata="+reach(cmd, data), "--pwfile="+reach(cmd, password),
+		"--username="+superuser, "--auth=scram-sha-256", "--encoding=UTF8", "--locale="+locale)
+	if !durable {
+		cmd.Args = append(cmd.Args, "--no-sync")
+	}
+	c, err := child.Start(cmd, syscall.SIGINT, syscall.SIGKILL)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-c.Done():
+	case <-ctx.Done():
+		c.Abort()
+		return fmt.Errorf("initdb: %w", ctx.Err())
+	}
+	if cmd.ProcessState.Success() {
+		return nil
+	}
+	if strings.Contains(said.String(), "invalid locale name") {
+		return errNoLocale
+	}
+	return fmt.Errorf("initdb: %v: %s", cmd.ProcessState, strings.TrimSpace(said.String()))
+}
+
+// serve starts the server on a port and waits until it can be used.
+func (p *Postgres) serve(ctx context.Context, found installation, port int, o PostgresOptions) error {
+	lock, earlier, err := p.lock.lockServer(ctx)
+	if err != nil {
+		return err
+	}
+	defer lock.Close() // the server has it now
+	// The lock says that the earlier server is gone. A Postgres that somebody started by hand has no lock, but
+	// another pid.
+	if pid, _ := p.postmaster(); pid != 0 && pid == earlier {
+		if err := os.Remove(p.pidFile()); err != nil {
+			return err
+		}
+	}
+	data, err := os.Open(p.dataFolder())
+	if err != nil {
+		return err
+	}
+	defer data.Close()
+	log, start, err := openLog(p.logFile())
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+
+	cmd := exec.Command(filepath.Join(found.bin, "postgres"))
+	cmd.Dir, cmd.Env = "/", childEnv
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{}
+	if cmd.SysProcAttr.Credential, err = ownerOf(data); err != nil {
+		return err
+	}
+	cmd.ExtraFiles = []*os.File{lock}
+	if o.MaxConnections == 0 {
+		o.MaxConnections = maxConnections
+	}
+	cmd.Args = append(cmd.Args, "-D", reach(cmd, data), "-p", strconv.Itoa(port),
+		"-c", "listen_addresses=127.0.0.1",
+		"-c", "unix_socket_directories=",
+		"-c", "max_connections="+strconv.Itoa(o.MaxConnections),
+		"-c", "lc_messages=C",
+		"-c", "timezone=UTC",
+		"-c", "log_timezone=UTC")
+	if !o.Durable {
+		cmd.Args = append(cmd.Args, "-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off",
+			"-c", "max_wal_size=128MB") // its folder may be one in memory
+	}
+	c, err := child.Start(cmd, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGKILL)
+	if err != nil {
+		return err
+	}
+	p.child, p.port = c, port
+	if err := sign(lock, c.PID()); err != nil {
+		c.Abort()
+		return err
+	}
+	if err := p.awaitReady(ctx); err != nil {
+		c.Abort()
+		if c.Err() == nil {
+			return err
+		}
+		said := logSince(p.logFile(), start)
+		if strings.Contains(said, addressInUse) {
+			return errPortTaken
+		}
+		return fmt.Errorf("%w; %s ends with: %s", c.Err(), p.logFile(), said)
+	}
+	return nil
+}
+
+// awaitReady asks the server's pid file first: what answers on the port could still be a stranger's, who took it just
+// before, and is not to be given the password.
+func (p *Postgres) awaitReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("not ready after %v", readyTimeout))
+	defer cancel()
+	err := p.child.Await(ctx, func() bool {
+		pid, status := p.postmaster()
+		return pid == p.child.PID() && status == "ready"
+	})
+	if err != nil {
+		return err
+	}
+	conn, err := pgx.Connect(ctx, p.URL("postgres"))
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	return requireExtensions(ctx, conn, "pg_trgm", "btree_gist")
+}
+
+// requireExtensions asks the server, which knows better than we where its extensions are.
+func requireExtensions(ctx context.Context, conn *pgx.Conn, names ...string) error {
+	rows, err := conn.Query(ctx, "SELECT n FROM unnest($1::text[]) n EXCEPT SELECT name FROM pg_available_extensions", names)
+	if err != nil {
+		return fmt.Errorf("look for extensions: %w", err)
+	}
+	missing, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return fmt.Errorf("look for extensions: %w", err)
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("this Postgres lacks the extension %s: install its contrib package"+
+			" (Fedora: `dnf install postgresql-contrib`; Debian: in `postgresql`)", strings.Join(missing, " and "))
+	}
+	return nil
+}
+
+func (p *Postgres) pidFile() string { return filepath.Join(p.dataFolder(), "postmaster.pid") }
+
+// postmaster reads the file that a server writes about itself: its pid in line 1 and, in line 8, how far it is. It
+// returns 0 when there is none.
+func (p *Postgres) postmaster() (pid int, status string) {
+	text, err := os.ReadFile(p.pidFile())
+	if err != nil {
+		return 0, ""
+	}
+	lines := strings.Split(string(text), "\n")
+	pid, err = strconv.Atoi(lines[0])
+	if err != nil {
+		return 0, ""
+	}
+	if len(lines) > 7 {
+		status = strings.TrimSpace(lines[7])
+	}
+	return pid, status
+}
+
+// ownerOf is whom the server of this data has to run as, if not as ourselves: only root can be somebody else, and has
+// to be, whoever made the data.
+func ownerOf(data *os.File) (*syscall.Credential, error) {
+	if os.Geteuid() != 0 {
+		return nil, nil
+	}
+	info, err := data.Stat()
+	if err != nil {
+		return nil, err
+	}
+	owner := info.Sys().(*syscall.Stat_t)
+	return &syscall.Credential{Uid: owner.Uid, Gid: owner.Gid}, nil
+}
+
+// openLog opens the log for appending, empties it if it has grown too big, and returns where its end was.
+func openLog(path string) (*os.File, int64, error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, 0, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		f.Close()
+		return nil, 0, err
+	}
+	if info.Size() <= maxLog {
+		return f, info.Size(), nil
+	}
+	if err := f.Truncate(0); err != nil {
+		f.Close()
+		return nil, 0, err
+	}
+	return f, 0, nil
+}
+
+// logSince returns the end of what was logged from a position on.
+func logSince(path string, start int64) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return err.Error()
+	}
+	defer f.Close()
+	if _, err := f.Seek(start, io.SeekStart); err != nil {
+		return err.Error()
+	}
+	var said child.Tail
+	if _, err := io.Copy(&said, f); err != nil {
+		return err.Error()
+	}
+	return strings.TrimSpace(said.String())
+}

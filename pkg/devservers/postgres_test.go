@@ -1,0 +1,455 @@
+package devservers
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// limit is for what may take long on a busy machine, and is only ever waited out by a test that fails.
+const limit = 5 * time.Minute
+
+func within(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func startPostgres(t *testing.T, o PostgresOptions) *Postgres {
+	t.Helper()
+	p, err := StartPostgres(within(t), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Stop(within(t)) })
+	return p
+}
+
+func stopPostgres(t *testing.T, p *Postgres) {
+	t.Helper()
+	if err := p.Stop(within(t)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func query[T any](t *testing.T, url, sql string) T {
+	t.Helper()
+	conn, err := pgx.Connect(within(t), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(within(t))
+	rows, err := conn.Query(within(t), sql)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[T])
+	if err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return v
+}
+
+// locked tells whether a process of a server is there: each of them has the lock.
+func locked(t *testing.T, path string) bool {
+	t.Helper()
+	f, err := lock(path)
+	if err == nil {
+		f.Close()
+	} else if !errors.Is(err, syscall.EWOULDBLOCK) {
+		t.Fatal(err)
+	}
+	return err != nil
+}
+
+// assertGone waits, as a process that another test is forking has all our files for a moment.
+func assertGone(t *testing.T, serverLock string) {
+	t.Helper()
+	eventually(t, "no process of the server is left", func() bool { return !locked(t, serverLock) })
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	ctx := within(t)
+	for !ok() {
+		select {
+		case <-ctx.Done():
+			t.Fatal("never: ", what)
+		case <-time.After(pollInterval):
+		}
+	}
+}
+
+func assertMode(t *testing.T, path string, want os.FileMode) {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Mode().Perm() != want {
+		t.Errorf("%s has mode %o, want %o", path, info.Mode().Perm(), want)
+	}
+}
+
+func TestFirstStartAndRestart(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "not", "there yet")
+	p := startPostgres(t, PostgresOptions{Dir: dir})
+	for setting, want := range map[string]string{
+		"fsync": "off", "max_connections": "200", "TimeZone": "UTC", "lc_messages": "C",
+		"listen_addresses": "127.0.0.1", "unix_socket_directories": "", "server_encoding": "UTF8",
+	} {
+		if got := query[string](t, p.URL("postgres"), "SHOW "+setting); got != want {
+			t.Errorf("%s is %q, want %q", setting, got, want)
+		}
+	}
+	assertMode(t, filepath.Join(dir, "password"), 0o600)
+	assertMode(t, filepath.Join(dir, "postgres.log"), 0o600)
+	assertMode(t, filepath.Join(dir, "data"), 0o700)
+	if !locked(t, p.lock.server) {
+		t.Error("the server does not have the lock")
+	}
+	if group, err := syscall.Getpgid(p.child.PID()); err != nil || group == syscall.Getpgrp() {
+		t.Errorf("the server is in our process group, or %v", err)
+	}
+
+	if err := execute(t, p.URL("postgres"), "CREATE TABLE kept AS SELECT 42 AS answer"); err != nil {
+		t.Fatal(err)
+	}
+	stopPostgres(t, p)
+	select {
+	case <-p.Done():
+	default:
+		t.Error("Done is open after Stop")
+	}
+	if err := p.Err(); err != nil {
+		t.Errorf("Err after Stop: %v", err)
+	}
+	assertGone(t, p.lock.server)
+
+	again := startPostgres(t, PostgresOptions{Dir: dir, Durable: true, MaxConnections: 17})
+	if got := query[int](t, again.URL("postgres"), "SELECT answer FROM kept"); got != 42 {
+		t.Errorf("after a restart the row is %d", got)
+	}
+	for setting, want := range map[string]string{"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on", "max_connections": "17"} {
+		if got := query[string](t, again.URL("postgres"), "SHOW "+setting); got != want {
+			t.Errorf("%s is %q, want %q", setting, got, want)
+		}
+	}
+}
+
+func execute(t *testing.T, url, sql string) error {
+	t.Helper()
+	conn, err := pgx.Connect(within(t), url)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(within(t))
+	_, err = conn.Exec(within(t), sql)
+	return err
+}
+
+func TestWrongPasswordIsRefused(t *testing.T) {
+	t.Parallel()
+	p := startPostgres(t, PostgresOptions{Dir: t.TempDir()})
+	u, err := url.Parse(p.URL("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, password := range []string{"wrong", ""} {
+		u.User = url.UserPassword(superuser, password)
+		err := execute(t, u.String(), "SELECT 1")
+		if refused, ok := errors.AsType[*pgconn.PgError](err); !ok || !strings.HasPrefix(refused.Code, "28") {
+			t.Errorf("password %q: %v", password, err)
+		}
+	}
+}
+
+func TestStopEndsSessions(t *testing.T) {
+	t.Parallel()
+	p := startPostgres(t, PostgresOptions{Dir: t.TempDir()})
+	asleep := make(chan error)
+	go func() { asleep <- execute(t, p.URL("postgres"), "SELECT pg_sleep(3600)") }()
+	eventually(t, "a session asleep", func() bool {
+		return query[int](t, p.URL("postgres"), "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'") == 1
+	})
+	stopPostgres(t, p)
+	if err := <-asleep; err == nil {
+		t.Error("the sleeper slept an hour")
+	}
+	assertGone(t, p.lock.server)
+	stopPostgres(t, p) // once more does no harm
+}
+
+func TestSecondStartIsRefused(t *testing.T) {
+	t.Parallel()
+	p := startPostgres(t, PostgresOptions{Dir: t.TempDir()})
+	_, err := StartPostgres(within(t), PostgresOptions{Dir: p.dir})
+	if !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), "in use by process "+strconv.Itoa(os.Getpid())) {
+		t.Errorf("second start: %v", err)
+	}
+	query[int](t, p.URL("postgres"), "SELECT 1")
+}
+
+func TestClosedParents(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root runs Postgres as somebody else")
+	}
+	closed := filepath.Join(t.TempDir(), "closed")
+	if err := os.Mkdir(closed, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	p := startPostgres(t, PostgresOptions{Dir: filepath.Join(closed, "below")})
+	info, err := os.Stat(p.dataFolder())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Sys().(*syscall.Stat_t).Uid == 0 {
+		t.Error("the data belongs to root")
+	}
+}
+
+func TestOtherMajorVersion(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "data"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "data", "PG_VERSION"), []byte("9\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	here, err := findPostgres(within(t), usualBins(within(t)), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = StartPostgres(within(t), PostgresOptions{Dir: dir})
+	if err == nil || !strings.Contains(err.Error(), "Postgres 9 ") || !strings.Contains(err.Error(), here.major+" ("+here.bin) {
+		t.Errorf("start: %v", err)
+	}
+}
+
+func TestFolderOfSomethingElse(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "data"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := StartPostgres(within(t), PostgresOptions{Dir: dir}); err == nil || !strings.Contains(err.Error(), "is no data of Postgres") {
+		t.Errorf("start: %v", err)
+	}
+}
+
+func TestLostPasswordFile(t *testing.T) {
+	t.Parallel()
+	p := startPostgres(t, PostgresOptions{Dir: t.TempDir()})
+	stopPostgres(t, p)
+	if err := os.Remove(filepath.Join(p.dir, "password")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := StartPostgres(within(t), PostgresOptions{Dir: p.dir}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("start: %v", err)
+	}
+}
+
+func TestCancelledStart(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, after := range []time.Duration{0, 300 * time.Millisecond} { // in the second, most likely, initdb is at work
+		ctx, cancel := context.WithTimeout(context.Background(), after)
+		p, err := StartPostgres(ctx, PostgresOptions{Dir: dir})
+		cancel()
+		if err == nil {
+			stopPostgres(t, p)
+			continue
+		}
+		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrNoPostgres) {
+			t.Errorf("start: %v", err)
+		}
+	}
+	startPostgres(t, PostgresOptions{Dir: dir})
+}
+
+func TestFailedInitdbLeavesNothing(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	bin := fakeBin(t, "15", "echo it broke >&2; exit 1")
+	_, err := StartPostgres(within(t), PostgresOptions{Dir: dir, bins: []string{bin}})
+	if err == nil || !strings.Contains(err.Error(), "it broke") {
+		t.Errorf("start: %v", err)
+	}
+	for _, name := range []string{"data", "data.new", "password.initdb"} {
+		if _, err := os.Stat(filepath.Join(dir, name)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is left: %v", name, err)
+		}
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "data.new", "global"), 0o700); err != nil { // as after a kill -9
+		t.Fatal(err)
+	}
+	startPostgres(t, PostgresOptions{Dir: dir})
+}
+
+func TestUnknownLocale(t *testing.T) {
+	t.Parallel()
+	real, err := findPostgres(within(t), usualBins(within(t)), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := fakeBin(t, real.major, `case "$*" in *--locale=C.UTF-8*) echo 'initdb: error: invalid locale name "C.UTF-8"' >&2; exit 1;; esac
+exec `+real.bin+`/initdb "$@"`)
+	dir := t.TempDir()
+	p := &Postgres{dir: dir, password: newPassword()}
+	if err := p.makeData(within(t), installation{bin: bin, major: real.major}, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "password"), []byte(p.password), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	started := startPostgres(t, PostgresOptions{Dir: dir})
+	if got := query[string](t, started.URL("postgres"), "SELECT datcollate FROM pg_database WHERE datname = 'template1'"); got != "C" {
+		t.Errorf("collation %q", got)
+	}
+}
+
+func TestTakenPort(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	port := l.Addr().(*net.TCPAddr).Port
+	p := startPostgres(t, PostgresOptions{Dir: t.TempDir()})
+	stopPostgres(t, p)
+	found, err := findPostgres(within(t), usualBins(within(t)), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.serve(within(t), found, port, PostgresOptions{}); !errors.Is(err, errPortTaken) {
+		t.Errorf("serve on a taken port: %v", err)
+	}
+	assertGone(t, p.lock.server)
+
+	var ports []int
+	err = onFreePort(func(port int) error {
+		if ports = append(ports, port); len(ports) < 3 {
+			return errPortTaken
+		}
+		return nil
+	})
+	if err != nil || len(ports) != 3 {
+		t.Errorf("tried %v: %v", ports, err)
+	}
+}
+
+func TestServerDies(t *testing.T) {
+	t.Parallel()
+	p := startPostgres(t, PostgresOptions{Dir: t.TempDir(), Durable: true})
+	if err := execute(t, p.URL("postgres"), "CREATE TABLE kept AS SELECT 42 AS answer"); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Err(); err != nil {
+		t.Errorf("Err of a running server: %v", err)
+	}
+	if err := syscall.Kill(p.child.PID(), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	<-p.Done()
+	if err := p.Err(); err == nil || !strings.Contains(err.Error(), "killed") || !strings.Contains(err.Error(), p.logFile()) {
+		t.Errorf("Err: %v", err)
+	}
+	stopPostgres(t, p)
+	again := startPostgres(t, PostgresOptions{Dir: p.dir, Durable: true})
+	if got := query[int](t, again.URL("postgres"), "SELECT answer FROM kept"); got != 42 {
+		t.Errorf("the row is %d", got)
+	}
+}
+
+func TestRecycledPid(t *testing.T) {
+	t.Parallel()
+	p := startPostgres(t, PostgresOptions{Dir: t.TempDir()})
+	if err := syscall.Kill(p.child.PID(), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	<-p.Done()
+	stopPostgres(t, p)
+
+	runAs, err := account("postgres", "nobody")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger := exec.Command("sleep", "3600")
+	stranger.Dir = "/"
+	stranger.SysProcAttr = &syscall.SysProcAttr{Credential: runAs}
+	if err := stranger.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer stranger.Wait()
+	defer stranger.Process.Kill()
+	old, err := os.ReadFile(p.pidFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(old), "\n")
+	pid := strconv.Itoa(stranger.Process.Pid)
+	if err := os.WriteFile(p.pidFile(), []byte(pid+"\n"+rest), 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	// A living process that we know nothing of may be a Postgres started by hand.
+	_, err = StartPostgres(within(t), PostgresOptions{Dir: p.dir})
+	if err == nil || !strings.Contains(err.Error(), "PID "+pid) {
+		t.Errorf("start beside another's pid: %v", err)
+	}
+	// That our server had this pid, and is gone, is another matter.
+	if err := os.WriteFile(p.lock.server, []byte(pid), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	startPostgres(t, PostgresOptions{Dir: p.dir})
+}
+
+func TestLogIsBounded(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	log := filepath.Join(dir, "postgres.log")
+	if err := os.WriteFile(log, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(log, maxLog+1); err != nil {
+		t.Fatal(err)
+	}
+	startPostgres(t, PostgresOptions{Dir: dir})
+	info, err := os.Stat(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Size() == 0 || info.Size() > maxLog {
+		t.Errorf("the log has %d bytes", info.Size())
+	}
+}
+
+func TestMissingExtension(t *testing.T) {
+	t.Parallel()
+	p := startPostgres(t, PostgresOptions{Dir: t.TempDir()})
+	conn, err := pgx.Connect(within(t), p.URL("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(within(t))
+	err = requireExtensions(within(t), conn, "btree_gist", "no_such_thing")
+	if err == nil || !strings.Contains(err.Error(), "lacks the extension no_such_thing:") || !strings.Contains(err.Error(), "postgresql-contrib") {
+		t.Errorf("requireExtensions: %v", err)
+	}
+}

@@ -1,0 +1,190 @@
+package devservers
+
+import (
+	"errors"
+	"net"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ironplane/ironplane/pkg/devservers/child"
+)
+
+func startRedis(t *testing.T, o RedisOptions) *Redis {
+	t.Helper()
+	r, err := StartRedis(within(t), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Stop(within(t)) })
+	return r
+}
+
+// redisChild skips the test where no redis-server is installed.
+func redisChild(t *testing.T, o RedisOptions) (*Redis, *child.Child) {
+	t.Helper()
+	r := startRedis(t, o)
+	if r.Standin() {
+		t.Skip("no redis-server is installed")
+	}
+	return r, r.server.(*child.Child)
+}
+
+func redisClient(t *testing.T, r *Redis) *redis.Client {
+	t.Helper()
+	o, err := redis.ParseURL(r.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.MaxRetries = -1
+	c := redis.NewClient(o)
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func TestRedis(t *testing.T) {
+	t.Parallel()
+	for name, o := range map[string]RedisOptions{"child": {}, "stand-in": {Standin: true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if !o.Standin {
+				redisChild(t, o)
+			}
+			r := startRedis(t, o)
+			if r.Standin() != o.Standin {
+				t.Errorf("Standin is %v", r.Standin())
+			}
+			c := redisClient(t, r)
+
+			set := time.Now()
+			if err := c.Set(within(t), "brief", 1, time.Second).Err(); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Set(within(t), "long", 1, time.Hour).Err(); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the brief key expires", func() bool { return errors.Is(c.Get(within(t), "brief").Err(), redis.Nil) })
+			if ttl := c.TTL(within(t), "long").Val(); ttl <= 0 || ttl >= time.Hour {
+				t.Errorf("of an hour %v are left", ttl)
+			}
+			if now, err := c.Time(within(t)).Result(); err != nil || now.Before(set.Add(-time.Second)) {
+				t.Errorf("TIME is %v, %v", now, err)
+			}
+
+			for _, password := range []string{"wrong", ""} {
+				stranger := redis.NewClient(&redis.Options{Addr: r.address, Password: password, MaxRetries: -1})
+				err := stranger.Get(within(t), "long").Err()
+				stranger.Close()
+				if err == nil || !strings.Contains(err.Error(), "WRONGPASS") && !strings.Contains(err.Error(), "NOAUTH") {
+					t.Errorf("password %q: %v", password, err)
+				}
+			}
+
+			if err := r.Err(); err != nil {
+				t.Errorf("Err of a running server: %v", err)
+			}
+			for range 2 {
+				if err := r.Stop(within(t)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			<-r.Done()
+			if err := r.Err(); err != nil {
+				t.Errorf("Err after Stop: %v", err)
+			}
+			if conn, err := net.Dial("tcp", r.address); err == nil {
+				conn.Close()
+				t.Error("it listens after Stop")
+			}
+		})
+	}
+}
+
+func TestRedisFallsBackToTheStandin(t *testing.T) {
+	t.Parallel()
+	r := startRedis(t, RedisOptions{programs: []string{"/not/there/redis-server"}})
+	if !r.Standin() {
+		t.Error("started something that is not there")
+	}
+	if err := redisClient(t, r).Ping(within(t)).Err(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRedisChild(t *testing.T) {
+	t.Parallel()
+	r, process := redisChild(t, RedisOptions{})
+	c := redisClient(t, r)
+	for setting, want := range map[string]string{"save": "", "appendonly": "no", "bind": "127.0.0.1", "maxmemory-policy": "allkeys-lru", "maxmemory": "268435456"} {
+		if got := c.ConfigGet(within(t), setting).Val()[setting]; got != want {
+			t.Errorf("%s is %q, want %q", setting, got, want)
+		}
+	}
+	if runtime.GOOS == "linux" {
+		proc := "/proc/" + strconv.Itoa(process.PID())
+		arguments, err := os.ReadFile(proc + "/cmdline")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(arguments), r.password) {
+			t.Errorf("the arguments %q show the password", arguments)
+		}
+		info, err := os.Stat(proc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Sys().(*syscall.Stat_t).Uid == 0 {
+			t.Error("it runs as root")
+		}
+	}
+
+	if err := syscall.Kill(process.PID(), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	<-r.Done()
+	if err := r.Err(); err == nil || !strings.Contains(err.Error(), "killed") {
+		t.Errorf("Err: %v", err)
+	}
+	if err := r.Stop(within(t)); err != nil {
+		t.Errorf("Stop after death: %v", err)
+	}
+}
+
+func TestRedisFolder(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	r, _ := redisChild(t, RedisOptions{Dir: dir})
+	_, err := StartRedis(within(t), RedisOptions{Dir: dir})
+	if err == nil || !strings.Contains(err.Error(), "in use by process "+strconv.Itoa(os.Getpid())) {
+		t.Errorf("second start: %v", err)
+	}
+	if !locked(t, r.lock.server) {
+		t.Error("the server does not have the lock")
+	}
+	if err := r.Stop(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	assertGone(t, r.lock.server)
+	startRedis(t, RedisOptions{Dir: dir})
+}
+
+func TestRedisTakenPort(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	r, _ := redisChild(t, RedisOptions{})
+	program := firstInPath([]string{"redis-server", "valkey-server"})
+	other := &Redis{password: r.password}
+	if err := other.serve(within(t), program, l.Addr().(*net.TCPAddr).Port); !errors.Is(err, errPortTaken) {
+		t.Errorf("serve on a taken port: %v", err)
+	}
+}

@@ -1,0 +1,339 @@
+package jobs_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/jobs"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/postgres/pool"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/runtime/peers"
+	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/pkg/testkit"
+)
+
+func TestMain(m *testing.M) { testkit.Main(m) }
+
+// stand is a service that has jobs.
+type stand struct {
+	testing.TB
+	*pool.Pool
+}
+
+func newStand(t testing.TB) *stand {
+	opened, err := pool.Open(t.Context(), testkit.Databases(t, testkit.Service{Name: "jobs"})["jobs"].Reveal(), 10, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(opened.Close)
+	return &stand{t, opened}
+}
+
+// work begins to do jobs, until stop is called.
+func (s *stand) work(kinds ...service.Job) (stop func()) {
+	ctx, end := context.WithCancel(s.Context())
+	var working sync.WaitGroup
+	working.Go(func() {
+		if err := jobs.NewRunner(s.DB, s.Connections(), kinds, slog.New(slog.DiscardHandler)).Work(ctx); err != nil {
+			s.Error(err)
+		}
+	})
+	stop = sync.OnceFunc(func() {
+		end()
+		working.Wait()
+	})
+	s.Cleanup(stop)
+	return stop
+}
+
+var errUndone = errors.New("undone")
+
+// enqueue has it done in a unit of work that fails with an error, if there is one.
+func (s *stand) enqueue(ctx context.Context, job service.Job, args any, failing error) {
+	s.Helper()
+	err := s.InTx(ctx, func(tx *pg.Tx) error {
+		tx.Unrecorded("a test")
+		if err := jobs.Enqueue(ctx, tx, &job, args); err != nil {
+			return err
+		}
+		return failing
+	})
+	if !errors.Is(err, failing) {
+		s.Fatal(err)
+	}
+}
+
+func (s *stand) execute(sql string, args ...any) {
+	s.Helper()
+	testkit.Execute(s, s.DB, sql, args...)
+}
+
+func (s *stand) count(sql string, args ...any) (n int) {
+	s.Helper()
+	if err := s.QueryRow(s.Context(), "SELECT count(*) FROM "+sql, args...).Scan(&n); err != nil {
+		s.Fatal(err)
+	}
+	return n
+}
+
+func (s *stand) eventually(what string, true func() bool) {
+	s.Helper()
+	for deadline := time.Now().Add(5 * time.Minute); !true(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			var all string
+			_ = s.QueryRow(s.Context(), "SELECT coalesce(jsonb_pretty(jsonb_agg(j)), '') FROM river_job j").Scan(&all)
+			s.Fatalf("it did not come to be that %s; there are %s", what, all)
+		}
+	}
+}
+
+func (s *stand) becomes(state string) {
+	s.Helper()
+	s.eventually("the job is "+state, func() bool { return s.count("river_job WHERE state::text = $1", state) == 1 })
+}
+
+type greeting struct {
+	Name string `json:"name"`
+}
+
+// A job is done where the unit of work that enqueued it is committed, and its changes are recorded as that caller's.
+func TestJobsFollowTheirUnitOfWork(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	greet := service.Job{Kind: "greet", Do: jobs.Do(func(ctx context.Context, _ *service.Attempt, who greeting) error {
+		return s.InTx(ctx, func(tx *pg.Tx) error {
+			tx.Record(pg.Record{Kind: "greeting", Action: pg.Created, Targets: []pg.Target{{Type: "greeting", ID: 1, Name: who.Name}}})
+			return nil
+		})
+	})}
+	ctx := principal.With(t.Context(), &principal.Call{Peer: principal.Gateway, RequestID: "of-the-request", IP: netip.MustParseAddr("192.0.2.1"),
+		Principal: &principal.Principal{KeyID: 7, Owner: principal.Owner{Type: principal.Admin, ID: 3}, Name: "ada", Grants: principal.All}})
+	s.enqueue(ctx, greet, greeting{"kept"}, nil)
+	s.enqueue(ctx, greet, greeting{"undone"}, errUndone)
+	s.enqueue(t.Context(), greet, greeting{"by nobody"}, nil)
+	if n := s.count("river_job WHERE metadata::text LIKE '%grants%' AND metadata -> 'caller' -> 'principal' -> 'grants' <> '[]'"); n != 0 {
+		t.Error("a job keeps what its caller may")
+	}
+	s.work(greet)
+	s.eventually("both are greeted", func() bool { return s.count("change") == 2 })
+	if n := s.count("change WHERE actor_url = '/admin/3' AND actor_name = 'ada' AND actor_key = 7 AND ip = '192.0.2.1' AND request_id = 'of-the-request' AND targets::text LIKE '%kept%'"); n != 1 {
+		t.Error("it is not recorded who asked for it")
+	}
+	if n := s.count("change WHERE actor_url IS NULL AND targets::text LIKE '%by nobody%'"); n != 1 {
+		t.Error("what nobody asked for is not the installation's")
+	}
+	s.eventually("they are done", func() bool { return s.count("river_job WHERE state = 'completed'") == 2 })
+}
+
+// A job that fails is tried again, and knows how far it was; after so many attempts it is given up.
+func TestFailedJobs(t *testing.T) {
+	t.Parallel()
+	at := func(int) time.Duration { return 0 }
+	t.Run("again", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t)
+		var seen sync.Map
+		job := service.Job{Kind: "fail-twice", Backoff: at, Do: func(ctx context.Context, a *service.Attempt) error {
+			seen.Store(a.Number, string(a.Earlier))
+			if err := a.Progress(ctx, map[string]int{"steps": a.Number}); err != nil {
+				return err
+			}
+			switch a.Number {
+			case 1:
+				return errors.New("not yet")
+			case 2:
+				panic("not yet")
+			}
+			return nil
+		}}
+		s.enqueue(t.Context(), job, struct{}{}, nil)
+		s.work(job)
+		s.becomes("completed")
+		for attempt, earlier := range map[int]string{1: "", 2: `{"steps": 1}`, 3: `{"steps": 2}`} {
+			if got, _ := seen.Load(attempt); got != earlier {
+				t.Errorf("attempt %d knows of %v", attempt, got)
+			}
+		}
+	})
+	for name, job := range map[string]struct {
+		service.Job
+		state string
+		tried int
+	}{
+		"too often":       {service.Job{Attempts: 2, Do: func(context.Context, *service.Attempt) error { return errors.New("broken") }}, "discarded", 2},
+		"never better":    {service.Job{Do: func(context.Context, *service.Attempt) error { return jobs.Never(errors.New("broken")) }}, "cancelled", 1},
+		"wrong arguments": {service.Job{Do: jobs.Do(func(context.Context, *service.Attempt, []int) error { return nil })}, "cancelled", 1},
+		"too long": {service.Job{Attempts: 1, Timeout: time.Millisecond, Do: func(ctx context.Context, _ *service.Attempt) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}}, "discarded", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStand(t)
+			job.Kind, job.Backoff = "fail", at
+			s.enqueue(t.Context(), job.Job, greeting{"x"}, nil)
+			s.work(job.Job)
+			s.becomes(job.state)
+			if n := s.count("river_job WHERE attempt = $1 AND cardinality(errors) = $1", job.tried); n != 1 {
+				t.Error("it was not tried as often, or does not say why")
+			}
+		})
+	}
+}
+
+// One that has not ended stands for another one with the same arguments.
+func TestUniqueJobs(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	var done atomic.Int64
+	job := service.Job{Kind: "once", Unique: true, Do: func(context.Context, *service.Attempt) error { done.Add(1); return nil }}
+	for _, name := range []string{"ada", "ada", "bob"} {
+		s.enqueue(t.Context(), job, greeting{name}, nil)
+	}
+	stop := s.work(job)
+	s.eventually("each is done", func() bool { return s.count("river_job WHERE state = 'completed'") == 2 })
+	s.enqueue(t.Context(), job, greeting{"ada"}, nil)
+	s.eventually("it is done again once it has ended", func() bool { return s.count("river_job WHERE state = 'completed'") == 3 })
+	stop()
+	if n := done.Load(); n != 3 {
+		t.Errorf("%d were done", n)
+	}
+}
+
+// What a process was doing that is told to stop is finished where that does not take long, and begun again elsewhere where
+// it does. That counts as no attempt.
+func TestStop(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	begun, finish := make(chan string, 2), make(chan struct{})
+	job := service.Job{Kind: "take-long", Attempts: 1, Do: jobs.Do(func(ctx context.Context, _ *service.Attempt, a greeting) error {
+		begun <- a.Name
+		if a.Name == "short" {
+			<-finish
+			return nil
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	})}
+	s.enqueue(t.Context(), job, greeting{"short"}, nil)
+	s.enqueue(t.Context(), job, greeting{"long"}, nil)
+	stop := s.work(job)
+	<-begun
+	<-begun
+	go func() {
+		time.Sleep(100 * time.Millisecond)
+		close(finish)
+	}()
+	stop()
+	if n := s.count("river_job WHERE state = 'completed' AND args ->> 'name' = 'short'"); n != 1 {
+		t.Error("what takes a moment is not finished")
+	}
+	if n := s.count("river_job WHERE state = 'available' AND attempt = 0 AND args ->> 'name' = 'long'"); n != 1 {
+		t.Error("what takes long is not left for others")
+	}
+}
+
+// One that is being done is told to stop where it runs, and is not tried again.
+func TestCancelWhatIsBeingDone(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	begun := make(chan int64, 1)
+	job := service.Job{Kind: "never-ends", Do: func(ctx context.Context, a *service.Attempt) error {
+		begun <- a.Job
+		<-ctx.Done()
+		return ctx.Err()
+	}}
+	s.enqueue(t.Context(), job, struct{}{}, nil)
+	s.work(job)
+	id := <-begun
+	handler := rest.NewHandler("jobs", s.DB, slog.New(slog.DiscardHandler), jobs.Routes("jobs", s.DB, "keeper"))
+	told, err := jobs.Cancel(t.Context(), peers.New("keeper", map[string]http.Handler{"jobs": handler}), "jobs", id)
+	if err != nil || told.Job == nil || told.Job.State != "running" || !told.Job.Cancelling {
+		t.Fatalf("%+v, %v", told.Job, err)
+	}
+	s.becomes("cancelled")
+	if _, err := jobs.Get(t.Context(), peers.New("network", map[string]http.Handler{"jobs": handler}), "jobs", id); err == nil {
+		t.Error("another service sees it")
+	}
+}
+
+// A job whose process was killed is begun again by another one, unless it has been that often enough.
+func TestJobsOfProcessesThatWereKilled(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	var done sync.Map
+	job := service.Job{Kind: "survive", Attempts: 3, Do: jobs.Do(func(_ context.Context, a *service.Attempt, of greeting) error {
+		done.Store(of.Name, a.Number)
+		return nil
+	})}
+	for name, at := range map[string]struct {
+		attempt int
+		by      string
+	}{"killed": {1, "dead"}, "kills": {3, "dead"}, "goes on": {1, "elsewhere"}, "began just now": {1, "dead"}} {
+		s.enqueue(t.Context(), job, greeting{name}, nil)
+		s.execute("UPDATE river_job SET state = 'running', attempt = $2, attempted_at = now() - CASE WHEN $1 = 'began just now' THEN interval '-1 hour' ELSE interval '1 hour' END, attempted_by = ARRAY['earlier', $3] WHERE args ->> 'name' = $1",
+			name, at.attempt, at.by)
+	}
+	s.execute("INSERT INTO job_runner (id, since, seen) VALUES ('dead', now() - interval '1 hour', now() - interval '1 minute'), ('elsewhere', now() - interval '1 hour', now() + interval '1 hour')")
+	s.work(job)
+	s.eventually("it does jobs", func() bool { return s.count("job_runner") == 3 })
+	if _, there := done.Load("killed"); there {
+		t.Error("it has not waited for others to be seen")
+	}
+	s.execute("UPDATE job_runner SET since = now() - interval '1 minute'")
+	s.eventually("the one that was killed is done", func() bool { _, there := done.Load("killed"); return there })
+	if n, _ := done.Load("killed"); n != 2 {
+		t.Errorf("it is attempt %v", n)
+	}
+	s.eventually("the one that kills its process is given up", func() bool {
+		return s.count("river_job WHERE state = 'discarded' AND args ->> 'name' = 'kills' AND errors[1] ->> 'error' = 'the process ended that was doing it'") == 1
+	})
+	if n := s.count("river_job WHERE state = 'running' AND args ->> 'name' IN ('goes on', 'began just now')"); n != 2 {
+		t.Error("what is being done elsewhere is begun again")
+	}
+}
+
+// River's migrations are what they were: installations have done them, and nothing begins where one was edited since.
+func TestRiversMigrations(t *testing.T) {
+	t.Parallel()
+	names, err := fs.Glob(jobs.River, "migrations/*.sql")
+	if err != nil || len(names) < 8 {
+		t.Fatal(names, err)
+	}
+	sum := sha256.New()
+	for _, name := range names[:8] {
+		text, err := fs.ReadFile(jobs.River, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum.Write(text)
+	}
+	if got := fmt.Sprintf("%x", sum.Sum(nil)); got != "c62049097c0d32b22a2cbba6a102afebdc250697fe350966c0461aec875cde48" {
+		t.Errorf("those of the first release of jobs have the sum %s now", got)
+	}
+}
+
+func TestEnqueueWhatIsNoJSON(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	err := s.InTx(t.Context(), func(tx *pg.Tx) error {
+		return jobs.Enqueue(t.Context(), tx, &service.Job{Kind: "x"}, func() {})
+	})
+	if _, refused := errors.AsType[*json.UnsupportedTypeError](err); !refused {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,258 @@
+package jobs
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/ironplane/ironplane/pkg/auth/guard"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/runtime/mesh"
+)
+
+// Job is one as operators see it.
+type Job struct {
+	ID          string          `json:"id" example:"system:17"`
+	Service     string          `json:"service" example:"system"`
+	Kind        string          `json:"kind" example:"webhook-delivery"`
+	State       string          `json:"state" enum:"waiting,running,retrying,done,failed,cancelled" doc:"of one that retries an attempt has failed; one that failed is given up"`
+	Cancelling  bool            `json:"cancelling" doc:"it is told to stop"`
+	Attempt     int             `json:"attempt" doc:"how often it was tried"`
+	MaxAttempts int             `json:"max_attempts" doc:"after how many attempts that failed it is given up"`
+	Error       string          `json:"error,omitempty" doc:"of the last attempt that failed"`
+	User        *User           `json:"user,omitempty" doc:"who it is done for; left out where that is the installation itself"`
+	CreatedAt   rest.Timestamp  `json:"created_at"`
+	ScheduledAt rest.Timestamp  `json:"scheduled_at" doc:"when it can begin, or could"`
+	AttemptedAt *rest.Timestamp `json:"attempted_at,omitempty" doc:"when the last attempt began"`
+	FinishedAt  *rest.Timestamp `json:"finished_at,omitempty"`
+}
+
+// User is whose key it was.
+type User struct {
+	ID   int64  `json:"id"`
+	Name string `json:"name"`
+	URL  string `json:"url"`
+}
+
+// ViewedJob is a job with all that is known of it.
+type ViewedJob struct {
+	Job
+	Args     json.RawMessage `json:"args" doc:"what it is to do"`
+	Progress json.RawMessage `json:"progress,omitempty" doc:"how far it is"`
+}
+
+// Listed is a job, and its place in a list.
+type Listed struct {
+	Job
+	Place Place `json:"place"`
+}
+
+// Place orders the jobs of all services.
+type Place struct {
+	Made    int64  `json:"made"` // exactly when, in microseconds since 1970
+	Service string `json:"service"`
+	ID      int64  `json:"id"`
+}
+
+// Compare has those first that were made first.
+func (p Place) Compare(other Place) int {
+	return cmp.Or(cmp.Compare(p.Made, other.Made), cmp.Compare(p.Service, other.Service), cmp.Compare(p.ID, other.ID))
+}
+
+// Asked says which jobs are meant, the newest first.
+type Asked struct {
+	Kind  string `query:"kind"`
+	State string `query:"state"`
+	Made  int64  `query:"made"`  // they were made before then, in microseconds since 1970,
+	Below int64  `query:"below"` // or just then, with a smaller id
+	Most  int64  `query:"most"`
+}
+
+// Behind asks a service for those behind a place.
+func (a Asked) Behind(at Place, service string) Asked {
+	switch {
+	case service < at.Service:
+		a.Below = math.MaxInt64
+	case service == at.Service:
+		a.Below = at.ID
+	}
+	return a
+}
+
+// Reply is what a service answers of one job.
+type Reply struct {
+	Job     *ViewedJob `json:"job,omitempty"` // nil: there is none
+	Place   Place      `json:"place"`
+	Refused string     `json:"refused,omitempty"` // why nothing can be done
+}
+
+// told says what is to become of a job, and who wants that.
+type told struct {
+	ID     int64  `path:"*"`
+	Caller string `query:"caller" max:"4000"`
+}
+
+const jobPath = "/internal/job"
+
+// List asks a service for jobs.
+func List(ctx context.Context, peers mesh.Peers, of string, asked Asked) (found []Listed, err error) {
+	query := url.Values{"kind": {asked.Kind}, "state": {asked.State}, "made": {strconv.FormatInt(asked.Made, 10)}, "below": {strconv.FormatInt(asked.Below, 10)}, "most": {strconv.FormatInt(asked.Most, 10)}}
+	return found, peers.Ask(ctx, of, jobPath+"?"+query.Encode(), &found)
+}
+
+// Get asks a service for a job.
+func Get(ctx context.Context, peers mesh.Peers, of string, id int64) (r Reply, err error) {
+	return r, peers.Ask(ctx, of, fmt.Sprintf("%s/%d", jobPath, id), &r)
+}
+
+// Retry has a service do a job again, which failed, was cancelled or waits until it is tried again.
+func Retry(ctx context.Context, peers mesh.Peers, of string, id int64) (Reply, error) {
+	return tell(ctx, peers, of, id, "retry")
+}
+
+// Cancel has a service give a job up.
+func Cancel(ctx context.Context, peers mesh.Peers, of string, id int64) (Reply, error) {
+	return tell(ctx, peers, of, id, "cancel")
+}
+
+func tell(ctx context.Context, peers mesh.Peers, of string, id int64, what string) (r Reply, err error) {
+	caller, err := json.Marshal(callerOf(ctx))
+	if err != nil {
+		return r, fmt.Errorf("%s job %d: %w", what, id, err)
+	}
+	return r, peers.Ask(ctx, of, fmt.Sprintf("%s/%d/%s?%s", jobPath, id, what, url.Values{"caller": {string(caller)}}.Encode()), &r)
+}
+
+// Routes answer the service that shows all services' jobs. What it tells may be told twice.
+func Routes(service string, db *pg.DB, keeper string) []rest.Route {
+	at, only := queue{service, db}, guard.Peers(keeper)
+	return []rest.Route{
+		rest.Read[Asked, []Listed]{Path: jobPath, Guard: only, Do: at.list},
+		rest.Read[rest.Item, Reply]{Path: jobPath + "/{id}", Guard: only, Do: func(ctx context.Context, req rest.Item) (Reply, error) {
+			return at.get(ctx, db, req.ID, "")
+		}},
+		rest.Read[told, Reply]{Path: jobPath + "/{id}/retry", Guard: only, Do: at.telling("retried", retry)},
+		rest.Read[told, Reply]{Path: jobPath + "/{id}/cancel", Guard: only, Do: at.telling("cancelled", cancel)},
+	}
+}
+
+// queue are the jobs of a service.
+type queue struct {
+	service string
+	db      *pg.DB
+}
+
+const (
+	// stateOf is SQL for the state, by what River calls it.
+	stateOf = "(CASE state WHEN 'running' THEN 'running' WHEN 'retryable' THEN 'retrying' WHEN 'completed' THEN 'done' WHEN 'discarded' THEN 'failed' WHEN 'cancelled' THEN 'cancelled' ELSE 'waiting' END)"
+	columns = "id, kind, " + stateOf + ", state = 'running' AND metadata ? 'cancel_attempted_at', attempt, max_attempts, coalesce(errors[cardinality(errors)] ->> 'error', ''), metadata, created_at, scheduled_at, attempted_at, finalized_at, args"
+)
+
+func (q queue) scan(row pgx.Row) (j ViewedJob, at Place, err error) {
+	at.Service = q.service
+	var kept []byte
+	if err := row.Scan(&at.ID, &j.Kind, &j.State, &j.Cancelling, &j.Attempt, &j.MaxAttempts, &j.Error, &kept, &j.CreatedAt, &j.ScheduledAt, &j.AttemptedAt, &j.FinishedAt, &j.Args); err != nil {
+		return j, at, err
+	}
+	var m metadata
+	if err := json.Unmarshal(kept, &m); err != nil {
+		return j, at, fmt.Errorf("read who job %d is done for: %w", at.ID, err)
+	}
+	at.Made = j.CreatedAt.UnixMicro()
+	j.ID, j.Service, j.Progress = fmt.Sprintf("%s:%d", q.service, at.ID), q.service, m.Progress
+	if p := m.Caller.Principal; p != nil {
+		j.User = &User{p.Owner.ID, p.Name, p.Owner.URL()}
+	}
+	return j, at, nil
+}
+
+func (q queue) list(ctx context.Context, asked Asked) ([]Listed, error) {
+	rows, err := q.db.Query(ctx, "SELECT "+columns+" FROM river_job WHERE ($1 = '' OR kind = $1) AND ($2 = '' OR "+stateOf+" = $2) AND (created_at < $3 OR created_at = $3 AND id < $4) ORDER BY created_at DESC, id DESC LIMIT $5",
+		asked.Kind, asked.State, time.UnixMicro(asked.Made), asked.Below, asked.Most)
+	if err != nil {
+		return nil, fmt.Errorf("list jobs: %w", err)
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (Listed, error) {
+		j, at, err := q.scan(row)
+		return Listed{j.Job, at}, err
+	})
+}
+
+func (q queue) get(ctx context.Context, from pg.Querier, id int64, lock string) (Reply, error) {
+	j, at, err := q.scan(from.QueryRow(ctx, "SELECT "+columns+" FROM river_job WHERE id = $1 "+lock, id))
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Reply{}, nil
+	}
+	if err != nil {
+		return Reply{}, fmt.Errorf("read job %d: %w", id, err)
+	}
+	return Reply{Job: &j, Place: at}, nil
+}
+
+// telling changes a job as the caller's change, of whom the keeper tells.
+func (q queue) telling(action pg.Action, change func(state string) (sql, refused string)) func(context.Context, told) (Reply, error) {
+	return func(ctx context.Context, req told) (answer Reply, err error) {
+		var by caller
+		if err := json.Unmarshal([]byte(req.Caller), &by); err != nil {
+			return Reply{}, fmt.Errorf("read who is calling: %w", err)
+		}
+		ctx = principal.With(ctx, &principal.Call{Peer: principal.From(ctx).Peer, Principal: by.Principal, IP: by.IP, RequestID: by.RequestID})
+		err = q.db.InTx(ctx, func(tx *pg.Tx) error {
+			tx.Unrecorded("the job is as it is to be")
+			if answer, err = q.get(ctx, tx, req.ID, "FOR UPDATE"); err != nil || answer.Job == nil {
+				return err
+			}
+			before, sql := answer.Job, ""
+			if sql, answer.Refused = change(before.State); sql == "" {
+				return nil
+			}
+			if _, err := tx.Exec(ctx, "UPDATE river_job SET "+sql+" WHERE id = $1", req.ID); err != nil {
+				return fmt.Errorf("change job %d: %w", req.ID, err)
+			}
+			if answer, err = q.get(ctx, tx, req.ID, ""); err != nil {
+				return err
+			}
+			tx.Record(pg.Record{Kind: "system.job", Action: action, Targets: []pg.Target{{Type: "system/job", Noun: "job", ID: req.ID, Name: before.ID}}, Before: before, After: answer.Job})
+			return nil
+		})
+		if taken, ok := errors.AsType[*pgconn.PgError](err); ok && taken.ConstraintName == "river_job_unique_idx" {
+			answer.Refused, err = "is there once more, and has not ended", nil
+		}
+		return answer, err
+	}
+}
+
+// retry and cancel are SQL for what River does then, none where nothing is to be done, or why that cannot be.
+func retry(state string) (sql, refused string) {
+	switch state {
+	case "waiting":
+		return "", ""
+	case "running", "done":
+		return "", "is " + state
+	}
+	return "state = 'available', scheduled_at = least(scheduled_at, now()), finalized_at = NULL, max_attempts = CASE WHEN attempt = max_attempts THEN max_attempts + 1 ELSE max_attempts END, metadata = metadata - 'cancel_attempted_at'", ""
+}
+
+func cancel(state string) (sql, refused string) {
+	const noted = "metadata = jsonb_set(metadata, '{cancel_attempted_at}', to_jsonb(now()))"
+	switch state {
+	case "cancelled":
+		return "", ""
+	case "done", "failed":
+		return "", "has ended"
+	case "running": // whoever does it looks for this every two seconds
+		return noted, ""
+	}
+	return noted + ", state = 'cancelled', finalized_at = now()", ""
+}

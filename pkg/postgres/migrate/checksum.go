@@ -1,0 +1,113 @@
+package migrate
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"regexp"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/pressly/goose/v3"
+
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+)
+
+// A line of a migration that says what it was once, by its checksum: -- replaces 890c13….
+var replaces = regexp.MustCompile(`(?m)^-- replaces ([0-9a-f]{64})\b`)
+
+// checksums are those of the files, by their names.
+func (m MigrationSet) checksums() (map[string][][]byte, error) {
+	files := folders(m.Files)
+	names, err := files.Glob("*.sql")
+	sums := map[string][][]byte{}
+	for _, name := range names {
+		text, err := fs.ReadFile(files, name)
+		if err != nil {
+			return nil, err
+		}
+		sums[name] = Checksums(text)
+	}
+	return sums, err
+}
+
+// Checksums are those that a migration is known by: its own, and those of what it replaces, which left the same behind.
+func Checksums(migration []byte) [][]byte {
+	own := sha256.Sum256(migration)
+	all := [][]byte{own[:]}
+	if !bytes.Contains(migration, []byte("-- replaces ")) { // as of most: the expression takes much longer to tell
+		return all
+	}
+	for _, found := range replaces.FindAllSubmatch(migration, -1) {
+		sum, _ := hex.DecodeString(string(found[1])) // the expression has seen to it
+		all = append(all, sum)
+	}
+	return all
+}
+
+// record notes what was done, for intact.
+func (m MigrationSet) record(ctx context.Context, db *sql.DB) error {
+	sums, err := m.checksums()
+	if err != nil {
+		return err
+	}
+	_, err = db.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS migration_checksum (migrations text, name text, checksum bytea NOT NULL, PRIMARY KEY (migrations, name))")
+	for name, known := range sums {
+		if err == nil {
+			_, err = db.ExecContext(ctx, "INSERT INTO migration_checksum VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", m.Table, name, known[0])
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("note the checksums of migrations: %w", err)
+	}
+	return nil
+}
+
+// intact fails where a migration was edited after it was done, or put in before one that is. It tells whether all are noted.
+func (m MigrationSet) intact(ctx context.Context, db pg.Querier) (noted bool, err error) {
+	sums, err := m.checksums()
+	if err != nil {
+		return false, err
+	}
+	var there bool
+	if err := db.QueryRow(ctx, "SELECT to_regclass('migration_checksum') IS NOT NULL").Scan(&there); err != nil || !there {
+		return false, err
+	}
+	rows, err := db.Query(ctx, "SELECT name, checksum FROM migration_checksum WHERE migrations = $1", m.Table)
+	if err != nil {
+		return false, err
+	}
+	done := map[string][]byte{}
+	var name string
+	var sum []byte
+	var last int64
+	_, err = pgx.ForEachRow(rows, []any{&name, &sum}, func() error {
+		done[name] = bytes.Clone(sum)
+		number, err := goose.NumericComponent(name)
+		last = max(last, number)
+		return err
+	})
+	if err != nil {
+		return false, fmt.Errorf("read the checksums of migrations: %w", err)
+	}
+	noted = true
+	for name, known := range sums {
+		number, err := goose.NumericComponent(name)
+		if err != nil {
+			return false, err
+		}
+		before, is := done[name]
+		switch {
+		case is && !slices.ContainsFunc(known, func(sum []byte) bool { return bytes.Equal(before, sum) }):
+			return false, fmt.Errorf("the migration %s was edited after it was done here: put it back as it was, and add another one", name)
+		case !is && number <= last:
+			return false, fmt.Errorf("the migration %s was put in before number %d, which is done here: give it the next free number", name, last)
+		}
+		noted = noted && is
+	}
+	return noted, nil
+}

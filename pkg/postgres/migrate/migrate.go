@@ -1,0 +1,216 @@
+// Package migrate brings a service's schema up to date, by its migrations.
+package migrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
+
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/postgres/pool"
+)
+
+// MigrationSet brings a schema up to date, in the order of their numbers, of which each is there once. They are in the
+// folders "migrations" of all Files.
+type MigrationSet struct {
+	Table string // of those that are done
+	Files []fs.FS
+}
+
+// migrateWait is how long one who migrates waits for another one.
+const migrateWait = 10 * time.Minute
+
+// Migrate brings the schema up to date, by all migrations of the first, then of the next, and says to the log what it did. Any
+// number of processes may call it at once.
+func Migrate(ctx context.Context, to *pool.Pool, log *slog.Logger, all ...MigrationSet) error {
+	if finished(ctx, to.DB, all) {
+		return nil
+	}
+	conn, err := to.Connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	waiting, cancel := context.WithTimeout(ctx, migrateWait)
+	defer cancel()
+	if _, err := LockTable(waiting, conn, "migrating", ""); err != nil {
+		return err
+	}
+	for _, m := range all {
+		if _, err := m.intact(ctx, to.DB); err != nil {
+			return err
+		}
+		if err := m.migrate(ctx, conn.Config(), log); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ErrOlder says that a schema lacks migrations.
+var ErrOlder = errors.New("the schema is older than this program")
+
+// Migrated fails where the schema lacks a migration. One that has more is that of a newer version, and will do: what
+// is added leaves the older one working.
+func Migrated(ctx context.Context, db *pg.DB, all ...MigrationSet) error {
+	for _, m := range all {
+		lacks, err := m.lacks(ctx, db)
+		if err != nil {
+			return fmt.Errorf("look at the schema's migrations: %w", err)
+		}
+		if len(lacks) > 0 {
+			return fmt.Errorf("%w, which needs its migrations %s: run migrate first", ErrOlder, strings.Join(lacks, ", "))
+		}
+		if _, err := m.intact(ctx, db); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// finished tells whether all migrations are done and noted, as at most starts, which then need no lock and no connection
+// besides. What is wrong is for who has the lock to say: another process may be at it.
+func finished(ctx context.Context, db *pg.DB, all []MigrationSet) bool {
+	for _, m := range all {
+		if lacks, err := m.lacks(ctx, db); err != nil || len(lacks) > 0 {
+			return false
+		}
+		if noted, err := m.intact(ctx, db); err != nil || !noted {
+			return false
+		}
+	}
+	return true
+}
+
+// folders are the folders "migrations" of several file systems, as one.
+type folders []fs.FS
+
+func (f folders) Open(name string) (fs.File, error) {
+	for _, files := range f {
+		if file, err := files.Open("migrations/" + name); !errors.Is(err, fs.ErrNotExist) {
+			return file, err
+		}
+	}
+	return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+}
+
+// Glob makes it an fs.GlobFS.
+func (f folders) Glob(pattern string) (names []string, err error) {
+	for _, files := range f {
+		found, err := fs.Glob(files, "migrations/"+pattern)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range found {
+			names = append(names, path.Base(name))
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// lacks are the files that are not done.
+func (m MigrationSet) lacks(ctx context.Context, db *pg.DB) (missing []string, err error) {
+	files, err := folders(m.Files).Glob("*.sql")
+	if err != nil {
+		return nil, err
+	}
+	var there bool
+	if err := db.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", m.Table).Scan(&there); err != nil {
+		return nil, err
+	}
+	if !there {
+		return files, nil
+	}
+	rows, err := db.Query(ctx, "SELECT version_id FROM "+m.Table+" WHERE is_applied")
+	if err != nil {
+		return nil, err
+	}
+	done, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range files {
+		version, err := goose.NumericComponent(file)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Contains(done, version) {
+			missing = append(missing, file)
+		}
+	}
+	return missing, nil
+}
+
+func (m MigrationSet) migrate(ctx context.Context, config *pgx.ConnConfig, log *slog.Logger) error {
+	sqldb := stdlib.OpenDB(*config)
+	defer sqldb.Close()
+	provider, err := goose.NewProvider(goose.DialectPostgres, sqldb, folders(m.Files), goose.WithTableName(m.Table))
+	if err != nil {
+		return err
+	}
+	before, err := provider.GetDBVersion(ctx)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	done, err := provider.Up(ctx)
+	if len(done) > 0 {
+		level := slog.LevelWarn
+		if before == 0 { // nobody has used it yet
+			level = slog.LevelInfo
+		}
+		log.Log(ctx, level, "the schema is migrated", "migrations", m.Table, "from", before, "to", done[len(done)-1].Source.Version, "took", time.Since(began).Round(time.Millisecond))
+	}
+	if err != nil {
+		return err
+	}
+	return m.record(ctx, sqldb)
+}
+
+// LockTable begins a transaction that holds a table, which it makes, until its end, or the connection's. With
+// the mode NOWAIT it fails, where another one holds it, with lock_not_available. The table is in the locker's own schema,
+// which no other role may use; an advisory lock could be taken by every role of the database.
+func LockTable(ctx context.Context, conn *pgx.Conn, table, mode string) (pgx.Tx, error) {
+	if err := Create(ctx, conn, "SELECT to_regclass($1) IS NULL", table, "TABLE "+table+" ()"); err != nil {
+		return nil, err
+	}
+	tx, err := conn.Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, statement := range []string{"SET LOCAL idle_in_transaction_session_timeout = 0", "LOCK TABLE " + table + " IN EXCLUSIVE MODE " + mode} {
+		if _, err := tx.Exec(ctx, statement); err != nil {
+			return nil, fmt.Errorf("lock the table %s: %w", table, err)
+		}
+	}
+	return tx, nil
+}
+
+// Create makes what a query about a name tells is not there. Another one may be doing so at the same time.
+func Create(ctx context.Context, conn *pgx.Conn, lacks, name, what string) error {
+	var missing bool
+	if err := conn.QueryRow(ctx, lacks, name).Scan(&missing); err != nil || !missing {
+		return err
+	}
+	_, err := conn.Exec(ctx, "CREATE "+what)
+	failed, refused := errors.AsType[*pgconn.PgError](err)
+	if refused && slices.Contains([]string{"23505", "42P06", "42P07"}, failed.Code) { // unique_violation, duplicate_schema, duplicate_table
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("create %s: %w", what, err)
+	}
+	return nil
+}

@@ -1,0 +1,138 @@
+package pg
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/ironplane/ironplane/pkg/postgres/pgerror"
+)
+
+// Tx is a unit of work: a transaction, the records of what it changed, and what is called once it is committed.
+type Tx struct {
+	tx          pgx.Tx
+	records     []Record
+	unrecorded  string
+	afterCommit []func(context.Context) error
+
+	Caller any // what a service found out of who calls, to be known once the caller's own key is gone
+}
+
+// AfterCommit runs fn after the commit and before the answer, to tell others of the change. An error does not undo
+// anything: it makes the answer a fault.
+func (tx *Tx) AfterCommit(fn func(context.Context) error) {
+	tx.afterCommit = append(tx.afterCommit, fn)
+}
+
+const (
+	// attempts bounds how often a unit of work runs that the database aborts for the sake of another one.
+	attempts = 4
+	// retryPause is how long an aborted unit of work waits before it runs again, doubled each time: one that ran at once
+	// might take the locks again that the other one waits for.
+	retryPause = 10 * time.Millisecond
+	// preparations bounds how often it runs again because of a RestartAfter.
+	preparations = 1000
+)
+
+// RestartAfter, as the error of a unit of work, rolls it back, is called, and lets it run again: for what takes long, such
+// as a request to another service, and of which it turned out only inside that it is needed.
+type RestartAfter func(context.Context) error
+
+func (RestartAfter) Error() string { return "the unit of work lacks something" }
+
+// InTx runs fn as one unit of work: all of it and its records are committed, or none. Where the database ended it
+// for the sake of another one (deadlock, serialization), or the session takes no changes, which another one may, it is run
+// again, so fn changes nothing but the database.
+func (db *DB) InTx(ctx context.Context, fn func(*Tx) error) error {
+	lost, prepared := 0, 0
+	for {
+		err := db.inTx(ctx, fn)
+		if prepare, ok := errors.AsType[RestartAfter](err); ok && prepared < preparations {
+			prepared++
+			if err := prepare(ctx); err != nil {
+				return err
+			}
+			continue
+		}
+		if lost++; err == nil || !db.again(ctx, err) || lost == attempts {
+			return err
+		}
+		pause := retryPause << (lost - 1)
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(pause + rand.N(pause)): // jitter, so that two do not collide again
+		}
+	}
+}
+
+func (db *DB) inTx(ctx context.Context, fn func(*Tx) error) error {
+	inner, err := db.begin(ctx)
+	if err != nil {
+		return fmt.Errorf("begin: %w", err)
+	}
+	defer rollback(ctx, inner)
+
+	tx := &Tx{tx: inner}
+	if err := fn(tx); err != nil {
+		return err
+	}
+	if err := tx.writeRecords(ctx); err != nil {
+		return err
+	}
+	// The commit and what comes after it are completed though the caller has left.
+	detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTime)
+	defer cancel()
+	committed := inner.Commit(detached)
+	if errors.Is(committed, pgx.ErrTxCommitRollback) {
+		return fmt.Errorf("commit: %w", committed)
+	}
+	var failed error
+	for _, fn := range tx.afterCommit { // even where it is unknown whether the commit arrived
+		failed = errors.Join(failed, fn(detached))
+	}
+	if maybeCommitted(committed) {
+		return pgerror.Away("The database did not answer. What was asked for may have been done, or not.", fmt.Errorf("commit: %w", committed))
+	}
+	if committed != nil {
+		return fmt.Errorf("commit: %w", committed)
+	}
+	if len(tx.records) > 0 {
+		select {
+		case db.recorded <- struct{}{}:
+		default:
+		}
+	}
+	return failed
+}
+
+// maybeCommitted tells whether a commit that failed may have been done.
+func maybeCommitted(committed error) bool {
+	_, refused := errors.AsType[*pgconn.PgError](committed)
+	return committed != nil && (!refused || pgerror.Disconnected(committed))
+}
+
+// begin takes another connection where the one it got had ended, and forgets the others, which are as old.
+func (db *DB) begin(ctx context.Context) (pgx.Tx, error) {
+	tx, err := db.pool.Begin(ctx)
+	if pgerror.Disconnected(err) {
+		db.pool.Reset()
+		tx, err = db.pool.Begin(ctx)
+	}
+	return tx, err
+}
+
+// commitTime bounds the commit with what is called after it.
+const commitTime = 15 * time.Second
+
+// rollback undoes what is not committed.
+func rollback(ctx context.Context, inner pgx.Tx) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	_ = inner.Rollback(ctx)
+}

@@ -1,0 +1,137 @@
+package pool_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/postgres/pool"
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/testkit"
+)
+
+func TestMain(m *testing.M) { testkit.Main(m) }
+
+// A pool's sessions have its parameters, and a connection besides, on which migrations run, has Postgres' own.
+func TestParameters(t *testing.T) {
+	t.Parallel()
+	const joins, jit = "enable_mergejoin", "jit"
+	url := testkit.Databases(t, testkit.Service{Name: "tuned"})["tuned"].Reveal()
+	p, err := pool.Open(t.Context(), url, 1, map[string]string{joins: "off"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	besides, err := p.Connect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer besides.Close(t.Context())
+	for _, c := range []struct {
+		name, wanted string
+		on           interface {
+			QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+		}
+	}{
+		{joins, "off", p}, {jit, "on", p}, {"statement_timeout", "1min", p},
+		{joins, "on", besides}, {"statement_timeout", "0", besides},
+	} {
+		var is string
+		if err := c.on.QueryRow(t.Context(), "SELECT current_setting($1)", c.name).Scan(&is); err != nil || is != c.wanted {
+			t.Errorf("%s is %q, %v", c.name, is, err)
+		}
+	}
+}
+
+// administrate answers what runs statements as the administrator of a database, and its name for these.
+func administrate(t *testing.T, url secret.String) (do func(sql string), database string) {
+	t.Helper()
+	config, err := pgx.ParseConfig(testkit.Administrator(t, url).Reveal())
+	if err != nil {
+		t.Fatal(err)
+	}
+	administrator, err := pgx.ConnectConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = administrator.Close(context.Background()) })
+	return func(sql string) {
+		t.Helper()
+		if _, err := administrator.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}, pgx.Identifier{config.Database}.Sanitize()
+}
+
+// Who starts waits for the sessions of who was there before, where there is no room beside them.
+func TestNoRoomYet(t *testing.T) {
+	t.Parallel()
+	url := testkit.Databases(t, testkit.Service{Name: "replaced"})["replaced"]
+	before, err := pool.Open(t.Context(), url.Reveal(), 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	do, database := administrate(t, url)
+	do("ALTER DATABASE " + database + " CONNECTION LIMIT 2") // of which this is one
+	ended := time.AfterFunc(300*time.Millisecond, before.Close)
+	defer ended.Stop()
+	p, err := pool.Open(t.Context(), url.Reveal(), 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Close()
+}
+
+// As soon as the database takes changes again, no unit of work fails for a session that began before.
+func TestWritableAgain(t *testing.T) {
+	t.Parallel()
+	const connections = 8
+	url := testkit.Databases(t, testkit.Service{Name: "failed_over"})["failed_over"]
+	p, err := pool.Open(t.Context(), url.Reveal(), connections, map[string]string{"idle_in_transaction_session_timeout": "0"}) // they wait for one another
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	do, database := administrate(t, url)
+	// all runs as many units of work at once as there are sessions.
+	all := func() error {
+		failures := make([]error, connections)
+		var begun, ended sync.WaitGroup
+		begun.Add(connections)
+		for n := range connections {
+			ended.Go(func() {
+				first := true
+				failures[n] = p.InTx(t.Context(), func(tx *pg.Tx) error {
+					if first {
+						first = false
+						begun.Done()
+						begun.Wait()
+					}
+					tx.Unrecorded("a test")
+					_, err := tx.Exec(t.Context(), "SELECT nextval('counter')")
+					return err
+				})
+			})
+		}
+		ended.Wait()
+		return errors.Join(failures...)
+	}
+	do("CREATE SEQUENCE failed_over.counter")
+	do("GRANT ALL ON SEQUENCE failed_over.counter TO PUBLIC")
+	for range 3 {
+		do("ALTER DATABASE " + database + " SET default_transaction_read_only = on")
+		p.Renew()
+		if err := all(); err == nil {
+			t.Fatal("a read-only database took changes")
+		}
+		do("ALTER DATABASE " + database + " SET default_transaction_read_only = off")
+		if err := all(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,114 @@
+package pool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/ironplane/ironplane/pkg/postgres/pgerror"
+)
+
+// renewal lets one caller at a time find out whether sessions that begin now take changes.
+type renewal struct {
+	turn  chan struct{} // of capacity one
+	began time.Time
+	done  bool
+}
+
+// renew ends the pool's sessions where one that begins now takes changes, as after a failover. Whoever waits for his turn
+// goes by what was found out meanwhile, if that began after he came.
+func (p *Pool) renew(ctx context.Context) bool {
+	came := time.Now()
+	select {
+	case p.renewal.turn <- struct{}{}:
+		defer func() { <-p.renewal.turn }()
+	case <-ctx.Done():
+		return false
+	}
+	if p.renewal.began.After(came) {
+		return p.renewal.done
+	}
+	p.renewal.began = time.Now()
+	p.renewal.done = p.changesNow(ctx) == nil
+	if p.renewal.done {
+		p.connections.Reset()
+	}
+	return p.renewal.done
+}
+
+// changesNow fails unless a session that begins now takes changes.
+func (p *Pool) changesNow(ctx context.Context) error {
+	session, err := p.Connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = session.Close(ctx) }()
+	return takesChanges(ctx, session)
+}
+
+// conflicts are the refusals that are counted, by their SQLSTATE.
+var conflicts = map[string]string{
+	"40001": "serialization", "40P01": "deadlock", "25P03": "standstill", "55P03": "lock timeout", "57014": "statement timeout", "53100": "disk full", "25006": "read only",
+}
+
+// refused hears why units of work failed, and tells whether one may do better when it is run again.
+func (p *Pool) refused(ctx context.Context, err error) (again bool) {
+	refused, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok {
+		return false
+	}
+	if reason := conflicts[refused.Code]; reason != "" {
+		p.conflicts.WithLabelValues(reason).Inc()
+	}
+	switch refused.Code {
+	case "53100": // disk_full
+		p.full.Store(true)
+	case "25006": // read_only_sql_transaction
+		return p.renew(ctx)
+	}
+	return pgerror.Aborted(err)
+}
+
+var errReadOnly = errors.New("the database is read-only")
+
+// Writable fails where the database takes no changes: it is read-only, or its disk was full and is.
+func (p *Pool) Writable(ctx context.Context) error {
+	err := takesChanges(ctx, p)
+	if errors.Is(err, errReadOnly) && p.renew(ctx) {
+		err = nil
+	}
+	if err != nil || !p.full.Load() {
+		return err
+	}
+	if err := p.fill(ctx); err != nil {
+		return fmt.Errorf("the database's disk is full: %w", err)
+	}
+	p.full.Store(false)
+	return nil
+}
+
+// takesChanges fails with errReadOnly where a session does not.
+func takesChanges(ctx context.Context, session interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}) error {
+	var readOnly bool
+	if err := session.QueryRow(ctx, "SELECT current_setting('transaction_read_only')::bool").Scan(&readOnly); err != nil {
+		return fmt.Errorf("ask whether the database takes changes: %w", err)
+	}
+	if readOnly {
+		return errReadOnly
+	}
+	return nil
+}
+
+// fill takes room on the disk, for a moment and without a trace in the write-ahead log, which may be on the same disk.
+func (p *Pool) fill(ctx context.Context) error {
+	return pgx.BeginFunc(ctx, p.connections, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "CREATE TEMPORARY TABLE fill ON COMMIT DROP AS SELECT md5(n::text) FROM generate_series(1, 20000) n")
+		return err
+	})
+}

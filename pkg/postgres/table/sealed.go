@@ -1,0 +1,53 @@
+package table
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/seal"
+	"github.com/ironplane/ironplane/pkg/secret"
+)
+
+// seal writes the sealed columns of a row that is there. Each holds what the service's box sealed for its place. Its member
+// of a value to write says what becomes of it: a secret is sealed, the zero value leaves what is there, and nil, of a
+// pointer, removes it.
+func (t *Table[B]) seal(ctx context.Context, tx *pg.Tx, id int64, v reflect.Value) error {
+	for _, column := range t.columns.Sealed {
+		member, sealed := v.FieldByIndex(column.Index), []byte(nil)
+		if member.Kind() != reflect.Pointer || !member.IsNil() {
+			value := reflect.Indirect(member).Interface().(secret.String)
+			if value.IsZero() {
+				continue
+			}
+			sealed = t.box.Seal(seal.Place{Table: t.name, Column: column.Name, ID: id}, value)
+		}
+		_, err := tx.Exec(ctx, "UPDATE "+pgx.Identifier{t.name}.Sanitize()+" SET "+pgx.Identifier{column.Name}.Sanitize()+" = $2 WHERE id = $1", id, sealed)
+		if err != nil {
+			return fmt.Errorf("seal %s: %w", column.Name, err)
+		}
+	}
+	return nil
+}
+
+// noteSealed leaves, in members of pointer type, the zero value where there is something sealed, and nil where not.
+func (t *Table[B]) noteSealed(ctx context.Context, tx *pg.Tx, id int64, v reflect.Value) error {
+	for _, column := range t.columns.Sealed {
+		member := v.FieldByIndex(column.Index)
+		if member.Kind() != reflect.Pointer {
+			continue
+		}
+		var there bool
+		err := tx.QueryRow(ctx, "SELECT "+pgx.Identifier{column.Name}.Sanitize()+" IS NOT NULL FROM "+pgx.Identifier{t.name}.Sanitize()+" WHERE id = $1", id).Scan(&there)
+		if err != nil {
+			return fmt.Errorf("look for %s: %w", column.Name, err)
+		}
+		if there {
+			member.Set(reflect.ValueOf(&secret.String{}))
+		}
+	}
+	return nil
+}

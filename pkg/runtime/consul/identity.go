@@ -1,0 +1,113 @@
+package consul
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+
+	"github.com/ironplane/ironplane/pkg/runtime/mtls"
+	"github.com/ironplane/ironplane/pkg/secret"
+)
+
+const certificate = "a certificate"
+
+// startTime is how long a process waits for its first certificate.
+const startTime = time.Minute
+
+// papers are what Consul's authority gives a process. Its parts come one by one.
+type papers struct {
+	name   string
+	mu     sync.Mutex
+	issued mtls.Issued
+	roots  []byte
+}
+
+// Identity is that of the process of this name, certified by Consul's authority, which Renew keeps valid.
+func (a *Agent) Identity(ctx context.Context, name string) (*mtls.Identity, error) {
+	ctx, cancel := context.WithTimeout(ctx, startTime)
+	defer cancel()
+	for {
+		id, err := a.Certify(ctx, name)
+		if a.heard(ctx, certificate, err) == nil {
+			return id, nil
+		}
+		if rest(ctx); ctx.Err() != nil {
+			return nil, err
+		}
+	}
+}
+
+// Certify asks once for the identity of the process of this name.
+func (a *Agent) Certify(ctx context.Context, name string) (*mtls.Identity, error) {
+	p := &papers{name: name}
+	for _, part := range []func(*api.QueryOptions) (uint64, error){a.leaf(p), a.roots(p)} {
+		if _, err := a.ask(ctx, 0, part); err != nil {
+			return nil, fmt.Errorf("get a certificate from Consul: %w", err)
+		}
+	}
+	return mtls.NewIdentity(name, p.issued, p.roots)
+}
+
+// Renew gives the identity new papers as soon as Consul has some, until ctx ends.
+func (a *Agent) Renew(ctx context.Context, id *mtls.Identity, name string) {
+	p := &papers{name: name}
+	then := func(ask func(*api.QueryOptions) (uint64, error)) func(*api.QueryOptions) (uint64, error) {
+		return func(q *api.QueryOptions) (uint64, error) {
+			index, err := ask(q)
+			if err != nil {
+				return 0, err
+			}
+			return index, p.renew(id)
+		}
+	}
+	var following sync.WaitGroup
+	following.Go(func() { a.follow(ctx, certificate, then(a.leaf(p))) })
+	following.Go(func() { a.follow(ctx, "its authorities", then(a.roots(p))) })
+	following.Wait()
+}
+
+func (p *papers) renew(id *mtls.Identity) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.issued.Certificate == nil || p.roots == nil {
+		return nil
+	}
+	if err := id.Renew(p.issued, p.roots); err != nil {
+		return fmt.Errorf("use the certificate that it issued: %w", err)
+	}
+	return nil
+}
+
+func (a *Agent) leaf(p *papers) func(*api.QueryOptions) (uint64, error) {
+	return func(q *api.QueryOptions) (uint64, error) {
+		leaf, meta, err := a.client.Agent().ConnectCALeaf(p.name, q)
+		if err != nil {
+			return 0, err
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.issued = mtls.Issued{Certificate: []byte(leaf.CertPEM), Key: secret.New(leaf.PrivateKeyPEM)}
+		return meta.LastIndex, nil
+	}
+}
+
+func (a *Agent) roots(p *papers) func(*api.QueryOptions) (uint64, error) {
+	return func(q *api.QueryOptions) (uint64, error) {
+		list, meta, err := a.client.Agent().ConnectCARoots(q)
+		if err != nil {
+			return 0, err
+		}
+		var roots []byte
+		for _, root := range list.Roots {
+			roots = slices.Concat(roots, []byte(root.RootCertPEM), []byte("\n"))
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.roots = roots
+		return meta.LastIndex, nil
+	}
+}

@@ -1,0 +1,72 @@
+package host
+
+import (
+	"context"
+	"errors"
+
+	"github.com/ironplane/ironplane/pkg/events"
+	"github.com/ironplane/ironplane/pkg/postgres/migrate"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/postgres/pool"
+	"github.com/ironplane/ironplane/pkg/runtime/health"
+	"github.com/ironplane/ironplane/pkg/seal"
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/service"
+)
+
+// Checks are of the schema that a service's role finds at a URL, for a process that opens so many connections. The box is
+// nil of a service that does not seal, or whose key is no good. They change nothing.
+func Checks(d service.Definition, url secret.String, connections int, box *seal.Box) []health.Check {
+	on := func(ctx context.Context, ask func(*pool.Pool) error) error {
+		db, err := pool.Open(ctx, url.Reveal(), connections, nil)
+		if err != nil {
+			return err
+		}
+		defer db.Close()
+		return ask(db)
+	}
+	return []health.Check{
+		{Name: "DATABASE_URL: the schema is there, and up to date", Ask: func(ctx context.Context) error {
+			return on(ctx, func(db *pool.Pool) error {
+				if err := db.CheckRights(ctx, d.Name); err != nil {
+					return err
+				}
+				if _, err := examine(ctx, d, db.DB); err != nil || box == nil {
+					return err
+				}
+				return opens(ctx, db.DB, box)
+			})
+		}},
+		{Name: "DATABASE_URL: there are connections enough", Optional: true, Ask: func(ctx context.Context) error {
+			return on(ctx, func(db *pool.Pool) error {
+				short, err := db.Short(ctx)
+				if err == nil && short != "" {
+					err = errors.New(short)
+				}
+				return err
+			})
+		}},
+	}
+}
+
+// Kept fails where a schema, which is yet to be migrated, could not be taken up by a process with this box, nil of a service
+// that does not seal. It changes nothing.
+func Kept(ctx context.Context, d service.Definition, db *pg.DB, box *seal.Box) error {
+	_, err := examine(ctx, d, db)
+	if errors.Is(err, migrate.ErrOlder) {
+		return nil
+	}
+	if err != nil || box == nil {
+		return err
+	}
+	return opens(ctx, db, box)
+}
+
+// examine fails where the schema lacks a migration, or was restored from a backup and not taken up since. It answers the
+// history that the schema is in.
+func examine(ctx context.Context, d service.Definition, db *pg.DB) (history string, err error) {
+	if err := migrate.Migrated(ctx, db, migrations(d)...); err != nil {
+		return "", err
+	}
+	return events.History(ctx, db)
+}

@@ -1,0 +1,62 @@
+package host
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ironplane/ironplane/pkg/problem"
+)
+
+// observed counts the requests that a service answers, and how long it takes.
+func observed(next http.Handler) (http.Handler, prometheus.Collector) {
+	took := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "ironplane_service_request_seconds", Help: "Time that a service takes from a request's header to the end of its answer.",
+		Buckets: []float64{.001, .003, .01, .03, .1, .3, 1, 3, 10, 30},
+	}, []string{"method", "route", "status"})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		o := &observation{ResponseWriter: w}
+		began := time.Now()
+		defer func() {
+			o.note(0)          // nothing was written, or its caller was given up
+			if o.route != "" { // else a caller may have made it up
+				took.WithLabelValues(r.Method, o.route, o.status).Observe(time.Since(began).Seconds())
+			}
+		}()
+		next.ServeHTTP(o, r)
+	}), took
+}
+
+var statusClasses = [...]string{"0xx", "1xx", "2xx", "3xx", "4xx", "5xx", "other"}
+
+// observation is the http.ResponseWriter of a request. It notes status and route before they go further.
+type observation struct {
+	http.ResponseWriter
+	route, status string
+}
+
+// Unwrap is for http.ResponseController.
+func (o *observation) Unwrap() http.ResponseWriter { return o.ResponseWriter }
+
+func (o *observation) note(status int) {
+	if o.status != "" {
+		return
+	}
+	o.route, o.status = o.Header().Get(problem.RouteHeader), "none"
+	if status > 0 {
+		o.status = statusClasses[min(status/100, len(statusClasses)-1)]
+	}
+}
+
+func (o *observation) WriteHeader(status int) {
+	if status >= http.StatusOK {
+		o.note(status)
+	}
+	o.ResponseWriter.WriteHeader(status)
+}
+
+func (o *observation) Write(p []byte) (int, error) {
+	o.note(http.StatusOK)
+	return o.ResponseWriter.Write(p)
+}

@@ -1,0 +1,81 @@
+package maintenance_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/runtime/maintenance"
+)
+
+func TestReason(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	file := maintenance.File(filepath.Join(folder, "maintenance"))
+	for _, none := range []maintenance.File{"", file, file + "/below/nothing"} {
+		if _, there := none.Reason(); there || none.Refuse() != nil {
+			t.Errorf("%q says that there is maintenance", none)
+		}
+	}
+	for content, wanted := range map[string]string{
+		"": "No reason is given.", " \n": "No reason is given.", "until 14:00\n": "until 14:00",
+		"\xffa\n": "a", strings.Repeat("ä", 400): strings.Repeat("ä", 250), "x" + strings.Repeat("ä", 400): "x" + strings.Repeat("ä", 249),
+	} {
+		if err := os.WriteFile(string(file), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if reason, there := file.Reason(); reason != wanted || !there {
+			t.Errorf("%q says %q, %t", content, reason, there)
+		}
+		if err := file.Refuse(); !problem.Is(err, problem.Unavailable) || !strings.Contains(err.Error(), wanted) {
+			t.Error(err)
+		}
+	}
+	if _, there := maintenance.File(folder).Reason(); !there {
+		t.Error("what cannot be read counts as none")
+	}
+}
+
+// Work pauses during maintenance, which may be there at its beginning, and ends with its context.
+func TestOutside(t *testing.T) {
+	t.Parallel()
+	file := maintenance.File(filepath.Join(t.TempDir(), "maintenance"))
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(file.Begin("at the start"))
+	ctx, stop := context.WithCancel(t.Context())
+	began, ended, left := make(chan struct{}), make(chan error), make(chan struct{})
+	go func() {
+		defer close(left)
+		file.Outside(ctx, func(ctx context.Context) {
+			if _, there := file.Reason(); there {
+				t.Error("it begins during maintenance")
+			}
+			began <- struct{}{}
+			<-ctx.Done()
+			ended <- ctx.Err()
+		})
+	}()
+	for range 2 {
+		must(file.End())
+		<-began
+		must(file.Begin("again"))
+		if err := <-ended; !errors.Is(err, context.Canceled) || ctx.Err() != nil {
+			t.Error(err)
+		}
+	}
+	must(file.End())
+	must(file.End())
+	<-began
+	stop()
+	<-ended
+	<-left
+}

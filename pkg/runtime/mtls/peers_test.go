@@ -1,0 +1,180 @@
+package mtls
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/runtime/mesh"
+	"github.com/ironplane/ironplane/pkg/runtime/peers"
+)
+
+// An answer says who asked, and by way of which instance.
+func answering(name string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		call := principal.From(r.Context())
+		fmt.Fprintf(w, `"%s %s %s %s %s"`, name, call.Peer, call.RequestID, r.Method, r.RequestURI)
+	})
+}
+
+func asked(t *testing.T, p *peers.Peers) (string, error) {
+	t.Helper()
+	var text string
+	ctx := principal.With(t.Context(), &principal.Call{RequestID: "r1", Principal: caller.Principal})
+	err := p.Ask(ctx, "network", "/internal/x?y=%20z", &text)
+	return text, err
+}
+
+// Everybody says which request he asks for, and nobody says whose it was.
+func TestAsk(t *testing.T) {
+	t.Parallel()
+	i := newInstall(t)
+	address := i.serve(i.network, answering("a"))
+	for wanted, p := range map[string]*peers.Peers{
+		"a gateway r1 GET /internal/x?y=%20z": i.peers(i.gateway, address),
+		"a clients r1 GET /internal/x?y=%20z": i.peers(i.identity("clients"), address),
+	} {
+		if got, err := asked(t, p); err != nil || got != wanted {
+			t.Errorf("%q, %v; want %q", got, err, wanted)
+		}
+	}
+	together := peers.New("clients", map[string]http.Handler{"network": answering("a")})
+	if got, err := asked(t, together); err != nil || got != "a clients r1 GET " {
+		t.Errorf("%q, %v", got, err)
+	}
+	if _, err := asked(t, i.gateway.NewPeers(nil)); err == nil || errors.Is(err, mesh.ErrAway) {
+		t.Error(err)
+	}
+}
+
+// Instances take turns. One that cannot be reached, or is not the service, or dies on the question, is replaced.
+func TestAskAnother(t *testing.T) {
+	t.Parallel()
+	i := newInstall(t)
+	closed, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	dies := i.serve(i.network, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	p := i.peers(i.gateway, closed.Addr().String(), i.serve(i.identity("identity"), http.NotFoundHandler()), dies,
+		i.serve(i.network, answering("a")), i.serve(i.network, answering("b")))
+	seen := map[byte]int{}
+	for range 20 {
+		got, err := asked(t, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen[got[0]]++
+	}
+	if seen['a'] < 5 || seen['b'] < 5 {
+		t.Error("seen", seen)
+	}
+	p.Move("network", []string{closed.Addr().String()})
+	if _, err := asked(t, p); !errors.Is(err, mesh.ErrAway) {
+		t.Error(err)
+	}
+	p.Move("network", nil)
+	if _, err := asked(t, p); !errors.Is(err, mesh.ErrAway) {
+		t.Error(err)
+	}
+}
+
+// An instance that is silent is asked last for a while, once somebody has waited for it in vain.
+func TestAskSilent(t *testing.T) {
+	t.Parallel()
+	i := newInstall(t)
+	var silenced atomic.Int64
+	silent := i.serve(i.network, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		silenced.Add(1)
+		<-r.Context().Done()
+	}))
+	p := i.peers(i.gateway, silent, i.serve(i.network, answering("a")))
+	const wait = 2 * time.Second
+	waited := 0
+	began := time.Now()
+	for range 20 {
+		ctx, cancel := context.WithTimeout(principal.With(t.Context(), caller), wait)
+		if err := p.Ask(ctx, "network", "/", new(string)); errors.Is(err, mesh.ErrAway) {
+			waited++
+		}
+		cancel()
+	}
+	if most := 1 + int((time.Since(began)-time.Duration(waited)*wait)/time.Second); waited > most || silenced.Load() == 0 {
+		t.Errorf("%d of 20 waited for a silent instance, more than %d", waited, most)
+	}
+}
+
+// What comes back is bounded, whole, and what was asked for.
+func TestWrongAnswers(t *testing.T) {
+	t.Parallel()
+	i := newInstall(t)
+	for name, c := range map[string]struct {
+		handler http.HandlerFunc
+		away    bool
+		says    string
+	}{
+		"a fault":       {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }, true, "503"},
+		"a refusal":     {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }, false, "403"},
+		"another place": {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/y", http.StatusFound) }, false, "302"},
+		"no JSON":       {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{") }, false, "decode"},
+		"too much": {func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, strings.Repeat(" ", 8<<20+1))
+		}, false, ""},
+		"broken off": {func(w http.ResponseWriter, _ *http.Request) {
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		}, true, ""},
+	} {
+		for way, p := range map[string]*peers.Peers{
+			"apart":    i.peers(i.gateway, i.serve(i.network, c.handler)),
+			"together": peers.New(principal.Gateway, map[string]http.Handler{"network": c.handler}),
+		} {
+			_, err := asked(t, p)
+			if err == nil || errors.Is(err, mesh.ErrAway) != c.away || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%s, %s: %v", name, way, err)
+			}
+		}
+	}
+}
+
+// Who connects and says nothing is given up.
+func TestAskGivesUp(t *testing.T) {
+	t.Parallel()
+	i := newInstall(t)
+	silent, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	heard := make(chan struct{})
+	go func() {
+		defer close(heard)
+		c, err := silent.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		_, _ = bufio.NewReader(c).Peek(1)
+		_, _ = io.Copy(io.Discard, c) // until the other end gives up
+	}()
+	ctx, cancel := context.WithTimeout(principal.With(t.Context(), caller), 100*time.Millisecond)
+	defer cancel()
+	if err := i.peers(i.gateway, silent.Addr().String()).Ask(ctx, "network", "/", new(string)); !errors.Is(err, mesh.ErrAway) {
+		t.Error(err)
+	}
+	select {
+	case <-heard:
+	case <-time.After(soon):
+		t.Error("the connection stands")
+	}
+}

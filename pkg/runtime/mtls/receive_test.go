@@ -1,0 +1,111 @@
+package mtls
+
+import (
+	"bytes"
+	"crypto/tls"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/runtime/peers"
+)
+
+// as sends a request to a service as another process, with as many headers about the caller as told.
+func (i *install) as(id *Identity, address string, told ...string) (status int, text string) {
+	i.t.Helper()
+	transport := &http.Transport{TLSClientConfig: id.ClientConfig("network"), DisableKeepAlives: true}
+	r, err := http.NewRequestWithContext(i.t.Context(), "GET", "https://"+address+"/secret", http.NoBody)
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	r.Header[peers.CallHeader] = told
+	answer, err := transport.RoundTrip(r)
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	return answer.StatusCode, string(body)
+}
+
+// say answers with what is known of the request.
+func say(w http.ResponseWriter, r *http.Request) {
+	call := principal.From(r.Context())
+	_, _ = io.WriteString(w, call.Peer+"|"+string(peers.AppendCall(nil, call))+"|"+r.Header.Get(peers.CallHeader))
+}
+
+func TestWhoIsCalling(t *testing.T) {
+	t.Parallel()
+	i := newInstall(t)
+	var logged bytes.Buffer
+	i.log = slog.New(slog.NewTextHandler(&logged, nil))
+	address := i.serve(i.network, http.HandlerFunc(say))
+	told := string(peers.AppendCall(nil, caller))
+
+	if status, text := i.as(i.gateway, address, told); status != 200 || text != "gateway|"+told+"|" {
+		t.Errorf("of the gateway: %d %s", status, text)
+	}
+	if status, text := i.as(i.identity("clients"), address); status != 200 || text != "clients| -|" {
+		t.Errorf("of another service: %d %s", status, text)
+	}
+	if logged.Len() > 0 {
+		t.Errorf("logged: %s", &logged)
+	}
+	refused := map[string]func() (int, string){
+		"another service that names a caller": func() (int, string) { return i.as(i.identity("clients"), address, told) },
+		"a service that names one to itself":  func() (int, string) { return i.as(i.network, address, told) },
+		"another service with an empty name":  func() (int, string) { return i.as(i.identity("clients"), address, "") },
+		"the gateway without a caller":        func() (int, string) { return i.as(i.gateway, address) },
+		"the gateway with two":                func() (int, string) { return i.as(i.gateway, address, told, told) },
+		"the gateway with half of one":        func() (int, string) { return i.as(i.gateway, address, told[:30]) },
+	}
+	for name, send := range refused {
+		logged.Reset()
+		if status, text := send(); status != http.StatusForbidden || strings.Contains(text, "|") {
+			t.Errorf("%s: %d %s", name, status, text)
+		}
+		if !strings.Contains(logged.String(), "refused a request") || strings.Contains(logged.String(), "nna") || strings.Contains(logged.String(), "secret") {
+			t.Errorf("%s: logged %q", name, &logged)
+		}
+	}
+}
+
+// A handler that is not behind a Listener believes nobody.
+func TestReceiveWithoutTLS(t *testing.T) {
+	t.Parallel()
+	for _, state := range []*tls.ConnectionState{nil, {}} {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.TLS = state
+		r.Header.Set(peers.CallHeader, string(peers.AppendCall(nil, caller)))
+		recorder := httptest.NewRecorder()
+		Receive(http.HandlerFunc(say), slog.New(slog.DiscardHandler)).ServeHTTP(recorder, r)
+		if recorder.Code != http.StatusForbidden {
+			t.Errorf("answered %d: %s", recorder.Code, recorder.Body)
+		}
+	}
+}
+
+func BenchmarkReceive(b *testing.B) {
+	id := newInstall(b).gateway
+	handler := Receive(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), slog.New(slog.DiscardHandler))
+	r := httptest.NewRequest("GET", "/", nil)
+	r.TLS = &tls.ConnectionState{PeerCertificates: nil}
+	r.TLS.PeerCertificates = append(r.TLS.PeerCertificates, id.papers.Load().certificate.Leaf)
+	told := []string{string(peers.AppendCall(nil, caller))}
+	w := httptest.NewRecorder()
+	b.ReportAllocs()
+	for b.Loop() {
+		r.Header[peers.CallHeader] = told
+		handler.ServeHTTP(w, r)
+	}
+	if w.Code != http.StatusOK {
+		b.Fatal(w.Body)
+	}
+}

@@ -1,0 +1,128 @@
+package peers
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/runtime/mesh"
+	"github.com/ironplane/ironplane/pkg/runtime/tracing"
+)
+
+const (
+	// dialTime is for the connection and the handshake together.
+	dialTime = 3 * time.Second
+	// peerConnections bounds those to one instance, and peerIdle those that wait for their next use.
+	peerConnections, peerIdle = 64, 8
+	// idleTime is how long they wait. A service waits longer, so that it is not the one that ends them.
+	idleTime = 90 * time.Second
+	// lifeTime is after how long connections are replaced, so that certificates are verified again.
+	lifeTime = 10 * time.Minute
+	// avoidTime is how long an instance that failed is asked after the others.
+	avoidTime = 5 * time.Second
+)
+
+// peer is a service in other processes. It is asked by GETs alone, so that an instance that fails can be replaced by
+// another.
+type peer struct {
+	service   string
+	transport *http.Transport
+
+	mu        sync.Mutex
+	instances []string
+	turn      int
+	failed    map[string]time.Time // when an instance did so last
+	renewed   time.Time            // when connections were last replaced
+}
+
+func newPeer(service string, config func() *tls.Config) *peer {
+	return &peer{service: service, failed: map[string]time.Time{}, renewed: time.Now(), transport: &http.Transport{
+		DialTLSContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			ctx, cancel := context.WithTimeout(ctx, dialTime)
+			defer cancel()
+			return (&tls.Dialer{Config: config()}).DialContext(ctx, network, address)
+		},
+		MaxConnsPerHost: peerConnections, MaxIdleConnsPerHost: peerIdle, IdleConnTimeout: idleTime, DisableCompression: true,
+	}}
+}
+
+func (s *peer) move(addresses []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.instances = addresses
+	clear(s.failed)
+	s.transport.CloseIdleConnections()
+}
+
+// get asks one instance and, where that cannot be reached, the next.
+func (s *peer) get(ctx context.Context, path string) (status int, body []byte, err error) {
+	err = errors.New("no instance of it is known")
+	for _, address := range s.order() {
+		if status, body, err = s.ask(ctx, address, path); err == nil || errors.Is(err, errTooLong) {
+			return status, body, err
+		}
+		if errors.Is(ctx.Err(), context.Canceled) {
+			return 0, nil, err
+		}
+		s.mu.Lock()
+		s.failed[address] = time.Now()
+		s.mu.Unlock()
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return 0, nil, fmt.Errorf("%w: %w", err, mesh.ErrAway)
+}
+
+// order has the instances take turns, those last that failed a moment ago.
+func (s *peer) order() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Since(s.renewed) > lifeTime {
+		s.renewed = time.Now()
+		s.transport.CloseIdleConnections()
+	}
+	var well, ill []string
+	for _, address := range s.instances {
+		if time.Since(s.failed[address]) < avoidTime {
+			ill = append(ill, address)
+		} else {
+			well = append(well, address)
+		}
+	}
+	if s.turn++; len(well) > 0 {
+		first := s.turn % len(well)
+		well = append(slices.Clone(well[first:]), well[:first]...)
+	}
+	return append(well, ill...)
+}
+
+func (s *peer) ask(ctx context.Context, address, path string) (status int, body []byte, err error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+address+path, http.NoBody)
+	if err != nil {
+		return 0, nil, err
+	}
+	r, asked := tracing.Ask(r, s.service)
+	defer asked()
+	r.Host = s.service
+	tracing.Tell(r.Context(), r.Header.Set)
+	if call := principal.From(ctx); call.Peer == principal.Gateway { // from others nobody believes it
+		r.Header[CallHeader] = []string{string(AppendCall(nil, call))}
+	} else if call.RequestID != "" {
+		r.Header[RequestHeader] = []string{call.RequestID}
+	}
+	response, err := s.transport.RoundTrip(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer response.Body.Close()
+	body, err = readAnswer(response.Body)
+	return response.StatusCode, body, err
+}

@@ -1,0 +1,29 @@
+package process
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/ironplane/ironplane/pkg/runtime/mtls"
+)
+
+// Addresses are where the instances of services are, by the services' names. As a text:
+// clients=10.0.0.1:8443 network=10.0.0.2:8443,10.0.0.3:8443, where a name alone leaves it open.
+type Addresses map[string][]string
+
+// UnmarshalText reads the text.
+func (a *Addresses) UnmarshalText(text []byte) error {
+	*a = Addresses{}
+	for _, one := range strings.Fields(string(text)) {
+		name, addresses, given := strings.Cut(one, "=")
+		switch {
+		case !mtls.IsName(name) || given && addresses == "":
+			return fmt.Errorf("%q is not <service> or <service>=<address>,<address>…", one)
+		case given:
+			(*a)[name] = strings.Split(addresses, ",")
+		default:
+			(*a)[name] = nil
+		}
+	}
+	return nil
+}

@@ -1,0 +1,213 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/runtime/consul"
+	"github.com/ironplane/ironplane/pkg/runtime/health"
+	"github.com/ironplane/ironplane/pkg/runtime/mtls"
+)
+
+// examineTime is how long one of a program's checks may take.
+const examineTime = 10 * time.Second
+
+// examine says of all that the program needs to start whether it is there, and fails where something is not.
+func (p Program) examine(ctx context.Context, environment []string, screen io.Writer) error {
+	wrong := configure(p.Config, environment, p.Commands[0].Name)
+	for _, err := range wrong {
+		p.say(screen, "fails", err.Error())
+	}
+	for _, name := range unread(p.Config, environment) {
+		p.say(screen, "warning", name+" is set, and this program does not read it")
+	}
+	checks := p.Checks()
+	outcomes := make([]error, len(checks))
+	var asking sync.WaitGroup
+	for i, check := range checks {
+		asking.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, examineTime)
+			defer cancel()
+			outcomes[i] = check.Ask(ctx)
+		})
+	}
+	asking.Wait()
+	failed := len(wrong)
+	for i, check := range checks {
+		switch err := outcomes[i]; {
+		case err == nil:
+			p.say(screen, "ok", check.Name)
+		case check.Optional:
+			p.say(screen, "warning", check.Name+": "+err.Error())
+		default:
+			failed++
+			p.say(screen, "fails", check.Name+": "+err.Error())
+		}
+	}
+	if failed > 0 {
+		return fmt.Errorf("%s would not work: %d of %d checks fail", p.Name, failed, len(wrong)+len(checks))
+	}
+	return nil
+}
+
+func (Program) say(screen io.Writer, outcome, what string) {
+	fmt.Fprintf(screen, "%-8s %s\n", outcome, strings.ReplaceAll(what, "\n", "\n         "))
+}
+
+// CheckListen is that an address can be listened on, which a variable names. Empty: it need not be.
+func CheckListen(variable, address string) health.Check {
+	return health.Check{Name: variable + ": " + address + " is free", Ask: func(context.Context) error {
+		if address == "" {
+			return nil
+		}
+		l, err := net.Listen("tcp", address)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			return errors.New("it is taken, by another program or by this one if it runs")
+		}
+		if err != nil {
+			return err
+		}
+		return l.Close()
+	}}
+}
+
+// Checks are of where operators look at the process.
+func (c *OperationsConfig) Checks() (checks []health.Check) {
+	if c.Operations != "" {
+		checks = append(checks, CheckListen("IRONPLANE_OPERATIONS_LISTEN", c.Operations))
+	}
+	if c.Traces != "" {
+		checks = append(checks, health.Check{Name: "OTEL_EXPORTER_OTLP_ENDPOINT: it can be reached", Optional: true, Ask: func(ctx context.Context) error {
+			to, err := parseEndpoint(c.Traces)
+			if err != nil {
+				return err
+			}
+			return reach(ctx, to)
+		}})
+	}
+	return checks
+}
+
+// reach connects to where a URL leads.
+func reach(ctx context.Context, to *url.URL) error {
+	host := to.Host
+	if to.Port() == "" {
+		host = net.JoinHostPort(to.Hostname(), map[string]string{"http": "80", "https": "443"}[to.Scheme])
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", host)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+// unread are the variables of ours in an environment that no member of the configuration reads.
+func unread(config any, environment []string) (names []string) {
+	known := map[string]bool{}
+	for _, m := range membersOf(config) {
+		known[m.name] = true
+		known[m.name+"_FILE"] = m.isSecret()
+	}
+	for _, entry := range environment {
+		name, value, _ := strings.Cut(entry, "=")
+		if strings.HasPrefix(name, "IRONPLANE_") && value != "" && !known[name] {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Checks are of who the process of this name is to others, and of the services that it asks, which need not run yet.
+func (c *MeshConfig) Checks(name string) (checks []health.Check) {
+	agent := sync.OnceValues(func() (*consul.Agent, error) { return consul.Open(c.Config, slog.New(slog.DiscardHandler)) })
+	identity := sync.OnceValues(func() (*mtls.Identity, error) {
+		if c.Files != (mtls.Files{}) || c.Consul == "" {
+			return mtls.Load(name, c.Files)
+		}
+		a, err := agent()
+		if err != nil {
+			return nil, err
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), examineTime)
+		defer cancel()
+		return a.Certify(ctx, name)
+	})
+	certificate := func(what string, optional bool, holds func(*mtls.Identity) error) health.Check {
+		return health.Check{Name: what, Optional: optional, Ask: func(context.Context) error {
+			id, err := identity()
+			if err != nil {
+				return err
+			}
+			return holds(id)
+		}}
+	}
+	if c.Consul == "" && c.Files == (mtls.Files{}) {
+		return []health.Check{{Name: "certificate", Ask: func(context.Context) error { return errNoPapers }}}
+	}
+	if c.Consul != "" {
+		checks = append(checks, health.Check{Name: "CONSUL_URL: it answers, and lets this process say where services are", Ask: func(ctx context.Context) error {
+			a, err := agent()
+			if err == nil {
+				_, err = a.Instances(ctx, name)
+			}
+			return err
+		}})
+	}
+	checks = append(checks, certificate("certificate: it is this process's, and holds", false, ended), certificate("certificate: it is not about to end", true, due))
+	for _, service := range slices.Sorted(maps.Keys(c.Services)) {
+		if service == name {
+			continue
+		}
+		addresses := c.Services[service]
+		if len(addresses) == 0 {
+			addresses = []string{""}
+		}
+		for _, address := range addresses {
+			checks = append(checks, health.Check{
+				Name: "IRONPLANE_SERVICES: " + strings.TrimSuffix(service+" answers at "+address, " at "), Optional: true,
+				Ask: func(ctx context.Context) error {
+					id, err := identity()
+					if err != nil {
+						return errors.New("it cannot be asked without a certificate")
+					}
+					if address == "" {
+						return askFound(ctx, agent, id, service)
+					}
+					return id.Greet(ctx, service, address)
+				},
+			})
+		}
+	}
+	return checks
+}
+
+// askFound asks the instances of a service that Consul knows.
+func askFound(ctx context.Context, agent func() (*consul.Agent, error), id *mtls.Identity, service string) error {
+	a, err := agent()
+	if err != nil {
+		return err
+	}
+	addresses, err := a.Instances(ctx, service)
+	if err != nil {
+		return err
+	}
+	if len(addresses) == 0 {
+		return errors.New("none that is ready is known to Consul")
+	}
+	for _, address := range addresses {
+		err = errors.Join(err, id.Greet(ctx, service, address))
+	}
+	return err
+}

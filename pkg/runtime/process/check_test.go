@@ -1,0 +1,144 @@
+package process
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/runtime/health"
+	"github.com/ironplane/ironplane/pkg/runtime/mtls"
+)
+
+// All that is wrong is said at once, what could be better does not count, and what the program reads of itself is known.
+func TestCheckSaysAllAtOnce(t *testing.T) {
+	t.Parallel()
+	var c settings
+	fails := errors.New("it is\naway")
+	p := Program{Name: "thing", Config: &c, Commands: []Command{{"serve", "serve it", func(context.Context) error {
+		t.Error("it is run")
+		return nil
+	}}}, Checks: func() []health.Check {
+		return []health.Check{
+			{Name: "LISTEN: " + c.Listen, Ask: func(context.Context) error { return nil }},
+			{Name: "URL", Ask: func(context.Context) error { return fails }},
+			{Name: "NETWORKS", Optional: true, Ask: func(context.Context) error { return fails }},
+		}
+	}}
+	for _, name := range []string{"check", "--check"} {
+		var screen bytes.Buffer
+		err := p.run(t.Context(), []string{name}, []string{"RATE=many", "IRONPLANE_LISTN=x", "IRONPLANE_NOTHING="}, &screen)
+		if err == nil || err.Error() != "thing would not work: 4 of 6 checks fail" {
+			t.Error(err)
+		}
+		const want = `fails    URL is not set: of what
+fails    RATE is "many": it is no number
+fails    NAME is not set:
+warning  IRONPLANE_LISTN is set, and this program does not read it
+ok       LISTEN: 127.0.0.1:1
+fails    URL: it is
+         away
+warning  NETWORKS: it is
+         away
+`
+		if strings.ReplaceAll(screen.String(), ": \n", ":\n") != want {
+			t.Errorf("it says\n%s", &screen)
+		}
+	}
+	fails = nil
+	var screen bytes.Buffer
+	if err := p.run(t.Context(), []string{"check"}, []string{"URL=x", "NAME=y"}, &screen); err != nil || strings.Contains(screen.String(), "fails") {
+		t.Errorf("%v\n%s", err, &screen)
+	}
+}
+
+// outcomes asks checks, and answers what failed by their names.
+func outcomes(t *testing.T, checks []health.Check) map[string]error {
+	t.Helper()
+	all := map[string]error{}
+	for _, c := range checks {
+		all[c.Name] = c.Ask(t.Context())
+	}
+	return all
+}
+
+func TestCheckListen(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for address, says := range map[string]string{"127.0.0.1:0": "<nil>", "": "<nil>", l.Addr().String(): "is taken", "192.0.2.1:1": "cannot assign", "nowhere": "missing port"} {
+		if err := CheckListen("LISTEN", address).Ask(t.Context()); !strings.Contains(fmt.Sprint(err), says) {
+			t.Errorf("%q: %v", address, err)
+		}
+	}
+}
+
+// Who this process is, and whether others would believe it, is found out by greeting them.
+func TestCheckMesh(t *testing.T) {
+	t.Parallel()
+	authority, err := mtls.NewAuthority(time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := mtls.NewAuthority(time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	network, err := authority.Identity("network")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: http.NotFoundHandler()}
+	go func() { _ = server.Serve(network.Listener(l)) }()
+	t.Cleanup(func() { _ = server.Close() })
+	folder := t.TempDir()
+	files := func(a *mtls.Authority, name string) mtls.Files {
+		issued, err := a.Issue(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := mtls.Files{Certificate: filepath.Join(folder, "crt"), Key: filepath.Join(folder, "key"), CA: filepath.Join(folder, "ca")}
+		for file, text := range map[string][]byte{f.Certificate: issued.Certificate, f.Key: []byte(issued.Key.Reveal()), f.CA: a.Certificate()} {
+			if err := os.WriteFile(file, text, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return f
+	}
+	at := l.Addr().String()
+	answers, is := "IRONPLANE_SERVICES: network answers at "+at, "certificate: it is this process's, and holds"
+	c := MeshConfig{Services: Addresses{"network": {at}, "pxe": {"127.0.0.1:1"}, "gateway": nil}, Files: files(authority, "gateway")}
+	found := outcomes(t, c.Checks("gateway"))
+	if found[answers] != nil || found[is] != nil || found["certificate: it is not about to end"] != nil || found["IRONPLANE_SERVICES: pxe answers at 127.0.0.1:1"] == nil || len(found) != 4 {
+		t.Errorf("found %v", found)
+	}
+	if found = outcomes(t, c.Checks("system")); found[is] == nil || !strings.Contains(found[is].Error(), "not that of system") {
+		t.Errorf("it takes itself for another one: %v", found)
+	}
+	c.Files = files(other, "gateway")
+	if found = outcomes(t, c.Checks("gateway")); found[answers] == nil {
+		t.Errorf("it is greeted by who does not believe it: %v", found)
+	}
+	c.Files = mtls.Files{}
+	if found = outcomes(t, c.Checks("gateway")); len(found) != 1 || found["certificate"] == nil {
+		t.Errorf("nobody certifies it: %v", found)
+	}
+	c.Consul = "http://127.0.0.1:1"
+	if found = outcomes(t, c.Checks("gateway")); found["CONSUL_URL: it answers, and lets this process say where services are"] == nil || found[is] == nil {
+		t.Errorf("Consul is away: %v", found)
+	}
+}

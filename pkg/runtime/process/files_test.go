@@ -1,0 +1,92 @@
+package process
+
+import (
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/alicebob/miniredis/v2"
+
+	"github.com/ironplane/ironplane/pkg/cache"
+	"github.com/ironplane/ironplane/pkg/runtime/consul"
+	"github.com/ironplane/ironplane/pkg/secret"
+)
+
+// secretFile is a file that a variable names, and the secret that a program reads from it.
+func secretFile(t *testing.T, content string) (write func(string), read secret.String) {
+	t.Helper()
+	place := filepath.Join(t.TempDir(), "secret")
+	write = func(content string) {
+		t.Helper()
+		if err := os.WriteFile(place, []byte(content+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(content)
+	var config struct {
+		Secret secret.String `env:"SECRET"`
+	}
+	if wrong := configure(&config, []string{"SECRET_FILE=" + place}, "serve"); wrong != nil {
+		t.Fatal(wrong)
+	}
+	return write, config.Secret
+}
+
+// A password of Redis that is changed there and in its file is used for the connections that begin then.
+func TestRedisPasswordIsReadAgain(t *testing.T) {
+	t.Parallel()
+	server := miniredis.RunT(t)
+	server.RequireUserAuth("network", "first")
+	write, url := secretFile(t, "redis://network:first@"+server.Addr())
+	client, err := cache.Open(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	ping := func() error { return client.Ping(t.Context()).Err() }
+	if err := ping(); err != nil {
+		t.Fatal(err)
+	}
+	server.Close() // and with it the connections
+	server.RequireUserAuth("network", "second")
+	if err := server.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	if err := ping(); err == nil {
+		t.Error("the old password is taken")
+	}
+	write("no URL") // half written, say
+	if err := ping(); err == nil {
+		t.Error("the old password is taken")
+	}
+	write("redis://network:second@" + server.Addr())
+	if err := ping(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A token for Consul that is changed in its file is the next request's.
+func TestConsulTokenIsReadAgain(t *testing.T) {
+	t.Parallel()
+	var got string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got = r.Header.Get("X-Consul-Token")
+		_, _ = io.WriteString(w, "[]")
+	}))
+	defer server.Close()
+	write, token := secretFile(t, "first")
+	agent, err := consul.Open(consul.Config{Consul: server.URL, Token: token}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, wanted := range []string{"first", "second"} {
+		write(wanted)
+		if _, err := agent.Instances(t.Context(), "network"); err != nil || got != wanted {
+			t.Errorf("it is asked with %q, not %q: %v", got, wanted, err)
+		}
+	}
+}

@@ -1,0 +1,87 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/runtime/health"
+)
+
+// systemd hears when a process serves, reads files again and ends, and all the while that it is alive: not, when it hangs in
+// a check.
+func TestNotify(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "notify")
+	systemd, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer systemd.Close()
+	t.Setenv("NOTIFY_SOCKET", socket)
+	t.Setenv("WATCHDOG_USEC", "30000")
+	t.Setenv("WATCHDOG_PID", strconv.Itoa(os.Getpid()))
+	hear := func(within time.Duration) (string, error) {
+		var said [256]byte
+		if err := systemd.SetReadDeadline(time.Now().Add(within)); err != nil {
+			t.Fatal(err)
+		}
+		n, err := systemd.Read(said[:])
+		return string(said[:n]), err
+	}
+	until := func(want string) {
+		t.Helper()
+		for {
+			said, err := hear(5 * time.Minute)
+			if err != nil {
+				t.Fatalf("systemd does not hear %s: %v", want, err)
+			}
+			if said == want {
+				return
+			}
+			if said != "WATCHDOG=1" {
+				t.Fatalf("systemd hears %q before %s", said, want)
+			}
+		}
+	}
+
+	o, hang := NewOperations("test"), make(chan struct{})
+	o.Check(health.Check{Name: "hanging", Ask: func(context.Context) error { <-hang; return nil }})
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended, renewed := make(chan error), make(chan struct{})
+	go func() {
+		ended <- o.While(ctx, OperationsConfig{}, LogConfig{Level: slog.LevelError}, func(ctx context.Context, _ *slog.Logger) error {
+			defer o.AtHangup(func() { <-renewed })()
+			return o.Serve(ctx, listener, http.NotFoundHandler(), func() {})
+		})
+	}()
+	until("READY=1")
+	if said, err := hear(100 * time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a process that hangs says %q, %v", said, err)
+	}
+	close(hang)
+	until("WATCHDOG=1")
+	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	until("RELOADING=1")
+	close(renewed)
+	until("READY=1")
+	stop()
+	until("STOPPING=1") // and then systemd listens no more, which keeps no process from its end
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,322 @@
+package process
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/ironplane/ironplane/pkg/runtime/health"
+)
+
+// OperationsConfig is where operators look at a process.
+type OperationsConfig struct {
+	Operations string        `env:"IRONPLANE_OPERATIONS_LISTEN" required:"ready" doc:"an address to serve /healthz, /readyz and /metrics on, which should not be public"`
+	DrainDelay time.Duration `env:"IRONPLANE_DRAIN_DELAY" default:"0s" doc:"how long a process that is told to end goes on accepting connections, not ready: what those who ask /readyz take to find out"`
+	Traces     string        `env:"OTEL_EXPORTER_OTLP_ENDPOINT" doc:"where traces of requests go, by OTLP over HTTP: http://collector:4318; OTEL_TRACES_SAMPLER and OTEL_RESOURCE_ATTRIBUTES hold, too"`
+}
+
+const (
+	// checkTime is how long a check may take, and optionalTime how long one that decides nothing may keep waiting who asks.
+	checkTime, optionalTime = 2 * time.Second, 500 * time.Millisecond
+	// checkLife is how long its outcome holds, however many ask.
+	checkLife = time.Second
+)
+
+// Operations is what operators see of a process: that it is alive, what it depends on, and what it counts.
+type Operations struct {
+	*prometheus.Registry
+	process string       // its name
+	address net.Addr     // where they are served; nil: nowhere
+	phase   atomic.Int32 // starting, then serving, then leaving
+
+	drainDelay time.Duration
+
+	mu      sync.Mutex
+	log     *slog.Logger
+	checks  []health.Check
+	outcome *readiness // of the last look
+	looked  time.Time
+	failing map[string]bool // checks, by their names
+}
+
+// readiness is what /readyz answers.
+type readiness struct {
+	Status string            `json:"status"` // ready, degraded (without something optional) or not ready
+	Checks map[string]string `json:"checks"` // well, or what is wrong
+}
+
+const well = "ok"
+
+const ready, degraded, notReady = "ready", "degraded", "not ready"
+
+const (
+	starting = iota
+	serving
+	leaving
+)
+
+// NewOperations counts what every process does. The name is the process's.
+func NewOperations(name string) *Operations {
+	o := &Operations{Registry: prometheus.NewRegistry(), process: name, log: slog.New(slog.DiscardHandler), failing: map[string]bool{}}
+	o.MustRegister(readyCollector{o}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo())
+	return o
+}
+
+// Check adds checks.
+func (o *Operations) Check(checks ...health.Check) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.checks = append(o.checks, checks...)
+	o.outcome = nil
+}
+
+// Started says that the process serves from now on, as far as what it depends on is there.
+func (o *Operations) Started() {
+	if o.phase.CompareAndSwap(starting, serving) {
+		o.notify(isReady)
+	}
+}
+
+// Serve answers on a listener until ctx ends, and then, saying so by Connection: close, until the drain delay is over and gone
+// returns. Then it lets requests finish that are under way.
+func (o *Operations) Serve(ctx context.Context, listener net.Listener, handler http.Handler, gone func()) error {
+	serving, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	drained := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(drained)
+		defer end()
+		o.notify(isStopping)
+		select {
+		case <-time.After(o.drainDelay):
+		case <-serving.Done():
+		}
+		gone()
+	})
+	o.Started()
+	defer o.keepAlive(context.WithoutCancel(ctx))()
+	err := serve(serving, listener, leaver(ctx, handler), o.log, lastMoment)
+	if !stop() {
+		end()
+		<-drained
+	}
+	return err
+}
+
+// lastMoment is between the end of accepting connections and that of reading requests: net/http answers none that it reads
+// once it shuts down, and who has just connected sends one.
+const lastMoment = 300 * time.Millisecond
+
+// leaver has callers who keep connections go elsewhere once ctx has ended.
+func leaver(ctx context.Context, next http.Handler) http.Handler {
+	closing := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if ctx.Err() != nil {
+			w.Header()["Connection"] = []string{"close"}
+		}
+		next.ServeHTTP(w, r)
+	})
+	if refuser, ok := next.(Refuser); ok {
+		return leavingRefuser{closing, refuser}
+	}
+	return closing
+}
+
+type leavingRefuser struct {
+	http.Handler
+	refuser Refuser
+}
+
+func (l leavingRefuser) Refuse(status int, said string) *http.Response {
+	return l.refuser.Refuse(status, said)
+}
+
+// Ready is the command that says whether the process that serves here is ready, for who can run a program and no more.
+func (c *OperationsConfig) Ready() Command {
+	return Command{"ready", "say whether the one that serves on this machine is ready", func(ctx context.Context) error {
+		host, port, err := net.SplitHostPort(c.Operations)
+		if err != nil {
+			return fmt.Errorf("IRONPLANE_OPERATIONS_LISTEN: %w", err)
+		}
+		if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+			host = "localhost"
+		}
+		ctx, cancel := context.WithTimeout(ctx, 2*checkTime)
+		defer cancel()
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(host, port)+"/readyz", http.NoBody)
+		if err != nil {
+			return err
+		}
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			return err
+		}
+		defer answer.Body.Close()
+		body, err := io.ReadAll(io.LimitReader(answer.Body, 64<<10))
+		if err == nil && answer.StatusCode != http.StatusOK {
+			err = fmt.Errorf("it is not ready: %s", bytes.TrimSpace(body))
+		}
+		return err
+	}}
+}
+
+// While serves the operations, where they have an address, as long as work does its work. Once ctx ends they say that
+// the process is not ready. The log is work's, too.
+func (o *Operations) While(ctx context.Context, c OperationsConfig, lines LogConfig, work func(context.Context, *slog.Logger) error) error {
+	log, closeLog := lines.Log(o.process)
+	defer closeLog()
+	o.log, o.drainDelay = log, c.DrainDelay
+	traced := func(ctx context.Context) error {
+		return trace(ctx, o.process, c.Traces, log, func(ctx context.Context) error { return work(ctx, log) })
+	}
+	if c.Operations == "" {
+		return traced(ctx)
+	}
+	listener, err := net.Listen("tcp", c.Operations)
+	if err != nil {
+		return fmt.Errorf("listen for operators: %w", err)
+	}
+	return o.while(ctx, listener, log, traced)
+}
+
+func (o *Operations) while(ctx context.Context, listener net.Listener, log *slog.Logger, work func(context.Context) error) error {
+	o.address = listener.Addr()
+	defer context.AfterFunc(ctx, func() { o.phase.Store(leaving) })()
+	operating, stop := context.WithCancel(context.WithoutCancel(ctx))
+	working, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	var operations sync.WaitGroup
+	operations.Go(func() {
+		if err := Serve(operating, listener, o.Handler(), log); err != nil {
+			fail(err)
+		}
+	})
+	err := work(working)
+	stop()
+	operations.Wait()
+	if cause := context.Cause(working); err == nil && ctx.Err() == nil {
+		return cause
+	}
+	return err
+}
+
+// Handler answers operators.
+func (o *Operations) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
+	mux.HandleFunc("GET /readyz", o.readyz)
+	mux.Handle("GET /metrics", promhttp.HandlerFor(o, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second}))
+	return mux
+}
+
+func (o *Operations) readyz(w http.ResponseWriter, r *http.Request) {
+	is := o.readiness(r.Context())
+	w.Header().Set("Content-Type", "application/json")
+	if is.Status == notReady {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	_ = json.NewEncoder(w).Encode(is) // who asked may be gone
+}
+
+// readiness is how the process is.
+func (o *Operations) readiness(ctx context.Context) *readiness {
+	is := o.look(ctx)
+	switch o.phase.Load() {
+	case starting:
+		return &readiness{notReady, map[string]string{"process": "it is starting"}}
+	case leaving:
+		return &readiness{notReady, map[string]string{"process": "it is about to end"}}
+	}
+	return is
+}
+
+// look asks all at once, or answers what it found out a moment ago.
+func (o *Operations) look(ctx context.Context) *readiness {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.outcome != nil && time.Since(o.looked) < checkLife {
+		return o.outcome
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTime) // others wait for the same
+	defer cancel()
+	failed := make([]error, len(o.checks))
+	var asking sync.WaitGroup
+	for i, check := range o.checks {
+		asking.Go(func() {
+			ctx := ctx
+			if check.Optional {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, optionalTime)
+				defer cancel()
+			}
+			failed[i] = check.Ask(ctx)
+		})
+	}
+	asking.Wait()
+	is := &readiness{ready, map[string]string{}}
+	for i, check := range o.checks {
+		is.Checks[check.Name] = well
+		o.tell(check.Name, failed[i])
+		if failed[i] == nil {
+			continue
+		}
+		is.Checks[check.Name] = reason(failed[i])
+		if !check.Optional {
+			is.Status = notReady
+		} else if is.Status == ready {
+			is.Status = degraded
+		}
+	}
+	o.outcome, o.looked = is, time.Now()
+	return is
+}
+
+// tell logs that a check begins to fail, with all that is known of it, or is well again.
+func (o *Operations) tell(name string, failed error) {
+	switch {
+	case failed != nil && !o.failing[name]:
+		o.log.Warn("a check fails", "check", name, "error", failed)
+	case failed == nil && o.failing[name]:
+		o.log.Warn("a check is well again", "check", name)
+	}
+	o.failing[name] = failed != nil
+}
+
+var (
+	readyNow = prometheus.NewDesc("ironplane_ready", "1 where /readyz says that the process is ready, be it degraded.", nil, nil)
+	checkUp  = prometheus.NewDesc("ironplane_check_up", "1 where what the process depends on is there, as /readyz says it.", []string{"check"}, nil)
+)
+
+// readyCollector says in metrics what /readyz says.
+type readyCollector struct{ *Operations }
+
+func (readyCollector) Describe(to chan<- *prometheus.Desc) {
+	to <- readyNow
+	to <- checkUp
+}
+
+func (c readyCollector) Collect(to chan<- prometheus.Metric) {
+	is := c.readiness(context.Background())
+	to <- prometheus.MustNewConstMetric(readyNow, prometheus.GaugeValue, oneIf(is.Status != notReady))
+	for name, says := range is.Checks {
+		to <- prometheus.MustNewConstMetric(checkUp, prometheus.GaugeValue, oneIf(says == well), name)
+	}
+}
+
+func oneIf(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,168 @@
+package process
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"net/http/httptest"
+
+	"github.com/ironplane/ironplane/pkg/runtime/health"
+)
+
+func readyOf(t *testing.T, o *Operations) (int, readiness) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	o.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/readyz", http.NoBody))
+	var is readiness
+	if err := json.Unmarshal(w.Body.Bytes(), &is); err != nil {
+		t.Fatal(err, w.Body)
+	}
+	return w.Code, is
+}
+
+func TestReadiness(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int32
+		var database, cache error
+		o := NewOperations("test")
+		o.Check(health.Check{Name: "database", Ask: func(context.Context) error { asked.Add(1); return database }},
+			health.Check{Name: "cache", Ask: func(context.Context) error { return cache }, Optional: true})
+		want := func(code int, status, wrong string) {
+			t.Helper()
+			time.Sleep(checkLife)
+			if got, is := readyOf(t, o); got != code || is.Status != status || !strings.Contains(is.Checks["database"]+is.Checks["cache"]+is.Checks["process"], wrong) {
+				t.Errorf("got %d %+v, want %d %s %q", got, is, code, status, wrong)
+			}
+		}
+		want(503, notReady, "it is starting")
+		o.Started()
+		want(200, ready, "okok")
+		cache = errors.New("the cache is gone")
+		want(200, degraded, "okthe cache is gone")
+		database = errors.New("the database is gone")
+		want(503, notReady, "the database is gonethe cache is gone")
+		database, cache = nil, nil
+		want(200, ready, "okok")
+
+		before := asked.Load()
+		for range 100 {
+			readyOf(t, o)
+		}
+		if now := asked.Load(); now != before {
+			t.Errorf("the database was asked %d times more within a moment", now-before)
+		}
+		// A balancer that waits for a second at most must not take the process for gone because of something optional.
+		hung := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+		o.Check(health.Check{Name: "hung", Ask: hung, Optional: true})
+		began := time.Now()
+		if code, is := readyOf(t, o); code != 200 || is.Checks["hung"] == "ok" || time.Since(began) > time.Second/2 {
+			t.Errorf("with something optional that hangs: %d %+v after %s", code, is, time.Since(began))
+		}
+		o.Check(health.Check{Name: "needed", Ask: hung})
+		if code, is := readyOf(t, o); code != 503 || is.Checks["needed"] == "ok" {
+			t.Errorf("with something that hangs: %d %+v", code, is)
+		}
+	})
+}
+
+func TestOperationsOutliveWork(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := "http://" + listener.Addr().String()
+	get := func(path string) (int, string) {
+		answer, err := http.Get(at + path)
+		if err != nil {
+			return 0, err.Error()
+		}
+		defer answer.Body.Close()
+		body, _ := io.ReadAll(answer.Body)
+		return answer.StatusCode, string(body)
+	}
+	o := NewOperations("test")
+	ctx, stop := context.WithCancel(t.Context())
+	drained := errors.New("drained")
+	err = o.while(ctx, listener, slog.New(slog.DiscardHandler), func(working context.Context) error {
+		if code, body := get("/readyz"); code != 503 {
+			t.Error(code, body)
+		}
+		o.Started()
+		if code, body := get("/readyz"); code != 200 {
+			t.Error(code, body)
+		}
+		if code, body := get("/metrics"); code != 200 || !strings.Contains(body, "ironplane_build_info{") {
+			t.Error(code, body)
+		}
+		stop()
+		<-working.Done()
+		for { // what says so has its own goroutine
+			if code, body := get("/readyz"); code == 503 && strings.Contains(body, "about to end") {
+				break
+			}
+		}
+		if code, _ := get("/healthz"); code != 200 {
+			t.Error("a process that drains is not alive:", code)
+		}
+		return drained
+	})
+	if !errors.Is(err, drained) {
+		t.Error(err)
+	}
+	if code, _ := get("/healthz"); code != 0 {
+		t.Error("it answers though the work is done:", code)
+	}
+}
+
+// A process that is told to end goes on accepting for a while, and has callers go elsewhere.
+func TestDrainDelay(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := "http://" + listener.Addr().String()
+	o := NewOperations("test")
+	o.drainDelay = 5 * time.Second
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() {
+		ended <- o.Serve(ctx, listener, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), func() {})
+	}()
+	closes := func() bool {
+		answer, err := http.Get(at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = answer.Body.Close()
+		return answer.Close
+	}
+	if closes() {
+		t.Error("it closes connections before it is told to end")
+	}
+	stop()
+	for range 2 {
+		if !closes() {
+			t.Error("callers keep connections to a process that is about to end")
+		}
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if answer, err := http.Get(at); err == nil {
+		_ = answer.Body.Close()
+		t.Error("it answers though it has ended")
+	}
+}

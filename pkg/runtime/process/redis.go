@@ -1,0 +1,69 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ironplane/ironplane/pkg/cache"
+	"github.com/ironplane/ironplane/pkg/runtime/health"
+	"github.com/ironplane/ironplane/pkg/runtime/tracing"
+	"github.com/ironplane/ironplane/pkg/secret"
+)
+
+// Redis lets operators see the Redis that gateways and services share, as this process does. Nothing is kept there alone.
+func (o *Operations) Redis(client redis.UniversalClient) error {
+	o.Check(health.Check{Name: "redis", Optional: true, Ask: func(ctx context.Context) error { return client.Ping(ctx).Err() }})
+	took := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "ironplane_redis_seconds", Help: "Time that Redis takes for a command, or for several at once.",
+		Buckets: []float64{.0003, .001, .003, .01, .03, .1, .3, 1, 3},
+	}, []string{"outcome"})
+	o.MustRegister(took)
+	client.AddHook(stopwatch{took.WithLabelValues("ok"), took.WithLabelValues("error")})
+	return tracing.Redis(client)
+}
+
+// CheckRedis is that the Redis at REDIS_URL lets this process in. Without it most work goes on, slower.
+func CheckRedis(url secret.String) health.Check {
+	return health.Check{Name: "REDIS_URL: it answers", Ask: func(ctx context.Context) error {
+		client, err := cache.Open(url)
+		if err != nil {
+			return err
+		}
+		defer client.Close()
+		return client.Ping(ctx).Err()
+	}}
+}
+
+// stopwatch times what a client asks.
+type stopwatch struct{ ok, failed prometheus.Observer }
+
+func (s stopwatch) observe(began time.Time, err error) error {
+	to := s.ok
+	if err != nil && !errors.Is(err, redis.Nil) {
+		to = s.failed
+	}
+	to.Observe(time.Since(began).Seconds())
+	return err
+}
+
+func (s stopwatch) DialHook(next redis.DialHook) redis.DialHook {
+	return next
+}
+
+func (s stopwatch) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, command redis.Cmder) error {
+		began := time.Now()
+		return s.observe(began, next(ctx, command))
+	}
+}
+
+func (s stopwatch) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, commands []redis.Cmder) error {
+		began := time.Now()
+		return s.observe(began, next(ctx, commands))
+	}
+}

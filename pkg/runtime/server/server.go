@@ -1,0 +1,208 @@
+// Package server is the program of a service that runs in a process of its own, behind the gateway's.
+package server
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"sync"
+
+	"github.com/ironplane/ironplane/pkg/cache"
+	"github.com/ironplane/ironplane/pkg/events"
+	"github.com/ironplane/ironplane/pkg/postgres/pool"
+	"github.com/ironplane/ironplane/pkg/runtime/health"
+	"github.com/ironplane/ironplane/pkg/runtime/host"
+	"github.com/ironplane/ironplane/pkg/runtime/maintenance"
+	"github.com/ironplane/ironplane/pkg/runtime/mtls"
+	"github.com/ironplane/ironplane/pkg/runtime/process"
+	"github.com/ironplane/ironplane/pkg/seal"
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/pkg/settings"
+)
+
+// definition is the service with what only its program does.
+type definition struct{ service.Definition }
+
+type serviceConfig struct {
+	Listen      string           `env:"IRONPLANE_LISTEN" default:"127.0.0.1:8443" doc:"the address to serve the gateway on"`
+	Database    secret.String    `env:"DATABASE_URL" required:"serve,migrate,skip-change,verify,reseal" doc:"the service's schema, as the role that owns it: postgres://…?search_path=<service>,ext"`
+	Connections int              `env:"IRONPLANE_CONNECTIONS" default:"8" doc:"how many connections to the database there may be"`
+	Redis       secret.String    `env:"REDIS_URL" required:"serve" doc:"the Redis of all gateways and services: redis://…"`
+	Skip        events.Span      `env:"IRONPLANE_SKIP_CHANGE" required:"skip-change" doc:"the changes of another service to skip: pxe:17, or pxe:17-20; or the message of this one to give up, by its id: clients:8f14e45f-…"`
+	Maintenance maintenance.File `env:"IRONPLANE_MAINTENANCE" doc:"a file: as long as it is there, changes are refused, for the reason that it holds, and jobs pause"`
+	service.Settings
+	settings.Variables
+	process.LogConfig
+	process.OperationsConfig
+	process.MeshConfig
+}
+
+// keyedConfig is the configuration of a service that seals or signs.
+type keyedConfig struct {
+	serviceConfig
+	Key secret.String `env:"IRONPLANE_PROCESS_KEY" required:"serve,verify,skip-change,reseal" doc:"what this service seals and signs with, which setup process-key derives from the master key: ironplane-key-1:…"`
+}
+
+// unlock gives the service what it does with the configured key.
+func (d definition) unlock(deps *service.Deps, c keyedConfig) error {
+	if len(d.Purposes()) == 0 {
+		return nil
+	}
+	key, err := seal.ParseProcessKey(c.Key, d.Name)
+	if err == nil {
+		err = host.Unlock(d.Definition, deps, key)
+	}
+	if err != nil {
+		return fmt.Errorf("IRONPLANE_PROCESS_KEY: %w", err)
+	}
+	return nil
+}
+
+// Main is the main of that program.
+func Main(of service.Definition) {
+	d := definition{of}
+	var c keyedConfig
+	config := any(&c)
+	if len(d.Purposes()) == 0 {
+		config = &c.serviceConfig
+	}
+	commands := []process.Command{
+		{Name: "serve", Summary: "serve the gateway until SIGINT or SIGTERM", Run: func(ctx context.Context) error {
+			operations := process.NewOperations(d.Name)
+			return d.named(operations.While(ctx, c.OperationsConfig, c.LogConfig, func(ctx context.Context, log *slog.Logger) error { return d.serve(ctx, c, operations, log) }))
+		}},
+		{Name: "migrate", Summary: "bring the schema up to date, which serve expects", Run: func(ctx context.Context) error { return d.named(d.migrate(ctx, c)) }},
+		c.Ready(),
+		{Name: "skip-change", Summary: "let it go on behind a change of another service that it cannot apply, or give up a message that another cannot take; also while it serves", Run: func(ctx context.Context) error {
+			return d.named(d.do(ctx, c, service.Command{Run: func(ctx context.Context, deps service.Deps, _ io.Writer) error {
+				return host.SkipChange(ctx, d.Definition, deps, c.Skip)
+			}}))
+		}},
+	}
+	if d.Seals || len(d.Sends) > 0 {
+		commands = append(commands, process.Command{Name: "reseal", Summary: "seal and sign with the newest key what was with an older one, and say how much is left; also while it serves", Run: func(ctx context.Context) error {
+			return d.named(d.do(ctx, c, service.Command{Run: func(ctx context.Context, deps service.Deps, screen io.Writer) error {
+				return host.Reseal(ctx, d.Definition, deps, screen)
+			}}))
+		}})
+	}
+	for _, own := range d.Commands {
+		commands = append(commands, process.Command{Name: own.Name, Summary: own.Summary, Run: func(ctx context.Context) error { return d.named(d.do(ctx, c, own)) }})
+	}
+	process.Program{Name: d.Name, Config: config, Commands: commands, Checks: func() []health.Check { return d.checks(&c) }}.Main()
+}
+
+func (d definition) checks(c *keyedConfig) (checks []health.Check) {
+	var deps service.Deps
+	if len(d.Purposes()) > 0 {
+		err := d.unlock(&deps, *c)
+		checks = append(checks, health.Check{Name: "IRONPLANE_PROCESS_KEY: it is this service's", Ask: func(context.Context) error { return err }})
+	}
+	return slices.Concat(checks,
+		host.Checks(d.Definition, c.Database, c.Connections, deps.Box),
+		[]health.Check{process.CheckRedis(c.Redis), process.CheckListen("IRONPLANE_LISTEN", c.Listen)},
+		c.OperationsConfig.Checks(), c.MeshConfig.Checks(d.Name))
+}
+
+func (d definition) do(ctx context.Context, c keyedConfig, own service.Command) error {
+	deps := service.Deps{Settings: c.Settings}
+	if err := d.unlock(&deps, c); err != nil {
+		return err
+	}
+	db, err := pool.Open(ctx, c.Database.Reveal(), 1, d.Parameters)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	deps.DB = db.DB
+	return own.Run(ctx, deps, os.Stdout)
+}
+
+func (d definition) named(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", d.Name, err)
+}
+
+func (d definition) migrate(ctx context.Context, c keyedConfig) error {
+	db, err := pool.Open(ctx, c.Database.Reveal(), 1, d.Parameters)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	log, closeLog := c.Log(d.Name)
+	defer closeLog()
+	return host.Migrate(ctx, d.Definition, db, log)
+}
+
+// warnOfLimits says where the database allows fewer connections than the pool may open.
+func warnOfLimits(ctx context.Context, on *pool.Pool, log *slog.Logger) error {
+	short, err := on.Short(ctx)
+	if short != "" {
+		log.Warn(short)
+	}
+	return err
+}
+
+func (d definition) serve(ctx context.Context, c keyedConfig, operations *process.Operations, log *slog.Logger) error {
+	if d.Name != settings.Keeper {
+		c.Variables.Ignored(log)
+	}
+	client, err := cache.Open(c.Redis)
+	if err != nil {
+		return fmt.Errorf("REDIS_URL: %w", err)
+	}
+	defer client.Close()
+	if err := operations.Redis(client); err != nil {
+		return err
+	}
+	deps := service.Deps{Redis: client, Settings: c.Settings, Given: c.Variables.Given(), Log: log}
+	if err := d.unlock(&deps, c); err != nil {
+		return err
+	}
+	m, err := c.Join(ctx, d.Name, operations, log)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	on, err := pool.Open(ctx, c.Database.Reveal(), c.Connections, d.Parameters)
+	if err != nil {
+		return err
+	}
+	defer on.Close()
+	on.Follow(c.Database)
+	defer operations.AtHangup(on.Renew)()
+	if err := warnOfLimits(ctx, on, log); err != nil {
+		return err
+	}
+	deps.DB = on.DB
+	if err := host.Ready(ctx, d.Definition, deps); err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", c.Listen)
+	if err != nil {
+		return err
+	}
+	own := map[string]http.Handler{} // it asks itself without a way between
+	others := m.Identity.NewPeers(own)
+	deps.Peers = others
+	if err := m.Find(ctx, others.Move); err != nil {
+		return err
+	}
+	assembled := host.Assemble(d.Definition, on, deps, c.Maintenance)
+	own[d.Name] = assembled
+	assembled.Show(operations)
+	working, stop := context.WithCancel(ctx)
+	var jobs sync.WaitGroup
+	jobs.Go(func() { assembled.Work(working) })
+	defer jobs.Wait()
+	defer stop()
+	return m.Serve(ctx, m.Identity.Listener(listener), mtls.Receive(assembled, log))
+}

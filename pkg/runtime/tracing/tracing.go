@@ -1,0 +1,164 @@
+// Package tracing follows requests, in OpenTelemetry traces, through the gateway, the services, Postgres and Redis. It is
+// off until it is told where the traces go, and costs next to nothing then.
+//
+// A span says the method, the route, the request's id and the statement, and never a path, a query or an argument:
+// these may hold secrets. What a process does by itself is not traced.
+package tracing
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"github.com/redis/go-redis/extra/redisotel/v9"
+	"github.com/redis/go-redis/v9"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// provider makes the spans; nil: tracing is off. It is set before anything is served.
+var provider trace.TracerProvider
+
+// Use makes spans from now on, by a provider that somebody shuts down.
+func Use(made trace.TracerProvider) { provider = followed{made} }
+
+// followed begins no trace but those of requests.
+type followed struct{ trace.TracerProvider }
+
+func (p followed) Tracer(name string, options ...trace.TracerOption) trace.Tracer {
+	return follower{p.TracerProvider.Tracer(name, options...)}
+}
+
+type follower struct{ trace.Tracer }
+
+func (t follower) Start(ctx context.Context, name string, options ...trace.SpanStartOption) (context.Context, trace.Span) {
+	config := trace.NewSpanStartConfig(options...)
+	if config.SpanKind() == trace.SpanKindServer || trace.SpanContextFromContext(ctx).IsValid() {
+		return t.Tracer.Start(ctx, name, options...)
+	}
+	return ctx, trace.SpanFromContext(ctx)
+}
+
+// headers are how one process tells another which trace a request belongs to.
+var headers = propagation.TraceContext{}
+
+const (
+	ours         = "github.com/ironplane/ironplane/pkg/runtime/tracing"
+	requestIDKey = attribute.Key("ironplane.request_id")
+)
+
+// Receive begins the span of a request that comes from outside, and with that a trace, of which Finish is the end.
+func Receive(r *http.Request) *http.Request {
+	if provider == nil {
+		return r
+	}
+	ctx, _ := provider.Tracer(ours).Start(r.Context(), r.Method, trace.WithSpanKind(trace.SpanKindServer), trace.WithNewRoot())
+	return r.WithContext(ctx)
+}
+
+// Continue serves requests of other processes, and traces those that belong to a trace. What serves them says in a header
+// of the answer which route it was.
+func Continue(next http.Handler, routeHeader string) http.Handler {
+	if provider == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx := headers.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
+		if !trace.SpanContextFromContext(ctx).IsValid() {
+			next.ServeHTTP(w, r)
+			return
+		}
+		ctx, _ = provider.Tracer(ours).Start(ctx, r.Method, trace.WithSpanKind(trace.SpanKindServer))
+		answered := &answered{ResponseWriter: w}
+		defer func() { Finish(ctx, r.Method, w.Header().Get(routeHeader), "", answered.status) }()
+		next.ServeHTTP(answered, r.WithContext(ctx))
+	})
+}
+
+// answered notes with which status.
+type answered struct {
+	http.ResponseWriter
+	status int
+}
+
+// Unwrap is for http.ResponseController.
+func (a *answered) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+func (a *answered) WriteHeader(status int) {
+	if a.status == 0 && status >= http.StatusOK {
+		a.status = status
+	}
+	a.ResponseWriter.WriteHeader(status)
+}
+
+func (a *answered) Write(p []byte) (int, error) {
+	if a.status == 0 {
+		a.status = http.StatusOK
+	}
+	return a.ResponseWriter.Write(p)
+}
+
+// Finish ends the span of a request. The status is 0 where the caller got no answer.
+func Finish(ctx context.Context, method, route, requestID string, status int) {
+	if provider == nil {
+		return
+	}
+	span := trace.SpanFromContext(ctx)
+	defer span.End()
+	if !span.IsRecording() {
+		return
+	}
+	span.SetName(strings.TrimSpace(method + " " + route))
+	span.SetAttributes(semconv.HTTPRequestMethodKey.String(method), semconv.HTTPRoute(route), semconv.HTTPResponseStatusCode(status))
+	if requestID != "" {
+		span.SetAttributes(requestIDKey.String(requestID))
+	}
+	if status == 0 || status >= http.StatusInternalServerError {
+		span.SetStatus(codes.Error, http.StatusText(status))
+	}
+}
+
+// Ask begins the span of a request that is handed to a service in another process. What it returns ends it.
+func Ask(r *http.Request, service string) (*http.Request, func()) {
+	if provider == nil || !trace.SpanContextFromContext(r.Context()).IsValid() {
+		return r, func() {}
+	}
+	ctx, span := provider.Tracer(ours).Start(r.Context(), r.Method+" "+service, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(semconv.ServicePeerName(service)))
+	return r.WithContext(ctx), func() { span.End() }
+}
+
+// Step begins the span of something within a process that takes long. What it returns ends it.
+func Step(ctx context.Context, name string) func() {
+	if provider == nil {
+		return func() {}
+	}
+	_, span := provider.Tracer(ours).Start(ctx, name)
+	return func() { span.End() }
+}
+
+// Tell calls write with the headers by which another process continues the trace.
+func Tell(ctx context.Context, write func(name, value string)) {
+	if provider != nil {
+		headers.Inject(ctx, writer(write))
+	}
+}
+
+type writer func(name, value string)
+
+func (w writer) Get(string) string      { return "" }
+func (w writer) Set(name, value string) { w(name, value) }
+func (w writer) Keys() []string         { return nil }
+
+// Provider is what libraries make spans by; nil: tracing is off.
+func Provider() trace.TracerProvider { return provider }
+
+// Redis traces a client's commands.
+func Redis(client redis.UniversalClient) error {
+	if provider == nil {
+		return nil
+	}
+	return redisotel.InstrumentTracing(client, redisotel.WithTracerProvider(provider), redisotel.WithDBStatement(false), redisotel.WithCallerEnabled(false), redisotel.WithDialFilter(true))
+}

@@ -1,0 +1,239 @@
+package template_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/template"
+)
+
+type site struct {
+	Site struct {
+		Name string `doc:"the installation's"`
+		URL  string
+	}
+}
+
+type letter struct {
+	To      struct{ Name, Email string }
+	Link    secret.String
+	Expires time.Time
+	Changes []change
+	Tags    []string
+	Count   int64
+	Urgent  bool
+}
+
+type change struct{ What, Before string }
+
+var language = template.NewLanguage(map[string]template.Function{
+	"upper": {Do: strings.ToUpper},
+}, site{}, letter{})
+
+func variables() []any {
+	var s site
+	s.Site.Name, s.Site.URL = "Example & Co", "https://example.com/?a=1&b=2"
+	l := letter{Link: secret.New("https://example.com/reset#token=abc"), Expires: time.Date(2027, 1, 2, 3, 4, 5, 0, time.UTC), Count: 3, Urgent: true,
+		Changes: []change{{"email", "a@example.com"}, {"<b>", ""}}, Tags: []string{"x", "y"}}
+	l.To.Name, l.To.Email = "Ben <b>Miller</b>", "ben@example.com"
+	return []any{s, l}
+}
+
+func TestText(t *testing.T) {
+	t.Parallel()
+	for source, want := range map[string]string{
+		"":                                    "",
+		"plain {{/* comment */}}text":         "plain text",
+		"{{.To.Name}} at {{.Site.Name}}":      "Ben <b>Miller</b> at Example & Co",
+		"{{.Link}}":                           "https://example.com/reset#token=abc",
+		"{{.Expires}}":                        "2027-01-02 03:04 UTC",
+		`{{date "02.01.2006" .Expires}}`:      "02.01.2027",
+		`{{.Expires | date "15:04"}}`:         "03:04",
+		"{{range .Changes}}{{.What}},{{end}}": "email,<b>,",
+		"{{range $i, $c := .Changes}}{{if $i}}; {{end}}{{$c.What}}{{with .Before}} was {{.}}{{end}}{{else}}none{{end}}": "email was a@example.com; <b>",
+		"{{range .Tags}}{{if eq . \"y\"}}{{break}}{{end}}{{.}} of {{$.To.Email}}{{end}}":                                "x of ben@example.com",
+		"{{$n := .Count}}{{if and (gt $n 2) .Urgent}}many{{end}}{{$n = 1}}{{$n}}":                                       "many1",
+		"{{upper .To.Email}} {{.To.Email | upper}} {{len .Tags}} {{not .Urgent}} {{ne .Count 3}}":                       "BEN@EXAMPLE.COM BEN@EXAMPLE.COM 2 false false",
+		"{{with $x := .To}}{{$x.Name}}{{end}} {{(.To).Email}}":                                                          "Ben <b>Miller</b> ben@example.com",
+		"{{or .Site.Name \"x\"}} {{`raw }} text`}}{{\"}}\"}}":                                                           "Example & Co raw }} text}}",
+	} {
+		made, wrong := language.Text(source)
+		if len(wrong) > 0 {
+			t.Errorf("%s: %v", source, wrong)
+			continue
+		}
+		if got, err := made.Render(true, variables()...); got != want || err != nil {
+			t.Errorf("%s makes %q, %v", source, got, err)
+		}
+	}
+}
+
+func TestHTML(t *testing.T) {
+	t.Parallel()
+	for source, want := range map[string]string{
+		"<p>{{.To.Name}}</p>":                     "<p>Ben &lt;b&gt;Miller&lt;/b&gt;</p>",
+		`<a href="{{.Link}}">{{.Link}}</a>`:       `<a href="https://example.com/reset#token=abc">https://example.com/reset#token=abc</a>`,
+		`<A class='x' HREF='{{.Link}}' id=y>`:     `<A class='x' HREF='https://example.com/reset#token=abc' id=y>`,
+		`<a href="{{.Site.URL}}&x={{.To.Name}}">`: `<a href="https://example.com/?a=1&amp;b=2&x=Ben%20%3cb%3eMiller%3c/b%3e">`,
+		`<script>x({{.To.Name}})</script>`:        `<script>x("Ben \u003cb\u003eMiller\u003c/b\u003e")</script>`,
+		`{{if .Urgent}}<b>{{.Link}}</b>{{end}}`:   "<b>https://example.com/reset#token=abc</b>",
+	} {
+		made, wrong := language.HTML(source)
+		if len(wrong) > 0 {
+			t.Errorf("%s: %v", source, wrong)
+			continue
+		}
+		if got, err := made.Render(true, variables()...); got != want || err != nil {
+			t.Errorf("%s makes %q, %v", source, got, err)
+		}
+	}
+}
+
+// Unless they are to be revealed, secrets show as a mark.
+func TestSecretsAreMarked(t *testing.T) {
+	t.Parallel()
+	text, _ := language.Text("Open {{.Link}}.")
+	html, _ := language.HTML(`<a href="{{.Link}}">open</a>{{.Link}}`)
+	for _, made := range []*template.Template{text, html} {
+		got, err := made.Render(false, variables()...)
+		if err != nil || strings.Contains(got, "token") || !strings.Contains(got, "[secret]") {
+			t.Errorf("shows %q, %v", got, err)
+		}
+	}
+}
+
+// What is wrong is told with its place, all of it at once.
+func TestWhereItIsWrong(t *testing.T) {
+	t.Parallel()
+	for source, want := range map[string]string{
+		"a\nü {{.To.Nam}}":                          "line 2, column 8: there is no .To.Nam: there are .To.Email, .To.Name",
+		"{{.Too}}":                                  "line 1, column 3: there is no .Too: there are .Changes, .Count, .Expires, .Link, .Site, .Tags, .To, .Urgent",
+		"{{.To.Name}}\n  {{if .Urgent}}\n{{.X}":     "line 3, column 1: bad character U+007D '}'",
+		"x\n{{if .Urgent}}{{range .Tags}}\n{{end}}": "line 2, column 1: {{if}} has no {{end}}",
+		"{{ if .Urgent }}\n{{end}}{{end}}":          "line 2, column 8: unexpected {{end}}",
+		"a {{\"x}}\n{{.To.Name}}":                   "line 1, column 3: unterminated quoted string",
+		"a {{.To.Name":                              "line 1, column 3: unclosed action",
+		"{{$x}}":                                    "line 1, column 1: undefined variable \"$x\"",
+		"{{.To}}":                                   "line 1, column 3: this is no text, but there are .To.Email, .To.Name",
+		"{{.}}":                                     "line 1, column 3: this is no text, but there are .Changes",
+		"{{.Changes}}":                              "line 1, column 3: this is a list",
+		"{{.Changes.What}}":                         "line 1, column 11: there is no .Changes.What: .Changes has no members",
+		"{{range .Count}}{{end}}":                   "line 1, column 9: {{range}} goes through lists alone",
+		"{{range 10000000}}{{end}}":                 "line 1, column 9: {{range}} goes through lists alone",
+		"{{upper .Count}}":                          "line 1, column 3: upper takes a text",
+		"{{if eq .Count \"3\"}}{{end}}":             "line 1, column 6: eq takes two texts or two numbers",
+		"{{date .To.Name .Expires}}":                "line 1, column 3: date takes how to write it",
+		"{{.Expires.Year}}":                         "line 1, column 11: there is no .Expires.Year: .Expires has no members",
+		"{{$y = 1}}":                                "line 1, column 3: there is no variable $y",
+		"{{$y := $y}}":                              "line 1, column 9: there is no variable $y",
+		"{{range $i, $x := A $i}}{{end}}":           "line 1, column 21: there is no variable $i",
+		"{{.To.Name | len | upper}}":                "line 1, column 20: upper takes a text",
+	} {
+		_, wrong := language.Text(source)
+		if len(wrong) == 0 || !strings.HasPrefix(wrong[0].Error(), want) {
+			t.Errorf("%q: %v, want %s", source, wrong, want)
+		}
+	}
+	if _, wrong := language.Text("{{.A}}{{upper}}{{range .B}}{{.C}}{{end}}{{.D}}"); len(wrong) != 4 {
+		t.Errorf("%v", wrong)
+	}
+}
+
+// TestAttempts are what somebody would try who wants more of a template than to show its variables.
+func TestAttempts(t *testing.T) {
+	t.Parallel()
+	loops := func(n int) string { return strings.Repeat("{{range $.Tags}}", n) + strings.Repeat("{{end}}", n) }
+	doubled := `{{$x := .To.Name}}` + strings.Repeat(`{{$x = print $x $x}}`, 100) + `{{$x}}`
+	for _, source := range []string{
+		// files, network, processes, the environment
+		`{{readFile "/etc/passwd"}}`, `{{include "x"}}`, `{{template "/etc/passwd"}}`, `{{env "HOME"}}`, `{{exec "id"}}`, `{{http "http://169.254.169.254/"}}`, `{{getHostByName "x"}}`,
+		// what Go's templates can, and these cannot
+		`{{call .To.Name}}`, `{{call .Link.Reveal}}`, `{{printf "%1000000000d" 1}}`, `{{print .}}`, `{{println .Link}}`, `{{html .Link}}`, `{{js .Link}}`, `{{urlquery .Link}}`, `{{slice .Link 0 3}}`, `{{index .Tags 0}}`, `{{index . "Link"}}`,
+		// methods, and what lies behind the variables
+		`{{.Link.Reveal}}`, `{{.Link.String}}`, `{{.Link.value}}`, `{{.Expires.Location}}`, `{{.Expires.at}}`, `{{.Site.Name.Format}}`, `{{(.Link).Reveal}}`, `{{$.Link.Reveal}}`, `{{with .Link}}{{.Reveal}}{{end}}`,
+		`{{.Client}}`, `{{.Other.Password}}`, `{{$.DB}}`, `{{.To.Password}}`, `{{.language}}`, `{{printf "%#v" .}}`, `{{.}}`, `{{$}}`, `{{.To}}`, `{{.Changes}}`, `{{nil}}`, `{{with $}}{{.}}{{end}}`,
+		// secrets where they do not belong
+		`{{if .Link}}x{{end}}`, `{{if eq .Link "https://example.com/reset#token=abc"}}x{{end}}`, `{{if lt .Link "m"}}x{{end}}`, `{{len .Link}}`, `{{$x := .Link}}{{$x}}`, `{{range .Link}}{{end}}`, `{{.Link | upper}}`, `{{upper .Link}}`,
+		`{{with .Link}}{{.}}{{end}}`, `{{and .Urgent .Link}}`, `{{or .Link "x"}}`, `{{not .Link}}`, `{{date "2006" .Link}}`,
+		// templates in templates, and what has no end
+		`{{define "x"}}{{template "x"}}{{end}}`, `{{define "x"}}{{end}}`, `{{block "x" .}}{{end}}`, `{{template "template" .}}`, loops(4), loops(200), doubled,
+		`{{range 1000000000}}{{end}}`, `{{$x := 1}}{{range $x = .Tags}}{{end}}`, strings.Repeat("{{if .Urgent}}", 5000) + strings.Repeat("{{end}}", 5000), `{{if ` + strings.Repeat("(", 100_000) + `.Urgent` + strings.Repeat(")", 100_000) + `}}{{end}}`,
+		strings.Repeat("{{.To.Name}}", 100_000), `{{$x := "1"}}{{$x = date $x .Expires}}`, `{{.To.Name`, `{{"`, "{{`", `{{/*`, `{{'`, `{{-`, `{{`, "{{\x00}}",
+	} {
+		for kind, check := range map[string]func(string) (*template.Template, []template.Error){"text": language.Text, "HTML": language.HTML, "open": language.Open} {
+			if _, wrong := check(source); len(wrong) == 0 {
+				t.Errorf("%s is taken as %s", source[:min(len(source), 80)], kind)
+			}
+		}
+	}
+	if _, wrong := language.Open("{{.Link}}"); len(wrong) != 1 {
+		t.Errorf("a secret in the open: %v", wrong)
+	}
+	for _, source := range []string{
+		`<a title="{{.Link}}">`, `<a href="{{.Link}}&x=1">`, `<a href="x{{.Link}}">`, `<a href={{.Link}}>`, `<img src="{{.Link}}">`, `<form action="{{.Link}}">`, `<link rel="prefetch" href="{{.Link}}">`, `<base href="{{.Link}}">`,
+		`<a href="{{if .Urgent}}{{.Link}}{{end}}">`, `<a href="https://evil.example.com/?{{.Link}}">`, `<script>x({{.Link}})</script>`, `<style>a{background:url({{.Link}})}</style>`, `<title>{{.Link}}</title>`, `<textarea>{{.Link}}</textarea>`,
+		`<!-- {{.Link}} -->`, `<a onclick="x({{.Link}})">`, `<a {{.Link}}>`, `<a style="{{.Link}}">`, `<img alt="<a href="{{.Link}}">`,
+		`<a href="x`, `<p title="{{if .Urgent}}">{{end}}`, `<script>`,
+	} {
+		if _, wrong := language.HTML(source); len(wrong) == 0 {
+			t.Errorf("%s is taken", source)
+		}
+	}
+}
+
+// A template makes a bounded text, and goes through bounded lists.
+func TestBounds(t *testing.T) {
+	t.Parallel()
+	long, wrong := language.Text(`{{range .Tags}}{{range $.Tags}}{{$.To.Name}}{{end}}{{end}}`)
+	if len(wrong) > 0 {
+		t.Fatal(wrong)
+	}
+	given := variables()
+	l := given[1].(letter)
+	l.To.Name, l.Tags = strings.Repeat("x", 1000), make([]string, 100)
+	if got, err := long.Render(true, given[0], l); !errors.Is(err, template.ErrTooLong) || got != "" {
+		t.Errorf("%d bytes: %v", len(got), err)
+	}
+	l.Tags = make([]string, 101)
+	if _, err := long.Render(true, given[0], l); err == nil {
+		t.Error("a list of any length is taken")
+	}
+	if _, err := long.Render(true, given[1], given[0]); err == nil {
+		t.Error("other variables are taken")
+	}
+}
+
+func TestVariables(t *testing.T) {
+	t.Parallel()
+	var all []string
+	for _, v := range language.Variables() {
+		all = append(all, v.Name)
+		if v.Secret != (v.Name == ".Link") || v.Name == ".Site.Name" && v.Doc != "the installation's" {
+			t.Errorf("%+v", v)
+		}
+	}
+	if got := strings.Join(all, " "); got != ".Site.Name .Site.URL .To.Name .To.Email .Link .Expires .Changes[].What .Changes[].Before .Tags[] .Count .Urgent" {
+		t.Error(got)
+	}
+}
+
+// Whatever is written, it is taken or refused, and what is taken can be rendered.
+func FuzzTemplate(f *testing.F) {
+	for _, seed := range []string{"{{.To.Name}}", "{{range $i, $x := .Changes}}{{if eq $i 1}}{{$x.What}}{{end}}{{else}}{{end}}", `<a href="{{.Link}}">{{date "2006" .Expires}}</a>`, "{{with .To}}{{.Name | upper}}{{end}}", "{{/* x */}}{{- `}}` -}}{{len .Tags}}"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, source string) {
+		for _, check := range []func(string) (*template.Template, []template.Error){language.Text, language.HTML} {
+			made, wrong := check(source)
+			if len(wrong) > 0 {
+				continue
+			}
+			if _, err := made.Render(true, variables()...); err != nil && !errors.Is(err, template.ErrTooLong) {
+				t.Errorf("%q is taken, and then: %v", source, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,199 @@
+package testkit
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"reflect"
+	"testing"
+
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/problem"
+)
+
+// As serves a service's handler as the gateway would call it, with this principal; nil: without a key.
+func As(handler http.Handler, p *principal.Principal) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		call := &principal.Call{Peer: principal.Gateway, Principal: p, IP: netip.MustParseAddr("192.0.2.7"), RequestID: "test"}
+		handler.ServeHTTP(w, r.WithContext(principal.With(r.Context(), call)))
+	})
+}
+
+// Holder is an admin's principal that holds these grants.
+func Holder(grants principal.Grants) *principal.Principal {
+	return &principal.Principal{KeyID: 1, Owner: principal.Owner{Type: principal.Admin, ID: 1}, Name: "tester", Grants: grants}
+}
+
+// Client speaks JSON to a server.
+type Client struct {
+	URL string
+	Key string // none where empty
+
+	contract *contract
+	t        testing.TB
+}
+
+// NewClient serves a handler and speaks to it.
+func NewClient(t testing.TB, handler http.Handler) *Client {
+	t.Helper()
+	served := httptest.NewServer(handler)
+	t.Cleanup(served.Close)
+	return ClientOf(t, served.URL)
+}
+
+// ClientOf speaks to a server that runs.
+func ClientOf(t testing.TB, url string) *Client {
+	t.Helper()
+	return &Client{URL: url, contract: contractOf(t, url), t: t}
+}
+
+// With is the same client with another key.
+func (c *Client) With(key string) *Client {
+	return &Client{URL: c.URL, Key: key, contract: c.contract, t: c.t}
+}
+
+// For is the same client for a subtest.
+func (c *Client) For(t testing.TB) *Client {
+	return &Client{URL: c.URL, Key: c.Key, contract: c.contract, t: t}
+}
+
+// Answer is what came back.
+type Answer struct {
+	Status int
+	Header http.Header
+	Text   string
+	t      testing.TB
+}
+
+// Do sends a request. body is marshalled, or sent as it is where it is a string or an io.Reader; nil is none.
+func (c *Client) Do(method, path string, body any, headers ...string) *Answer {
+	c.t.Helper()
+	answer, err := c.Try(method, path, body, headers...)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return answer
+}
+
+// Try is Do for a server that may be gone.
+func (c *Client) Try(method, path string, body any, headers ...string) (*Answer, error) {
+	var content io.Reader
+	switch b := body.(type) {
+	case nil:
+	case io.Reader:
+		content = b
+	case string:
+		content = bytes.NewReader([]byte(b))
+	default:
+		text, err := json.Marshal(b)
+		if err != nil {
+			return nil, err
+		}
+		content = bytes.NewReader(text)
+	}
+	r, err := http.NewRequestWithContext(c.t.Context(), method, c.URL+path, content)
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Accept", "application/json")
+	if body != nil {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	if c.Key != "" {
+		r.Header.Set("Authorization", "Bearer "+c.Key)
+	}
+	for i := 0; i+1 < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	response, err := (&http.Client{Transport: c, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}).Do(r)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		return nil, err
+	}
+	return c.Answer(response, text), nil
+}
+
+// Answer is what came back with this body.
+func (c *Client) Answer(response *http.Response, body []byte) *Answer {
+	return &Answer{response.StatusCode, response.Header, string(body), c.t}
+}
+
+// RoundTrip holds the answer against the API document. With it, generated clients are held to that, too.
+func (c *Client) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.contract.check(r, response, text); err != nil {
+		c.t.Errorf("%s %s: %v", r.Method, r.URL.RequestURI(), err)
+	}
+	response.Body = io.NopCloser(bytes.NewReader(text))
+	return response, nil
+}
+
+// Want fails the test unless the answer has this status.
+func (a *Answer) Want(status int) *Answer {
+	a.t.Helper()
+	if a.Status != status {
+		a.t.Fatalf("answered %d, want %d: %s", a.Status, status, a.Text)
+	}
+	return a
+}
+
+// Decode reads the answer's body.
+func Decode[T any](a *Answer) T {
+	a.t.Helper()
+	var value T
+	if err := json.Unmarshal([]byte(a.Text), &value); err != nil {
+		a.t.Fatalf("decode %s: %v", a.Text, err)
+	}
+	return value
+}
+
+// ID is the id of the item in the answer.
+func (a *Answer) ID() int64 {
+	a.t.Helper()
+	return Decode[struct{ ID int64 }](a).ID
+}
+
+// WantErrors fails the test unless the answer is a 422 with exactly these pointers and codes, in pairs.
+func (a *Answer) WantErrors(pairs ...string) {
+	a.t.Helper()
+	a.Want(http.StatusUnprocessableEntity)
+	got := []string{}
+	for _, e := range Decode[problem.Problem](a).Errors {
+		got = append(got, e.Pointer, e.Code)
+	}
+	if !reflect.DeepEqual(got, pairs) {
+		a.t.Fatalf("errors %v, want %v: %s", got, pairs, a.Text)
+	}
+}
+
+// WantDetail fails the test unless the answer is this kind of fault with this detail.
+func (a *Answer) WantDetail(kind problem.Kind, detail string) {
+	a.t.Helper()
+	if got := Decode[problem.Problem](a.Want(int(kind))).Detail; got != detail {
+		a.t.Fatalf("detail %q, want %q", got, detail)
+	}
+}
+
+// JSON is a value as text.
+func JSON(v any) string {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}

@@ -1,0 +1,276 @@
+// Package testkit gives tests the real things: a Postgres with a database of their own, a Redis, and an HTTP client
+// that speaks JSON. All of it ends with the test.
+package testkit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ironplane/ironplane/pkg/cache"
+	"github.com/ironplane/ironplane/pkg/devservers"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/postgres/pool"
+	"github.com/ironplane/ironplane/pkg/postgres/provision"
+	"github.com/ironplane/ironplane/pkg/runtime/host"
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/service"
+)
+
+// Service is a service's schema.
+type Service struct {
+	Name       string
+	Migrations fs.FS // nil: none of its own
+}
+
+const (
+	// connections is how many a test's pool may open.
+	connections = 10
+	// patience is how long a server may take to start, to do one thing, or to stop, on a machine that does much else, too.
+	patience = 5 * time.Minute
+)
+
+var server struct {
+	mu        sync.Mutex
+	roles     sync.Mutex
+	postgres  *devservers.Postgres
+	dir       string
+	templates map[string]*template
+	databases atomic.Int64
+}
+
+// template is a migrated database that the tests' own are copies of.
+type template struct {
+	once sync.Once
+	name string
+	err  error
+}
+
+const rolePrefix = "test_"
+
+var password = secret.New("for-tests-only")
+
+// Main runs a package's tests and stops what they started. A package that uses Databases calls it from TestMain.
+func Main(m *testing.M) {
+	debug.SetGCPercent(400) // tests keep little, and passwords are hashed in much memory
+	debug.SetMemoryLimit(2 << 30)
+	code := m.Run()
+	if server.postgres != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := server.postgres.Stop(ctx); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+		_ = os.RemoveAll(server.dir)
+	}
+	os.Exit(code)
+}
+
+// Databases are the URLs at which these services reach their schemas in a new, migrated database of the test's own.
+func Databases(t testing.TB, services ...Service) map[string]secret.String {
+	t.Helper()
+	admin := postgres(t)
+	from := templateOf(t, admin, services)
+	name := fmt.Sprintf("%s_%d", from, server.databases.Add(1))
+	run(t, admin.URL("postgres"), "CREATE DATABASE "+name+" TEMPLATE "+from+" STRATEGY FILE_COPY") // the other way writes each page to the log
+	t.Cleanup(func() { run(t, admin.URL("postgres"), "DROP DATABASE "+name+" WITH (FORCE)") })
+	urls := map[string]secret.String{}
+	for _, s := range services {
+		url, err := provision.ServiceURL(admin.URL(name), rolePrefix, s.Name, password)
+		if err != nil {
+			t.Fatal(err)
+		}
+		urls[s.Name] = url
+	}
+	return urls
+}
+
+// Administrator is the URL of the database in which a service's schema lies, as the administrator.
+func Administrator(t testing.TB, url secret.String) secret.String {
+	t.Helper()
+	config, err := pgx.ParseConfig(url.Reveal())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return secret.New(postgres(t).URL(config.Database))
+}
+
+// Database is a service's pool on a new, migrated database of the test's own.
+func Database(t testing.TB, service string, migrations fs.FS) *pg.DB {
+	t.Helper()
+	return open(t, Databases(t, Service{service, migrations})[service])
+}
+
+func open(t testing.TB, url secret.String) *pg.DB {
+	t.Helper()
+	opened, err := pool.Open(t.Context(), url.Reveal(), connections, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(opened.Close)
+	return opened.DB
+}
+
+// Execute changes a database behind the back of the service that it is of.
+func Execute(t testing.TB, db *pg.DB, sql string, args ...any) {
+	t.Helper()
+	err := db.InTx(t.Context(), func(tx *pg.Tx) error {
+		tx.Unrecorded("a test")
+		_, err := tx.Exec(t.Context(), sql, args...)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func postgres(t testing.TB) *devservers.Postgres {
+	t.Helper()
+	server.mu.Lock()
+	defer server.mu.Unlock()
+	if server.postgres != nil {
+		return server.postgres
+	}
+	dir, err := newFolder(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	started, err := devservers.StartPostgres(ctx, devservers.PostgresOptions{Dir: filepath.Join(dir, "postgres"), MaxConnections: 500})
+	if err != nil {
+		_ = os.RemoveAll(dir)
+		t.Fatal(err)
+	}
+	server.postgres, server.dir, server.templates = started, dir, map[string]*template{}
+	return started
+}
+
+func templateOf(t testing.TB, admin *devservers.Postgres, services []Service) string {
+	t.Helper()
+	names := make([]string, len(services))
+	for i, s := range services {
+		names[i] = s.Name
+	}
+	name := "t_" + strings.Join(names, "_")
+	server.mu.Lock()
+	from := server.templates[name]
+	if from == nil {
+		from = &template{name: name}
+		server.templates[name] = from
+	}
+	server.mu.Unlock()
+	from.once.Do(func() { from.err = makeTemplate(admin, name, names, services) })
+	if from.err != nil {
+		t.Fatal(from.err)
+	}
+	return name
+}
+
+func makeTemplate(admin *devservers.Postgres, name string, names []string, services []Service) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := execute(ctx, admin.URL("postgres"), "CREATE DATABASE "+name); err != nil {
+		return err
+	}
+	passwords := map[string]secret.String{}
+	for _, service := range names {
+		passwords[service] = password
+	}
+	server.roles.Lock() // which all databases share
+	err := provision.Database(ctx, admin.URL(name), rolePrefix, passwords)
+	server.roles.Unlock()
+	if err != nil {
+		return err
+	}
+	for _, s := range services {
+		url, err := provision.ServiceURL(admin.URL(name), rolePrefix, s.Name, password)
+		if err != nil {
+			return err
+		}
+		db, err := pool.Open(ctx, url.Reveal(), 2, nil)
+		if err != nil {
+			return err
+		}
+		err = host.Migrate(ctx, service.Definition{Name: s.Name, Migrations: s.Migrations}, db, slog.New(slog.DiscardHandler))
+		db.Close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func run(t testing.TB, url, statement string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := execute(ctx, url, statement); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// making lets databases be copied one after the other: a template that is being copied cannot be copied.
+var making sync.Mutex
+
+func execute(ctx context.Context, url, statement string) error {
+	making.Lock()
+	defer making.Unlock()
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	for {
+		_, err := conn.Exec(ctx, statement)
+		if used, ok := errors.AsType[*pgconn.PgError](err); ok && used.Code == inUse {
+			continue // by sessions that are ending, for which Postgres waits for five seconds
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", statement, err)
+		}
+		return nil
+	}
+}
+
+// inUse is the SQLSTATE of a database that is not copied or dropped because others have sessions in it.
+const inUse = "55006"
+
+// Redis is a Redis of the test's own: a real one where redis-server is on the machine.
+func Redis(t testing.TB) redis.UniversalClient {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	started, err := devservers.StartRedis(ctx, devservers.RedisOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := cache.Open(secret.New(started.URL()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = client.Close()
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := started.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return client
+}
