@@ -200,10 +200,18 @@ func (c *certificates) forAuthority(hello *tls.ClientHelloInfo) (*tls.Config, er
 	default:
 		return nil, errors.New("too many authorities look at once")
 	}
-	ctx, cancel := context.WithTimeout(principal.With(hello.Context(), &principal.Call{Peer: principal.Gateway, RequestID: rand.Text()}), certificateTime)
+	ctx, cancel := context.WithTimeout(
+		principal.With(hello.Context(), &principal.Call{Peer: principal.Gateway, RequestID: rand.Text()}),
+		certificateTime,
+	)
 	defer cancel()
 	var shown issued
-	if err := c.peers.Ask(ctx, settings.Keeper, "/internal/acme-handshake?name="+url.QueryEscape(strings.ToLower(hello.ServerName)), &shown); err != nil {
+	if err := c.peers.Ask(
+		ctx,
+		settings.Keeper,
+		"/internal/acme-handshake?name="+url.QueryEscape(strings.ToLower(hello.ServerName)),
+		&shown,
+	); err != nil {
 		return nil, err
 	}
 	certificate, err := tls.X509KeyPair([]byte(shown.Chain), []byte(shown.Key))

@@ -31,7 +31,9 @@ func TestHalfSentBodies(t *testing.T) {
 		d.identity.mu.Unlock()
 		var halves []net.Conn
 		for n := range most {
-			c, in := ask("POST /port-speed HTTP/1.1\r\nHost: x\r\nX-Api-Key: " + keys[n%2] + "\r\nExpect: 100-continue\r\nContent-Length: 1000000\r\n\r\n")
+			c, in := ask(
+				"POST /port-speed HTTP/1.1\r\nHost: x\r\nX-Api-Key: " + keys[n%2] + "\r\nExpect: 100-continue\r\nContent-Length: 1000000\r\n\r\n",
+			)
 			if line, err := in.ReadString('\n'); err != nil || !strings.HasPrefix(line, "HTTP/1.1 100") {
 				t.Fatal(line, err)
 			}
@@ -122,7 +124,11 @@ func TestSecurityHeaders(t *testing.T) {
 	_, script, _ := strings.Cut(w.Body.String(), "<script>")
 	script, _, _ = strings.Cut(script, "</script>")
 	sum := sha256.Sum256([]byte(script))
-	if policy := w.Header().Get("Content-Security-Policy"); !strings.Contains(policy, "'sha256-"+base64.StdEncoding.EncodeToString(sum[:])+"'") {
+	if policy := w.Header().
+		Get("Content-Security-Policy"); !strings.Contains(
+		policy,
+		"'sha256-"+base64.StdEncoding.EncodeToString(sum[:])+"'",
+	) {
 		t.Errorf("%s does not let the page's script run", policy)
 	}
 	for name, silent := range map[string]http.HandlerFunc{

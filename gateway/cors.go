@@ -22,7 +22,10 @@ func (o *Origins) UnmarshalText(text []byte) error {
 			continue
 		}
 		if !isOrigin(part) {
-			return fmt.Errorf("%q is no origin as browsers write it: https://panel.example.com, https://panel.example.com:8443 or http://localhost:3000, in lower case and without a path", part)
+			return fmt.Errorf(
+				"%q is no origin as browsers write it: https://panel.example.com, https://panel.example.com:8443 or http://localhost:3000, in lower case and without a path",
+				part,
+			)
 		}
 		*o = append(*o, part)
 	}
@@ -61,8 +64,21 @@ func newCORS(origins Origins) *cors.Cors {
 	return cors.New(cors.Options{
 		AllowedOrigins: origins,
 		AllowedMethods: []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPatch, http.MethodDelete},
-		AllowedHeaders: []string{"Authorization", "X-Api-Key", "Content-Type", "Content-Encoding", "If-Match", "If-None-Match", "Idempotency-Key", "Range", "X-Request-Id",
-			"Tus-Resumable", "Upload-Length", "Upload-Metadata", "Upload-Offset"},
+		AllowedHeaders: []string{
+			"Authorization",
+			"X-Api-Key",
+			"Content-Type",
+			"Content-Encoding",
+			"If-Match",
+			"If-None-Match",
+			"Idempotency-Key",
+			"Range",
+			"X-Request-Id",
+			"Tus-Resumable",
+			"Upload-Length",
+			"Upload-Metadata",
+			"Upload-Offset",
+		},
 		ExposedHeaders: []string{"API-Version", "ETag", "Link", "RateLimit", "RateLimit-Policy", "Retry-After", "X-Request-Id", "X-Total-Count",
 			"Location", "Tus-Resumable", "Upload-Expires", "Upload-Length", "Upload-Metadata", "Upload-Offset"},
 		MaxAge: int(preflightLife.Seconds()),

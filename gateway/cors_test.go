@@ -17,7 +17,8 @@ const panel = "https://panel.example.com"
 // allows fails the test where an answer does not let a page of the panel read it, or lets any use cookies.
 func allows(t *testing.T, what string, h http.Header) {
 	t.Helper()
-	if h.Get("Access-Control-Allow-Origin") != panel || !strings.Contains(strings.Join(h["Vary"], ", "), "Origin") || h["Access-Control-Allow-Credentials"] != nil {
+	if h.Get("Access-Control-Allow-Origin") != panel || !strings.Contains(strings.Join(h["Vary"], ", "), "Origin") ||
+		h["Access-Control-Allow-Credentials"] != nil {
 		t.Errorf("%s has %v", what, h)
 	}
 }
@@ -26,18 +27,31 @@ func TestPreflight(t *testing.T) {
 	onBoth(t, answers, func(t *testing.T, d *door, network *busy, ask func(string) (net.Conn, *bufio.Reader)) {
 		preflight := func(origin, method, headers string) *http.Response {
 			t.Helper()
-			_, in := ask("OPTIONS /port-speed/7 HTTP/1.1\r\nHost: x\r\nOrigin: " + origin + "\r\nAccess-Control-Request-Method: " + method + "\r\nAccess-Control-Request-Headers: " + headers + "\r\n\r\n")
+			_, in := ask(
+				"OPTIONS /port-speed/7 HTTP/1.1\r\nHost: x\r\nOrigin: " + origin + "\r\nAccess-Control-Request-Method: " + method + "\r\nAccess-Control-Request-Headers: " + headers + "\r\n\r\n",
+			)
 			got, _ := answer(t, in, "OPTIONS")
 			return got
 		}
-		if got := preflight(panel, "GET", "x-api-key"); got.StatusCode != 405 && got.StatusCode != 200 || got.Header.Get("Access-Control-Allow-Origin") != "" || got.Header.Get("Vary") != "" {
+		if got := preflight(
+			panel,
+			"GET",
+			"x-api-key",
+		); got.StatusCode != 405 && got.StatusCode != 200 || got.Header.Get("Access-Control-Allow-Origin") != "" ||
+			got.Header.Get("Vary") != "" {
 			t.Errorf("where no origin is configured: %d %v", got.StatusCode, got.Header)
 		}
 		seen := len(network.began)
 		d.gateway.cors = newCORS(Origins{"http://localhost:3000", panel})
 		for _, method := range []string{"GET", "HEAD", "POST", "PATCH", "DELETE"} {
-			got := preflight(panel, method, "authorization,content-encoding,content-type,idempotency-key,if-match,if-none-match,range,x-api-key,x-request-id")
-			if got.StatusCode != 204 || got.Header.Get("Access-Control-Allow-Methods") != method || got.Header.Get("Access-Control-Allow-Headers") == "" || got.Header.Get("Access-Control-Max-Age") != "7200" {
+			got := preflight(
+				panel,
+				method,
+				"authorization,content-encoding,content-type,idempotency-key,if-match,if-none-match,range,x-api-key,x-request-id",
+			)
+			if got.StatusCode != 204 || got.Header.Get("Access-Control-Allow-Methods") != method ||
+				got.Header.Get("Access-Control-Allow-Headers") == "" ||
+				got.Header.Get("Access-Control-Max-Age") != "7200" {
 				t.Errorf("%s: %d %v", method, got.StatusCode, got.Header)
 			}
 			if !strings.HasPrefix(got.Header.Get("RateLimit"), `"address"`) {
@@ -47,7 +61,12 @@ func TestPreflight(t *testing.T) {
 		}
 		for _, c := range [][3]string{{"https://evil.example.com", "GET", "x-api-key"}, {"https://panel.example.com.evil.org", "GET", ""}, {"http://panel.example.com", "GET", ""}, {"null", "GET", ""},
 			{"https://panel.example.com:8443", "GET", ""}, {panel, "PUT", ""}, {panel, "GET", "cookie"}, {panel, "GET", "x-forwarded-for"}} {
-			if got := preflight(c[0], c[1], c[2]); got.StatusCode != 204 || got.Header.Get("Access-Control-Allow-Origin") != "" || got.Header.Get("Access-Control-Allow-Headers") != "" {
+			if got := preflight(
+				c[0],
+				c[1],
+				c[2],
+			); got.StatusCode != 204 || got.Header.Get("Access-Control-Allow-Origin") != "" ||
+				got.Header.Get("Access-Control-Allow-Headers") != "" {
 				t.Errorf("%v: %d %v", c, got.StatusCode, got.Header)
 			}
 		}
@@ -111,7 +130,12 @@ func TestPagesReadAnswers(t *testing.T) {
 		d.identity.set(func(w http.ResponseWriter) bool { w.WriteHeader(503); return true }, nil)
 		want(503, "/port-speed", d.identity.issue(2))
 		d.identity.set(func(http.ResponseWriter) bool { return false }, nil)
-		if got := get("https://evil.example.com", "/port-speed", key); got.StatusCode != 200 || got.Header.Get("Access-Control-Allow-Origin") != "" || got.Header.Get("Vary") != "Origin" {
+		if got := get(
+			"https://evil.example.com",
+			"/port-speed",
+			key,
+		); got.StatusCode != 200 || got.Header.Get("Access-Control-Allow-Origin") != "" ||
+			got.Header.Get("Vary") != "Origin" {
 			t.Errorf("another origin: %d %v", got.StatusCode, got.Header)
 		}
 
@@ -133,7 +157,10 @@ func TestPagesReadAnswers(t *testing.T) {
 func TestOrigins(t *testing.T) {
 	t.Parallel()
 	var o Origins
-	if err := o.UnmarshalText([]byte(" https://panel.example.com, http://localhost:3000,https://a.b:8443,http://127.0.0.1,http://[::1]:8080,http://x.localhost,")); err != nil || len(o) != 6 {
+	if err := o.UnmarshalText(
+		[]byte(" https://panel.example.com, http://localhost:3000,https://a.b:8443,http://127.0.0.1,http://[::1]:8080,http://x.localhost,"),
+	); err != nil ||
+		len(o) != 6 {
 		t.Errorf("%v, %v", o, err)
 	}
 	if err := o.UnmarshalText(nil); err != nil || o != nil {

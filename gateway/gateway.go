@@ -63,7 +63,14 @@ type Gateway struct {
 // New makes a gateway in front of these services. An upstream is what serves a service's requests: in one process,
 // the service's handler itself. Peers are the same services for the gateway's own questions. The client is one that
 // cache.Open made. Close ends it.
-func New(config Config, upstreams map[string]http.Handler, peers *peers.Peers, entries *keycache.Store, client redis.UniversalClient, log *slog.Logger) *Gateway {
+func New(
+	config Config,
+	upstreams map[string]http.Handler,
+	peers *peers.Peers,
+	entries *keycache.Store,
+	client redis.UniversalClient,
+	log *slog.Logger,
+) *Gateway {
 	g := &Gateway{config: config, log: log, upstreams: upstreams, peers: peers, bodies: newRoom(), progress: progress}
 	link := cache.NewLink(client, "limits", log)
 	g.metrics = newMetrics(func() bool { return entries.Up() && link.Up() })

@@ -38,7 +38,16 @@ type set struct {
 
 type limits struct{ OwnerRate, OwnerBurst, AddressRate, AddressBurst, OwnerConcurrency, AddressConcurrency int }
 
-var unlimited = set{limits: limits{OwnerRate: 1_000_000, OwnerBurst: 1_000_000, AddressRate: 1_000_000, AddressBurst: 1_000_000, OwnerConcurrency: 1_000_000, AddressConcurrency: 1_000_000}}
+var unlimited = set{
+	limits: limits{
+		OwnerRate:          1_000_000,
+		OwnerBurst:         1_000_000,
+		AddressRate:        1_000_000,
+		AddressBurst:       1_000_000,
+		OwnerConcurrency:   1_000_000,
+		AddressConcurrency: 1_000_000,
+	},
+}
 
 // ServeHTTP answers what the settings are, as the system service does.
 func (s set) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
@@ -94,7 +103,15 @@ func newDoorOn(t testing.TB, config set, options devservers.RedisOptions) *door 
 		_ = server.Stop(context.Background())
 	})
 	signer, noted := newSigner(t), &warnings{slog.DiscardHandler, &atomic.Bool{}}
-	d := &door{t: t, signer: signer, identity: newOwner(keycache.NewStore(client, signer, slog.New(noted))), network: &echo{}, redis: client, server: server, warnings: noted}
+	d := &door{
+		t:        t,
+		signer:   signer,
+		identity: newOwner(keycache.NewStore(client, signer, slog.New(noted))),
+		network:  &echo{},
+		redis:    client,
+		server:   server,
+		warnings: noted,
+	}
 	d.gateway = d.another(config)
 	return d
 }
@@ -203,8 +220,14 @@ type owner struct {
 
 func newOwner(entries *keycache.Store) *owner {
 	pass := func(http.ResponseWriter) bool { return false }
-	return &owner{entries: entries, keys: map[string]keycache.Key{}, admins: map[string]keycache.Owner{"1": {Active: true, Name: "anna", Grants: principal.All}},
-		asked: map[string]int{}, before: pass, after: pass}
+	return &owner{
+		entries: entries,
+		keys:    map[string]keycache.Key{},
+		admins:  map[string]keycache.Owner{"1": {Active: true, Name: "anna", Grants: principal.All}},
+		asked:   map[string]int{},
+		before:  pass,
+		after:   pass,
+	}
 }
 
 // issue makes a key of admin 1.
@@ -286,12 +309,24 @@ func TestWhatAServiceSees(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t, unlimited)
 	key := d.identity.issue(7)
-	w := d.want(200, key, "/port-speed/3?q=x&key="+key+"&k%65y=secret&sort=name", "X-Api-Key", key, "X-Request-Id", "mine-1", "Ironplane-Principal", "forged")
+	w := d.want(
+		200,
+		key,
+		"/port-speed/3?q=x&key="+key+"&k%65y=secret&sort=name",
+		"X-Api-Key",
+		key,
+		"X-Request-Id",
+		"mine-1",
+		"Ironplane-Principal",
+		"forged",
+	)
 	saw := d.network.last
-	if saw.URL.RawQuery != "q=x&sort=name" || saw.RequestURI != "/port-speed/3?q=x&sort=name" || saw.Header.Get("Authorization") != "" || saw.Header.Get("X-Api-Key") != "" {
+	if saw.URL.RawQuery != "q=x&sort=name" || saw.RequestURI != "/port-speed/3?q=x&sort=name" || saw.Header.Get("Authorization") != "" ||
+		saw.Header.Get("X-Api-Key") != "" {
 		t.Errorf("the service saw %s %v", saw.RequestURI, saw.Header)
 	}
-	if p := d.network.call.Principal; p == nil || p.KeyID != 7 || p.Owner.URL() != "/admin/1" || p.Name != "anna" || p.Grants != principal.All {
+	if p := d.network.call.Principal; p == nil || p.KeyID != 7 || p.Owner.URL() != "/admin/1" || p.Name != "anna" ||
+		p.Grants != principal.All {
 		t.Errorf("the principal is %+v", p)
 	}
 	if c := d.network.call; c.Peer != principal.Gateway || c.IP.String() != "192.0.2.7" || c.RequestID != "mine-1" {

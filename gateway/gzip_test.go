@@ -37,7 +37,14 @@ func TestCompressedUploads(t *testing.T) {
 			sent := make([]byte, size)
 			_, _ = rand.NewChaCha8([32]byte{}).Read(sent)
 			body := compress(t, sent)
-			_, in := ask(fmt.Sprintf("POST /port-speed HTTP/1.1\r\nHost: x\r\nX-Api-Key: %s\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n%s", key, len(body), body))
+			_, in := ask(
+				fmt.Sprintf(
+					"POST /port-speed HTTP/1.1\r\nHost: x\r\nX-Api-Key: %s\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n%s",
+					key,
+					len(body),
+					body,
+				),
+			)
 			if _, got := answer(t, in, "POST"); got != fmt.Sprintf("%d %x <nil> []", size, sha256.Sum256(sent)) {
 				t.Errorf("%d bytes arrive as %s", size, got)
 			}

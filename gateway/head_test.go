@@ -55,7 +55,9 @@ func TestRandomHeads(t *testing.T) {
 		names := append([]string{"Host", "Connection", "Te", "Trailer", "Upgrade", "Ironplane-Call", "Traceparent", "X"}, proxy.Forwarded...)
 		rapid.Check(t, func(rt *rapid.T) {
 			head := rapid.SampledFrom([]string{"GET", "HEAD", "DELETE", "OPTIONS", "X"}).Draw(rt, "method") + " " +
-				rapid.SampledFrom([]string{"", "http://", "http://\xff"}).Draw(rt, "form") + "/port-speed" + text.Draw(rt, "target") + " HTTP/1." + rapid.SampledFrom([]string{"0", "1"}).Draw(rt, "version") + "\r\n"
+				rapid.SampledFrom([]string{"", "http://", "http://\xff"}).
+					Draw(rt, "form") +
+				"/port-speed" + text.Draw(rt, "target") + " HTTP/1." + rapid.SampledFrom([]string{"0", "1"}).Draw(rt, "version") + "\r\n"
 			for range rapid.IntRange(0, 6).Draw(rt, "headers") {
 				line := rapid.SampledFrom(names).Draw(rt, "name") + ":" + text.Draw(rt, "value") + "\r\n"
 				head += strings.Repeat(line, rapid.SampledFrom([]int{1, 1, 1, 2, 300}).Draw(rt, "times"))

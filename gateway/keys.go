@@ -245,7 +245,14 @@ func (k *keys) join(ctx context.Context, hash [32]byte, s keyStatus) (*found, er
 	if !owner.Active || ended(key, owner) {
 		return &found{since: since}, nil
 	}
-	p := &principal.Principal{KeyID: key.ID, Owner: key.Owner, Name: owner.Name, Grants: owner.Within(key.Bound), Acting: key.Actor.ID != 0, SignedIn: key.SignedIn}
+	p := &principal.Principal{
+		KeyID:    key.ID,
+		Owner:    key.Owner,
+		Name:     owner.Name,
+		Grants:   owner.Within(key.Bound),
+		Acting:   key.Actor.ID != 0,
+		SignedIn: key.SignedIn,
+	}
 	if p.Acting && key.Actor != key.Owner {
 		actor, actorSince, err := read[keycache.Owner](ctx, k, ownerServices[string(key.Actor.Type)], keycache.OwnerName(key.Actor), known)
 		if err != nil {

@@ -216,7 +216,8 @@ func (d *door) age(key string, by time.Duration) {
 			d.t.Fatal(err)
 		}
 		at -= by.Milliseconds()
-		if err := d.redis.HSet(context.Background(), "entry:"+name, "at", at, "mac", d.signer.Sign(keycache.Signed(name, entry["history"], at, []byte(entry["body"])))).Err(); err != nil {
+		if err := d.redis.HSet(context.Background(), "entry:"+name, "at", at, "mac", d.signer.Sign(keycache.Signed(name, entry["history"], at, []byte(entry["body"])))).
+			Err(); err != nil {
 			d.t.Fatal(err)
 		}
 	}
@@ -485,7 +486,19 @@ func BenchmarkWrongChecksum(b *testing.B) {
 func TestLeavingIsNotFree(t *testing.T) {
 	t.Parallel()
 	const burst = 3
-	d := newDoor(t, set{limits: limits{OwnerRate: 1000, OwnerBurst: 1000, AddressRate: 1, AddressBurst: burst, OwnerConcurrency: 1_000_000, AddressConcurrency: 1_000_000}})
+	d := newDoor(
+		t,
+		set{
+			limits: limits{
+				OwnerRate:          1000,
+				OwnerBurst:         1000,
+				AddressRate:        1,
+				AddressBurst:       burst,
+				OwnerConcurrency:   1_000_000,
+				AddressConcurrency: 1_000_000,
+			},
+		},
+	)
 	began := time.Now()
 	for range 10 * burst {
 		ctx, leave := context.WithCancel(t.Context())
@@ -506,6 +519,12 @@ func TestMemoryIsYoung(t *testing.T) {
 	d.want(200, key, "/port-speed")
 	d.identity.revoke(t, key)
 	hash := apikey.Hash(key)
-	d.gateway.keys.memory.Set(hash, &found{principal: &principal.Principal{KeyID: 1, Owner: principal.Owner{Type: principal.Admin, ID: 1}}, since: time.Now().Add(-reusedFor)})
+	d.gateway.keys.memory.Set(
+		hash,
+		&found{
+			principal: &principal.Principal{KeyID: 1, Owner: principal.Owner{Type: principal.Admin, ID: 1}},
+			since:     time.Now().Add(-reusedFor),
+		},
+	)
 	d.want(401, key, "/port-speed")
 }

@@ -87,7 +87,9 @@ func (l *limit[K]) set(rate, burst int) {
 		return
 	}
 	interval := time.Second / time.Duration(rate)
-	l.terms.Store(&terms{rate, burst, interval, time.Duration(burst) * interval, []string{fmt.Sprintf("%q;q=%d;w=%d", l.name, burst, (burst+rate-1)/rate)}})
+	l.terms.Store(
+		&terms{rate, burst, interval, time.Duration(burst) * interval, []string{fmt.Sprintf("%q;q=%d;w=%d", l.name, burst, (burst+rate-1)/rate)}},
+	)
 }
 
 // take takes one request from who's limit, and says in the answer's header what is left of it. The error is the fault

@@ -15,7 +15,16 @@ import (
 	"github.com/ironplane/ironplane/pkg/devservers"
 )
 
-var narrow = set{limits: limits{OwnerRate: 20, OwnerBurst: 40, AddressRate: 5, AddressBurst: 10, OwnerConcurrency: 1_000_000, AddressConcurrency: 1_000_000}}
+var narrow = set{
+	limits: limits{
+		OwnerRate:          20,
+		OwnerBurst:         40,
+		AddressRate:        5,
+		AddressBurst:       10,
+		OwnerConcurrency:   1_000_000,
+		AddressConcurrency: 1_000_000,
+	},
+}
 
 // flood asks by all the gateways at the same time for a while, and until each is refused, and answers how many requests were let through.
 func flood(gateways []*Gateway, d time.Duration, ask func(g http.Handler) (status int)) int {
@@ -107,13 +116,22 @@ func TestRefusal(t *testing.T) {
 	if after, err := strconv.Atoi(w.Header().Get("Retry-After")); err != nil || after != 1 {
 		t.Errorf("Retry-After: %q", w.Header().Get("Retry-After"))
 	}
-	if policy, state := w.Header().Get("RateLimit-Policy"), w.Header().Get("RateLimit"); policy != `"owner";q=40;w=2` || state != `"owner";r=0;t=1` {
+	if policy, state := w.Header().
+		Get("RateLimit-Policy"),
+		w.Header().
+			Get("RateLimit"); policy != `"owner";q=40;w=2` ||
+		state != `"owner";r=0;t=1` {
 		t.Errorf("RateLimit-Policy: %s, RateLimit: %s", policy, state)
 	}
 	d.want(200, "", "/port-speed") // another limit
 	left := 0                      // some are allowed meanwhile
 	another := get(d.gateway, somebody, d.identity.issue(2), "/port-speed")
-	if _, err := fmt.Sscanf(another.Header().Get("RateLimit"), `"owner";r=%d`, &left); err != nil || left >= narrow.OwnerBurst/2+int(time.Since(refused)/time.Second)*narrow.OwnerRate {
+	if _, err := fmt.Sscanf(
+		another.Header().Get("RateLimit"),
+		`"owner";r=%d`,
+		&left,
+	); err != nil ||
+		left >= narrow.OwnerBurst/2+int(time.Since(refused)/time.Second)*narrow.OwnerRate {
 		t.Errorf("another key of the same owner has a limit of its own: %d %v", another.Code, another.Header())
 	}
 	time.Sleep(time.Second)

@@ -12,7 +12,9 @@ import (
 
 // What callers send costs no more than in proportion to its length.
 func TestHeadsAreReadInLinearTime(t *testing.T) {
-	trusting := &Gateway{config: Config{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("10.0.0.0/8")}}}
+	trusting := &Gateway{
+		config: Config{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("10.0.0.0/8")}},
+	}
 	for name, part := range map[string]string{"X-Forwarded-For": "10.0.0.1, ", "Forwarded": `for="10.0.0.1";by=x, `, "forwarded": `for="\"";`} {
 		t.Run(name, func(t *testing.T) {
 			work.Linear(t, 16<<10, func(n int) *http.Request {

@@ -36,7 +36,13 @@ type origin struct {
 }
 
 func newOrigin(service string, get func(ctx context.Context, service, path string, into any) error) *origin {
-	return &origin{service: service, get: get, start: time.Now(), known: make(chan struct{}, originQuestions), strangers: throttle.NewQueue(mostStrangers)}
+	return &origin{
+		service:   service,
+		get:       get,
+		start:     time.Now(),
+		known:     make(chan struct{}, originQuestions),
+		strangers: throttle.NewQueue(mostStrangers),
+	}
 }
 
 // paused tells whether it failed to answer a moment ago. When the pause is over, it is false for the first who asks, who

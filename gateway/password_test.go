@@ -26,7 +26,8 @@ func TestPasswordPage(t *testing.T) {
 			t.Errorf("the policy %s does not name the only %s", policy, tag)
 		}
 	}
-	if !strings.HasPrefix(policy, "default-src 'none'; ") || strings.Contains(policy, "unsafe") || !strings.Contains(policy, "frame-ancestors 'none'") {
+	if !strings.HasPrefix(policy, "default-src 'none'; ") || strings.Contains(policy, "unsafe") ||
+		!strings.Contains(policy, "frame-ancestors 'none'") {
 		t.Errorf("the policy is %s", policy)
 	}
 	if !strings.Contains(page, "<title>Ironplane</title>") || strings.Contains(page, "%!") {

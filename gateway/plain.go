@@ -23,7 +23,10 @@ func (g *Gateway) refusePlain(e *recorder, r *http.Request, ip netip.Addr, carri
 		return err
 	}
 	if carried || r.Method != http.MethodGet && r.Method != http.MethodHead || told.Authority == "" {
-		return problem.New(problem.Forbidden, "The API is to be called by https alone. Whatever secret this request carried has been seen by others.")
+		return problem.New(
+			problem.Forbidden,
+			"The API is to be called by https alone. Whatever secret this request carried has been seen by others.",
+		)
 	}
 	e.Header().Set("Location", "https://"+told.Authority+r.URL.RequestURI())
 	e.WriteHeader(http.StatusPermanentRedirect)

@@ -32,7 +32,14 @@ type recorder struct {
 
 func newRecorder(w http.ResponseWriter, r *http.Request, progress time.Duration) *recorder {
 	first := openapi.FirstElement(r.URL.Path)
-	e := &recorder{ResponseWriter: w, connection: http.NewResponseController(w), progress: progress, method: r.Method, service: serviceOf(r.URL.Path, first), began: time.Now()}
+	e := &recorder{
+		ResponseWriter: w,
+		connection:     http.NewResponseController(w),
+		progress:       progress,
+		method:         r.Method,
+		service:        serviceOf(r.URL.Path, first),
+		began:          time.Now(),
+	}
 	switch {
 	case first == "-":
 		e.service, e.route = principal.Gateway, ownRoute(r.URL.Path)
@@ -73,8 +80,16 @@ func (e *recorder) resume() {
 
 // ours are the headers of an answer that the gateway says before the service says anything.
 var ours = map[string]bool{
-	"X-Content-Type-Options": true, "Cache-Control": true, "X-Request-Id": true, "Api-Version": true, "Ratelimit": true, "Ratelimit-Policy": true,
-	"Vary": true, "Access-Control-Allow-Origin": true, "Access-Control-Expose-Headers": true, problem.RouteHeader: true,
+	"X-Content-Type-Options":        true,
+	"Cache-Control":                 true,
+	"X-Request-Id":                  true,
+	"Api-Version":                   true,
+	"Ratelimit":                     true,
+	"Ratelimit-Policy":              true,
+	"Vary":                          true,
+	"Access-Control-Allow-Origin":   true,
+	"Access-Control-Expose-Headers": true,
+	problem.RouteHeader:             true,
 }
 
 func (e *recorder) WriteHeader(status int) {

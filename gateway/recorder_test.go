@@ -80,7 +80,8 @@ func TestFailuresAreLoggedByRoute(t *testing.T) {
 		t.Helper()
 		log.Reset()
 		d.want(status, key, "/port-speed/token?q=token")
-		if text := log.String(); strings.Count(text, "route=/port-speed ") != 1 || strings.Contains(text, "token") || strings.Contains(text, key) {
+		if text := log.String(); strings.Count(text, "route=/port-speed ") != 1 || strings.Contains(text, "token") ||
+			strings.Contains(text, key) {
 			t.Errorf("logged %s", text)
 		}
 	}
@@ -164,7 +165,13 @@ func BenchmarkGateway(b *testing.B) {
 	key := d.identity.issue(7)
 	b.ReportAllocs()
 	for b.Loop() {
-		r := &http.Request{Method: "GET", URL: get1, Header: http.Header{"Authorization": {"Bearer " + key}}, RemoteAddr: somebody, Body: http.NoBody}
+		r := &http.Request{
+			Method:     "GET",
+			URL:        get1,
+			Header:     http.Header{"Authorization": {"Bearer " + key}},
+			RemoteAddr: somebody,
+			Body:       http.NoBody,
+		}
 		d.gateway.ServeHTTP(httptest.NewRecorder(), r)
 	}
 }

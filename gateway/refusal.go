@@ -19,7 +19,12 @@ func (g *Gateway) Refuse(status int, said string) *http.Response {
 	id := rand.Text()
 	announce(w.header, id)
 	ctx := principal.With(context.Background(), &principal.Call{Peer: principal.Gateway, RequestID: id})
-	problem.Write(w, (&http.Request{URL: &url.URL{}}).WithContext(ctx), g.log, problem.New(problem.Kind(status), "%s", refusalDetail(status, said)))
+	problem.Write(
+		w,
+		(&http.Request{URL: &url.URL{}}).WithContext(ctx),
+		g.log,
+		problem.New(problem.Kind(status), "%s", refusalDetail(status, said)),
+	)
 	return &http.Response{
 		StatusCode: w.status, ProtoMajor: 1, ProtoMinor: 1, Header: w.header, Close: true,
 		ContentLength: int64(w.body.Len()), Body: io.NopCloser(&w.body),

@@ -173,7 +173,12 @@ func TestRoomIsFreedOnceRead(t *testing.T) {
 			<-network.goOn
 		}
 		for _, method := range []string{"POST", "GET"} {
-			_, in := ask(method + " /port-speed HTTP/1.1\r\nHost: x\r\nX-Api-Key: " + key + "\r\nContent-Length: 1000000\r\n\r\n" + strings.Repeat("x", 1_000_000))
+			_, in := ask(
+				method + " /port-speed HTTP/1.1\r\nHost: x\r\nX-Api-Key: " + key + "\r\nContent-Length: 1000000\r\n\r\n" + strings.Repeat(
+					"x",
+					1_000_000,
+				),
+			)
 			receive(t, "the request", network.began)
 			until(t, "room again", d.gateway.bodies.empty)
 			if method == "GET" {
@@ -194,7 +199,9 @@ func TestEmptyBodyArrivesLate(t *testing.T) {
 		for _, method := range []string{"POST", "GET"} {
 			d.setAdmin(keycache.Owner{Active: true, Name: "anna", Grants: principal.All})
 			key := d.identity.issue(1)
-			c, in := ask(method + " /port-speed HTTP/1.1\r\nHost: x\r\nX-Api-Key: " + key + "\r\nExpect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n")
+			c, in := ask(
+				method + " /port-speed HTTP/1.1\r\nHost: x\r\nX-Api-Key: " + key + "\r\nExpect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n",
+			)
 			_, _ = in.ReadString('\n')
 			_, _ = in.ReadString('\n')
 			d.setAdmin(keycache.Owner{Active: true, Name: "bert", Grants: principal.All})

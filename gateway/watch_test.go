@@ -75,7 +75,11 @@ func reads(w http.ResponseWriter, r *http.Request) {
 
 // onBoth runs a test with a service that is in the gateway's process, and in another one. The answer of ask is a
 // connection on which this was sent.
-func onBoth(t *testing.T, serve http.HandlerFunc, test func(t *testing.T, d *door, network *busy, ask func(text string) (net.Conn, *bufio.Reader))) {
+func onBoth(
+	t *testing.T,
+	serve http.HandlerFunc,
+	test func(t *testing.T, d *door, network *busy, ask func(text string) (net.Conn, *bufio.Reader)),
+) {
 	t.Parallel()
 	for _, way := range []string{"together", "apart"} {
 		t.Run(way, func(t *testing.T) {
@@ -213,7 +217,9 @@ func TestBodiesUnderWayEnd(t *testing.T) {
 	onBoth(t, reads, func(t *testing.T, d *door, network *busy, ask func(string) (net.Conn, *bufio.Reader)) {
 		for _, length := range []int{100, largestKept, largestKept + 1} {
 			key := d.identity.issue(1)
-			c, in := ask(fmt.Sprintf("POST /port-speed HTTP/1.1\r\nHost: x\r\nX-Api-Key: %s\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n", key, length))
+			c, in := ask(
+				fmt.Sprintf("POST /port-speed HTTP/1.1\r\nHost: x\r\nX-Api-Key: %s\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n", key, length),
+			)
 			if length > largestKept {
 				receive(t, "the upload", network.began)
 			}
@@ -242,7 +248,9 @@ func TestBodyArrivesLate(t *testing.T) {
 		_, _ = io.WriteString(w, principal.From(r.Context()).Principal.Name)
 	}, func(t *testing.T, d *door, network *busy, ask func(string) (net.Conn, *bufio.Reader)) {
 		key := d.identity.issue(1)
-		c, in := ask("POST /port-speed HTTP/1.1\r\nHost: x\r\nX-Api-Key: " + key + "\r\nExpect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n")
+		c, in := ask(
+			"POST /port-speed HTTP/1.1\r\nHost: x\r\nX-Api-Key: " + key + "\r\nExpect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n",
+		)
 		_, _ = in.ReadString('\n')
 		_, _ = in.ReadString('\n')
 		d.setAdmin(keycache.Owner{Active: true, Name: "bert", Grants: principal.All})

@@ -277,7 +277,9 @@ func TestConsulCertifies(t *testing.T) {
 	server.Config.ErrorLog = slog.NewLogLogger(logTo(t).Handler(), slog.LevelDebug)
 	server.Start()
 	defer server.Close()
-	front := httptest.NewServer(testkit.As(proxy.New(identities[principal.Gateway], "network", []string{plain.Addr().String()}, logTo(t)), nil))
+	front := httptest.NewServer(
+		testkit.As(proxy.New(identities[principal.Gateway], "network", []string{plain.Addr().String()}, logTo(t)), nil),
+	)
 	defer front.Close()
 
 	var asked, failed atomic.Int64
@@ -312,7 +314,12 @@ func TestConsulCertifies(t *testing.T) {
 func (a *agent) rotate() {
 	a.t.Helper()
 	const config = `{"Provider": "consul", "Config": {"LeafCertTTL": "72h", "PrivateKeyType": "ec", "PrivateKeyBits": 384}}`
-	r, err := http.NewRequestWithContext(a.t.Context(), http.MethodPut, a.at.Load().String()+"/v1/connect/ca/configuration", strings.NewReader(config))
+	r, err := http.NewRequestWithContext(
+		a.t.Context(),
+		http.MethodPut,
+		a.at.Load().String()+"/v1/connect/ca/configuration",
+		strings.NewReader(config),
+	)
 	if err != nil {
 		a.t.Fatal(err)
 	}

@@ -76,7 +76,19 @@ func up() (err error) {
 		return err
 	}
 	for _, name := range programs() {
-		if _, err := run(ctx, "docker", "build", "-q", "-f", "deploy/Dockerfile", "--build-arg", "SERVICE="+name, "-t", "ironplane-"+name, "."); err != nil {
+		if _, err := run(
+			ctx,
+			"docker",
+			"build",
+			"-q",
+			"-f",
+			"deploy/Dockerfile",
+			"--build-arg",
+			"SERVICE="+name,
+			"-t",
+			"ironplane-"+name,
+			".",
+		); err != nil {
 			return err
 		}
 	}
@@ -132,8 +144,17 @@ func run(ctx context.Context, name string, arguments ...string) (string, error) 
 	cmd := exec.CommandContext(ctx, name, arguments...)
 	cmd.Dir = root
 	const many = "1000000"
-	cmd.Env = append(os.Environ(), "DOCKER_BUILDKIT=1", "IRONPLANE_PUBLISH=127.0.0.1:0",
-		"IRONPLANE_OWNER_RATE="+many, "IRONPLANE_OWNER_BURST="+many, "IRONPLANE_ADDRESS_RATE="+many, "IRONPLANE_ADDRESS_BURST="+many, "IRONPLANE_OWNER_CONCURRENCY="+many, "IRONPLANE_ADDRESS_CONCURRENCY="+many)
+	cmd.Env = append(
+		os.Environ(),
+		"DOCKER_BUILDKIT=1",
+		"IRONPLANE_PUBLISH=127.0.0.1:0",
+		"IRONPLANE_OWNER_RATE="+many,
+		"IRONPLANE_OWNER_BURST="+many,
+		"IRONPLANE_ADDRESS_RATE="+many,
+		"IRONPLANE_ADDRESS_BURST="+many,
+		"IRONPLANE_OWNER_CONCURRENCY="+many,
+		"IRONPLANE_ADDRESS_CONCURRENCY="+many,
+	)
 	var screen strings.Builder
 	cmd.Stderr = &screen
 	out, err := cmd.Output()
@@ -184,7 +205,8 @@ func ip(t *testing.T, c testcontainers.Container) string {
 // secretOf is what is in a file of a service's secrets.
 func secretOf(t *testing.T, service, file string) string {
 	t.Helper()
-	copied, err := installed.docker.Client().CopyFromContainer(t.Context(), oneOf(t, service).GetContainerID(), client.CopyFromContainerOptions{SourcePath: "/secrets/" + file})
+	copied, err := installed.docker.Client().
+		CopyFromContainer(t.Context(), oneOf(t, service).GetContainerID(), client.CopyFromContainerOptions{SourcePath: "/secrets/" + file})
 	if err != nil {
 		t.Fatal(err)
 	}

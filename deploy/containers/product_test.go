@@ -59,7 +59,8 @@ func TestImages(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !strings.HasPrefix(said, name+" ") || strings.Contains(said, "unknown") != worktree() || !worktree() && !strings.Contains(said, strings.TrimSpace(string(commit))) {
+		if !strings.HasPrefix(said, name+" ") || strings.Contains(said, "unknown") != worktree() ||
+			!worktree() && !strings.Contains(said, strings.TrimSpace(string(commit))) {
 			t.Errorf("%s says %s", name, said)
 		}
 	}
@@ -73,7 +74,14 @@ func worktree() bool {
 // What serves may do no more than it has to, and holds its secrets in files alone.
 func TestContainers(t *testing.T) {
 	docker := installed.docker.Client()
-	secrets := []string{secretOf(t, "postgres", "password"), secretOf(t, "redis", "password"), secretOf(t, "consul", "management-token"), secretOf(t, "pxe", "process-key"), secretOf(t, "pxe", "redis-url"), installed.key}
+	secrets := []string{
+		secretOf(t, "postgres", "password"),
+		secretOf(t, "redis", "password"),
+		secretOf(t, "consul", "management-token"),
+		secretOf(t, "pxe", "process-key"),
+		secretOf(t, "pxe", "redis-url"),
+		installed.key,
+	}
 	for _, name := range append(product.Names(), principal.Gateway) {
 		secrets = append(secrets, secretOf(t, name, "consul-token"))
 		if name != principal.Gateway {
@@ -84,12 +92,16 @@ func TestContainers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if h := is.HostConfig; !h.ReadonlyRootfs || len(h.CapDrop) != 1 || h.Memory == 0 || h.NanoCPUs == 0 || *h.PidsLimit == 0 || is.State.Health.Status != "healthy" {
+			if h := is.HostConfig; !h.ReadonlyRootfs || len(h.CapDrop) != 1 || h.Memory == 0 || h.NanoCPUs == 0 || *h.PidsLimit == 0 ||
+				is.State.Health.Status != "healthy" {
 				t.Errorf("%s may do too much, or is not well", is.Name)
 			}
 		}
 	}
-	all, err := docker.ContainerList(t.Context(), client.ContainerListOptions{All: true, Filters: client.Filters{}.Add("label", "com.docker.compose.project="+project)})
+	all, err := docker.ContainerList(
+		t.Context(),
+		client.ContainerListOptions{All: true, Filters: client.Filters{}.Add("label", "com.docker.compose.project="+project)},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +167,13 @@ func TestSchemas(t *testing.T) {
 		refused := []string{"CREATE SCHEMA more", "CREATE TABLE ext.more ()", "CREATE ROLE more", "SELECT pg_read_file('/secrets/password')"}
 		for _, other := range product.Names() {
 			if other != service {
-				refused = append(refused, "SELECT FROM "+other+".change", "DELETE FROM "+other+".change", "CREATE TABLE "+other+".more ()", "SET ROLE ironplane_"+other)
+				refused = append(
+					refused,
+					"SELECT FROM "+other+".change",
+					"DELETE FROM "+other+".change",
+					"CREATE TABLE "+other+".more ()",
+					"SET ROLE ironplane_"+other,
+				)
 			}
 		}
 		for _, statement := range refused {

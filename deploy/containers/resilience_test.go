@@ -195,8 +195,16 @@ func (l *load) report(t *testing.T, what string) (failed int, last time.Duration
 		kinds[f.what]++
 		last = max(last, f.after)
 	}
-	t.Logf("%s: %d requests in %s, the longest %s, %d failed %v, the last of them began after %s",
-		what, l.count.Load(), time.Since(l.begin).Round(time.Second), l.worst.Round(time.Millisecond), len(l.failed), kinds, last.Round(time.Millisecond))
+	t.Logf(
+		"%s: %d requests in %s, the longest %s, %d failed %v, the last of them began after %s",
+		what,
+		l.count.Load(),
+		time.Since(l.begin).Round(time.Second),
+		l.worst.Round(time.Millisecond),
+		len(l.failed),
+		kinds,
+		last.Round(time.Millisecond),
+	)
 	return len(l.failed), last
 }
 
@@ -235,7 +243,8 @@ func prepare(t *testing.T) {
 	}
 	c := testkit.ClientOf(t, installed.url).With(installed.key)
 	group := c.Do("POST", "/group", `{"name": "load"}`).Want(200).ID()
-	answer := c.Do("POST", fmt.Sprintf("/group/%d/entity/bulk", group), `{"prefix": "203.0.113.0/27", "gateway": "203.0.113.1", "subnet_mask": "255.255.255.224"}`).Want(200)
+	answer := c.Do("POST", fmt.Sprintf("/group/%d/entity/bulk", group), `{"prefix": "203.0.113.0/27", "gateway": "203.0.113.1", "subnet_mask": "255.255.255.224"}`).
+		Want(200)
 	var made struct {
 		First int `json:"first"`
 	}

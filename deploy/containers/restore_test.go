@@ -34,12 +34,15 @@ func (s *steps) do(name string, environment ...string) string {
 	if err != nil {
 		s.Fatal(err)
 	}
-	script := strings.NewReplacer("ironplane_secrets-", project+"_secrets-", "up --build", "up --no-build").Replace(testkit.Block(s, document, name))
+	script := strings.NewReplacer("ironplane_secrets-", project+"_secrets-", "up --build", "up --no-build").
+		Replace(testkit.Block(s, document, name))
 	ctx, cancel := context.WithTimeout(s.Context(), 10*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "sh", "-e", "-c", script)
 	cmd.Dir = s.folder
-	cmd.Env = append(os.Environ(), append(environment, "COMPOSE_FILE="+compose, "COMPOSE_PROJECT_NAME="+project, "IRONPLANE_PUBLISH=127.0.0.1:0")...)
+	cmd.Env = append(
+		os.Environ(),
+		append(environment, "COMPOSE_FILE="+compose, "COMPOSE_PROJECT_NAME="+project, "IRONPLANE_PUBLISH=127.0.0.1:0")...)
 	said, err := cmd.CombinedOutput()
 	if err != nil {
 		s.Fatalf("%s: %v\n%s", name, err, said)
@@ -74,7 +77,8 @@ func TestRestore(t *testing.T) {
 	eventually(t, "it is logged", func() bool { return s.has("/log?type=group.created&q=lost") == 1 })
 
 	said := s.do("containers restore", "SERVICES=network")
-	if !strings.Contains(said, "network is taken up") || strings.Contains(said, "pxe is taken up") || !strings.Contains(said, "IP group lost created.") {
+	if !strings.Contains(said, "network is taken up") || strings.Contains(said, "pxe is taken up") ||
+		!strings.Contains(said, "IP group lost created.") {
 		t.Errorf("it says %s", said)
 	}
 	if s.has("/group?name=kept") != 1 || s.has("/group?name=lost") != 0 {
@@ -96,7 +100,15 @@ func TestRestore(t *testing.T) {
 	}
 	s.makeGroup("on a new machine")
 	eventually(t, "it is logged", func() bool { return s.has("/log?type=group.created&q=machine") == 1 })
-	if said, err := compose(t.Context(), "exec", "-T", "system", "/ironplane", "verify"); err != nil || !strings.Contains(said, "none is left out or logged twice") {
+	if said, err := compose(
+		t.Context(),
+		"exec",
+		"-T",
+		"system",
+		"/ironplane",
+		"verify",
+	); err != nil ||
+		!strings.Contains(said, "none is left out or logged twice") {
 		t.Errorf("verify: %v: %s", err, said)
 	}
 }

@@ -42,7 +42,8 @@ func TestSiteAgentImage(t *testing.T) {
 	}
 	remove()
 	t.Cleanup(remove)
-	words = strings.NewReplacer(folder, kept, published, "", "--name site-agent", "--name "+name, "exec site-agent", "exec "+name, "--restart always", "").Replace(words)
+	words = strings.NewReplacer(folder, kept, published, "", "--name site-agent", "--name "+name, "exec site-agent", "exec "+name, "--restart always", "").
+		Replace(words)
 	said, err := run(t.Context(), "sh", "-e", "-c", words)
 	if err != nil {
 		t.Fatal(err)
@@ -94,7 +95,14 @@ func TestSiteAgentImage(t *testing.T) {
 	if text, err := io.ReadAll(got); err != nil || string(text) != content {
 		t.Errorf("%q, %v", text, err)
 	}
-	is, err := run(t.Context(), "docker", "inspect", "--format", "{{.Config.User}} {{.HostConfig.ReadonlyRootfs}} {{.HostConfig.CapDrop}}", name)
+	is, err := run(
+		t.Context(),
+		"docker",
+		"inspect",
+		"--format",
+		"{{.Config.User}} {{.HostConfig.ReadonlyRootfs}} {{.HostConfig.CapDrop}}",
+		name,
+	)
 	if err != nil || strings.TrimSpace(is) != "65532:65532 true [ALL]" {
 		t.Errorf("%s %v", is, err)
 	}

@@ -106,7 +106,11 @@ func (t *transfer) findClients(ctx context.Context) error {
 			continue
 		}
 		post := func(ctx context.Context) (*http.Response, error) {
-			return t.api.api.CreateClient(ctx, &ironplane.CreateClientParams{IdempotencyKey: t.idempotencyKey("client", i)}, ironplane.CreateClientBody{Email: openapi_types.Email(owner.Email), First: owner.First, Last: owner.Last})
+			return t.api.api.CreateClient(
+				ctx,
+				&ironplane.CreateClientParams{IdempotencyKey: t.idempotencyKey("client", i)},
+				ironplane.CreateClientBody{Email: openapi_types.Email(owner.Email), First: owner.First, Last: owner.Last},
+			)
 		}
 		var made ironplane.ViewedClient
 		if err := t.api.create(ctx, post, &made); err != nil {

@@ -84,9 +84,19 @@ makes only the rest. What is left out is listed with the reason.`,
 	}
 	flags := command.Flags()
 	flags.StringVar(&options.url, "url", "http://127.0.0.1:8080", "the API")
-	flags.StringVar(&options.key, "key", "", "an API key that may write network.groups and network.entities, and with --clients users.clients (others on this machine can see it: rather use $IRONPLANE_KEY or --key-file)")
+	flags.StringVar(
+		&options.key,
+		"key",
+		"",
+		"an API key that may write network.groups and network.entities, and with --clients users.clients (others on this machine can see it: rather use $IRONPLANE_KEY or --key-file)",
+	)
 	flags.StringVar(&options.keyFile, "key-file", "", "a file with the API key")
-	flags.StringVar(&options.clients, "clients", "", "a CSV `file` with the columns tenant, email, first and last: which clients tenants become, who then own what is theirs")
+	flags.StringVar(
+		&options.clients,
+		"clients",
+		"",
+		"a CSV `file` with the columns tenant, email, first and last: which clients tenants become, who then own what is theirs",
+	)
 	flags.BoolVar(&options.dryRun, "dry-run", false, "show what would be made, without a server")
 	flags.BoolVarP(&options.verbose, "verbose", "v", false, "list every item")
 	command.MarkFlagsMutuallyExclusive("key", "key-file")

@@ -235,7 +235,10 @@ func TestImportLeavesOutWhatIsRefused(t *testing.T) {
 	api := &faultyAPI{fault: func(method, path, body string) fault {
 		switch {
 		case method == http.MethodPost && strings.Contains(body, `"10.0.0.2"`):
-			return fault{status: 422, body: `{"title":"Unprocessable Entity","errors":[{"pointer":"/v4/address","code":"overlap","message":"overlaps entity 5"}]}`}
+			return fault{
+				status: 422,
+				body:   `{"title":"Unprocessable Entity","errors":[{"pointer":"/v4/address","code":"overlap","message":"overlaps entity 5"}]}`,
+			}
 		case path == "/group" && strings.Contains(body, "Red"):
 			return fault{status: 422, body: `{"title":"Unprocessable Entity","detail":"No such colour."}`}
 		}

@@ -104,7 +104,12 @@ func (p *planner) takeRanges() {
 
 func (p *planner) takeAddresses() {
 	for pk, a := range ordered(p.dump.addresses) {
-		e := Entity{Source: Source{modelAddress, pk}, Span: single(a.Address.Addr()), Nickname: cmp.Or(a.DNSName, a.Description), Owner: p.dump.customers[a.Tenant]}
+		e := Entity{
+			Source:   Source{modelAddress, pk},
+			Span:     single(a.Address.Addr()),
+			Nickname: cmp.Or(a.DNSName, a.Description),
+			Owner:    p.dump.customers[a.Tenant],
+		}
 		p.claim(e, a.Address.Bits(), home{vrf: a.VRF}, 0)
 	}
 }
@@ -112,7 +117,13 @@ func (p *planner) takeAddresses() {
 // takePrefixes takes those that stand for space which NetBox says nothing closer about.
 func (p *planner) takePrefixes() {
 	for pk, x := range ordered(p.dump.prefixes) {
-		e := Entity{Source: Source{modelPrefix, pk}, Span: netipx.RangeOfPrefix(x.Prefix), IsPrefix: true, Nickname: x.Description, Owner: p.dump.customers[x.Tenant]}
+		e := Entity{
+			Source:   Source{modelPrefix, pk},
+			Span:     netipx.RangeOfPrefix(x.Prefix),
+			IsPrefix: true,
+			Nickname: x.Description,
+			Owner:    p.dump.customers[x.Tenant],
+		}
 		l := p.tables[x.VRF][x.Prefix.Masked()]
 		switch {
 		case x.isContainer() && !l.divided && !l.used:

@@ -19,7 +19,12 @@ func TestImportIntoTheProduct(t *testing.T) {
 	t.Parallel()
 	_, c := producttest.Start(t)
 	api := producttest.API(t, c)
-	if made, err := api.CreateIPGroupWithResponse(t.Context(), nil, ironplane.CreateIPGroupBody{Name: "elsewhere"}); err != nil || made.JSON200 == nil {
+	if made, err := api.CreateIPGroupWithResponse(
+		t.Context(),
+		nil,
+		ironplane.CreateIPGroupBody{Name: "elsewhere"},
+	); err != nil ||
+		made.JSON200 == nil {
 		t.Fatal(made, err)
 	}
 	there := ironplane.CreateIPEntityBody{Group: ironplane.RefBody{ID: 1}, FullIP: new("198.51.100.0/29")}
@@ -39,7 +44,13 @@ func TestImportIntoTheProduct(t *testing.T) {
 	}
 	into := func() outcome {
 		var stdout, stderr bytes.Buffer
-		code := run(t.Context(), []string{"netbox", file, "--url", c.URL, "--clients", owners}, func(name string) string { return map[string]string{"IRONPLANE_KEY": c.Key}[name] }, &stdout, &stderr)
+		code := run(
+			t.Context(),
+			[]string{"netbox", file, "--url", c.URL, "--clients", owners},
+			func(name string) string { return map[string]string{"IRONPLANE_KEY": c.Key}[name] },
+			&stdout,
+			&stderr,
+		)
 		return outcome{code, stdout.String(), stderr.String()}
 	}
 

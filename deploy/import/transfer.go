@@ -112,7 +112,11 @@ func (t *transfer) makeGroups(ctx context.Context) error {
 			continue
 		}
 		post := func(ctx context.Context) (*http.Response, error) {
-			return t.api.api.CreateIPGroup(ctx, &ironplane.CreateIPGroupParams{IdempotencyKey: t.idempotencyKey("group", i)}, ironplane.CreateIPGroupBody{Name: name})
+			return t.api.api.CreateIPGroup(
+				ctx,
+				&ironplane.CreateIPGroupParams{IdempotencyKey: t.idempotencyKey("group", i)},
+				ironplane.CreateIPGroupBody{Name: name},
+			)
 		}
 		var g ironplane.IPGroup
 		err := t.api.create(ctx, post, &g)

@@ -30,7 +30,11 @@ func main() {
 	var c config
 	process.Program{Name: "license", Config: &c, Commands: []process.Command{
 		{Name: "sign", Summary: "print a license", Run: func(context.Context) error { return c.sign() }},
-		{Name: "keys", Summary: "make a pair of keys: the private one in a file, and print the public one for IRONPLANE_LICENSE_SIGNER", Run: func(context.Context) error { return c.makeKeys() }},
+		{
+			Name:    "keys",
+			Summary: "make a pair of keys: the private one in a file, and print the public one for IRONPLANE_LICENSE_SIGNER",
+			Run:     func(context.Context) error { return c.makeKeys() },
+		},
 	}, Checks: func() []health.Check { return nil }}.Main()
 }
 
@@ -41,7 +45,11 @@ func (c *config) sign() error {
 	}
 	now := time.Now()
 	text, err := license.Sign(license.Terms{Enterprise: c.Enterprise, RegisteredClaims: jwt.RegisteredClaims{
-		ID: uuid.NewString(), Subject: c.To, IssuedAt: jwt.NewNumericDate(now), NotBefore: jwt.NewNumericDate(now), ExpiresAt: jwt.NewNumericDate(now.Add(c.Life)),
+		ID:        uuid.NewString(),
+		Subject:   c.To,
+		IssuedAt:  jwt.NewNumericDate(now),
+		NotBefore: jwt.NewNumericDate(now),
+		ExpiresAt: jwt.NewNumericDate(now.Add(c.Life)),
 	}}, key)
 	if err != nil {
 		return err

@@ -61,7 +61,16 @@ func TestUnits(t *testing.T) {
 			continue
 		}
 		const most = "13" // tenths, of ten
-		security := exec.CommandContext(t.Context(), "systemd-analyze", "security", "--offline=true", "--no-pager", "--root="+root, "--threshold="+most, service)
+		security := exec.CommandContext(
+			t.Context(),
+			"systemd-analyze",
+			"security",
+			"--offline=true",
+			"--no-pager",
+			"--root="+root,
+			"--threshold="+most,
+			service,
+		)
 		if said, err := security.CombinedOutput(); err != nil {
 			t.Errorf("%s: %v\n%s", service, err, said)
 		}
@@ -84,7 +93,10 @@ func TestDebian(t *testing.T) {
 	dpkg := func(arguments ...string) {
 		t.Helper()
 		// Its scripts run outside of the other root, and know it.
-		cmd := exec.CommandContext(t.Context(), "dpkg", append([]string{"--root=" + root, "--force-script-chrootless", "--force-depends", "--force-confold"}, arguments...)...)
+		cmd := exec.CommandContext(
+			t.Context(),
+			"dpkg",
+			append([]string{"--root=" + root, "--force-script-chrootless", "--force-depends", "--force-confold"}, arguments...)...)
 		if said, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("dpkg %q: %v\n%s", arguments, err, said)
 		}
@@ -110,7 +122,11 @@ func TestDebian(t *testing.T) {
 			t.Errorf("there is no user %s", user)
 		}
 	}
-	secret, settings, changed := at("etc/ironplane/secrets/setup/master-key"), at("etc/ironplane/network.env"), "IRONPLANE_LISTEN=10.0.0.5:8443\n"
+	secret, settings, changed := at(
+		"etc/ironplane/secrets/setup/master-key",
+	), at(
+		"etc/ironplane/network.env",
+	), "IRONPLANE_LISTEN=10.0.0.5:8443\n"
 	if err := errors.Join(os.WriteFile(settings, []byte(changed), 0o644), os.WriteFile(secret, []byte("key"), 0o600)); err != nil {
 		t.Fatal(err)
 	}

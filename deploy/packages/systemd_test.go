@@ -73,10 +73,32 @@ func startMachine(t *testing.T, deb string) *machine {
 	if err != nil {
 		t.Fatalf("build an operating system: %s", told(err))
 	}
-	m.id = strings.TrimSpace(output(t, "docker", "run", "--detach", "--cap-add", "ALL", "--cap-drop", "SYS_RESOURCE", "--security-opt", "seccomp=unconfined",
-		"--security-opt", "apparmor=unconfined", "--cgroupns", "private", "--tmpfs", "/run", "--tmpfs", "/tmp", strings.TrimSpace(string(built))))
+	m.id = strings.TrimSpace(
+		output(
+			t,
+			"docker",
+			"run",
+			"--detach",
+			"--cap-add",
+			"ALL",
+			"--cap-drop",
+			"SYS_RESOURCE",
+			"--security-opt",
+			"seccomp=unconfined",
+			"--security-opt",
+			"apparmor=unconfined",
+			"--cgroupns",
+			"private",
+			"--tmpfs",
+			"/run",
+			"--tmpfs",
+			"/tmp",
+			strings.TrimSpace(string(built)),
+		),
+	)
 	t.Cleanup(func() {
-		if said, err := exec.CommandContext(context.WithoutCancel(t.Context()), "docker", "rm", "--force", "--volumes", m.id).CombinedOutput(); err != nil {
+		if said, err := exec.CommandContext(context.WithoutCancel(t.Context()), "docker", "rm", "--force", "--volumes", m.id).
+			CombinedOutput(); err != nil {
 			t.Errorf("%v: %s", err, said)
 		}
 	})
@@ -118,7 +140,10 @@ func (m *machine) journal() string {
 // answers wants the API to answer who has the key in a file.
 func (m *machine) answers(t *testing.T, key string) {
 	t.Helper()
-	m.run(t, `curl --fail-with-body --silent http://127.0.0.1:8080/group -H "Authorization: Bearer $(cat `+key+`)" -H 'Content-Type: application/json' --data '{"name": "`+rand.Text()+`"}'`)
+	m.run(
+		t,
+		`curl --fail-with-body --silent http://127.0.0.1:8080/group -H "Authorization: Bearer $(cat `+key+`)" -H 'Content-Type: application/json' --data '{"name": "`+rand.Text()+`"}'`,
+	)
 	m.run(t, `curl --fail-with-body --silent http://127.0.0.1:8080/admin -H "Authorization: Bearer $(cat `+key+`)"`)
 }
 
@@ -161,7 +186,10 @@ func (m *machine) split(t *testing.T, settings string) {
 	}
 	if settings == "" {
 		m.run(t, setup+"cd / && ironplane-setup sql | sudo -u postgres psql --quiet --set ON_ERROR_STOP=1 && ironplane-setup bootstrap")
-		m.run(t, "install -o redis -g redis -m 600 /etc/ironplane/secrets/redis/users.acl /etc/redis/users.acl && echo aclfile /etc/redis/users.acl >> /etc/redis/redis.conf && systemctl restart redis-server")
+		m.run(
+			t,
+			"install -o redis -g redis -m 600 /etc/ironplane/secrets/redis/users.acl /etc/redis/users.acl && echo aclfile /etc/redis/users.acl >> /etc/redis/redis.conf && systemctl restart redis-server",
+		)
 	}
 	m.run(t, "systemctl start ironplane.target")
 	m.until(t, `curl --silent http://127.0.0.1:9080/readyz | grep '"status":"ready"'`)
@@ -187,9 +215,15 @@ func (m *machine) split(t *testing.T, settings string) {
 }
 
 func (m *machine) agent(t *testing.T) {
-	m.run(t, "(umask 027 && head -c 32 /dev/urandom | base64 > /etc/ironplane/secrets/site-agent/key) && chgrp ironplane-site-agent /etc/ironplane/secrets/site-agent/key")
+	m.run(
+		t,
+		"(umask 027 && head -c 32 /dev/urandom | base64 > /etc/ironplane/secrets/site-agent/key) && chgrp ironplane-site-agent /etc/ironplane/secrets/site-agent/key",
+	)
 	m.run(t, "systemctl enable --now ironplane-site-agent")
-	m.run(t, `curl --fail-with-body --silent --insecure https://127.0.0.1:8443/v1/health -H "Authorization: Bearer $(cat /etc/ironplane/secrets/site-agent/key)"`)
+	m.run(
+		t,
+		`curl --fail-with-body --silent --insecure https://127.0.0.1:8443/v1/health -H "Authorization: Bearer $(cat /etc/ironplane/secrets/site-agent/key)"`,
+	)
 	m.run(t, "sudo -u ironplane-site-agent IRONPLANE_AGENT_FOLDER=/var/lib/ironplane-site-agent /usr/lib/ironplane/site-agent fingerprint")
 	m.run(t, "systemctl disable --now ironplane-site-agent")
 }

@@ -17,7 +17,13 @@ func TestCertificates(t *testing.T) {
 	}
 	load := func(name, of string) error {
 		_, err := mtls.Load(name, mtls.Files{
-			Certificate: filepath.Join(i.config.Secrets, of, "mesh.crt"), Key: filepath.Join(i.config.Secrets, of, "mesh.key"), CA: filepath.Join(i.config.Secrets, of, "mesh-ca.crt"),
+			Certificate: filepath.Join(
+				i.config.Secrets,
+				of,
+				"mesh.crt",
+			),
+			Key: filepath.Join(i.config.Secrets, of, "mesh.key"),
+			CA:  filepath.Join(i.config.Secrets, of, "mesh-ca.crt"),
 		})
 		return err
 	}
@@ -45,7 +51,10 @@ func TestCertificates(t *testing.T) {
 		t.Error("network's certificate is good for the gateway")
 	}
 	var printed strings.Builder
-	if err := i.config.printSQL(&printed); err != nil || strings.Contains(printed.String(), i.content("setup/postgres-password")) || !strings.Contains(printed.String(), "SCRAM-SHA-256$") {
+	if err := i.config.printSQL(
+		&printed,
+	); err != nil || strings.Contains(printed.String(), i.content("setup/postgres-password")) ||
+		!strings.Contains(printed.String(), "SCRAM-SHA-256$") {
 		t.Errorf("%v: %s", err, &printed)
 	}
 }

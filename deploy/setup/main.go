@@ -35,36 +35,64 @@ type config struct {
 func main() {
 	var c config
 	process.Program{Name: "setup", Config: &c, Commands: []process.Command{
-		{Name: "secrets", Summary: "make the secrets that are not there yet, in files", Run: func(context.Context) error { return makeSecrets(c) }},
-		{Name: "certificates", Summary: "make certificates for all processes, where no Consul does; again before the year is over", Run: func(context.Context) error { return c.certify() }},
-		{Name: "sql", Summary: "print what a superuser of PostgreSQL has to run once: it makes the database, and who administers it", Run: func(context.Context) error {
-			return c.printSQL(os.Stdout)
-		}},
-		{Name: "bootstrap", Summary: "tell Postgres and Consul what they have to know; at any time again", Run: func(ctx context.Context) error { return bootstrap(ctx, c) }},
+		{
+			Name:    "secrets",
+			Summary: "make the secrets that are not there yet, in files",
+			Run:     func(context.Context) error { return makeSecrets(c) },
+		},
+		{
+			Name:    "certificates",
+			Summary: "make certificates for all processes, where no Consul does; again before the year is over",
+			Run:     func(context.Context) error { return c.certify() },
+		},
+		{
+			Name:    "sql",
+			Summary: "print what a superuser of PostgreSQL has to run once: it makes the database, and who administers it",
+			Run: func(context.Context) error {
+				return c.printSQL(os.Stdout)
+			},
+		},
+		{
+			Name:    "bootstrap",
+			Summary: "tell Postgres and Consul what they have to know; at any time again",
+			Run:     func(ctx context.Context) error { return bootstrap(ctx, c) },
+		},
 		{Name: "admin-key", Summary: "make a key for the first admin, and print it", Run: func(ctx context.Context) error {
 			return printAdminKey(ctx, c, os.Stdout)
 		}},
 		{Name: "restored", Summary: "take up what was restored from a backup, while no service runs", Run: func(ctx context.Context) error {
 			return takeUp(ctx, c, os.Stdout)
 		}},
-		{Name: "reseal", Summary: "seal and sign with the newest master key what was with an older one, and say how much is left; also while the services run", Run: func(ctx context.Context) error {
-			password, err := c.kept("postgres-password")
-			if err != nil {
-				return err
-			}
-			masterKey, err := c.kept("master-key")
-			if err != nil {
-				return err
-			}
-			return product.Reseal(ctx, secret.New(c.administrator(password)), masterKey, os.Stdout)
-		}},
-		{Name: "maintenance-on", Summary: "have all processes refuse changes, and let jobs pause, until maintenance-off", Run: func(context.Context) error {
-			return c.ofAll(func(f maintenance.File) error { return f.Begin(c.Reason) })
-		}},
+		{
+			Name:    "reseal",
+			Summary: "seal and sign with the newest master key what was with an older one, and say how much is left; also while the services run",
+			Run: func(ctx context.Context) error {
+				password, err := c.kept("postgres-password")
+				if err != nil {
+					return err
+				}
+				masterKey, err := c.kept("master-key")
+				if err != nil {
+					return err
+				}
+				return product.Reseal(ctx, secret.New(c.administrator(password)), masterKey, os.Stdout)
+			},
+		},
+		{
+			Name:    "maintenance-on",
+			Summary: "have all processes refuse changes, and let jobs pause, until maintenance-off",
+			Run: func(context.Context) error {
+				return c.ofAll(func(f maintenance.File) error { return f.Begin(c.Reason) })
+			},
+		},
 		{Name: "maintenance-off", Summary: "end that", Run: func(context.Context) error { return c.ofAll(maintenance.File.End) }},
-		{Name: "process-key", Summary: "derive a process' key from the master key, and print it: for who makes secrets otherwise", Run: func(context.Context) error {
-			return printProcessKey(c, os.Stdout)
-		}},
+		{
+			Name:    "process-key",
+			Summary: "derive a process' key from the master key, and print it: for who makes secrets otherwise",
+			Run: func(context.Context) error {
+				return printProcessKey(c, os.Stdout)
+			},
+		},
 	}, Checks: c.checks}.Main()
 }
 

@@ -55,7 +55,19 @@ func newInstallation(t *testing.T) *installation {
 		t.Fatal(err)
 	}
 	_, port, _ := net.SplitHostPort(address)
-	server := exec.Command(program, "--port", port, "--bind", "127.0.0.1", "--save", "", "--dir", t.TempDir(), "--aclfile", i.file("redis/users.acl"))
+	server := exec.Command(
+		program,
+		"--port",
+		port,
+		"--bind",
+		"127.0.0.1",
+		"--save",
+		"",
+		"--dir",
+		t.TempDir(),
+		"--aclfile",
+		i.file("redis/users.acl"),
+	)
 	server.Stdout, server.Stderr = t.Output(), t.Output()
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
@@ -203,11 +215,29 @@ func TestRedisUsersMayNoMore(t *testing.T) {
 	t.Parallel()
 	i := newInstallation(t)
 	forbidden := map[string][]string{
-		"everybody":       {"FLUSHALL", "FLUSHDB", "KEYS *", "SCAN 0", "CONFIG GET *", "ACL LIST", "CLIENT LIST", "MONITOR", "SCRIPT FLUSH", "SHUTDOWN", "PUBLISH other x"},
-		principal.Gateway: {"DEL entry:key/ab", "HSET entry:key/ab body x", "DEL rate:owner:admin:1", "PUBLISH events:pxe 1", "EVAL return(redis.call('del','entry:key/ab')) 0"},
-		"network":         {"HMGET entry:key/ab body", "GET rate:owner:admin:1", "SET rate:owner:admin:1 0", "EVAL return(1) 0"},
-		"identity":        {"GET rate:owner:admin:1", "SET rate:owner:admin:1 0", "SET entry:key/ab x"},
-		watcher:           {"GET rate:owner:admin:1", "PUBLISH events:pxe 1"},
+		"everybody": {
+			"FLUSHALL",
+			"FLUSHDB",
+			"KEYS *",
+			"SCAN 0",
+			"CONFIG GET *",
+			"ACL LIST",
+			"CLIENT LIST",
+			"MONITOR",
+			"SCRIPT FLUSH",
+			"SHUTDOWN",
+			"PUBLISH other x",
+		},
+		principal.Gateway: {
+			"DEL entry:key/ab",
+			"HSET entry:key/ab body x",
+			"DEL rate:owner:admin:1",
+			"PUBLISH events:pxe 1",
+			"EVAL return(redis.call('del','entry:key/ab')) 0",
+		},
+		"network":  {"HMGET entry:key/ab body", "GET rate:owner:admin:1", "SET rate:owner:admin:1 0", "EVAL return(1) 0"},
+		"identity": {"GET rate:owner:admin:1", "SET rate:owner:admin:1 0", "SET entry:key/ab x"},
+		watcher:    {"GET rate:owner:admin:1", "PUBLISH events:pxe 1"},
 	}
 	for _, user := range append(processes(), watcher) {
 		url := ""
@@ -220,7 +250,9 @@ func TestRedisUsersMayNoMore(t *testing.T) {
 			for _, word := range strings.Fields(command) {
 				args = append(args, word)
 			}
-			if err := client.Do(t.Context(), args...).Err(); err == nil || !strings.Contains(err.Error(), "NOPERM") && !strings.Contains(err.Error(), "can't run this command") {
+			if err := client.Do(t.Context(), args...).
+				Err(); err == nil ||
+				!strings.Contains(err.Error(), "NOPERM") && !strings.Contains(err.Error(), "can't run this command") {
 				t.Errorf("%s may %s: %v", user, command, err)
 			}
 		}
@@ -267,7 +299,10 @@ func TestSecretsOfProcesses(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, file := range files {
-				if text, err := os.ReadFile(file); err != nil || strings.Contains(string(text), i.content("setup/master-key")) || filepath.Base(file) == "master-key" {
+				if text, err := os.ReadFile(
+					file,
+				); err != nil || strings.Contains(string(text), i.content("setup/master-key")) ||
+					filepath.Base(file) == "master-key" {
 					t.Errorf("%s is told the master key: %s, %v", process, file, err)
 				}
 			}

@@ -79,7 +79,8 @@ func (l *ledger) ask(what asked, method, path string, body any) *testkit.Answer 
 			l.enter(what, method, answer)
 			return answer
 		}
-		if err == nil && !limited && answer.Status != http.StatusServiceUnavailable && answer.Status != http.StatusBadGateway && answer.Status != http.StatusGatewayTimeout {
+		if err == nil && !limited && answer.Status != http.StatusServiceUnavailable && answer.Status != http.StatusBadGateway &&
+			answer.Status != http.StatusGatewayTimeout {
 			l.t.Errorf("%s answered %d: %s", what.what, answer.Status, answer.Text)
 		}
 		if time.Now().After(deadline) {

@@ -58,7 +58,17 @@ func TestCheck(t *testing.T) {
 		"IRONPLANE_PROCESS_KEY_FILE=" + f.file("system.process-key"), "IRONPLANE_MESH_CERTIFICATE=" + f.file("pxe.crt"),
 		"REDIS_URL=redis://127.0.0.1:1", "IRONPLANE_LISTEN=" + f.addresses["network"], "IRONPLANE_DRAIN_DELAY=soon",
 	}
-	lacks("gateway", []string{"IRONPLANE_PROCESS_KEY: it is the gateway's: ", "certificate: it is this process's", "REDIS_URL: ", "is taken", `IRONPLANE_DRAIN_DELAY is "soon"`, "5 of "}, foreign...)
+	lacks(
+		"gateway",
+		[]string{
+			"IRONPLANE_PROCESS_KEY: it is the gateway's: ",
+			"certificate: it is this process's",
+			"REDIS_URL: ",
+			"is taken",
+			`IRONPLANE_DRAIN_DELAY is "soon"`,
+			"5 of ",
+		},
+		foreign...)
 	lacks("network", []string{"IRONPLANE_PROCESS_KEY: ", "the role ironplane_pxe does not find the schema network", "5 of "},
 		append(foreign, "DATABASE_URL_FILE="+f.file("pxe.database-url"), "IRONPLANE_DRAIN_DELAY=1s")...)
 	lacks("identity", []string{"DATABASE_URL: ", "failed"}, "DATABASE_URL=postgres://identity:x@127.0.0.1:1/none")

@@ -205,7 +205,9 @@ func checkChains(t *testing.T, log []logged, c *testkit.Client) {
 	things := map[string]map[string]any{}
 	for _, item := range log {
 		for _, target := range item.targets {
-			if bodies[target.Type] == nil || strings.HasPrefix(item.kind, "group.entities") || strings.HasPrefix(item.kind, "email.") || strings.HasPrefix(item.kind, "client.sub.") || item.kind == "client.emailed" {
+			if bodies[target.Type] == nil || strings.HasPrefix(item.kind, "group.entities") || strings.HasPrefix(item.kind, "email.") ||
+				strings.HasPrefix(item.kind, "client.sub.") ||
+				item.kind == "client.emailed" {
 				continue
 			}
 			at := fmt.Sprintf("/%s/%d", target.Type, target.ID)
@@ -222,7 +224,15 @@ func checkChains(t *testing.T, log []logged, c *testkit.Client) {
 					continue
 				}
 				if !reflect.DeepEqual(thing[member], change.Before) {
-					t.Errorf("item %d, %s of %s: %s was %v, but is left as %v by the one before", item.id, item.kind, at, member, change.Before, thing[member])
+					t.Errorf(
+						"item %d, %s of %s: %s was %v, but is left as %v by the one before",
+						item.id,
+						item.kind,
+						at,
+						member,
+						change.Before,
+						thing[member],
+					)
 				}
 				thing[member] = change.After
 			}

@@ -83,7 +83,12 @@ func (p *post) environment() []string {
 	if err := os.WriteFile(file, p.box.Certificate, 0o600); err != nil {
 		p.t.Fatal(err)
 	}
-	return []string{"IRONPLANE_SMTP=smtps://" + p.box.Addr, "IRONPLANE_MAIL_FROM=noreply@example.com", "IRONPLANE_ALLOWED_NETWORKS=127.0.0.1", "SSL_CERT_FILE=" + file}
+	return []string{
+		"IRONPLANE_SMTP=smtps://" + p.box.Addr,
+		"IRONPLANE_MAIL_FROM=noreply@example.com",
+		"IRONPLANE_ALLOWED_NETWORKS=127.0.0.1",
+		"SSL_CERT_FILE=" + file,
+	}
 }
 
 // open makes the webhook, and the template by which clients are written to.
@@ -150,7 +155,12 @@ func (p *post) events(databases map[string]*pg.DB) map[string]event {
 	}
 	all := map[string]event{}
 	for source, db := range databases {
-		rows, err := db.Query(t.Context(), "SELECT uuid::text, type, targets -> 0 ->> 'type' || '/' || (targets -> 0 ->> 'id'), seq FROM change WHERE kind = ANY ($1) AND at > $2", withParts(told), since)
+		rows, err := db.Query(
+			t.Context(),
+			"SELECT uuid::text, type, targets -> 0 ->> 'type' || '/' || (targets -> 0 ->> 'id'), seq FROM change WHERE kind = ANY ($1) AND at > $2",
+			withParts(told),
+			since,
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -174,7 +184,10 @@ func (p *post) check(databases map[string]*pg.DB) {
 	p.checkEvents(p.events(databases))
 	p.checkMails()
 	p.until("jobs and deliveries end", func() (left []string) {
-		rows, err := databases[system.Name].Query(p.t.Context(), "SELECT kind || ' ' || args FROM river_job WHERE finalized_at IS NULL UNION ALL SELECT 'delivery ' || id FROM webhook_delivery WHERE status = 'waiting'")
+		rows, err := databases[system.Name].Query(
+			p.t.Context(),
+			"SELECT kind || ' ' || args FROM river_job WHERE finalized_at IS NULL UNION ALL SELECT 'delivery ' || id FROM webhook_delivery WHERE status = 'waiting'",
+		)
 		if err == nil {
 			left, err = pgx.CollectRows(rows, pgx.RowTo[string])
 		}
@@ -183,8 +196,11 @@ func (p *post) check(databases map[string]*pg.DB) {
 		}
 		return left
 	})
-	rows, err := databases[system.Name].Query(p.t.Context(), `SELECT template || ' to ' || to_email || ' is ' || status || ': ' || coalesce(error, '') FROM email_message WHERE to_email LIKE '%7@example.com'
-		AND (status <> 'failed' OR error NOT LIKE '%nobody of that name%' AND error NOT LIKE 'the account was told%' AND error <> 'it was being sent when the backup was made')`)
+	rows, err := databases[system.Name].Query(
+		p.t.Context(),
+		`SELECT template || ' to ' || to_email || ' is ' || status || ': ' || coalesce(error, '') FROM email_message WHERE to_email LIKE '%7@example.com'
+		AND (status <> 'failed' OR error NOT LIKE '%nobody of that name%' AND error NOT LIKE 'the account was told%' AND error <> 'it was being sent when the backup was made')`,
+	)
 	if err != nil {
 		p.t.Fatal(err)
 	}

@@ -80,8 +80,20 @@ func (b *backup) restore(f *fleet, book *ledger) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.run("pg_restore", "--exit-on-error", "--single-transaction", "--no-owner", "--no-privileges", "--role", strings.Trim(u.Path, "/")+"_"+b.service,
-		"--schema", b.service, "--dbname", b.admin, b.file)
+	b.run(
+		"pg_restore",
+		"--exit-on-error",
+		"--single-transaction",
+		"--no-owner",
+		"--no-privileges",
+		"--role",
+		strings.Trim(u.Path, "/")+"_"+b.service,
+		"--schema",
+		b.service,
+		"--dbname",
+		b.admin,
+		b.file,
+	)
 	if err := f.startService(b.Context(), b.service); err == nil {
 		b.Errorf("%s starts before it is taken up", b.service)
 	}

@@ -48,7 +48,10 @@ func TestCrash(t *testing.T) {
 		config.RedisURL = redis.url()
 	}
 	post := newPost(t)
-	f, c := startFleet(t, config, append(post.environment(), "IRONPLANE_OWNER_RATE=1000000", "IRONPLANE_OWNER_BURST=1000000", "IRONPLANE_OWNER_CONCURRENCY=1000000")...)
+	f, c := startFleet(
+		t,
+		config,
+		append(post.environment(), "IRONPLANE_OWNER_RATE=1000000", "IRONPLANE_OWNER_BURST=1000000", "IRONPLANE_OWNER_CONCURRENCY=1000000")...)
 	post.open(c)
 	book := newLedger(t, c, post)
 	ctx, stop := context.WithCancel(t.Context())
@@ -81,7 +84,15 @@ func TestCrash(t *testing.T) {
 	book.during(callers, func() { storm(rounds) })
 
 	checkCrash(t, f, c, book)
-	t.Logf("%d changes were answered, %d refused, %d requests sent again; killed: %v; restored: %v, which %d changes were lost with that nobody had heard of", book.answered, book.refused, book.repeated, killed, restored, len(book.unheard))
+	t.Logf(
+		"%d changes were answered, %d refused, %d requests sent again; killed: %v; restored: %v, which %d changes were lost with that nobody had heard of",
+		book.answered,
+		book.refused,
+		book.repeated,
+		killed,
+		restored,
+		len(book.unheard),
+	)
 }
 
 // crash kills one of what a change needs, and starts it again a little later.

@@ -27,7 +27,13 @@ func TestUseOfWhatIsBeingDeleted(t *testing.T) {
 	if *full {
 		rounds, callers = 500, 64
 	}
-	f, c := startFleet(t, backings.Config{Data: t.TempDir()}, "IRONPLANE_OWNER_RATE=1000000", "IRONPLANE_OWNER_BURST=1000000", "IRONPLANE_OWNER_CONCURRENCY=1000000")
+	f, c := startFleet(
+		t,
+		backings.Config{Data: t.TempDir()},
+		"IRONPLANE_OWNER_RATE=1000000",
+		"IRONPLANE_OWNER_BURST=1000000",
+		"IRONPLANE_OWNER_CONCURRENCY=1000000",
+	)
 	databases := map[string]*pg.DB{}
 	for _, name := range []string{clients.Name, network.Name, system.Name} {
 		databases[name] = openDatabase(t, f, name).DB
@@ -70,7 +76,9 @@ func TestUseOfWhatIsBeingDeleted(t *testing.T) {
 		})
 	}
 	t.Run("clients that are detached", func(t *testing.T) {
-		(&deletionRace{owner: system.Name, user: clients.Name, collection: "/integration", t: t, f: f, c: c.For(t), databases: databases}).detach(rounds * 20)
+		(&deletionRace{owner: system.Name, user: clients.Name, collection: "/integration", t: t, f: f, c: c.For(t), databases: databases}).detach(
+			rounds * 20,
+		)
 	})
 }
 
@@ -149,12 +157,25 @@ func (r *deletionRace) round(round, callers int) {
 	case http.StatusOK, http.StatusNotFound: // an earlier request has deleted it, whose answer was lost
 		r.deleted++
 		if view.Status != http.StatusNotFound || made+uses > 0 {
-			r.t.Errorf("%s is deleted, and viewed with %d; %d callers were told that they refer to it, and %d things do", at, view.Status, made, uses)
+			r.t.Errorf(
+				"%s is deleted, and viewed with %d; %d callers were told that they refer to it, and %d things do",
+				at,
+				view.Status,
+				made,
+				uses,
+			)
 		}
 	case http.StatusConflict:
 		r.kept++
 		if view.Status != http.StatusOK || made == 0 || made != uses {
-			r.t.Errorf("%s is not deleted (%s), and viewed with %d; %d callers were told that they refer to it, and %d things do", at, deletion.Text, view.Status, made, uses)
+			r.t.Errorf(
+				"%s is not deleted (%s), and viewed with %d; %d callers were told that they refer to it, and %d things do",
+				at,
+				deletion.Text,
+				view.Status,
+				made,
+				uses,
+			)
 		}
 		for deadline, n := time.Now().Add(patience), 0; made == uses; n++ { // an earlier request may be about to be refused
 			if attempt(fmt.Sprint("late-", n)); time.Now().After(deadline) {
@@ -175,7 +196,8 @@ func (r *deletionRace) underWay(id int64, ended <-chan struct{}) {
 		default:
 		}
 		var begun bool
-		err := r.databases[r.owner].QueryRow(r.t.Context(), "SELECT EXISTS (SELECT FROM closing WHERE type = $1 AND id = $2)", strings.Trim(r.collection, "/"), id).Scan(&begun)
+		err := r.databases[r.owner].QueryRow(r.t.Context(), "SELECT EXISTS (SELECT FROM closing WHERE type = $1 AND id = $2)", strings.Trim(r.collection, "/"), id).
+			Scan(&begun)
 		if err != nil || time.Now().After(deadline) {
 			r.t.Errorf("the deletion of %d does not begin: %v", id, err)
 		}
@@ -195,7 +217,13 @@ func (r *deletionRace) detach(its int) {
 	}
 	first, _ := r.request("POST", "/client", client("first"), "Idempotency-Key", at+" first")
 	one := fmt.Sprintf("/client/%d", first.Want(200).ID())
-	testkit.Execute(r.t, r.databases[r.user], "INSERT INTO client (email, first, last, billing_id, integration_id) SELECT 'c' || n || '@closed.example.com', 'Ben', n, n, $1 FROM generate_series(1, $2) n", id, its-1)
+	testkit.Execute(
+		r.t,
+		r.databases[r.user],
+		"INSERT INTO client (email, first, last, billing_id, integration_id) SELECT 'c' || n || '@closed.example.com', 'Ben', n, n, $1 FROM generate_series(1, $2) n",
+		id,
+		its-1,
+	)
 
 	if answer, _ := r.request("DELETE", at+"?detach=true", nil); answer.Status != http.StatusOK {
 		r.t.Fatalf("it answered %d: %s", answer.Status, answer.Text)
@@ -227,7 +255,9 @@ func (r *deletionRace) detach(its int) {
 	if err != nil || left != 0 || records != its || recorded != its {
 		r.t.Errorf("%d clients are left, and of %d there are %d records of %d: %v", left, its, records, recorded, err)
 	}
-	if err := r.databases[r.owner].QueryRow(r.t.Context(), "SELECT count(*) FROM change WHERE type = 'integration.deleted' AND targets -> 0 -> 'id' = to_jsonb($1::bigint)", id).Scan(&deletions); err != nil || deletions != 1 {
+	if err := r.databases[r.owner].QueryRow(r.t.Context(), "SELECT count(*) FROM change WHERE type = 'integration.deleted' AND targets -> 0 -> 'id' = to_jsonb($1::bigint)", id).
+		Scan(&deletions); err != nil ||
+		deletions != 1 {
 		r.t.Errorf("there are %d records of its deletion: %v", deletions, err)
 	}
 }

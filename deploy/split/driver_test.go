@@ -57,13 +57,20 @@ func TestDriverTakesLittleMemory(t *testing.T) {
 			}
 			out.CloseWithError(err)
 		}()
-		made = testkit.Decode[pxe.PXEDriver](r.client.Do("POST", "/pxe/driver", in, "Content-Type", form.FormDataContentType()).Want(http.StatusOK))
+		made = testkit.Decode[pxe.PXEDriver](
+			r.client.Do("POST", "/pxe/driver", in, "Content-Type", form.FormDataContentType()).Want(http.StatusOK),
+		)
 	})
 	if made.Size != largestDriver || made.SHA256 != want {
 		t.Errorf("it has %d bytes with the SHA-256 %s", made.Size, made.SHA256)
 	}
 	r.takesLittle("the download", func() {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprintf("%s/pxe/driver/%d/content", r.client.URL, made.ID), nil)
+		request, err := http.NewRequestWithContext(
+			t.Context(),
+			http.MethodGet,
+			fmt.Sprintf("%s/pxe/driver/%d/content", r.client.URL, made.ID),
+			nil,
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -108,7 +115,11 @@ func testUploadGoesOnAfterAKill(t *testing.T, f *fleet, c *testkit.Client) {
 		t.Fatal(err)
 	}
 	tus := []string{"Tus-Resumable", "1.0.0", "Content-Type", "application/offset+octet-stream"}
-	at := c.Do("POST", "/pxe/driver-upload", nil, append(tus, "Upload-Length", strconv.Itoa(size))...).Want(http.StatusCreated).Header.Get("Location")
+	at := c.Do("POST", "/pxe/driver-upload", nil, append(tus, "Upload-Length", strconv.Itoa(size))...).
+		Want(http.StatusCreated).
+		Header.Get(
+		"Location",
+	)
 	in, out := io.Pipe()
 	cut := make(chan struct{})
 	go func() {
@@ -141,7 +152,10 @@ func testUploadGoesOnAfterAKill(t *testing.T, f *fleet, c *testkit.Client) {
 	if want := fmt.Sprintf("%x", sha256.Sum256(content)); made.SHA256 != want || made.Size != size {
 		t.Errorf("it is %s", testkit.JSON(made))
 	}
-	if text := c.Do("GET", fmt.Sprintf("/pxe/driver/%d/content", made.ID), nil, "Range", "bytes=67108860-67108867").Want(http.StatusPartialContent).Text; !strings.Contains(string(content[piece-4:piece+4]), text) || len(text) != 8 {
+	if text := c.Do("GET", fmt.Sprintf("/pxe/driver/%d/content", made.ID), nil, "Range", "bytes=67108860-67108867").
+		Want(http.StatusPartialContent).
+		Text; !strings.Contains(string(content[piece-4:piece+4]), text) ||
+		len(text) != 8 {
 		t.Errorf("where it was cut are %d bytes of another content", len(text))
 	}
 }

@@ -46,7 +46,8 @@ func TestFilesAreReadAgain(t *testing.T) {
 	}
 	sessions := func() (pids []int32) {
 		t.Helper()
-		if err := admin.QueryRow(t.Context(), "SELECT coalesce(array_agg(pid), '{}') FROM pg_stat_activity WHERE usename = $1", role).Scan(&pids); err != nil {
+		if err := admin.QueryRow(t.Context(), "SELECT coalesce(array_agg(pid), '{}') FROM pg_stat_activity WHERE usename = $1", role).
+			Scan(&pids); err != nil {
 			t.Fatal(err)
 		}
 		return pids

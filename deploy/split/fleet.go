@@ -49,7 +49,12 @@ type fleet struct {
 }
 
 // newFleet makes the certificates and writes down, for each process, what it needs to know.
-func newFleet(folder, programs string, environment []string, databases map[string]secret.String, masterKey, redis secret.String) (*fleet, error) {
+func newFleet(
+	folder, programs string,
+	environment []string,
+	databases map[string]secret.String,
+	masterKey, redis secret.String,
+) (*fleet, error) {
 	names := product.Names()
 	free, err := ports.Free(len(names))
 	if err != nil {
@@ -63,7 +68,14 @@ func newFleet(folder, programs string, environment []string, databases map[strin
 	if err != nil {
 		return nil, err
 	}
-	f := &fleet{folder: folder, programs: programs, environment: environment, addresses: addresses, processes: map[string]*child.Child{}, ended: make(chan error, 1)}
+	f := &fleet{
+		folder:      folder,
+		programs:    programs,
+		environment: environment,
+		addresses:   addresses,
+		processes:   map[string]*child.Child{},
+		ended:       make(chan error, 1),
+	}
 	content := map[string]string{"ca.crt": string(authority.Certificate()), "redis-url": redis.Reveal()}
 	for _, name := range append(names, principal.Gateway) {
 		issued, err := authority.Issue(name)

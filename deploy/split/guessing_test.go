@@ -31,13 +31,20 @@ const (
 // guesses are what is tried, and how often.
 var guesses = []guess{
 	{"keys", 39_000, http.MethodGet, "/auth/key/current", func() any { return nil }},
-	{"codes", 60_000, http.MethodPatch, "/auth/verify/auth/0/code/", func() any { return map[string]string{"token": fmt.Sprintf("%06d", rand.N(1_000_000))} }},
+	{
+		"codes",
+		60_000,
+		http.MethodPatch,
+		"/auth/verify/auth/0/code/",
+		func() any { return map[string]string{"token": fmt.Sprintf("%06d", rand.N(1_000_000))} },
+	},
 	{"passwords", 1_000, http.MethodPost, "/auth/key", func() any {
 		return map[string]string{"type": "admin", "email": fmt.Sprintf("%d@example.com", rand.Uint32()), "password": "wrong"}
 	}},
 }
 
-// A hundred thousand wrong keys, codes and passwords from as many addresses leave the memory of each process bounded. How much slower others
+// A hundred thousand wrong keys, codes and passwords from as many addresses leave the memory of each process bounded. How much slower
+// others
 // are answered meanwhile is printed. Who guesses has his own computer in life: here he has what is left of this one's processors, so that
 // what is seen is what his guesses take of the servers, and not what it takes him to make them.
 func TestFloodOfGuesses(t *testing.T) {
@@ -84,8 +91,16 @@ func TestFloodOfGuesses(t *testing.T) {
 			at := func(of []time.Duration, part float64) time.Duration {
 				return slices.Sorted(slices.Values(of))[int(float64(len(of)-1)*part)].Round(10 * time.Microsecond)
 			}
-			t.Logf("  %s: %d have a median of %v instead of %v (%.2f times), one in ten takes %v instead of %v", o.what, len(busy[i]), at(busy[i], .5), at(quiet[i], .5),
-				float64(at(busy[i], .5))/float64(at(quiet[i], .5)), at(busy[i], .9), at(quiet[i], .9))
+			t.Logf(
+				"  %s: %d have a median of %v instead of %v (%.2f times), one in ten takes %v instead of %v",
+				o.what,
+				len(busy[i]),
+				at(busy[i], .5),
+				at(quiet[i], .5),
+				float64(at(busy[i], .5))/float64(at(quiet[i], .5)),
+				at(busy[i], .9),
+				at(quiet[i], .9),
+			)
 		}
 	}
 	for name, pid := range pids {

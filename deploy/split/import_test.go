@@ -37,7 +37,10 @@ func testImportGoesOnAfterAKill(t *testing.T, f *fleet, c *testkit.Client) {
 		<-r.Context().Done()
 	}))
 	defer door.Close()
-	at := fmt.Sprintf("/pxe/iso/%d", c.Do("POST", "/pxe/iso", fmt.Sprintf(`{"name": "large", "folder": "large", "url": %q}`, door.URL)).Want(http.StatusOK).ID())
+	at := fmt.Sprintf(
+		"/pxe/iso/%d",
+		c.Do("POST", "/pxe/iso", fmt.Sprintf(`{"name": "large", "folder": "large", "url": %q}`, door.URL)).Want(http.StatusOK).ID(),
+	)
 	until := func(what string, is func(pxe.ISOManager) bool) (got pxe.ISOManager) {
 		t.Helper()
 		for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {

@@ -54,8 +54,15 @@ func TestInstall(t *testing.T) {
 	password, _ := superuser.User.Password()
 	host := fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(200), rand.IntN(200), 1+rand.IntN(200)) // where the document's ports are free
 	i := &installed{T: t, folder: t.TempDir(), environment: []string{
-		"PATH=" + os.Getenv("PATH"), "HOST=" + host, "IRONPLANE_POSTGRES=" + superuser.Host, "IRONPLANE_REDIS=" + host + ":6379",
-		"PSQL=psql -X", "PGHOST=" + superuser.Hostname(), "PGPORT=" + superuser.Port(), "PGUSER=" + superuser.User.Username(), "PGPASSWORD=" + password,
+		"PATH=" + os.Getenv("PATH"),
+		"HOST=" + host,
+		"IRONPLANE_POSTGRES=" + superuser.Host,
+		"IRONPLANE_REDIS=" + host + ":6379",
+		"PSQL=psql -X",
+		"PGHOST=" + superuser.Hostname(),
+		"PGPORT=" + superuser.Port(),
+		"PGUSER=" + superuser.User.Username(),
+		"PGPASSWORD=" + password,
 	}}
 	if err := os.Symlink(programs, filepath.Join(i.folder, "bin")); err != nil {
 		t.Fatal(err)
@@ -63,7 +70,21 @@ func TestInstall(t *testing.T) {
 	if said := i.run("settings", "secrets", "certificates", "database"); said != "" {
 		t.Errorf("it says %s", said)
 	}
-	i.start(exec.Command(redis, "--port", "6379", "--bind", host, "--save", "", "--dir", i.folder, "--aclfile", filepath.Join(i.folder, "secrets/redis/users.acl")))
+	i.start(
+		exec.Command(
+			redis,
+			"--port",
+			"6379",
+			"--bind",
+			host,
+			"--save",
+			"",
+			"--dir",
+			i.folder,
+			"--aclfile",
+			filepath.Join(i.folder, "secrets/redis/users.acl"),
+		),
+	)
 	i.start(i.shell("wait", "settings", "start"))
 	ready := func() bool {
 		answer, err := http.Get("http://" + host + ":9080/readyz")

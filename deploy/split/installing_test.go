@@ -35,12 +35,25 @@ func TestInstallingWhilePXEIsKilled(t *testing.T) {
 	create := func(path string, body map[string]any) int64 { return c.Do("POST", path, body).Want(200).ID() }
 	dhcp := create("/pxe/dhcp", map[string]any{"name": "Berlin", "host": at.Hostname(), "port": at.Port(), "api_key": key})
 	group := create("/group", map[string]any{"name": "Berlin", "pxe_dhcp_server": dhcp})
-	profile := create("/pxe/profile", map[string]any{"name": "mine", "boot_script": create("/pxe/boot-script", map[string]any{"name": "boot", "body": "#!ipxe\nkernel {{.URL.Preseed}}\n"}),
-		"preseed": create("/pxe/preseed", map[string]any{"name": "seed", "body": "of {{.Host.Name}}"})})
+	profile := create(
+		"/pxe/profile",
+		map[string]any{
+			"name":        "mine",
+			"boot_script": create("/pxe/boot-script", map[string]any{"name": "boot", "body": "#!ipxe\nkernel {{.URL.Preseed}}\n"}),
+			"preseed":     create("/pxe/preseed", map[string]any{"name": "seed", "body": "of {{.Host.Name}}"}),
+		},
+	)
 	entity := create("/entity", map[string]any{"group": group, "address": address, "subnet_mask": "255.255.255.0", "gateway": "10.1.0.1"})
 	billing := receiver.Start(t, nil)
-	billing.Trust(testkit.Decode[webhook.Webhook](c.Do("POST", "/webhook", map[string]any{"url": billing.URL, "types": []string{"pxe.install.*"}}).Want(200)).Secret)
-	path := fmt.Sprint("/pxe/install/", create("/pxe/install", map[string]any{"profile": profile, "host": map[string]any{"macs": []string{mac}, "entity": entity}}))
+	billing.Trust(
+		testkit.Decode[webhook.Webhook](
+			c.Do("POST", "/webhook", map[string]any{"url": billing.URL, "types": []string{"pxe.install.*"}}).Want(200),
+		).Secret,
+	)
+	path := fmt.Sprint(
+		"/pxe/install/",
+		create("/pxe/install", map[string]any{"profile": profile, "host": map[string]any{"macs": []string{mac}, "entity": entity}}),
+	)
 
 	until := func(what string, is func() bool) {
 		t.Helper()
@@ -87,8 +100,18 @@ func TestInstallingWhilePXEIsKilled(t *testing.T) {
 	for _, r := range agent.Reports() {
 		said = append(said, line(r.What, r.Got))
 	}
-	if slices.Reverse(said); !slices.Equal(taken, said) || is.Error != nil || *is.Step != fmt.Sprint("of ", kills-1) || len(said) < 16*kills || said[0] != line(siteagent.Finished, "noted") {
-		t.Errorf("of %d reports\n%s\n%d are taken:\n%s\nand it is %+v", len(said), strings.Join(said, "\n"), len(taken), strings.Join(taken, "\n"), is)
+	if slices.Reverse(
+		said,
+	); !slices.Equal(taken, said) || is.Error != nil || *is.Step != fmt.Sprint("of ", kills-1) || len(said) < 16*kills ||
+		said[0] != line(siteagent.Finished, "noted") {
+		t.Errorf(
+			"of %d reports\n%s\n%d are taken:\n%s\nand it is %+v",
+			len(said),
+			strings.Join(said, "\n"),
+			len(taken),
+			strings.Join(taken, "\n"),
+			is,
+		)
 	}
 	until("billing is told of its end", func() bool {
 		return slices.ContainsFunc(billing.All(), func(r receiver.Received) bool { return r.Taken && r.Event(t).Type == "pxe.install.installed" })

@@ -16,7 +16,11 @@ import (
 )
 
 func main() {
-	startup.Main("split", run, health.Check{Name: "the other programs are beside this one", Ask: func(context.Context) error { return findPrograms() }})
+	startup.Main(
+		"split",
+		run,
+		health.Check{Name: "the other programs are beside this one", Ask: func(context.Context) error { return findPrograms() }},
+	)
 }
 
 func findPrograms() error {
@@ -52,7 +56,14 @@ func serve(ctx context.Context, i *startup.Installation, programs string) (err e
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
-	f, err := newFleet(folder, programs, append(os.Environ(), "IRONPLANE_MAINTENANCE="+string(i.Gateway.Maintenance), "IRONPLANE_STORE="+i.Store), i.Databases, i.MasterKey, i.Redis)
+	f, err := newFleet(
+		folder,
+		programs,
+		append(os.Environ(), "IRONPLANE_MAINTENANCE="+string(i.Gateway.Maintenance), "IRONPLANE_STORE="+i.Store),
+		i.Databases,
+		i.MasterKey,
+		i.Redis,
+	)
 	if err != nil {
 		return err
 	}

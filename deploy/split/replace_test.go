@@ -128,7 +128,12 @@ func startPairs(t *testing.T, f *fleet) (names []string, pairs map[string][2]*on
 			environment = slices.Concat(f.common(name), f.given("IRONPLANE_OWNER_"), []string{f.services()})
 		}
 		for _, o := range pair {
-			o.environment = append(slices.Clone(environment), "IRONPLANE_LISTEN="+o.address, "IRONPLANE_OPERATIONS_LISTEN="+o.operations, "IRONPLANE_DRAIN_DELAY="+drainDelay)
+			o.environment = append(
+				slices.Clone(environment),
+				"IRONPLANE_LISTEN="+o.address,
+				"IRONPLANE_OPERATIONS_LISTEN="+o.operations,
+				"IRONPLANE_DRAIN_DELAY="+drainDelay,
+			)
 			o.start(t)
 		}
 	}
@@ -241,7 +246,13 @@ func (b *balancer) send(ctx context.Context, client *http.Client, turn int, key,
 		return err, true
 	}
 	if answer.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s %d %s", method, answer.StatusCode, text), answer.StatusCode == http.StatusServiceUnavailable || answer.StatusCode == http.StatusTooManyRequests
+		return fmt.Errorf(
+				"%s %d %s",
+				method,
+				answer.StatusCode,
+				text,
+			), answer.StatusCode == http.StatusServiceUnavailable ||
+				answer.StatusCode == http.StatusTooManyRequests
 	}
 	return nil, false
 }

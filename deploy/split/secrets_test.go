@@ -36,7 +36,11 @@ import (
 func requestLines(screen string) (all []map[string]any) {
 	for line := range strings.Lines(screen) {
 		var members map[string]any
-		if begin := strings.IndexByte(line, '{'); begin >= 0 && json.Unmarshal([]byte(line[begin:]), &members) == nil && members["msg"] == "request" {
+		if begin := strings.IndexByte(
+			line,
+			'{',
+		); begin >= 0 && json.Unmarshal([]byte(line[begin:]), &members) == nil &&
+			members["msg"] == "request" {
 			all = append(all, members)
 		}
 	}
@@ -69,7 +73,8 @@ func TestSecretsStayInside(t *testing.T) {
 	findNone(t, "the database", database, secrets)
 	findNone(t, "Redis", redis, secrets)
 	for where, text := range map[string]string{"the database": database, "Redis": redis} {
-		if regexp.MustCompile(`(^|[^.0-9a-fx])`+code+`([^0-9a-f]|$)`).MatchString(text) || strings.Contains(text, hex.EncodeToString([]byte(code))) {
+		if regexp.MustCompile(`(^|[^.0-9a-fx])`+code+`([^0-9a-f]|$)`).MatchString(text) ||
+			strings.Contains(text, hex.EncodeToString([]byte(code))) {
 			t.Errorf("%s has a code that was mailed", where)
 		}
 	}
@@ -126,8 +131,11 @@ func useSecrets(t *testing.T, c *testkit.Client) (secrets []string) {
 	c.Do("PATCH", "/admin/2", map[string]any{"password": fresh()}).Want(200)
 	c.Do("PATCH", "/admin/1", map[string]any{"password": fresh(), "current_password": fresh()})
 	c.Do("POST", "/admin", map[string]any{"email": 7, "password": fresh()}).Want(422)
-	own := key(c.Do("POST", "/auth/key", map[string]any{"name": "anna's", "owner": map[string]any{"url": "/admin/2"}}, "Idempotency-Key", "4711"))
-	c.Do("POST", "/auth/key", map[string]any{"name": "anna's", "owner": map[string]any{"url": "/admin/2"}}, "Idempotency-Key", "4711").Want(200)
+	own := key(
+		c.Do("POST", "/auth/key", map[string]any{"name": "anna's", "owner": map[string]any{"url": "/admin/2"}}, "Idempotency-Key", "4711"),
+	)
+	c.Do("POST", "/auth/key", map[string]any{"name": "anna's", "owner": map[string]any{"url": "/admin/2"}}, "Idempotency-Key", "4711").
+		Want(200)
 	imported := strings.ReplaceAll(fresh(), " ", "-")
 	secrets = append(secrets, imported)
 	key(c.Do("POST", "/auth/key", map[string]any{"name": "imported", "key": imported}))
@@ -139,7 +147,8 @@ func useSecrets(t *testing.T, c *testkit.Client) (secrets []string) {
 	return append(secrets, documentedSecrets(t, c, c.With(own))...)
 }
 
-// documentedSecrets sends each member that the document says is a secret: as in the example, again, by somebody who may not, and beside what is
+// documentedSecrets sends each member that the document says is a secret: as in the example, again, by somebody who may not, and beside
+// what is
 // wrong.
 func documentedSecrets(t *testing.T, c, nobody *testkit.Client) (secrets []string) {
 	t.Helper()
@@ -231,7 +240,9 @@ func signInSecrets(r *running, box *mailbox.Server) (secrets []string) {
 	add(renewed)
 	session = c.With(renewed)
 
-	app := testkit.Decode[identity.Authenticator](session.Do("POST", "/auth/verify/auth", `{"method": 1}`, "Idempotency-Key", "4713").Want(200))
+	app := testkit.Decode[identity.Authenticator](
+		session.Do("POST", "/auth/verify/auth", `{"method": 1}`, "Idempotency-Key", "4713").Want(200),
+	)
 	key, err := otp.NewKeyFromURL(*app.Value)
 	if err != nil {
 		t.Fatal(err)
@@ -265,7 +276,10 @@ func signInSecrets(r *running, box *mailbox.Server) (secrets []string) {
 	if err != nil || fragment.Get("key") == "" {
 		t.Fatal(link, err)
 	}
-	add(fragment.Get("key"), testkit.Decode[identity.APIKey](c.With("").Do("POST", "/auth/sso", map[string]any{"code": fragment.Get("key")}).Want(200)).Key)
+	add(
+		fragment.Get("key"),
+		testkit.Decode[identity.APIKey](c.With("").Do("POST", "/auth/sso", map[string]any{"code": fragment.Get("key")}).Want(200)).Key,
+	)
 	c.With("").Do("POST", "/auth/password-reset", `{"type": "admin", "email": "berta@example.com"}`).Want(200)
 	reset := mailedText(r, box, regexp.MustCompile(`/auth/password-reset/([0-9]+)#token=([A-Za-z0-9_-]{43})`))
 	const chosen = "a third walk in the rain that was chosen"
@@ -310,7 +324,11 @@ func dumpDatabase(t *testing.T, data string) string {
 		t.Fatal(err)
 	}
 	defer conn.Close(context.WithoutCancel(t.Context()))
-	rows, err := conn.Query(t.Context(), "SELECT format('%I.%I', schemaname, tablename) FROM pg_tables WHERE schemaname = ANY($1)", product.Names())
+	rows, err := conn.Query(
+		t.Context(),
+		"SELECT format('%I.%I', schemaname, tablename) FROM pg_tables WHERE schemaname = ANY($1)",
+		product.Names(),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

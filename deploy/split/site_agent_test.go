@@ -444,7 +444,8 @@ func (a *siteAgent) tree(before map[string]seenFile) map[string]seenFile {
 		if err != nil {
 			return nil //nolint:nilerr // it has just gone
 		}
-		if was, known := before[name]; known && os.SameFile(was.info, info) && was.info.ModTime().Equal(info.ModTime()) && was.info.Size() == info.Size() {
+		if was, known := before[name]; known && os.SameFile(was.info, info) && was.info.ModTime().Equal(info.ModTime()) &&
+			was.info.Size() == info.Size() {
 			all[name] = was
 			return nil
 		}

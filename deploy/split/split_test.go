@@ -64,7 +64,15 @@ func TestMain(m *testing.M) {
 
 func build() error {
 	const module = "github.com/ironplane/ironplane/"
-	arguments := []string{"build", "-o", programs + "/", module + "deploy/split", module + "deploy/setup", module + "gateway/cmd/gateway", module + "services/pxe/cmd/site-agent"}
+	arguments := []string{
+		"build",
+		"-o",
+		programs + "/",
+		module + "deploy/split",
+		module + "deploy/setup",
+		module + "gateway/cmd/gateway",
+		module + "services/pxe/cmd/site-agent",
+	}
 	for _, name := range product.Names() {
 		arguments = append(arguments, module+"services/"+name+"/cmd/"+name)
 	}
@@ -215,7 +223,13 @@ func needsProc(t *testing.T) {
 func TestRun(t *testing.T) {
 	t.Parallel()
 	needsProc(t)
-	r := start(t, "IRONPLANE_LOG_FORMAT=json", "IRONPLANE_LOG_LEVEL=INFO", "IRONPLANE_SMTP=smtp+plain://127.0.0.1:1", "IRONPLANE_MAIL_FROM=noreply@example.com")
+	r := start(
+		t,
+		"IRONPLANE_LOG_FORMAT=json",
+		"IRONPLANE_LOG_LEVEL=INFO",
+		"IRONPLANE_SMTP=smtp+plain://127.0.0.1:1",
+		"IRONPLANE_MAIL_FROM=noreply@example.com",
+	)
 	c := r.client
 	speed := c.Do("POST", "/port-speed", `{"name": "fast", "speed": 1000}`).Want(200).ID()
 	path := fmt.Sprintf("/port-speed/%d", speed)

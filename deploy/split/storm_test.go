@@ -30,7 +30,13 @@ func TestAllocationStorm(t *testing.T) {
 	if *full {
 		callers, rounds, longestPause = 200, 50, 5000
 	}
-	f, c := startFleet(t, backings.Config{Data: t.TempDir()}, "IRONPLANE_OWNER_RATE=1000000", "IRONPLANE_OWNER_BURST=1000000", "IRONPLANE_OWNER_CONCURRENCY=1000000")
+	f, c := startFleet(
+		t,
+		backings.Config{Data: t.TempDir()},
+		"IRONPLANE_OWNER_RATE=1000000",
+		"IRONPLANE_OWNER_BURST=1000000",
+		"IRONPLANE_OWNER_CONCURRENCY=1000000",
+	)
 	s := &storm{t: t, c: c, holders: map[int64]int{}}
 	enough, scarce := s.group("Enough", "10.0.0.0", callers), s.group("Scarce", "10.1.0.0", callers/4)
 	db := openDatabase(t, f, network.Name).DB
@@ -52,7 +58,9 @@ func TestAllocationStorm(t *testing.T) {
 		}
 	})
 	for caller := range callers {
-		client := s.c.Do("POST", "/client", map[string]any{"email": fmt.Sprintf("caller-%d@example.com", caller), "first": "Ben", "last": "Miller"}).Want(200).ID()
+		client := s.c.Do("POST", "/client", map[string]any{"email": fmt.Sprintf("caller-%d@example.com", caller), "first": "Ben", "last": "Miller"}).
+			Want(200).
+			ID()
 		if client != int64(caller+1) {
 			t.Fatalf("caller %d is client %d", caller+1, client)
 		}
@@ -70,14 +78,25 @@ func TestAllocationStorm(t *testing.T) {
 	watching.Wait()
 
 	var recorded int
-	if err := db.QueryRow(t.Context(), "SELECT count(*) FROM change WHERE type = 'entity.allocated'").Scan(&recorded); err != nil || recorded != s.allocated {
+	if err := db.QueryRow(t.Context(), "SELECT count(*) FROM change WHERE type = 'entity.allocated'").
+		Scan(&recorded); err != nil ||
+		recorded != s.allocated {
 		t.Errorf("%d allocations are recorded, %d were answered; %v", recorded, s.allocated, err)
 	}
 	if s.allocated < callers*rounds || s.observed == 0 {
 		t.Errorf("%d allocations, looked at %d times", s.allocated, s.observed)
 	}
-	t.Logf("%d callers, %d rounds, %d kills: %d allocations, %d refusals where there was too little, %d requests sent again, the longest wait %v, looked at %d times",
-		callers, rounds, kills, s.allocated, s.refused, s.repeated, s.longest.Round(time.Millisecond), s.observed)
+	t.Logf(
+		"%d callers, %d rounds, %d kills: %d allocations, %d refusals where there was too little, %d requests sent again, the longest wait %v, looked at %d times",
+		callers,
+		rounds,
+		kills,
+		s.allocated,
+		s.refused,
+		s.repeated,
+		s.longest.Round(time.Millisecond),
+		s.observed,
+	)
 }
 
 // storm counts what comes of it.
@@ -158,7 +177,8 @@ func (s *storm) ask(method, path string, body any, headers ...string) *testkit.A
 func insist(t *testing.T, c *testkit.Client, method, path string, body any, headers ...string) (answer *testkit.Answer, repeated int) {
 	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		answer, err := c.Try(method, path, body, headers...)
-		if err == nil && answer.Status != http.StatusServiceUnavailable && answer.Status != http.StatusTooManyRequests { // as of a gateway that is not told its limits yet
+		if err == nil && answer.Status != http.StatusServiceUnavailable &&
+			answer.Status != http.StatusTooManyRequests { // as of a gateway that is not told its limits yet
 			return answer, repeated
 		}
 		if time.Now().After(deadline) {

@@ -39,15 +39,24 @@ func TestUpgrade(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	p := prepareFleet(t, old, backings.Config{Data: t.TempDir()}, "IRONPLANE_OWNER_RATE=100000", "IRONPLANE_OWNER_BURST=100000", "IRONPLANE_OWNER_CONCURRENCY=100000")
+	p := prepareFleet(
+		t,
+		old,
+		backings.Config{Data: t.TempDir()},
+		"IRONPLANE_OWNER_RATE=100000",
+		"IRONPLANE_OWNER_BURST=100000",
+		"IRONPLANE_OWNER_CONCURRENCY=100000",
+	)
 	f = p.fleet
 	keys := processKeys(t, f)
 	releasedKeys(t, p, old)
 	c := p.startProcesses(t).With(releasedAdmin(t, f))
 	id := c.Do("POST", "/group", map[string]any{"name": "site"}).Want(http.StatusOK).ID()
 	for n := range 20 {
-		c.Do("POST", fmt.Sprintf("/group/%d/entity/bulk", id), map[string]any{"prefix": fmt.Sprintf("10.0.%d.0/24", n), "gateway": fmt.Sprintf("10.0.%d.1", n), "subnet_mask": "255.255.255.0"}).Want(http.StatusOK)
-		c.Do("POST", fmt.Sprintf("/group/%d/allocate", id), map[string]any{"count": 100, "owner": map[string]any{"id": n + 1, "name": "client"}}).Want(http.StatusOK)
+		c.Do("POST", fmt.Sprintf("/group/%d/entity/bulk", id), map[string]any{"prefix": fmt.Sprintf("10.0.%d.0/24", n), "gateway": fmt.Sprintf("10.0.%d.1", n), "subnet_mask": "255.255.255.0"}).
+			Want(http.StatusOK)
+		c.Do("POST", fmt.Sprintf("/group/%d/allocate", id), map[string]any{"count": 100, "owner": map[string]any{"id": n + 1, "name": "client"}}).
+			Want(http.StatusOK)
 	}
 	names, pairs := startPairs(t, f)
 
@@ -227,10 +236,12 @@ func verified(t *testing.T, f *fleet) {
 		db := openDatabase(t, f, name)
 		for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 			var last, logged int64
-			if err := db.QueryRow(t.Context(), "SELECT last + (SELECT count(*) FROM change WHERE seq IS NULL) FROM sequencer").Scan(&last); err != nil {
+			if err := db.QueryRow(t.Context(), "SELECT last + (SELECT count(*) FROM change WHERE seq IS NULL) FROM sequencer").
+				Scan(&last); err != nil {
 				t.Fatal(err)
 			}
-			if err := log.QueryRow(t.Context(), "SELECT coalesce(max(seq), 0) FROM consumer WHERE source = $1 AND name = ''", name).Scan(&logged); err != nil {
+			if err := log.QueryRow(t.Context(), "SELECT coalesce(max(seq), 0) FROM consumer WHERE source = $1 AND name = ''", name).
+				Scan(&logged); err != nil {
 				t.Fatal(err)
 			}
 			if last == logged {

@@ -63,7 +63,8 @@ func (g *given) execute(conn *pgx.Conn, statements ...string) {
 func (g *given) claimed() (pid int64) {
 	g.Helper()
 	for deadline := time.Now().Add(patience); pid == 0; time.Sleep(20 * time.Millisecond) {
-		err := g.superuser.QueryRow(g.Context(), "SELECT coalesce((SELECT pid FROM pg_locks WHERE relation = to_regclass('ext.standalone') AND mode = 'ExclusiveLock' AND granted), 0)").Scan(&pid)
+		err := g.superuser.QueryRow(g.Context(), "SELECT coalesce((SELECT pid FROM pg_locks WHERE relation = to_regclass('ext.standalone') AND mode = 'ExclusiveLock' AND granted), 0)").
+			Scan(&pid)
 		if err != nil || time.Now().After(deadline) {
 			g.Fatal("nobody has claimed the database", err)
 		}
@@ -80,7 +81,9 @@ func TestClaimIsHeldAnew(t *testing.T) {
 	r := start(t, environment)
 	c := r.client(r.key())
 	var holding int
-	if err := g.superuser.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'standalone %' AND backend_xmin IS NOT NULL").Scan(&holding); err != nil || holding > 0 {
+	if err := g.superuser.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'standalone %' AND backend_xmin IS NOT NULL").
+		Scan(&holding); err != nil ||
+		holding > 0 {
 		t.Fatalf("the claim holds what it has seen (%d), so that nothing is vacuumed: %v", holding, err)
 	}
 	before := g.claimed()
@@ -109,7 +112,8 @@ func TestClaimIsHeldAnew(t *testing.T) {
 		locked <- err
 	}()
 	for waits := false; !waits; time.Sleep(time.Millisecond) {
-		if err := g.superuser.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'ext.standalone'::regclass AND NOT granted)").Scan(&waits); err != nil {
+		if err := g.superuser.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'ext.standalone'::regclass AND NOT granted)").
+			Scan(&waits); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -131,7 +135,8 @@ func TestPasswordsOfRolesStay(t *testing.T) {
 		t.Helper()
 		r := start(t, environment)
 		r.stop()
-		if err := g.superuser.QueryRow(t.Context(), "SELECT string_agg(rolname || ' ' || rolpassword, ' ' ORDER BY rolname) FROM pg_authid WHERE rolname LIKE 'postgres\\_%'").Scan(&all); err != nil {
+		if err := g.superuser.QueryRow(t.Context(), "SELECT string_agg(rolname || ' ' || rolpassword, ' ' ORDER BY rolname) FROM pg_authid WHERE rolname LIKE 'postgres\\_%'").
+			Scan(&all); err != nil {
 			t.Fatal(err)
 		}
 		return all
@@ -176,13 +181,23 @@ func TestRolesByHand(t *testing.T) {
 	}
 	lacks(`CREATE SCHEMA ext AUTHORIZATION "app";`)
 	g.execute(plane, "CREATE SCHEMA ext AUTHORIZATION app")
-	lacks("CREATE EXTENSION pg_trgm SCHEMA ext;", `CREATE ROLE "plane_network" LOGIN;`, `ALTER ROLE "plane_network" PASSWORD '…';`, `CREATE SCHEMA "network" AUTHORIZATION "plane_network";`)
+	lacks(
+		"CREATE EXTENSION pg_trgm SCHEMA ext;",
+		`CREATE ROLE "plane_network" LOGIN;`,
+		`ALTER ROLE "plane_network" PASSWORD '…';`,
+		`CREATE SCHEMA "network" AUTHORIZATION "plane_network";`,
+	)
 	g.execute(plane, "CREATE EXTENSION pg_trgm SCHEMA ext", "CREATE EXTENSION btree_gist SCHEMA ext")
 	for _, service := range []string{"clients", "identity", "network", "pxe", "system"} {
 		if err := os.WriteFile(filepath.Join(data, "passwords", service), []byte("by hand\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		g.execute(plane, "CREATE ROLE plane_"+service+" LOGIN PASSWORD 'by hand'", "GRANT plane_"+service+" TO app", "CREATE SCHEMA "+service+" AUTHORIZATION plane_"+service)
+		g.execute(
+			plane,
+			"CREATE ROLE plane_"+service+" LOGIN PASSWORD 'by hand'",
+			"GRANT plane_"+service+" TO app",
+			"CREATE SCHEMA "+service+" AUTHORIZATION plane_"+service,
+		)
 	}
 	r := start(t, environment)
 	r.client(r.key()).Do("POST", "/group", `{"name": "Berlin"}`).Want(200)
@@ -205,7 +220,10 @@ func TestTooFewConnections(t *testing.T) {
 	r.stop()
 	g.execute(g.superuser, "ALTER DATABASE postgres CONNECTION LIMIT 40", "ALTER ROLE postgres_network CONNECTION LIMIT 7")
 	r = start(t, environment)
-	if want := "may need 46, and the role postgres_network may have 7, and needs 8; the database allows 40"; !strings.Contains(r.screen.String(), want) {
+	if want := "may need 46, and the role postgres_network may have 7, and needs 8; the database allows 40"; !strings.Contains(
+		r.screen.String(),
+		want,
+	) {
 		t.Errorf("it does not say %q:\n%s", want, r.screen)
 	}
 	r.stop()
@@ -240,7 +258,8 @@ func TestCheck(t *testing.T) {
 	}
 	says(true, "ok       DATABASE_URL: all is there that services need, or may be made")
 	var traces int
-	err := g.superuser.QueryRow(t.Context(), "SELECT (SELECT count(*) FROM pg_roles WHERE rolname LIKE 'postgres\\_%') + (SELECT count(*) FROM pg_namespace WHERE nspname IN ('ext', 'network'))").Scan(&traces)
+	err := g.superuser.QueryRow(t.Context(), "SELECT (SELECT count(*) FROM pg_roles WHERE rolname LIKE 'postgres\\_%') + (SELECT count(*) FROM pg_namespace WHERE nspname IN ('ext', 'network'))").
+		Scan(&traces)
 	if _, made := os.Stat(data); err != nil || traces > 0 || made == nil {
 		t.Errorf("it left %d traces: %v, %v", traces, err, made)
 	}
@@ -250,7 +269,14 @@ func TestCheck(t *testing.T) {
 	environment["IRONPLANE_MASTER_KEY"] = seal.NewMasterKey().Reveal()
 	environment["REDIS_URL"] = "redis://127.0.0.1:1"
 	environment["IRONPLANE_LISTEN"] = "192.0.2.1:80"
-	says(false, "fails    REDIS_URL", "fails    IRONPLANE_LISTEN", "network: the key is not the one that this installation's secrets are sealed with", "warning  DATABASE_URL: there are connections enough: Too few", "3 of ")
+	says(
+		false,
+		"fails    REDIS_URL",
+		"fails    IRONPLANE_LISTEN",
+		"network: the key is not the one that this installation's secrets are sealed with",
+		"warning  DATABASE_URL: there are connections enough: Too few",
+		"3 of ",
+	)
 	environment["DATABASE_URL"] = strings.NewReplacer("/postgres?", "/plane?", "postgres:", "app:x").Replace(g.URL("postgres"))
 	says(false, "fails    DATABASE_URL")
 	delete(environment, "DATABASE_URL")

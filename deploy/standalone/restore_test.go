@@ -66,7 +66,10 @@ func TestRestore(t *testing.T) {
 			}
 			said := i.run("restore", environment)
 			for service := range strings.FieldsSeq("clients identity network pxe system") {
-				if taken := strings.Contains(said, service+" is taken up"); taken != (way.services == "" || slices.Contains(strings.Fields(way.services), service)) {
+				if taken := strings.Contains(
+					said,
+					service+" is taken up",
+				); taken != (way.services == "" || slices.Contains(strings.Fields(way.services), service)) {
 					t.Errorf("%s is taken up: %v\n%s", service, taken, said)
 				}
 			}
@@ -102,7 +105,13 @@ func TestPointInTime(t *testing.T) {
 		i.change()
 	}
 	i.running.stop()
-	if said := i.run("point in time", map[string]string{"MOMENT": strings.TrimSpace(string(moment))}); strings.Count(said, "is taken up") != 5 {
+	if said := i.run(
+		"point in time",
+		map[string]string{"MOMENT": strings.TrimSpace(string(moment))},
+	); strings.Count(
+		said,
+		"is taken up",
+	) != 5 {
 		t.Errorf("it says %s", said)
 	}
 	i.start()
@@ -234,7 +243,9 @@ func (i *restored) change() {
 	name := fmt.Sprint("g", rand.Uint64())
 	body := map[string]any{"name": name}
 	if rand.IntN(3) == 0 {
-		body["pxe_dhcp_server"] = i.client.Do(http.MethodPost, "/pxe/dhcp", map[string]any{"name": name, "http": map[string]any{"host": "192.0.2.1"}}).Want(http.StatusOK).ID()
+		body["pxe_dhcp_server"] = i.client.Do(http.MethodPost, "/pxe/dhcp", map[string]any{"name": name, "http": map[string]any{"host": "192.0.2.1"}}).
+			Want(http.StatusOK).
+			ID()
 	}
 	if rand.IntN(3) == 0 {
 		key := i.client.Do(http.MethodPost, "/auth/key", map[string]any{"name": name}).Want(http.StatusOK).ID()

@@ -58,7 +58,13 @@ const patience = 5 * time.Minute
 // launch starts the program with an environment of nothing but PATH and what is given.
 func launch(t *testing.T, environment map[string]string, args ...string) *running {
 	t.Helper()
-	given := map[string]string{"PATH": os.Getenv("PATH"), "IRONPLANE_LISTEN": "127.0.0.1:0", "IRONPLANE_OWNER_RATE": "1000000", "IRONPLANE_OWNER_BURST": "1000000", asProgram: "yes"}
+	given := map[string]string{
+		"PATH":                  os.Getenv("PATH"),
+		"IRONPLANE_LISTEN":      "127.0.0.1:0",
+		"IRONPLANE_OWNER_RATE":  "1000000",
+		"IRONPLANE_OWNER_BURST": "1000000",
+		asProgram:               "yes",
+	}
 	maps.Copy(given, environment)
 	r := &running{t: t, cmd: exec.Command(os.Args[0], args...), screen: &syncbuf.Buffer{}, exited: make(chan error, 1)}
 	for name, value := range given {
@@ -210,7 +216,8 @@ func masterKeyIsKept(t *testing.T, data map[string]string, stopped *running) {
 		t.Fatal(err)
 	}
 	without := launch(t, data)
-	if err := without.exit(); err == nil || !strings.Contains(without.screen.String(), "master-key is not there, and the database holds what is sealed with it") {
+	if err := without.exit(); err == nil ||
+		!strings.Contains(without.screen.String(), "master-key is not there, and the database holds what is sealed with it") {
 		t.Fatalf("a start without the master key: %v\n%s", err, without.screen)
 	}
 	if _, err := os.Stat(place); err == nil {
@@ -342,7 +349,13 @@ func TestKilledAndRepeated(t *testing.T) {
 	before, after := make([]string, creates), make([]string, creates)
 	var answered atomic.Int64
 	post := func(client *testkit.Client, i int) (string, error) {
-		answer, err := client.Try("POST", "/port-speed", map[string]any{"name": fmt.Sprint("item ", i), "speed": i + 1}, "Idempotency-Key", fmt.Sprint("create ", i))
+		answer, err := client.Try(
+			"POST",
+			"/port-speed",
+			map[string]any{"name": fmt.Sprint("item ", i), "speed": i + 1},
+			"Idempotency-Key",
+			fmt.Sprint("create ", i),
+		)
 		if err != nil {
 			return "", err
 		}
@@ -429,19 +442,27 @@ func TestGivenBackings(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	environment := map[string]string{"IRONPLANE_DATA": filepath.Join(dir, "data"), "DATABASE_URL": postgres.URL("postgres"), "PATH": "/nowhere"}
+	environment := map[string]string{
+		"IRONPLANE_DATA": filepath.Join(dir, "data"),
+		"DATABASE_URL":   postgres.URL("postgres"),
+		"PATH":           "/nowhere",
+	}
 	r := start(t, environment)
 	if !strings.Contains(r.screen.String(), "a stand-in inside this process serves instead") {
 		t.Errorf("the stand-in is not announced:\n%s", r.screen)
 	}
 	r.client(r.key()).Do("GET", "/auth/key/current", nil).Want(200)
-	second := launch(t, map[string]string{"IRONPLANE_DATA": filepath.Join(dir, "other"), "DATABASE_URL": postgres.URL("postgres"), "PATH": "/nowhere"})
+	second := launch(
+		t,
+		map[string]string{"IRONPLANE_DATA": filepath.Join(dir, "other"), "DATABASE_URL": postgres.URL("postgres"), "PATH": "/nowhere"},
+	)
 	if err := second.exit(); err == nil || !strings.Contains(second.screen.String(), "another standalone runs on this database") {
 		t.Fatalf("a second start on the database: %v\n%s", err, second.screen)
 	}
 
 	wrong := launch(t, map[string]string{"IRONPLANE_DATA": t.TempDir(), "DATABASE_URL": "postgres://user:hunter2@127.0.0.1:1/x"})
-	if err := wrong.exit(); err == nil || strings.Contains(wrong.screen.String(), "hunter2") || !strings.Contains(wrong.screen.String(), "connect to the database") {
+	if err := wrong.exit(); err == nil || strings.Contains(wrong.screen.String(), "hunter2") ||
+		!strings.Contains(wrong.screen.String(), "connect to the database") {
 		t.Fatalf("%v\n%s", err, wrong.screen)
 	}
 	for _, bad := range []map[string]string{{"DATABASE_URL": "user=me password=hunter2"}, {"REDIS_URL": "hunter2", "DATABASE_URL": postgres.URL("postgres")}, {"IRONPLANE_LOG_LEVEL": "loud"}, {"IRONPLANE_LOG_FORMAT": "xml"}} {
@@ -467,7 +488,8 @@ func TestMaintenance(t *testing.T) {
 	r := start(t, data)
 	c := r.client(r.key())
 	command("maintenance-on")
-	c.Do("POST", "/group", `{"name": "Berlin"}`).WantDetail(problem.Unavailable, "The installation is in maintenance, and nothing can be changed: Disks are replaced.")
+	c.Do("POST", "/group", `{"name": "Berlin"}`).
+		WantDetail(problem.Unavailable, "The installation is in maintenance, and nothing can be changed: Disks are replaced.")
 	c.Do("GET", "/group", nil).Want(200)
 	if err := r.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)

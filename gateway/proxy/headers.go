@@ -25,7 +25,15 @@ func backwardable(from, to http.Header) {
 // hopByHop tells whether a header is about one connection alone (RFC 9110, 7.6.1).
 func hopByHop(name string) bool {
 	switch name {
-	case "Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade":
+	case "Connection",
+		"Keep-Alive",
+		"Proxy-Authenticate",
+		"Proxy-Authorization",
+		"Proxy-Connection",
+		"Te",
+		"Trailer",
+		"Transfer-Encoding",
+		"Upgrade":
 		return true
 	}
 	return false

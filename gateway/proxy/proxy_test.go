@@ -87,8 +87,15 @@ func (i *install) listen(id *mtls.Identity, talk func(net.Conn)) string {
 
 // caller is whom the tests' gateway finds to be calling.
 var caller = &principal.Call{
-	Peer: principal.Gateway, IP: netip.MustParseAddr("192.0.2.7"), RequestID: "request-1",
-	Principal: &principal.Principal{KeyID: 4, Owner: principal.Owner{Type: principal.Admin, ID: 3}, Name: "Änna B", Grants: principal.Grant(permission.NetworkGroups, permission.Read)},
+	Peer:      principal.Gateway,
+	IP:        netip.MustParseAddr("192.0.2.7"),
+	RequestID: "request-1",
+	Principal: &principal.Principal{
+		KeyID:  4,
+		Owner:  principal.Owner{Type: principal.Admin, ID: 3},
+		Name:   "Änna B",
+		Grants: principal.Grant(permission.NetworkGroups, permission.Read),
+	},
 }
 
 // front is a gateway's process with nothing in it but the upstream. The answer is its URL.

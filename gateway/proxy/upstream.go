@@ -81,7 +81,19 @@ func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.went(nil)
 	if err := x.answer(answer); err != nil {
 		if r.Context().Err() == nil {
-			u.log.Error("answer broken off", "outage", "answers of "+u.service, "method", r.Method, "route", answer.Header.Get(problem.RouteHeader), "request_id", principal.From(r.Context()).RequestID, "error", err)
+			u.log.Error(
+				"answer broken off",
+				"outage",
+				"answers of "+u.service,
+				"method",
+				r.Method,
+				"route",
+				answer.Header.Get(problem.RouteHeader),
+				"request_id",
+				principal.From(r.Context()).RequestID,
+				"error",
+				err,
+			)
 		}
 		panic(http.ErrAbortHandler)
 	}

@@ -133,11 +133,61 @@ func TestHeaders(t *testing.T) {
 		w.WriteHeader(http.StatusNonAuthoritativeInfo)
 		w.Header().Set("X-Late", "1")
 	})
-	forged := string(peers.AppendCall(nil, &principal.Call{RequestID: "forged", Principal: &principal.Principal{KeyID: 1, Owner: principal.Owner{Type: principal.Admin, ID: 1}, Grants: principal.All}}))
-	answer, err := do(t, "GET", url, nil, "Connection", "X-Hop, x-other", "X-Hop", "1", "X-Other", "1", "Keep-Alive", "9", "Proxy-Connection", "x",
-		"Proxy-Authorization", "x", "Te", "trailers", "Trailer", "X-Late", "Upgrade", "websocket",
-		peers.CallHeader, forged, "Ironplane-Anything", "1", "Forwarded", "for=1", "X-Forwarded-For", "1.1.1.1", "X-Forwarded-Client-Cert", "x", "X-Real-Ip", "1", "X-Request-Id", "x",
-		"If-Match", "1", "If-Match", "2", "User-Agent", "me", "Accept", "x")
+	forged := string(
+		peers.AppendCall(
+			nil,
+			&principal.Call{
+				RequestID: "forged",
+				Principal: &principal.Principal{KeyID: 1, Owner: principal.Owner{Type: principal.Admin, ID: 1}, Grants: principal.All},
+			},
+		),
+	)
+	answer, err := do(
+		t,
+		"GET",
+		url,
+		nil,
+		"Connection",
+		"X-Hop, x-other",
+		"X-Hop",
+		"1",
+		"X-Other",
+		"1",
+		"Keep-Alive",
+		"9",
+		"Proxy-Connection",
+		"x",
+		"Proxy-Authorization",
+		"x",
+		"Te",
+		"trailers",
+		"Trailer",
+		"X-Late",
+		"Upgrade",
+		"websocket",
+		peers.CallHeader,
+		forged,
+		"Ironplane-Anything",
+		"1",
+		"Forwarded",
+		"for=1",
+		"X-Forwarded-For",
+		"1.1.1.1",
+		"X-Forwarded-Client-Cert",
+		"x",
+		"X-Real-Ip",
+		"1",
+		"X-Request-Id",
+		"x",
+		"If-Match",
+		"1",
+		"If-Match",
+		"2",
+		"User-Agent",
+		"me",
+		"Accept",
+		"x",
+	)
 	if text(t, answer, err) != "203 " {
 		t.Errorf("answered %d", answer.StatusCode)
 	}
@@ -146,7 +196,11 @@ func TestHeaders(t *testing.T) {
 		t.Errorf("the service gets %v, want %v", got, want)
 	}
 	answer.Header.Del("Date")
-	if want := (http.Header{"Etag": {`"7"`}, "Set-Cookie": {"a=1", "b=2"}, "Content-Length": {"0"}}); fmt.Sprint(answer.Header) != fmt.Sprint(want) {
+	if want := (http.Header{"Etag": {`"7"`}, "Set-Cookie": {"a=1", "b=2"}, "Content-Length": {"0"}}); fmt.Sprint(
+		answer.Header,
+	) != fmt.Sprint(
+		want,
+	) {
 		t.Errorf("the caller gets %v, want %v", answer.Header, want)
 	}
 }
@@ -342,7 +396,12 @@ func TestBrokenAnswers(t *testing.T) {
 			_, _ = io.WriteString(c, said)
 		})}, i.log)
 		answer, err := do(t, "GET", i.front(upstream), nil)
-		if got := text(t, answer, err); !strings.HasPrefix(got, "503 ") || answer.Header.Get("Retry-After") == "" || strings.Contains(got, "127.0.0.1") {
+		if got := text(
+			t,
+			answer,
+			err,
+		); !strings.HasPrefix(got, "503 ") || answer.Header.Get("Retry-After") == "" ||
+			strings.Contains(got, "127.0.0.1") {
 			t.Errorf("%s: %v %s", name, answer.Header, got)
 		}
 	}
@@ -577,7 +636,12 @@ func TestDialRetry(t *testing.T) {
 	for range 10 {
 		began := time.Now()
 		answer, err := do(t, "GET", url, nil)
-		if got := text(t, answer, err); !strings.HasPrefix(got, "503 ") || answer.Header.Get("Retry-After") != "1" || strings.Contains(got, nobody) {
+		if got := text(
+			t,
+			answer,
+			err,
+		); !strings.HasPrefix(got, "503 ") || answer.Header.Get("Retry-After") != "1" ||
+			strings.Contains(got, nobody) {
 			t.Fatal(got)
 		}
 		took = append(took, time.Since(began))
@@ -613,7 +677,12 @@ func TestNoRetry(t *testing.T) {
 	url := i.front(New(i.gateway, "network", []string{i.listen(i.network, dies), i.listen(i.network, dies)}, i.log))
 	for n, method := range []string{"POST", "GET"} {
 		answer, err := do(t, method, url, strings.NewReader("x"))
-		if got := text(t, answer, err); !strings.HasPrefix(got, "503 ") || !strings.Contains(got, "may have been done") || arrived.Load() != int64(n+1) {
+		if got := text(
+			t,
+			answer,
+			err,
+		); !strings.HasPrefix(got, "503 ") || !strings.Contains(got, "may have been done") ||
+			arrived.Load() != int64(n+1) {
 			t.Errorf("%s arrived %d times: %s", method, arrived.Load(), got)
 		}
 	}

@@ -449,7 +449,8 @@ func TestMissingExtension(t *testing.T) {
 	}
 	defer conn.Close(within(t))
 	err = requireExtensions(within(t), conn, "btree_gist", "no_such_thing")
-	if err == nil || !strings.Contains(err.Error(), "lacks the extension no_such_thing:") || !strings.Contains(err.Error(), "postgresql-contrib") {
+	if err == nil || !strings.Contains(err.Error(), "lacks the extension no_such_thing:") ||
+		!strings.Contains(err.Error(), "postgresql-contrib") {
 		t.Errorf("requireExtensions: %v", err)
 	}
 }

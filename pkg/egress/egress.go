@@ -110,8 +110,17 @@ func (n Networks) dialer() *net.Dialer {
 // ClientTrusting is a Client that speaks TLS like this; nil: with whom public authorities vouch for.
 func (n Networks) ClientTrusting(config *tls.Config) *http.Client {
 	return &http.Client{
-		Transport: marked{&http.Transport{DialContext: n.dialer().DialContext, TLSClientConfig: config, TLSHandshakeTimeout: dialTime, IdleConnTimeout: idleTime, MaxIdleConnsPerHost: mostIdle,
-			MaxResponseHeaderBytes: largestHeader, ForceAttemptHTTP2: true}},
+		Transport: marked{
+			&http.Transport{
+				DialContext:            n.dialer().DialContext,
+				TLSClientConfig:        config,
+				TLSHandshakeTimeout:    dialTime,
+				IdleConnTimeout:        idleTime,
+				MaxIdleConnsPerHost:    mostIdle,
+				MaxResponseHeaderBytes: largestHeader,
+				ForceAttemptHTTP2:      true,
+			},
+		},
 		CheckRedirect: func(r *http.Request, via []*http.Request) error {
 			switch {
 			case len(via) > mostRedirects:

@@ -30,7 +30,10 @@ func TestPublic(t *testing.T) {
 
 func TestParse(t *testing.T) {
 	t.Parallel()
-	if n, err := egress.Parse(" 10.1.2.3/16, 127.0.0.1 fd00::/8"); err != nil || len(n) != 3 || n[0].String() != "10.1.0.0/16" || n[1].String() != "127.0.0.1/32" {
+	if n, err := egress.Parse(
+		" 10.1.2.3/16, 127.0.0.1 fd00::/8",
+	); err != nil || len(n) != 3 || n[0].String() != "10.1.0.0/16" ||
+		n[1].String() != "127.0.0.1/32" {
 		t.Error(n, err)
 	}
 	for _, wrong := range []string{"10.0.0.0/33", "localhost", "10.0.0.0/8 x"} {

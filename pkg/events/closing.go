@@ -199,40 +199,44 @@ var errUsed = errors.New("it is used")
 // CloseRoute answers the owner whether items may be deleted. Once it has said so, Hold refuses them; where references are
 // detached, in any case.
 func (r *Refs) CloseRoute() rest.Route {
-	return rest.Read[closeItems, user]{Path: closePath(r.Type), Guard: guard.Peers(r.Owner), Do: func(ctx context.Context, req closeItems) (found user, err error) {
-		var items []closingItem
-		if err := json.Unmarshal([]byte(req.Items), &items); err != nil {
-			return found, fmt.Errorf("read which items: %w", err)
-		}
-		err = r.DB.InTx(ctx, func(tx *pg.Tx) error {
-			tx.Unrecorded("it is recorded where it is deleted")
-			var name string
-			for _, item := range items { // which waits for those who hold it; one that comes late has a lower token
-				err := tx.QueryRow(ctx, `
+	return rest.Read[closeItems, user]{
+		Path:  closePath(r.Type),
+		Guard: guard.Peers(r.Owner),
+		Do: func(ctx context.Context, req closeItems) (found user, err error) {
+			var items []closingItem
+			if err := json.Unmarshal([]byte(req.Items), &items); err != nil {
+				return found, fmt.Errorf("read which items: %w", err)
+			}
+			err = r.DB.InTx(ctx, func(tx *pg.Tx) error {
+				tx.Unrecorded("it is recorded where it is deleted")
+				var name string
+				for _, item := range items { // which waits for those who hold it; one that comes late has a lower token
+					err := tx.QueryRow(ctx, `
 					INSERT INTO ref (type, id, name, version, closing) VALUES ($1, $2, '', 0, $3)
 					ON CONFLICT (type, id) DO UPDATE SET closing = greatest(ref.closing, EXCLUDED.closing) RETURNING name`, r.Type, item.ID, item.Token).Scan(&name)
-				if err != nil {
-					return fmt.Errorf("close %s %d: %w", r.Type, item.ID, err)
+					if err != nil {
+						return fmt.Errorf("close %s %d: %w", r.Type, item.ID, err)
+					}
 				}
-			}
-			if req.Detach == detachNow {
-				found.Detached, err = r.Detach(ctx, tx, items[0].ID, name)
-			}
-			if req.Detach != "" {
-				return err
-			}
-			for _, item := range items {
-				uses, err := r.Uses(ctx, tx, item.ID)
-				if found = (user{ID: item.ID, Uses: uses}); err != nil || uses != "" {
-					return errors.Join(err, errUsed)
+				if req.Detach == detachNow {
+					found.Detached, err = r.Detach(ctx, tx, items[0].ID, name)
 				}
+				if req.Detach != "" {
+					return err
+				}
+				for _, item := range items {
+					uses, err := r.Uses(ctx, tx, item.ID)
+					if found = (user{ID: item.ID, Uses: uses}); err != nil || uses != "" {
+						return errors.Join(err, errUsed)
+					}
+				}
+				found = user{}
+				return nil
+			})
+			if errors.Is(err, errUsed) {
+				err = nil
 			}
-			found = user{}
-			return nil
-		})
-		if errors.Is(err, errUsed) {
-			err = nil
-		}
-		return found, err
-	}}
+			return found, err
+		},
+	}
 }

@@ -26,7 +26,14 @@ func closing(s *stage, refs *events.Refs) *events.Closing {
 		return strings.Repeat("has a note", min(n, 1)), err
 	}
 	user := rest.NewHandler("user", s.user, slog.New(slog.DiscardHandler), []rest.Route{refs.CloseRoute()})
-	return &events.Closing{DB: s.owner, Type: "thing", Noun: "thing", Table: "thing", Users: []string{"user"}, Peers: peers.New("owner", map[string]http.Handler{"user": user})}
+	return &events.Closing{
+		DB:    s.owner,
+		Type:  "thing",
+		Noun:  "thing",
+		Table: "thing",
+		Users: []string{"user"},
+		Peers: peers.New("owner", map[string]http.Handler{"user": user}),
+	}
 }
 
 // removeClosed deletes things that nobody uses.
@@ -82,7 +89,10 @@ func TestDeletionThatIsForbidden(t *testing.T) {
 
 	// Who uses it cannot be asked.
 	alone := *c
-	alone.Peers = peers.New("owner", map[string]http.Handler{"user": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) })})
+	alone.Peers = peers.New(
+		"owner",
+		map[string]http.Handler{"user": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) })},
+	)
 	last := s.change(kept)
 	if err := s.removeClosed(&alone, last); !problem.Is(err, problem.Unavailable) || count(t, s.owner, "thing WHERE id = $1", last) != 1 {
 		t.Errorf("without its user: %v", err)

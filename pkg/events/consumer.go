@@ -187,7 +187,12 @@ func (c *Consumer) recognize(at cursor, p *page) error {
 	case p.Next != nil && at.seq > p.Next.Ended: // it has forgotten some, and says so
 		return nil
 	case p.Last < at.seq:
-		return fmt.Errorf("%s has numbered its changes up to %d, and those up to %d are applied: it was restored, or the cursor was moved", c.Source, p.Last, at.seq)
+		return fmt.Errorf(
+			"%s has numbered its changes up to %d, and those up to %d are applied: it was restored, or the cursor was moved",
+			c.Source,
+			p.Last,
+			at.seq,
+		)
 	case at.change != "" && p.After != "" && at.change != p.After:
 		return fmt.Errorf("change %d of %s is not the one that was applied: it was restored", at.seq, c.Source)
 	}
@@ -283,8 +288,15 @@ func (c *Consumer) move(ctx context.Context, db *pg.DB, at, to cursor, do func(c
 		if err := do(ctx, tx); err != nil {
 			return err
 		}
-		_, err = tx.Exec(ctx, "UPDATE consumer SET seq = $3, history = nullif($4, '')::uuid, change = nullif($5, '')::uuid, change_seq = $3, stopped_at = NULL WHERE source = $1 AND name = $2",
-			c.Source, c.Name, to.seq, to.history, to.change)
+		_, err = tx.Exec(
+			ctx,
+			"UPDATE consumer SET seq = $3, history = nullif($4, '')::uuid, change = nullif($5, '')::uuid, change_seq = $3, stopped_at = NULL WHERE source = $1 AND name = $2",
+			c.Source,
+			c.Name,
+			to.seq,
+			to.history,
+			to.change,
+		)
 		if err != nil {
 			return fmt.Errorf("move the cursor: %w", err)
 		}
@@ -294,7 +306,8 @@ func (c *Consumer) move(ctx context.Context, db *pg.DB, at, to cursor, do func(c
 
 func (c *Consumer) read(ctx context.Context, q pg.Querier, lock string) (at cursor, slowest int64, err error) {
 	err = q.QueryRow(ctx, `SELECT seq, coalesce(history::text, ''), coalesce(CASE WHEN change_seq = seq THEN change::text END, ''), (SELECT min(seq) FROM consumer WHERE source = $1)
-		FROM consumer WHERE source = $1 AND name = $2 `+lock, c.Source, c.Name).Scan(&at.seq, &at.history, &at.change, &slowest)
+		FROM consumer WHERE source = $1 AND name = $2 `+lock, c.Source, c.Name).
+		Scan(&at.seq, &at.history, &at.change, &slowest)
 	return at, slowest, err
 }
 
@@ -323,7 +336,15 @@ func wrap(doing string, err error) error {
 func (c *Consumer) stop(ctx context.Context, db *pg.DB, at, seq, newest int64) error {
 	err := db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("nothing is applied")
-		_, err := tx.Exec(ctx, "UPDATE consumer SET stopped_at = $4::bigint, newest = greatest($4::bigint, $5::bigint) WHERE source = $1 AND name = $2 AND seq = $3", c.Source, c.Name, at, seq, newest)
+		_, err := tx.Exec(
+			ctx,
+			"UPDATE consumer SET stopped_at = $4::bigint, newest = greatest($4::bigint, $5::bigint) WHERE source = $1 AND name = $2 AND seq = $3",
+			c.Source,
+			c.Name,
+			at,
+			seq,
+			newest,
+		)
 		return err
 	})
 	return wrap("note where it stopped", err)

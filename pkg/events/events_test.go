@@ -52,7 +52,12 @@ type stage struct {
 }
 
 func newStage(t testing.TB) *stage {
-	s := &stage{TB: t, owner: testkit.Database(t, "owner", things), user: testkit.Database(t, "user", notes), link: cache.NewLink(testkit.Redis(t), "events", slog.New(slog.DiscardHandler))}
+	s := &stage{
+		TB:    t,
+		owner: testkit.Database(t, "owner", things),
+		user:  testkit.Database(t, "user", notes),
+		link:  cache.NewLink(testkit.Redis(t), "events", slog.New(slog.DiscardHandler)),
+	}
 	jobs, end := context.WithCancel(t.Context())
 	t.Cleanup(func() {
 		end()
@@ -65,7 +70,12 @@ func newStage(t testing.TB) *stage {
 
 // start starts the owner, which has noted nothing of its readers.
 func (s *stage) start() {
-	owner := rest.NewHandler("owner", s.owner, slog.New(slog.DiscardHandler), []rest.Route{events.Feed(s.owner, "user"), events.RefRoute(s.owner, "thing", "thing", "NULL::jsonb", "user")})
+	owner := rest.NewHandler(
+		"owner",
+		s.owner,
+		slog.New(slog.DiscardHandler),
+		[]rest.Route{events.Feed(s.owner, "user"), events.RefRoute(s.owner, "thing", "thing", "NULL::jsonb", "user")},
+	)
 	s.peers = peers.New("user", map[string]http.Handler{"owner": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
 		down := s.down
@@ -134,7 +144,8 @@ func undone(*pg.Tx, int64) error { return errUndone }
 func (s *stage) touch(thing int64) {
 	err := s.owner.InTx(s.Context(), func(tx *pg.Tx) error {
 		at := pg.Target{Type: "thing", ID: thing, Name: "new"}
-		if err := tx.QueryRow(s.Context(), "UPDATE thing SET version = version + 1 WHERE id = $1 RETURNING version", thing).Scan(&at.Version); err != nil {
+		if err := tx.QueryRow(s.Context(), "UPDATE thing SET version = version + 1 WHERE id = $1 RETURNING version", thing).
+			Scan(&at.Version); err != nil {
 			return err
 		}
 		tx.Record(pg.Record{Kind: "thing", Action: "edited", Targets: []pg.Target{at}})
@@ -177,7 +188,14 @@ func count(t testing.TB, db *pg.DB, sql string, args ...any) (n int) {
 // note writes down what is applied.
 func note(ctx context.Context, tx *pg.Tx, changes []events.Event) error {
 	for _, e := range changes {
-		_, err := tx.Exec(ctx, "INSERT INTO applied (seq, type, thing, version) VALUES ($1, $2, $3, $4)", e.Seq, e.Type, e.Targets[0].ID, e.Targets[0].Version)
+		_, err := tx.Exec(
+			ctx,
+			"INSERT INTO applied (seq, type, thing, version) VALUES ($1, $2, $3, $4)",
+			e.Seq,
+			e.Type,
+			e.Targets[0].ID,
+			e.Targets[0].Version,
+		)
 		if err != nil {
 			return err
 		}
@@ -240,11 +258,24 @@ func TestConsumerStopsAndIsToldToSkip(t *testing.T) {
 			if n := count(t, s.user, "applied"); n != 1 {
 				t.Errorf("%d changes were applied before the one that cannot be", n)
 			}
-			if err := host.SkipChange(t.Context(), service.Definition{}, service.Deps{DB: s.user}, events.Span{Source: "owner", First: 3, Last: 3}); !errors.Is(err, host.ErrNotStopped) {
+			if err := host.SkipChange(
+				t.Context(),
+				service.Definition{},
+				service.Deps{DB: s.user},
+				events.Span{Source: "owner", First: 3, Last: 3},
+			); !errors.Is(
+				err,
+				host.ErrNotStopped,
+			) {
 				t.Error("skipped a change at which nothing has stopped")
 			}
 			s.eventually("it can be skipped", func() bool {
-				return host.SkipChange(t.Context(), service.Definition{}, service.Deps{DB: s.user}, events.Span{Source: "owner", First: 2, Last: 2}) == nil
+				return host.SkipChange(
+					t.Context(),
+					service.Definition{},
+					service.Deps{DB: s.user},
+					events.Span{Source: "owner", First: 2, Last: 2},
+				) == nil
 			})
 			s.eventually("it goes on", func() bool { return count(t, s.user, "applied") == 2 && c.Status().Stopped == 0 })
 			if n := count(t, s.user, `change WHERE type = 'event.skipped' AND targets @> '[{"type": "event/owner", "id": 2}]'`); n != 1 {
@@ -278,14 +309,24 @@ func TestLostChangesStopAConsumer(t *testing.T) {
 			c := &events.Consumer{Source: "owner", Batched: true, Apply: note}
 			s.consume(c)
 			s.eventually("it stops", func() bool { return c.Status().Stopped == int64(lost.last) })
-			if want := fmt.Sprintf("the changes %d to %d of owner are not there any more", lost.first, lost.last); c.Status().Reason == nil || c.Status().Reason.Error() != want {
+			if want := fmt.Sprintf(
+				"the changes %d to %d of owner are not there any more",
+				lost.first,
+				lost.last,
+			); c.Status().Reason == nil ||
+				c.Status().Reason.Error() != want {
 				t.Errorf("it says %v", c.Status().Reason)
 			}
 			if n := count(t, s.user, "applied"); n != lost.first-1 {
 				t.Errorf("%d are applied before them", n)
 			}
 			s.eventually("it can be skipped", func() bool {
-				return host.SkipChange(t.Context(), service.Definition{}, service.Deps{DB: s.user}, events.Span{Source: "owner", First: int64(lost.last), Last: int64(lost.last)}) == nil
+				return host.SkipChange(
+					t.Context(),
+					service.Definition{},
+					service.Deps{DB: s.user},
+					events.Span{Source: "owner", First: int64(lost.last), Last: int64(lost.last)},
+				) == nil
 			})
 			s.change(kept)
 			left := 7 - (lost.last - lost.first + 1)
@@ -308,14 +349,19 @@ func TestNamedConsumers(t *testing.T) {
 	}
 	s.consume(&events.Consumer{Source: "owner", Batched: true, Apply: note})
 	s.eventually("the first has applied all", func() bool { return count(t, s.user, "consumer WHERE name = '' AND seq = 3") == 1 })
-	named := &events.Consumer{Source: "owner", Name: "named", Batched: true, Apply: func(ctx context.Context, tx *pg.Tx, changes []events.Event) error {
-		for _, e := range changes {
-			if e.Seq == 2 {
-				return errors.New("poison")
+	named := &events.Consumer{
+		Source:  "owner",
+		Name:    "named",
+		Batched: true,
+		Apply: func(ctx context.Context, tx *pg.Tx, changes []events.Event) error {
+			for _, e := range changes {
+				if e.Seq == 2 {
+					return errors.New("poison")
+				}
 			}
-		}
-		return note(ctx, tx, changes)
-	}}
+			return note(ctx, tx, changes)
+		},
+	}
 	s.consume(named)
 	s.eventually("the named one stops", func() bool { return named.Status().Stopped == 2 })
 	if reason := named.Status().Reason; reason == nil || reason.Error() != "apply change 2 of owner/named (thing.created): poison" {
@@ -324,12 +370,21 @@ func TestNamedConsumers(t *testing.T) {
 	s.start()
 	s.consume(&events.Consumer{Source: "owner", Batched: true, Apply: note})
 	s.eventually("it is noted how far the slowest has read", func() bool { return count(t, s.owner, "change_reader WHERE seq = 1") == 1 })
-	if err := host.SkipChange(t.Context(), service.Definition{}, service.Deps{DB: s.user}, events.Span{Source: "owner", First: 2, Last: 2}); !errors.Is(err, host.ErrNotStopped) {
+	if err := host.SkipChange(
+		t.Context(),
+		service.Definition{},
+		service.Deps{DB: s.user},
+		events.Span{Source: "owner", First: 2, Last: 2},
+	); !errors.Is(
+		err,
+		host.ErrNotStopped,
+	) {
 		t.Errorf("the one without a name skips: %v", err)
 	}
 	s.eventually("the named one can be told to skip", func() bool {
 		var skipped events.Span
-		return skipped.UnmarshalText([]byte("owner/named:2")) == nil && host.SkipChange(t.Context(), service.Definition{}, service.Deps{DB: s.user}, skipped) == nil
+		return skipped.UnmarshalText([]byte("owner/named:2")) == nil &&
+			host.SkipChange(t.Context(), service.Definition{}, service.Deps{DB: s.user}, skipped) == nil
 	})
 	s.eventually("it goes on", func() bool { return count(t, s.user, "consumer WHERE name = 'named' AND seq = 3") == 1 })
 	if n, all := count(t, s.user, "applied"), 3+2; n != all {
@@ -381,7 +436,8 @@ func TestCursorBehindTheLastChange(t *testing.T) {
 	s.consume(c)
 	s.eventually("it says so", func() bool {
 		reason := c.Status().Reason
-		return reason != nil && reason.Error() == "owner has numbered its changes up to 1, and those up to 5 are applied: it was restored, or the cursor was moved"
+		return reason != nil &&
+			reason.Error() == "owner has numbered its changes up to 1, and those up to 5 are applied: it was restored, or the cursor was moved"
 	})
 	if n := count(t, s.user, "consumer WHERE seq = 5"); n != 1 {
 		t.Error("the cursor is moved")
@@ -611,12 +667,20 @@ func TestRestoredUserOfForgottenChanges(t *testing.T) {
 		}
 	}
 	s.eventually("all is heard of", func() bool { return count(t, s.user, "consumer WHERE seq = 2 AND change IS NOT NULL") == 1 })
-	exec(t, s.user, "CREATE TABLE backup AS SELECT * FROM consumer; CREATE TABLE backup_ref AS SELECT * FROM ref; CREATE TABLE backup_note AS SELECT * FROM note")
+	exec(
+		t,
+		s.user,
+		"CREATE TABLE backup AS SELECT * FROM consumer; CREATE TABLE backup_ref AS SELECT * FROM ref; CREATE TABLE backup_note AS SELECT * FROM note",
+	)
 	s.remove(gone)
 	s.change(kept)
 	s.eventually("all is heard of", func() bool { return count(t, s.user, "consumer WHERE seq = 4") == 1 })
 	exec(t, s.owner, "DELETE FROM change WHERE seq < 4")
-	exec(t, s.user, "DELETE FROM note; DELETE FROM ref; INSERT INTO note OVERRIDING SYSTEM VALUE SELECT * FROM backup_note; INSERT INTO ref SELECT * FROM backup_ref")
+	exec(
+		t,
+		s.user,
+		"DELETE FROM note; DELETE FROM ref; INSERT INTO note OVERRIDING SYSTEM VALUE SELECT * FROM backup_note; INSERT INTO ref SELECT * FROM backup_ref",
+	)
 	exec(t, s.user, "UPDATE consumer c SET seq = b.seq, change = b.change, change_seq = b.change_seq FROM backup b")
 	s.eventually("it hears that a thing is gone", func() bool {
 		return count(t, s.user, "note WHERE thing = $1", gone) == 0 && count(t, s.user, "consumer WHERE seq = 4") == 1
@@ -635,7 +699,12 @@ func TestNothingIsLeftToApply(t *testing.T) {
 	c := &events.Consumer{Source: "owner", Apply: func(context.Context, *pg.Tx, []events.Event) error { return errors.New("poison") }}
 	s.consume(c)
 	s.eventually("it can be skipped", func() bool {
-		return host.SkipChange(t.Context(), service.Definition{}, service.Deps{DB: s.user}, events.Span{Source: "owner", First: 1, Last: 1}) == nil
+		return host.SkipChange(
+			t.Context(),
+			service.Definition{},
+			service.Deps{DB: s.user},
+			events.Span{Source: "owner", First: 1, Last: 1},
+		) == nil
 	})
 	s.eventually("it says that it goes on", func() bool { return c.Status().Stopped == 0 && c.Status().Reason == nil })
 }
@@ -677,10 +746,16 @@ func TestLargeTargets(t *testing.T) {
 
 // noting is a user of things: its notes name them.
 func noting(s *stage) *events.Refs {
-	r := &events.Refs{Owner: "owner", Type: "thing", DB: s.user, Peers: s.peers, Cleared: func(ctx context.Context, tx *pg.Tx, id int64, _ string) error {
-		_, err := tx.Exec(ctx, "UPDATE note SET thing = NULL WHERE thing = $1", id)
-		return err
-	}}
+	r := &events.Refs{
+		Owner: "owner",
+		Type:  "thing",
+		DB:    s.user,
+		Peers: s.peers,
+		Cleared: func(ctx context.Context, tx *pg.Tx, id int64, _ string) error {
+			_, err := tx.Exec(ctx, "UPDATE note SET thing = NULL WHERE thing = $1", id)
+			return err
+		},
+	}
 	s.consume(r.Consumer())
 	return r
 }
@@ -782,7 +857,15 @@ func TestFeedIsForItsReaders(t *testing.T) {
 	handler := rest.NewHandler("owner", s.owner, slog.New(slog.DiscardHandler), []rest.Route{events.Feed(s.owner, "user")})
 	for peer, want := range map[string]int{"user": http.StatusOK, "gateway": http.StatusForbidden, "": http.StatusForbidden} {
 		answer := httptest.NewRecorder()
-		handler.ServeHTTP(answer, httptest.NewRequestWithContext(principal.With(t.Context(), &principal.Call{Peer: peer}), http.MethodGet, "/internal/events?after=0", http.NoBody))
+		handler.ServeHTTP(
+			answer,
+			httptest.NewRequestWithContext(
+				principal.With(t.Context(), &principal.Call{Peer: peer}),
+				http.MethodGet,
+				"/internal/events?after=0",
+				http.NoBody,
+			),
+		)
 		if answer.Code != want {
 			t.Errorf("%q gets %d", peer, answer.Code)
 		}

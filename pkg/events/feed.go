@@ -127,7 +127,23 @@ func scan(rows pgx.Rows) (e Event, size int, err error) {
 	var url, name *string
 	var key *int64
 	var ip *netip.Addr
-	if err := rows.Scan(&e.Seq, &e.ID, &e.At, &e.Type, &e.Kind, &e.Part, &e.Action, &targets, &e.Before, &e.After, &url, &name, &key, &ip, &e.RequestID); err != nil {
+	if err := rows.Scan(
+		&e.Seq,
+		&e.ID,
+		&e.At,
+		&e.Type,
+		&e.Kind,
+		&e.Part,
+		&e.Action,
+		&targets,
+		&e.Before,
+		&e.After,
+		&url,
+		&name,
+		&key,
+		&ip,
+		&e.RequestID,
+	); err != nil {
 		return e, 0, fmt.Errorf("read a change: %w", err)
 	}
 	if err := json.Unmarshal(targets, &e.Targets); err != nil {

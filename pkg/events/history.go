@@ -11,7 +11,9 @@ import (
 )
 
 // ErrRestored says that a schema was restored from a dump, or began anew, and was not taken up since.
-var ErrRestored = errors.New("the schema was restored from a backup, or what was in it is lost: the command restored has to take it up before it serves")
+var ErrRestored = errors.New(
+	"the schema was restored from a backup, or what was in it is lost: the command restored has to take it up before it serves",
+)
 
 // noteRestored notes that the schema lacks changes that somebody has seen, so that nothing serves before it is taken up.
 func noteRestored(ctx context.Context, tx *pg.Tx) error {
@@ -23,7 +25,8 @@ func noteRestored(ctx context.Context, tx *pg.Tx) error {
 // History is the one that the schema is in. It fails with ErrRestored where the schema is a restored one.
 func History(ctx context.Context, q pg.Querier) (uuid string, err error) {
 	var intact bool
-	err = q.QueryRow(ctx, "SELECT relation = 'sequencer'::regclass AND to_regclass('lost') IS NULL, (SELECT uuid::text FROM history WHERE ended IS NULL) FROM sequencer").Scan(&intact, &uuid)
+	err = q.QueryRow(ctx, "SELECT relation = 'sequencer'::regclass AND to_regclass('lost') IS NULL, (SELECT uuid::text FROM history WHERE ended IS NULL) FROM sequencer").
+		Scan(&intact, &uuid)
 	if err != nil {
 		return "", fmt.Errorf("look whether the schema was restored: %w", err)
 	}
@@ -55,7 +58,8 @@ func succession(ctx context.Context, q pg.Querier, history string) (*next, error
 	var n next
 	err := q.QueryRow(ctx, `SELECT later.uuid::text, earlier.ended, later.began, ARRAY(SELECT seq FROM change WHERE seq > earlier.ended AND seq <= later.began ORDER BY seq)
 		FROM history earlier JOIN history later ON later.began > coalesce(earlier.began, earlier.ended)
-		WHERE earlier.uuid::text = $1 AND earlier.ended IS NOT NULL ORDER BY later.began LIMIT 1`, history).Scan(&n.History, &n.Ended, &n.Began, &n.Kept)
+		WHERE earlier.uuid::text = $1 AND earlier.ended IS NOT NULL ORDER BY later.began LIMIT 1`, history).
+		Scan(&n.History, &n.Ended, &n.Began, &n.Kept)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	}

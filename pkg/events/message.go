@@ -86,32 +86,42 @@ type given struct {
 
 // MessageRoute gives a service's messages to their receivers.
 func MessageRoute(db *pg.DB, receivers ...string) rest.Route {
-	return rest.Read[giveOut, given]{Path: messagePath, Guard: guard.Peers(receivers...), Do: func(ctx context.Context, req giveOut) (out given, err error) {
-		receiver := principal.From(ctx).Peer
-		if req.Taken != "" {
-			if err := db.InTx(ctx, func(tx *pg.Tx) error {
-				tx.Unrecorded("its receiver has it")
-				_, err := tx.Exec(ctx, "DELETE FROM message WHERE receiver = $1 AND id = ANY ($2::uuid[])", receiver, strings.Split(req.Taken, ","))
-				return err
-			}); err != nil {
-				return out, fmt.Errorf("forget messages that are taken: %w", err)
+	return rest.Read[giveOut, given]{
+		Path:  messagePath,
+		Guard: guard.Peers(receivers...),
+		Do: func(ctx context.Context, req giveOut) (out given, err error) {
+			receiver := principal.From(ctx).Peer
+			if req.Taken != "" {
+				if err := db.InTx(ctx, func(tx *pg.Tx) error {
+					tx.Unrecorded("its receiver has it")
+					_, err := tx.Exec(ctx, "DELETE FROM message WHERE receiver = $1 AND id = ANY ($2::uuid[])", receiver, strings.Split(req.Taken, ","))
+					return err
+				}); err != nil {
+					return out, fmt.Errorf("forget messages that are taken: %w", err)
+				}
 			}
-		}
-		rows, err := db.Query(ctx, "SELECT n, id::text, kind, content, sealed, coalesce(request_id, ''), at FROM message WHERE receiver = $1 AND n > $2 ORDER BY n LIMIT $3", receiver, req.After, mostMessages)
-		if err != nil {
-			return out, fmt.Errorf("read messages: %w", err)
-		}
-		var m Message
-		size := 0
-		_, err = pgx.ForEachRow(rows, []any{&m.N, &m.ID, &m.Kind, &m.Content, &m.Sealed, &m.RequestID, &m.At}, func() error {
-			if size += len(m.Content) + len(m.Sealed); len(out.Messages) == 0 || size <= largest {
-				out.Messages = append(out.Messages, m)
+			rows, err := db.Query(
+				ctx,
+				"SELECT n, id::text, kind, content, sealed, coalesce(request_id, ''), at FROM message WHERE receiver = $1 AND n > $2 ORDER BY n LIMIT $3",
+				receiver,
+				req.After,
+				mostMessages,
+			)
+			if err != nil {
+				return out, fmt.Errorf("read messages: %w", err)
 			}
-			m = Message{}
-			return nil
-		})
-		return out, err
-	}}
+			var m Message
+			size := 0
+			_, err = pgx.ForEachRow(rows, []any{&m.N, &m.ID, &m.Kind, &m.Content, &m.Sealed, &m.RequestID, &m.At}, func() error {
+				if size += len(m.Content) + len(m.Sealed); len(out.Messages) == 0 || size <= largest {
+					out.Messages = append(out.Messages, m)
+				}
+				m = Message{}
+				return nil
+			})
+			return out, err
+		},
+	}
 }
 
 // Take does what a message is for, in the unit of work that notes it as taken.

@@ -79,17 +79,21 @@ func (p *post) execute(db *pg.DB, sql string, args ...any) {
 
 // take runs an instance of the user's, which notes what it gets.
 func (p *post) take() {
-	inbox := &events.Inbox{Source: "owner", Box: p.box, Takes: map[string]events.Take{"note": func(ctx context.Context, tx *pg.Tx, m events.Message) error {
-		var content struct{ Text string }
-		if err := json.Unmarshal(m.Content, &content); err != nil {
+	inbox := &events.Inbox{
+		Source: "owner",
+		Box:    p.box,
+		Takes: map[string]events.Take{"note": func(ctx context.Context, tx *pg.Tx, m events.Message) error {
+			var content struct{ Text string }
+			if err := json.Unmarshal(m.Content, &content); err != nil {
+				return err
+			}
+			if content.Text == "poison" {
+				return errors.New("it cannot be taken")
+			}
+			_, err := tx.Exec(ctx, "INSERT INTO applied (seq, type, thing, version) VALUES ($1, $2, 0, 0)", m.N, content.Text+m.Secret.Reveal())
 			return err
-		}
-		if content.Text == "poison" {
-			return errors.New("it cannot be taken")
-		}
-		_, err := tx.Exec(ctx, "INSERT INTO applied (seq, type, thing, version) VALUES ($1, $2, 0, 0)", m.N, content.Text+m.Secret.Reveal())
-		return err
-	}}}
+		}},
+	}
 	p.do(func(ctx context.Context) error { return inbox.Run(ctx, p.user, p, nil) })
 }
 
@@ -110,7 +114,9 @@ func TestMessages(t *testing.T) {
 	p.send("note", "undone", "", undone)
 	p.send("note", "a", ":token", kept)
 	var sealed []byte
-	if err := p.owner.QueryRow(t.Context(), "SELECT sealed FROM message WHERE sealed IS NOT NULL").Scan(&sealed); err != nil || bytes.Contains(sealed, []byte("token")) {
+	if err := p.owner.QueryRow(t.Context(), "SELECT sealed FROM message WHERE sealed IS NOT NULL").
+		Scan(&sealed); err != nil ||
+		bytes.Contains(sealed, []byte("token")) {
 		t.Errorf("%q is kept, %v", sealed, err)
 	}
 	p.take()
@@ -143,7 +149,9 @@ func TestMessages(t *testing.T) {
 		t.Errorf("%d messages are left, %v", count(t, p.owner, "message"), err)
 	}
 	var record string
-	if err := p.owner.QueryRow(t.Context(), "SELECT type || ' ' || (targets->0->>'name') FROM change WHERE type = 'event.skipped'").Scan(&record); err != nil || record != "event.skipped owner:"+id {
+	if err := p.owner.QueryRow(t.Context(), "SELECT type || ' ' || (targets->0->>'name') FROM change WHERE type = 'event.skipped'").
+		Scan(&record); err != nil ||
+		record != "event.skipped owner:"+id {
 		t.Errorf("the record is %q, %v", record, err)
 	}
 }

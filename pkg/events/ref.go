@@ -50,23 +50,27 @@ func refPath(kind string) string { return "/internal/ref/" + kind }
 func RefRoute(db *pg.DB, kind, table, detail string, readers ...string) rest.Route {
 	sql := "SELECT name, version, " + detail + ", (SELECT until > clock_timestamp() FROM closing c WHERE c.type = $2 AND c.id = $1) FROM " +
 		pgx.Identifier{table}.Sanitize() + " WHERE id = $1"
-	return rest.Read[rest.Item, item]{Path: refPath(kind) + "/{id}", Guard: guard.Peers(readers...), Do: func(ctx context.Context, req rest.Item) (item, error) {
-		for {
-			found := item{Exists: true}
-			var closing *bool
-			err := db.QueryRow(ctx, sql, req.ID, kind).Scan(&found.Name, &found.Version, &found.Detail, &closing)
-			if errors.Is(err, pgx.ErrNoRows) {
-				return item{}, nil
+	return rest.Read[rest.Item, item]{
+		Path:  refPath(kind) + "/{id}",
+		Guard: guard.Peers(readers...),
+		Do: func(ctx context.Context, req rest.Item) (item, error) {
+			for {
+				found := item{Exists: true}
+				var closing *bool
+				err := db.QueryRow(ctx, sql, req.ID, kind).Scan(&found.Name, &found.Version, &found.Detail, &closing)
+				if errors.Is(err, pgx.ErrNoRows) {
+					return item{}, nil
+				}
+				if err != nil || closing == nil || *closing {
+					found.Closing = closing != nil
+					return found, err
+				}
+				if err := lift(ctx, db, kind, req.ID); err != nil {
+					return item{}, err
+				}
 			}
-			if err != nil || closing == nil || *closing {
-				found.Closing = closing != nil
-				return found, err
-			}
-			if err := lift(ctx, db, kind, req.ID); err != nil {
-				return item{}, err
-			}
-		}
-	}}
+		},
+	}
 }
 
 // Hold makes sure that the item of this id is there, and that it does not go before the unit of work has ended.
@@ -81,7 +85,8 @@ func (r *Refs) HoldDetail(ctx context.Context, tx *pg.Tx, id int64, pointer stri
 	var version int64
 	var closing *int64
 	var text []byte
-	err := tx.QueryRow(ctx, "SELECT gone, version, closing, detail FROM ref WHERE type = $1 AND id = $2 FOR SHARE", r.Type, id).Scan(&gone, &version, &closing, &text)
+	err := tx.QueryRow(ctx, "SELECT gone, version, closing, detail FROM ref WHERE type = $1 AND id = $2 FOR SHARE", r.Type, id).
+		Scan(&gone, &version, &closing, &text)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return fmt.Errorf("hold %s %d: %w", r.Type, id, err)
 	}
@@ -146,16 +151,21 @@ func (r *Refs) keep(ctx context.Context, tx *pg.Tx, of pg.Target, gone bool, det
 
 // Consumer follows the owner's changes.
 func (r *Refs) Consumer() *Consumer {
-	return &Consumer{Source: r.Owner, TakenUp: r.askAgain, Kind: strings.ReplaceAll(r.Type, "/", "."), Apply: func(ctx context.Context, tx *pg.Tx, changes []Event) error {
-		for _, e := range changes {
-			for _, target := range e.Targets {
-				if err := r.follow(ctx, tx, e.Action, target); err != nil {
-					return err
+	return &Consumer{
+		Source:  r.Owner,
+		TakenUp: r.askAgain,
+		Kind:    strings.ReplaceAll(r.Type, "/", "."),
+		Apply: func(ctx context.Context, tx *pg.Tx, changes []Event) error {
+			for _, e := range changes {
+				for _, target := range e.Targets {
+					if err := r.follow(ctx, tx, e.Action, target); err != nil {
+						return err
+					}
 				}
 			}
-		}
-		return nil
-	}}
+			return nil
+		},
+	}
 }
 
 // askAgain asks the owner about all that is known of its items: it was restored from a backup.
@@ -177,8 +187,16 @@ func (r *Refs) askAgain(ctx context.Context, tx *pg.Tx, _ TakenUp) error {
 		if err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, "UPDATE ref SET gone = NOT $3, name = CASE WHEN $3 THEN $4 ELSE name END, version = $5, detail = $6, closing = NULL WHERE type = $1 AND id = $2",
-			r.Type, of.ID, found.Exists, found.Name, found.Version, found.Detail); err != nil {
+		if _, err := tx.Exec(
+			ctx,
+			"UPDATE ref SET gone = NOT $3, name = CASE WHEN $3 THEN $4 ELSE name END, version = $5, detail = $6, closing = NULL WHERE type = $1 AND id = $2",
+			r.Type,
+			of.ID,
+			found.Exists,
+			found.Name,
+			found.Version,
+			found.Detail,
+		); err != nil {
 			return fmt.Errorf("keep %s %d: %w", r.Type, of.ID, err)
 		}
 		if !found.Exists && !of.Gone {

@@ -64,7 +64,12 @@ func (r river2goose) Open(name string) (fs.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return migration{file, strings.NewReader("-- +goose Up\n-- +goose StatementBegin\n" + strings.ReplaceAll(string(text), schemaTemplate, "") + "\n-- +goose StatementEnd\n")}, nil
+	return migration{
+		file,
+		strings.NewReader(
+			"-- +goose Up\n-- +goose StatementBegin\n" + strings.ReplaceAll(string(text), schemaTemplate, "") + "\n-- +goose StatementEnd\n",
+		),
+	}, nil
 }
 
 type migration struct {
@@ -144,7 +149,13 @@ var inserter = func() *river.Client[pgx.Tx] {
 }()
 
 // unfinished are the states of a job that stands for others of the same arguments.
-var unfinished = []rivertype.JobState{rivertype.JobStateAvailable, rivertype.JobStatePending, rivertype.JobStateRetryable, rivertype.JobStateRunning, rivertype.JobStateScheduled}
+var unfinished = []rivertype.JobState{
+	rivertype.JobStateAvailable,
+	rivertype.JobStatePending,
+	rivertype.JobStateRetryable,
+	rivertype.JobStateRunning,
+	rivertype.JobStateScheduled,
+}
 
 // Enqueue has a job done, by an instance of the service, once the unit of work is committed. args is what the job's Do reads, as
 // JSON; it holds no secrets, for operators may see it.
@@ -175,9 +186,15 @@ func Finish(ctx context.Context, tx *pg.Tx, a *service.Attempt, failed error) er
 	if failed != nil {
 		state, why = rivertype.JobStateDiscarded, failed.Error()
 	}
-	_, err := tx.Exec(ctx, `UPDATE river_job SET state = CASE WHEN metadata ? 'cancel_attempted_at' AND $3 <> '' THEN 'cancelled' ELSE $2::text::river_job_state END, finalized_at = now(),
+	_, err := tx.Exec(
+		ctx,
+		`UPDATE river_job SET state = CASE WHEN metadata ? 'cancel_attempted_at' AND $3 <> '' THEN 'cancelled' ELSE $2::text::river_job_state END, finalized_at = now(),
 		errors = CASE WHEN $3 = '' THEN errors ELSE array_append(errors, jsonb_build_object('at', now(), 'attempt', attempt, 'error', $3::text, 'trace', '')) END
-		WHERE id = $1 AND state = 'running'`, a.Job, state, why)
+		WHERE id = $1 AND state = 'running'`,
+		a.Job,
+		state,
+		why,
+	)
 	if err != nil {
 		return fmt.Errorf("note that job %d has ended: %w", a.Job, err)
 	}

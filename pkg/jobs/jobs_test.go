@@ -119,8 +119,11 @@ func TestJobsFollowTheirUnitOfWork(t *testing.T) {
 			return nil
 		})
 	})}
-	ctx := principal.With(t.Context(), &principal.Call{Peer: principal.Gateway, RequestID: "of-the-request", IP: netip.MustParseAddr("192.0.2.1"),
-		Principal: &principal.Principal{KeyID: 7, Owner: principal.Owner{Type: principal.Admin, ID: 3}, Name: "ada", Grants: principal.All}})
+	ctx := principal.With(
+		t.Context(),
+		&principal.Call{Peer: principal.Gateway, RequestID: "of-the-request", IP: netip.MustParseAddr("192.0.2.1"),
+			Principal: &principal.Principal{KeyID: 7, Owner: principal.Owner{Type: principal.Admin, ID: 3}, Name: "ada", Grants: principal.All}},
+	)
 	s.enqueue(ctx, greet, greeting{"kept"}, nil)
 	s.enqueue(ctx, greet, greeting{"undone"}, errUndone)
 	s.enqueue(t.Context(), greet, greeting{"by nobody"}, nil)
@@ -129,7 +132,9 @@ func TestJobsFollowTheirUnitOfWork(t *testing.T) {
 	}
 	s.work(greet)
 	s.eventually("both are greeted", func() bool { return s.count("change") == 2 })
-	if n := s.count("change WHERE actor_url = '/admin/3' AND actor_name = 'ada' AND actor_key = 7 AND ip = '192.0.2.1' AND request_id = 'of-the-request' AND targets::text LIKE '%kept%'"); n != 1 {
+	if n := s.count(
+		"change WHERE actor_url = '/admin/3' AND actor_name = 'ada' AND actor_key = 7 AND ip = '192.0.2.1' AND request_id = 'of-the-request' AND targets::text LIKE '%kept%'",
+	); n != 1 {
 		t.Error("it is not recorded who asked for it")
 	}
 	if n := s.count("change WHERE actor_url IS NULL AND targets::text LIKE '%by nobody%'"); n != 1 {
@@ -285,10 +290,16 @@ func TestJobsOfProcessesThatWereKilled(t *testing.T) {
 		by      string
 	}{"killed": {1, "dead"}, "kills": {3, "dead"}, "goes on": {1, "elsewhere"}, "began just now": {1, "dead"}} {
 		s.enqueue(t.Context(), job, greeting{name}, nil)
-		s.execute("UPDATE river_job SET state = 'running', attempt = $2, attempted_at = now() - CASE WHEN $1 = 'began just now' THEN interval '-1 hour' ELSE interval '1 hour' END, attempted_by = ARRAY['earlier', $3] WHERE args ->> 'name' = $1",
-			name, at.attempt, at.by)
+		s.execute(
+			"UPDATE river_job SET state = 'running', attempt = $2, attempted_at = now() - CASE WHEN $1 = 'began just now' THEN interval '-1 hour' ELSE interval '1 hour' END, attempted_by = ARRAY['earlier', $3] WHERE args ->> 'name' = $1",
+			name,
+			at.attempt,
+			at.by,
+		)
 	}
-	s.execute("INSERT INTO job_runner (id, since, seen) VALUES ('dead', now() - interval '1 hour', now() - interval '1 minute'), ('elsewhere', now() - interval '1 hour', now() + interval '1 hour')")
+	s.execute(
+		"INSERT INTO job_runner (id, since, seen) VALUES ('dead', now() - interval '1 hour', now() - interval '1 minute'), ('elsewhere', now() - interval '1 hour', now() + interval '1 hour')",
+	)
 	s.work(job)
 	s.eventually("it does jobs", func() bool { return s.count("job_runner") == 3 })
 	if _, there := done.Load("killed"); there {
@@ -300,7 +311,9 @@ func TestJobsOfProcessesThatWereKilled(t *testing.T) {
 		t.Errorf("it is attempt %v", n)
 	}
 	s.eventually("the one that kills its process is given up", func() bool {
-		return s.count("river_job WHERE state = 'discarded' AND args ->> 'name' = 'kills' AND errors[1] ->> 'error' = 'the process ended that was doing it'") == 1
+		return s.count(
+			"river_job WHERE state = 'discarded' AND args ->> 'name' = 'kills' AND errors[1] ->> 'error' = 'the process ended that was doing it'",
+		) == 1
 	})
 	if n := s.count("river_job WHERE state = 'running' AND args ->> 'name' IN ('goes on', 'began just now')"); n != 2 {
 		t.Error("what is being done elsewhere is begun again")

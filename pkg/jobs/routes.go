@@ -107,7 +107,13 @@ const jobPath = "/internal/job"
 
 // List asks a service for jobs.
 func List(ctx context.Context, peers mesh.Peers, of string, asked Asked) (found []Listed, err error) {
-	query := url.Values{"kind": {asked.Kind}, "state": {asked.State}, "made": {strconv.FormatInt(asked.Made, 10)}, "below": {strconv.FormatInt(asked.Below, 10)}, "most": {strconv.FormatInt(asked.Most, 10)}}
+	query := url.Values{
+		"kind":  {asked.Kind},
+		"state": {asked.State},
+		"made":  {strconv.FormatInt(asked.Made, 10)},
+		"below": {strconv.FormatInt(asked.Below, 10)},
+		"most":  {strconv.FormatInt(asked.Most, 10)},
+	}
 	return found, peers.Ask(ctx, of, jobPath+"?"+query.Encode(), &found)
 }
 
@@ -162,7 +168,21 @@ const (
 func (q queue) scan(row pgx.Row) (j ViewedJob, at Place, err error) {
 	at.Service = q.service
 	var kept []byte
-	if err := row.Scan(&at.ID, &j.Kind, &j.State, &j.Cancelling, &j.Attempt, &j.MaxAttempts, &j.Error, &kept, &j.CreatedAt, &j.ScheduledAt, &j.AttemptedAt, &j.FinishedAt, &j.Args); err != nil {
+	if err := row.Scan(
+		&at.ID,
+		&j.Kind,
+		&j.State,
+		&j.Cancelling,
+		&j.Attempt,
+		&j.MaxAttempts,
+		&j.Error,
+		&kept,
+		&j.CreatedAt,
+		&j.ScheduledAt,
+		&j.AttemptedAt,
+		&j.FinishedAt,
+		&j.Args,
+	); err != nil {
 		return j, at, err
 	}
 	var m metadata
@@ -178,8 +198,15 @@ func (q queue) scan(row pgx.Row) (j ViewedJob, at Place, err error) {
 }
 
 func (q queue) list(ctx context.Context, asked Asked) ([]Listed, error) {
-	rows, err := q.db.Query(ctx, "SELECT "+columns+" FROM river_job WHERE ($1 = '' OR kind = $1) AND ($2 = '' OR "+stateOf+" = $2) AND (created_at < $3 OR created_at = $3 AND id < $4) ORDER BY created_at DESC, id DESC LIMIT $5",
-		asked.Kind, asked.State, time.UnixMicro(asked.Made), asked.Below, asked.Most)
+	rows, err := q.db.Query(
+		ctx,
+		"SELECT "+columns+" FROM river_job WHERE ($1 = '' OR kind = $1) AND ($2 = '' OR "+stateOf+" = $2) AND (created_at < $3 OR created_at = $3 AND id < $4) ORDER BY created_at DESC, id DESC LIMIT $5",
+		asked.Kind,
+		asked.State,
+		time.UnixMicro(asked.Made),
+		asked.Below,
+		asked.Most,
+	)
 	if err != nil {
 		return nil, fmt.Errorf("list jobs: %w", err)
 	}
@@ -223,7 +250,15 @@ func (q queue) telling(action pg.Action, change func(state string) (sql, refused
 			if answer, err = q.get(ctx, tx, req.ID, ""); err != nil {
 				return err
 			}
-			tx.Record(pg.Record{Kind: "system.job", Action: action, Targets: []pg.Target{{Type: "system/job", Noun: "job", ID: req.ID, Name: before.ID}}, Before: before, After: answer.Job})
+			tx.Record(
+				pg.Record{
+					Kind:    "system.job",
+					Action:  action,
+					Targets: []pg.Target{{Type: "system/job", Noun: "job", ID: req.ID, Name: before.ID}},
+					Before:  before,
+					After:   answer.Job,
+				},
+			)
 			return nil
 		})
 		if taken, ok := errors.AsType[*pgconn.PgError](err); ok && taken.ConstraintName == "river_job_unique_idx" {

@@ -53,8 +53,11 @@ func NewRunner(db *pg.DB, pool *pgxpool.Pool, kinds []service.Job, log *slog.Log
 
 // Metrics are what operators see of it.
 func (r *Runner) Metrics() []prometheus.Collector {
-	return []prometheus.Collector{r.attempts, service.Gauge(r.db, "ironplane_jobs_late_seconds", "How long a job has been waiting that could have begun.",
-		"SELECT coalesce(extract(epoch FROM now() - min(scheduled_at)), 0)::float8 FROM river_job WHERE state = 'available'")}
+	return []prometheus.Collector{
+		r.attempts,
+		service.Gauge(r.db, "ironplane_jobs_late_seconds", "How long a job has been waiting that could have begun.",
+			"SELECT coalesce(extract(epoch FROM now() - min(scheduled_at)), 0)::float8 FROM river_job WHERE state = 'available'"),
+	}
 }
 
 // Work does jobs until ctx ends, and then has those finish that are being done.
@@ -68,9 +71,16 @@ func (r *Runner) Work(ctx context.Context) error {
 	working, stop := context.WithCancel(ctx)
 	defer stop()
 	client, err := river.NewClient(driver{riverpgxv5.New(r.pool)}, &river.Config{
-		ID: id, Workers: workers, Queues: queues, Logger: slog.New(warnings{r.log.Handler()}), PollOnly: true, FetchCooldown: fetchPause, SoftStopTimeout: drainTime,
-		JobTimeout: -1, RescueStuckJobsAfter: 10 * 365 * 24 * time.Hour, // it goes by the time that a job has taken, and not by whether it is being done
-		ReindexerIndexNames: []string{},
+		ID:                   id,
+		Workers:              workers,
+		Queues:               queues,
+		Logger:               slog.New(warnings{r.log.Handler()}),
+		PollOnly:             true,
+		FetchCooldown:        fetchPause,
+		SoftStopTimeout:      drainTime,
+		JobTimeout:           -1,
+		RescueStuckJobsAfter: 10 * 365 * 24 * time.Hour, // it goes by the time that a job has taken, and not by whether it is being done
+		ReindexerIndexNames:  []string{},
 	})
 	if err != nil {
 		return fmt.Errorf("prepare to do jobs: %w", err)
@@ -197,7 +207,23 @@ func (w *worker) Work(ctx context.Context, job *river.Job[arguments]) error {
 	}
 	w.attempts.WithLabelValues(w.Kind, outcome).Inc()
 	if outcome == "failed" || outcome == "given up" {
-		w.log.Log(ctx, level, "a job failed", "outage", "jobs of the kind "+w.Kind, "job", job.ID, "attempt", job.Attempt, "last", level == slog.LevelError, "request_id", kept.Caller.RequestID, "error", err)
+		w.log.Log(
+			ctx,
+			level,
+			"a job failed",
+			"outage",
+			"jobs of the kind "+w.Kind,
+			"job",
+			job.ID,
+			"attempt",
+			job.Attempt,
+			"last",
+			level == slog.LevelError,
+			"request_id",
+			kept.Caller.RequestID,
+			"error",
+			err,
+		)
 	}
 	return err
 }

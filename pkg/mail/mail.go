@@ -132,7 +132,16 @@ type To struct {
 type Content interface{ Kind() string }
 
 // Kinds are the contents of all kinds. A kind has the name of the template that comes with Ironplane for it.
-var Kinds = []Content{ClientAccountCreated{}, ClientLinked{}, AccountChanged{}, KeyExpires{}, PasswordReset{}, TwoFactorCode{}, InstallFinished{}, ForClient{}}
+var Kinds = []Content{
+	ClientAccountCreated{},
+	ClientLinked{},
+	AccountChanged{},
+	KeyExpires{},
+	PasswordReset{},
+	TwoFactorCode{},
+	InstallFinished{},
+	ForClient{},
+}
 
 // ForClient is the kind of templates that operators make to write to clients. It has no template of its own.
 type ForClient struct{}

@@ -229,7 +229,10 @@ func (b *Body[B]) decode(sent object) {
 		told.Sent(names)
 	}
 	b.said = plan.read(plan.root, sent)
-	slices.SortStableFunc(b.said, func(a, other spelling) int { return len(a.wrong) - len(other.wrong) }) // what cannot be read decides nothing
+	slices.SortStableFunc(
+		b.said,
+		func(a, other spelling) int { return len(a.wrong) - len(other.wrong) },
+	) // what cannot be read decides nothing
 	b.put(&b.value, b.said)
 }
 

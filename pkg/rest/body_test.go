@@ -148,7 +148,10 @@ func TestBodyNew(t *testing.T) {
 			t.Errorf("%s: %v, want %v", text, wrongWith(err), want)
 		}
 	}
-	made, err := body(t, `{"name": "a", "group": 3, "note": "", "sum too": "8+", "deep": {"er": {"port": 7}}, "until": {"iso_8601": "2026-11-20T10:00:00+01:00", "unix": 1795165200}}`).New()
+	made, err := body(
+		t,
+		`{"name": "a", "group": 3, "note": "", "sum too": "8+", "deep": {"er": {"port": 7}}, "until": {"iso_8601": "2026-11-20T10:00:00+01:00", "unix": 1795165200}}`,
+	).New()
 	if err != nil || made.Group != 3 || made.Note != nil || made.Count != 8 || *made.Deep.Er.Port != 7 || made.Until.Unix() != 1795165200 {
 		t.Errorf("%+v %v", made, err)
 	}
@@ -193,7 +196,16 @@ func TestForms(t *testing.T) {
 						t.Fatal(err)
 					}
 					id, owner := RefID(1), int64(1)
-					current := all{Text: new("t"), Plain: "p", Count: new(int64(1)), On: form != `"true"`, Ref: &id, Refs: []RefID{1}, Until: &Timestamp{time.Unix(1, 0).UTC()}, Secret: new(secret.New("s"))}
+					current := all{
+						Text:   new("t"),
+						Plain:  "p",
+						Count:  new(int64(1)),
+						On:     form != `"true"`,
+						Ref:    &id,
+						Refs:   []RefID{1},
+						Until:  &Timestamp{time.Unix(1, 0).UTC()},
+						Secret: new(secret.New("s")),
+					}
 					current.Owner.ID = &owner
 					var b Body[all]
 					b.decode(sent)

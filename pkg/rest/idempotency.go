@@ -58,7 +58,13 @@ func attemptOf(r *http.Request, body []byte) (*attempt, error) {
 	if len(value) > maxString || strings.ContainsFunc(value, func(c rune) bool { return c < ' ' || c > '~' }) {
 		return nil, problem.New(problem.BadRequest, "%s can have at most %d printable ASCII characters.", idempotencyHeader, maxString)
 	}
-	keys, err := hkdf.Key(sha256.New, []byte(value), []byte(fmt.Sprintf("%s %d", caller.Owner.URL(), caller.KeyID)), "ironplane idempotency", 3*sha256.Size)
+	keys, err := hkdf.Key(
+		sha256.New,
+		[]byte(value),
+		[]byte(fmt.Sprintf("%s %d", caller.Owner.URL(), caller.KeyID)),
+		"ironplane idempotency",
+		3*sha256.Size,
+	)
 	if err != nil {
 		return nil, fmt.Errorf("derive the keys of an attempt: %w", err)
 	}
@@ -143,7 +149,8 @@ type keptReply struct {
 
 func (a *attempt) kept(ctx context.Context, tx *pg.Tx) (*reply, error) {
 	var fingerprint, sealed []byte
-	err := tx.QueryRow(ctx, "SELECT fingerprint, answer FROM idempotency WHERE id = $1 AND expires_at > now()", a.id).Scan(&fingerprint, &sealed)
+	err := tx.QueryRow(ctx, "SELECT fingerprint, answer FROM idempotency WHERE id = $1 AND expires_at > now()", a.id).
+		Scan(&fingerprint, &sealed)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	}

@@ -62,13 +62,19 @@ func kindOf(t reflect.Type) *kind {
 }
 
 var (
-	stringKind    = &kind{text: true, set: setString}
-	integerKind   = &kind{set: setInteger}
-	boolKind      = &kind{schema: jsonSchema{"type": "boolean"}, set: setBool}
-	refKind       = &kind{set: setRef}
-	refsKind      = &kind{schema: jsonSchema{"type": "array", "maxItems": maxRefs}, set: setRefs}
-	textsKind     = &kind{schema: jsonSchema{"type": "array", "maxItems": maxRefs, "items": jsonSchema{"type": "string", "maxLength": maxString}}, set: setTexts}
-	namedKind     = &kind{schema: jsonSchema{"type": "object", "maxProperties": maxRefs, "additionalProperties": jsonSchema{"type": "string"}}, set: setNamed}
+	stringKind  = &kind{text: true, set: setString}
+	integerKind = &kind{set: setInteger}
+	boolKind    = &kind{schema: jsonSchema{"type": "boolean"}, set: setBool}
+	refKind     = &kind{set: setRef}
+	refsKind    = &kind{schema: jsonSchema{"type": "array", "maxItems": maxRefs}, set: setRefs}
+	textsKind   = &kind{
+		schema: jsonSchema{"type": "array", "maxItems": maxRefs, "items": jsonSchema{"type": "string", "maxLength": maxString}},
+		set:    setTexts,
+	}
+	namedKind = &kind{
+		schema: jsonSchema{"type": "object", "maxProperties": maxRefs, "additionalProperties": jsonSchema{"type": "string"}},
+		set:    setNamed,
+	}
 	refOrNameKind = &kind{text: true, set: setRefOrName}
 	timestampKind = &kind{set: setTimestamp}
 	secretKind    = &kind{text: true, schema: jsonSchema{"writeOnly": true}, set: setSecret}
@@ -104,7 +110,8 @@ func (f *field) form(sent any) (any, bool) {
 	}
 }
 
-// form answers the object that was sent for a node. PHP writes one without members as an array, and some answers have it in one. A reference may be an id
+// form answers the object that was sent for a node. PHP writes one without members as an array, and some answers have it in one. A
+// reference may be an id
 // alone, and is null where its id is.
 func (n *node) form(sent any) any {
 	if items, ok := sent.(array); ok {
@@ -199,7 +206,8 @@ func textOf(sent any, m *schema.Member) (text, code, message string) {
 
 // visible tells whether there is something to see of a character, if only a mark on another one.
 func visible(r rune) bool {
-	return r != '\u2800' && !unicode.In(r, unicode.White_Space, unicode.C, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
+	return r != '\u2800' &&
+		!unicode.In(r, unicode.White_Space, unicode.C, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }
 
 // decimal is a number of JSON whose exponent is not too large to write it out.

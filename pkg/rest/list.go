@@ -113,7 +113,9 @@ type listQuery struct {
 }
 
 func (l List[Req, V]) operation() *operation {
-	o := newOperation[Req, V](Operation{Method: http.MethodGet, Path: l.Path, Guard: l.Guard, Name: l.Name, Summary: l.Summary, Doc: l.Doc, Extension: l.Extension})
+	o := newOperation[Req, V](
+		Operation{Method: http.MethodGet, Path: l.Path, Guard: l.Guard, Name: l.Name, Summary: l.Summary, Doc: l.Doc, Extension: l.Extension},
+	)
 	o.list, o.Scoped = true, l.scoped
 	o.by = &l.By
 	l.view = listing.New[V](l.View)

@@ -43,9 +43,20 @@ func Document(service string, routes []Route) *openapi.Document {
 		if tag := openapi.Tag(o.section.tag()); !slices.Contains(d.Tags, tag) {
 			d.Tags = append(d.Tags, tag)
 			if sent := o.section.Sends; sent != nil {
-				d.Webhooks = map[string]jsonSchema{"event": {"post": jsonSchema{"summary": "An event", "operationId": "receiveEvent", "tags": []string{tag.Name},
-					"requestBody": jsonSchema{"required": true, "content": jsonSchema{problem.MediaJSON: jsonSchema{"schema": d.answer(reflect.TypeOf(sent))}}},
-					"responses":   jsonSchema{"200": jsonSchema{"description": "Taken. Any other status but a 2xx has it sent again, and a 410 ends it."}}}}}
+				d.Webhooks = map[string]jsonSchema{
+					"event": {"post": jsonSchema{
+						"summary":     "An event",
+						"operationId": "receiveEvent",
+						"tags":        []string{tag.Name},
+						"requestBody": jsonSchema{
+							"required": true,
+							"content":  jsonSchema{problem.MediaJSON: jsonSchema{"schema": d.answer(reflect.TypeOf(sent))}},
+						},
+						"responses": jsonSchema{
+							"200": jsonSchema{"description": "Taken. Any other status but a 2xx has it sent again, and a 410 ends it."},
+						},
+					}},
+				}
 			}
 		}
 		if d.Paths[o.Path] == nil {
@@ -65,7 +76,10 @@ document mean nothing. In a PATCH, what is not sent stays as it is, and null cle
 
 // newDocument is a document without paths.
 func newDocument() *document {
-	d := &document{&openapi.Document{OpenAPI: "3.1.0", Paths: map[string]jsonSchema{}, Components: map[string]map[string]jsonSchema{}}, map[string]reflect.Type{}}
+	d := &document{
+		&openapi.Document{OpenAPI: "3.1.0", Paths: map[string]jsonSchema{}, Components: map[string]map[string]jsonSchema{}},
+		map[string]reflect.Type{},
+	}
 	d.Info = jsonSchema{"title": "Ironplane", "version": "1", "description": aboutAPI,
 		"contact": jsonSchema{"name": "Ironplane", "url": "https://github.com/ironplane/ironplane"},
 		"license": jsonSchema{"name": "Apache-2.0", "identifier": "Apache-2.0"}}
@@ -169,7 +183,10 @@ func (d *document) operation(o *operation) jsonSchema {
 		responses["304"] = jsonSchema{"description": "It is what If-None-Match names."}
 	}
 	if o.redirects() {
-		responses["302"] = jsonSchema{"description": "A browser, whose Accept prefers text/html, is sent there.", "headers": jsonSchema{"Location": textHeader("The page.")}}
+		responses["302"] = jsonSchema{
+			"description": "A browser, whose Accept prefers text/html, is sent there.",
+			"headers":     jsonSchema{"Location": textHeader("The page.")},
+		}
 	}
 	for _, status := range o.refusals() {
 		responses[strconv.Itoa(status)] = d.refusal(status)

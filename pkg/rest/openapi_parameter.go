@@ -18,13 +18,24 @@ func (d *document) parameters(o *operation) (all []jsonSchema) {
 		return described
 	}
 	shared := func(component, in, name, description string, of jsonSchema) {
-		all = append(all, d.define("parameters", component, jsonSchema{"name": name, "in": in, "required": false, "description": description, "schema": of}))
+		all = append(
+			all,
+			d.define("parameters", component, jsonSchema{"name": name, "in": in, "required": false, "description": description, "schema": of}),
+		)
 	}
 	number := func(least, most int64) jsonSchema {
 		return jsonSchema{"type": "integer", "format": "int64", "minimum": least, "maximum": most}
 	}
 	for _, name := range o.parameters {
-		of, says := jsonSchema{"type": "integer", "format": "int64", "examples": []any{1}}, "The "+strings.ReplaceAll(strings.TrimSuffix(name, "_id"), "_", " ")+"'s id."
+		of, says := jsonSchema{
+			"type":     "integer",
+			"format":   "int64",
+			"examples": []any{1},
+		}, "The "+strings.ReplaceAll(
+			strings.TrimSuffix(name, "_id"),
+			"_",
+			" ",
+		)+"'s id."
 		for _, p := range o.request.path {
 			if p.name == name && p.Type.Kind() == reflect.String {
 				of, says = jsonSchema{"type": "string"}, "The "+strings.ReplaceAll(name, "_", " ")+"."
@@ -65,7 +76,13 @@ func (d *document) parameters(o *operation) (all []jsonSchema) {
 		shared("IfMatch", "header", "If-Match", "ETags that the caller has seen; another one is refused.", jsonSchema{"type": "string"})
 	}
 	if o.Method == http.MethodPost {
-		shared("IdempotencyKey", "header", idempotencyHeader, "For 24 hours the same value and body get the first answer again.", jsonSchema{"type": "string", "maxLength": maxString})
+		shared(
+			"IdempotencyKey",
+			"header",
+			idempotencyHeader,
+			"For 24 hours the same value and body get the first answer again.",
+			jsonSchema{"type": "string", "maxLength": maxString},
+		)
 	}
 	return all
 }

@@ -63,7 +63,9 @@ type rawBodies struct {
 type rawAnswered struct{}
 
 func (r Raw[Req]) operation() *operation {
-	o := newOperation[Req, rawAnswered](Operation{Method: r.Method, Path: r.Path, Guard: r.Guard, Name: r.Name, Summary: r.Summary, Doc: r.Doc, Extension: r.Extension})
+	o := newOperation[Req, rawAnswered](
+		Operation{Method: r.Method, Path: r.Path, Guard: r.Guard, Name: r.Name, Summary: r.Summary, Doc: r.Doc, Extension: r.Extension},
+	)
 	o.raw, o.Takes = &rawBodies{r.Takes, r.Gives, r.Ranges, cmp.Or(r.Status, http.StatusOK), r.Refuses}, r.Takes
 	if o.changes = r.Effect != (Effect{}); o.changes {
 		o.Effect = r.Effect

@@ -41,6 +41,18 @@ func recordRefusal(ctx context.Context, db *pg.DB, log *slog.Logger, o *operatio
 		return nil
 	})
 	if failed != nil {
-		log.Error("record a refusal", "outage", "record a refusal", "method", o.Method, "route", o.Path, "request_id", principal.From(ctx).RequestID, "error", failed)
+		log.Error(
+			"record a refusal",
+			"outage",
+			"record a refusal",
+			"method",
+			o.Method,
+			"route",
+			o.Path,
+			"request_id",
+			principal.From(ctx).RequestID,
+			"error",
+			failed,
+		)
 	}
 }

@@ -190,27 +190,106 @@ func (r Resource[V, B]) Routes() []Route {
 	added := func(o Verbs) bool { return r.Additions&o != 0 }
 	effect := func(again Again, shows string) Effect { return Effect{LogsItem, again, shows} }
 	noun, scoped := withArticle(r.Noun), r.Scope != nil
-	create := Mutation[newItem[B], V]{Method: http.MethodPost, Path: r.Path, Guard: r.Guard, Name: "create" + camel(r.Noun), Summary: "Create " + noun, Extension: added(Creating),
-		Effect: effect(r.Again, item), Example: r.Example, Prepare: func(ctx context.Context, req *newItem[B]) error { return all.prepare(ctx, Creating, &req.Body) },
-		Allow: all.allow, Do: all.create, scoped: scoped, read: r.Read}
-	view := Route(Read[viewItem, V]{Path: item, Guard: guard(r.ReadGuard, r.OwnGuard), Name: "get" + camel(r.Noun), Summary: "View " + noun, Extension: added(Viewing), Do: all.viewOne, scoped: scoped})
+	create := Mutation[newItem[B], V]{
+		Method:    http.MethodPost,
+		Path:      r.Path,
+		Guard:     r.Guard,
+		Name:      "create" + camel(r.Noun),
+		Summary:   "Create " + noun,
+		Extension: added(Creating),
+		Effect: effect(
+			r.Again,
+			item,
+		),
+		Example: r.Example,
+		Prepare: func(ctx context.Context, req *newItem[B]) error { return all.prepare(ctx, Creating, &req.Body) },
+		Allow:   all.allow,
+		Do:      all.create,
+		scoped:  scoped,
+		read:    r.Read,
+	}
+	view := Route(
+		Read[viewItem, V]{
+			Path:      item,
+			Guard:     guard(r.ReadGuard, r.OwnGuard),
+			Name:      "get" + camel(r.Noun),
+			Summary:   "View " + noun,
+			Extension: added(Viewing),
+			Do:        all.viewOne,
+			scoped:    scoped,
+		},
+	)
 	if r.Includes != nil {
-		view = Read[viewItemAndMore, V]{Path: item, Guard: guard(r.ReadGuard, r.OwnGuard), Name: "get" + camel(r.Noun), Summary: "View " + noun, Extension: added(Viewing), Do: all.viewWith, scoped: scoped, includes: slices.Sorted(maps.Keys(r.Includes))}
+		view = Read[viewItemAndMore, V]{
+			Path:      item,
+			Guard:     guard(r.ReadGuard, r.OwnGuard),
+			Name:      "get" + camel(r.Noun),
+			Summary:   "View " + noun,
+			Extension: added(Viewing),
+			Do:        all.viewWith,
+			scoped:    scoped,
+			includes:  slices.Sorted(maps.Keys(r.Includes)),
+		}
 	}
 	routes := map[Verbs]Route{
-		Listing: List[inCollection, V]{Path: r.Path, Guard: guard(r.ReadGuard), Name: "list" + camel(plural(r.Noun)), Summary: "List " + plural(r.Noun), Extension: added(Listing),
-			DB: r.DB, View: all.View, By: r.By, Where: all.listed, scoped: scoped},
+		Listing: List[inCollection, V]{
+			Path:      r.Path,
+			Guard:     guard(r.ReadGuard),
+			Name:      "list" + camel(plural(r.Noun)),
+			Summary:   "List " + plural(r.Noun),
+			Extension: added(Listing),
+			DB:        r.DB,
+			View:      all.View,
+			By:        r.By,
+			Where:     all.listed,
+			scoped:    scoped,
+		},
 		Creating: create,
 		Viewing:  view,
-		Editing: itemsRoute[editItems[B], V]{Mutation[editItems[B], any]{Method: http.MethodPatch, Path: item, Guard: guard(r.OwnGuard), Name: "update" + camel(r.Noun), Summary: "Edit " + noun, Extension: added(Editing),
-			Effect: effect(AgainSame, item), Example: r.Edited,
-			Prepare: func(ctx context.Context, req *editItems[B]) error { return all.prepare(ctx, Editing, &req.Body) }, Do: all.edit, scoped: scoped, read: r.Read}},
-		Deleting: itemsRoute[deleteItems, Message]{Mutation[deleteItems, any]{Method: http.MethodDelete, Path: item, Guard: r.Guard, Name: "delete" + camel(r.Noun), Summary: "Delete " + noun, Extension: added(Deleting),
-			Effect: effect(AgainRefused, ""), Do: all.remove, scoped: scoped}},
+		Editing: itemsRoute[editItems[B], V]{
+			Mutation[editItems[B], any]{
+				Method:    http.MethodPatch,
+				Path:      item,
+				Guard:     guard(r.OwnGuard),
+				Name:      "update" + camel(r.Noun),
+				Summary:   "Edit " + noun,
+				Extension: added(Editing),
+				Effect:    effect(AgainSame, item),
+				Example:   r.Edited,
+				Prepare:   func(ctx context.Context, req *editItems[B]) error { return all.prepare(ctx, Editing, &req.Body) },
+				Do:        all.edit,
+				scoped:    scoped,
+				read:      r.Read,
+			},
+		},
+		Deleting: itemsRoute[deleteItems, Message]{
+			Mutation[deleteItems, any]{
+				Method:    http.MethodDelete,
+				Path:      item,
+				Guard:     r.Guard,
+				Name:      "delete" + camel(r.Noun),
+				Summary:   "Delete " + noun,
+				Extension: added(Deleting),
+				Effect:    effect(AgainRefused, ""),
+				Do:        all.remove,
+				scoped:    scoped,
+			},
+		},
 	}
 	if r.Detach != nil {
-		routes[Deleting] = itemsRoute[detachItems, Message]{Mutation[detachItems, any]{Method: http.MethodDelete, Path: item, Guard: r.Guard, Name: "delete" + camel(r.Noun), Summary: "Delete " + noun, Extension: added(Deleting),
-			Effect: effect(AgainRefused, ""), Do: all.removeOrDetach, scoped: scoped}}
+		routes[Deleting] = itemsRoute[detachItems, Message]{
+			Mutation[detachItems, any]{
+				Method:    http.MethodDelete,
+				Path:      item,
+				Guard:     r.Guard,
+				Name:      "delete" + camel(r.Noun),
+				Summary:   "Delete " + noun,
+				Extension: added(Deleting),
+				Effect:    effect(AgainRefused, ""),
+				Do:        all.removeOrDetach,
+				scoped:    scoped,
+			},
+		}
 	}
 	if r.Prepare == nil && r.Reveal == nil && r.Read == nil { // which may take long for each row, and for which there is no place
 		routes[Creating] = createRoute[V, B]{create, all}
@@ -222,19 +301,32 @@ func (r Resource[V, B]) Routes() []Route {
 		}
 	}
 	for _, l := range r.Through {
-		own = append(own, throughRoute{reflect.TypeOf(l.Link), Mutation[editThrough[B], any]{Method: http.MethodPatch, Path: l.Path, Guard: guard(r.OwnGuard), Name: "update" + camel(l.Noun), Summary: "Edit the " + r.Noun + " at the end of " + withArticle(l.Noun),
-			Effect: effect(AgainSame, l.Path), Example: l.Edited,
-			Prepare: func(ctx context.Context, req *editThrough[B]) error { return all.prepare(ctx, Editing, &req.Body) },
-			Do: func(ctx context.Context, tx *pg.Tx, req editThrough[B]) (any, error) {
-				id, err := l.Item(ctx, tx, req.Parent, req.ID)
-				if err == nil {
-					_, err = all.edit(ctx, tx, editItems[B]{IDs: itemIDs{id}, Match: req.Match, Body: req.Body})
-				}
-				if err != nil {
-					return nil, err
-				}
-				return l.Show(ctx, tx, req.Parent, req.ID)
-			}}})
+		own = append(
+			own,
+			throughRoute{
+				reflect.TypeOf(l.Link),
+				Mutation[editThrough[B], any]{
+					Method:  http.MethodPatch,
+					Path:    l.Path,
+					Guard:   guard(r.OwnGuard),
+					Name:    "update" + camel(l.Noun),
+					Summary: "Edit the " + r.Noun + " at the end of " + withArticle(l.Noun),
+					Effect:  effect(AgainSame, l.Path),
+					Example: l.Edited,
+					Prepare: func(ctx context.Context, req *editThrough[B]) error { return all.prepare(ctx, Editing, &req.Body) },
+					Do: func(ctx context.Context, tx *pg.Tx, req editThrough[B]) (any, error) {
+						id, err := l.Item(ctx, tx, req.Parent, req.ID)
+						if err == nil {
+							_, err = all.edit(ctx, tx, editItems[B]{IDs: itemIDs{id}, Match: req.Match, Body: req.Body})
+						}
+						if err != nil {
+							return nil, err
+						}
+						return l.Show(ctx, tx, req.Parent, req.ID)
+					},
+				},
+			},
+		)
 	}
 	return own
 }
@@ -438,7 +530,8 @@ func versionOf[V any](item *V) int64 {
 
 func (r *resource[V, B]) inUse(id int64, err error) error {
 	if user, ok := pgerror.StillUsed(err); ok {
-		return problem.New(problem.Conflict, "%s %d is in use by a row of %s.", capital(r.Noun), id, strings.ReplaceAll(user, "_", " ")).Because(err)
+		return problem.New(problem.Conflict, "%s %d is in use by a row of %s.", capital(r.Noun), id, strings.ReplaceAll(user, "_", " ")).
+			Because(err)
 	}
 	return fmt.Errorf("delete %s %d: %w", r.Noun, id, err)
 }

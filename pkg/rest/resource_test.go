@@ -85,9 +85,21 @@ func libraryRoutes(db *pg.DB) []rest.Route {
 	type scanOf struct {
 		Book int64 `path:"book_id"`
 	}
-	return append(routes,
-		rest.Raw[scanOf]{Method: http.MethodPost, Path: "/scan/{book_id}", Guard: guard.Has(permission.NetworkGroups), Name: "uploadScan", Summary: "Upload a scan",
-			Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainRefused}, Takes: []string{"application/pdf"}, MaxBody: 1000, Gives: []string{"text/plain"},
+	return append(
+		routes,
+		rest.Raw[scanOf]{
+			Method:  http.MethodPost,
+			Path:    "/scan/{book_id}",
+			Guard:   guard.Has(permission.NetworkGroups),
+			Name:    "uploadScan",
+			Summary: "Upload a scan",
+			Effect: rest.Effect{
+				Logs:  rest.LogsItem,
+				Again: rest.AgainRefused,
+			},
+			Takes:   []string{"application/pdf"},
+			MaxBody: 1000,
+			Gives:   []string{"text/plain"},
 			Do: func(ctx context.Context, c *rest.RawCall, req scanOf) error {
 				content, err := io.ReadAll(c.Request.Body)
 				if err != nil {
@@ -103,8 +115,16 @@ func libraryRoutes(db *pg.DB) []rest.Route {
 				}
 				_, err = fmt.Fprint(c.Writer, len(content))
 				return err
-			}},
-		rest.Raw[scanOf]{Method: http.MethodGet, Path: "/scan/{book_id}", Guard: guard.Has(permission.NetworkGroups), Name: "downloadScan", Summary: "Download a scan", Gives: []string{"application/pdf"}, Ranges: true,
+			},
+		},
+		rest.Raw[scanOf]{
+			Method:  http.MethodGet,
+			Path:    "/scan/{book_id}",
+			Guard:   guard.Has(permission.NetworkGroups),
+			Name:    "downloadScan",
+			Summary: "Download a scan",
+			Gives:   []string{"application/pdf"},
+			Ranges:  true,
 			Do: func(ctx context.Context, c *rest.RawCall, req scanOf) error {
 				var content []byte
 				if err := db.QueryRow(ctx, "SELECT content FROM scan WHERE book_id = $1", req.Book).Scan(&content); err != nil {
@@ -113,7 +133,9 @@ func libraryRoutes(db *pg.DB) []rest.Route {
 				c.Writer.Header().Set("Content-Type", "application/pdf")
 				http.ServeContent(c.Writer, c.Request, "", time.Time{}, strings.NewReader(string(content)))
 				return nil
-			}})
+			},
+		},
+	)
 }
 
 // inLibrary is two callers, and the database.
@@ -135,7 +157,9 @@ func TestScope(t *testing.T) {
 	anna, ben, _ := inLibrary(t)
 	anna.Do("POST", "/shelf", `{"name": "novels"}`).Want(200)
 	ben.Do("POST", "/shelf", `{"name": "plays"}`).Want(200)
-	if got := anna.Do("GET", "/shelf?count=true", nil).Want(200); got.Text != `[{"id":1,"name":"novels","owner_id":1}]`+"\n" || got.Header.Get("X-Total-Count") != "1" {
+	if got := anna.Do("GET", "/shelf?count=true", nil).
+		Want(200); got.Text != `[{"id":1,"name":"novels","owner_id":1}]`+"\n" ||
+		got.Header.Get("X-Total-Count") != "1" {
 		t.Errorf("anna sees %s", got.Text)
 	}
 	for _, method := range []string{"GET", "PATCH", "DELETE"} {
@@ -162,7 +186,9 @@ func TestParent(t *testing.T) {
 	}
 	anna.Do("POST", "/shelf/1/book", `{"name": "Emma"}`).WantErrors("/name", "taken")
 	anna.Do("POST", "/shelf/2/book", "name,shelf_id\nHamlet,1\nLear,1\n", "Content-Type", "text/csv").Want(200)
-	if got := anna.Do("GET", "/shelf/2/book", nil).Want(200).Text; got != `[{"id":3,"shelf_id":2,"name":"Hamlet"},{"id":4,"shelf_id":2,"name":"Lear"}]`+"\n" {
+	if got := anna.Do("GET", "/shelf/2/book", nil).
+		Want(200).
+		Text; got != `[{"id":3,"shelf_id":2,"name":"Hamlet"},{"id":4,"shelf_id":2,"name":"Lear"}]`+"\n" {
 		t.Errorf("the second shelf has %s", got)
 	}
 	anna.Do("PATCH", "/shelf/1/book/1", `{"name": "Persuasion"}`).Want(200)
@@ -191,7 +217,10 @@ func TestParent(t *testing.T) {
 
 func records(t *testing.T, db *pg.DB) (all []string) {
 	t.Helper()
-	rows, err := db.Query(t.Context(), "SELECT kind || '.' || action || ' ' || (targets->0->>'type') || '/' || (targets->0->>'id') FROM change WHERE kind <> 'request' ORDER BY id")
+	rows, err := db.Query(
+		t.Context(),
+		"SELECT kind || '.' || action || ' ' || (targets->0->>'type') || '/' || (targets->0->>'id') FROM change WHERE kind <> 'request' ORDER BY id",
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +251,12 @@ func TestRaw(t *testing.T) {
 	if got := anna.Do("POST", "/scan/1", scan, pdf...).Want(200).Text; got != "1000" {
 		t.Errorf("uploaded %s", got)
 	}
-	chunked, err := http.NewRequestWithContext(t.Context(), "POST", anna.URL+"/scan/1", io.MultiReader(strings.NewReader(scan), strings.NewReader("!")))
+	chunked, err := http.NewRequestWithContext(
+		t.Context(),
+		"POST",
+		anna.URL+"/scan/1",
+		io.MultiReader(strings.NewReader(scan), strings.NewReader("!")),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -242,7 +276,10 @@ func TestRaw(t *testing.T) {
 	if got := strings.Join(records(t, db), " "); !strings.HasSuffix(got, " scan.created scan/1") || strings.Count(got, "scan.created") != 1 {
 		t.Errorf("recorded %s", got)
 	}
-	nobody := testkit.NewClient(t, testkit.As(rest.NewHandler("library", db, slog.New(slog.DiscardHandler), libraryRoutes(db)), testkit.Holder(0)))
+	nobody := testkit.NewClient(
+		t,
+		testkit.As(rest.NewHandler("library", db, slog.New(slog.DiscardHandler), libraryRoutes(db)), testkit.Holder(0)),
+	)
 	nobody.Do("POST", "/scan/1", scan, pdf...).Want(403)
 	nobody.Do("GET", "/scan/1", nil).Want(403)
 }
@@ -251,11 +288,19 @@ func TestRaw(t *testing.T) {
 func TestRawThatPanics(t *testing.T) {
 	t.Parallel()
 	handler := rest.NewHandler("library", nil, slog.New(slog.DiscardHandler), []rest.Route{
-		rest.Raw[rest.None]{Method: http.MethodGet, Path: "/broken", Guard: guard.AnyKey, Name: "breakOff", Summary: "Break off", Gives: []string{"text/plain"},
+		rest.Raw[rest.None]{
+			Method:  http.MethodGet,
+			Path:    "/broken",
+			Guard:   guard.AnyKey,
+			Name:    "breakOff",
+			Summary: "Break off",
+			Gives:   []string{"text/plain"},
 			Do: func(_ context.Context, c *rest.RawCall, _ rest.None) error {
 				_, _ = c.Writer.Write([]byte(strings.Repeat("half", 10_000)))
 				panic("the inside")
-			}}})
+			},
+		},
+	})
 	c := testkit.NewClient(t, testkit.As(handler, testkit.Holder(0)))
 	if answer, err := c.Try("GET", "/broken", nil); err == nil {
 		t.Errorf("answered %d, %d bytes that look whole", answer.Status, len(answer.Text))
@@ -344,7 +389,9 @@ func TestSeveral(t *testing.T) {
 	anna.Do("POST", "/shelf/1/book", "name\nEmma\nPersuasion\n", "Content-Type", "text/csv").Want(200)
 	anna.Do("POST", "/shelf/2/book", `{"name": "Hamlet"}`).Want(200)
 
-	if got := anna.Do("PATCH", "/shelf/3,1", `{"name": "essays"}`).Want(200); got.Text != `[{"id":3,"name":"essays","owner_id":1},{"id":1,"name":"essays","owner_id":1}]`+"\n" || got.Header.Get("ETag") != "" {
+	if got := anna.Do("PATCH", "/shelf/3,1", `{"name": "essays"}`).
+		Want(200); got.Text != `[{"id":3,"name":"essays","owner_id":1},{"id":1,"name":"essays","owner_id":1}]`+"\n" ||
+		got.Header.Get("ETag") != "" {
 		t.Errorf("answered %s with the ETag %s", got.Text, got.Header.Get("ETag"))
 	}
 	anna.Do("PATCH", "/shelf/1,4", `{"name": "x"}`).WantDetail(problem.NotFound, "There is no such item.") // one of ben's
@@ -356,15 +403,21 @@ func TestSeveral(t *testing.T) {
 	anna.Do("POST", "/shelf/1/book", `{"name": "Rob Roy"}`).Want(200)
 	anna.Do("PATCH", "/shelf/1/book/1,2", `{"name": "Rob Roy"}`).WantErrors("/1/name", "taken") // which is the end of it
 	anna.Do("PATCH", "/shelf/1,2", `{}`).Want(200)
-	anna.Do("PATCH", "/shelf/1,2", `{"name": "x"}`, "If-Match", `"1"`).WantDetail(problem.BadRequest, "If-Match is about one item, and the path names 2.")
+	anna.Do("PATCH", "/shelf/1,2", `{"name": "x"}`, "If-Match", `"1"`).
+		WantDetail(problem.BadRequest, "If-Match is about one item, and the path names 2.")
 	anna.Do("GET", "/shelf/1,2", nil).Want(404)
 	if got := anna.Do("DELETE", "/shelf/3,2", nil).Want(200).Text; got != `{"message":"Shelfs 3, 2 deleted."}`+"\n" {
 		t.Errorf("answered %s", got)
 	}
-	if got := anna.Do("GET", "/shelf/1/book", nil).Want(200).Text; got != `[{"id":1,"shelf_id":1,"name":"Emma"},{"id":2,"shelf_id":1,"name":"Persuasion"},{"id":4,"shelf_id":1,"name":"Rob Roy"}]`+"\n" {
+	if got := anna.Do("GET", "/shelf/1/book", nil).
+		Want(200).
+		Text; got != `[{"id":1,"shelf_id":1,"name":"Emma"},{"id":2,"shelf_id":1,"name":"Persuasion"},{"id":4,"shelf_id":1,"name":"Rob Roy"}]`+"\n" {
 		t.Errorf("the first shelf has %s", got)
 	}
-	if got := strings.Join(records(t, db)[7:], " "); got != "shelf.edited shelf/1 shelf.edited shelf/3 shelf.book.created shelf/1/book/4 shelf.deleted shelf/2 shelf.deleted shelf/3" {
+	if got := strings.Join(
+		records(t, db)[7:],
+		" ",
+	); got != "shelf.edited shelf/1 shelf.edited shelf/3 shelf.book.created shelf/1/book/4 shelf.deleted shelf/2 shelf.deleted shelf/3" {
 		t.Errorf("recorded %s", got)
 	}
 }

@@ -188,7 +188,17 @@ type items struct {
 }
 
 func (r Read[Req, Resp]) operation() *operation {
-	o := newOperation[Req, Resp](Operation{Method: cmp.Or(r.Method, http.MethodGet), Path: r.Path, Guard: r.Guard, Name: r.Name, Summary: r.Summary, Doc: r.Doc, Extension: r.Extension})
+	o := newOperation[Req, Resp](
+		Operation{
+			Method:    cmp.Or(r.Method, http.MethodGet),
+			Path:      r.Path,
+			Guard:     r.Guard,
+			Name:      r.Name,
+			Summary:   r.Summary,
+			Doc:       r.Doc,
+			Extension: r.Extension,
+		},
+	)
 	o.Scoped, o.Writes, o.includes = r.scoped, r.Writes, r.includes
 	o.exemplify("")
 	o.endpoint = func(*pg.DB) endpoint.Endpoint {
@@ -204,7 +214,9 @@ func (r Read[Req, Resp]) operation() *operation {
 }
 
 func (m Mutation[Req, Resp]) operation() *operation {
-	o := newOperation[Req, Resp](Operation{Method: m.Method, Path: m.Path, Guard: m.Guard, Name: m.Name, Summary: m.Summary, Doc: m.Doc, Extension: m.Extension})
+	o := newOperation[Req, Resp](
+		Operation{Method: m.Method, Path: m.Path, Guard: m.Guard, Name: m.Name, Summary: m.Summary, Doc: m.Doc, Extension: m.Extension},
+	)
 	o.changes, o.Effect, o.Scoped, o.request.read = true, m.Effect, m.scoped, m.read
 	o.exemplify(m.Example)
 	o.checkEffect()
@@ -240,7 +252,11 @@ func (o *operation) checkEffect() {
 func always(context.Context, *pg.Tx, any) error { return nil }
 
 // changing runs do as one unit of work, once for all attempts that are the same.
-func changing(db *pg.DB, allow func(context.Context, *pg.Tx, any) error, do func(context.Context, *pg.Tx, any) (any, error)) endpoint.Endpoint {
+func changing(
+	db *pg.DB,
+	allow func(context.Context, *pg.Tx, any) error,
+	do func(context.Context, *pg.Tx, any) (any, error),
+) endpoint.Endpoint {
 	return func(ctx context.Context, request any) (any, error) {
 		s := serving(ctx)
 		attempt, err := attemptOf(s.request, s.body)

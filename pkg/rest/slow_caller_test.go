@@ -36,19 +36,22 @@ func TestCallerTakesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		caller, connection := net.Pipe()
 		aborted := make(chan time.Duration, 1)
-		server := &http.Server{ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			began := time.Now()
-			defer func() {
-				aborted <- time.Since(began)
-				panic(recover())
-			}()
-			endless := func(yield func(any, error) bool) {
-				for yield(map[string]string{"name": "an item"}, nil) {
+		server := &http.Server{
+			ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0),
+			Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				began := time.Now()
+				defer func() {
+					aborted <- time.Since(began)
+					panic(recover())
+				}()
+				endless := func(yield func(any, error) bool) {
+					for yield(map[string]string{"name": "an item"}, nil) {
+					}
 				}
-			}
-			late := time.NewTimer(answerTime)
-			_ = writeItems(w, &served{request: r, late: late}, &items{header: http.Header{}, rows: endless})
-		})}
+				late := time.NewTimer(answerTime)
+				_ = writeItems(w, &served{request: r, late: late}, &items{header: http.Header{}, rows: endless})
+			}),
+		}
 		var serving sync.WaitGroup
 		listener := &single{Conn: connection, closed: make(chan struct{})}
 		serving.Go(func() { _ = server.Serve(listener) })

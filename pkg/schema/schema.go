@@ -101,7 +101,9 @@ func describe(t reflect.Type, around *Member) *Struct {
 		m := around.member(field, i)
 		switch {
 		case field.Anonymous && isNested(m.Type):
-			s.Members = append(s.Members, describe(m.Type, &Member{Index: m.Index, Pointer: around.Pointer, Column: around.Column, Absent: around.Absent}).Members...)
+			s.Members = append(
+				s.Members,
+				describe(m.Type, &Member{Index: m.Index, Pointer: around.Pointer, Column: around.Column, Absent: around.Absent}).Members...)
 			continue
 		case m.JSON == "" && field.Tag.Get("db") == "" && m.Path == "" && m.Query == "":
 			s.Untagged = append(s.Untagged, field)

@@ -66,7 +66,13 @@ func (b *Box) Open(at Place, sealed []byte) (secret.String, error) {
 	}
 	value, err := b.seals[n].Open(nil, nil, sealed[idLength:], at.bytes())
 	if err != nil {
-		return secret.String{}, fmt.Errorf("open %s.%s of row %d: it was altered, or sealed for another place: %w", at.Table, at.Column, at.ID, err)
+		return secret.String{}, fmt.Errorf(
+			"open %s.%s of row %d: it was altered, or sealed for another place: %w",
+			at.Table,
+			at.Column,
+			at.ID,
+			err,
+		)
 	}
 	return secret.New(string(value)), nil
 }

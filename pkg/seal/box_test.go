@@ -20,7 +20,13 @@ func box(t *testing.T, service string, masterKeys ...secret.String) *seal.Box {
 	for _, key := range masterKeys {
 		texts = append(texts, key.Reveal())
 	}
-	key, err := seal.Derive(secret.New(strings.Join(texts, ", ")), service, seal.Sealing(service), seal.Signing(service, "log"), seal.Signing(service, "letters"))
+	key, err := seal.Derive(
+		secret.New(strings.Join(texts, ", ")),
+		service,
+		seal.Sealing(service),
+		seal.Signing(service, "log"),
+		seal.Signing(service, "letters"),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

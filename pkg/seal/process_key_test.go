@@ -42,7 +42,11 @@ func TestOldValuesOpen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, ok, err := signer.Check([]byte("x"), from("9751bc1544540b8606f72c8d6266125ff1f885ea4e5c39df28699336ff8ea2281182d6f3")); !ok || err != nil {
+	if _, ok, err := signer.Check(
+		[]byte("x"),
+		from("9751bc1544540b8606f72c8d6266125ff1f885ea4e5c39df28699336ff8ea2281182d6f3"),
+	); !ok ||
+		err != nil {
 		t.Error(ok, err)
 	}
 }

@@ -43,7 +43,8 @@ func AccountsBack[T any](kind string) func(context.Context, pg.Querier, []Lost) 
 		}
 		for _, id := range slices.Sorted(maps.Keys(fates)) {
 			is := account[T]{kind: kind, view: view, id: id}
-			err := q.QueryRow(ctx, "SELECT version, name, disabled FROM "+pgx.Identifier{kind}.Sanitize()+" WHERE id = $1", id).Scan(&is.version, &is.name, &is.disabled)
+			err := q.QueryRow(ctx, "SELECT version, name, disabled FROM "+pgx.Identifier{kind}.Sanitize()+" WHERE id = $1", id).
+				Scan(&is.version, &is.name, &is.disabled)
 			if errors.Is(err, pgx.ErrNoRows) {
 				continue
 			}
@@ -94,7 +95,10 @@ func (a account[T]) cameBack(f *accountFate) (all []CameBack) {
 	case f.disabled && !a.disabled:
 		all = append(all, CameBack{What: what + " was disabled", Take: a.edit("disabled = true")})
 	case f.known > max(f.told, a.version) && !a.disabled:
-		all = append(all, CameBack{What: what + " was edited, nobody knows how: to take that back is to disable it", Take: a.edit("disabled = true")})
+		all = append(
+			all,
+			CameBack{What: what + " was edited, nobody knows how: to take that back is to disable it", Take: a.edit("disabled = true")},
+		)
 	}
 	if f.replaced {
 		all = append(all, CameBack{What: what + " had got another password", Take: a.edit("password_hash = NULL", "password")})
@@ -103,7 +107,15 @@ func (a account[T]) cameBack(f *accountFate) (all []CameBack) {
 }
 
 func (a account[T]) record(tx *pg.Tx, action pg.Action, version int64, before, after any) {
-	tx.Record(pg.Record{Kind: a.kind, Action: action, Targets: []pg.Target{{Type: a.kind, Noun: a.kind, ID: a.id, Name: a.name, Version: version}}, Before: before, After: after})
+	tx.Record(
+		pg.Record{
+			Kind:    a.kind,
+			Action:  action,
+			Targets: []pg.Target{{Type: a.kind, Noun: a.kind, ID: a.id, Name: a.name, Version: version}},
+			Before:  before,
+			After:   after,
+		},
+	)
 }
 
 func (a account[T]) delete(ctx context.Context, tx *pg.Tx) error {
@@ -124,7 +136,8 @@ func (a account[T]) edit(set string, secrets ...string) func(context.Context, *p
 			return err
 		}
 		var version int64
-		if err := tx.QueryRow(ctx, "UPDATE "+pgx.Identifier{a.kind}.Sanitize()+" SET version = version + 1, "+set+" WHERE id = $1 RETURNING version", a.id).Scan(&version); err != nil {
+		if err := tx.QueryRow(ctx, "UPDATE "+pgx.Identifier{a.kind}.Sanitize()+" SET version = version + 1, "+set+" WHERE id = $1 RETURNING version", a.id).
+			Scan(&version); err != nil {
 			return err
 		}
 		is, err := a.view.Get(ctx, tx, a.id)

@@ -114,7 +114,11 @@ func (v Variables) Given() map[string]string {
 // Ignored says of each that is set that it does not count in this process.
 func (v Variables) Ignored(log *slog.Logger) {
 	for name := range v.Given() {
-		log.Warn(name+" is ignored: it counts where the system service starts for the first time, and then the setting does", "setting", OfVariable(name))
+		log.Warn(
+			name+" is ignored: it counts where the system service starts for the first time, and then the setting does",
+			"setting",
+			OfVariable(name),
+		)
 	}
 }
 

@@ -389,7 +389,8 @@ func (c *checker) call(n parse.Node, function string, given []reflect.Type) refl
 			c.add(n, "len takes a list or a text")
 		}
 	case function == "date":
-		if command, ok := n.(*parse.CommandNode); !ok || len(given) != 2 || given[1] != timeType || len(command.Args) < 2 || command.Args[1].Type() != parse.NodeString {
+		if command, ok := n.(*parse.CommandNode); !ok || len(given) != 2 || given[1] != timeType || len(command.Args) < 2 ||
+			command.Args[1].Type() != parse.NodeString {
 			c.add(n, `date takes how to write it, as Go does for 2006-01-02 15:04:05, in quotes, and a time`)
 		}
 	default:
@@ -414,7 +415,12 @@ func (c *checker) functions() []string {
 
 // described is what a function takes, in words.
 func described(f reflect.Type) string {
-	words := map[reflect.Type]string{stringType: "a text", intType: "a number", boolType: "true or false", reflect.TypeFor[[]string](): "a list of texts"}
+	words := map[reflect.Type]string{
+		stringType:                  "a text",
+		intType:                     "a number",
+		boolType:                    "true or false",
+		reflect.TypeFor[[]string](): "a list of texts",
+	}
 	all := make([]string, f.NumIn())
 	for i := range all {
 		all[i] = cmp.Or(words[f.In(i)], "a list")

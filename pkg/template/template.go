@@ -60,7 +60,10 @@ type Language struct {
 // NewLanguage makes the language that has the fields of these structs as its variables, and these functions besides
 // comparisons and date. NewLanguage panics where a field's type has none in templates.
 func NewLanguage(functions map[string]Function, variables ...any) *Language {
-	l := &Language{functions: functions, calls: map[string]any{"date": func(layout string, m moment) string { return m.at.UTC().Format(layout) }}}
+	l := &Language{
+		functions: functions,
+		calls:     map[string]any{"date": func(layout string, m moment) string { return m.at.UTC().Format(layout) }},
+	}
 	for name, f := range functions {
 		l.calls[name] = f.call(name)
 	}
@@ -220,7 +223,9 @@ func (t *Template) Render(reveal bool, variables ...any) (string, error) {
 }
 
 // executionError is one of Go's templates: line, column in bytes from 0, and what a function failed with.
-var executionError = regexp.MustCompile(`(?s)^template: ` + name + `:(\d+):(\d+): executing "` + name + `" at <.*?>: (?:error calling )?(.*)$`)
+var executionError = regexp.MustCompile(
+	`(?s)^template: ` + name + `:(\d+):(\d+): executing "` + name + `" at <.*?>: (?:error calling )?(.*)$`,
+)
 
 // failed is what a function failed with, with its place.
 func (t *Template) failed(line, column, message string) Error {

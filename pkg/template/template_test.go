@@ -36,8 +36,14 @@ var language = template.NewLanguage(map[string]template.Function{
 func variables() []any {
 	var s site
 	s.Site.Name, s.Site.URL = "Example & Co", "https://example.com/?a=1&b=2"
-	l := letter{Link: secret.New("https://example.com/reset#token=abc"), Expires: time.Date(2027, 1, 2, 3, 4, 5, 0, time.UTC), Count: 3, Urgent: true,
-		Changes: []change{{"email", "a@example.com"}, {"<b>", ""}}, Tags: []string{"x", "y"}}
+	l := letter{
+		Link:    secret.New("https://example.com/reset#token=abc"),
+		Expires: time.Date(2027, 1, 2, 3, 4, 5, 0, time.UTC),
+		Count:   3,
+		Urgent:  true,
+		Changes: []change{{"email", "a@example.com"}, {"<b>", ""}},
+		Tags:    []string{"x", "y"},
+	}
 	l.To.Name, l.To.Email = "Ben <b>Miller</b>", "ben@example.com"
 	return []any{s, l}
 }
@@ -215,7 +221,10 @@ func TestVariables(t *testing.T) {
 			t.Errorf("%+v", v)
 		}
 	}
-	if got := strings.Join(all, " "); got != ".Site.Name .Site.URL .To.Name .To.Email .Link .Expires .Changes[].What .Changes[].Before .Tags[] .Count .Urgent" {
+	if got := strings.Join(
+		all,
+		" ",
+	); got != ".Site.Name .Site.URL .To.Name .To.Email .Link .Expires .Changes[].What .Changes[].Before .Tags[] .Count .Urgent" {
 		t.Error(got)
 	}
 }

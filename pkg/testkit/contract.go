@@ -162,5 +162,15 @@ func (c *contract) check(r *http.Request, response *http.Response, body []byte) 
 	if name, shared := strings.CutPrefix(documented.Ref, "#/components/responses/"); shared {
 		return c.conforms(body, "components", "responses", name, "content", kind, "schema")
 	}
-	return c.conforms(body, "paths", route.Path, strings.ToLower(r.Method), "responses", strconv.Itoa(response.StatusCode), "content", kind, "schema")
+	return c.conforms(
+		body,
+		"paths",
+		route.Path,
+		strings.ToLower(r.Method),
+		"responses",
+		strconv.Itoa(response.StatusCode),
+		"content",
+		kind,
+		"schema",
+	)
 }

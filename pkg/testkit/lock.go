@@ -41,7 +41,8 @@ func AwaitLocked(t testing.TB, db *pg.DB, sessions int) {
 	t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(time.Millisecond) {
 		var waiting int
-		err := db.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&waiting)
+		err := db.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").
+			Scan(&waiting)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -78,7 +78,10 @@ func (b *clientBody) mayClient(ctx context.Context, tx *pg.Tx, me, id int64, bef
 			allowed.Email = b.Email
 		}
 		if before.Verify.Require && !b.Verify.Require && !b.verified {
-			return problem.New(problem.Forbidden, "That no second factor is required any more takes a code that the same key or session confirmed within the last 10 minutes.")
+			return problem.New(
+				problem.Forbidden,
+				"That no second factor is required any more takes a code that the same key or session confirmed within the last 10 minutes.",
+			)
 		}
 		allowed.Verify.Require = b.Verify.Require
 	} else {
@@ -104,7 +107,10 @@ func (b *clientBody) mayClient(ctx context.Context, tx *pg.Tx, me, id int64, bef
 // notActing refuses who uses an account by a session that is not its own.
 func notActing(ctx context.Context) error {
 	if principal.From(ctx).Principal.Acting {
-		return problem.New(problem.Forbidden, "A session of somebody who acts for the account, or followed a link, writes no email, password, verify or super links.")
+		return problem.New(
+			problem.Forbidden,
+			"A session of somebody who acts for the account, or followed a link, writes no email, password, verify or super links.",
+		)
 	}
 	return nil
 }

@@ -99,19 +99,51 @@ func (b *clientBody) Resolve(wrong *problem.Fields) {
 
 func (s *Service) clients() []rest.Route {
 	accounts := rest.Resource[ViewedClient, clientBody]{
-		DB: s.db, Path: "/client", ID: "client_id", Noun: "client", Again: rest.AgainRefused, Edited: `{"first": "Benjamin", "billing": {"id": 7}}`,
-		Guard: orClient, Table: "client", View: "client_view", Without: rest.Listing | rest.Viewing,
-		Scope: reached, Unseen: unseen, Prepare: s.prepare, There: s.knownAddress, Check: s.checkClient, Insert: s.insertClient, Update: updateClient, Close: s.closeClients, Delete: s.deleteClient,
+		DB:      s.db,
+		Path:    "/client",
+		ID:      "client_id",
+		Noun:    "client",
+		Again:   rest.AgainRefused,
+		Edited:  `{"first": "Benjamin", "billing": {"id": 7}}`,
+		Guard:   orClient,
+		Table:   "client",
+		View:    "client_view",
+		Without: rest.Listing | rest.Viewing,
+		Scope:   reached,
+		Unseen:  unseen,
+		Prepare: s.prepare,
+		There:   s.knownAddress,
+		Check:   s.checkClient,
+		Insert:  s.insertClient,
+		Update:  updateClient,
+		Close:   s.closeClients,
+		Delete:  s.deleteClient,
 	}
 	accounts.Through = append(append(accounts.Through, throughSub), throughSuper)
 	return append(accounts.Routes(), rest.List[rest.None, Client]{
-		DB: s.db, Path: "/client", Guard: orClient, Name: "listClients", Summary: "List clients", Doc: "A client sees its sub clients here, and theirs.", View: "client_seen",
+		DB:      s.db,
+		Path:    "/client",
+		Guard:   orClient,
+		Name:    "listClients",
+		Summary: "List clients",
+		Doc:     "A client sees its sub clients here, and theirs.",
+		View:    "client_seen",
 		Where: func(ctx context.Context, _ rest.None) ([]pg.Condition, error) {
 			return []pg.Condition{seen(ctx), {SQL: "listed"}}, nil
 		},
-		By: rest.By{Search: searchClients, Sorts: map[string]string{"name": "name", "email": "email", "created_at": "created_at"},
-			Filters: map[string]string{"email": "lower(email)", "billing_id": "billing_id", "integration_id": "integration_id", "disabled": "disabled", "name": "name"},
-			Me:      "integration_id", Narrow: narrow},
+		By: rest.By{
+			Search: searchClients,
+			Sorts:  map[string]string{"name": "name", "email": "email", "created_at": "created_at"},
+			Filters: map[string]string{
+				"email":          "lower(email)",
+				"billing_id":     "billing_id",
+				"integration_id": "integration_id",
+				"disabled":       "disabled",
+				"name":           "name",
+			},
+			Me:     "integration_id",
+			Narrow: narrow,
+		},
 	}, rest.Read[rest.Item, ViewedClient]{
 		Path: "/client/{client_id}", Guard: orClient, Name: "getClient", Summary: "View a client",
 		Do: func(ctx context.Context, req rest.Item) (ViewedClient, error) {
@@ -251,7 +283,8 @@ func (b *clientBody) mayIntegration(me rest.RefID, isNew bool, before *clientBod
 	if b.Billing.Integration == nil && (isNew || was == nil && b.Billing.ID != nil) {
 		b.Billing.Integration = &me
 	}
-	billing := !same(b.Billing.ID, before.Billing.ID) || b.Billing.IgnoreAutoSuspend != before.Billing.IgnoreAutoSuspend || !same(b.Billing.Integration, was)
+	billing := !same(b.Billing.ID, before.Billing.ID) || b.Billing.IgnoreAutoSuspend != before.Billing.IgnoreAutoSuspend ||
+		!same(b.Billing.Integration, was)
 	account := b.Email != before.Email || b.hash != nil || b.Verify != before.Verify || b.Disabled != before.Disabled
 	switch {
 	case b.Billing.Integration != nil && !same(b.Billing.Integration, &me) && billing, was != nil && !own && billing:

@@ -27,11 +27,33 @@ const Name = "clients"
 var migrations embed.FS
 
 // Definition is the service.
-var Definition = service.Definition{Name: Name, Migrations: migrations, Fills: true, Sends: []string{"identity", "system"}, Receives: []string{"identity", "pxe"}, Takes: []string{"client.deleted", "client.edited"}, CameBack: service.AccountsBack[ViewedClient]("client"), New: func(d service.Deps) service.Parts {
-	s := New(d)
-	return service.Parts{Routes: s.Routes(), Takes: map[string]events.Take{credentials.ChangeKind: s.takeChange, mail.ChangedKind: s.tellOfIdentity, mail.InstalledKind: s.tellInstalled}, Readers: []string{"identity", "network", "pxe"}, Consumers: []*events.Consumer{s.integrations.Consumer(), s.servers.consumer()},
-		Loops: []service.Loop{{Name: "follow the settings", Run: s.settings.Follow}, s.servers.loop(), service.Every(time.Hour, "forget what clients did with addresses", s.forgetEmails)}}
-}}
+var Definition = service.Definition{
+	Name:       Name,
+	Migrations: migrations,
+	Fills:      true,
+	Sends:      []string{"identity", "system"},
+	Receives:   []string{"identity", "pxe"},
+	Takes:      []string{"client.deleted", "client.edited"},
+	CameBack:   service.AccountsBack[ViewedClient]("client"),
+	New: func(d service.Deps) service.Parts {
+		s := New(d)
+		return service.Parts{
+			Routes: s.Routes(),
+			Takes: map[string]events.Take{
+				credentials.ChangeKind: s.takeChange,
+				mail.ChangedKind:       s.tellOfIdentity,
+				mail.InstalledKind:     s.tellInstalled,
+			},
+			Readers:   []string{"identity", "network", "pxe"},
+			Consumers: []*events.Consumer{s.integrations.Consumer(), s.servers.consumer()},
+			Loops: []service.Loop{
+				{Name: "follow the settings", Run: s.settings.Follow},
+				s.servers.loop(),
+				service.Every(time.Hour, "forget what clients did with addresses", s.forgetEmails),
+			},
+		}
+	},
+}
 
 // Service is the clients service.
 type Service struct {
@@ -50,14 +72,44 @@ type Service struct {
 
 // New makes the service on its migrated schema.
 func New(d service.Deps) *Service {
-	return &Service{db: d.DB, entries: d.Entries, hasher: account.NewHasher(), lockouts: lockout.New(d.Redis, d.Log), settings: &settings.Follower{Peers: d.Peers}, peers: d.Peers, outbox: d.Outboxes["system"], toIdentity: d.Outboxes["identity"],
-		servers:      newServerCounts(d.DB, d.Peers),
-		integrations: &events.Refs{Owner: "system", Type: string(principal.Integration), DB: d.DB, Peers: d.Peers, Cleared: clearIntegration, Uses: clientsOf, Detach: detachClients},
-		closing:      &events.Closing{DB: d.DB, Peers: d.Peers, Type: "client", Noun: "client", Table: "client", Users: []string{"network", "pxe"}}}
+	return &Service{
+		db:         d.DB,
+		entries:    d.Entries,
+		hasher:     account.NewHasher(),
+		lockouts:   lockout.New(d.Redis, d.Log),
+		settings:   &settings.Follower{Peers: d.Peers},
+		peers:      d.Peers,
+		outbox:     d.Outboxes["system"],
+		toIdentity: d.Outboxes["identity"],
+		servers:    newServerCounts(d.DB, d.Peers),
+		integrations: &events.Refs{
+			Owner:   "system",
+			Type:    string(principal.Integration),
+			DB:      d.DB,
+			Peers:   d.Peers,
+			Cleared: clearIntegration,
+			Uses:    clientsOf,
+			Detach:  detachClients,
+		},
+		closing: &events.Closing{
+			DB:    d.DB,
+			Peers: d.Peers,
+			Type:  "client",
+			Noun:  "client",
+			Table: "client",
+			Users: []string{"network", "pxe"},
+		},
+	}
 }
 
 // Routes are what the service answers.
 func (s *Service) Routes() []rest.Route {
-	return append(rest.Section{Name: "Clients", Doc: "The people who rent servers."}.Of(s.clients(), s.subLinks(), s.superLinks(), s.emails()),
-		s.entryRoute(), s.credentialsRoute(), s.integrations.CloseRoute(), s.address(), events.RefRoute(s.db, "client", "client", "jsonb_build_object('integration', integration_id)", "identity", "network", "pxe"))
+	return append(
+		rest.Section{Name: "Clients", Doc: "The people who rent servers."}.Of(s.clients(), s.subLinks(), s.superLinks(), s.emails()),
+		s.entryRoute(),
+		s.credentialsRoute(),
+		s.integrations.CloseRoute(),
+		s.address(),
+		events.RefRoute(s.db, "client", "client", "jsonb_build_object('integration', integration_id)", "identity", "network", "pxe"),
+	)
 }

@@ -25,18 +25,22 @@ type whose struct {
 
 // credentialsRoute answers identity who has an address, and what his password is compared with.
 func (s *Service) credentialsRoute() rest.Route {
-	return rest.Read[whose, credentials.Account]{Path: credentials.Path, Guard: guard.Peers("identity"), Do: func(ctx context.Context, req whose) (a credentials.Account, err error) {
-		by, value := "lower(email) = lower($1)", any(req.Email)
-		if req.ID != 0 {
-			by, value = "id = $1", req.ID
-		}
-		err = s.db.QueryRow(ctx, "SELECT id, name, first, last, email, coalesce(password_hash, ''), disabled, require_verify, credentials, claimed_at IS NOT NULL, signed_in_at IS NOT NULL, unproven FROM client WHERE "+by, value).
-			Scan(&a.ID, &a.Name, &a.First, &a.Last, &a.Email, &a.Hash, &a.Disabled, &a.Require, &a.Version, &a.Claimed, &a.SignedIn, &a.Unproven)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return credentials.Account{}, nil
-		}
-		return a, err
-	}}
+	return rest.Read[whose, credentials.Account]{
+		Path:  credentials.Path,
+		Guard: guard.Peers("identity"),
+		Do: func(ctx context.Context, req whose) (a credentials.Account, err error) {
+			by, value := "lower(email) = lower($1)", any(req.Email)
+			if req.ID != 0 {
+				by, value = "id = $1", req.ID
+			}
+			err = s.db.QueryRow(ctx, "SELECT id, name, first, last, email, coalesce(password_hash, ''), disabled, require_verify, credentials, claimed_at IS NOT NULL, signed_in_at IS NOT NULL, unproven FROM client WHERE "+by, value).
+				Scan(&a.ID, &a.Name, &a.First, &a.Last, &a.Email, &a.Hash, &a.Disabled, &a.Require, &a.Version, &a.Claimed, &a.SignedIn, &a.Unproven)
+			if errors.Is(err, pgx.ErrNoRows) {
+				return credentials.Account{}, nil
+			}
+			return a, err
+		},
+	}
 }
 
 // changeCredentials ends the sessions of a client of which the address or the password is changed, but for the caller's own.
@@ -45,7 +49,13 @@ func changeCredentials(ctx context.Context, tx *pg.Tx, id int64, email bool) err
 	if p := principal.From(ctx).Principal; p != nil && p.Owner == (principal.Owner{Type: principal.Client, ID: id}) {
 		own = p.KeyID
 	}
-	_, err := tx.Exec(ctx, "UPDATE client SET credentials = credentials + 1, credentials_key = $2::bigint, unproven = CASE WHEN $3 THEN $2::bigint <> 0 ELSE unproven END WHERE id = $1", id, own, email)
+	_, err := tx.Exec(
+		ctx,
+		"UPDATE client SET credentials = credentials + 1, credentials_key = $2::bigint, unproven = CASE WHEN $3 THEN $2::bigint <> 0 ELSE unproven END WHERE id = $1",
+		id,
+		own,
+		email,
+	)
 	if err != nil {
 		return fmt.Errorf("end the sessions of client %d: %w", id, err)
 	}
@@ -65,7 +75,8 @@ func (s *Service) takeChange(ctx context.Context, tx *pg.Tx, m events.Message) e
 		return err
 	}
 	var claimed, unproven bool
-	err := tx.QueryRow(ctx, "SELECT claimed_at IS NOT NULL, unproven FROM client WHERE id = $1 AND credentials = $2 FOR UPDATE", c.Client, c.Version).Scan(&claimed, &unproven)
+	err := tx.QueryRow(ctx, "SELECT claimed_at IS NOT NULL, unproven FROM client WHERE id = $1 AND credentials = $2 FOR UPDATE", c.Client, c.Version).
+		Scan(&claimed, &unproven)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
 	}
@@ -73,7 +84,12 @@ func (s *Service) takeChange(ctx context.Context, tx *pg.Tx, m events.Message) e
 		return fmt.Errorf("hold client %d: %w", c.Client, err)
 	}
 	if c.What == credentials.SignedIn || c.Proven {
-		if _, err := tx.Exec(ctx, "UPDATE client SET signed_in_at = coalesce(signed_in_at, now()), unproven = unproven AND NOT $2 WHERE id = $1", c.Client, c.Proven); err != nil {
+		if _, err := tx.Exec(
+			ctx,
+			"UPDATE client SET signed_in_at = coalesce(signed_in_at, now()), unproven = unproven AND NOT $2 WHERE id = $1",
+			c.Client,
+			c.Proven,
+		); err != nil {
 			return fmt.Errorf("note that client %d signed in: %w", c.Client, err)
 		}
 	}
@@ -137,7 +153,15 @@ func endSuperLinks(ctx context.Context, tx *pg.Tx, client int64) error {
 			return fmt.Errorf("delete super link %d: %w", id, err)
 		}
 		tx.Record(pg.Record{Kind: "client.super", Action: pg.Deleted, Before: link, Targets: []pg.Target{
-			{Type: fmt.Sprintf("client/%d/super", client), Noun: "super link", ID: id, Name: link.Name, Version: link.Version}, party(link.Grantee.ID, link.Name)}})
+			{
+				Type:    fmt.Sprintf("client/%d/super", client),
+				Noun:    "super link",
+				ID:      id,
+				Name:    link.Name,
+				Version: link.Version,
+			},
+			party(link.Grantee.ID, link.Name),
+		}})
 	}
 	return nil
 }

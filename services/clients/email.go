@@ -39,20 +39,30 @@ type emailBody struct {
 const askTime = 3 * time.Second
 
 func (s *Service) emails() []rest.Route {
-	return []rest.Route{rest.Mutation[emailRequest, []EmailResult]{Method: http.MethodPost, Path: "/client/{client_id}/email", Guard: orClient,
-		Name: "emailClient", Summary: "Send a client a mail", Doc: "A client sends `client-account-created` to accounts that it has created.", Effect: rest.Effect{Logs: rest.LogsSummary, Again: rest.AgainAnother},
-		Prepare: func(ctx context.Context, req *emailRequest) error {
-			if callingClient(ctx) != 0 {
-				return s.countEmail(ctx)
-			}
-			ctx, cancel := context.WithTimeout(ctx, askTime)
-			defer cancel()
-			err := s.peers.Ask(ctx, "system", mail.TemplatesPath, &req.templates)
-			if errors.Is(err, mesh.ErrAway) {
-				return problem.New(problem.Unavailable, "Which email templates there are cannot be found out right now.").Because(err)
-			}
-			return err
-		}, Do: s.emailClient}}
+	return []rest.Route{
+		rest.Mutation[emailRequest, []EmailResult]{
+			Method:  http.MethodPost,
+			Path:    "/client/{client_id}/email",
+			Guard:   orClient,
+			Name:    "emailClient",
+			Summary: "Send a client a mail",
+			Doc:     "A client sends `client-account-created` to accounts that it has created.",
+			Effect:  rest.Effect{Logs: rest.LogsSummary, Again: rest.AgainAnother},
+			Prepare: func(ctx context.Context, req *emailRequest) error {
+				if callingClient(ctx) != 0 {
+					return s.countEmail(ctx)
+				}
+				ctx, cancel := context.WithTimeout(ctx, askTime)
+				defer cancel()
+				err := s.peers.Ask(ctx, "system", mail.TemplatesPath, &req.templates)
+				if errors.Is(err, mesh.ErrAway) {
+					return problem.New(problem.Unavailable, "Which email templates there are cannot be found out right now.").Because(err)
+				}
+				return err
+			},
+			Do: s.emailClient,
+		},
+	}
 }
 
 func (s *Service) emailClient(ctx context.Context, tx *pg.Tx, req emailRequest) ([]EmailResult, error) {
@@ -105,10 +115,18 @@ func (s *Service) welcome(ctx context.Context, tx *pg.Tx, id int64, to mail.To) 
 		return nil, fmt.Errorf("look whether client %d has signed in: %w", id, err)
 	}
 	if signedIn {
-		return nil, problem.Member("/type", "unavailable", "cannot be sent: the account has been signed in to, and has a new password mailed by /auth/password-reset")
+		return nil, problem.Member(
+			"/type",
+			"unavailable",
+			"cannot be sent: the account has been signed in to, and has a new password mailed by /auth/password-reset",
+		)
 	}
 	if values := s.settings.Values(); settings.ClientURL.In(values) == "" && settings.APIURL.In(values) == "" {
-		return nil, problem.Member("/type", "unavailable", "cannot be sent: it holds a link, and neither where clients have their panel is known (IRONPLANE_CLIENT_URL) nor where the API is (IRONPLANE_API_URL)")
+		return nil, problem.Member(
+			"/type",
+			"unavailable",
+			"cannot be sent: it holds a link, and neither where clients have their panel is known (IRONPLANE_CLIENT_URL) nor where the API is (IRONPLANE_API_URL)",
+		)
 	}
 	if err := s.toIdentity.Send(ctx, tx, credentials.WelcomeKind, credentials.Welcome{Client: id}, secret.String{}); err != nil {
 		return nil, err

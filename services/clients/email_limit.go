@@ -23,7 +23,8 @@ func (s *Service) countAddress(ctx context.Context, verb rest.Verbs, address str
 	}
 	if verb == rest.Editing {
 		var read bool
-		err := s.db.QueryRow(ctx, "SELECT EXISTS (SELECT FROM client c JOIN client_reached r ON r.id = c.id WHERE lower(c.email) = lower($2) AND r.viewer = $1)", me, address).Scan(&read)
+		err := s.db.QueryRow(ctx, "SELECT EXISTS (SELECT FROM client c JOIN client_reached r ON r.id = c.id WHERE lower(c.email) = lower($2) AND r.viewer = $1)", me, address).
+			Scan(&read)
 		if err != nil || read {
 			return err
 		}
@@ -66,7 +67,11 @@ func (s *Service) countEmail(ctx context.Context) error {
 	if wait == 0 {
 		return nil
 	}
-	f := problem.New(problem.TooManyRequests, "A client, with all that it has created, makes accounts, changes addresses and has mails sent %d times an hour.", limit)
+	f := problem.New(
+		problem.TooManyRequests,
+		"A client, with all that it has created, makes accounts, changes addresses and has mails sent %d times an hour.",
+		limit,
+	)
 	f.RetryAfter, f.Limit = wait, fmt.Sprintf(`"emails";q=%d;w=3600`, limit)
 	return f
 }

@@ -109,7 +109,11 @@ func (c *serverCounts) loop() service.Loop {
 func (c *serverCounts) count(ctx context.Context) (more bool, err error) {
 	err = c.db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("it is recorded where it was changed")
-		rows, err := tx.Query(ctx, "DELETE FROM client_recount WHERE id IN (SELECT id FROM client_recount ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED) RETURNING id", mostCounted)
+		rows, err := tx.Query(
+			ctx,
+			"DELETE FROM client_recount WHERE id IN (SELECT id FROM client_recount ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED) RETURNING id",
+			mostCounted,
+		)
 		if err != nil {
 			return err
 		}

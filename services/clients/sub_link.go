@@ -76,17 +76,38 @@ var subLinks = pg.NewView[SubLink]("sub_link_view")
 
 func (s *Service) subLinks() []rest.Route {
 	const path = "/client/{client_id}/sub"
-	made := rest.Mutation[makeLink, SubLink]{Method: http.MethodPost, Path: path, Guard: orClient, Name: "createSubLink", Summary: "Make an account a sub client of a client",
-		Doc:    "A link that is there already is answered as it is. A client links accounts that it has a sub link to; see `POST /client`.",
-		Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: path + "/{sub_id}"}, Example: `{"client_id": 1}`, Do: s.makeSubLink}
+	made := rest.Mutation[makeLink, SubLink]{
+		Method:  http.MethodPost,
+		Path:    path,
+		Guard:   orClient,
+		Name:    "createSubLink",
+		Summary: "Make an account a sub client of a client",
+		Doc:     "A link that is there already is answered as it is. A client links accounts that it has a sub link to; see `POST /client`.",
+		Effect: rest.Effect{
+			Logs:  rest.LogsItem,
+			Again: rest.AgainSame,
+			Shows: path + "/{sub_id}",
+		},
+		Example: `{"client_id": 1}`,
+		Do:      s.makeSubLink,
+	}
 	return append(append(rest.Resource[SubLink, ofClient]{
 		DB: s.db, Path: path, ID: "sub_id", Noun: "sub link", Guard: orClient, Table: "sub_link", View: "sub_link_view",
 		Without: rest.Creating | rest.Editing, Additions: rest.Deleting, Parent: below, Lock: lockAll[ofClient],
 		About: func(l *SubLink) []pg.Target { return []pg.Target{party(l.Child.ID, l.Name)} },
 	}.Routes(), made), rest.Resource[ParentLink, ofChild]{
-		DB: s.db, Path: "/client/{client_id}/parent", ID: "sub_id", Noun: "parent link", Guard: orClient, Table: "sub_link", View: "sub_link_view",
-		Without: rest.Creating | rest.Editing, Additions: rest.Listing | rest.Viewing | rest.Deleting, Parent: below, Lock: lockAll[ofChild],
-		About: func(l *ParentLink) []pg.Target { return []pg.Target{party(l.Parent.ID, l.Parent.Name)} },
+		DB:        s.db,
+		Path:      "/client/{client_id}/parent",
+		ID:        "sub_id",
+		Noun:      "parent link",
+		Guard:     orClient,
+		Table:     "sub_link",
+		View:      "sub_link_view",
+		Without:   rest.Creating | rest.Editing,
+		Additions: rest.Listing | rest.Viewing | rest.Deleting,
+		Parent:    below,
+		Lock:      lockAll[ofChild],
+		About:     func(l *ParentLink) []pg.Target { return []pg.Target{party(l.Parent.ID, l.Parent.Name)} },
 	}.Routes()...)
 }
 
@@ -182,7 +203,16 @@ func (s *Service) link(ctx context.Context, tx *pg.Tx, client int64, to card) (m
 	case cycle:
 		return made, problem.Member("/client_id", "cycle", "has client %d below itself", client)
 	case to.kind != "named" && above*below > mostReached:
-		return made, problem.Member("/client_id", "too_many", "has %d sub clients below itself, of which client %d and the %d above it would know: %d pairs, of at most %d", below-1, client, above-1, above*below, mostReached)
+		return made, problem.Member(
+			"/client_id",
+			"too_many",
+			"has %d sub clients below itself, of which client %d and the %d above it would know: %d pairs, of at most %d",
+			below-1,
+			client,
+			above-1,
+			above*below,
+			mostReached,
+		)
 	}
 	var id int64
 	err = tx.QueryRow(ctx, "INSERT INTO sub_link (client_id, child_id, kind, email, first, last) VALUES ($1, $2, $3, $4, $5, $6) RETURNING id",

@@ -38,17 +38,37 @@ var superLinks = pg.NewView[SuperLink]("super_link_view")
 
 func (s *Service) superLinks() []rest.Route {
 	const path = "/client/{client_id}/super"
-	made := rest.Mutation[makeLink, SuperLink]{Method: http.MethodPost, Path: path, Guard: orClient, Name: "createSuperLink", Summary: "Let an account read a client and what it reaches",
-		Doc:    "A link that is there already is answered as it is. A client links accounts that it has a sub link to; see `POST /client`.",
-		Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: path + "/{super_id}"}, Example: `{"client_id": 1}`, Do: s.makeSuperLink}
+	made := rest.Mutation[makeLink, SuperLink]{
+		Method:  http.MethodPost,
+		Path:    path,
+		Guard:   orClient,
+		Name:    "createSuperLink",
+		Summary: "Let an account read a client and what it reaches",
+		Doc:     "A link that is there already is answered as it is. A client links accounts that it has a sub link to; see `POST /client`.",
+		Effect: rest.Effect{
+			Logs:  rest.LogsItem,
+			Again: rest.AgainSame,
+			Shows: path + "/{super_id}",
+		},
+		Example: `{"client_id": 1}`,
+		Do:      s.makeSuperLink,
+	}
 	return append(append(rest.Resource[SuperLink, ofClient]{
 		DB: s.db, Path: path, ID: "super_id", Noun: "super link", Guard: orClient, Table: "super_link", View: "super_link_view",
 		Without: rest.Creating | rest.Editing, Parent: below,
 		About: func(l *SuperLink) []pg.Target { return []pg.Target{party(l.Grantee.ID, l.Name)} },
 	}.Routes(), made), rest.Resource[GranterLink, ofGrantee]{
-		DB: s.db, Path: "/client/{client_id}/granter", ID: "super_id", Noun: "granter link", Guard: orClient, Table: "super_link", View: "super_link_view",
-		Without: rest.Creating | rest.Editing, Additions: rest.Listing | rest.Viewing | rest.Deleting, Parent: below,
-		About: func(l *GranterLink) []pg.Target { return []pg.Target{party(l.Granter.ID, l.Granter.Name)} },
+		DB:        s.db,
+		Path:      "/client/{client_id}/granter",
+		ID:        "super_id",
+		Noun:      "granter link",
+		Guard:     orClient,
+		Table:     "super_link",
+		View:      "super_link_view",
+		Without:   rest.Creating | rest.Editing,
+		Additions: rest.Listing | rest.Viewing | rest.Deleting,
+		Parent:    below,
+		About:     func(l *GranterLink) []pg.Target { return []pg.Target{party(l.Granter.ID, l.Granter.Name)} },
 	}.Routes()...)
 }
 
@@ -80,6 +100,14 @@ func (s *Service) makeSuperLink(ctx context.Context, tx *pg.Tx, req makeLink) (m
 		return made, err
 	}
 	tx.Record(pg.Record{Kind: "client.super", Action: pg.Created, After: made, Targets: []pg.Target{
-		{Type: fmt.Sprintf("client/%d/super", req.Client), Noun: "super link", ID: id, Name: made.Name, Version: made.Version}, party(grantee, made.Name)}})
+		{
+			Type:    fmt.Sprintf("client/%d/super", req.Client),
+			Noun:    "super link",
+			ID:      id,
+			Name:    made.Name,
+			Version: made.Version,
+		},
+		party(grantee, made.Name),
+	}})
 	return made, nil
 }

@@ -21,19 +21,24 @@ import (
 
 // recipient is a client whom a mail is for, who stays what he is until the unit of work ends.
 func recipient(ctx context.Context, tx *pg.Tx, id int64) (to mail.To, err error) {
-	err = tx.QueryRow(ctx, "SELECT name, first, last, email FROM client WHERE id = $1 FOR SHARE", id).Scan(&to.To.Name, &to.To.First, &to.To.Last, &to.To.Email)
+	err = tx.QueryRow(ctx, "SELECT name, first, last, email FROM client WHERE id = $1 FOR SHARE", id).
+		Scan(&to.To.Name, &to.To.First, &to.To.Last, &to.To.Email)
 	return to, err
 }
 
 // address answers pxe the email address of a client whose machine is installed: empty where there is none.
 func (s *Service) address() rest.Route {
-	return rest.Read[rest.Item, string]{Path: "/internal/email/{client_id}", Guard: guard.Peers("pxe"), Do: func(ctx context.Context, req rest.Item) (email string, err error) {
-		err = s.db.QueryRow(ctx, "SELECT coalesce((SELECT email FROM client WHERE id = $1), '')", req.ID).Scan(&email)
-		if err != nil {
-			return "", fmt.Errorf("read the email address of client %d: %w", req.ID, err)
-		}
-		return email, nil
-	}}
+	return rest.Read[rest.Item, string]{
+		Path:  "/internal/email/{client_id}",
+		Guard: guard.Peers("pxe"),
+		Do: func(ctx context.Context, req rest.Item) (email string, err error) {
+			err = s.db.QueryRow(ctx, "SELECT coalesce((SELECT email FROM client WHERE id = $1), '')", req.ID).Scan(&email)
+			if err != nil {
+				return "", fmt.Errorf("read the email address of client %d: %w", req.ID, err)
+			}
+			return email, nil
+		},
+	}
 }
 
 func accountOf(id int64) string { return fmt.Sprintf("/client/%d", id) }
@@ -114,7 +119,10 @@ func (s *Service) tellEdited(ctx context.Context, tx *pg.Tx, id int64, before, b
 		changes = append(changes, fmt.Sprintf("The email address was changed from %s to %s.", before.Email, b.Email))
 	}
 	if b.Verify != before.Verify {
-		changes = append(changes, fmt.Sprintf("Whether a sign-in takes a second factor was changed to: %s.", map[bool]string{true: "yes", false: "no"}[b.Verify.Require]))
+		changes = append(
+			changes,
+			fmt.Sprintf("Whether a sign-in takes a second factor was changed to: %s.", map[bool]string{true: "yes", false: "no"}[b.Verify.Require]),
+		)
 	}
 	if len(changes) == 0 {
 		return nil

@@ -71,13 +71,29 @@ func (b *adminBody) Resolve(wrong *problem.Fields) {
 
 func (s *Service) admins() []rest.Route {
 	return rest.Resource[Admin, adminBody]{
-		DB: s.db, Path: "/admin", ID: "admin_id", Noun: "admin", Again: rest.AgainRefused, Edited: `{"username": "anna.k", "receive_copies": false}`,
-		Guard: guard.Has(permission.UsersAdmins), OwnGuard: guard.HasOrSelf(permission.UsersAdmins, principal.Admin), Table: "admin", View: "admin_view",
-		By:      rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"username": "username", "created_at": "created_at"}, Filters: map[string]string{"disabled": "disabled", "email": "lower(email)", "username": "lower(username)"}},
+		DB:     s.db,
+		Path:   "/admin",
+		ID:     "admin_id",
+		Noun:   "admin",
+		Again:  rest.AgainRefused,
+		Edited: `{"username": "anna.k", "receive_copies": false}`,
+		Guard: guard.Has(
+			permission.UsersAdmins,
+		),
+		OwnGuard: guard.HasOrSelf(permission.UsersAdmins, principal.Admin),
+		Table:    "admin",
+		View:     "admin_view",
+		By: rest.By{
+			Search:  rest.SearchIn("search"),
+			Sorts:   map[string]string{"username": "username", "created_at": "created_at"},
+			Filters: map[string]string{"disabled": "disabled", "email": "lower(email)", "username": "lower(username)"},
+		},
 		Prepare: s.preparePasswords,
 		Allow:   func(ctx context.Context, tx *pg.Tx, _ *adminBody) error { return allow(ctx, tx) },
 		Lock:    func(ctx context.Context, tx *pg.Tx, _ ...*adminBody) error { return allow(ctx, tx) },
-		Insert:  s.insertAdmin, Update: s.updateAdmin, Delete: s.deleteAdmin,
+		Insert:  s.insertAdmin,
+		Update:  s.updateAdmin,
+		Delete:  s.deleteAdmin,
 	}.Routes()
 }
 
@@ -132,7 +148,8 @@ func (s *Service) insertAdmin(ctx context.Context, tx *pg.Tx, b *adminBody) (id 
 		}
 	}
 	err = tx.QueryRow(ctx, "INSERT INTO admin (username, email, password_hash, receive_copies, disabled) VALUES ($1, $2, $3, $4, $5) RETURNING id",
-		b.Username, b.Email, b.hash, b.ReceiveCopies, b.Disabled).Scan(&id)
+		b.Username, b.Email, b.hash, b.ReceiveCopies, b.Disabled).
+		Scan(&id)
 	return id, err
 }
 
@@ -204,7 +221,8 @@ func (s *Service) updateAdmin(ctx context.Context, tx *pg.Tx, id int64, b *admin
 // answers the names of the entries that end, and tells the admin, at the address that there was.
 func (s *Service) changeCredentials(ctx context.Context, tx *pg.Tx, c caller, id int64, b *adminBody) (names []string, err error) {
 	p := person{owner: principal.Owner{Type: principal.Admin, ID: id}}
-	if err := tx.QueryRow(ctx, "SELECT id, username, coalesce(email, '') FROM admin WHERE id = $1 FOR UPDATE", id).Scan(&p.ID, &p.Name, &p.Email); err != nil {
+	if err := tx.QueryRow(ctx, "SELECT id, username, coalesce(email, '') FROM admin WHERE id = $1 FOR UPDATE", id).
+		Scan(&p.ID, &p.Name, &p.Email); err != nil {
 		return nil, fmt.Errorf("read admin %d: %w", id, err)
 	}
 	var changes []string

@@ -115,14 +115,29 @@ func (b *apiKeyBody) Resolve(wrong *problem.Fields) {
 }
 
 func (s *Service) apiKeys() []rest.Route {
-	current := rest.Read[rest.None, APIKey]{Path: "/auth/key/current", Guard: guard.AnyKey, Name: "getCurrentAPIKey", Summary: "View the key of this request", Extension: true, Do: s.currentKey}
+	current := rest.Read[rest.None, APIKey]{
+		Path:      "/auth/key/current",
+		Guard:     guard.AnyKey,
+		Name:      "getCurrentAPIKey",
+		Summary:   "View the key of this request",
+		Extension: true,
+		Do:        s.currentKey,
+	}
 	return slices.Concat([]rest.Route{current, s.keyLists()}, s.keyRequests(), rest.Resource[APIKey, apiKeyBody]{
-		DB: s.db, Path: "/auth/key", ID: "key_id", Noun: "API key", Guard: guard.AnyKey, Scope: readableKeys, Without: rest.Creating | rest.Listing,
-		Table: "api_key", View: "api_key_view",
-		Edited: `{"name": "shop"}`,
-		Lock:   func(ctx context.Context, tx *pg.Tx, _ ...*apiKeyBody) error { return allow(ctx, tx) },
-		Check:  s.checkKey, Delete: s.deleteKey,
-		Reveal: func(key *APIKey, b *apiKeyBody) { key.Key = b.Key.Reveal() },
+		DB:      s.db,
+		Path:    "/auth/key",
+		ID:      "key_id",
+		Noun:    "API key",
+		Guard:   guard.AnyKey,
+		Scope:   readableKeys,
+		Without: rest.Creating | rest.Listing,
+		Table:   "api_key",
+		View:    "api_key_view",
+		Edited:  `{"name": "shop"}`,
+		Lock:    func(ctx context.Context, tx *pg.Tx, _ ...*apiKeyBody) error { return allow(ctx, tx) },
+		Check:   s.checkKey,
+		Delete:  s.deleteKey,
+		Reveal:  func(key *APIKey, b *apiKeyBody) { key.Key = b.Key.Reveal() },
 	}.Routes())
 }
 
@@ -141,7 +156,10 @@ func readableKeys(ctx context.Context) []pg.Condition {
 func readableOwners(ctx context.Context) []pg.Condition {
 	caller := principal.From(ctx).Principal
 	types := []principal.OwnerType{principal.Admin, principal.Client, principal.Integration}
-	readable := slices.DeleteFunc(slices.Clone(types), func(t principal.OwnerType) bool { return !caller.May(permissionOver(t), permission.Read) })
+	readable := slices.DeleteFunc(
+		slices.Clone(types),
+		func(t principal.OwnerType) bool { return !caller.May(permissionOver(t), permission.Read) },
+	)
 	own := pg.Condition{SQL: "owner_type = $1 AND owner_id = $2", Args: []any{caller.Owner.Type, caller.Owner.ID}}
 	switch len(readable) {
 	case 0:
@@ -333,7 +351,8 @@ func mayRead(ctx context.Context, owner principal.Owner) bool {
 func insertKey(ctx context.Context, tx *pg.Tx, name string, value secret.String, owner principal.Owner) error {
 	hash := apikey.Hash(value.Reveal())
 	var id int64
-	err := tx.QueryRow(ctx, "INSERT INTO api_key (name, owner_type, owner_id, hash) VALUES ($1, $2, $3, $4) RETURNING id", name, owner.Type, owner.ID, hash[:]).Scan(&id)
+	err := tx.QueryRow(ctx, "INSERT INTO api_key (name, owner_type, owner_id, hash) VALUES ($1, $2, $3, $4) RETURNING id", name, owner.Type, owner.ID, hash[:]).
+		Scan(&id)
 	if err != nil {
 		return fmt.Errorf("create an API key: %w", err)
 	}
@@ -348,7 +367,12 @@ func insertKey(ctx context.Context, tx *pg.Tx, name string, value secret.String,
 
 // deleteKeysOf deletes the keys of an account that is gone, and what else is kept of it.
 func (s *Service) deleteKeysOf(ctx context.Context, tx *pg.Tx, owner principal.Owner) error {
-	rows, err := tx.Query(ctx, "SELECT id, version, name FROM api_key WHERE owner_type = $1 AND owner_id = $2 AND kind <> 'acting'", owner.Type, owner.ID)
+	rows, err := tx.Query(
+		ctx,
+		"SELECT id, version, name FROM api_key WHERE owner_type = $1 AND owner_id = $2 AND kind <> 'acting'",
+		owner.Type,
+		owner.ID,
+	)
 	if err != nil {
 		return fmt.Errorf("read the keys of %s: %w", owner.URL(), err)
 	}
@@ -360,8 +384,14 @@ func (s *Service) deleteKeysOf(ctx context.Context, tx *pg.Tx, owner principal.O
 		return fmt.Errorf("read the keys of %s: %w", owner.URL(), err)
 	}
 	for _, key := range deleted {
-		tx.Record(pg.Record{Kind: "auth.key", Action: pg.Deleted, Targets: []pg.Target{{Type: "auth/key", Noun: "API key", ID: key.ID, Name: key.Name, Version: key.Version}},
-			Before: APIKey{ID: key.ID, Name: key.Name, Owner: KeyOwner{ID: owner.ID, URL: owner.URL()}}})
+		tx.Record(
+			pg.Record{
+				Kind:    "auth.key",
+				Action:  pg.Deleted,
+				Targets: []pg.Target{{Type: "auth/key", Noun: "API key", ID: key.ID, Name: key.Name, Version: key.Version}},
+				Before:  APIKey{ID: key.ID, Name: key.Name, Owner: KeyOwner{ID: owner.ID, URL: owner.URL()}},
+			},
+		)
 	}
 	names, err := endAccount(ctx, tx, owner)
 	if len(names) > 0 {

@@ -19,7 +19,8 @@ const (
 	askedReset   = "reset"
 )
 
-// attempt is what somebody tried with an account that need not be his. It is noted in one way whether there is such an account, and logged a
+// attempt is what somebody tried with an account that need not be his. It is noted in one way whether there is such an account, and logged
+// a
 // moment later, when nobody waits for it who could tell the difference.
 type attempt struct {
 	what    string
@@ -72,7 +73,9 @@ func (s *Service) logAttempt(ctx context.Context) error {
 			tx.Unrecorded("it is counted")
 			return countUnknownName(ctx, tx, networkOf(ctx))
 		case a.what == askedReset:
-			record.Part, record.Action, record.Before, record.After = resetKind, "asked", struct{}{}, map[string]any{"expires_at": a.expires.UTC().Format(time.RFC3339)}
+			record.Part, record.Action, record.Before, record.After = resetKind, "asked", struct{}{}, map[string]any{
+				"expires_at": a.expires.UTC().Format(time.RFC3339),
+			}
 			tx.Record(record)
 		default:
 			record.Part, record.Action, record.After = "password", "refused", map[string]string{"member": "password"}
@@ -108,7 +111,13 @@ func (s *Service) logUnknownNames(ctx context.Context) error {
 		var minute time.Time
 		var tried int64
 		_, err = pgx.ForEachRow(rows, []any{&network, &minute, &tried}, func() error {
-			tx.Record(pg.Record{Kind: "auth.login", Action: "refused", After: map[string]any{"network": network.String(), "minute": minute.UTC().Format(time.RFC3339), "unknown_names": tried}})
+			tx.Record(
+				pg.Record{
+					Kind:   "auth.login",
+					Action: "refused",
+					After:  map[string]any{"network": network.String(), "minute": minute.UTC().Format(time.RFC3339), "unknown_names": tried},
+				},
+			)
 			return nil
 		})
 		return err

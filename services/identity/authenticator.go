@@ -30,7 +30,8 @@ const (
 // mostAuthenticators is how many an account has.
 const mostAuthenticators = 50
 
-// Authenticator proves who somebody is besides the password: an app that makes codes, an address that they are mailed to, or a key that signs.
+// Authenticator proves who somebody is besides the password: an app that makes codes, an address that they are mailed to, or a key that
+// signs.
 type Authenticator struct {
 	rest.Versioned
 	ID            int64    `json:"id" db:"id"`
@@ -71,9 +72,20 @@ func (b *authenticatorBody) account() principal.Owner {
 func (s *Service) authenticators() []rest.Route {
 	of := table.New[authenticatorBody]("authenticator", "authenticator_view", s.box)
 	return rest.Resource[Authenticator, authenticatorBody]{
-		DB: s.db, Path: "/auth/verify/auth", ID: "auth_id", Noun: "authenticator", Guard: guard.AnyKey, Scope: readableOwners, Again: rest.AgainAnother,
-		Table: "authenticator", View: "authenticator_view", Box: s.box, Edited: `{"value": "benjamin@example.org"}`,
-		By:      rest.By{Filters: map[string]string{"owner": "owner_url", "owner_type": "owner_type", "owner_id": "owner_id", "verified": "verified"}},
+		DB:     s.db,
+		Path:   "/auth/verify/auth",
+		ID:     "auth_id",
+		Noun:   "authenticator",
+		Guard:  guard.AnyKey,
+		Scope:  readableOwners,
+		Again:  rest.AgainAnother,
+		Table:  "authenticator",
+		View:   "authenticator_view",
+		Box:    s.box,
+		Edited: `{"value": "benjamin@example.org"}`,
+		By: rest.By{
+			Filters: map[string]string{"owner": "owner_url", "owner_type": "owner_type", "owner_id": "owner_id", "verified": "verified"},
+		},
 		Prepare: s.prepareAuthenticator,
 		Allow:   func(ctx context.Context, tx *pg.Tx, _ *authenticatorBody) error { return allow(ctx, tx) },
 		Lock:    func(ctx context.Context, tx *pg.Tx, _ ...*authenticatorBody) error { return allow(ctx, tx) },
@@ -112,7 +124,8 @@ func accountTarget(owner principal.Owner, name *string) pg.Target {
 	return t
 }
 
-// prepareAuthenticator finds out the account's address, where it is to be mailed to, and which version of it a new key is asked for with. What
+// prepareAuthenticator finds out the account's address, where it is to be mailed to, and which version of it a new key is asked for with.
+// What
 // a new key has answered is checked, which counts.
 func (s *Service) prepareAuthenticator(ctx context.Context, verb rest.Verbs, b *authenticatorBody) (err error) {
 	owner := principal.From(ctx).Principal.Owner
@@ -171,7 +184,9 @@ func (s *Service) checkNewAuthenticator(ctx context.Context, tx *pg.Tx, c caller
 
 // makeTOTP makes the secret that an app and this service share.
 func (s *Service) makeTOTP(ctx context.Context, b *authenticatorBody) error {
-	key, err := totp.Generate(totp.GenerateOpts{Issuer: settings.SiteName.In(s.settings.Values()), AccountName: principal.From(ctx).Principal.Name, SecretSize: 20})
+	key, err := totp.Generate(
+		totp.GenerateOpts{Issuer: settings.SiteName.In(s.settings.Values()), AccountName: principal.From(ctx).Principal.Name, SecretSize: 20},
+	)
 	if err != nil {
 		return fmt.Errorf("make a TOTP secret: %w", err)
 	}
@@ -225,15 +240,25 @@ func (s *Service) checkEditedAuthenticator(ctx context.Context, tx *pg.Tx, c cal
 		return nil
 	}
 	// What was asked for before was of the other address.
-	_, err := tx.Exec(ctx, "UPDATE verify_code SET version = version + 1, expires_at = least(expires_at, now()), confirmed_at = NULL, token = NULL WHERE auth_id = $1", id)
+	_, err := tx.Exec(
+		ctx,
+		"UPDATE verify_code SET version = version + 1, expires_at = least(expires_at, now()), confirmed_at = NULL, token = NULL WHERE auth_id = $1",
+		id,
+	)
 	return err
 }
 
 func errUnconfirmed() error {
-	return problem.Member("/verified", "unconfirmed", "can be true once a code of the authenticator was confirmed, within the last %.0f minutes and with the same key or session", freshTime.Minutes())
+	return problem.Member(
+		"/verified",
+		"unconfirmed",
+		"can be true once a code of the authenticator was confirmed, within the last %.0f minutes and with the same key or session",
+		freshTime.Minutes(),
+	)
 }
 
-// verify has an authenticator used from now on, of which the calling key has confirmed a code, or sends the new key. With an account's first one
+// verify has an authenticator used from now on, of which the calling key has confirmed a code, or sends the new key. With an account's
+// first one
 // come recovery codes.
 func (s *Service) verify(ctx context.Context, tx *pg.Tx, c caller, id int64, b *authenticatorBody) error {
 	if b.made != nil && b.made.open.auth == id {
@@ -242,7 +267,8 @@ func (s *Service) verify(ctx context.Context, tx *pg.Tx, c caller, id int64, b *
 		}
 	}
 	var confirmed bool
-	err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM verify_code WHERE auth_id = $1 AND key_id = $2 AND confirmed_at > clock_timestamp() - $3::interval)", id, c.key, freshTime).Scan(&confirmed)
+	err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM verify_code WHERE auth_id = $1 AND key_id = $2 AND confirmed_at > clock_timestamp() - $3::interval)", id, c.key, freshTime).
+		Scan(&confirmed)
 	if err != nil {
 		return fmt.Errorf("look for a confirmed code: %w", err)
 	}
@@ -305,7 +331,8 @@ func (s *Service) deleteAuthenticator(ctx context.Context, tx *pg.Tx, a *Authent
 
 // authenticatorsOf counts an account's, but for one, and those that are verified.
 func authenticatorsOf(ctx context.Context, q pg.Querier, owner principal.Owner, but int64) (all, verified int, err error) {
-	err = q.QueryRow(ctx, "SELECT count(*), count(*) FILTER (WHERE verified) FROM authenticator WHERE owner_type = $1 AND owner_id = $2 AND id <> $3", owner.Type, owner.ID, but).Scan(&all, &verified)
+	err = q.QueryRow(ctx, "SELECT count(*), count(*) FILTER (WHERE verified) FROM authenticator WHERE owner_type = $1 AND owner_id = $2 AND id <> $3", owner.Type, owner.ID, but).
+		Scan(&all, &verified)
 	if err != nil {
 		return 0, 0, fmt.Errorf("count the authenticators of %s: %w", owner.URL(), err)
 	}
@@ -331,7 +358,12 @@ func (s *Service) mayWriteVerify(ctx context.Context, tx *pg.Tx, c caller, accou
 // endSecondFactors deletes what proves who the owner of an account is, and answers how many authenticators that were.
 func endSecondFactors(ctx context.Context, tx *pg.Tx, owner principal.Owner) (n int64, err error) {
 	for _, table := range []string{"verify_code", "recovery_code", "authenticator"} {
-		deleted, err := tx.Exec(ctx, "DELETE FROM "+pgx.Identifier{table}.Sanitize()+" WHERE owner_type = $1 AND owner_id = $2", owner.Type, owner.ID)
+		deleted, err := tx.Exec(
+			ctx,
+			"DELETE FROM "+pgx.Identifier{table}.Sanitize()+" WHERE owner_type = $1 AND owner_id = $2",
+			owner.Type,
+			owner.ID,
+		)
 		if err != nil {
 			return 0, fmt.Errorf("delete the second factors of %s: %w", owner.URL(), err)
 		}

@@ -60,7 +60,12 @@ func (c caller) mayLast(expires *rest.Timestamp) error {
 	if c.expires == nil || expires != nil && !expires.After(*c.expires) {
 		return nil
 	}
-	return problem.Member("/expires_at", "out_of_range", "can be %s at the latest, when the calling key expires", c.expires.UTC().Format(time.RFC3339))
+	return problem.Member(
+		"/expires_at",
+		"out_of_range",
+		"can be %s at the latest, when the calling key expires",
+		c.expires.UTC().Format(time.RFC3339),
+	)
 }
 
 // mayHaveAnother refuses an account more keys than it may have. It is called under lockAccounts.
@@ -70,7 +75,8 @@ func (s *Service) mayHaveAnother(ctx context.Context, tx *pg.Tx, owner principal
 		return nil
 	}
 	var has int
-	err := tx.QueryRow(ctx, "SELECT count(*) FROM api_key WHERE owner_type = $1 AND owner_id = $2 AND kind = 'lasting'", owner.Type, owner.ID).Scan(&has)
+	err := tx.QueryRow(ctx, "SELECT count(*) FROM api_key WHERE owner_type = $1 AND owner_id = $2 AND kind = 'lasting'", owner.Type, owner.ID).
+		Scan(&has)
 	if err != nil {
 		return fmt.Errorf("count the keys of %s: %w", owner.URL(), err)
 	}

@@ -19,8 +19,19 @@ import (
 )
 
 // takes are the types of changes that taken makes something of.
-var takes = []string{"auth.key.deleted", "auth.key.edited", "admin.deleted", "admin.edited", "admin.permission.edited",
-	"auth.verify.auth.deleted", "auth.verify.auth.edited", "admin.authenticators.removed", "client.authenticators.removed", "auth.provider.deleted", "auth.provider.edited"}
+var takes = []string{
+	"auth.key.deleted",
+	"auth.key.edited",
+	"admin.deleted",
+	"admin.edited",
+	"admin.permission.edited",
+	"auth.verify.auth.deleted",
+	"auth.verify.auth.edited",
+	"admin.authenticators.removed",
+	"client.authenticators.removed",
+	"auth.provider.deleted",
+	"auth.provider.edited",
+}
 
 // taken is what was taken away of keys and accounts by changes that the service has lost.
 type taken struct {
@@ -213,8 +224,12 @@ func (f *keyFate) cameBack(key *APIKey) (all []service.CameBack) {
 	}
 	if f.networks != nil {
 		var networks []string
-		if json.Unmarshal(*f.networks, &networks) == nil && len(networks) > 0 && (len(key.Networks) == 0 || outside(key.Networks, networks).IsValid()) {
-			all = append(all, back(what+" was to be good from "+strings.Join(networks, ", ")+" alone", editKeyAgain(key.ID, "allowed_cidrs = $2", networks)))
+		if json.Unmarshal(*f.networks, &networks) == nil && len(networks) > 0 &&
+			(len(key.Networks) == 0 || outside(key.Networks, networks).IsValid()) {
+			all = append(
+				all,
+				back(what+" was to be good from "+strings.Join(networks, ", ")+" alone", editKeyAgain(key.ID, "allowed_cidrs = $2", networks)),
+			)
 		}
 	}
 	return all
@@ -263,7 +278,13 @@ func (t *taken) providersBack(ctx context.Context, q pg.Querier) (all []service.
 		if t.providers[id] {
 			all = append(all, back(what+" was deleted", takeProviderAgain(id, "DELETE FROM openid_provider WHERE id = $1", pg.Deleted)))
 		} else {
-			all = append(all, back(what+" was edited, so that nobody is to sign in by it until somebody has looked at it", takeProviderAgain(id, "UPDATE openid_provider SET version = version + 1, disabled = true WHERE id = $1", pg.Edited)))
+			all = append(
+				all,
+				back(
+					what+" was edited, so that nobody is to sign in by it until somebody has looked at it",
+					takeProviderAgain(id, "UPDATE openid_provider SET version = version + 1, disabled = true WHERE id = $1", pg.Edited),
+				),
+			)
 		}
 	}
 	return all, nil
@@ -297,8 +318,15 @@ func removeFactorAgain(id int64) func(context.Context, *pg.Tx) error {
 			return err
 		}
 		_, err = tx.Exec(ctx, "DELETE FROM authenticator WHERE id = $1", id)
-		tx.Record(pg.Record{Kind: "auth.verify.auth", Action: pg.Deleted, Before: a,
-			Targets: []pg.Target{{Type: "auth/verify/auth", Noun: "authenticator", ID: id, Name: a.Name, Version: a.Version}, accountTarget(a.account(), a.Owner.Name)}})
+		tx.Record(pg.Record{
+			Kind:   "auth.verify.auth",
+			Action: pg.Deleted,
+			Before: a,
+			Targets: []pg.Target{
+				{Type: "auth/verify/auth", Noun: "authenticator", ID: id, Name: a.Name, Version: a.Version},
+				accountTarget(a.account(), a.Owner.Name),
+			},
+		})
 		return err
 	}
 }
@@ -317,7 +345,8 @@ func (f *adminFate) cameBack(ctx context.Context, q pg.Querier, admin *Admin) (a
 	}
 	var hasPassword bool
 	var names []string
-	if err := q.QueryRow(ctx, "SELECT password_hash IS NOT NULL, permissions FROM admin WHERE id = $1", admin.ID).Scan(&hasPassword, &names); err != nil {
+	if err := q.QueryRow(ctx, "SELECT password_hash IS NOT NULL, permissions FROM admin WHERE id = $1", admin.ID).
+		Scan(&hasPassword, &names); err != nil {
 		return nil, fmt.Errorf("read admin %d: %w", admin.ID, err)
 	}
 	if f.replaced && hasPassword {
@@ -395,7 +424,9 @@ func editAdminAgain(id int64, set string, disables bool) func(context.Context, *
 		if !disables {
 			marks = []string{"password"}
 		}
-		tx.Record(pg.Record{Kind: "admin", Action: pg.Edited, Targets: []pg.Target{adminTarget(&is)}, Before: was, After: secret.Marked(is, marks...)})
+		tx.Record(
+			pg.Record{Kind: "admin", Action: pg.Edited, Targets: []pg.Target{adminTarget(&is)}, Before: was, After: secret.Marked(is, marks...)},
+		)
 		return err
 	}
 }
@@ -420,7 +451,16 @@ func stripAgain(admin *Admin, back principal.Grants) func(context.Context, *pg.T
 		if _, err := tx.Exec(ctx, "UPDATE admin SET version = version + 1, permissions = $2 WHERE id = $1", admin.ID, left.Names()); err != nil {
 			return err
 		}
-		tx.Record(pg.Record{Kind: "admin", Part: "permission", Action: pg.Edited, Targets: []pg.Target{adminTarget(admin)}, Before: principal.SetOf(had), After: principal.SetOf(left)})
+		tx.Record(
+			pg.Record{
+				Kind:    "admin",
+				Part:    "permission",
+				Action:  pg.Edited,
+				Targets: []pg.Target{adminTarget(admin)},
+				Before:  principal.SetOf(had),
+				After:   principal.SetOf(left),
+			},
+		)
 		if spared {
 			return ErrLastAdmin
 		}

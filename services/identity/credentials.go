@@ -56,7 +56,8 @@ func readAdmin(ctx context.Context, q pg.Querier, which string, arg any) (a cred
 // notOperators is which keys neither who holds users.clients has made nor somebody with one of these.
 const notOperators = "coalesce(NOT bound @> ARRAY['users.clients write'], true)"
 
-// provesMailbox tells whether a proof that the mailbox is his claims the account, or is the first one of a new address: then what others may
+// provesMailbox tells whether a proof that the mailbox is his claims the account, or is the first one of a new address: then what others
+// may
 // have made before ends.
 func (p person) provesMailbox() bool {
 	return p.owner.Type == principal.Client && (!p.Claimed || p.Unproven)
@@ -65,13 +66,22 @@ func (p person) provesMailbox() bool {
 // setAdminPassword changes an admin's password, unless it was changed in the meantime.
 func setAdminPassword(ctx context.Context, tx *pg.Tx, p person, hash string) error {
 	var version int64
-	err := tx.QueryRow(ctx, "UPDATE admin SET version = version + 1, password_hash = $3 WHERE id = $1 AND password_hash = $2 AND NOT disabled RETURNING version", p.ID, p.Hash, hash).Scan(&version)
+	err := tx.QueryRow(ctx, "UPDATE admin SET version = version + 1, password_hash = $3 WHERE id = $1 AND password_hash = $2 AND NOT disabled RETURNING version", p.ID, p.Hash, hash).
+		Scan(&version)
 	if err != nil {
 		return err
 	}
 	of := p.target()
 	of.Version = version
-	tx.Record(pg.Record{Kind: "admin", Action: pg.Edited, Targets: []pg.Target{of}, Before: secret.Marked(struct{}{}, "password"), After: secret.Marked(struct{}{}, "password")})
+	tx.Record(
+		pg.Record{
+			Kind:    "admin",
+			Action:  pg.Edited,
+			Targets: []pg.Target{of},
+			Before:  secret.Marked(struct{}{}, "password"),
+			After:   secret.Marked(struct{}{}, "password"),
+		},
+	)
 	return nil
 }
 
@@ -80,7 +90,13 @@ const clientTime = 10 * time.Second
 
 // setClientPassword has the clients service change a client's password. Who is answered can sign in with it.
 func (s *Service) setClientPassword(ctx context.Context, tx *pg.Tx, p person, hash secret.String) error {
-	if err := s.toClients.Send(ctx, tx, credentials.ChangeKind, credentials.Change{Client: p.ID, Version: p.Version, What: credentials.Password, Proven: true}, hash); err != nil {
+	if err := s.toClients.Send(
+		ctx,
+		tx,
+		credentials.ChangeKind,
+		credentials.Change{Client: p.ID, Version: p.Version, What: credentials.Password, Proven: true},
+		hash,
+	); err != nil {
 		return err
 	}
 	tx.AfterCommit(func(ctx context.Context) error {
@@ -98,7 +114,13 @@ func (s *Service) tellClaimed(ctx context.Context, tx *pg.Tx, p person, what str
 	if p.owner.Type != principal.Client || p.SignedIn || p.Claimed && what != credentials.SignedIn {
 		return nil
 	}
-	if err := s.toClients.Send(ctx, tx, credentials.ChangeKind, credentials.Change{Client: p.ID, Version: p.Version, What: what}, secret.String{}); err != nil {
+	if err := s.toClients.Send(
+		ctx,
+		tx,
+		credentials.ChangeKind,
+		credentials.Change{Client: p.ID, Version: p.Version, What: what},
+		secret.String{},
+	); err != nil {
 		return err
 	}
 	if !p.Claimed {
@@ -156,7 +178,13 @@ func (s *Service) rehash(ctx context.Context, p *person, password secret.String)
 	err = s.db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("it is the same password")
 		if p.owner.Type == principal.Client {
-			return s.toClients.Send(ctx, tx, credentials.ChangeKind, credentials.Change{Client: p.ID, Version: p.Version, What: credentials.Rehashed}, secret.New(hash))
+			return s.toClients.Send(
+				ctx,
+				tx,
+				credentials.ChangeKind,
+				credentials.Change{Client: p.ID, Version: p.Version, What: credentials.Rehashed},
+				secret.New(hash),
+			)
 		}
 		changed, err := tx.Exec(ctx, "UPDATE admin SET password_hash = $3 WHERE id = $1 AND password_hash = $2", p.ID, p.Hash, hash)
 		if err == nil && changed.RowsAffected() == 1 {

@@ -31,13 +31,16 @@ func (s *Service) entryRoutes() []rest.Route {
 					return s.keyEntry(ctx, req.Hash)
 				})
 			}},
-		rest.Read[rest.Item, keycache.Owner]{Path: "/internal/owner/admin/{admin_id}", Guard: guard.Peers(principal.Gateway, settings.Keeper), // which delivers to webhooks what their makers may read
+		rest.Read[rest.Item, keycache.Owner]{
+			Path:  "/internal/owner/admin/{admin_id}",
+			Guard: guard.Peers(principal.Gateway, settings.Keeper), // which delivers to webhooks what their makers may read
 			Do: func(ctx context.Context, req rest.Item) (keycache.Owner, error) {
 				owner := principal.Owner{Type: principal.Admin, ID: req.ID}
 				return keycache.Fill(ctx, s.entries, keycache.OwnerName(owner), func(ctx context.Context) (keycache.Owner, error) {
 					return s.adminEntry(ctx, req.ID)
 				})
-			}},
+			},
+		},
 		rest.Read[rest.None, keycache.Imports]{Path: "/internal/imports", Guard: gateway,
 			Do: func(ctx context.Context, _ rest.None) (keycache.Imports, error) {
 				return keycache.Fill(ctx, s.entries, keycache.ImportsName, func(ctx context.Context) (i keycache.Imports, err error) {
@@ -78,7 +81,8 @@ func (s *Service) keyEntry(ctx context.Context, hash string) (keycache.Key, erro
 func (s *Service) adminEntry(ctx context.Context, id int64) (keycache.Owner, error) {
 	var owner keycache.Owner
 	var permissions []string
-	err := s.db.QueryRow(ctx, "SELECT NOT disabled, username, permissions FROM admin WHERE id = $1", id).Scan(&owner.Active, &owner.Name, &permissions)
+	err := s.db.QueryRow(ctx, "SELECT NOT disabled, username, permissions FROM admin WHERE id = $1", id).
+		Scan(&owner.Active, &owner.Name, &permissions)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return keycache.Owner{}, nil
 	}

@@ -34,7 +34,8 @@ func FirstAdmin(ctx context.Context, db *pg.DB) (key secret.String, made bool, e
 			return nil
 		}
 		first := principal.Owner{Type: principal.Admin}
-		err = tx.QueryRow(ctx, "INSERT INTO admin (username, permissions) VALUES ('admin', $1) RETURNING id", principal.All.Names()).Scan(&first.ID)
+		err = tx.QueryRow(ctx, "INSERT INTO admin (username, permissions) VALUES ('admin', $1) RETURNING id", principal.All.Names()).
+			Scan(&first.ID)
 		if err != nil {
 			return err
 		}

@@ -34,11 +34,38 @@ const Name = "identity"
 var migrations embed.FS
 
 // Definition is the service.
-var Definition = service.Definition{Name: Name, Migrations: migrations, Seals: true, Sealed: []string{"authenticator.secret", "verify_code.token", "openid_provider.client_secret", "openid_login.verifier"}, Fills: true, Sends: []string{"clients", "system"}, Receives: []string{"clients"}, Takes: takes, CameBack: cameBack, Begin: begin, New: func(d service.Deps) service.Parts {
-	s := New(d)
-	return service.Parts{Routes: s.Routes(), Jobs: []service.Job{s.resetJob(), s.tellJob()}, Takes: map[string]events.Take{credentials.WelcomeKind: s.welcome}, Consumers: []*events.Consumer{s.clients.Consumer(), s.integrations.Consumer()}, Loops: []service.Loop{{Name: "follow the settings", Run: s.settings.Follow},
-		service.Every(sweepPause, "delete what has ended", s.sweep), service.Every(warnPause, "warn of keys that expire", s.warn), service.Every(attemptPause, "log attempts", s.logAttempts), service.Every(countPause, "log attempts by unknown names", s.logUnknownNames)}}
-}}
+var Definition = service.Definition{
+	Name:       Name,
+	Migrations: migrations,
+	Seals:      true,
+	Sealed:     []string{"authenticator.secret", "verify_code.token", "openid_provider.client_secret", "openid_login.verifier"},
+	Fills:      true,
+	Sends:      []string{"clients", "system"},
+	Receives:   []string{"clients"},
+	Takes:      takes,
+	CameBack:   cameBack,
+	Begin:      begin,
+	New: func(d service.Deps) service.Parts {
+		s := New(d)
+		return service.Parts{
+			Routes:    s.Routes(),
+			Jobs:      []service.Job{s.resetJob(), s.tellJob()},
+			Takes:     map[string]events.Take{credentials.WelcomeKind: s.welcome},
+			Consumers: []*events.Consumer{s.clients.Consumer(), s.integrations.Consumer()},
+			Loops: []service.Loop{
+				{Name: "follow the settings", Run: s.settings.Follow},
+				service.Every(
+					sweepPause,
+					"delete what has ended",
+					s.sweep,
+				),
+				service.Every(warnPause, "warn of keys that expire", s.warn),
+				service.Every(attemptPause, "log attempts", s.logAttempts),
+				service.Every(countPause, "log attempts by unknown names", s.logUnknownNames),
+			},
+		}
+	},
+}
 
 // Service is the identity service.
 type Service struct {
@@ -82,7 +109,20 @@ const mostStrangers = 50
 // New makes the service on its migrated schema.
 func New(d service.Deps) *Service {
 	allowed, _ := egress.Parse(d.AllowedNetworks) // begin has said what is wrong with it
-	s := &Service{openID: openid.NewClient(allowed), db: d.DB, entries: d.Entries, hasher: account.NewHasher(), lockouts: lockout.New(d.Redis, d.Log), passwords: throttle.NewQueue(mostStrangers), challenges: throttle.NewQueue(mostStrangers), settings: newSettings(d), peers: d.Peers, outbox: d.Outboxes["system"], toClients: d.Outboxes["clients"], box: d.Box}
+	s := &Service{
+		openID:     openid.NewClient(allowed),
+		db:         d.DB,
+		entries:    d.Entries,
+		hasher:     account.NewHasher(),
+		lockouts:   lockout.New(d.Redis, d.Log),
+		passwords:  throttle.NewQueue(mostStrangers),
+		challenges: throttle.NewQueue(mostStrangers),
+		settings:   newSettings(d),
+		peers:      d.Peers,
+		outbox:     d.Outboxes["system"],
+		toClients:  d.Outboxes["clients"],
+		box:        d.Box,
+	}
 	s.passkeys, _ = newParty(d)
 	s.clients, s.integrations = s.refs("clients", principal.Client, d.Peers), s.refs("system", principal.Integration, d.Peers)
 	return s
@@ -90,9 +130,15 @@ func New(d service.Deps) *Service {
 
 // refs are what is known of the accounts of this type, which another service has.
 func (s *Service) refs(owner string, t principal.OwnerType, peers mesh.Peers) *events.Refs {
-	return &events.Refs{Owner: owner, Type: string(t), DB: s.db, Peers: peers, Cleared: func(ctx context.Context, tx *pg.Tx, id int64, _ string) error {
-		return s.deleteKeysOf(ctx, tx, principal.Owner{Type: t, ID: id})
-	}}
+	return &events.Refs{
+		Owner: owner,
+		Type:  string(t),
+		DB:    s.db,
+		Peers: peers,
+		Cleared: func(ctx context.Context, tx *pg.Tx, id int64, _ string) error {
+			return s.deleteKeysOf(ctx, tx, principal.Owner{Type: t, ID: id})
+		},
+	}
 }
 
 // Routes are what the service answers.
@@ -103,8 +149,22 @@ func (s *Service) Routes() []rest.Route {
 		rest.Section{Name: "Sessions", Doc: "Keys that began with a login, and end by themselves."}.Of(s.sessions()),
 		rest.Section{Name: "Forgotten passwords", Doc: "A new password by a link that is mailed."}.Of(s.passwordResets()),
 		rest.Section{Name: "Single sign-on", Doc: "Links by which a caller is signed in to a panel."}.Of(s.ssoLinks()),
-		rest.Section{Name: "OpenID Connect", Doc: "Admins sign in with their company's identity provider."}.Of(s.openIDProviders(), s.openIDLogins()),
-		rest.Section{Name: "Two-factor authentication", Doc: "What proves who somebody is besides the password."}.Of(s.verifyMethods(), s.authenticators(), s.verifyCodes(), s.recoveryCodes()),
+		rest.Section{
+			Name: "OpenID Connect",
+			Doc:  "Admins sign in with their company's identity provider.",
+		}.Of(
+			s.openIDProviders(),
+			s.openIDLogins(),
+		),
+		rest.Section{
+			Name: "Two-factor authentication",
+			Doc:  "What proves who somebody is besides the password.",
+		}.Of(
+			s.verifyMethods(),
+			s.authenticators(),
+			s.verifyCodes(),
+			s.recoveryCodes(),
+		),
 		rest.Section{Name: "Browser", Doc: "What a caller looks like from here."}.Of(s.browserDetails()),
 		s.entryRoutes(),
 		s.verifyQuestions(),

@@ -111,7 +111,16 @@ type GivenKey struct {
 }
 
 func given(k *APIKey) *GivenKey {
-	return &GivenKey{Versioned: k.Versioned, ID: k.ID, Name: k.Name, Key: k.Key, Owner: k.Owner, ExpiresAt: k.ExpiresAt, Networks: &k.Networks, Bound: k.Bound}
+	return &GivenKey{
+		Versioned: k.Versioned,
+		ID:        k.ID,
+		Name:      k.Name,
+		Key:       k.Key,
+		Owner:     k.Owner,
+		ExpiresAt: k.ExpiresAt,
+		Networks:  &k.Networks,
+		Bound:     k.Bound,
+	}
 }
 
 func (s *Service) keyRequests() []rest.Route {
@@ -189,7 +198,13 @@ func (s *Service) act(ctx context.Context, tx *pg.Tx, owner principal.Owner) (AP
 	if err := s.mayActFor(ctx, tx, c, owner); err != nil {
 		return APIKey{}, err
 	}
-	return s.beginActing(ctx, tx, newSession{owner: owner, bound: c.bound, madeWith: &c.key, actor: &c.owner}, principal.From(ctx).Principal.Name, c.ends)
+	return s.beginActing(
+		ctx,
+		tx,
+		newSession{owner: owner, bound: c.bound, madeWith: &c.key, actor: &c.owner},
+		principal.From(ctx).Principal.Name,
+		c.ends,
+	)
 }
 
 // beginActing begins a session of n's actor for an account, which lasts no longer than ends, and logs one an hour.
@@ -214,8 +229,22 @@ func (s *Service) beginActing(ctx context.Context, tx *pg.Tx, n newSession, acto
 		if key.Owner.Name != nil {
 			name = *key.Owner.Name
 		}
-		tx.Record(pg.Record{Kind: "auth.session", Action: "began", After: map[string]any{"expires_at": key.ExpiresAt, "actor": actor.URL()}, Targets: []pg.Target{
-			{Type: string(owner.Type), Noun: string(owner.Type), ID: owner.ID, Name: name}, {Type: string(actor.Type), Noun: string(actor.Type), ID: actor.ID, Name: actorName}}})
+		tx.Record(
+			pg.Record{
+				Kind:   "auth.session",
+				Action: "began",
+				After:  map[string]any{"expires_at": key.ExpiresAt, "actor": actor.URL()},
+				Targets: []pg.Target{
+					{
+						Type: string(owner.Type),
+						Noun: string(owner.Type),
+						ID:   owner.ID,
+						Name: name,
+					},
+					{Type: string(actor.Type), Noun: string(actor.Type), ID: actor.ID, Name: actorName},
+				},
+			},
+		)
 	}
 	return key, nil
 }

@@ -29,15 +29,28 @@ type listKeys struct {
 
 func (s *Service) keyLists() rest.Route {
 	return rest.List[listKeys, APIKey]{
-		DB: s.db, Path: "/auth/key", Guard: guard.AnyKey, Name: "listAPIKeys", Summary: "List API keys", Doc: "There are those items that the caller may know of.", View: "api_key_view",
+		DB:      s.db,
+		Path:    "/auth/key",
+		Guard:   guard.AnyKey,
+		Name:    "listAPIKeys",
+		Summary: "List API keys",
+		Doc:     "There are those items that the caller may know of.",
+		View:    "api_key_view",
 		Where: func(ctx context.Context, q listKeys) ([]pg.Condition, error) {
 			where := readableKeys(ctx)
 			if q.Unused > 0 {
-				where = append(where, pg.Condition{SQL: "kind = 'lasting' AND coalesce(last_used_at, created_at) < now() - $1 * interval '1 day'", Args: []any{q.Unused}})
+				where = append(
+					where,
+					pg.Condition{SQL: "kind = 'lasting' AND coalesce(last_used_at, created_at) < now() - $1 * interval '1 day'", Args: []any{q.Unused}},
+				)
 			}
 			return where, nil
 		},
-		By: rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name"}, Filters: map[string]string{"name": "name", "owner": "owner_url", "owner_type": "owner_type", "owner_id": "owner_id"}},
+		By: rest.By{
+			Search:  rest.SearchIn("search"),
+			Sorts:   map[string]string{"name": "name"},
+			Filters: map[string]string{"name": "name", "owner": "owner_url", "owner_type": "owner_type", "owner_id": "owner_id"},
+		},
 	}
 }
 
@@ -48,22 +61,27 @@ type usedKeys struct {
 
 // usesRoute is told by gateways which keys were used of late.
 func (s *Service) usesRoute() rest.Route {
-	return rest.Read[usedKeys, rest.None]{Path: keycache.UsesPath, Guard: guard.Peers(principal.Gateway), Writes: true, Do: func(ctx context.Context, req usedKeys) (none rest.None, err error) {
-		var ids []int64
-		for text := range strings.SplitSeq(req.Keys, ",") {
-			id, err := strconv.ParseInt(text, 10, 64)
-			if err != nil {
-				return none, fmt.Errorf("read which keys were used: %w", err)
+	return rest.Read[usedKeys, rest.None]{
+		Path:   keycache.UsesPath,
+		Guard:  guard.Peers(principal.Gateway),
+		Writes: true,
+		Do: func(ctx context.Context, req usedKeys) (none rest.None, err error) {
+			var ids []int64
+			for text := range strings.SplitSeq(req.Keys, ",") {
+				id, err := strconv.ParseInt(text, 10, 64)
+				if err != nil {
+					return none, fmt.Errorf("read which keys were used: %w", err)
+				}
+				ids = append(ids, id)
 			}
-			ids = append(ids, id)
-		}
-		return none, s.db.InTx(ctx, func(tx *pg.Tx) error {
-			tx.Unrecorded("what was done with them is recorded")
-			_, err := tx.Exec(ctx, `UPDATE api_key SET last_used_at = now() WHERE id IN (
+			return none, s.db.InTx(ctx, func(tx *pg.Tx) error {
+				tx.Unrecorded("what was done with them is recorded")
+				_, err := tx.Exec(ctx, `UPDATE api_key SET last_used_at = now() WHERE id IN (
 				SELECT id FROM api_key WHERE id = ANY ($1) AND (last_used_at IS NULL OR last_used_at < now() - interval '1 minute') ORDER BY id FOR NO KEY UPDATE SKIP LOCKED)`, ids)
-			return err
-		})
-	}}
+				return err
+			})
+		},
+	}
 }
 
 // mostNetworks is how many networks a key can be bound to.
@@ -124,7 +142,10 @@ func (c caller) mayComeFrom(b *apiKeyBody) error {
 // outside is one of these networks that is within none of others; the zero Prefix: there is none.
 func outside(networks, others []string) netip.Prefix {
 	for _, network := range networksOf(networks) {
-		if !slices.ContainsFunc(networksOf(others), func(o netip.Prefix) bool { return o.Bits() <= network.Bits() && o.Contains(network.Addr()) }) {
+		if !slices.ContainsFunc(
+			networksOf(others),
+			func(o netip.Prefix) bool { return o.Bits() <= network.Bits() && o.Contains(network.Addr()) },
+		) {
 			return network
 		}
 	}

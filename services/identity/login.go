@@ -86,7 +86,8 @@ func (s *Service) knock(ctx context.Context, t principal.OwnerType, email, usern
 		return person{}, err
 	}
 	guess := lockout.Guess{Name: nameOf(t, email, username), Address: principal.From(ctx).IP}
-	err = s.db.QueryRow(ctx, "SELECT EXISTS (SELECT FROM signed_in_from WHERE owner_type = $1 AND owner_id = $2 AND network = $3 AND last_at > now() - interval '30 days')", t, p.ID, networkOf(ctx)).Scan(&guess.Known)
+	err = s.db.QueryRow(ctx, "SELECT EXISTS (SELECT FROM signed_in_from WHERE owner_type = $1 AND owner_id = $2 AND network = $3 AND last_at > now() - interval '30 days')", t, p.ID, networkOf(ctx)).
+		Scan(&guess.Known)
 	if err != nil {
 		return person{}, fmt.Errorf("look where somebody signed in: %w", err)
 	}
@@ -127,7 +128,8 @@ func nameOf(t principal.OwnerType, email, username string) string {
 func (s *Service) signIn(ctx context.Context, tx *pg.Tx, p person) (APIKey, error) {
 	if p.owner.Type == principal.Admin {
 		var same bool
-		err := tx.QueryRow(ctx, "SELECT coalesce(password_hash, '') = $2 AND NOT disabled FROM admin WHERE id = $1 FOR SHARE", p.ID, p.Hash).Scan(&same)
+		err := tx.QueryRow(ctx, "SELECT coalesce(password_hash, '') = $2 AND NOT disabled FROM admin WHERE id = $1 FOR SHARE", p.ID, p.Hash).
+			Scan(&same)
 		if errors.Is(err, pgx.ErrNoRows) || err == nil && !same {
 			return APIKey{}, errNotSignedIn()
 		}
@@ -158,7 +160,14 @@ func (s *Service) signIn(ctx context.Context, tx *pg.Tx, p person) (APIKey, erro
 			return key, err
 		}
 	}
-	tx.Record(pg.Record{Kind: "auth.session", Action: "began", Targets: []pg.Target{p.target(), keyTarget(&key)}, After: map[string]any{"expires_at": key.ExpiresAt}})
+	tx.Record(
+		pg.Record{
+			Kind:    "auth.session",
+			Action:  "began",
+			Targets: []pg.Target{p.target(), keyTarget(&key)},
+			After:   map[string]any{"expires_at": key.ExpiresAt},
+		},
+	)
 	return key, nil
 }
 
@@ -188,7 +197,13 @@ func (s *Service) tellOwner(ctx context.Context, tx *pg.Tx, owner principal.Owne
 	if may, err := mayMail(ctx, tx, owner); err != nil || !may {
 		return err
 	}
-	return s.toClients.Send(ctx, tx, mail.ChangedKind, mail.ClientChanged{Client: owner.ID, Content: changed(ctx, "", changes)}, secret.String{})
+	return s.toClients.Send(
+		ctx,
+		tx,
+		mail.ChangedKind,
+		mail.ClientChanged{Client: owner.ID, Content: changed(ctx, "", changes)},
+		secret.String{},
+	)
 }
 
 // mayMail counts a mail to an account about itself, unless there were too many.

@@ -48,7 +48,10 @@ func (s *Service) askForCode(ctx context.Context, tx *pg.Tx, p person, by *rest.
 	case a.auth == nil && !mustHave:
 		return nil, nil
 	case a.auth == nil && p.Email == "":
-		return nil, problem.New(problem.Forbidden, "The account signs in with a second factor alone, and has neither an authenticator nor an address that a code could be mailed to.")
+		return nil, problem.New(
+			problem.Forbidden,
+			"The account signs in with a second factor alone, and has neither an authenticator nor an address that a code could be mailed to.",
+		)
 	}
 	answer.Code, err = s.askFor(ctx, tx, a)
 	return answer, err
@@ -56,7 +59,14 @@ func (s *Service) askForCode(ctx context.Context, tx *pg.Tx, p person, by *rest.
 
 // verifiedOf are an account's verified authenticators, those first that need no mail, and those last that cannot be used.
 func (s *Service) verifiedOf(ctx context.Context, tx *pg.Tx, owner principal.Owner) ([]Authenticator, error) {
-	rows, err := tx.Query(ctx, "SELECT id FROM authenticator WHERE owner_type = $1 AND owner_id = $2 AND verified ORDER BY domain IS NOT NULL AND domain <> $4, method_id = $3, id", owner.Type, owner.ID, byEmail, s.passkeyDomain())
+	rows, err := tx.Query(
+		ctx,
+		"SELECT id FROM authenticator WHERE owner_type = $1 AND owner_id = $2 AND verified ORDER BY domain IS NOT NULL AND domain <> $4, method_id = $3, id",
+		owner.Type,
+		owner.ID,
+		byEmail,
+		s.passkeyDomain(),
+	)
 	if err != nil {
 		return nil, fmt.Errorf("read the authenticators of %s: %w", owner.URL(), err)
 	}

@@ -83,15 +83,40 @@ type callback struct {
 
 func (s *Service) openIDLogins() []rest.Route {
 	return []rest.Route{
-		rest.List[rest.None, OpenIDChoice]{DB: s.db, Path: "/auth/openid", View: "openid_provider", Guard: guard.Public, Name: "listOpenIDChoices", Summary: "List by which providers one can sign in", Extension: true,
-			By: rest.By{Sorts: map[string]string{"name": "name"}},
+		rest.List[rest.None, OpenIDChoice]{
+			DB:        s.db,
+			Path:      "/auth/openid",
+			View:      "openid_provider",
+			Guard:     guard.Public,
+			Name:      "listOpenIDChoices",
+			Summary:   "List by which providers one can sign in",
+			Extension: true,
+			By:        rest.By{Sorts: map[string]string{"name": "name"}},
 			Where: func(context.Context, rest.None) ([]pg.Condition, error) {
 				return []pg.Condition{{SQL: "NOT disabled"}}, nil
-			}},
-		rest.Mutation[openIDLogin, OpenIDPage]{Method: http.MethodPost, Path: "/auth/openid", Guard: guard.Public, Name: "beginOpenIDLogin", Summary: "Begin to sign in with a company's identity provider", Extension: true,
-			Effect: rest.Effect{Logs: rest.LogsEach, Again: rest.AgainAnother}, Prepare: s.prepareOpenID, Do: s.beginOpenID},
-		rest.Read[callback, SSOLink]{Path: callbackPath, Guard: guard.Public, Name: "finishOpenIDLogin", Summary: "Come back from an identity provider", Extension: true, Writes: true,
-			Doc: "The provider sends browsers here, and from here they are sent to the panel, with a code that is good once, for a minute.", Do: s.comeBack},
+			},
+		},
+		rest.Mutation[openIDLogin, OpenIDPage]{
+			Method:    http.MethodPost,
+			Path:      "/auth/openid",
+			Guard:     guard.Public,
+			Name:      "beginOpenIDLogin",
+			Summary:   "Begin to sign in with a company's identity provider",
+			Extension: true,
+			Effect:    rest.Effect{Logs: rest.LogsEach, Again: rest.AgainAnother},
+			Prepare:   s.prepareOpenID,
+			Do:        s.beginOpenID,
+		},
+		rest.Read[callback, SSOLink]{
+			Path:      callbackPath,
+			Guard:     guard.Public,
+			Name:      "finishOpenIDLogin",
+			Summary:   "Come back from an identity provider",
+			Extension: true,
+			Writes:    true,
+			Doc:       "The provider sends browsers here, and from here they are sent to the panel, with a code that is good once, for a minute.",
+			Do:        s.comeBack,
+		},
 	}
 }
 
@@ -106,7 +131,10 @@ func (s *Service) settingsOf(ctx context.Context, id int64) (p OpenIDProvider, c
 	values := s.settings.Values()
 	api := strings.TrimRight(settings.APIURL.In(values), "/")
 	if api == "" || panelOf(values, principal.Admin) == "" {
-		return p, client, problem.New(problem.Invalid, "Nobody can be sent back: IRONPLANE_API_URL says where callers reach the API, and IRONPLANE_ADMIN_URL where the panel is.")
+		return p, client, problem.New(
+			problem.Invalid,
+			"Nobody can be sent back: IRONPLANE_API_URL says where callers reach the API, and IRONPLANE_ADMIN_URL where the panel is.",
+		)
 	}
 	client = openid.Settings{Issuer: p.Issuer, ClientID: p.ClientID, Callback: api + callbackPath}
 	var sealed []byte
@@ -151,14 +179,26 @@ func (s *Service) beginOpenID(ctx context.Context, tx *pg.Tx, req openIDLogin) (
 	tx.Unrecorded("that somebody signs in is recorded")
 	var id int64
 	err := tx.QueryRow(ctx, "INSERT INTO openid_login (provider_id, hash, challenge, nonce, network, expires_at) VALUES ($1, $2, $3, $4, $5, now() + $6) RETURNING id",
-		int64(req.sent.Provider), hashOf(req.state.Reveal()), req.sent.hash, req.attempt.Nonce, networkOf(ctx), openIDTime).Scan(&id)
+		int64(req.sent.Provider), hashOf(req.state.Reveal()), req.sent.hash, req.attempt.Nonce, networkOf(ctx), openIDTime).
+		Scan(&id)
 	if err != nil {
 		return OpenIDPage{}, fmt.Errorf("note who is sent to a provider: %w", err)
 	}
-	if _, err := tx.Exec(ctx, "UPDATE openid_login SET verifier = $2 WHERE id = $1", id, s.box.Seal(verifierPlace(id), req.attempt.Verifier)); err != nil {
+	if _, err := tx.Exec(
+		ctx,
+		"UPDATE openid_login SET verifier = $2 WHERE id = $1",
+		id,
+		s.box.Seal(verifierPlace(id), req.attempt.Verifier),
+	); err != nil {
 		return OpenIDPage{}, fmt.Errorf("note who is sent to a provider: %w", err)
 	}
-	_, err = tx.Exec(ctx, "DELETE FROM openid_login WHERE id <= $1 OR id IN (SELECT id FROM openid_login WHERE network = $2 ORDER BY id DESC OFFSET $3)", id-mostOpenID, networkOf(ctx), mostOpenIDFrom)
+	_, err = tx.Exec(
+		ctx,
+		"DELETE FROM openid_login WHERE id <= $1 OR id IN (SELECT id FROM openid_login WHERE network = $2 ORDER BY id DESC OFFSET $3)",
+		id-mostOpenID,
+		networkOf(ctx),
+		mostOpenIDFrom,
+	)
 	if err != nil {
 		return OpenIDPage{}, fmt.Errorf("end the sign-ins that began first: %w", err)
 	}
@@ -178,7 +218,8 @@ func (s *Service) comeBack(ctx context.Context, req callback) (link SSOLink, err
 	err = s.db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("that somebody signs in is recorded")
 		return tx.QueryRow(ctx, "UPDATE openid_login SET hash = $2, came_back = true WHERE hash = $1 AND NOT came_back AND expires_at > clock_timestamp() RETURNING id, provider_id, nonce, verifier",
-			hashOf(req.State.Reveal()), hashOf(code.Reveal())).Scan(&id, &provider, &attempt.Nonce, &sealed)
+			hashOf(req.State.Reveal()), hashOf(code.Reveal())).
+			Scan(&id, &provider, &attempt.Nonce, &sealed)
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return link, errNotBegun()
@@ -212,7 +253,8 @@ func (s *Service) comeBack(ctx context.Context, req callback) (link SSOLink, err
 			return err
 		}
 		tx.Unrecorded("that somebody signs in is recorded")
-		return tx.QueryRow(ctx, "UPDATE openid_login SET admin_id = $2, verifier = NULL, expires_at = now() + $3 WHERE id = $1 RETURNING expires_at", id, admin, codeTime).Scan(&link.ExpiresAt.Time)
+		return tx.QueryRow(ctx, "UPDATE openid_login SET admin_id = $2, verifier = NULL, expires_at = now() + $3 WHERE id = $1 RETURNING expires_at", id, admin, codeTime).
+			Scan(&link.ExpiresAt.Time)
 	})
 	if problem.Is(err, problem.Forbidden) {
 		return link, s.refuseOpenID(ctx, &p, err)
@@ -224,7 +266,14 @@ func (s *Service) comeBack(ctx context.Context, req callback) (link SSOLink, err
 // refuseOpenID logs, and answers, that somebody who comes from a provider is not signed in.
 func (s *Service) refuseOpenID(ctx context.Context, p *OpenIDProvider, cause error) error {
 	err := s.db.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Record(pg.Record{Kind: "auth.openid", Action: "refused", After: struct{}{}, Targets: []pg.Target{{Type: "auth/provider", Noun: "identity provider", ID: p.ID, Name: p.Name}}})
+		tx.Record(
+			pg.Record{
+				Kind:    "auth.openid",
+				Action:  "refused",
+				After:   struct{}{},
+				Targets: []pg.Target{{Type: "auth/provider", Noun: "identity provider", ID: p.ID, Name: p.Name}},
+			},
+		)
 		return nil
 	})
 	if err != nil {
@@ -257,7 +306,13 @@ func (s *Service) adminAt(ctx context.Context, tx *pg.Tx, p *OpenIDProvider, who
 	case err != nil:
 		return 0, fmt.Errorf("look for an admin by address: %w", err)
 	}
-	linked, err := tx.Exec(ctx, "INSERT INTO openid_subject (issuer, subject, admin_id) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", p.Issuer, who.Subject, id)
+	linked, err := tx.Exec(
+		ctx,
+		"INSERT INTO openid_subject (issuer, subject, admin_id) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
+		p.Issuer,
+		who.Subject,
+		id,
+	)
 	if err != nil {
 		return 0, fmt.Errorf("note who somebody at a provider is: %w", err)
 	}
@@ -282,7 +337,8 @@ func makeAdmin(ctx context.Context, tx *pg.Tx, email string, permissions []strin
 	if err != nil {
 		return 0, err
 	}
-	if err := tx.QueryRow(ctx, "INSERT INTO admin (username, email, permissions) VALUES ($1, $2, $3) RETURNING id", username, email, permissions).Scan(&id); err != nil {
+	if err := tx.QueryRow(ctx, "INSERT INTO admin (username, email, permissions) VALUES ($1, $2, $3) RETURNING id", username, email, permissions).
+		Scan(&id); err != nil {
 		return 0, fmt.Errorf("make an admin: %w", err)
 	}
 	admin, err := adminView.Get(ctx, tx, id)
@@ -296,7 +352,8 @@ func makeAdmin(ctx context.Context, tx *pg.Tx, email string, permissions []strin
 // finishOpenID begins the session of who has come back from a provider, for the panel that had sent him there.
 func (s *Service) finishOpenID(ctx context.Context, tx *pg.Tx, hash []byte, verifier secret.String) (APIKey, error) {
 	p := person{owner: principal.Owner{Type: principal.Admin}}
-	err := tx.QueryRow(ctx, "DELETE FROM openid_login WHERE hash = $1 AND challenge = $2 AND admin_id IS NOT NULL AND expires_at > clock_timestamp() RETURNING admin_id", hash, hashOf(verifier.Reveal())).Scan(&p.owner.ID)
+	err := tx.QueryRow(ctx, "DELETE FROM openid_login WHERE hash = $1 AND challenge = $2 AND admin_id IS NOT NULL AND expires_at > clock_timestamp() RETURNING admin_id", hash, hashOf(verifier.Reveal())).
+		Scan(&p.owner.ID)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return APIKey{}, problem.New(problem.Unauthenticated, "There is no such code: it was used, or its time is over.")
 	}

@@ -46,7 +46,10 @@ var domainName = regexp.MustCompile(`^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-
 
 // Resolve checks what the tags cannot say.
 func (b *openIDProviderBody) Resolve(wrong *problem.Fields) {
-	if u, err := url.Parse(b.Issuer); b.Issuer != "" && (err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "") {
+	if u, err := url.Parse(
+		b.Issuer,
+	); b.Issuer != "" &&
+		(err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "") {
 		wrong.Add("/issuer", "invalid", "must be an address such as https://login.example.com")
 	}
 	if len(b.Domains) > mostDomains {
@@ -90,8 +93,17 @@ func (everything) Check(c *principal.Call, a permission.Access, id int64) error 
 
 func (s *Service) openIDProviders() []rest.Route {
 	return rest.Resource[OpenIDProvider, openIDProviderBody]{
-		DB: s.db, Path: "/auth/provider", ID: "provider_id", Noun: "identity provider", Guard: everything{}, ReadGuard: guard.Has(permission.UsersAdmins), Additions: rest.Listing | rest.Creating | rest.Viewing | rest.Editing | rest.Deleting,
-		Table: "openid_provider", Box: s.box, Again: rest.AgainRefused, Edited: `{"domains": ["example.com", "example.net"]}`,
+		DB:        s.db,
+		Path:      "/auth/provider",
+		ID:        "provider_id",
+		Noun:      "identity provider",
+		Guard:     everything{},
+		ReadGuard: guard.Has(permission.UsersAdmins),
+		Additions: rest.Listing | rest.Creating | rest.Viewing | rest.Editing | rest.Deleting,
+		Table:     "openid_provider",
+		Box:       s.box,
+		Again:     rest.AgainRefused,
+		Edited:    `{"domains": ["example.com", "example.net"]}`,
 		Lock: func(ctx context.Context, tx *pg.Tx, _ ...*openIDProviderBody) error {
 			return mayWriteProviders(ctx, tx)
 		},

@@ -101,12 +101,29 @@ type reset struct {
 
 func (s *Service) passwordResets() []rest.Route {
 	return []rest.Route{
-		rest.Mutation[newReset, PasswordReset]{Method: http.MethodPost, Path: "/auth/password-reset", Guard: guard.Public, Name: "requestPasswordReset", Summary: "Have a link mailed to choose a new password by",
-			Doc:    "The answer is the same where nobody has the address, unless the caller may read the account. An admin without a password, and a disabled account, get no mail.",
-			Effect: rest.Effect{Logs: rest.LogsEach, Again: rest.AgainAnother}, Prepare: s.findForReset, Do: s.makeReset},
-		rest.Mutation[finishReset, PasswordReset]{Method: http.MethodPatch, Path: "/auth/password-reset/{reset_id}", Guard: guard.Public, Name: "finishPasswordReset", Summary: "Choose a new password by a mailed link",
-			Doc: "It works once, for an hour, and ends all sessions of the account.", Extension: true,
-			Effect: rest.Effect{Logs: rest.LogsEach, Again: rest.AgainRefused}, Prepare: s.prepareReset, Do: s.finishReset},
+		rest.Mutation[newReset, PasswordReset]{
+			Method:  http.MethodPost,
+			Path:    "/auth/password-reset",
+			Guard:   guard.Public,
+			Name:    "requestPasswordReset",
+			Summary: "Have a link mailed to choose a new password by",
+			Doc:     "The answer is the same where nobody has the address, unless the caller may read the account. An admin without a password, and a disabled account, get no mail.",
+			Effect:  rest.Effect{Logs: rest.LogsEach, Again: rest.AgainAnother},
+			Prepare: s.findForReset,
+			Do:      s.makeReset,
+		},
+		rest.Mutation[finishReset, PasswordReset]{
+			Method:    http.MethodPatch,
+			Path:      "/auth/password-reset/{reset_id}",
+			Guard:     guard.Public,
+			Name:      "finishPasswordReset",
+			Summary:   "Choose a new password by a mailed link",
+			Doc:       "It works once, for an hour, and ends all sessions of the account.",
+			Extension: true,
+			Effect:    rest.Effect{Logs: rest.LogsEach, Again: rest.AgainRefused},
+			Prepare:   s.prepareReset,
+			Do:        s.finishReset,
+		},
 	}
 }
 
@@ -147,7 +164,8 @@ func (s *Service) keepReset(ctx context.Context, tx *pg.Tx, r *reset, good time.
 		ownerType, ownerID = &r.person.owner.Type, &r.person.owner.ID
 	}
 	err := tx.QueryRow(ctx, "INSERT INTO password_reset (owner_type, owner_id, credentials, welcome, ip, expires_at) VALUES ($1, $2, $3, $4, $5, now() + $6) RETURNING id, expires_at",
-		ownerType, ownerID, r.version, r.welcome, r.ip, good).Scan(&r.id, &r.expires)
+		ownerType, ownerID, r.version, r.welcome, r.ip, good).
+		Scan(&r.id, &r.expires)
 	if err != nil {
 		return fmt.Errorf("keep a password reset: %w", err)
 	}
@@ -162,7 +180,12 @@ type resetTask struct {
 
 // resetJob mails a link. Whether it goes to anybody is found out here, where nobody waits for it.
 func (s *Service) resetJob() service.Job {
-	return service.Job{Kind: resetKind, Attempts: 10, Backoff: func(attempt int) time.Duration { return time.Duration(attempt) * time.Minute }, Do: jobs.Do(s.mailReset)}
+	return service.Job{
+		Kind:     resetKind,
+		Attempts: 10,
+		Backoff:  func(attempt int) time.Duration { return time.Duration(attempt) * time.Minute },
+		Do:       jobs.Do(s.mailReset),
+	}
 }
 
 func (s *Service) mailReset(ctx context.Context, _ *service.Attempt, task resetTask) error {
@@ -170,7 +193,8 @@ func (s *Service) mailReset(ctx context.Context, _ *service.Attempt, task resetT
 	if err == nil {
 		r.person, err = s.personOf(ctx, r.person.owner)
 	}
-	if errors.Is(err, pgx.ErrNoRows) || err == nil && (!r.person.mayReset() || r.person.Email == "" || r.hash != nil || r.version != r.person.Version) {
+	if errors.Is(err, pgx.ErrNoRows) ||
+		err == nil && (!r.person.mayReset() || r.person.Email == "" || r.hash != nil || r.version != r.person.Version) {
 		return nil
 	}
 	if err != nil {
@@ -184,7 +208,11 @@ func (s *Service) mailReset(ctx context.Context, _ *service.Attempt, task resetT
 	}
 	return s.db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("who asked for it is recorded")
-		if err := tx.Lock(ctx, "resets of "+string(r.person.owner.Type), r.person.owner.ID); err != nil { // those that are mailed at the same time are counted, too
+		if err := tx.Lock(
+			ctx,
+			"resets of "+string(r.person.owner.Type),
+			r.person.owner.ID,
+		); err != nil { // those that are mailed at the same time are counted, too
 			return err
 		}
 		kept, err := tx.Exec(ctx, `
@@ -217,7 +245,9 @@ func (s *Service) passwordLink(r reset, token secret.String) (secret.String, err
 	}
 	api := strings.TrimRight(settings.APIURL.In(values), "/")
 	if api == "" {
-		return secret.String{}, errors.New("a link cannot be made: nobody says where callers reach the API (IRONPLANE_API_URL), nor where the panel is")
+		return secret.String{}, errors.New(
+			"a link cannot be made: nobody says where callers reach the API (IRONPLANE_API_URL), nor where the panel is",
+		)
 	}
 	return secret.New(fmt.Sprintf("%s/-/password#%s", api, url.Values{"id": {fmt.Sprint(r.id)}, "token": {token.Reveal()}}.Encode())), nil
 }
@@ -274,7 +304,12 @@ func (s *Service) finishReset(ctx context.Context, tx *pg.Tx, req finishReset) (
 	if err := lockAccounts(ctx, tx); err != nil {
 		return answer, err
 	}
-	used, err := tx.Exec(ctx, "DELETE FROM password_reset WHERE id = $1 AND hash = $2 AND expires_at > clock_timestamp()", req.ID, req.found.hash)
+	used, err := tx.Exec(
+		ctx,
+		"DELETE FROM password_reset WHERE id = $1 AND hash = $2 AND expires_at > clock_timestamp()",
+		req.ID,
+		req.found.hash,
+	)
 	if err != nil {
 		return answer, fmt.Errorf("use a password reset: %w", err)
 	}
@@ -312,7 +347,16 @@ func (s *Service) finishReset(ctx context.Context, tx *pg.Tx, req finishReset) (
 		return answer, err
 	}
 	s.revoke(tx, ended...)
-	tx.Record(pg.Record{Kind: string(p.owner.Type), Part: resetKind, Action: "used", Targets: []pg.Target{p.target()}, Before: map[string]any{"expires_at": req.found.expires.UTC().Format(time.RFC3339)}, After: struct{}{}})
+	tx.Record(
+		pg.Record{
+			Kind:    string(p.owner.Type),
+			Part:    resetKind,
+			Action:  "used",
+			Targets: []pg.Target{p.target()},
+			Before:  map[string]any{"expires_at": req.found.expires.UTC().Format(time.RFC3339)},
+			After:   struct{}{},
+		},
+	)
 	return p.shown(), s.tell(ctx, tx, p, changes...)
 }
 

@@ -25,18 +25,28 @@ func (s *Service) adminPermissions() []rest.Route {
 	const path = "/admin/{admin_id}/permission"
 	return []rest.Route{
 		rest.Read[rest.Item, Permissions]{
-			Path: path, Guard: guard.HasOrSelf(permission.UsersAdmins, principal.Admin), Name: "getAdminPermissions", Summary: "View an admin's permissions",
+			Path:    path,
+			Guard:   guard.HasOrSelf(permission.UsersAdmins, principal.Admin),
+			Name:    "getAdminPermissions",
+			Summary: "View an admin's permissions",
 			Do: func(ctx context.Context, req rest.Item) (answer Permissions, err error) {
 				var names []string
 				err = s.db.QueryRow(ctx, "SELECT version, permissions FROM admin WHERE id = $1", req.ID).Scan(&answer.Version, &names)
 				answer.PermissionSet = principal.SetOf(principal.ParseGrants(names))
 				return answer, err
-			}},
+			},
+		},
 		rest.Mutation[editPermissions, Permissions]{
-			Method: http.MethodPatch, Path: path, Guard: guard.Has(permission.UsersAdmins), Name: "updateAdminPermissions", Summary: "Edit an admin's permissions",
+			Method:  http.MethodPatch,
+			Path:    path,
+			Guard:   guard.Has(permission.UsersAdmins),
+			Name:    "updateAdminPermissions",
+			Summary: "Edit an admin's permissions",
 			Effect:  rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: path},
 			Example: `{"network": {"groups": {"read": true}}}`,
-			Allow:   allowed[editPermissions], Do: s.editPermissions},
+			Allow:   allowed[editPermissions],
+			Do:      s.editPermissions,
+		},
 	}
 }
 
@@ -90,6 +100,15 @@ func (s *Service) editPermissions(ctx context.Context, tx *pg.Tx, req editPermis
 		return none, fmt.Errorf("edit the permissions of admin %d: %w", req.ID, err)
 	}
 	s.revoke(tx, adminName(req.ID))
-	tx.Record(pg.Record{Kind: "admin", Part: "permission", Action: pg.Edited, Targets: []pg.Target{{Type: "admin", Noun: "admin", ID: req.ID, Name: name}}, Before: current, After: *set})
+	tx.Record(
+		pg.Record{
+			Kind:    "admin",
+			Part:    "permission",
+			Action:  pg.Edited,
+			Targets: []pg.Target{{Type: "admin", Noun: "admin", ID: req.ID, Name: name}},
+			Before:  current,
+			After:   *set,
+		},
+	)
 	return Permissions{rest.Versioned{Version: version + 1}, *set}, nil
 }

@@ -24,24 +24,48 @@ type RecoveryCodes struct {
 func (s *Service) recoveryCodes() []rest.Route {
 	const path = "/auth/verify/recovery"
 	routes := []rest.Route{
-		rest.Read[rest.None, RecoveryCodes]{Path: path, Guard: guard.AnyKey, Name: "getRecoveryCodes", Summary: "Count one's recovery codes", Extension: true,
+		rest.Read[rest.None, RecoveryCodes]{
+			Path:      path,
+			Guard:     guard.AnyKey,
+			Name:      "getRecoveryCodes",
+			Summary:   "Count one's recovery codes",
+			Extension: true,
 			Do: func(ctx context.Context, _ rest.None) (codes RecoveryCodes, err error) {
 				codes.Left, err = recoveryCodesOf(ctx, s.db, principal.From(ctx).Principal.Owner)
 				return codes, err
-			}},
-		rest.Mutation[rest.None, RecoveryCodes]{Method: http.MethodPost, Path: path, Guard: guard.AnyKey, Name: "createRecoveryCodes", Summary: "Make other recovery codes", Extension: true,
-			Effect: rest.Effect{Logs: rest.LogsSummary, Again: rest.AgainAnother}, Allow: allowed[rest.None], Do: s.createRecoveryCodes},
+			},
+		},
+		rest.Mutation[rest.None, RecoveryCodes]{
+			Method:    http.MethodPost,
+			Path:      path,
+			Guard:     guard.AnyKey,
+			Name:      "createRecoveryCodes",
+			Summary:   "Make other recovery codes",
+			Extension: true,
+			Effect:    rest.Effect{Logs: rest.LogsSummary, Again: rest.AgainAnother},
+			Allow:     allowed[rest.None],
+			Do:        s.createRecoveryCodes,
+		},
 	}
 	for _, of := range []struct {
 		owner     principal.OwnerType
 		name, who string
 	}{{principal.Admin, "deleteAdminVerify", "an admin"}, {principal.Client, "deleteClientVerify", "a client"}} {
-		routes = append(routes, rest.Mutation[rest.Item, rest.Message]{Method: http.MethodDelete, Path: fmt.Sprintf("/%[1]s/{%[1]s_id}/verify", of.owner), Guard: guard.Has(permissionOver(of.owner)), Name: of.name,
-			Summary: fmt.Sprintf("Remove the second factors of %s who has lost them", of.who), Extension: true,
-			Effect: rest.Effect{Logs: rest.LogsSummary, Again: rest.AgainAnother},
-			Do: func(ctx context.Context, tx *pg.Tx, req rest.Item) (rest.Message, error) {
-				return s.removeSecondFactors(ctx, tx, principal.Owner{Type: of.owner, ID: req.ID})
-			}})
+		routes = append(
+			routes,
+			rest.Mutation[rest.Item, rest.Message]{
+				Method:    http.MethodDelete,
+				Path:      fmt.Sprintf("/%[1]s/{%[1]s_id}/verify", of.owner),
+				Guard:     guard.Has(permissionOver(of.owner)),
+				Name:      of.name,
+				Summary:   fmt.Sprintf("Remove the second factors of %s who has lost them", of.who),
+				Extension: true,
+				Effect:    rest.Effect{Logs: rest.LogsSummary, Again: rest.AgainAnother},
+				Do: func(ctx context.Context, tx *pg.Tx, req rest.Item) (rest.Message, error) {
+					return s.removeSecondFactors(ctx, tx, principal.Owner{Type: of.owner, ID: req.ID})
+				},
+			},
+		)
 	}
 	return routes
 }
@@ -73,7 +97,16 @@ func (s *Service) createRecoveryCodes(ctx context.Context, tx *pg.Tx, _ rest.Non
 		return RecoveryCodes{}, err
 	}
 	name := principal.From(ctx).Principal.Name
-	tx.Record(pg.Record{Kind: string(c.owner.Type), Part: "recovery_codes", Action: "renewed", Targets: []pg.Target{accountTarget(c.owner, &name)}, Before: RecoveryCodes{Left: had}, After: RecoveryCodes{Left: len(codes)}})
+	tx.Record(
+		pg.Record{
+			Kind:    string(c.owner.Type),
+			Part:    "recovery_codes",
+			Action:  "renewed",
+			Targets: []pg.Target{accountTarget(c.owner, &name)},
+			Before:  RecoveryCodes{Left: had},
+			After:   RecoveryCodes{Left: len(codes)},
+		},
+	)
 	return RecoveryCodes{len(codes), codes}, s.tellOwner(ctx, tx, c.owner, "The recovery codes were renewed.")
 }
 
@@ -116,10 +149,20 @@ func (s *Service) removeSecondFactors(ctx context.Context, tx *pg.Tx, of princip
 	tx.Unrecorded("there was no authenticator")
 	if n > 0 {
 		var name *string
-		if err := tx.QueryRow(ctx, "SELECT coalesce((SELECT username FROM admin WHERE $1 = 'admin' AND id = $2), (SELECT name FROM ref WHERE type = $1 AND id = $2))", of.Type, of.ID).Scan(&name); err != nil {
+		if err := tx.QueryRow(ctx, "SELECT coalesce((SELECT username FROM admin WHERE $1 = 'admin' AND id = $2), (SELECT name FROM ref WHERE type = $1 AND id = $2))", of.Type, of.ID).
+			Scan(&name); err != nil {
 			return rest.Message{}, fmt.Errorf("read the name of %s: %w", of.URL(), err)
 		}
-		tx.Record(pg.Record{Kind: string(of.Type), Part: "authenticators", Action: "removed", Targets: []pg.Target{accountTarget(of, name)}, Before: map[string]int64{"authenticators": n}, After: struct{}{}})
+		tx.Record(
+			pg.Record{
+				Kind:    string(of.Type),
+				Part:    "authenticators",
+				Action:  "removed",
+				Targets: []pg.Target{accountTarget(of, name)},
+				Before:  map[string]int64{"authenticators": n},
+				After:   struct{}{},
+			},
+		)
 		if verified > 0 {
 			err = s.tellOwner(ctx, tx, of, "The authenticators, by which sign-ins were confirmed, were removed.")
 		}

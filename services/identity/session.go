@@ -79,10 +79,26 @@ func (s *Service) begin(ctx context.Context, tx *pg.Tx, n newSession) (key APIKe
 		credentials = &n.credentials
 	}
 	var id int64
-	err = tx.QueryRow(ctx, `
+	err = tx.QueryRow(
+		ctx,
+		`
 		INSERT INTO api_key (name, owner_type, owner_id, hash, kind, bound, made_with, actor_type, actor_id, ip, agent, credentials, expires_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, least(now() + $13, $14::timestamptz)) RETURNING id`,
-		sessionName, n.owner.Type, n.owner.ID, hash[:], n.kind, boundNames(n.bound), n.madeWith, actorType, actorID, address(ctx), agent(ctx), credentials, s.sessionTime(), n.latest).Scan(&id)
+		sessionName,
+		n.owner.Type,
+		n.owner.ID,
+		hash[:],
+		n.kind,
+		boundNames(n.bound),
+		n.madeWith,
+		actorType,
+		actorID,
+		address(ctx),
+		agent(ctx),
+		credentials,
+		s.sessionTime(),
+		n.latest,
+	).Scan(&id)
 	if err != nil {
 		return key, fmt.Errorf("begin a session: %w", err)
 	}
@@ -116,8 +132,15 @@ func (s *Service) sessionTime() time.Duration {
 
 // makeRoom ends sessions where the account has as many as it may.
 func (s *Service) makeRoom(ctx context.Context, tx *pg.Tx, n newSession) error {
-	ended, err := endKeys(ctx, tx, `id IN (SELECT id FROM api_key WHERE owner_type = $1 AND owner_id = $2 AND kind = $3 ORDER BY expires_at DESC, id DESC OFFSET $4)`,
-		n.owner.Type, n.owner.ID, n.kind, mostSessions-1)
+	ended, err := endKeys(
+		ctx,
+		tx,
+		`id IN (SELECT id FROM api_key WHERE owner_type = $1 AND owner_id = $2 AND kind = $3 ORDER BY expires_at DESC, id DESC OFFSET $4)`,
+		n.owner.Type,
+		n.owner.ID,
+		n.kind,
+		mostSessions-1,
+	)
 	if len(ended) > 0 {
 		s.revoke(tx, ended...)
 	}
@@ -215,21 +238,47 @@ func earlier(a *time.Time, b time.Time) *time.Time {
 
 func (s *Service) sessions() []rest.Route {
 	own := rest.Resource[Session, sessionBody]{
-		DB: s.db, Path: "/auth/session", ID: "session_id", Noun: "session", Guard: guard.AnyKey, Additions: rest.Listing | rest.Viewing | rest.Deleting, Without: rest.Creating | rest.Editing,
-		Table: "api_key", View: "session_view", Scope: ownSessions,
-		By:   rest.By{Sorts: map[string]string{"expires_at": "expires_at"}},
-		Lock: func(ctx context.Context, tx *pg.Tx, _ ...*sessionBody) error { return mayEndSessions(ctx, tx) },
+		DB:        s.db,
+		Path:      "/auth/session",
+		ID:        "session_id",
+		Noun:      "session",
+		Guard:     guard.AnyKey,
+		Additions: rest.Listing | rest.Viewing | rest.Deleting,
+		Without:   rest.Creating | rest.Editing,
+		Table:     "api_key",
+		View:      "session_view",
+		Scope:     ownSessions,
+		By:        rest.By{Sorts: map[string]string{"expires_at": "expires_at"}},
+		Lock:      func(ctx context.Context, tx *pg.Tx, _ ...*sessionBody) error { return mayEndSessions(ctx, tx) },
 		Delete: func(ctx context.Context, tx *pg.Tx, session *Session) error {
 			ended, err := endKeys(ctx, tx, "id = $1", session.ID)
 			s.revoke(tx, ended...)
 			return err
 		},
 	}.Routes()
-	return append(own,
-		rest.Mutation[rest.None, rest.Message]{Method: http.MethodDelete, Path: "/auth/session", Guard: guard.AnyKey, Name: "endOtherSessions", Summary: "End all own sessions but this one", Extension: true,
-			Effect: rest.Effect{Logs: rest.LogsSummary, Again: rest.AgainAnother}, Do: s.endOthers},
-		rest.Mutation[rest.None, rest.Message]{Method: http.MethodDelete, Path: "/auth/key/current", Guard: guard.AnyKey, Name: "deleteCurrentAPIKey", Summary: "Log out: delete the key of this request", Extension: true,
-			Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainRefused}, Do: s.logOut})
+	return append(
+		own,
+		rest.Mutation[rest.None, rest.Message]{
+			Method:    http.MethodDelete,
+			Path:      "/auth/session",
+			Guard:     guard.AnyKey,
+			Name:      "endOtherSessions",
+			Summary:   "End all own sessions but this one",
+			Extension: true,
+			Effect:    rest.Effect{Logs: rest.LogsSummary, Again: rest.AgainAnother},
+			Do:        s.endOthers,
+		},
+		rest.Mutation[rest.None, rest.Message]{
+			Method:    http.MethodDelete,
+			Path:      "/auth/key/current",
+			Guard:     guard.AnyKey,
+			Name:      "deleteCurrentAPIKey",
+			Summary:   "Log out: delete the key of this request",
+			Extension: true,
+			Effect:    rest.Effect{Logs: rest.LogsItem, Again: rest.AgainRefused},
+			Do:        s.logOut,
+		},
+	)
 }
 
 type sessionBody struct {
@@ -252,7 +301,10 @@ func mayEndSessions(ctx context.Context, tx *pg.Tx) error {
 }
 
 func errActing() error {
-	return problem.New(problem.Forbidden, "A session of somebody who acts for the account, or followed a link, writes no keys, sessions, passwords and the like.")
+	return problem.New(
+		problem.Forbidden,
+		"A session of somebody who acts for the account, or followed a link, writes no keys, sessions, passwords and the like.",
+	)
 }
 
 func (s *Service) endOthers(ctx context.Context, tx *pg.Tx, _ rest.None) (rest.Message, error) {
@@ -266,8 +318,15 @@ func (s *Service) endOthers(ctx context.Context, tx *pg.Tx, _ rest.None) (rest.M
 	}
 	tx.Unrecorded("there was no other session")
 	if n > 0 {
-		tx.Record(pg.Record{Kind: "auth.session", Action: "ended", Targets: []pg.Target{{Type: string(caller.Owner.Type), Noun: string(caller.Owner.Type), ID: caller.Owner.ID, Name: caller.Name}},
-			Before: map[string]int{"sessions": n}, After: struct{}{}})
+		tx.Record(
+			pg.Record{
+				Kind:    "auth.session",
+				Action:  "ended",
+				Targets: []pg.Target{{Type: string(caller.Owner.Type), Noun: string(caller.Owner.Type), ID: caller.Owner.ID, Name: caller.Name}},
+				Before:  map[string]int{"sessions": n},
+				After:   struct{}{},
+			},
+		)
 	}
 	return rest.Message{Message: fmt.Sprintf("Other sessions ended: %d.", n)}, nil
 }
@@ -300,7 +359,8 @@ func (s *Service) logOut(ctx context.Context, tx *pg.Tx, _ rest.None) (rest.Mess
 }
 
 const (
-	// sweepPause is how often what has ended is deleted, attemptPause how often what was tried is logged, and countPause how often it is looked
+	// sweepPause is how often what has ended is deleted, attemptPause how often what was tried is logged, and countPause how often it is
+	// looked
 	// whether a minute is over of which attempts are counted.
 	sweepPause   = time.Minute
 	attemptPause = time.Second

@@ -56,12 +56,26 @@ type ssoCode struct {
 
 func (s *Service) ssoLinks() []rest.Route {
 	return []rest.Route{
-		rest.Read[askForLink, SSOLink]{Path: "/auth/sso", Guard: guard.AnyKey, Name: "getSSOLink", Summary: "Make a link that signs in to the panel", Writes: true,
-			Doc: "The link is good once, for a minute, while the calling key is. It signs in the key's owner or, with owner, whom the caller may act for. A browser is sent there, where keys are taken from the query.",
-			Do:  s.makeLink},
-		rest.Mutation[exchange, APIKey]{Method: http.MethodPost, Path: "/auth/sso", Guard: guard.Public, Name: "exchangeSSOCode", Summary: "Begin a session by a link's code", Extension: true,
-			Doc:    "The session is an acting one: it counts as no login, and writes no keys, passwords and the like. A code that a sign-in by OpenID Connect has led to begins a login's session; it takes the verifier.",
-			Effect: rest.Effect{Logs: rest.LogsEach, Again: rest.AgainRefused}, Do: s.exchangeCode},
+		rest.Read[askForLink, SSOLink]{
+			Path:    "/auth/sso",
+			Guard:   guard.AnyKey,
+			Name:    "getSSOLink",
+			Summary: "Make a link that signs in to the panel",
+			Writes:  true,
+			Doc:     "The link is good once, for a minute, while the calling key is. It signs in the key's owner or, with owner, whom the caller may act for. A browser is sent there, where keys are taken from the query.",
+			Do:      s.makeLink,
+		},
+		rest.Mutation[exchange, APIKey]{
+			Method:    http.MethodPost,
+			Path:      "/auth/sso",
+			Guard:     guard.Public,
+			Name:      "exchangeSSOCode",
+			Summary:   "Begin a session by a link's code",
+			Extension: true,
+			Doc:       "The session is an acting one: it counts as no login, and writes no keys, passwords and the like. A code that a sign-in by OpenID Connect has led to begins a login's session; it takes the verifier.",
+			Effect:    rest.Effect{Logs: rest.LogsEach, Again: rest.AgainRefused},
+			Do:        s.exchangeCode,
+		},
 	}
 }
 
@@ -153,11 +167,24 @@ func noPanel(t principal.OwnerType) error {
 	if !has {
 		return problem.New(problem.Invalid, "Integrations have no panel.")
 	}
-	return problem.New(problem.Invalid, "There is no panel to lead to: the setting %s is empty, which IRONPLANE_%s says.", at.Slug, strings.ToUpper(at.Slug))
+	return problem.New(
+		problem.Invalid,
+		"There is no panel to lead to: the setting %s is empty, which IRONPLANE_%s says.",
+		at.Slug,
+		strings.ToUpper(at.Slug),
+	)
 }
 
 // keepCode keeps a code that signs in an account, and answers until when.
-func keepCode(ctx context.Context, tx *pg.Tx, c caller, of principal.Owner, code secret.String, version int64, until *rest.Timestamp) error {
+func keepCode(
+	ctx context.Context,
+	tx *pg.Tx,
+	c caller,
+	of principal.Owner,
+	code secret.String,
+	version int64,
+	until *rest.Timestamp,
+) error {
 	var has int
 	if err := tx.QueryRow(ctx, "SELECT count(*) FROM sso_code WHERE key_id = $1 AND expires_at > now()", c.key).Scan(&has); err != nil {
 		return fmt.Errorf("count a key's codes: %w", err)
@@ -172,10 +199,23 @@ func keepCode(ctx context.Context, tx *pg.Tx, c caller, of principal.Owner, code
 	if c.ends != nil {
 		ends = &c.ends.Time
 	}
-	err := tx.QueryRow(ctx, `
+	err := tx.QueryRow(
+		ctx,
+		`
 		INSERT INTO sso_code (hash, owner_type, owner_id, key_id, actor_type, actor_id, actor_name, bound, credentials, expires_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, least(now() + $10, $11::timestamptz)) RETURNING expires_at`,
-		hash[:], of.Type, of.ID, c.key, c.owner.Type, c.owner.ID, principal.From(ctx).Principal.Name, boundNames(c.bound), version, codeTime, ends).Scan(&until.Time)
+		hash[:],
+		of.Type,
+		of.ID,
+		c.key,
+		c.owner.Type,
+		c.owner.ID,
+		principal.From(ctx).Principal.Name,
+		boundNames(c.bound),
+		version,
+		codeTime,
+		ends,
+	).Scan(&until.Time)
 	if err != nil {
 		return fmt.Errorf("keep a code: %w", err)
 	}
@@ -208,6 +248,12 @@ func (s *Service) exchangeCode(ctx context.Context, tx *pg.Tx, req exchange) (AP
 	if err != nil {
 		return APIKey{}, fmt.Errorf("use a code: %w", err)
 	}
-	begun, err := s.beginActing(ctx, tx, newSession{owner: owner, actor: &actor, madeWith: &key, bound: parseBound(limits), credentials: version}, name, ends)
+	begun, err := s.beginActing(
+		ctx,
+		tx,
+		newSession{owner: owner, actor: &actor, madeWith: &key, bound: parseBound(limits), credentials: version},
+		name,
+		ends,
+	)
 	return begun, err
 }

@@ -104,7 +104,8 @@ type ConfirmedKey struct {
 	Key APIKey `json:"key" doc:"of a login, the session's, with its value; else the calling one"`
 }
 
-// keyOrChallenge lets everybody through: who answers a login's challenge needs no key, and of others it is asked for where the body is known.
+// keyOrChallenge lets everybody through: who answers a login's challenge needs no key, and of others it is asked for where the body is
+// known.
 type keyOrChallenge struct{}
 
 func (keyOrChallenge) String() string { return "any key, or none with a login's challenge" }
@@ -114,18 +115,52 @@ func (keyOrChallenge) Check(c *principal.Call, a permission.Access, id int64) er
 }
 
 func (s *Service) verifyCodes() []rest.Route {
-	return append(rest.Resource[VerifyCode, verifyCodeBody]{
-		DB: s.db, Path: codesPath, ID: "code_id", Noun: "verify code", Guard: guard.AnyKey, Without: rest.Listing | rest.Creating | rest.Editing, Table: "verify_code", View: "verify_code_view",
-		Scope: func(ctx context.Context) []pg.Condition {
-			return []pg.Condition{{SQL: "key_id = $1", Args: []any{principal.From(ctx).Principal.KeyID}}}
+	return append(
+		rest.Resource[VerifyCode, verifyCodeBody]{
+			DB:      s.db,
+			Path:    codesPath,
+			ID:      "code_id",
+			Noun:    "verify code",
+			Guard:   guard.AnyKey,
+			Without: rest.Listing | rest.Creating | rest.Editing,
+			Table:   "verify_code",
+			View:    "verify_code_view",
+			Scope: func(ctx context.Context) []pg.Condition {
+				return []pg.Condition{{SQL: "key_id = $1", Args: []any{principal.From(ctx).Principal.KeyID}}}
+			},
+			Parent: func(context.Context, pg.Querier, int64, permission.Access) error { return nil }, // a code tells nothing of others' authenticators
+			Lock:   func(ctx context.Context, tx *pg.Tx, _ ...*verifyCodeBody) error { return allow(ctx, tx) },
+		}.Routes(),
+		rest.Mutation[newVerifyCode, VerifyCode]{
+			Method:  http.MethodPost,
+			Path:    codesPath,
+			Guard:   guard.AnyKey,
+			Name:    "createVerifyCode",
+			Summary: "Have a code sent, or ask for one of an app",
+			Effect: rest.Effect{
+				Logs:  rest.LogsItem,
+				Again: rest.AgainAnother,
+				Shows: codePath,
+			},
+			Prepare: s.prepareCode,
+			Allow:   allowed[newVerifyCode],
+			Do:      s.askCallerForCode,
 		},
-		Parent: func(context.Context, pg.Querier, int64, permission.Access) error { return nil }, // a code tells nothing of others' authenticators
-		Lock:   func(ctx context.Context, tx *pg.Tx, _ ...*verifyCodeBody) error { return allow(ctx, tx) },
-	}.Routes(),
-		rest.Mutation[newVerifyCode, VerifyCode]{Method: http.MethodPost, Path: codesPath, Guard: guard.AnyKey, Name: "createVerifyCode", Summary: "Have a code sent, or ask for one of an app",
-			Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainAnother, Shows: codePath}, Prepare: s.prepareCode, Allow: allowed[newVerifyCode], Do: s.askCallerForCode},
-		rest.Mutation[codeAnswer, ConfirmedKey]{Method: http.MethodPatch, Path: codePath, Guard: keyOrChallenge{}, Name: "confirmVerifyCode", Summary: "Confirm a code, or complete a login",
-			Effect: rest.Effect{Logs: rest.LogsEach, Again: rest.AgainRefused}, Example: `{"token": "123456"}`, Prepare: s.compareCode, Do: s.confirmCode})
+		rest.Mutation[codeAnswer, ConfirmedKey]{
+			Method:  http.MethodPatch,
+			Path:    codePath,
+			Guard:   keyOrChallenge{},
+			Name:    "confirmVerifyCode",
+			Summary: "Confirm a code, or complete a login",
+			Effect: rest.Effect{
+				Logs:  rest.LogsEach,
+				Again: rest.AgainRefused,
+			},
+			Example: `{"token": "123456"}`,
+			Prepare: s.compareCode,
+			Do:      s.confirmCode,
+		},
+	)
 }
 
 // prepareCode finds out, for a client, which version of its address and password the code is of.
@@ -177,7 +212,8 @@ func (s *Service) askFor(ctx context.Context, tx *pg.Tx, a asked) (code VerifyCo
 		return code, err
 	}
 	var open int
-	err = tx.QueryRow(ctx, "SELECT count(*) FROM verify_code WHERE owner_type = $1 AND owner_id = $2 AND expires_at > now() AND confirmed_at IS NULL", owner.Type, owner.ID).Scan(&open)
+	err = tx.QueryRow(ctx, "SELECT count(*) FROM verify_code WHERE owner_type = $1 AND owner_id = $2 AND expires_at > now() AND confirmed_at IS NULL", owner.Type, owner.ID).
+		Scan(&open)
 	if err != nil {
 		return code, fmt.Errorf("count the open codes of %s: %w", owner.URL(), err)
 	}
@@ -219,7 +255,14 @@ func (s *Service) askFor(ctx context.Context, tx *pg.Tx, a asked) (code VerifyCo
 		return code, err
 	}
 	name := a.person.Name
-	tx.Record(pg.Record{Kind: "auth.verify.auth.code", Action: pg.Created, After: code, Targets: []pg.Target{codeTarget(&code), accountTarget(owner, &name)}})
+	tx.Record(
+		pg.Record{
+			Kind:    "auth.verify.auth.code",
+			Action:  pg.Created,
+			After:   code,
+			Targets: []pg.Target{codeTarget(&code), accountTarget(owner, &name)},
+		},
+	)
 	code.Options = options
 	return code, nil
 }
@@ -247,7 +290,14 @@ func (s *Service) mailCode(ctx context.Context, tx *pg.Tx, code *VerifyCode, own
 	if _, err := tx.Exec(ctx, "UPDATE verify_code SET token = $2 WHERE id = $1", code.ID, s.box.Seal(tokenPlace(code.ID), token)); err != nil {
 		return fmt.Errorf("keep a code: %w", err)
 	}
-	return mail.Send(ctx, tx, s.outbox, owner.URL(), to, mail.TwoFactorCode{Code: token, Expires: code.ExpiresAt.UTC().Truncate(time.Second), IP: address(ctx).String()})
+	return mail.Send(
+		ctx,
+		tx,
+		s.outbox,
+		owner.URL(),
+		to,
+		mail.TwoFactorCode{Code: token, Expires: code.ExpiresAt.UTC().Truncate(time.Second), IP: address(ctx).String()},
+	)
 }
 
 // openCode is a code that may be confirmed.
@@ -353,7 +403,12 @@ func (s *Service) try(ctx context.Context, o *openCode, look func() error) error
 		if !wrong.copied {
 			return nil
 		}
-		return s.tellOwner(ctx, tx, o.owner, "A security key was refused, because it has signed less often than it had before: there may be a copy of it.")
+		return s.tellOwner(
+			ctx,
+			tx,
+			o.owner,
+			"A security key was refused, because it has signed less often than it had before: there may be a copy of it.",
+		)
 	}); err != nil {
 		return fmt.Errorf("note a wrong answer: %w", err)
 	}
@@ -378,7 +433,12 @@ func (o *openCode) errOver() error {
 	if o.method == byPasskey && !o.verified {
 		pointer = "/credential"
 	}
-	return problem.Member(pointer, "expired", "is of a code that is over: it was confirmed, has expired, or was sent wrong %d times; ask for another one", mostTries)
+	return problem.Member(
+		pointer,
+		"expired",
+		"is of a code that is over: it was confirmed, has expired, or was sent wrong %d times; ask for another one",
+		mostTries,
+	)
 }
 
 // record is what stands in the log of an answer, or of what was confirmed by it.
@@ -386,7 +446,13 @@ func (o *openCode) record(action pg.Action, after any) pg.Record {
 	if after == nil {
 		after = map[string]int64{"auth": o.auth, "code": o.id}
 	}
-	return pg.Record{Kind: string(o.owner.Type), Part: "verify_code", Action: action, Targets: []pg.Target{accountTarget(o.owner, &o.name)}, After: after}
+	return pg.Record{
+		Kind:    string(o.owner.Type),
+		Part:    "verify_code",
+		Action:  action,
+		Targets: []pg.Target{accountTarget(o.owner, &o.name)},
+		After:   after,
+	}
 }
 
 // findPerson finds whose code it is, where that says whether it still counts: who signs in, or a client, whose address and password another
@@ -410,7 +476,12 @@ func (s *Service) findPerson(ctx context.Context, req *codeAnswer) (err error) {
 func (s *Service) takeTry(ctx context.Context, o *openCode) error {
 	return s.db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("what comes of it is")
-		taken, err := tx.Exec(ctx, "UPDATE verify_code SET tries = tries + 1 WHERE id = $1 AND tries < $2 AND confirmed_at IS NULL AND expires_at > clock_timestamp()", o.id, mostTries)
+		taken, err := tx.Exec(
+			ctx,
+			"UPDATE verify_code SET tries = tries + 1 WHERE id = $1 AND tries < $2 AND confirmed_at IS NULL AND expires_at > clock_timestamp()",
+			o.id,
+			mostTries,
+		)
 		if err != nil {
 			return fmt.Errorf("count an answer: %w", err)
 		}
@@ -449,12 +520,21 @@ func (s *Service) use(ctx context.Context, tx *pg.Tx, o *openCode, m matched, ke
 		}
 		return nil
 	}
-	err := once("UPDATE verify_code SET version = version + 1, confirmed_at = clock_timestamp(), key_id = $2, token = NULL WHERE id = $1 AND confirmed_at IS NULL AND expires_at > clock_timestamp()", o.id, key)
+	err := once(
+		"UPDATE verify_code SET version = version + 1, confirmed_at = clock_timestamp(), key_id = $2, token = NULL WHERE id = $1 AND confirmed_at IS NULL AND expires_at > clock_timestamp()",
+		o.id,
+		key,
+	)
 	switch {
 	case err != nil:
 		return err
 	case m.recovery != nil:
-		if err := once("DELETE FROM recovery_code WHERE hash = $1 AND owner_type = $2 AND owner_id = $3", m.recovery, o.owner.Type, o.owner.ID); err != nil {
+		if err := once(
+			"DELETE FROM recovery_code WHERE hash = $1 AND owner_type = $2 AND owner_id = $3",
+			m.recovery,
+			o.owner.Type,
+			o.owner.ID,
+		); err != nil {
 			return err
 		}
 		left, err := recoveryCodesOf(ctx, tx, o.owner)
@@ -467,7 +547,8 @@ func (s *Service) use(ctx context.Context, tx *pg.Tx, o *openCode, m matched, ke
 		err = once("UPDATE authenticator SET step = $2 WHERE id = $1 AND step < $2", o.auth, m.step)
 	case m.key != nil:
 		var by int64
-		err := tx.QueryRow(ctx, "UPDATE authenticator SET counter = $2 WHERE credential = $1 AND verified AND (counter < $2 OR counter = 0 AND $2 = 0) RETURNING id", m.key.ID, m.key.Counter).Scan(&by)
+		err := tx.QueryRow(ctx, "UPDATE authenticator SET counter = $2 WHERE credential = $1 AND verified AND (counter < $2 OR counter = 0 AND $2 = 0) RETURNING id", m.key.ID, m.key.Counter).
+			Scan(&by)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return o.errOver()
 		}
@@ -478,7 +559,8 @@ func (s *Service) use(ctx context.Context, tx *pg.Tx, o *openCode, m matched, ke
 	return err
 }
 
-// isConfirmed tells whether a key, or session, has confirmed a code within the last minutes, by an authenticator that is verified or where it
+// isConfirmed tells whether a key, or session, has confirmed a code within the last minutes, by an authenticator that is verified or where
+// it
 // signed in.
 func isConfirmed(ctx context.Context, q pg.Querier, key int64) (is bool, err error) {
 	err = q.QueryRow(ctx, `
@@ -494,7 +576,11 @@ func isConfirmed(ctx context.Context, q pg.Querier, key int64) (is bool, err err
 func mustBeConfirmed(ctx context.Context, q pg.Querier, key int64) error {
 	is, err := isConfirmed(ctx, q, key)
 	if err == nil && !is {
-		err = problem.New(problem.Forbidden, "This takes a code of a verified authenticator that the same key or session confirmed within the last %.0f minutes.", freshTime.Minutes())
+		err = problem.New(
+			problem.Forbidden,
+			"This takes a code of a verified authenticator that the same key or session confirmed within the last %.0f minutes.",
+			freshTime.Minutes(),
+		)
 	}
 	return err
 }

@@ -59,7 +59,8 @@ func (s *Service) match(ctx context.Context, o *openCode, answer secret.String) 
 		return m, errWrongCode()
 	}
 	m.recovery = hashOf(text)
-	err = s.db.QueryRow(ctx, "SELECT EXISTS (SELECT FROM recovery_code WHERE hash = $1 AND owner_type = $2 AND owner_id = $3)", m.recovery, o.owner.Type, o.owner.ID).Scan(&right)
+	err = s.db.QueryRow(ctx, "SELECT EXISTS (SELECT FROM recovery_code WHERE hash = $1 AND owner_type = $2 AND owner_id = $3)", m.recovery, o.owner.Type, o.owner.ID).
+		Scan(&right)
 	if err != nil {
 		return m, fmt.Errorf("look for a recovery code: %w", err)
 	}
@@ -100,7 +101,13 @@ func renewRecoveryCodes(ctx context.Context, tx *pg.Tx, owner principal.Owner) (
 		hashes = append(hashes, hashOf(text))
 		codes = append(codes, string(bytes.Join(slices.Collect(slices.Chunk([]byte(text), 4)), []byte("-"))))
 	}
-	if _, err := tx.Exec(ctx, "INSERT INTO recovery_code (hash, owner_type, owner_id) SELECT unnest($1::bytea[]), $2, $3", hashes, owner.Type, owner.ID); err != nil {
+	if _, err := tx.Exec(
+		ctx,
+		"INSERT INTO recovery_code (hash, owner_type, owner_id) SELECT unnest($1::bytea[]), $2, $3",
+		hashes,
+		owner.Type,
+		owner.ID,
+	); err != nil {
 		return nil, fmt.Errorf("keep the recovery codes of %s: %w", owner.URL(), err)
 	}
 	return codes, nil

@@ -24,8 +24,15 @@ type verifyMethodBody struct {
 
 func (s *Service) verifyMethods() []rest.Route {
 	return rest.Resource[VerifyMethod, verifyMethodBody]{
-		DB: s.db, Path: "/auth/verify/method", ID: "method_id", Noun: "verify method", Guard: guard.Has(permission.SystemSettings), ReadGuard: guard.EveryKey,
-		Without: rest.Creating | rest.Deleting, Table: "verify_method", Edited: `{"description": "A code that your phone shows"}`,
-		Lock: func(ctx context.Context, tx *pg.Tx, _ ...*verifyMethodBody) error { return allow(ctx, tx) },
+		DB:        s.db,
+		Path:      "/auth/verify/method",
+		ID:        "method_id",
+		Noun:      "verify method",
+		Guard:     guard.Has(permission.SystemSettings),
+		ReadGuard: guard.EveryKey,
+		Without:   rest.Creating | rest.Deleting,
+		Table:     "verify_method",
+		Edited:    `{"description": "A code that your phone shows"}`,
+		Lock:      func(ctx context.Context, tx *pg.Tx, _ ...*verifyMethodBody) error { return allow(ctx, tx) },
 	}.Routes()
 }

@@ -21,7 +21,11 @@ import (
 const handleLength = 32
 
 func errNoPasskeys() error {
-	return problem.Member("/method", "unavailable", "cannot be security keys and passkeys: IRONPLANE_PASSKEY_DOMAIN and IRONPLANE_PASSKEY_ORIGINS of the identity service say for which domain and panels they are, and are not set")
+	return problem.Member(
+		"/method",
+		"unavailable",
+		"cannot be security keys and passkeys: IRONPLANE_PASSKEY_DOMAIN and IRONPLANE_PASSKEY_ORIGINS of the identity service say for which domain and panels they are, and are not set",
+	)
 }
 
 // passkeyDomain is the domain of the keys that can be used.
@@ -39,7 +43,13 @@ func (s *Service) passkeyPolicy() passkey.Policy {
 
 // passkeysOf are an account's verified keys that can be used.
 func (s *Service) passkeysOf(ctx context.Context, q pg.Querier, owner principal.Owner) (a passkey.Account, err error) {
-	rows, err := q.Query(ctx, "SELECT handle, credential, public_key, counter, copied, transports FROM authenticator WHERE owner_type = $1 AND owner_id = $2 AND verified AND domain = $3 ORDER BY id", owner.Type, owner.ID, s.passkeyDomain())
+	rows, err := q.Query(
+		ctx,
+		"SELECT handle, credential, public_key, counter, copied, transports FROM authenticator WHERE owner_type = $1 AND owner_id = $2 AND verified AND domain = $3 ORDER BY id",
+		owner.Type,
+		owner.ID,
+		s.passkeyDomain(),
+	)
 	if err != nil {
 		return a, fmt.Errorf("read the security keys of %s: %w", owner.URL(), err)
 	}
@@ -67,7 +77,8 @@ func (s *Service) askForPasskey(ctx context.Context, tx *pg.Tx, id int64, p pers
 	return string(code.Options), err
 }
 
-// challenge is what a browser is asked: to make a key for an authenticator that is not verified, or to have one of the account's keys sign, of
+// challenge is what a browser is asked: to make a key for an authenticator that is not verified, or to have one of the account's keys sign,
+// of
 // which there may be none that can be used.
 func (s *Service) challenge(ctx context.Context, tx *pg.Tx, code *VerifyCode, p person) (options json.RawMessage, err error) {
 	keys, err := s.passkeysOf(ctx, tx, p.owner)
@@ -156,7 +167,17 @@ func wrongPasskey(err error) error {
 // keepPasskey keeps a key that was made, and uses up what it was asked for by.
 func (s *Service) keepPasskey(ctx context.Context, tx *pg.Tx, c caller, made *newPasskey) error {
 	k := made.key
-	_, err := tx.Exec(ctx, "UPDATE authenticator SET domain = $2, credential = $3, public_key = $4, counter = $5, copied = $6, transports = $7 WHERE id = $1", made.open.auth, s.passkeys.Domain, k.ID, k.Public, k.Counter, k.Copied, k.Transports)
+	_, err := tx.Exec(
+		ctx,
+		"UPDATE authenticator SET domain = $2, credential = $3, public_key = $4, counter = $5, copied = $6, transports = $7 WHERE id = $1",
+		made.open.auth,
+		s.passkeys.Domain,
+		k.ID,
+		k.Public,
+		k.Counter,
+		k.Copied,
+		k.Transports,
+	)
 	if err != nil {
 		return err
 	}

@@ -58,8 +58,18 @@ type refusedSpace struct {
 }
 
 var v4 = &family{
-	name: "IPv4", short: "v4", bits: 32, first: "coalesce(v4_first, v6_first)", separator: ".", partBits: 8, digits: 3, base: 10, is: netip.Addr.Is4, example: "192.0.2.10", prefix: "192.0.2.0/29",
-	private: prefixes("10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16"),
+	name:      "IPv4",
+	short:     "v4",
+	bits:      32,
+	first:     "coalesce(v4_first, v6_first)",
+	separator: ".",
+	partBits:  8,
+	digits:    3,
+	base:      10,
+	is:        netip.Addr.Is4,
+	example:   "192.0.2.10",
+	prefix:    "192.0.2.0/29",
+	private:   prefixes("10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16"),
 	refused: []refusedSpace{
 		{netip.MustParsePrefix("0.0.0.0/8"), "“this network”"},
 		{netip.MustParsePrefix("127.0.0.0/8"), "loopback"},
@@ -70,9 +80,18 @@ var v4 = &family{
 }
 
 var v6 = &family{
-	name: "IPv6", short: "v6", bits: 128, first: "v6_first", separator: ":", partBits: 16, digits: 4, base: 16, is: func(a netip.Addr) bool { return a.Is6() && !a.Is4In6() },
-	example: "2001:db8::10", prefix: "2001:db8::/64",
-	private: prefixes("fc00::/7"),
+	name:      "IPv6",
+	short:     "v6",
+	bits:      128,
+	first:     "v6_first",
+	separator: ":",
+	partBits:  16,
+	digits:    4,
+	base:      16,
+	is:        func(a netip.Addr) bool { return a.Is6() && !a.Is4In6() },
+	example:   "2001:db8::10",
+	prefix:    "2001:db8::/64",
+	private:   prefixes("fc00::/7"),
 	refused: []refusedSpace{
 		{netip.MustParsePrefix("::/8"), "reserved"},
 		{netip.MustParsePrefix("fe80::/10"), "link-local"},

@@ -71,12 +71,27 @@ type releaseRequest struct {
 
 func (s *Service) allocations() []rest.Route {
 	return []rest.Route{
-		rest.Mutation[allocateRequest, []IPEntity]{Method: http.MethodPost, Path: "/group/{group_id}/allocate", Guard: guard.Has(permission.NetworkEntities),
-			Name: "allocateIPEntities", Summary: "Assign free IP entities of an IP group to a client", Extension: true,
-			Effect: rest.Effect{Logs: rest.LogsEach, Again: rest.AgainAnother}, Example: `{"count": 1, "owner": {"id": 1}}`, Do: s.allocate},
-		rest.Mutation[releaseRequest, IPEntity]{Method: http.MethodPost, Path: "/entity/{entity_id}/release", Guard: guard.Has(permission.NetworkEntities),
-			Name: "releaseIPEntity", Summary: "Take an IP entity back from its client", Extension: true,
-			Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: "/entity/{entity_id}"}, Do: release},
+		rest.Mutation[allocateRequest, []IPEntity]{
+			Method:    http.MethodPost,
+			Path:      "/group/{group_id}/allocate",
+			Guard:     guard.Has(permission.NetworkEntities),
+			Name:      "allocateIPEntities",
+			Summary:   "Assign free IP entities of an IP group to a client",
+			Extension: true,
+			Effect:    rest.Effect{Logs: rest.LogsEach, Again: rest.AgainAnother},
+			Example:   `{"count": 1, "owner": {"id": 1}}`,
+			Do:        s.allocate,
+		},
+		rest.Mutation[releaseRequest, IPEntity]{
+			Method:    http.MethodPost,
+			Path:      "/entity/{entity_id}/release",
+			Guard:     guard.Has(permission.NetworkEntities),
+			Name:      "releaseIPEntity",
+			Summary:   "Take an IP entity back from its client",
+			Extension: true,
+			Effect:    rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: "/entity/{entity_id}"},
+			Do:        release,
+		},
 	}
 }
 
@@ -113,7 +128,15 @@ func (s *Service) allocate(ctx context.Context, tx *pg.Tx, req allocateRequest) 
 		return nil, fmt.Errorf("read what was allocated: %w", err)
 	}
 	for i := range entities {
-		tx.Record(pg.Record{Kind: "entity", Action: "allocated", Targets: []pg.Target{entities[i].target()}, Before: assigned{}, After: assigned{entities[i].Owner}})
+		tx.Record(
+			pg.Record{
+				Kind:    "entity",
+				Action:  "allocated",
+				Targets: []pg.Target{entities[i].target()},
+				Before:  assigned{},
+				After:   assigned{entities[i].Owner},
+			},
+		)
 	}
 	return entities, nil
 }

@@ -40,18 +40,31 @@ func TestAllocate(t *testing.T) {
 	allocate := func(body string) *testkit.Answer { return c.Do("POST", "/group/1/allocate", body) }
 
 	first := allocate(`{` + acme + `}`)
-	if got := testkit.Decode[[]network.IPEntity](first.Want(200)); len(got) != 1 || got[0].FullIP != "10.0.0.3" || testkit.JSON(got[0].Owner) != `{"id":17,"name":"Client 17","server":{"id":4,"name":"fra1-s4"}}` {
+	if got := testkit.Decode[[]network.IPEntity](
+		first.Want(200),
+	); len(got) != 1 || got[0].FullIP != "10.0.0.3" ||
+		testkit.JSON(got[0].Owner) != `{"id":17,"name":"Client 17","server":{"id":4,"name":"fra1-s4"}}` {
 		t.Fatalf("%s", first.Text)
 	}
 	viewed := c.Do("GET", "/entity/3", nil).Want(200)
 	if "["+strings.TrimSpace(viewed.Text)+"]\n" != first.Text || viewed.Header.Get("ETag") != `"2"` {
 		t.Fatalf("%s %s", viewed.Header.Get("ETag"), viewed.Text)
 	}
-	if got := fullIPs(allocate(`{"count": 3, "family": "v4", "owner": {"id": 17}}`)); !slices.Equal(got, []string{"192.0.2.2-192.0.2.4", "192.0.2.9", "192.0.2.10"}) {
+	if got := fullIPs(
+		allocate(`{"count": 3, "family": "v4", "owner": {"id": 17}}`),
+	); !slices.Equal(
+		got,
+		[]string{"192.0.2.2-192.0.2.4", "192.0.2.9", "192.0.2.10"},
+	) {
 		t.Fatal(got)
 	}
 	allocate(`{"count": 2, "owner": {"id": 17}}`).WantErrors("/count", "exhausted")
-	if got := fullIPs(allocate(`{"count": 2, "family": "v6", "owner": {"id": 17}}`)); !slices.Equal(got, []string{"2001:db8::/64", "192.0.2.128"}) {
+	if got := fullIPs(
+		allocate(`{"count": 2, "family": "v6", "owner": {"id": 17}}`),
+	); !slices.Equal(
+		got,
+		[]string{"2001:db8::/64", "192.0.2.128"},
+	) {
 		t.Fatal(got)
 	}
 	message := testkit.Decode[problem.Problem](allocate(`{"owner": {"id": 17}}`).Want(422)).Errors[0].Message
@@ -88,8 +101,10 @@ func TestDeleteOfAssigned(t *testing.T) {
 	c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200)
 	c.Do("POST", "/entity", `{"group": 1, "address": "192.0.2.1", `+acme+`}`).Want(200)
 	c.Do("POST", "/entity", `{"group": 1, "address": "192.0.2.2", "owner": {"id": 17}}`).Want(200)
-	c.Do("DELETE", "/entity/1", nil).WantDetail(problem.Conflict, "IP entity 1 is assigned to client 17 (Client 17), server 4 (fra1-s4). POST /entity/1/release takes it back.")
-	c.Do("DELETE", "/entity/2", nil).WantDetail(problem.Conflict, "IP entity 2 is assigned to client 17 (Client 17). POST /entity/2/release takes it back.")
+	c.Do("DELETE", "/entity/1", nil).
+		WantDetail(problem.Conflict, "IP entity 1 is assigned to client 17 (Client 17), server 4 (fra1-s4). POST /entity/1/release takes it back.")
+	c.Do("DELETE", "/entity/2", nil).
+		WantDetail(problem.Conflict, "IP entity 2 is assigned to client 17 (Client 17). POST /entity/2/release takes it back.")
 	c.Do("POST", "/entity/1/release", nil).Want(200)
 	c.Do("DELETE", "/entity/1", nil).Want(200)
 	c.Do("GET", "/entity/1", nil).Want(404)
@@ -228,7 +243,8 @@ func TestAllocateBlocks(t *testing.T) {
 	c.Do("POST", "/group/1/allocate", `{"prefix": 8, "owner": {"id": 3}}`).WantErrors("/prefix", "exhausted")
 	for bits, family := range map[int]string{32: "v4", 128: "v6"} { // also where the addresses are more than an integer can count
 		for length := 1; length < bits; length++ {
-			c.Do("POST", "/group/2/allocate", map[string]any{"prefix": length, "family": family, "owner": map[string]any{"id": 3}}).WantErrors("/prefix", "exhausted")
+			c.Do("POST", "/group/2/allocate", map[string]any{"prefix": length, "family": family, "owner": map[string]any{"id": 3}}).
+				WantErrors("/prefix", "exhausted")
 		}
 	}
 }

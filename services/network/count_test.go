@@ -23,7 +23,10 @@ func TestCountsStayExact(t *testing.T) {
 	t.Parallel()
 	db := newDatabase(t)
 	service := network.New(db, box, agreeing{})
-	c := testkit.NewClient(t, testkit.As(rest.NewHandler(network.Name, db, slog.New(slog.DiscardHandler), service.Routes()), testkit.Holder(principal.All)))
+	c := testkit.NewClient(
+		t,
+		testkit.As(rest.NewHandler(network.Name, db, slog.New(slog.DiscardHandler), service.Routes()), testkit.Holder(principal.All)),
+	)
 	for _, name := range []string{"here", "there", "busy", "busier", "never used"} {
 		c.Do("POST", "/group", map[string]any{"name": name}).Want(200)
 	}
@@ -64,7 +67,11 @@ func TestCountsStayExact(t *testing.T) {
 	stop()
 	watching.Wait()
 
-	counted := rows(t, db, `SELECT concat_ws(' ', g.id, coalesce(c.entities, 0), coalesce(c.servers, 0)) FROM ip_group g LEFT JOIN ip_group_counted c ON c.group_id = g.id`)
+	counted := rows(
+		t,
+		db,
+		`SELECT concat_ws(' ', g.id, coalesce(c.entities, 0), coalesce(c.servers, 0)) FROM ip_group g LEFT JOIN ip_group_counted c ON c.group_id = g.id`,
+	)
 	if shown := rows(t, db, `SELECT concat_ws(' ', id, entities_count, servers_count) FROM ip_group_view`); shown != counted {
 		t.Errorf("the counts are\n%s\nshown are\n%s", counted, shown)
 	}
@@ -77,7 +84,11 @@ func TestCountsStayExact(t *testing.T) {
 			t.Errorf("%s holds\n%s\n%s\n%s", count, a, anew, b)
 		}
 	}
-	if left := rows(t, db, "SELECT id::text FROM ip_group_delta UNION ALL SELECT id::text FROM ip_group_server_delta UNION ALL SELECT id::text FROM ip_free_delta"); left != "" {
+	if left := rows(
+		t,
+		db,
+		"SELECT id::text FROM ip_group_delta UNION ALL SELECT id::text FROM ip_group_server_delta UNION ALL SELECT id::text FROM ip_free_delta",
+	); left != "" {
 		t.Errorf("not folded: %s", left)
 	}
 }

@@ -60,7 +60,9 @@ func TestCSVTwins(t *testing.T) {
 		return c.Do("POST", "/entity", "group.id,address\n"+rows, "Content-Type", "text/csv")
 	}
 	post("1,192.0.2.1\n1,192.0.2.2\n1,192.0.2.0/29\n").WantDetail(problem.Invalid, "4/v4/address is in conflict with line 2 (line 4).")
-	post("1,192.0.2.1\n1,192.0.2.9\n").WantDetail(problem.Invalid, "3/v4/address overlaps with IP entity 1 (192.0.2.9) in IP group 1 (Berlin) (line 3).")
+	post(
+		"1,192.0.2.1\n1,192.0.2.9\n",
+	).WantDetail(problem.Invalid, "3/v4/address overlaps with IP entity 1 (192.0.2.9) in IP group 1 (Berlin) (line 3).")
 	for path, sheet := range map[string][2]string{
 		"/port-speed": {"name,speed\nA,1\nB,2\n", "A,3\n"},
 		"/group":      {"name,billing_id\nA,x\nB,y\n", "C,x\n"},
@@ -72,11 +74,14 @@ func TestCSVTwins(t *testing.T) {
 		}
 		c.Do("POST", path, sheet[0], "Content-Type", "text/csv").Want(200)
 		header, _, _ := strings.Cut(sheet[0], "\n")
-		c.Do("POST", path, header+"\n"+strings.Replace(sheet[1], "C,entity", "D,client", 1)+sheet[1], "Content-Type", "text/csv").WantErrors(map[string][]string{
-			"/port-speed": {"/2/name", "taken"}, "/group": {"/2/billing_id", "taken"}, "/field": {"/3/slug", "taken"},
-		}[path]...)
+		c.Do("POST", path, header+"\n"+strings.Replace(sheet[1], "C,entity", "D,client", 1)+sheet[1], "Content-Type", "text/csv").
+			WantErrors(map[string][]string{
+				"/port-speed": {"/2/name", "taken"}, "/group": {"/2/billing_id", "taken"}, "/field": {"/3/slug", "taken"},
+			}[path]...)
 	}
-	taken := testkit.Decode[problem.Problem](c.Do("POST", "/field", "name,target_type,slug\nD,client,a\nC,entity,a\n", "Content-Type", "text/csv").Want(422)).Errors
+	taken := testkit.Decode[problem.Problem](
+		c.Do("POST", "/field", "name,target_type,slug\nD,client,a\nC,entity,a\n", "Content-Type", "text/csv").Want(422),
+	).Errors
 	if taken[0].Message != "is taken (line 3)" {
 		t.Errorf("%+v", taken)
 	}

@@ -117,9 +117,17 @@ var fieldView = pg.NewView[CustomField]("field")
 
 func (s *Service) fields() []rest.Route {
 	return rest.Resource[CustomField, fieldBody]{
-		DB: s.db, Path: "/field", ID: "field_id", Noun: "field", Guard: guard.Has(permission.SystemSettings), ReadGuard: guard.EveryKey, Table: "field",
+		DB:        s.db,
+		Path:      "/field",
+		ID:        "field_id",
+		Noun:      "field",
+		Guard:     guard.Has(permission.SystemSettings),
+		ReadGuard: guard.EveryKey,
+		Table:     "field",
 		Additions: rest.Creating | rest.Editing | rest.Deleting,
-		Again:     rest.AgainRefused, Example: `{"name": "Contract until", "slug": "contract-until", "target_type": "client", "type": "date"}`, Edited: `{"name": "Contract ends", "desc": null}`,
+		Again:     rest.AgainRefused,
+		Example:   `{"name": "Contract until", "slug": "contract-until", "target_type": "client", "type": "date"}`,
+		Edited:    `{"name": "Contract ends", "desc": null}`,
 		By: rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name", "slug": "slug"},
 			Filters: map[string]string{"target_type": "target_type", "name": "name", "slug": "slug", "type": "type"}},
 		Check: checkField,

@@ -17,17 +17,20 @@ import (
 func TestFields(t *testing.T) {
 	t.Parallel()
 	c := newClient(t)
-	made := c.Do("POST", "/field", `{"name": "Rack unit", "slug": "unit", "target_type": "entity", "type": "integer", "default": "0", "desc": "Where", "placeholder": "12"}`).Want(200)
+	made := c.Do("POST", "/field", `{"name": "Rack unit", "slug": "unit", "target_type": "entity", "type": "integer", "default": "0", "desc": "Where", "placeholder": "12"}`).
+		Want(200)
 	if want := `{"id":1,"name":"Rack unit","slug":"unit","desc":"Where","placeholder":"12","default":"0","target_type":"entity","type":"integer"}` + "\n"; made.Text != want {
 		t.Fatal(made.Text)
 	}
 	c.Do("POST", "/field", `{"name": "Note", "slug": "unit", "target_type": "group"}`).Want(200) // a text
 	c.Do("POST", "/field", `{"name": "Again", "slug": "unit", "target_type": "entity"}`).WantErrors("/slug", "taken")
 	c.Do("POST", "/field", `{}`).WantErrors("/name", "required", "/slug", "required", "/target_type", "required")
-	c.Do("POST", "/field", `{"name": "x", "slug": "A b", "target_type": "switch", "type": "colour"}`).WantErrors("/slug", "invalid", "/target_type", "invalid", "/type", "invalid")
+	c.Do("POST", "/field", `{"name": "x", "slug": "A b", "target_type": "switch", "type": "colour"}`).
+		WantErrors("/slug", "invalid", "/target_type", "invalid", "/type", "invalid")
 	c.Do("POST", "/field", `{"name": "x", "slug": "x", "target_type": "group", "type": "select"}`).WantErrors("/options", "required")
 	c.Do("POST", "/field", `{"name": "x", "slug": "x", "target_type": "group", "options": "a|b"}`).WantErrors("/options", "conflict")
-	c.Do("POST", "/field", `{"name": "x", "slug": "x", "target_type": "group", "type": "select", "options": "a||b"}`).WantErrors("/options", "invalid")
+	c.Do("POST", "/field", `{"name": "x", "slug": "x", "target_type": "group", "type": "select", "options": "a||b"}`).
+		WantErrors("/options", "invalid")
 	for kind, values := range map[string][2]string{
 		"integer": {"-12", "012"}, "checkbox": {"true", "yes"}, "date": {"2026-02-28", "2026-02-30"}, "select": {"a b", "c"}, "text": {"anything", ""},
 	} {
@@ -57,7 +60,9 @@ func TestFieldValues(t *testing.T) {
 	c.Do("POST", "/field", `{"name": "Site", "slug": "site", "target_type": "group"}`).Want(200)
 	c.Do("POST", "/field", `{"name": "Tier", "slug": "tier", "target_type": "client", "type": "select", "options": "gold|iron"}`).Want(200)
 
-	if got := c.Do("POST", "/field/1/value", `{"target_id": 1, "value": "12"}`).Want(200); got.Text != `{"id":1,"field_id":1,"target_id":1,"value":"12"}`+"\n" || got.Header.Get("ETag") != `"1"` {
+	if got := c.Do("POST", "/field/1/value", `{"target_id": 1, "value": "12"}`).
+		Want(200); got.Text != `{"id":1,"field_id":1,"target_id":1,"value":"12"}`+"\n" ||
+		got.Header.Get("ETag") != `"1"` {
 		t.Fatal(got.Text)
 	}
 	c.Do("POST", "/field/1/value", `{"target_id": 1, "value": "13"}`).WantErrors("/target_id", "taken")
@@ -101,7 +106,9 @@ func TestFieldValues(t *testing.T) {
 	c.Do("PATCH", "/field/1/value/1", `{"value": "13"}`, "If-Match", `"9"`).Want(412)
 	c.Do("PATCH", "/field/1/value/1", `{"value": "x"}`).WantErrors("/value", "invalid")
 	c.Do("PATCH", "/field/1/value/1", `{"value": ""}`).WantErrors("/value", "required")
-	if got := c.Do("PATCH", "/field/1/value/1", `{"value": "13", "target_id": 2}`, "If-Match", `"1"`).Want(200); got.Text != `{"id":1,"field_id":1,"target_id":2,"value":"13"}`+"\n" || got.Header.Get("ETag") != `"2"` {
+	if got := c.Do("PATCH", "/field/1/value/1", `{"value": "13", "target_id": 2}`, "If-Match", `"1"`).
+		Want(200); got.Text != `{"id":1,"field_id":1,"target_id":2,"value":"13"}`+"\n" ||
+		got.Header.Get("ETag") != `"2"` {
 		t.Error(got.Text)
 	}
 
@@ -141,8 +148,14 @@ func TestFieldValueGuards(t *testing.T) {
 			all.Do("POST", "/group", `{"name": "Berlin"}`).Want(200)
 		}
 		path := "/field/" + testkit.JSON(field) + "/value"
-		reader, writer := client(principal.Grant(target.permission, permission.Read)), client(principal.Grant(target.permission, permission.Write))
-		others := client(principal.All &^ principal.Grant(target.permission, permission.Read) &^ principal.Grant(target.permission, permission.Write))
+		reader, writer := client(
+			principal.Grant(target.permission, permission.Read),
+		), client(
+			principal.Grant(target.permission, permission.Write),
+		)
+		others := client(
+			principal.All &^ principal.Grant(target.permission, permission.Read) &^ principal.Grant(target.permission, permission.Write),
+		)
 		body := map[string]any{"target_id": 1, "value": "y"}
 		reader.Do("POST", path, body).WantDetail(problem.Forbidden, "The key lacks "+target.permission.String()+" write.")
 		others.Do("POST", path, body).Want(403)

@@ -18,28 +18,40 @@ func TestForwardGateway(t *testing.T) {
 	for _, name := range []string{"Berlin", "Bern"} {
 		c.Do("POST", "/group", map[string]any{"name": name}).Want(200)
 	}
-	made := c.Do("POST", "/forward/gateway", `{"name": "nat1", "hostname": "nat1.example.net", "apikey": "hunter2", "port limit": "20000-29999", "groups": [2, {"id": 1}, {"id": 2, "name": "x"}]}`).Want(200)
+	made := c.Do("POST", "/forward/gateway", `{"name": "nat1", "hostname": "nat1.example.net", "apikey": "hunter2", "port limit": "20000-29999", "groups": [2, {"id": 1}, {"id": 2, "name": "x"}]}`).
+		Want(200)
 	if want := `{"id":1,"name":"nat1","hostname":"nat1.example.net","port_limit":"20000-29999","groups":[{"id":1,"name":"Berlin"},{"id":2,"name":"Bern"}]}` + "\n"; made.Text != want {
 		t.Fatal(made.Text)
 	}
 	second := c.Do("POST", "/forward/gateway", `{"name": "nat2", "hostname": "2001:db8::1", "api_key": "k", "port_limit": "100"}`).Want(200)
-	if want := fmt.Sprintf(`{"id":%d,"name":"nat2","hostname":"2001:db8::1","port_limit":"100","groups":[]}`+"\n", second.ID()); second.Text != want {
+	if want := fmt.Sprintf(
+		`{"id":%d,"name":"nat2","hostname":"2001:db8::1","port_limit":"100","groups":[]}`+"\n",
+		second.ID(),
+	); second.Text != want {
 		t.Fatal(second.Text)
 	}
-	c.Do("POST", "/forward/gateway", `{}`).WantErrors("/api_key", "required", "/hostname", "required", "/name", "required", "/port_limit", "required")
+	c.Do("POST", "/forward/gateway", `{}`).
+		WantErrors("/api_key", "required", "/hostname", "required", "/name", "required", "/port_limit", "required")
 	c.Do("POST", "/forward/gateway", `{"name": "nat1", "hostname": "x", "api_key": "k", "port_limit": "1"}`).WantErrors("/name", "taken")
-	c.Do("POST", "/forward/gateway", `{"name": "x", "hostname": "x", "api_key": "k", "apikey": "l", "port_limit": "1"}`).WantErrors("/apikey", "disagrees")
+	c.Do("POST", "/forward/gateway", `{"name": "x", "hostname": "x", "api_key": "k", "apikey": "l", "port_limit": "1"}`).
+		WantErrors("/apikey", "disagrees")
 	c.Do("POST", "/forward/gateway", `{"name": "x", "hostname": "https://x", "api_key": "a\nb", "port_limit": "1", "groups": 3}`).
 		WantErrors("/api_key", "invalid", "/groups", "type", "/hostname", "invalid")
-	c.Do("POST", "/forward/gateway", `{"name": "x", "hostname": "x", "api_key": "k", "port_limit": "1", "groups": [1, "x"]}`).WantErrors("/groups", "type")
-	c.Do("POST", "/forward/gateway", `{"name": "x", "hostname": "x", "api_key": "k", "port_limit": "1", "groups": [1, 9]}`).WantErrors("/groups", "not_found")
+	c.Do("POST", "/forward/gateway", `{"name": "x", "hostname": "x", "api_key": "k", "port_limit": "1", "groups": [1, "x"]}`).
+		WantErrors("/groups", "type")
+	c.Do("POST", "/forward/gateway", `{"name": "x", "hostname": "x", "api_key": "k", "port_limit": "1", "groups": [1, 9]}`).
+		WantErrors("/groups", "not_found")
 	for _, limit := range []string{"0", "65536", "-1", "5-4", "1-65536", "1-2-3", "01", " 1", "all", "１"} {
-		c.Do("POST", "/forward/gateway", map[string]any{"name": "x", "hostname": "x", "api_key": "k", "port_limit": limit}).WantErrors("/port_limit", "invalid")
+		c.Do("POST", "/forward/gateway", map[string]any{"name": "x", "hostname": "x", "api_key": "k", "port_limit": limit}).
+			WantErrors("/port_limit", "invalid")
 	}
 
 	edit := func(body, groups string) {
 		t.Helper()
-		if g := testkit.Decode[network.ForwardGateway](c.Do("PATCH", "/forward/gateway/1", body).Want(200)); testkit.JSON(g.Groups) != groups || g.Name != "nat1" {
+		if g := testkit.Decode[network.ForwardGateway](
+			c.Do("PATCH", "/forward/gateway/1", body).Want(200),
+		); testkit.JSON(g.Groups) != groups ||
+			g.Name != "nat1" {
 			t.Errorf("%s: %+v", body, g)
 		}
 	}
@@ -66,11 +78,17 @@ func TestForwardGateway(t *testing.T) {
 		}
 	}
 	list := c.Do("GET", "/forward/gateway", nil, "Accept", "text/csv").Want(200).Text
-	if want := fmt.Sprintf("id,name,hostname,port_limit,groups\n1,nat1,nat1.example.net,65535,2\n%d,nat2,2001:db8::1,100,\n", second.ID()); list != want {
+	if want := fmt.Sprintf(
+		"id,name,hostname,port_limit,groups\n1,nat1,nat1.example.net,65535,2\n%d,nat2,2001:db8::1,100,\n",
+		second.ID(),
+	); list != want {
 		t.Errorf("%s", list)
 	}
-	c.Do("POST", "/forward/gateway", strings.NewReplacer("nat1,", "nat3,", "nat2,", "nat4,", "groups\n", "groups,api_key\n", "65535,2\n", "65535,2,k\n", "100,\n", "100,,k\n").Replace(list), "Content-Type", "text/csv").Want(200)
-	if g := testkit.Decode[[]network.ForwardGateway](c.Do("GET", "/forward/gateway?q=nat3", nil))[0]; testkit.JSON(g.Groups) != `[{"id":2,"name":"Bern"}]` {
+	c.Do("POST", "/forward/gateway", strings.NewReplacer("nat1,", "nat3,", "nat2,", "nat4,", "groups\n", "groups,api_key\n", "65535,2\n", "65535,2,k\n", "100,\n", "100,,k\n").Replace(list), "Content-Type", "text/csv").
+		Want(200)
+	if g := testkit.Decode[[]network.ForwardGateway](c.Do("GET", "/forward/gateway?q=nat3", nil))[0]; testkit.JSON(
+		g.Groups,
+	) != `[{"id":2,"name":"Bern"}]` {
 		t.Errorf("%+v", g)
 	}
 	edit(`{"groups": null}`, `[]`)
@@ -80,10 +98,14 @@ func TestForwardGateway(t *testing.T) {
 func TestForwardTypes(t *testing.T) {
 	t.Parallel()
 	c := newClient(t)
-	if got := c.Do("GET", "/forward/type", nil).Want(200).Text; got != `[{"id":1,"name":"Port to port","slug":"port_to_port"},{"id":2,"name":"IP to IP","slug":"ip_to_ip"}]`+"\n" {
+	if got := c.Do("GET", "/forward/type", nil).
+		Want(200).
+		Text; got != `[{"id":1,"name":"Port to port","slug":"port_to_port"},{"id":2,"name":"IP to IP","slug":"ip_to_ip"}]`+"\n" {
 		t.Error(got)
 	}
-	if got := c.Do("GET", "/forward/type/2", nil).Want(200); got.Text != `{"id":2,"name":"IP to IP","slug":"ip_to_ip"}`+"\n" || got.Header.Get("ETag") != `"1"` {
+	if got := c.Do("GET", "/forward/type/2", nil).
+		Want(200); got.Text != `{"id":2,"name":"IP to IP","slug":"ip_to_ip"}`+"\n" ||
+		got.Header.Get("ETag") != `"1"` {
 		t.Error(got.Text)
 	}
 	c.Do("GET", "/forward/type/3", nil).Want(404)

@@ -21,11 +21,23 @@ var forwardTypeView = pg.NewView[ForwardType]("forward_type")
 
 func (s *Service) forwardTypes() []rest.Route {
 	return []rest.Route{
-		rest.List[rest.None, ForwardType]{Path: "/forward/type", Guard: guard.Has(permission.NetworkForward), Name: "listForwardingTypes", Summary: "List forwarding types", DB: s.db, View: "forward_type",
-			By: rest.By{Search: rest.SearchIn("search"), Filters: map[string]string{"slug": "slug"}}},
-		rest.Read[rest.Item, ForwardType]{Path: "/forward/type/{type_id}", Guard: guard.Has(permission.NetworkForward), Name: "getForwardingType", Summary: "View a forwarding type",
+		rest.List[rest.None, ForwardType]{
+			Path:    "/forward/type",
+			Guard:   guard.Has(permission.NetworkForward),
+			Name:    "listForwardingTypes",
+			Summary: "List forwarding types",
+			DB:      s.db,
+			View:    "forward_type",
+			By:      rest.By{Search: rest.SearchIn("search"), Filters: map[string]string{"slug": "slug"}},
+		},
+		rest.Read[rest.Item, ForwardType]{
+			Path:    "/forward/type/{type_id}",
+			Guard:   guard.Has(permission.NetworkForward),
+			Name:    "getForwardingType",
+			Summary: "View a forwarding type",
 			Do: func(ctx context.Context, req rest.Item) (ForwardType, error) {
 				return forwardTypeView.Get(ctx, s.db, req.ID)
-			}},
+			},
+		},
 	}
 }

@@ -177,15 +177,41 @@ var entityView = pg.NewView[IPEntity]("ip_entity_view")
 
 func (s *Service) ipEntities() []rest.Route {
 	return rest.Resource[IPEntity, ipEntityBody]{
-		DB: s.db, Path: "/entity", ID: "entity_id", Noun: "IP entity", Again: rest.AgainRefused, Edited: `{"nickname": "rack 14", "vlan": 200}`,
-		Guard: guard.Has(permission.NetworkEntities), ReadGuard: guard.HasOrClient(permission.NetworkEntities), Scope: ownEntities, Table: "ip_entity", View: "ip_entity_view",
-		Includes: map[string]func(context.Context, pg.Querier, *IPEntity) error{"fields": func(ctx context.Context, q pg.Querier, item *IPEntity) (err error) {
-			item.Fields, err = shownFields(ctx, q, "entity", item.ID)
-			return err
-		}},
+		DB:     s.db,
+		Path:   "/entity",
+		ID:     "entity_id",
+		Noun:   "IP entity",
+		Again:  rest.AgainRefused,
+		Edited: `{"nickname": "rack 14", "vlan": 200}`,
+		Guard: guard.Has(
+			permission.NetworkEntities,
+		),
+		ReadGuard: guard.HasOrClient(permission.NetworkEntities),
+		Scope:     ownEntities,
+		Table:     "ip_entity",
+		View:      "ip_entity_view",
+		Includes: map[string]func(context.Context, pg.Querier, *IPEntity) error{
+			"fields": func(ctx context.Context, q pg.Querier, item *IPEntity) (err error) {
+				item.Fields, err = shownFields(ctx, q, "entity", item.ID)
+				return err
+			},
+		},
 		By: rest.By{Search: searchEntities, Sorts: map[string]string{"name": "name", "address": "first_address"}, Filters: map[string]string{
-			"assigned": "assigned", "billing_id": "billing_id", "group_id": "group_id", "name": "name", "owner": "owner_id", "owner_id": "owner_id", "owner_missing": "owner_missing", "server_id": "owner_server_id", "vlan": "vlan"}},
-		Lock: lockScopes, Check: s.checkOwner, Insert: insertEntity, Update: updateEntity, Delete: deleteEntity,
+			"assigned":      "assigned",
+			"billing_id":    "billing_id",
+			"group_id":      "group_id",
+			"name":          "name",
+			"owner":         "owner_id",
+			"owner_id":      "owner_id",
+			"owner_missing": "owner_missing",
+			"server_id":     "owner_server_id",
+			"vlan":          "vlan",
+		}},
+		Lock:   lockScopes,
+		Check:  s.checkOwner,
+		Insert: insertEntity,
+		Update: updateEntity,
+		Delete: deleteEntity,
 		Close: func(ctx context.Context, tx *pg.Tx, entities []IPEntity) error {
 			ids := make([]int64, len(entities))
 			for i, e := range entities {
@@ -322,17 +348,40 @@ func (b *ipEntityBody) inTheWay(ctx context.Context, tx *pg.Tx, id int64) (refus
 }
 
 // inTheWay names an entity, other than that of this id, which lies where another one was to lie.
-func (f *family) inTheWay(ctx context.Context, tx *pg.Tx, pointer string, first, last *netip.Addr, group rest.RefID, id int64, wrong *problem.Fields) error {
+func (f *family) inTheWay(
+	ctx context.Context,
+	tx *pg.Tx,
+	pointer string,
+	first, last *netip.Addr,
+	group rest.RefID,
+	id int64,
+	wrong *problem.Fields,
+) error {
 	scope := f.in("{v}_scope($3, $4, $2)")
-	found, err := entityView.One(ctx, tx, "id = (SELECT id FROM ip_entity WHERE id <> $1 AND "+f.overlapping("$3", "$4", scope, scope)+" ORDER BY id LIMIT 1)",
-		id, group, first, last)
+	found, err := entityView.One(
+		ctx,
+		tx,
+		"id = (SELECT id FROM ip_entity WHERE id <> $1 AND "+f.overlapping("$3", "$4", scope, scope)+" ORDER BY id LIMIT 1)",
+		id,
+		group,
+		first,
+		last,
+	)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("find the entity in the way: %w", err)
 	}
-	wrong.Add(pointer, "overlaps", "overlaps with IP entity %d (%s) in IP group %d (%s)", found.ID, found.FullIP, found.Group.ID, found.Group.Name)
+	wrong.Add(
+		pointer,
+		"overlaps",
+		"overlaps with IP entity %d (%s) in IP group %d (%s)",
+		found.ID,
+		found.FullIP,
+		found.Group.ID,
+		found.Group.Name,
+	)
 	(*wrong)[len(*wrong)-1].Existing = &rest.Ref{ID: found.ID, Name: found.FullIP}
 	return nil
 }

@@ -162,7 +162,8 @@ func TestIPEntityEdit(t *testing.T) {
 	c := newClient(t)
 	c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200)
 	c.Do("POST", "/group", `{"name": "Bern"}`).Want(200)
-	c.Do("POST", "/entity", `{"group": 1, "v4": {"address": "10.0.0.5", "range_end": "10.0.0.9"}, "v6_address": "fd00::/64", "vlan": 5, "owner": {"id": 3, "server": {"id": 8, "name": "srv8"}}}`).Want(200)
+	c.Do("POST", "/entity", `{"group": 1, "v4": {"address": "10.0.0.5", "range_end": "10.0.0.9"}, "v6_address": "fd00::/64", "vlan": 5, "owner": {"id": 3, "server": {"id": 8, "name": "srv8"}}}`).
+		Want(200)
 	c.Do("POST", "/entity", `{"group": 2, "address": "10.0.0.7"}`).Want(200) // private space is another group's own
 
 	edit := func(body string) network.IPEntity {
@@ -171,7 +172,10 @@ func TestIPEntityEdit(t *testing.T) {
 	if e := edit(`{"nickname": "rack"}`); e.Name != "rack" || *e.VLAN != 5 || e.FullIP != "10.0.0.5-10.0.0.9" || e.Owner.Server.ID != 8 {
 		t.Fatalf("%+v", e)
 	}
-	if e := edit(`{"nickname": null, "vlan": null, "v6": null, "owner": {"server": null}}`); e.Name != "10.0.0.5-10.0.0.9" || e.VLAN != nil || e.V6 != nil || e.Owner == nil || e.Owner.Server != nil {
+	if e := edit(
+		`{"nickname": null, "vlan": null, "v6": null, "owner": {"server": null}}`,
+	); e.Name != "10.0.0.5-10.0.0.9" || e.VLAN != nil || e.V6 != nil || e.Owner == nil ||
+		e.Owner.Server != nil {
 		t.Fatalf("%+v", e)
 	}
 	if e := edit(`{"owner": null, "v4": {"range_end": null}}`); e.FullIP != "10.0.0.5" || e.Owner != nil {
@@ -182,7 +186,13 @@ func TestIPEntityEdit(t *testing.T) {
 	}
 	c.Do("PATCH", "/entity/1", `{"group": 2}`).WantErrors("/v4/address", "overlaps")
 	read := c.Do("GET", "/entity/1", nil).Want(200).Text // and written back, to another address
-	if e := edit(strings.ReplaceAll(strings.ReplaceAll(read, `"address":"10.0.0.7"`, `"address":"10.0.0.6"`), `"name":"10.0.0.7"`, `"name":"10.0.0.7","nickname":"10.0.0.7"`)); e.Name != "10.0.0.6" {
+	if e := edit(
+		strings.ReplaceAll(
+			strings.ReplaceAll(read, `"address":"10.0.0.7"`, `"address":"10.0.0.6"`),
+			`"name":"10.0.0.7"`,
+			`"name":"10.0.0.7","nickname":"10.0.0.7"`,
+		),
+	); e.Name != "10.0.0.6" {
 		t.Fatalf("%+v", e)
 	}
 	edit(`{"address": "10.0.1.0/28"}`)
@@ -267,7 +277,8 @@ func TestFormsOfOneAddress(t *testing.T) {
 		}
 		c.Do("DELETE", item, nil).Want(200)
 	}
-	c.Do("POST", "/entity", `{"group": 1, "v6_address": "2001:DB8::1", "v6": {"address": "2001:db8::2"}}`).WantErrors("/v6/address", "disagrees")
+	c.Do("POST", "/entity", `{"group": 1, "v6_address": "2001:DB8::1", "v6": {"address": "2001:db8::2"}}`).
+		WantErrors("/v6/address", "disagrees")
 }
 
 func TestIPEntityOverlap(t *testing.T) {
@@ -277,8 +288,11 @@ func TestIPEntityOverlap(t *testing.T) {
 	c.Do("POST", "/group", `{"name": "Bern"}`).Want(200)
 	c.Do("POST", "/entity", `{"group": 1, "address": "192.0.2.0/28", "v6_address": "2001:db8::/64"}`).Want(200)
 
-	got := testkit.Decode[problem.Problem](c.Do("POST", "/entity", `{"group": 2, "address": "192.0.2.15", "v6_address": "2001:db8::1"}`).Want(422))
-	if len(got.Errors) != 2 || got.Errors[0].Message != "overlaps with IP entity 1 (192.0.2.0/28) in IP group 1 (Berlin)" || got.Errors[1].Pointer != "/v6_address" {
+	got := testkit.Decode[problem.Problem](
+		c.Do("POST", "/entity", `{"group": 2, "address": "192.0.2.15", "v6_address": "2001:db8::1"}`).Want(422),
+	)
+	if len(got.Errors) != 2 || got.Errors[0].Message != "overlaps with IP entity 1 (192.0.2.0/28) in IP group 1 (Berlin)" ||
+		got.Errors[1].Pointer != "/v6_address" {
 		t.Fatalf("%+v", got)
 	}
 	c.Do("POST", "/entity", `{"group": 2, "address": "192.0.2.16"}`).Want(200)

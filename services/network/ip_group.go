@@ -49,13 +49,31 @@ type ipGroupBody struct {
 
 func (s *Service) ipGroups() []rest.Route {
 	return rest.Resource[IPGroup, ipGroupBody]{
-		DB: s.db, Path: "/group", ID: "group_id", Noun: "IP group", Again: rest.AgainRefused, Edited: `{"name": "Frankfurt 2", "reserved": true}`,
-		Guard: guard.Has(permission.NetworkGroups), Table: "ip_group", View: "ip_group_view",
-		Includes: map[string]func(context.Context, pg.Querier, *IPGroup) error{"fields": func(ctx context.Context, q pg.Querier, item *IPGroup) (err error) {
-			item.Fields, err = shownFields(ctx, q, "group", item.ID)
-			return err
-		}},
-		By:     rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name"}, Filters: map[string]string{"billing_id": "billing_id", "name": "name", "pxe_dhcp_server_id": "pxe_dhcp_server_id", "reserved": "reserved"}},
+		DB:     s.db,
+		Path:   "/group",
+		ID:     "group_id",
+		Noun:   "IP group",
+		Again:  rest.AgainRefused,
+		Edited: `{"name": "Frankfurt 2", "reserved": true}`,
+		Guard:  guard.Has(permission.NetworkGroups),
+		Table:  "ip_group",
+		View:   "ip_group_view",
+		Includes: map[string]func(context.Context, pg.Querier, *IPGroup) error{
+			"fields": func(ctx context.Context, q pg.Querier, item *IPGroup) (err error) {
+				item.Fields, err = shownFields(ctx, q, "group", item.ID)
+				return err
+			},
+		},
+		By: rest.By{
+			Search: rest.SearchIn("search"),
+			Sorts:  map[string]string{"name": "name"},
+			Filters: map[string]string{
+				"billing_id":         "billing_id",
+				"name":               "name",
+				"pxe_dhcp_server_id": "pxe_dhcp_server_id",
+				"reserved":           "reserved",
+			},
+		},
 		Check:  s.checkDHCPServer,
 		Delete: deleteIPGroup,
 	}.Routes()
@@ -103,7 +121,8 @@ func deleteIPGroup(ctx context.Context, tx *pg.Tx, group *IPGroup) error {
 	}
 	var id int64
 	var name string
-	err := tx.QueryRow(ctx, "SELECT id, name FROM forward_gateway WHERE id = (SELECT min(gateway_id) FROM forward_gateway_group WHERE group_id = $1)", group.ID).Scan(&id, &name)
+	err := tx.QueryRow(ctx, "SELECT id, name FROM forward_gateway WHERE id = (SELECT min(gateway_id) FROM forward_gateway_group WHERE group_id = $1)", group.ID).
+		Scan(&id, &name)
 	if err == nil {
 		return problem.New(problem.Conflict, "IP group %d is in use by forwarding gateway %d (%s).", group.ID, id, name)
 	}

@@ -27,7 +27,10 @@ func TestIPGroup(t *testing.T) {
 
 	c.Do("POST", "/group", "name,reserved\nBari ,1\nBasel,FALSE\nBath,\n1000,True\n", "Content-Type", "text/csv").Want(200)
 	for name, reserved := range map[string]bool{"Bari": true, "Basel": false, "Bath": false, "1000": true} {
-		if found := testkit.Decode[[]network.IPGroup](c.Do("GET", "/group?q="+name, nil).Want(200)); len(found) != 1 || found[0].Reserved != reserved {
+		if found := testkit.Decode[[]network.IPGroup](
+			c.Do("GET", "/group?q="+name, nil).Want(200),
+		); len(found) != 1 ||
+			found[0].Reserved != reserved {
 			t.Errorf("%s: %+v", name, found)
 		}
 	}

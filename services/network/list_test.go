@@ -342,7 +342,12 @@ func TestEntitiesByAddressAndAssignment(t *testing.T) {
 		}
 	}
 	c.Do("POST", "/entity/3/release", nil).Want(200)
-	if got := names(c.Do("GET", "/entity?assigned=false&group_id=1&sort=address", nil)); !slices.Equal(got, []string{"nine", "ten", "ten of six"}) {
+	if got := names(
+		c.Do("GET", "/entity?assigned=false&group_id=1&sort=address", nil),
+	); !slices.Equal(
+		got,
+		[]string{"nine", "ten", "ten of six"},
+	) {
 		t.Error(got)
 	}
 	c.Do("GET", "/entity?assigned=perhaps", nil).Want(400)
@@ -355,15 +360,23 @@ func TestCSV(t *testing.T) {
 	post := func(path, text string) *testkit.Answer {
 		return c.Do("POST", path, text, "Content-Type", "text/csv; charset=utf-8")
 	}
-	made := testkit.Decode[rest.Bulk](post("/port-speed", "\ufeffname,speed,billing_id,colour\n\"1 Gbit/s, full\",1000,GE,red\r\n\"10\"\"\",10000,,\n").Want(200))
+	made := testkit.Decode[rest.Bulk](
+		post("/port-speed", "\ufeffname,speed,billing_id,colour\n\"1 Gbit/s, full\",1000,GE,red\r\n\"10\"\"\",10000,,\n").Want(200),
+	)
 	if made != (rest.Bulk{Count: 2, First: 1, Last: 2}) {
 		t.Fatalf("%+v", made)
 	}
 	list := c.Do("GET", "/port-speed", nil, "Accept", "text/csv").Want(200)
-	if want := "id,name,billing_id,speed,switchPortCount\n1,\"1 Gbit/s, full\",GE,1000,false\n2,\"10\"\"\",,10000,false\n"; list.Text != want || !strings.HasPrefix(list.Header.Get("Content-Type"), "text/csv") {
+	if want := "id,name,billing_id,speed,switchPortCount\n1,\"1 Gbit/s, full\",GE,1000,false\n2,\"10\"\"\",,10000,false\n"; list.Text != want ||
+		!strings.HasPrefix(list.Header.Get("Content-Type"), "text/csv") {
 		t.Fatalf("%s: %s", list.Header.Get("Content-Type"), list.Text)
 	}
-	if page := c.Do("GET", "/port-speed?per_page=1&q=gbit", nil, "Accept", "application/json, text/csv;q=0.5").Want(200).Text; !strings.HasPrefix(page, "[") {
+	if page := c.Do("GET", "/port-speed?per_page=1&q=gbit", nil, "Accept", "application/json, text/csv;q=0.5").
+		Want(200).
+		Text; !strings.HasPrefix(
+		page,
+		"[",
+	) {
 		t.Fatal(page)
 	}
 	post("/port-speed", list.Text).WantErrors("/2/name", "taken")
@@ -373,7 +386,10 @@ func TestCSV(t *testing.T) {
 		t.Fatalf("%d port speeds", got)
 	}
 
-	post("/port-speed", "name,speed\na,1\nb,x\n,3\n\"c\nd\",0\n").WantErrors("/3/speed", "type", "/4/name", "required", "/5/speed", "out_of_range")
+	post(
+		"/port-speed",
+		"name,speed\na,1\nb,x\n,3\n\"c\nd\",0\n",
+	).WantErrors("/3/speed", "type", "/4/name", "required", "/5/speed", "out_of_range")
 	message := testkit.Decode[problem.Problem](post("/port-speed", "speed,name\n1,a\nx,b\n").Want(422)).Errors[0].Message
 	if message != "must be an integer (line 3, column 1)" {
 		t.Error(message)
@@ -469,7 +485,8 @@ func TestListsOfAnOwner(t *testing.T) {
 	c, db := newService(t)
 	c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200)
 	for i, vlan := range []int{7, 7, 8} {
-		c.Do("POST", "/entity", map[string]any{"group": 1, "address": fmt.Sprint("192.0.2.", i), "nickname": string(rune('c' - i)), "vlan": vlan, "owner": map[string]any{"id": 5}}).Want(200)
+		c.Do("POST", "/entity", map[string]any{"group": 1, "address": fmt.Sprint("192.0.2.", i), "nickname": string(rune('c' - i)), "vlan": vlan, "owner": map[string]any{"id": 5}}).
+			Want(200)
 	}
 	want := func(query, list string) {
 		t.Helper()
@@ -486,7 +503,11 @@ func TestListsOfAnOwner(t *testing.T) {
 	want("&sort=-name", "z a 192.0.2.0")
 	want("&vlan=8&sort=name", "192.0.2.0 a")
 	want("&vlan=7&group_id=1", "z")
-	if stale := rows(t, db, "SELECT a::text FROM ip_assignment a JOIN ip_entity e ON e.id = a.entity_id WHERE (a.entity_name, a.vlan) IS DISTINCT FROM (e.name, e.vlan)"); stale != "" {
+	if stale := rows(
+		t,
+		db,
+		"SELECT a::text FROM ip_assignment a JOIN ip_entity e ON e.id = a.entity_id WHERE (a.entity_name, a.vlan) IS DISTINCT FROM (e.name, e.vlan)",
+	); stale != "" {
 		t.Error(stale)
 	}
 }

@@ -22,10 +22,22 @@ const Name = "network"
 var migrations embed.FS
 
 // Definition is the service.
-var Definition = service.Definition{Name: Name, Migrations: migrations, Parameters: parameters, Seals: true, Sealed: []string{"forward_gateway.api_key"}, New: func(d service.Deps) service.Parts {
-	s := New(d.DB, d.Box, d.Peers)
-	return service.Parts{Routes: s.Routes(), Loops: s.Loops(), Readers: []string{"clients", "pxe"}, Consumers: []*events.Consumer{s.dhcpServers.Consumer(), s.clients.Consumer()}}
-}}
+var Definition = service.Definition{
+	Name:       Name,
+	Migrations: migrations,
+	Parameters: parameters,
+	Seals:      true,
+	Sealed:     []string{"forward_gateway.api_key"},
+	New: func(d service.Deps) service.Parts {
+		s := New(d.DB, d.Box, d.Peers)
+		return service.Parts{
+			Routes:    s.Routes(),
+			Loops:     s.Loops(),
+			Readers:   []string{"clients", "pxe"},
+			Consumers: []*events.Consumer{s.dhcpServers.Consumer(), s.clients.Consumer()},
+		}
+	},
+}
 
 // parameters keep the planner from what it misjudges here.
 var parameters = map[string]string{
@@ -59,12 +71,23 @@ func New(db *pg.DB, box *seal.Box, peers mesh.Peers) *Service {
 func (s *Service) Routes() []rest.Route {
 	return slices.Concat(
 		rest.Section{Name: "IP groups", Doc: "An IP group is a site's address space."}.Of(s.ipGroups(), []rest.Route{s.utilization()}),
-		rest.Section{Name: "IP entities", Doc: "An IP entity is an address, a range or a prefix, of IPv4, of IPv6 or of both. No two overlap."}.Of(
-			s.ipEntities(), s.allocations(), []rest.Route{entitySeries, s.entityRemoval()}),
+		rest.Section{
+			Name: "IP entities",
+			Doc:  "An IP entity is an address, a range or a prefix, of IPv4, of IPv6 or of both. No two overlap.",
+		}.Of(
+			s.ipEntities(),
+			s.allocations(),
+			[]rest.Route{entitySeries, s.entityRemoval()},
+		),
 		rest.Section{Name: "Forwarding", Doc: "Machines that forward ports or addresses to servers, and the ways in which they do."}.Of(
 			s.forwardGateways(), s.forwardTypes()),
-		rest.Section{Name: "Custom fields", Doc: "Fields of clients, IP entities, IP groups and servers beside those that the API has, and what they hold."}.Of(
-			s.fields(), s.fieldValues()),
+		rest.Section{
+			Name: "Custom fields",
+			Doc:  "Fields of clients, IP entities, IP groups and servers beside those that the API has, and what they hold.",
+		}.Of(
+			s.fields(),
+			s.fieldValues(),
+		),
 		rest.Section{Name: "Port speeds", Doc: "The speeds that switch ports are sold at."}.Of(s.portSpeeds()),
 		[]rest.Route{s.clients.CloseRoute(), s.clientServers(), events.RefRoute(s.db, "group", "ip_group", "NULL::jsonb", "pxe"),
 			events.RefRoute(s.db, "entity", "ip_entity", "NULL::jsonb", "pxe"), s.machineAddress()},
@@ -73,5 +96,8 @@ func (s *Service) Routes() []rest.Route {
 
 // Loops are what the service does besides answering.
 func (s *Service) Loops() []service.Loop {
-	return []service.Loop{service.Every(foldPause, "fold counts", s.FoldCounts), service.Every(time.Hour, "find the owners of before", s.FindOwners)}
+	return []service.Loop{
+		service.Every(foldPause, "fold counts", s.FoldCounts),
+		service.Every(time.Hour, "find the owners of before", s.FindOwners),
+	}
 }

@@ -117,7 +117,9 @@ func TestConcurrentOverlaps(t *testing.T) {
 	t.Logf("%d made, %d refused", made.Load(), refused.Load())
 
 	var deadlocks int // which are tried again, and so may not show otherwise
-	if err := db.QueryRow(t.Context(), "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()").Scan(&deadlocks); err != nil || deadlocks > 0 {
+	if err := db.QueryRow(t.Context(), "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()").
+		Scan(&deadlocks); err != nil ||
+		deadlocks > 0 {
 		t.Errorf("%d deadlocks, %v", deadlocks, err)
 	}
 

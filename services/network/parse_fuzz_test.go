@@ -14,12 +14,67 @@ import (
 
 // nasty are spellings that some parser somewhere takes for an address.
 var nasty = []string{
-	"", " ", "10.0.0.1", "010.0.0.1", "10.0.0.1 ", " 10.0.0.1", "10.0.0", "10.1", "167772161", "0x0a.0.0.1", "10.0.0.256", "10.0.0.1.", "10..0.1", "+10.0.0.1", "-1.0.0.0",
-	"１０.0.0.1", "10。0.0.1", "10.0.0.1\x00", "10.0.0.1\n", "10.0.0.0/8", "10.0.0.0/08", "10.0.0.0/33", "10.0.0.0/-1", "10.0.0.1/8", "10.0.0.1/32", "10.0.0.0/255.0.0.0", "10.0.0.0/", "/8",
-	"0.0.0.0", "255.255.255.255", "223.255.255.255", "9.255.255.255", "224.0.0.0", "172.15.255.255", "100.64.0.0/10", "100.0.0.0/8",
-	"::", "::1", "::ffff:1.2.3.4", "::ffff:0102:0304", "::1.2.3.4", "64:ff9b::1.2.3.4", "fe80::1%eth0", "fe80::1%25eth0", "2001:db8::1%", "2001:DB8::1", "2001:db8:0:0:0:0:0:1", "2001:db8::00001",
-	"2001:db8:::1", "1::2::3", "[2001:db8::1]", "2001:db8::1/128", "2001:db8::/032", "2001:db8::/129", "fc00::/7", "f800::/5", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff",
-	"340282366920938463463374607431768211455", "2001:db8::g", "２001:db8::1", "2001:db8::1/64",
+	"",
+	" ",
+	"10.0.0.1",
+	"010.0.0.1",
+	"10.0.0.1 ",
+	" 10.0.0.1",
+	"10.0.0",
+	"10.1",
+	"167772161",
+	"0x0a.0.0.1",
+	"10.0.0.256",
+	"10.0.0.1.",
+	"10..0.1",
+	"+10.0.0.1",
+	"-1.0.0.0",
+	"１０.0.0.1",
+	"10。0.0.1",
+	"10.0.0.1\x00",
+	"10.0.0.1\n",
+	"10.0.0.0/8",
+	"10.0.0.0/08",
+	"10.0.0.0/33",
+	"10.0.0.0/-1",
+	"10.0.0.1/8",
+	"10.0.0.1/32",
+	"10.0.0.0/255.0.0.0",
+	"10.0.0.0/",
+	"/8",
+	"0.0.0.0",
+	"255.255.255.255",
+	"223.255.255.255",
+	"9.255.255.255",
+	"224.0.0.0",
+	"172.15.255.255",
+	"100.64.0.0/10",
+	"100.0.0.0/8",
+	"::",
+	"::1",
+	"::ffff:1.2.3.4",
+	"::ffff:0102:0304",
+	"::1.2.3.4",
+	"64:ff9b::1.2.3.4",
+	"fe80::1%eth0",
+	"fe80::1%25eth0",
+	"2001:db8::1%",
+	"2001:DB8::1",
+	"2001:db8:0:0:0:0:0:1",
+	"2001:db8::00001",
+	"2001:db8:::1",
+	"1::2::3",
+	"[2001:db8::1]",
+	"2001:db8::1/128",
+	"2001:db8::/032",
+	"2001:db8::/129",
+	"fc00::/7",
+	"f800::/5",
+	"ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff",
+	"340282366920938463463374607431768211455",
+	"2001:db8::g",
+	"２001:db8::1",
+	"2001:db8::1/64",
 }
 
 // FuzzSpace holds an address or a prefix, as an entity's, against net/netip.
@@ -38,7 +93,8 @@ func FuzzSpace(f *testing.F) {
 			if !ok {
 				continue
 			}
-			if first != want.Addr() || last != netipx.PrefixLastIP(want) || (length == nil) != want.IsSingleIP() || length != nil && *length != want.Bits() {
+			if first != want.Addr() || last != netipx.PrefixLastIP(want) || (length == nil) != want.IsSingleIP() ||
+				length != nil && *length != want.Bits() {
 				t.Fatalf("%q is %s to %s", text, first, last)
 			}
 			var again problem.Fields
@@ -78,8 +134,16 @@ func FuzzEntity(f *testing.F) {
 			return &canonical
 		}
 		var wrong problem.Fields
-		if s := parseV4(optional(address), optional(end), optional(gateway), (*string)(optional(mask)), &wrong); len(wrong) == 0 && s.First != nil {
-			if !s.First.Is4() || !s.Last.Is4() || s.Last.Less(*s.First) || s.Mask != nil && s.Bits != nil || s.Mask != nil && !netip.PrefixFrom(*s.First, *s.Mask).Masked().Contains(*s.Last) {
+		if s := parseV4(
+			optional(address),
+			optional(end),
+			optional(gateway),
+			(*string)(optional(mask)),
+			&wrong,
+		); len(wrong) == 0 &&
+			s.First != nil {
+			if !s.First.Is4() || !s.Last.Is4() || s.Last.Less(*s.First) || s.Mask != nil && s.Bits != nil ||
+				s.Mask != nil && !netip.PrefixFrom(*s.First, *s.Mask).Masked().Contains(*s.Last) {
 				t.Fatalf("%q to %q is %+v", address, end, s)
 			}
 		}
@@ -183,7 +247,10 @@ func FuzzBeginning(f *testing.F) {
 		}
 		for text, a := range map[string]netip.Addr{four.String(): four, six.String(): six, six.StringExpanded(): six} {
 			q := text[:max(0, min(cut, len(text)))]
-			if _, err := netip.ParseAddr(q); err == nil || !strings.ContainsAny(q, ".:") || strings.HasPrefix(q, ":") || strings.Contains(q[:len(q)-1], "::") {
+			if _, err := netip.ParseAddr(
+				q,
+			); err == nil || !strings.ContainsAny(q, ".:") || strings.HasPrefix(q, ":") ||
+				strings.Contains(q[:len(q)-1], "::") {
 				continue
 			}
 			_, spans := beginning(q)

@@ -16,7 +16,10 @@ func TestPortSpeed(t *testing.T) {
 	t.Parallel()
 	c := newClient(t)
 
-	made := testkit.Decode[network.PortSpeed](c.Do("POST", "/port-speed", `{"name": "1 Gbit/s", "billing_id": "GE", "speed": 1000, "colour": "unknown members mean nothing"}`).Want(200))
+	made := testkit.Decode[network.PortSpeed](
+		c.Do("POST", "/port-speed", `{"name": "1 Gbit/s", "billing_id": "GE", "speed": 1000, "colour": "unknown members mean nothing"}`).
+			Want(200),
+	)
 	if made.Name != "1 Gbit/s" || *made.BillingID != "GE" || made.Speed != 1000 || made.SwitchPortCount {
 		t.Fatalf("made %+v", made)
 	}
@@ -27,7 +30,9 @@ func TestPortSpeed(t *testing.T) {
 	c.Do("POST", "/port-speed", `{"name": "x", "speed": 99999999999999999999}`).WantErrors("/speed", "out_of_range")
 
 	c.Do("PATCH", "/port-speed/1", `{"speed": 10}`).WantErrors("/billing_id", "required", "/name", "required")
-	edited := testkit.Decode[network.PortSpeed](c.Do("PATCH", "/port-speed/1", `{"name": "10 Gbit/s", "speed": 10000, "billing_id": null}`).Want(200))
+	edited := testkit.Decode[network.PortSpeed](
+		c.Do("PATCH", "/port-speed/1", `{"name": "10 Gbit/s", "speed": 10000, "billing_id": null}`).Want(200),
+	)
 	if edited.Name != "10 Gbit/s" || edited.BillingID != nil || edited.Speed != 10000 {
 		t.Fatalf("edited %+v", edited)
 	}
@@ -71,7 +76,8 @@ func TestPortSpeedsOfBefore(t *testing.T) {
 		INSERT INTO port_speed (name, billing_id, speed) VALUES ('a', 'A', 1), ('a', NULL, 2), ('a', 'A', 3), ('a (2)', NULL, 4), ('b', 'B', 5);
 		`+string(migration), pgx.QueryExecModeSimpleProtocol)
 	var all string
-	if err := db.QueryRow(t.Context(), "SELECT string_agg(concat_ws('|', name, billing_id), ', ' ORDER BY id) FROM port_speed").Scan(&all); err != nil {
+	if err := db.QueryRow(t.Context(), "SELECT string_agg(concat_ws('|', name, billing_id), ', ' ORDER BY id) FROM port_speed").
+		Scan(&all); err != nil {
 		t.Fatal(err)
 	}
 	if want := "a|A, a (2), a (3)|A (3), a (2) (4), b|B"; all != want {

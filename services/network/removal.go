@@ -64,9 +64,18 @@ type used struct {
 
 func (s *Service) entityRemoval() rest.Route {
 	return rest.Mutation[removalRequest, Removed]{
-		Method: http.MethodPost, Path: "/group/{group_id}/entity/bulk-delete", Guard: guard.Has(permission.NetworkEntities),
-		Name: "deleteIPEntities", Summary: "Delete many IP entities of an IP group", Extension: true,
-		Effect: rest.Effect{Logs: rest.LogsSummary, Again: rest.AgainRefused}, Example: `{"from": "198.51.100.8", "to": "198.51.100.15"}`, Do: remove,
+		Method:    http.MethodPost,
+		Path:      "/group/{group_id}/entity/bulk-delete",
+		Guard:     guard.Has(permission.NetworkEntities),
+		Name:      "deleteIPEntities",
+		Summary:   "Delete many IP entities of an IP group",
+		Extension: true,
+		Effect: rest.Effect{
+			Logs:  rest.LogsSummary,
+			Again: rest.AgainRefused,
+		},
+		Example: `{"from": "198.51.100.8", "to": "198.51.100.15"}`,
+		Do:      remove,
 		Prepare: func(ctx context.Context, req *removalRequest) error {
 			if err := s.peers.Ask(ctx, "pxe", "/internal/installed-entities", &req.installed); err != nil {
 				return problem.New(problem.Unavailable, "Whether machines are being installed with them cannot be found out right now.").Because(err)
@@ -138,7 +147,14 @@ func (r *removal) hold(ctx context.Context, tx *pg.Tx, group rest.Ref) ([]int64,
 				missing = append(missing, fmt.Sprint(id))
 			}
 		}
-		return nil, problem.Member("/ids", "not_found", "name no IP entities of IP group %d (%s): %s", group.ID, group.Name, firstOf(missing, len(missing)))
+		return nil, problem.Member(
+			"/ids",
+			"not_found",
+			"name no IP entities of IP group %d (%s): %s",
+			group.ID,
+			group.Name,
+			firstOf(missing, len(missing)),
+		)
 	}
 	if err := r.refuseCut(ctx, tx, group); err != nil {
 		return nil, err
@@ -193,7 +209,8 @@ const mostNamed = 5
 func refuseAssigned(ctx context.Context, tx *pg.Tx, ids []int64) error {
 	var count int
 	var first []int64
-	err := tx.QueryRow(ctx, "SELECT count(*), coalesce((array_agg(entity_id ORDER BY entity_id))[:$2], '{}') FROM ip_assignment WHERE entity_id = ANY ($1)", ids, mostNamed).Scan(&count, &first)
+	err := tx.QueryRow(ctx, "SELECT count(*), coalesce((array_agg(entity_id ORDER BY entity_id))[:$2], '{}') FROM ip_assignment WHERE entity_id = ANY ($1)", ids, mostNamed).
+		Scan(&count, &first)
 	if err != nil {
 		return fmt.Errorf("look who has the entities: %w", err)
 	}
@@ -208,7 +225,13 @@ func refuseAssigned(ctx context.Context, tx *pg.Tx, ids []int64) error {
 	for i, e := range assigned {
 		names[i] = fmt.Sprintf("IP entity %d (%s) to %s", e.ID, e.FullIP, e.Owner)
 	}
-	return problem.New(problem.Conflict, "Assigned are %d of %s: %s. POST /entity/{entity_id}/release takes one back.", count, counted(len(ids)), firstOf(names, count))
+	return problem.New(
+		problem.Conflict,
+		"Assigned are %d of %s: %s. POST /entity/{entity_id}/release takes one back.",
+		count,
+		counted(len(ids)),
+		firstOf(names, count),
+	)
 }
 
 // refuseInstalled names the first of the entities that a machine is being installed with.

@@ -34,7 +34,9 @@ func TestRemoval(t *testing.T) {
 		if left := len(names(c.Do("GET", "/entity?group_id=1", nil))); left != before-count {
 			t.Errorf("%s left %d of %d", body, left, before)
 		}
-		remove(body).WantErrors(map[bool]string{true: "/ids", false: map[bool]string{true: "/prefix", false: "/to"}[strings.Contains(body, "prefix")]}[strings.Contains(body, "ids")], "not_found")
+		remove(
+			body,
+		).WantErrors(map[bool]string{true: "/ids", false: map[bool]string{true: "/prefix", false: "/to"}[strings.Contains(body, "prefix")]}[strings.Contains(body, "ids")], "not_found")
 	}
 	counts := func(want string) {
 		t.Helper()
@@ -111,7 +113,8 @@ func TestRemovalRefused(t *testing.T) {
 	c.Do("POST", "/group/1/entity/bulk", `{"prefix": "198.51.100.0/28"}`).Want(200)
 	c.Do("POST", "/group/1/allocate", `{"prefix": 28, "owner": {"id": 5}}`).Want(200)
 	refused := c.Do("POST", "/group/1/entity/bulk-delete", `{"prefix": "198.51.100.0/24"}`).Want(http.StatusConflict).Text
-	if !strings.Contains(refused, "Assigned are 16 of 16 IP entities") || !strings.Contains(refused, "(198.51.100.4) to client 5 (Client 5); and 11 more.") {
+	if !strings.Contains(refused, "Assigned are 16 of 16 IP entities") ||
+		!strings.Contains(refused, "(198.51.100.4) to client 5 (Client 5); and 11 more.") {
 		t.Error(refused)
 	}
 	if n := len(names(c.Do("GET", "/entity", nil))); n != 22 {
@@ -130,7 +133,10 @@ func TestRemovalBesideOthers(t *testing.T) {
 		all.Go(func() {
 			for range rounds {
 				for _, e := range testkit.Decode[[]network.IPEntity](orNone(c.Do("POST", "/group/1/allocate", map[string]any{"count": 3, "owner": map[string]any{"id": caller + 1}}))) {
-					if got := testkit.Decode[network.IPEntity](c.Do("GET", fmt.Sprint("/entity/", e.ID), nil).Want(200)); got.Owner == nil || got.Owner.ID != int64(caller+1) {
+					if got := testkit.Decode[network.IPEntity](
+						c.Do("GET", fmt.Sprint("/entity/", e.ID), nil).Want(200),
+					); got.Owner == nil ||
+						got.Owner.ID != int64(caller+1) {
 						t.Errorf("entity %d was given to %d, and is %+v's", e.ID, caller+1, got.Owner)
 					}
 					c.Do("PATCH", fmt.Sprint("/entity/", e.ID), `{"vlan": 7}`).Want(200)
@@ -152,7 +158,11 @@ func TestRemovalBesideOthers(t *testing.T) {
 	if left := rows(t, db, "SELECT count(*)::text FROM ip_assignment"); left != "0" {
 		t.Errorf("%s are assigned", left)
 	}
-	if wrong := rows(t, db, "SELECT entity_id::text FROM (TABLE ip_free EXCEPT TABLE ip_unassigned UNION ALL (TABLE ip_unassigned EXCEPT TABLE ip_free)) f"); wrong != "" {
+	if wrong := rows(
+		t,
+		db,
+		"SELECT entity_id::text FROM (TABLE ip_free EXCEPT TABLE ip_unassigned UNION ALL (TABLE ip_unassigned EXCEPT TABLE ip_free)) f",
+	); wrong != "" {
 		t.Errorf("what is free is wrong for %s", wrong)
 	}
 	if deadlocks := rows(t, db, "SELECT deadlocks::text FROM pg_stat_database WHERE datname = current_database()"); deadlocks != "0" {

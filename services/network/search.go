@@ -126,7 +126,8 @@ func beginning(q string) (f *family, spans []netipx.IPRange) {
 	}
 	largest, most := uint64(1)<<f.partBits-1, f.digits-len(parts[last])
 	for more, size := 0, uint64(1); more <= most && n*size <= largest; more, size = more+1, size*uint64(f.base) {
-		if parts[last][0] == '0' && (f == v4 && more > 0 || f == v6 && more < most) { // what begins with 0 is 0, or is written with all its digits
+		if parts[last][0] == '0' &&
+			(f == v4 && more > 0 || f == v6 && more < most) { // what begins with 0 is 0, or is written with all its digits
 			continue
 		}
 		from, to := f.appendPart(slices.Clip(begin), n*size), f.appendPart(slices.Clip(begin), min(n*size+size-1, largest))
@@ -180,7 +181,17 @@ func (f *family) overlapping(first, last, fromScope, toScope string) string {
 	if f == v6 {
 		boxes = "v6_upper(v6_first, v6_last, v6_scope, v6_scope) && v6_upper({first}, {last}, {from}, {to}) AND v6_lower(v6_first, v6_last) && v6_lower({first}, {last})"
 	}
-	return f.in("{v}_first IS NOT NULL AND {v}_span && {v}_span({first}, {last}) AND "+boxes, "{first}", first, "{last}", last, "{from}", fromScope, "{to}", toScope)
+	return f.in(
+		"{v}_first IS NOT NULL AND {v}_span && {v}_span({first}, {last}) AND "+boxes,
+		"{first}",
+		first,
+		"{last}",
+		last,
+		"{from}",
+		fromScope,
+		"{to}",
+		toScope,
+	)
 }
 
 // piece is how long the pieces of a text are that the index of pieces has.
@@ -202,7 +213,9 @@ func searchTexts(ctx context.Context, asked url.Values) []pg.Source {
 		pieces = append(pieces, string(letters[:piece]))
 	}
 	in := func(column string) pg.Source {
-		return pg.Source{Where: []pg.Condition{{SQL: "pieces(" + column + ") @> $1 AND strpos(" + column + ", $2) > 0", Args: []any{pieces, string(letters)}}}}
+		return pg.Source{
+			Where: []pg.Condition{{SQL: "pieces(" + column + ") @> $1 AND strpos(" + column + ", $2) > 0", Args: []any{pieces, string(letters)}}},
+		}
 	}
 	return []pg.Source{in("search"), in("owner_search")}
 }

@@ -167,7 +167,11 @@ func (e *entityModel) answer() map[string]any {
 	some(shown, "billing_id", e.billing)
 	some(shown, "vlan", e.vlan)
 	if e.owner > 0 {
-		shown["owner"] = map[string]any{"id": e.owner, "name": fmt.Sprint("Client ", e.owner), "server": map[string]any{"id": 4, "name": "fra1-s4"}}
+		shown["owner"] = map[string]any{
+			"id":     e.owner,
+			"name":   fmt.Sprint("Client ", e.owner),
+			"server": map[string]any{"id": 4, "name": "fra1-s4"},
+		}
 	}
 	return shown
 }
@@ -207,7 +211,11 @@ func (e *entityModel) changes() (all []modelChange) {
 	add(func(e *entityModel) { e.vlan = 9 }, 9, "vlan")
 	add(func(e *entityModel) { e.billing = "IP-2" }, "IP-2", "billing_id")
 	add(func(e *entityModel) { e.nickname = "shelf" }, "shelf", "nickname", "name")
-	add(func(e *entityModel) { e.owner = 18 }, map[string]any{"id": 18, "name": "Client 18", "server": map[string]any{"id": 4, "name": "fra1-s4"}}, "owner")
+	add(
+		func(e *entityModel) { e.owner = 18 },
+		map[string]any{"id": 18, "name": "Client 18", "server": map[string]any{"id": 4, "name": "fra1-s4"}},
+		"owner",
+	)
 	full := []string{"v4.full", "full_ip"}
 	switch first, last := e.v4.From(), e.v4.To(); {
 	case !e.v4.IsValid():

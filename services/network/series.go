@@ -208,9 +208,18 @@ type seriesRequest struct {
 }
 
 var entitySeries = rest.Mutation[seriesRequest, rest.Bulk]{
-	Method: http.MethodPost, Path: "/group/{group_id}/entity/bulk", Guard: guard.Has(permission.NetworkEntities),
-	Name: "createIPEntities", Summary: "Create many IP entities side by side", Extension: true,
-	Effect: rest.Effect{Logs: rest.LogsSummary, Again: rest.AgainRefused}, Example: `{"prefix": "198.51.100.0/28", "vlan": 7}`, Do: createSeries,
+	Method:    http.MethodPost,
+	Path:      "/group/{group_id}/entity/bulk",
+	Guard:     guard.Has(permission.NetworkEntities),
+	Name:      "createIPEntities",
+	Summary:   "Create many IP entities side by side",
+	Extension: true,
+	Effect: rest.Effect{
+		Logs:  rest.LogsSummary,
+		Again: rest.AgainRefused,
+	},
+	Example: `{"prefix": "198.51.100.0/28", "vlan": 7}`,
+	Do:      createSeries,
 }
 
 func createSeries(ctx context.Context, tx *pg.Tx, req seriesRequest) (rest.Bulk, error) {
@@ -223,7 +232,8 @@ func createSeries(ctx context.Context, tx *pg.Tx, req seriesRequest) (rest.Bulk,
 		return made, err
 	}
 	var group rest.Ref
-	if err := tx.QueryRow(ctx, "SELECT id, name FROM ip_group WHERE id = $1 FOR KEY SHARE", req.Group).Scan(&group.ID, &group.Name); err != nil {
+	if err := tx.QueryRow(ctx, "SELECT id, name FROM ip_group WHERE id = $1 FOR KEY SHARE", req.Group).
+		Scan(&group.ID, &group.Name); err != nil {
 		return made, err
 	}
 	for _, run := range s.runs {

@@ -60,7 +60,12 @@ func TestSeries(t *testing.T) {
 	const beside = `{"prefix": "198.51.105.0/29", "gateway": "198.51.105.1", "subnet_mask": "255.255.255.248"}`
 	c.Do("POST", "/group/1/entity/bulk", beside).Want(200)
 	c.Do("POST", "/group/1/entity/bulk", beside).WantErrors("/prefix", "overlaps")
-	if got := fullIPs(c.Do("POST", "/group/1/allocate", `{"prefix": 64, "family": "v6", "owner": {"id": 1}}`)); !slices.Equal(got, []string{"2001:db8:1::/64"}) {
+	if got := fullIPs(
+		c.Do("POST", "/group/1/allocate", `{"prefix": 64, "family": "v6", "owner": {"id": 1}}`),
+	); !slices.Equal(
+		got,
+		[]string{"2001:db8:1::/64"},
+	) {
 		t.Error(got)
 	}
 }

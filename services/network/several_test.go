@@ -24,7 +24,8 @@ func TestSeveralAtOnce(t *testing.T) {
 	var last atomic.Int64
 	create := func() {
 		n := last.Add(1)
-		c.Do("POST", "/entity", map[string]any{"group": 1 + n%2, "v4": map[string]any{"address": fmt.Sprintf([]string{"10.0.0.%d", "192.0.2.%d"}[n/2%2], n)}}).Want(200)
+		c.Do("POST", "/entity", map[string]any{"group": 1 + n%2, "v4": map[string]any{"address": fmt.Sprintf([]string{"10.0.0.%d", "192.0.2.%d"}[n/2%2], n)}}).
+			Want(200)
 	}
 	for range entities {
 		create()
@@ -63,7 +64,9 @@ func TestSeveralAtOnce(t *testing.T) {
 		t.Errorf("%d edits, %d deletions", edited.Load(), deleted.Load())
 	}
 	var deadlocks int
-	if err := db.QueryRow(t.Context(), "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()").Scan(&deadlocks); err != nil || deadlocks > 0 {
+	if err := db.QueryRow(t.Context(), "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()").
+		Scan(&deadlocks); err != nil ||
+		deadlocks > 0 {
 		t.Errorf("%d deadlocks: %v", deadlocks, err)
 	}
 }

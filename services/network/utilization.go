@@ -23,8 +23,14 @@ type LargestFree struct {
 }
 
 func (s *Service) utilization() rest.Route {
-	return rest.Read[rest.Item, Utilization]{Path: "/group/{group_id}/utilization", Guard: guard.Has(permission.NetworkGroups), Name: "getIPGroupUtilization",
-		Summary: "View how full an IP group is", Extension: true, Do: s.utilizationOf}
+	return rest.Read[rest.Item, Utilization]{
+		Path:      "/group/{group_id}/utilization",
+		Guard:     guard.Has(permission.NetworkGroups),
+		Name:      "getIPGroupUtilization",
+		Summary:   "View how full an IP group is",
+		Extension: true,
+		Do:        s.utilizationOf,
+	}
 }
 
 // findUtilization sees all at one moment, and of what is not folded yet what it changes.

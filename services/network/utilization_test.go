@@ -33,7 +33,9 @@ func TestUtilization(t *testing.T) {
 	want(`{"used":0,"free":40,"largest_free_block":{"v4":"10.0.0.16/28"}}`)
 	c.Do("POST", "/group/1/allocate", `{"count": 17, "owner": {"id": 1}}`).Want(200)
 	want(`{"used":17,"free":23,"largest_free_block":{"v4":"10.0.0.24/29"}}`)
-	c.Do("POST", "/entity", `{"group": 1, "v4": {"address": "10.0.0.48", "range_end": "10.0.0.79"}, "v6_address": "2001:db8::7"}`).Want(200) // a range is no block
+	c.Do("POST", "/entity", `{"group": 1, "v4": {"address": "10.0.0.48", "range_end": "10.0.0.79"}, "v6_address": "2001:db8::7"}`).
+		Want(200)
+		// a range is no block
 	want(`{"used":17,"free":24,"largest_free_block":{"v4":"10.0.0.24/29","v6":"2001:db8::7"}}`)
 	c.Do("POST", "/entity", `{"group": 1, "address": "10.0.1.0/24"}`).Want(200)
 	c.Do("POST", "/entity", `{"group": 1, "address": "10.0.2.0/23"}`).Want(200)
@@ -41,7 +43,9 @@ func TestUtilization(t *testing.T) {
 	want(`{"used":17,"free":27,"largest_free_block":{"v4":"10.0.2.0/23","v6":"2001:db8:1::/64"}}`)
 	c.Do("POST", "/group", `{"name": "Bern"}`).Want(200)
 	c.Do("POST", "/group/2/entity/bulk", `{"from": "10.0.0.1", "to": "10.0.15.255"}`).Want(200)
-	if got := c.Do("GET", "/group/2/utilization", nil).Want(200).Text; got != `{"used":0,"free":4095,"largest_free_block":{"v4":"10.0.4.0/22"}}`+"\n" { // one call allocates no more
+	if got := c.Do("GET", "/group/2/utilization", nil).
+		Want(200).
+		Text; got != `{"used":0,"free":4095,"largest_free_block":{"v4":"10.0.4.0/22"}}`+"\n" { // one call allocates no more
 		t.Error(got)
 	}
 	c.Do("GET", "/group/9/utilization", nil).Want(404)
@@ -67,7 +71,11 @@ func TestUtilizationStaysExact(t *testing.T) {
 			},
 			"create a prefix": func() {
 				bits := base.BitLen() - rapid.IntRange(1, 4).Draw(rt, "size")
-				c.Do("POST", "/entity", map[string]any{"group": group, family: map[string]any{"address": netip.PrefixFrom(address("first", 160), bits).Masked()}})
+				c.Do(
+					"POST",
+					"/entity",
+					map[string]any{"group": group, family: map[string]any{"address": netip.PrefixFrom(address("first", 160), bits).Masked()}},
+				)
 			},
 			"assign": func() {
 				testkit.Execute(t, db, `INSERT INTO ip_assignment (entity_id, group_id, owner_id)
@@ -75,11 +83,24 @@ func TestUtilizationStaysExact(t *testing.T) {
 					group, address("from", 80), address("to", 160))
 			},
 			"release": func() {
-				testkit.Execute(t, db, `DELETE FROM ip_assignment USING ip_entity e WHERE entity_id = e.id AND e.group_id = $1 AND coalesce(v4_first, v6_first) BETWEEN $2 AND $3`,
-					group, address("from", 80), address("to", 160))
+				testkit.Execute(
+					t,
+					db,
+					`DELETE FROM ip_assignment USING ip_entity e WHERE entity_id = e.id AND e.group_id = $1 AND coalesce(v4_first, v6_first) BETWEEN $2 AND $3`,
+					group,
+					address("from", 80),
+					address("to", 160),
+				)
 			},
 			"delete": func() {
-				testkit.Execute(t, db, "DELETE FROM ip_entity WHERE group_id = $1 AND coalesce(v4_first, v6_first) BETWEEN $2 AND $3", group, address("from", 80), address("to", 160))
+				testkit.Execute(
+					t,
+					db,
+					"DELETE FROM ip_entity WHERE group_id = $1 AND coalesce(v4_first, v6_first) BETWEEN $2 AND $3",
+					group,
+					address("from", 80),
+					address("to", 160),
+				)
 			},
 			"fold": func() {
 				if err := service.FoldCounts(t.Context()); err != nil {
@@ -103,7 +124,9 @@ func TestUtilizationStaysExact(t *testing.T) {
 			block = netip.PrefixFrom(netip.MustParseAddr(text), base.BitLen())
 		}
 		c.Do("POST", path+"/allocate", map[string]any{"prefix": block.Bits() - 1, "family": family, "owner": owner}).Want(422)
-		got := testkit.Decode[[]network.IPEntity](c.Do("POST", path+"/allocate", map[string]any{"prefix": block.Bits(), "family": family, "owner": owner}).Want(200))
+		got := testkit.Decode[[]network.IPEntity](
+			c.Do("POST", path+"/allocate", map[string]any{"prefix": block.Bits(), "family": family, "owner": owner}).Want(200),
+		)
 		if first := strings.Split(got[0].FullIP, "/")[0]; first != block.Addr().String() {
 			rt.Fatalf("%s was said, %s allocated", text, first)
 		}

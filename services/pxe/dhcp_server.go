@@ -32,8 +32,16 @@ func (b *dhcpServerBody) Resolve(wrong *problem.Fields) { b.HTTP.validate(wrong)
 
 func (s *Service) dhcpServers() []rest.Route {
 	return rest.Resource[DHCPServer, dhcpServerBody]{
-		DB: s.db, Path: "/pxe/dhcp", ID: "dhcp_id", Noun: "DHCP server", Again: rest.AgainRefused, Edited: `{"name": "Frankfurt 2"}`,
-		Guard: guard.Has(permission.PXESettings), Table: "dhcp_server", View: "dhcp_server_view", Box: s.box,
+		DB:     s.db,
+		Path:   "/pxe/dhcp",
+		ID:     "dhcp_id",
+		Noun:   "DHCP server",
+		Again:  rest.AgainRefused,
+		Edited: `{"name": "Frankfurt 2"}`,
+		Guard:  guard.Has(permission.PXESettings),
+		Table:  "dhcp_server",
+		View:   "dhcp_server_view",
+		Box:    s.box,
 		Check: func(_ context.Context, _ *pg.Tx, _ int64, before, body *dhcpServerBody) error {
 			if before == nil {
 				return nil
@@ -43,10 +51,16 @@ func (s *Service) dhcpServers() []rest.Route {
 		Delete: func(ctx context.Context, tx *pg.Tx, d *DHCPServer) error {
 			return unlessInstalls(ctx, tx, "dhcp_server", "DHCP server", "dhcp_server_id", d.ID)
 		},
-		Includes: map[string]func(context.Context, pg.Querier, *DHCPServer) error{"health": func(ctx context.Context, q pg.Querier, one *DHCPServer) (err error) {
-			one.Health, err = site.Health(ctx, q, site.DHCPServer, one.ID)
-			return err
-		}},
-		By: rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name", "host": "http_host"}, Filters: map[string]string{"name": "name", "host": "http_host", "health": "health"}},
+		Includes: map[string]func(context.Context, pg.Querier, *DHCPServer) error{
+			"health": func(ctx context.Context, q pg.Querier, one *DHCPServer) (err error) {
+				one.Health, err = site.Health(ctx, q, site.DHCPServer, one.ID)
+				return err
+			},
+		},
+		By: rest.By{
+			Search:  rest.SearchIn("search"),
+			Sorts:   map[string]string{"name": "name", "host": "http_host"},
+			Filters: map[string]string{"name": "name", "host": "http_host", "health": "health"},
+		},
 	}.Routes()
 }

@@ -15,11 +15,16 @@ func TestDHCPServer(t *testing.T) {
 	t.Parallel()
 	c, _, _ := newClient(t)
 
-	made := testkit.Decode[pxe.DHCPServer](c.Do("POST", "/pxe/dhcp", `{"name": "fra1", "http": {"host": "dhcp.fra1.example.net", "port": 8443, "use_https": true, "api_key": "hunter2"}}`).Want(200))
+	made := testkit.Decode[pxe.DHCPServer](
+		c.Do("POST", "/pxe/dhcp", `{"name": "fra1", "http": {"host": "dhcp.fra1.example.net", "port": 8443, "use_https": true, "api_key": "hunter2"}}`).
+			Want(200),
+	)
 	if made.Name != "fra1" || made.HTTP.Host != "dhcp.fra1.example.net" || *made.HTTP.Port != 8443 || !made.HTTP.UseHTTPS {
 		t.Fatalf("made %+v", made)
 	}
-	flat := c.Do("POST", "/pxe/dhcp", `{"name": "ber1", "host": "2001:db8::7", "port": 80, "use_https": false, "api_key": "hunter2"}`).Want(200).Text
+	flat := c.Do("POST", "/pxe/dhcp", `{"name": "ber1", "host": "2001:db8::7", "port": 80, "use_https": false, "api_key": "hunter2"}`).
+		Want(200).
+		Text
 	if want := `{"id":2,"name":"ber1","http":{"host":"2001:db8::7","port":80,"use_https":false}}` + "\n"; flat != want {
 		t.Errorf("made %s", flat)
 	}
@@ -81,7 +86,8 @@ func TestDHCPServerAPIKey(t *testing.T) {
 		t.Helper()
 		var was, is bool
 		err := db.QueryRow(t.Context(), `SELECT coalesce(before @> '{"http": {"api_key": {"secret": true}}}', false), coalesce(after @> '{"http": {"api_key": {"secret": true}}}', false)
-			FROM change ORDER BY id DESC LIMIT 1`).Scan(&was, &is)
+			FROM change ORDER BY id DESC LIMIT 1`).
+			Scan(&was, &is)
 		if err != nil || was != before || is != after {
 			t.Errorf("the record has the key before: %v, after: %v; %v", was, is, err)
 		}
@@ -122,7 +128,11 @@ func TestDHCPServerAPIKey(t *testing.T) {
 	c.Do("PATCH", "/pxe/dhcp/1", `{"api_key": [4]}`).WantErrors("/api_key", "type")
 	c.Do("DELETE", "/pxe/dhcp/1", nil).Want(200)
 
-	if all := dump(t, db); !strings.Contains(all, "uno") || strings.Contains(all, " secret\"") || strings.Contains(all, fmt.Sprintf("%x", " secret")) {
+	if all := dump(
+		t,
+		db,
+	); !strings.Contains(all, "uno") || strings.Contains(all, " secret\"") ||
+		strings.Contains(all, fmt.Sprintf("%x", " secret")) {
 		t.Errorf("the database holds %s", all)
 	}
 }
@@ -133,7 +143,8 @@ func dump(t *testing.T, db *pg.DB) string {
 	var all strings.Builder
 	for _, table := range []string{"dhcp_server", "change", "idempotency"} {
 		var text string
-		if err := db.QueryRow(t.Context(), fmt.Sprintf("SELECT coalesce(string_agg(to_jsonb(r)::text, E'\\n'), '') FROM %s r", table)).Scan(&text); err != nil {
+		if err := db.QueryRow(t.Context(), fmt.Sprintf("SELECT coalesce(string_agg(to_jsonb(r)::text, E'\\n'), '') FROM %s r", table)).
+			Scan(&text); err != nil {
 			t.Fatal(err)
 		}
 		all.WriteString(text)

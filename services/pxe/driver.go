@@ -65,9 +65,17 @@ func driverPath(id int64) string { return fmt.Sprint("drivers/", id) }
 func (s *Service) drivers() []rest.Route {
 	has := guard.Has(permission.PXESettings)
 	return append(rest.Resource[PXEDriver, driverBody]{
-		DB: s.db, Path: "/pxe/driver", ID: "driver_id", Noun: "driver", Guard: has, Again: rest.AgainRefused, Edited: `{"name": "virtio for Windows Server"}`,
-		Table: "driver", View: "driver_view", Read: s.readDriver,
-		By: rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name"}, Filters: map[string]string{"name": "name"}},
+		DB:     s.db,
+		Path:   "/pxe/driver",
+		ID:     "driver_id",
+		Noun:   "driver",
+		Guard:  has,
+		Again:  rest.AgainRefused,
+		Edited: `{"name": "virtio for Windows Server"}`,
+		Table:  "driver",
+		View:   "driver_view",
+		Read:   s.readDriver,
+		By:     rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name"}, Filters: map[string]string{"name": "name"}},
 		Insert: func(ctx context.Context, tx *pg.Tx, b *driverBody) (int64, error) {
 			id, err := driverTable.Insert(ctx, tx, b)
 			if err != nil {

@@ -52,7 +52,8 @@ func TestDriver(t *testing.T) {
 	}
 	at := fmt.Sprintf("/pxe/driver/%d", driver.ID)
 	whole := c.Do("GET", at+"/content", nil).Want(200)
-	if whole.Text != string(content) || whole.Header.Get("ETag") != `"`+driver.SHA256+`"` || whole.Header.Get("Repr-Digest") != "sha-256=:"+base64.StdEncoding.EncodeToString(sum[:])+":" {
+	if whole.Text != string(content) || whole.Header.Get("ETag") != `"`+driver.SHA256+`"` ||
+		whole.Header.Get("Repr-Digest") != "sha-256=:"+base64.StdEncoding.EncodeToString(sum[:])+":" {
 		t.Errorf("it is loaded with %d bytes and %v", len(whole.Text), whole.Header)
 	}
 	if part := c.Do("GET", at+"/content", nil, "Range", "bytes=100-199").Want(206).Text; part != string(content[100:200]) {
@@ -94,11 +95,23 @@ func TestDriver(t *testing.T) {
 
 	// Who names one keeps it there.
 	boot := made(t, c, "/pxe/boot-script", `{"name": "boot"}`)
-	profile := c.Do("POST", "/pxe/profile", fmt.Sprintf(`{"name": "Windows", "boot_script": %d, "drivers": [{"id": %d}, "%d"]}`, boot, second, driver.ID)).Want(200)
-	if want := fmt.Sprintf(`"drivers":[{"id":%d,"name":"virtio"},{"id":%d,"name":"second"}]`, driver.ID, second); !strings.Contains(profile.Text, want) {
+	profile := c.Do("POST", "/pxe/profile", fmt.Sprintf(`{"name": "Windows", "boot_script": %d, "drivers": [{"id": %d}, "%d"]}`, boot, second, driver.ID)).
+		Want(200)
+	if want := fmt.Sprintf(
+		`"drivers":[{"id":%d,"name":"virtio"},{"id":%d,"name":"second"}]`,
+		driver.ID,
+		second,
+	); !strings.Contains(
+		profile.Text,
+		want,
+	) {
 		t.Errorf("the profile is %s", profile.Text)
 	}
-	if copied := c.Do("POST", fmt.Sprintf("/pxe/profile/%d/copy", profile.ID()), `{"name": "Copy"}`).Want(200); !strings.Contains(copied.Text, `"name":"virtio"`) {
+	if copied := c.Do("POST", fmt.Sprintf("/pxe/profile/%d/copy", profile.ID()), `{"name": "Copy"}`).
+		Want(200); !strings.Contains(
+		copied.Text,
+		`"name":"virtio"`,
+	) {
 		t.Errorf("the copy is %s", copied.Text)
 	} else {
 		c.Do("DELETE", fmt.Sprintf("/pxe/profile/%d", copied.ID()), nil).Want(200)

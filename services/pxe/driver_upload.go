@@ -53,17 +53,57 @@ func (s *Service) driverUploads() []rest.Route {
 	const one = uploadsPath + "/{upload_id}"
 	has := guard.Has(permission.PXESettings)
 	return []rest.Route{
-		rest.Raw[rest.None]{Method: http.MethodPost, Path: uploadsPath, Guard: has, Name: "beginDriverUpload", Summary: "Begin to send a driver's file in several requests", Extension: true,
-			Doc:    "This is tus 1.0: Upload-Length says how long the file is, and Location of the answer where it is sent to. A driver is made of it by its address as upload.",
-			Status: http.StatusCreated, Refuses: []int{http.StatusPreconditionFailed, http.StatusRequestEntityTooLarge}, Do: s.beginUpload},
-		rest.Raw[ofUpload]{Method: http.MethodGet, Path: one, Guard: has, Name: "getDriverUpload", Summary: "View how much of a driver's file has arrived", Extension: true,
-			Doc:    "By HEAD, as tus asks for it. Callers see what they have begun themselves. Upload-Offset says how much it is.",
-			Status: http.StatusNoContent, Refuses: []int{http.StatusPreconditionFailed}, Do: s.viewUpload},
-		rest.Raw[ofUpload]{Method: http.MethodPatch, Path: one, Guard: has, Name: "continueDriverUpload", Summary: "Send the rest of a driver's file, or a part of that", Extension: true,
-			Doc:   "From Upload-Offset on, which is how much has arrived. What arrives stays, also where the connection breaks.",
-			Takes: []string{tusMedia}, MaxBody: largestDriver, Status: http.StatusNoContent, Refuses: []int{http.StatusConflict, http.StatusPreconditionFailed}, Do: s.continueUpload},
-		rest.Raw[ofUpload]{Method: http.MethodDelete, Path: one, Guard: has, Name: "endDriverUpload", Summary: "Forget a driver's file that has arrived, or a part of it", Extension: true,
-			Status: http.StatusNoContent, Refuses: []int{http.StatusPreconditionFailed}, Do: s.endUpload},
+		rest.Raw[rest.None]{
+			Method:    http.MethodPost,
+			Path:      uploadsPath,
+			Guard:     has,
+			Name:      "beginDriverUpload",
+			Summary:   "Begin to send a driver's file in several requests",
+			Extension: true,
+			Doc:       "This is tus 1.0: Upload-Length says how long the file is, and Location of the answer where it is sent to. A driver is made of it by its address as upload.",
+			Status:    http.StatusCreated,
+			Refuses:   []int{http.StatusPreconditionFailed, http.StatusRequestEntityTooLarge},
+			Do:        s.beginUpload,
+		},
+		rest.Raw[ofUpload]{
+			Method:    http.MethodGet,
+			Path:      one,
+			Guard:     has,
+			Name:      "getDriverUpload",
+			Summary:   "View how much of a driver's file has arrived",
+			Extension: true,
+			Doc:       "By HEAD, as tus asks for it. Callers see what they have begun themselves. Upload-Offset says how much it is.",
+			Status:    http.StatusNoContent,
+			Refuses:   []int{http.StatusPreconditionFailed},
+			Do:        s.viewUpload,
+		},
+		rest.Raw[ofUpload]{
+			Method:    http.MethodPatch,
+			Path:      one,
+			Guard:     has,
+			Name:      "continueDriverUpload",
+			Summary:   "Send the rest of a driver's file, or a part of that",
+			Extension: true,
+			Doc:       "From Upload-Offset on, which is how much has arrived. What arrives stays, also where the connection breaks.",
+			Takes: []string{
+				tusMedia,
+			},
+			MaxBody: largestDriver,
+			Status:  http.StatusNoContent,
+			Refuses: []int{http.StatusConflict, http.StatusPreconditionFailed},
+			Do:      s.continueUpload,
+		},
+		rest.Raw[ofUpload]{
+			Method:    http.MethodDelete,
+			Path:      one,
+			Guard:     has,
+			Name:      "endDriverUpload",
+			Summary:   "Forget a driver's file that has arrived, or a part of it",
+			Extension: true,
+			Status:    http.StatusNoContent,
+			Refuses:   []int{http.StatusPreconditionFailed},
+			Do:        s.endUpload,
+		},
 	}
 }
 
@@ -107,7 +147,11 @@ func (s *Service) beginUpload(ctx context.Context, c *rest.RawCall, _ rest.None)
 	case size == 0:
 		return problem.New(problem.BadRequest, "Upload-Length must be 1 or more: a driver is not empty.")
 	case !isMetadata(metadata):
-		return problem.New(problem.BadRequest, "Upload-Metadata must be names, each with a value in base64 behind a blank, and commas between, of at most %d characters.", longestMetadata)
+		return problem.New(
+			problem.BadRequest,
+			"Upload-Metadata must be names, each with a value in base64 behind a blank, and commas between, of at most %d characters.",
+			longestMetadata,
+		)
 	}
 	d, err := s.store.Draft(ctx, uploadTime)
 	if err != nil {
@@ -120,15 +164,21 @@ func (s *Service) beginUpload(ctx context.Context, c *rest.RawCall, _ rest.None)
 			return err
 		}
 		var waiting int
-		err := tx.QueryRow(ctx, "SELECT count(*) FROM driver_upload u JOIN stored_file f ON f.id = u.file_id WHERE u.owner = $1 AND f.path IS NULL", uploader(ctx)).Scan(&waiting)
+		err := tx.QueryRow(ctx, "SELECT count(*) FROM driver_upload u JOIN stored_file f ON f.id = u.file_id WHERE u.owner = $1 AND f.path IS NULL", uploader(ctx)).
+			Scan(&waiting)
 		if err != nil {
 			return fmt.Errorf("count the uploads: %w", err)
 		}
 		if waiting >= mostUploads {
-			return problem.New(problem.Conflict, "There are %d uploads that no driver was made of: one has to be deleted first, or to expire.", waiting)
+			return problem.New(
+				problem.Conflict,
+				"There are %d uploads that no driver was made of: one has to be deleted first, or to expire.",
+				waiting,
+			)
 		}
 		err = tx.QueryRow(ctx, "INSERT INTO driver_upload (id, owner, size, metadata, file_id, expires_at) VALUES ($1, $2, $3, $4, $5, now() + $6::interval) RETURNING expires_at",
-			u.id, uploader(ctx), size, metadata, d.ID, uploadTime).Scan(&u.expires)
+			u.id, uploader(ctx), size, metadata, d.ID, uploadTime).
+			Scan(&u.expires)
 		if err != nil {
 			return fmt.Errorf("note an upload: %w", err)
 		}
@@ -167,7 +217,8 @@ func (u *driverUpload) expiry(c *rest.RawCall) {
 // upload finds one of the caller's that has not expired.
 func (s *Service) upload(ctx context.Context, id string) (u driverUpload, err error) {
 	err = s.db.QueryRow(ctx, `SELECT u.id, u.metadata, coalesce(f.size, 0), u.size, u.file_id, u.sha256, u.expires_at FROM driver_upload u LEFT JOIN stored_file f ON f.id = u.file_id
-		WHERE u.id = $1 AND u.owner = $2 AND u.expires_at > now()`, id, uploader(ctx)).Scan(&u.id, &u.metadata, &u.offset, &u.size, &u.file, &u.sha256, &u.expires)
+		WHERE u.id = $1 AND u.owner = $2 AND u.expires_at > now()`, id, uploader(ctx)).
+		Scan(&u.id, &u.metadata, &u.offset, &u.size, &u.file, &u.sha256, &u.expires)
 	if err != nil {
 		return u, err
 	}
@@ -256,7 +307,8 @@ func (s *Service) appendUpload(ctx context.Context, c *rest.RawCall, u *driverUp
 	}
 	return c.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("no driver is made of it yet")
-		err := tx.QueryRow(ctx, "UPDATE driver_upload SET expires_at = now() + $2::interval WHERE id = $1 RETURNING expires_at", u.id, uploadTime).Scan(&u.expires)
+		err := tx.QueryRow(ctx, "UPDATE driver_upload SET expires_at = now() + $2::interval WHERE id = $1 RETURNING expires_at", u.id, uploadTime).
+			Scan(&u.expires)
 		if err != nil {
 			return fmt.Errorf("note that an upload goes on: %w", err)
 		}

@@ -19,7 +19,11 @@ import (
 
 // tus speaks tus.
 func tus(c *testkit.Client, method, path string, body any, headers ...string) *testkit.Answer {
-	return c.Do(method, path, body, append([]string{"Tus-Resumable", "1.0.0", "Content-Type", "application/offset+octet-stream"}, headers...)...)
+	return c.Do(
+		method,
+		path,
+		body,
+		append([]string{"Tus-Resumable", "1.0.0", "Content-Type", "application/offset+octet-stream"}, headers...)...)
 }
 
 // offset asks how much has arrived.
@@ -38,7 +42,16 @@ func TestDriverUpload(t *testing.T) {
 	t.Parallel()
 	c, db, _ := newClient(t)
 	content := bytes.Repeat([]byte("driver\x00\xff"), 100_000)
-	begun := tus(c, "POST", "/pxe/driver-upload", nil, "Upload-Length", strconv.Itoa(len(content)), "Upload-Metadata", "filename dmlydGlvLnppcA==,is_public").Want(201)
+	begun := tus(
+		c,
+		"POST",
+		"/pxe/driver-upload",
+		nil,
+		"Upload-Length",
+		strconv.Itoa(len(content)),
+		"Upload-Metadata",
+		"filename dmlydGlvLnppcA==,is_public",
+	).Want(201)
 	at := begun.Header.Get("Location")
 	expires, err := http.ParseTime(begun.Header.Get("Upload-Expires"))
 	if !strings.HasPrefix(at, "/pxe/driver-upload/") || err != nil || time.Until(expires) < 23*time.Hour {
@@ -47,7 +60,13 @@ func TestDriverUpload(t *testing.T) {
 	if n := offset(t, c, at); n != 0 {
 		t.Errorf("%d bytes have arrived of nothing", n)
 	}
-	if answer := tus(c, "GET", at, nil); answer.Header.Get("Upload-Length") != strconv.Itoa(len(content)) || answer.Header.Get("Upload-Metadata") != "filename dmlydGlvLnppcA==,is_public" {
+	if answer := tus(
+		c,
+		"GET",
+		at,
+		nil,
+	); answer.Header.Get("Upload-Length") != strconv.Itoa(len(content)) ||
+		answer.Header.Get("Upload-Metadata") != "filename dmlydGlvLnppcA==,is_public" {
 		t.Errorf("it is %v", answer.Header)
 	}
 	c.Do("POST", "/pxe/driver", map[string]any{"name": "virtio", "upload": at}).WantErrors("/upload", "incomplete")
@@ -58,7 +77,17 @@ func TestDriverUpload(t *testing.T) {
 		_, _ = out.Write(content[:300_000])
 		out.CloseWithError(io.ErrUnexpectedEOF)
 	}()
-	if _, err := c.Try("PATCH", at, in, "Tus-Resumable", "1.0.0", "Upload-Offset", "0", "Content-Type", "application/offset+octet-stream"); err == nil {
+	if _, err := c.Try(
+		"PATCH",
+		at,
+		in,
+		"Tus-Resumable",
+		"1.0.0",
+		"Upload-Offset",
+		"0",
+		"Content-Type",
+		"application/offset+octet-stream",
+	); err == nil {
 		t.Error("it is answered")
 	}
 	arrived := 0
@@ -68,9 +97,27 @@ func TestDriverUpload(t *testing.T) {
 	if arrived == 0 || arrived > 300_000 {
 		t.Fatalf("%d bytes have arrived", arrived)
 	}
-	tus(c, "PATCH", at, "x", "Upload-Offset", "0").WantDetail(problem.Conflict, fmt.Sprintf("%d bytes have arrived, so that it does not go on at 0.", arrived))
+	tus(
+		c,
+		"PATCH",
+		at,
+		"x",
+		"Upload-Offset",
+		"0",
+	).WantDetail(problem.Conflict, fmt.Sprintf("%d bytes have arrived, so that it does not go on at 0.", arrived))
 	half := (arrived + len(content)) / 2
-	if answer := tus(c, "PATCH", at, string(content[arrived:half]), "Upload-Offset", strconv.Itoa(arrived)).Want(204); answer.Header.Get("Upload-Offset") != strconv.Itoa(half) {
+	if answer := tus(
+		c,
+		"PATCH",
+		at,
+		string(content[arrived:half]),
+		"Upload-Offset",
+		strconv.Itoa(arrived),
+	).Want(204); answer.Header.Get(
+		"Upload-Offset",
+	) != strconv.Itoa(
+		half,
+	) {
 		t.Errorf("after a part it is %v", answer.Header)
 	}
 	tus(c, "PATCH", at, string(content[half:])+"x", "Upload-Offset", strconv.Itoa(half)).Want(413)
@@ -88,7 +135,8 @@ func TestDriverUpload(t *testing.T) {
 	before := files()
 	c.Do("POST", "/pxe/driver", map[string]any{"name": "virtio", "upload": at, "driver": "aXk="}).WantErrors("/upload", "invalid")
 	c.Do("POST", "/pxe/driver", strings.NewReader("--x\r\nContent-Disposition: form-data; name=driver\r\n\r\naXk=\r\n--x\r\nContent-Disposition: form-data; name=upload\r\n\r\n"+at+"\r\n--x--\r\n"),
-		"Content-Type", "multipart/form-data; boundary=x").WantErrors("/upload", "invalid")
+		"Content-Type", "multipart/form-data; boundary=x").
+		WantErrors("/upload", "invalid")
 	if left := files() - before; left != 0 {
 		t.Errorf("of a body that is refused %d files are left", left)
 	}
@@ -135,7 +183,9 @@ func TestDriverUploadRefused(t *testing.T) {
 	}
 	tus(c, "POST", "/pxe/driver-upload", nil, "Upload-Length", strconv.Itoa(512<<20+1)).Want(413)
 	for _, version := range []string{"", "0.2.2"} {
-		if answer := c.Do("POST", "/pxe/driver-upload", nil, "Upload-Length", "1", "Tus-Resumable", version).Want(412); answer.Header.Get("Tus-Version") != "1.0.0" || answer.Header.Get("Tus-Max-Size") != strconv.Itoa(512<<20) {
+		if answer := c.Do("POST", "/pxe/driver-upload", nil, "Upload-Length", "1", "Tus-Resumable", version).
+			Want(412); answer.Header.Get("Tus-Version") != "1.0.0" ||
+			answer.Header.Get("Tus-Max-Size") != strconv.Itoa(512<<20) {
 			t.Errorf("it says %v", answer.Header)
 		}
 	}
@@ -167,7 +217,9 @@ func TestDriverUploadRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	var uploads, files int
-	if err := db.QueryRow(t.Context(), "SELECT (SELECT count(*) FROM driver_upload), (SELECT count(*) FROM stored_file)").Scan(&uploads, &files); err != nil || uploads > 0 || files != 1 {
+	if err := db.QueryRow(t.Context(), "SELECT (SELECT count(*) FROM driver_upload), (SELECT count(*) FROM stored_file)").
+		Scan(&uploads, &files); err != nil || uploads > 0 ||
+		files != 1 {
 		t.Errorf("%d uploads and %d files are left, %v", uploads, files, err)
 	}
 }

@@ -90,13 +90,25 @@ func (b *fileServerBody) Resolve(wrong *problem.Fields) {
 
 func (s *Service) fileServers() []rest.Route {
 	return rest.Resource[FileServer, fileServerBody]{
-		DB: s.db, Path: "/pxe/file", ID: "file_server_id", Noun: "file server", Again: rest.AgainRefused, Edited: `{"name": "fra1-files2", "install_max_concurrent": 40}`,
-		Guard: guard.Has(permission.PXESettings), Table: "file_server", View: "file_server_view", Box: s.box,
-		Lock: lockFileServers, Check: s.checkFileServer, Delete: deleteFileServer,
-		Includes: map[string]func(context.Context, pg.Querier, *FileServer) error{"health": func(ctx context.Context, q pg.Querier, one *FileServer) (err error) {
-			one.Health, err = site.Health(ctx, q, site.FileServer, one.ID)
-			return err
-		}},
+		DB:     s.db,
+		Path:   "/pxe/file",
+		ID:     "file_server_id",
+		Noun:   "file server",
+		Again:  rest.AgainRefused,
+		Edited: `{"name": "fra1-files2", "install_max_concurrent": 40}`,
+		Guard:  guard.Has(permission.PXESettings),
+		Table:  "file_server",
+		View:   "file_server_view",
+		Box:    s.box,
+		Lock:   lockFileServers,
+		Check:  s.checkFileServer,
+		Delete: deleteFileServer,
+		Includes: map[string]func(context.Context, pg.Querier, *FileServer) error{
+			"health": func(ctx context.Context, q pg.Querier, one *FileServer) (err error) {
+				one.Health, err = site.Health(ctx, q, site.FileServer, one.ID)
+				return err
+			},
+		},
 		By: rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name", "host": "http_host"},
 			Filters: map[string]string{"name": "name", "host": "http_host", "group_id": "group_id", "parent_id": "parent_id", "health": "health"}},
 	}.Routes()
@@ -137,7 +149,8 @@ func (s *Service) checkFileServer(ctx context.Context, tx *pg.Tx, id int64, befo
 func deleteFileServer(ctx context.Context, tx *pg.Tx, f *FileServer) error {
 	var child rest.Ref
 	var more int64
-	err := tx.QueryRow(ctx, "SELECT id, name, count(*) OVER () - 1 FROM file_server WHERE parent_id = $1 ORDER BY id LIMIT 1", f.ID).Scan(&child.ID, &child.Name, &more)
+	err := tx.QueryRow(ctx, "SELECT id, name, count(*) OVER () - 1 FROM file_server WHERE parent_id = $1 ORDER BY id LIMIT 1", f.ID).
+		Scan(&child.ID, &child.Name, &more)
 	switch {
 	case err == nil && more == 0:
 		return problem.New(problem.Conflict, "File server %d is the parent of file server %d (%s).", f.ID, child.ID, child.Name)
@@ -151,5 +164,13 @@ func deleteFileServer(ctx context.Context, tx *pg.Tx, f *FileServer) error {
 
 // clearGroup takes an IP group that is gone from the file servers of its site.
 func clearGroup(ctx context.Context, tx *pg.Tx, id int64, name string) error {
-	return cleared(ctx, tx, "file_server", "group_id", id, pg.Target{Type: "pxe/file", Noun: "file server"}, map[string]any{"group": rest.Ref{ID: id, Name: name}})
+	return cleared(
+		ctx,
+		tx,
+		"file_server",
+		"group_id",
+		id,
+		pg.Target{Type: "pxe/file", Noun: "file server"},
+		map[string]any{"group": rest.Ref{ID: id, Name: name}},
+	)
 }

@@ -33,10 +33,12 @@ func TestFileServer(t *testing.T) {
 		t.Errorf("sent back it is %s", back.Text)
 	}
 
-	c.Do("POST", "/pxe/file", `{}`).WantErrors("/group_id", "required", "/http/api_key", "required", "/http/host", "required", "/http/port", "required",
-		"/install_max_concurrent", "required", "/name", "required", "/ssh/public_key", "required")
+	c.Do("POST", "/pxe/file", `{}`).
+		WantErrors("/group_id", "required", "/http/api_key", "required", "/http/host", "required", "/http/port", "required",
+			"/install_max_concurrent", "required", "/name", "required", "/ssh/public_key", "required")
 	c.Do("POST", "/pxe/file", strings.Replace(flat, "fra2", "fra1", 1)).WantErrors("/name", "taken")
-	c.Do("POST", "/pxe/file", strings.NewReplacer("fra2", "fra3", `"parent": 1`, `"parent": 999`).Replace(flat)).WantErrors("/parent", "not_found")
+	c.Do("POST", "/pxe/file", strings.NewReplacer("fra2", "fra3", `"parent": 1`, `"parent": 999`).Replace(flat)).
+		WantErrors("/parent", "not_found")
 	c.Do("PATCH", "/pxe/file/1", `{"install_max_concurrent": 0, "ssh": {"port": 65536}, "http": {"host": "http://x"}}`).
 		WantErrors("/http/host", "invalid", "/install_max_concurrent", "out_of_range", "/ssh/port", "out_of_range")
 	for _, key := range []string{"ssh-ed25519", "x", "ssh-ed25519 AAAA", "ssh-rsa " + strings.Fields(hostKey)[1], `command="x" ` + hostKey, hostKey + "\n" + hostKey, "-----BEGIN OPENSSH PRIVATE KEY-----"} {
@@ -60,7 +62,15 @@ func TestFileServer(t *testing.T) {
 // newFileServer makes one below a parent, of 0 below none, and answers its id.
 func newFileServer(t *testing.T, c *testkit.Client, name string, parent int64) int64 {
 	t.Helper()
-	body := map[string]any{"name": name, "install_max_concurrent": 1, "group": 1, "host": "192.0.2.1", "port": 443, "api_key": "secret", "public_key": hostKey}
+	body := map[string]any{
+		"name":                   name,
+		"install_max_concurrent": 1,
+		"group":                  1,
+		"host":                   "192.0.2.1",
+		"port":                   443,
+		"api_key":                "secret",
+		"public_key":             hostKey,
+	}
 	if parent != 0 {
 		body["parent"] = parent
 	}

@@ -34,25 +34,39 @@ func (s *Service) fileSyncs() []rest.Route {
 	const path = "/pxe/file/{file_server_id}/child/sync"
 	has := guard.Has(permission.PXESettings)
 	return []rest.Route{
-		rest.Mutation[fileSync, rest.Message]{Method: http.MethodPost, Path: path, Guard: has, Name: "syncFileServerChildren", Summary: "Have all children of a file server, and theirs, hold what it holds",
+		rest.Mutation[fileSync, rest.Message]{
+			Method:  http.MethodPost,
+			Path:    path,
+			Guard:   has,
+			Name:    "syncFileServerChildren",
+			Summary: "Have all children of a file server, and theirs, hold what it holds",
 			Doc: "The files of a file server without parent are first made those of the store, but for its folder local. It goes on after the answer: GET says how far it is. Asked for again while it goes on, " +
-				"it looks at all files once more. See docs/site-agent.md.", Effect: rest.Effect{Logs: rest.LogsSummary, Again: rest.AgainAnother},
+				"it looks at all files once more. See docs/site-agent.md.",
+			Effect: rest.Effect{Logs: rest.LogsSummary, Again: rest.AgainAnother},
 			Do: func(ctx context.Context, tx *pg.Tx, req fileSync) (rest.Message, error) {
 				if _, err := req.Body.New(); err != nil {
 					return rest.Message{}, err
 				}
 				return s.syncFiles(ctx, tx, req.FileServer)
-			}},
-		rest.Read[fileSyncOf, filesync.FileSync]{Path: path, Guard: has, Extension: true, Name: "getFileServerSync", Summary: "View how far the children of a file server are",
+			},
+		},
+		rest.Read[fileSyncOf, filesync.FileSync]{
+			Path:      path,
+			Guard:     has,
+			Extension: true,
+			Name:      "getFileServerSync",
+			Summary:   "View how far the children of a file server are",
 			Do: func(ctx context.Context, req fileSyncOf) (filesync.FileSync, error) {
 				return s.syncs.View(ctx, req.FileServer)
-			}},
+			},
+		},
 	}
 }
 
 func (s *Service) syncFiles(ctx context.Context, tx *pg.Tx, id int64) (rest.Message, error) {
 	target := pg.Target{Type: "pxe/file", Noun: "file server", ID: id}
-	if err := tx.QueryRow(ctx, "SELECT name, version FROM file_server WHERE id = $1 FOR SHARE", id).Scan(&target.Name, &target.Version); err != nil {
+	if err := tx.QueryRow(ctx, "SELECT name, version FROM file_server WHERE id = $1 FOR SHARE", id).
+		Scan(&target.Name, &target.Version); err != nil {
 		return rest.Message{}, err
 	}
 	filled, err := s.syncs.Ask(ctx, tx, id)

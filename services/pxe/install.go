@@ -286,8 +286,18 @@ func (s *Service) installRoutes() []rest.Route {
 	has, orOwn := guard.Has(permission.PXEInstalls), guard.HasOrClient(permission.PXEInstalls)
 	of := installTable(s)
 	return append(rest.Resource[install.Install, installBody]{
-		DB: s.db, Path: path, ID: "install_id", Noun: "install", Guard: has, Again: rest.AgainRefused, Without: rest.Listing | rest.Viewing | rest.Editing, Additions: rest.Creating | rest.Deleting,
-		Table: "install", View: "install_view", Box: s.box, Prepare: s.prepareInstall,
+		DB:        s.db,
+		Path:      path,
+		ID:        "install_id",
+		Noun:      "install",
+		Guard:     has,
+		Again:     rest.AgainRefused,
+		Without:   rest.Listing | rest.Viewing | rest.Editing,
+		Additions: rest.Creating | rest.Deleting,
+		Table:     "install",
+		View:      "install_view",
+		Box:       s.box,
+		Prepare:   s.prepareInstall,
 		Lock: func(ctx context.Context, tx *pg.Tx, rows ...*installBody) error {
 			return lockMachines(ctx, tx, rows...)
 		},
@@ -304,7 +314,14 @@ func (s *Service) installRoutes() []rest.Route {
 		Delete: s.deleteInstall,
 		About:  func(i *install.Install) []pg.Target { return install.About(&i.ListedInstall) },
 	}.Routes(), rest.List[installsAsked, install.ListedInstall]{
-		DB: s.db, Path: path, Guard: orOwn, Name: "listInstalls", Summary: "List installs", Doc: "A client sees its own.", Extension: true, View: "install_view",
+		DB:        s.db,
+		Path:      path,
+		Guard:     orOwn,
+		Name:      "listInstalls",
+		Summary:   "List installs",
+		Doc:       "A client sees its own.",
+		Extension: true,
+		View:      "install_view",
 		Where: func(ctx context.Context, req installsAsked) ([]pg.Condition, error) {
 			where := ownInstalls(ctx)
 			if req.MAC == "" {
@@ -322,7 +339,12 @@ func (s *Service) installRoutes() []rest.Route {
 		By: rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name", "created_at": "created_at"},
 			Filters: map[string]string{"status": "status", "profile": "profile_id", "client": "client_id", "dhcp_server": "dhcp_server_id"}},
 	}, rest.Read[installAsked, install.Install]{
-		Path: one, Guard: orOwn, Name: "getInstall", Summary: "View an install", Doc: "A client sees of its own what lists have.", Extension: true,
+		Path:      one,
+		Guard:     orOwn,
+		Name:      "getInstall",
+		Summary:   "View an install",
+		Doc:       "A client sees of its own what lists have.",
+		Extension: true,
 		Do: func(ctx context.Context, req installAsked) (install.Install, error) {
 			found, err := install.View.Get(ctx, s.db, req.ID, ownInstalls(ctx)...)
 			if isClient(ctx) {
@@ -338,8 +360,15 @@ func (s *Service) installRoutes() []rest.Route {
 			return s.installs.Cancel(ctx, tx, req.ID)
 		},
 	}, rest.Mutation[installToRetry, install.Install]{
-		Method: http.MethodPost, Path: one + "/retry", Guard: has, Name: "retryInstall", Summary: "Install a machine once more", Extension: true,
-		Doc:    "Of an install that has ended: all is as it was asked for then, and the profile as it is now. The machine has to boot from the network again.",
-		Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainRefused, Shows: one}, Prepare: s.prepareRetry, Do: s.retryInstall,
+		Method:    http.MethodPost,
+		Path:      one + "/retry",
+		Guard:     has,
+		Name:      "retryInstall",
+		Summary:   "Install a machine once more",
+		Extension: true,
+		Doc:       "Of an install that has ended: all is as it was asked for then, and the profile as it is now. The machine has to boot from the network again.",
+		Effect:    rest.Effect{Logs: rest.LogsItem, Again: rest.AgainRefused, Shows: one},
+		Prepare:   s.prepareRetry,
+		Do:        s.retryInstall,
 	})
 }

@@ -211,7 +211,13 @@ func (s *Service) checkRetry(ctx context.Context, tx *pg.Tx, i *install.ListedIn
 		return err
 	}
 	if len(wrong) > 0 {
-		return problem.New(problem.Conflict, "Install %d cannot begin anew: %s %s.", i.ID, strings.ReplaceAll(wrong[0].Pointer[1:], "/", "."), wrong[0].Message)
+		return problem.New(
+			problem.Conflict,
+			"Install %d cannot begin anew: %s %s.",
+			i.ID,
+			strings.ReplaceAll(wrong[0].Pointer[1:], "/", "."),
+			wrong[0].Message,
+		)
 	}
 	for _, of := range []struct {
 		table, noun string
@@ -307,7 +313,12 @@ func (s *Service) files(ctx context.Context, q pg.Querier, profile int64, v scri
 	return all, nil
 }
 
-var kindNames = map[string]string{"boot_script": "boot script", "preseed": "preseed", "shell_during": "shell script", "shell_after": "shell script"}
+var kindNames = map[string]string{
+	"boot_script":  "boot script",
+	"preseed":      "preseed",
+	"shell_during": "shell script",
+	"shell_after":  "shell script",
+}
 
 // usedEntity is an IP entity that a machine is being installed with, as network asks before it deletes many.
 type usedEntity struct {
@@ -316,7 +327,10 @@ type usedEntity struct {
 }
 
 func (s *Service) usedEntities(ctx context.Context, _ rest.None) ([]usedEntity, error) {
-	rows, err := s.db.Query(ctx, "SELECT host_entity_id, format('is used by install %s (%s), which has not ended', id, host_hostname) FROM install WHERE "+install.UnderWay+" ORDER BY 1")
+	rows, err := s.db.Query(
+		ctx,
+		"SELECT host_entity_id, format('is used by install %s (%s), which has not ended', id, host_hostname) FROM install WHERE "+install.UnderWay+" ORDER BY 1",
+	)
 	if err != nil {
 		return nil, fmt.Errorf("read which IP entities are used: %w", err)
 	}

@@ -46,7 +46,10 @@ func newInstalls(t *testing.T) (c, client *testkit.Client, db *pg.DB, profile in
 		"/internal/email/5":            `"ben@example.com"`,
 	}
 	for n := range 10 {
-		known[fmt.Sprintf("/internal/machine-address/%d", n)] = fmt.Sprintf(`{"v4": {"first": "192.0.2.%d", "mask": 24, "gateway": "192.0.2.254"}, "vlan": 120, "group": {"id": 1, "name": "Berlin", "dhcp_server": 1}}`, n)
+		known[fmt.Sprintf("/internal/machine-address/%d", n)] = fmt.Sprintf(
+			`{"v4": {"first": "192.0.2.%d", "mask": 24, "gateway": "192.0.2.254"}, "vlan": 120, "group": {"id": 1, "name": "Berlin", "dhcp_server": 1}}`,
+			n,
+		)
 	}
 	routes := pxe.New(service.Deps{DB: db, Box: box, Peers: known, Settings: service.Settings{Store: t.TempDir()}}).Routes()
 	handler := rest.NewHandler(pxe.Name, db, slog.New(slog.NewTextHandler(t.Output(), nil)), routes)
@@ -68,13 +71,20 @@ func TestInstall(t *testing.T) {
 	create := func(host, more string) *testkit.Answer {
 		return c.Do("POST", "/pxe/install", fmt.Sprintf(`{"profile": %d, "host": %s, %s%s}`, profile, host, netVariable, more))
 	}
-	whole := create(`{"macs": ["52-54-00-12-34-5A", "5254.0012.345b", "52:54:00:12:34:5a"], "hostname": "web1.example.com", "entity": 7, "disk": "/dev/sda", "firmware": "uefi", "nameservers": "192.0.2.53  2001:DB8::53"}`,
-		`, "password": "a long walk", "ssh_keys": "`+hostKey+` ben\n\n", "client": {"id": 5}`).Want(200)
-	want := fmt.Sprintf(`"name":"web1.example.com","status":"waiting","reason":"The agent of DHCP server 1 (Berlin) was not asked yet.","progress":0,"attempt":1,"profile":{"id":%d,"name":"mine"},"host":{"macs":["52:54:00:12:34:5a","52:54:00:12:34:5b"],"hostname":"web1.example.com","entity":{"id":7,"name":"192.0.2.7"},"ipv4":{"address":"192.0.2.7/24","gateway":"192.0.2.254"},"vlan":120,"nameservers":"192.0.2.53 2001:db8::53","disk":"/dev/sda","firmware":"uefi"},"ssh_keys":"%s ben","client":{"id":5,"name":"Ben Miller"},"dhcp_server":{"id":1,"name":"Berlin"}`, profile, hostKey)
+	whole := create(
+		`{"macs": ["52-54-00-12-34-5A", "5254.0012.345b", "52:54:00:12:34:5a"], "hostname": "web1.example.com", "entity": 7, "disk": "/dev/sda", "firmware": "uefi", "nameservers": "192.0.2.53  2001:DB8::53"}`,
+		`, "password": "a long walk", "ssh_keys": "`+hostKey+` ben\n\n", "client": {"id": 5}`,
+	).Want(200)
+	want := fmt.Sprintf(
+		`"name":"web1.example.com","status":"waiting","reason":"The agent of DHCP server 1 (Berlin) was not asked yet.","progress":0,"attempt":1,"profile":{"id":%d,"name":"mine"},"host":{"macs":["52:54:00:12:34:5a","52:54:00:12:34:5b"],"hostname":"web1.example.com","entity":{"id":7,"name":"192.0.2.7"},"ipv4":{"address":"192.0.2.7/24","gateway":"192.0.2.254"},"vlan":120,"nameservers":"192.0.2.53 2001:db8::53","disk":"/dev/sda","firmware":"uefi"},"ssh_keys":"%s ben","client":{"id":5,"name":"Ben Miller"},"dhcp_server":{"id":1,"name":"Berlin"}`,
+		profile,
+		hostKey,
+	)
 	if !strings.Contains(strings.ReplaceAll(whole.Text, `"reason":"The agent of DHCP server 1 (Berlin) cannot be asked`, ""), want) {
 		t.Errorf("made %s, want %s", whole.Text, want)
 	}
-	if strings.Contains(whole.Text, "a long walk") || !strings.HasSuffix(whole.Text, `"variables":{"net":"192.0.2.0/24"},"requests":[]}`+"\n") {
+	if strings.Contains(whole.Text, "a long walk") ||
+		!strings.HasSuffix(whole.Text, `"variables":{"net":"192.0.2.0/24"},"requests":[]}`+"\n") {
 		t.Errorf("made %s", whole.Text)
 	}
 	for host, want := range map[string]string{
@@ -98,14 +108,21 @@ func TestInstall(t *testing.T) {
 		}
 	}
 	for query, n := range map[string]int{"": 3, "?mac=52-54-00-12-34-5B": 1, "?mac=52:54:00:00:00:99": 0, "?status=waiting": 3, "?status=failed": 0, fmt.Sprintf("?profile=%d", profile): 3, "?client=5": 1, "?q=web1": 1, "?q=12:34:5a": 1} {
-		if all := testkit.Decode[[]map[string]any](c.Do("GET", "/pxe/install"+query, nil).Want(200)); len(all) != n || n > 0 && (all[0]["requests"] != nil || all[0]["variables"] != nil) {
+		if all := testkit.Decode[[]map[string]any](
+			c.Do("GET", "/pxe/install"+query, nil).Want(200),
+		); len(all) != n ||
+			n > 0 && (all[0]["requests"] != nil || all[0]["variables"] != nil) {
 			t.Errorf("%s: %v", query, all)
 		}
 	}
 	c.Do("GET", "/pxe/install?mac=x", nil).Want(400)
 
-	c.Do("POST", "/pxe/install", `{"variables": {"a": []}}`).WantErrors("/host/entity", "required", "/host/macs", "required", "/profile", "required", "/variables", "type")
-	create(`{"macs": ["01:00:5e:00:00:01", "x"], "entity": 99, "hostname": "a b", "disk": "sda", "firmware": "none", "nameservers": "x"}`, `, "client": 99, "ssh_keys": "ssh-ed25519 x"`).
+	c.Do("POST", "/pxe/install", `{"variables": {"a": []}}`).
+		WantErrors("/host/entity", "required", "/host/macs", "required", "/profile", "required", "/variables", "type")
+	create(
+		`{"macs": ["01:00:5e:00:00:01", "x"], "entity": 99, "hostname": "a b", "disk": "sda", "firmware": "none", "nameservers": "x"}`,
+		`, "client": 99, "ssh_keys": "ssh-ed25519 x"`,
+	).
 		WantErrors("/client", "not_found", "/host/disk", "invalid", "/host/entity", "not_found", "/host/firmware", "invalid", "/host/hostname", "invalid", "/host/macs", "invalid", "/host/nameservers", "invalid", "/ssh_keys", "invalid")
 	create(`{"macs": ["52:54:00:00:00:31"], "entity": 31}`, ``).WantErrors("/host/entity", "invalid")
 	create(`{"macs": ["52:54:00:00:00:31"], "entity": 30}`, ``).WantErrors("/dhcp_server", "required", "/host/entity", "taken")
@@ -128,7 +145,8 @@ func TestInstall(t *testing.T) {
 		}
 	}
 	at := fmt.Sprintf("/pxe/install/%d", whole.ID())
-	c.Do("DELETE", at, nil).WantDetail(problem.Conflict, fmt.Sprintf("Install %d has not ended: it is waiting. POST %s/cancel ends it.", whole.ID(), at))
+	c.Do("DELETE", at, nil).
+		WantDetail(problem.Conflict, fmt.Sprintf("Install %d has not ended: it is waiting. POST %s/cancel ends it.", whole.ID(), at))
 	c.Do("POST", at+"/retry", `{}`).WantDetail(problem.Conflict, fmt.Sprintf("Install %d has not ended: it is waiting.", whole.ID()))
 	secrets := func() (n int) {
 		if err := db.QueryRow(t.Context(), "SELECT count(password) + count(token) FROM install WHERE id = $1", whole.ID()).Scan(&n); err != nil {
@@ -139,14 +157,21 @@ func TestInstall(t *testing.T) {
 	if n := secrets(); n != 2 {
 		t.Errorf("it has %d secrets", n)
 	}
-	if i := testkit.Decode[install.Install](c.Do("POST", at+"/cancel", nil).Want(200)); i.Status != "cancelled" || i.FinishedAt == nil || secrets() != 0 {
+	if i := testkit.Decode[install.Install](
+		c.Do("POST", at+"/cancel", nil).Want(200),
+	); i.Status != "cancelled" || i.FinishedAt == nil ||
+		secrets() != 0 {
 		t.Errorf("it is %+v, with %d secrets", i, secrets())
 	}
 	c.Do("POST", at+"/cancel", nil).WantDetail(problem.Conflict, fmt.Sprintf("Install %d has ended: it is cancelled.", whole.ID()))
 	other := create(`{"macs": ["52:54:00:12:34:5b"], "entity": 1, "hostname": "other"}`, ``).Want(200).ID()
-	c.Do("POST", at+"/retry", `{}`).WantDetail(problem.Conflict, fmt.Sprintf("Install %d cannot begin anew: host.macs has 52:54:00:12:34:5b, which is being installed by install %d (other).", whole.ID(), other))
+	c.Do("POST", at+"/retry", `{}`).
+		WantDetail(problem.Conflict, fmt.Sprintf("Install %d cannot begin anew: host.macs has 52:54:00:12:34:5b, which is being installed by install %d (other).", whole.ID(), other))
 	c.Do("POST", fmt.Sprintf("/pxe/install/%d/cancel", other), nil).Want(200)
-	if i := testkit.Decode[install.Install](c.Do("POST", at+"/retry", `{"password": "another one"}`).Want(200)); i.Status != "waiting" || i.Attempt != 2 || i.FinishedAt != nil || secrets() != 2 {
+	if i := testkit.Decode[install.Install](
+		c.Do("POST", at+"/retry", `{"password": "another one"}`).Want(200),
+	); i.Status != "waiting" || i.Attempt != 2 || i.FinishedAt != nil ||
+		secrets() != 2 {
 		t.Errorf("it is %+v", i)
 	}
 	c.Do("POST", at+"/cancel", nil).Want(200)
@@ -159,13 +184,21 @@ func TestInstallsOfAClient(t *testing.T) {
 	t.Parallel()
 	c, client, _, profile := newInstalls(t)
 	create := func(mac int, more string) int64 {
-		return made(t, c, "/pxe/install", fmt.Sprintf(`{"profile": %d, "host": {"macs": ["52:54:00:00:00:%02d"], "entity": %d}, %s%s}`, profile, mac, mac, netVariable, more))
+		return made(
+			t,
+			c,
+			"/pxe/install",
+			fmt.Sprintf(`{"profile": %d, "host": {"macs": ["52:54:00:00:00:%02d"], "entity": %d}, %s%s}`, profile, mac, mac, netVariable, more),
+		)
 	}
 	own, others := create(1, `, "client": 5`), create(2, "")
 	if all := testkit.Decode[[]install.Install](client.Do("GET", "/pxe/install", nil).Want(200)); len(all) != 1 || all[0].ID != own {
 		t.Errorf("there are %+v", all)
 	}
-	if text := client.Do("GET", fmt.Sprintf("/pxe/install/%d", own), nil).Want(200).Text; strings.Contains(text, "variables") || strings.Contains(text, "requests") || !strings.Contains(text, "host-192-0-2-1") {
+	if text := client.Do("GET", fmt.Sprintf("/pxe/install/%d", own), nil).
+		Want(200).
+		Text; strings.Contains(text, "variables") || strings.Contains(text, "requests") ||
+		!strings.Contains(text, "host-192-0-2-1") {
 		t.Errorf("it sees %s", text)
 	}
 	client.Do("GET", fmt.Sprintf("/pxe/install/%d", others), nil).Want(404)
@@ -187,7 +220,11 @@ func TestInstallsOfOneMachine(t *testing.T) {
 			macs = fmt.Sprintf(`"52:54:00:00:00:02", "52:54:00:00:01:%02d"`, n)
 		}
 		callers.Go(func() {
-			answers[n] = c.Do("POST", "/pxe/install", fmt.Sprintf(`{"profile": %d, "host": {"macs": [%s], "entity": %d}, %s}`, profile, macs, n%9+1, netVariable))
+			answers[n] = c.Do(
+				"POST",
+				"/pxe/install",
+				fmt.Sprintf(`{"profile": %d, "host": {"macs": [%s], "entity": %d}, %s}`, profile, macs, n%9+1, netVariable),
+			)
 		})
 	}
 	callers.Wait()

@@ -73,9 +73,21 @@ var isoView = pg.NewView[ISOManager]("iso_view")
 func (s *Service) isos() []rest.Route {
 	of := table.New[isoBody]("iso", "iso_view", s.box)
 	return rest.Resource[ISOManager, isoBody]{
-		DB: s.db, Path: "/pxe/iso", ID: "iso_manager_id", Noun: "ISO", Guard: guard.Has(permission.PXESettings), Again: rest.AgainRefused, Edited: `{"name": "Debian 13, small"}`,
-		Table: "iso", View: "iso_view", Box: s.box,
-		By: rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name", "created_at": "created_at"}, Filters: map[string]string{"name": "name", "folder": "folder", "status": "status"}},
+		DB:     s.db,
+		Path:   "/pxe/iso",
+		ID:     "iso_manager_id",
+		Noun:   "ISO",
+		Guard:  guard.Has(permission.PXESettings),
+		Again:  rest.AgainRefused,
+		Edited: `{"name": "Debian 13, small"}`,
+		Table:  "iso",
+		View:   "iso_view",
+		Box:    s.box,
+		By: rest.By{
+			Search:  rest.SearchIn("search"),
+			Sorts:   map[string]string{"name": "name", "created_at": "created_at"},
+			Filters: map[string]string{"name": "name", "folder": "folder", "status": "status"},
+		},
 		Insert: func(ctx context.Context, tx *pg.Tx, b *isoBody) (int64, error) {
 			if b.URL.IsZero() {
 				return 0, problem.Member("/url", "required", "is required and cannot be empty")
@@ -193,24 +205,48 @@ type ofEdition struct {
 
 func (s *Service) editions() []rest.Route {
 	const path, one = "/pxe/iso/{iso_manager_id}/edition", "/pxe/iso/{iso_manager_id}/edition/{edition_id}"
-	return append(rest.Resource[ISOEdition, editionBody]{
-		DB: s.db, Path: path, ID: "edition_id", Noun: "ISO edition", Guard: guard.Has(permission.PXESettings), Edited: `{"is_enabled": true, "license_key": "ABCDE-FGHIJ-KLMNO-PQRST-UVWXY"}`,
-		Table: "iso_edition", View: "iso_edition_view", Box: s.box, Without: rest.Listing | rest.Creating | rest.Viewing | rest.Deleting,
-		Again: rest.AgainRefused,
-		Parent: func(ctx context.Context, q pg.Querier, id int64, _ permission.Access) error {
-			return isoIsThere(ctx, q, id)
+	return append(
+		rest.Resource[ISOEdition, editionBody]{
+			DB:      s.db,
+			Path:    path,
+			ID:      "edition_id",
+			Noun:    "ISO edition",
+			Guard:   guard.Has(permission.PXESettings),
+			Edited:  `{"is_enabled": true, "license_key": "ABCDE-FGHIJ-KLMNO-PQRST-UVWXY"}`,
+			Table:   "iso_edition",
+			View:    "iso_edition_view",
+			Box:     s.box,
+			Without: rest.Listing | rest.Creating | rest.Viewing | rest.Deleting,
+			Again:   rest.AgainRefused,
+			Parent: func(ctx context.Context, q pg.Querier, id int64, _ permission.Access) error {
+				return isoIsThere(ctx, q, id)
+			},
+			Check: checkEdition,
+		}.Routes(),
+		rest.List[ofISO, ISOEdition]{
+			DB:      s.db,
+			Path:    path,
+			Guard:   orClient,
+			Name:    "listISOEditions",
+			Summary: "List the editions of Windows in an ISO",
+			View:    "iso_edition_seen",
+			Doc:     "A client sees those that are enabled, of the ISOs of its profiles, and no keys.",
+			By:      rest.By{Sorts: map[string]string{"number": "number"}, Filters: map[string]string{"is_enabled": "is_enabled", "name": "name"}},
+			Where: func(ctx context.Context, req ofISO) ([]pg.Condition, error) {
+				return append(seenEditions(ctx), pg.Condition{SQL: "iso_id = $1", Args: []any{req.ISO}}), isoIsThere(ctx, s.db, req.ISO)
+			},
 		},
-		Check: checkEdition,
-	}.Routes(), rest.List[ofISO, ISOEdition]{DB: s.db, Path: path, Guard: orClient, Name: "listISOEditions", Summary: "List the editions of Windows in an ISO", View: "iso_edition_seen",
-		Doc: "A client sees those that are enabled, of the ISOs of its profiles, and no keys.",
-		By:  rest.By{Sorts: map[string]string{"number": "number"}, Filters: map[string]string{"is_enabled": "is_enabled", "name": "name"}},
-		Where: func(ctx context.Context, req ofISO) ([]pg.Condition, error) {
-			return append(seenEditions(ctx), pg.Condition{SQL: "iso_id = $1", Args: []any{req.ISO}}), isoIsThere(ctx, s.db, req.ISO)
-		}},
-		rest.Read[ofEdition, ISOEdition]{Path: one, Guard: orClient, Name: "getISOEdition", Summary: "View an edition of Windows in an ISO", Doc: "A client sees what lists have for it.",
+		rest.Read[ofEdition, ISOEdition]{
+			Path:    one,
+			Guard:   orClient,
+			Name:    "getISOEdition",
+			Summary: "View an edition of Windows in an ISO",
+			Doc:     "A client sees what lists have for it.",
 			Do: func(ctx context.Context, req ofEdition) (ISOEdition, error) {
 				return seenEdition.Get(ctx, s.db, req.ID, append(seenEditions(ctx), pg.Condition{SQL: "iso_id = $1", Args: []any{req.ISO}})...)
-			}})
+			},
+		},
+	)
 }
 
 // seenEditions are those that there are for the caller, with the keys that it may see.

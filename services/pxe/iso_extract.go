@@ -62,7 +62,10 @@ func (i *importing) publish(ctx context.Context, content *store.Content, from io
 	for n := range inOrder {
 		inOrder[n] = n
 	}
-	slices.SortFunc(inOrder, func(a, b int) int { return int(min(max(beginOf(files[a])-beginOf(files[b]), -1), 1)) }) // as they lie on the image
+	slices.SortFunc(
+		inOrder,
+		func(a, b int) int { return int(min(max(beginOf(files[a])-beginOf(files[b]), -1), 1)) },
+	) // as they lie on the image
 	for _, n := range inOrder {
 		if parts[n], err = hashed(content, files[n]); err != nil {
 			return notOfImage{err}

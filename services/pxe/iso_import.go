@@ -143,7 +143,8 @@ func (i *importing) open(ctx context.Context) (d *store.Draft, before int64, err
 			return nil, 0, fmt.Errorf("go on with ISO %d: %w", i.ISO, err)
 		}
 		var whole bool
-		if err = i.db.QueryRow(ctx, "SELECT EXISTS (SELECT FROM stored_file WHERE id = $1 AND sha256 IS NOT NULL)", *i.draft).Scan(&whole); err != nil {
+		if err = i.db.QueryRow(ctx, "SELECT EXISTS (SELECT FROM stored_file WHERE id = $1 AND sha256 IS NOT NULL)", *i.draft).
+			Scan(&whole); err != nil {
 			return nil, 0, fmt.Errorf("look for what was loaded: %w", err)
 		}
 		if whole {
@@ -199,7 +200,12 @@ func (i *importing) fail(ctx context.Context, why string, given bool) error {
 		return i.note(ctx, "error = $3", why)
 	}
 	return i.conclude(ctx, func(tx *pg.Tx) error {
-		if _, err := tx.Exec(ctx, "DELETE FROM stored_file WHERE id = (SELECT draft_id FROM iso WHERE id = $1 AND import = $2) AND path IS NULL", i.ISO, i.Import); err != nil {
+		if _, err := tx.Exec(
+			ctx,
+			"DELETE FROM stored_file WHERE id = (SELECT draft_id FROM iso WHERE id = $1 AND import = $2) AND path IS NULL",
+			i.ISO,
+			i.Import,
+		); err != nil {
 			return fmt.Errorf("discard what was loaded: %w", err)
 		}
 		return i.set(ctx, tx, "status = '"+isoFailed+"', error = $3, draft_id = NULL, validator = NULL, expected = NULL", why)
@@ -220,7 +226,15 @@ func (i *importing) conclude(ctx context.Context, change func(*pg.Tx) error) err
 			return err
 		}
 		is, err := isoView.Get(ctx, tx, i.ISO)
-		tx.Record(pg.Record{Kind: "pxe.iso", Action: pg.Edited, Targets: []pg.Target{{Type: "pxe/iso", Noun: "ISO", ID: i.ISO, Name: is.Name, Version: is.Version}}, Before: was, After: is})
+		tx.Record(
+			pg.Record{
+				Kind:    "pxe.iso",
+				Action:  pg.Edited,
+				Targets: []pg.Target{{Type: "pxe/iso", Noun: "ISO", ID: i.ISO, Name: is.Name, Version: is.Version}},
+				Before:  was,
+				After:   is,
+			},
+		)
 		return err
 	})
 }

@@ -35,7 +35,12 @@ type importer struct {
 
 func newImporter(t *testing.T, at string) *importer {
 	t.Helper()
-	db, err := pool.Open(t.Context(), testkit.Databases(t, testkit.Service{Name: pxe.Name, Migrations: pxe.Definition.Migrations})[pxe.Name].Reveal(), 10, nil)
+	db, err := pool.Open(
+		t.Context(),
+		testkit.Databases(t, testkit.Service{Name: pxe.Name, Migrations: pxe.Definition.Migrations})[pxe.Name].Reveal(),
+		10,
+		nil,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,13 +63,19 @@ func newImporter(t *testing.T, at string) *importer {
 		end()
 		working.Wait()
 	})
-	return &importer{testkit.NewClient(t, testkit.As(rest.NewHandler(pxe.Name, db.DB, log, s.Routes()), testkit.Holder(principal.All))), store.New(db.DB, at)}
+	return &importer{
+		testkit.NewClient(t, testkit.As(rest.NewHandler(pxe.Name, db.DB, log, s.Routes()), testkit.Holder(principal.All))),
+		store.New(db.DB, at),
+	}
 }
 
 // imported makes an ISO and waits until its import has ended.
 func (i *importer) imported(t *testing.T, url string) (is pxe.ISOManager) {
 	t.Helper()
-	id := i.For(t).Do("POST", "/pxe/iso", fmt.Sprintf(`{"name": %q, "folder": "iso-%d", "url": %[1]q}`, url, time.Now().UnixNano())).Want(200).ID()
+	id := i.For(t).
+		Do("POST", "/pxe/iso", fmt.Sprintf(`{"name": %q, "folder": "iso-%d", "url": %[1]q}`, url, time.Now().UnixNano())).
+		Want(200).
+		ID()
 	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		is = testkit.Decode[pxe.ISOManager](i.For(t).Do("GET", fmt.Sprintf("/pxe/iso/%d", id), nil).Want(200))
 		if is.Status == "ready" || is.Status == "failed" {
@@ -115,7 +126,8 @@ func TestISOOfAStallingServer(t *testing.T) {
 			}))
 			t.Cleanup(door.Close)
 			is := i.imported(t, door.URL)
-			if stalls.ready && (is.Status != "ready" || *is.SHA256 != sum) || !stalls.ready && (is.Status != "failed" || *is.Error != "it sent nothing for 2s") {
+			if stalls.ready && (is.Status != "ready" || *is.SHA256 != sum) ||
+				!stalls.ready && (is.Status != "failed" || *is.Error != "it sent nothing for 2s") {
 				t.Errorf("it is %s", testkit.JSON(is))
 			}
 			if second, _ := from.Load(int64(2)); stalls.after > 0 && second == "" {

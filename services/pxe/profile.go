@@ -107,18 +107,39 @@ var (
 
 func (s *Service) profiles() []rest.Route {
 	return append(rest.Resource[OSReloadProfile, profileBody]{
-		DB: s.db, Path: "/pxe/profile", ID: "profile_id", Noun: "profile", Again: rest.AgainRefused, Edited: `{"name": "Debian 13, small", "time_until_marked_failed": 60}`,
-		Guard: guard.Has(permission.PXESettings), Table: "profile", View: "profile_view", Without: rest.Listing | rest.Viewing, Check: s.checkProfile,
+		DB:     s.db,
+		Path:   "/pxe/profile",
+		ID:     "profile_id",
+		Noun:   "profile",
+		Again:  rest.AgainRefused,
+		Edited: `{"name": "Debian 13, small", "time_until_marked_failed": 60}`,
+		Guard: guard.Has(
+			permission.PXESettings,
+		),
+		Table:   "profile",
+		View:    "profile_view",
+		Without: rest.Listing | rest.Viewing,
+		Check:   s.checkProfile,
 		Delete: func(ctx context.Context, tx *pg.Tx, p *OSReloadProfile) error {
 			return unlessInstalls(ctx, tx, "profile", "Profile", "profile_id", p.ID)
 		},
 	}.Routes(), rest.List[rest.None, ListedProfile]{
-		DB: s.db, Path: "/pxe/profile", Guard: orClient, Name: "listProfiles", Summary: "List profiles", Doc: "A client sees those with access_client.", View: "profile_view",
-		Where: func(ctx context.Context, _ rest.None) ([]pg.Condition, error) { return open(ctx), nil },
+		DB:      s.db,
+		Path:    "/pxe/profile",
+		Guard:   orClient,
+		Name:    "listProfiles",
+		Summary: "List profiles",
+		Doc:     "A client sees those with access_client.",
+		View:    "profile_view",
+		Where:   func(ctx context.Context, _ rest.None) ([]pg.Condition, error) { return open(ctx), nil },
 		By: rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name"},
 			Filters: map[string]string{"name": "name", "billing_id": "billing_id", "access_client": "access_client"}},
 	}, rest.Read[rest.Item, OSReloadProfile]{
-		Path: "/pxe/profile/{profile_id}", Guard: orClient, Name: "getProfile", Summary: "View a profile", Doc: "A client sees what lists have of it.",
+		Path:    "/pxe/profile/{profile_id}",
+		Guard:   orClient,
+		Name:    "getProfile",
+		Summary: "View a profile",
+		Doc:     "A client sees what lists have of it.",
 		Do: func(ctx context.Context, req rest.Item) (OSReloadProfile, error) {
 			found, err := profiles.Get(ctx, s.db, req.ID, open(ctx)...)
 			if isClient(ctx) {
@@ -150,7 +171,8 @@ func profilesWith(ctx context.Context, q pg.Querier, id int64) (string, error) {
 func usedBy(ctx context.Context, q pg.Querier, condition string, args ...any) (string, error) {
 	var user rest.Ref
 	var more int64
-	err := q.QueryRow(ctx, "SELECT id, name, count(*) OVER () - 1 FROM profile WHERE "+condition+" ORDER BY id LIMIT 1", args...).Scan(&user.ID, &user.Name, &more)
+	err := q.QueryRow(ctx, "SELECT id, name, count(*) OVER () - 1 FROM profile WHERE "+condition+" ORDER BY id LIMIT 1", args...).
+		Scan(&user.ID, &user.Name, &more)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return "", nil

@@ -24,9 +24,16 @@ func TestProfile(t *testing.T) {
 	boot, preseed := made(t, c, "/pxe/boot-script", `{"name": "boot"}`), made(t, c, "/pxe/preseed", `{"name": "seed"}`)
 	first, second := made(t, c, "/pxe/shell", `{"name": "first"}`), made(t, c, "/pxe/shell", `{"name": "second"}`)
 	whole := c.Do("POST", "/pxe/profile", fmt.Sprintf(`{"name": "Debian", "billing_id": "deb", "boot_script": {"id": %d}, "preseed": "%d", "email": {"template": 7},
-		"shell": {"after": [%d, {"id": %d}, %[3]d], "during": [%d]}, "time_until_marked_failed": 90}`, boot, preseed, second, first, first)).Want(200)
-	want := fmt.Sprintf(`"name":"Debian","billing_id":"deb","access_client":false,"boot_script":{"id":%d,"name":"boot"},"preseed":{"id":%d,"name":"seed"},"drivers":[],"email":{"template":{"id":7,"name":"finished"}},"shell":{"after":[%d,%d],"during":[%d]},"time_until_marked_failed":90}`,
-		boot, preseed, second, first, first)
+		"shell": {"after": [%d, {"id": %d}, %[3]d], "during": [%d]}, "time_until_marked_failed": 90}`, boot, preseed, second, first, first)).
+		Want(200)
+	want := fmt.Sprintf(
+		`"name":"Debian","billing_id":"deb","access_client":false,"boot_script":{"id":%d,"name":"boot"},"preseed":{"id":%d,"name":"seed"},"drivers":[],"email":{"template":{"id":7,"name":"finished"}},"shell":{"after":[%d,%d],"during":[%d]},"time_until_marked_failed":90}`,
+		boot,
+		preseed,
+		second,
+		first,
+		first,
+	)
 	if !strings.Contains(whole.Text, want) {
 		t.Errorf("made %s, want %s", whole.Text, want)
 	}
@@ -35,7 +42,12 @@ func TestProfile(t *testing.T) {
 		t.Errorf("sent back it is %s", back.Text)
 	}
 	list := c.Do("GET", "/pxe/profile?name=Debian", nil).Want(200).Text
-	if want := fmt.Sprintf(`[{"id":%d,"name":"Debian","billing_id":"deb","access_client":false}]`, whole.ID()); strings.TrimSpace(strings.ReplaceAll(list, "\n", "")) != want {
+	if want := fmt.Sprintf(
+		`[{"id":%d,"name":"Debian","billing_id":"deb","access_client":false}]`,
+		whole.ID(),
+	); strings.TrimSpace(
+		strings.ReplaceAll(list, "\n", ""),
+	) != want {
 		t.Errorf("the list has %s", list)
 	}
 
@@ -48,7 +60,8 @@ func TestProfile(t *testing.T) {
 
 	// What it uses is not deleted.
 	for path, noun := range map[string]string{fmt.Sprintf("/pxe/boot-script/%d", boot): "Boot script", fmt.Sprintf("/pxe/preseed/%d", preseed): "Preseed", fmt.Sprintf("/pxe/shell/%d", second): "Shell script"} {
-		c.Do("DELETE", path, nil).WantDetail(problem.Conflict, fmt.Sprintf("%s %s is used by profile %d (Debian).", noun, path[strings.LastIndex(path, "/")+1:], whole.ID()))
+		c.Do("DELETE", path, nil).
+			WantDetail(problem.Conflict, fmt.Sprintf("%s %s is used by profile %d (Debian).", noun, path[strings.LastIndex(path, "/")+1:], whole.ID()))
 	}
 	another := made(t, c, "/pxe/profile", fmt.Sprintf(`{"name": "Another", "boot_script": %d}`, boot))
 	if text := c.Do("DELETE", fmt.Sprintf("/pxe/boot-script/%d", boot), nil).Want(409).Text; !strings.Contains(text, "(Debian) and 1 more.") {
@@ -68,11 +81,17 @@ func TestProfilesOfClients(t *testing.T) {
 	boot := made(t, c, "/pxe/boot-script", `{"name": "boot"}`)
 	shown := made(t, c, "/pxe/profile", fmt.Sprintf(`{"name": "Shown", "access_client": true, "boot_script": %d}`, boot))
 	hidden := made(t, c, "/pxe/profile", fmt.Sprintf(`{"name": "Hidden", "boot_script": %d}`, boot))
-	client := testkit.NewClient(t, testkit.As(handler(t, db, box), &principal.Principal{Owner: principal.Owner{Type: principal.Client, ID: 5}, KeyID: 1}))
+	client := testkit.NewClient(
+		t,
+		testkit.As(handler(t, db, box), &principal.Principal{Owner: principal.Owner{Type: principal.Client, ID: 5}, KeyID: 1}),
+	)
 	if all := testkit.Decode[[]pxe.ListedProfile](client.Do("GET", "/pxe/profile", nil).Want(200)); len(all) != 1 || all[0].ID != shown {
 		t.Errorf("there are %+v", all)
 	}
-	if text := client.Do("GET", fmt.Sprintf("/pxe/profile/%d", shown), nil).Want(200).Text; strings.Contains(text, "boot") || !strings.Contains(text, "Shown") {
+	if text := client.Do("GET", fmt.Sprintf("/pxe/profile/%d", shown), nil).
+		Want(200).
+		Text; strings.Contains(text, "boot") ||
+		!strings.Contains(text, "Shown") {
 		t.Errorf("it is %s", text)
 	}
 	for _, id := range []int64{hidden, 999} {

@@ -37,13 +37,41 @@ const Name = "pxe"
 var migrations embed.FS
 
 // Definition is the service.
-var Definition = service.Definition{Name: Name, Migrations: migrations, Seals: true, Sealed: []string{"dhcp_server.http_api_key", "file_server.http_api_key", "install.password", "install.token", "iso.url", "iso_edition.license_key"}, Sends: []string{"clients"}, New: func(d service.Deps) service.Parts {
-	s := New(d)
-	return service.Parts{Routes: s.Routes(), Readers: []string{"network"}, Consumers: []*events.Consumer{s.groups.Consumer(), s.followEntities(), added(s.clients, "clients"), s.emailTemplates.Consumer()},
-		Jobs: []service.Job{s.syncs.Job(), s.importJob},
-		Loops: []service.Loop{service.Every(sweepPause, "sweep of the store", s.sweep), {Name: "follow the settings", Run: s.settings.Follow}, {Name: "ask agents how they are", Run: s.agents.Look},
-			service.Every(time.Second, "let installs wait no longer that need not", s.installs.GrantAll), service.Every(time.Second, "fail installs that take too long", s.installs.Expire)}}
-}, Begin: begin}
+var Definition = service.Definition{
+	Name:       Name,
+	Migrations: migrations,
+	Seals:      true,
+	Sealed: []string{
+		"dhcp_server.http_api_key",
+		"file_server.http_api_key",
+		"install.password",
+		"install.token",
+		"iso.url",
+		"iso_edition.license_key",
+	},
+	Sends: []string{"clients"},
+	New: func(d service.Deps) service.Parts {
+		s := New(d)
+		return service.Parts{
+			Routes:    s.Routes(),
+			Readers:   []string{"network"},
+			Consumers: []*events.Consumer{s.groups.Consumer(), s.followEntities(), added(s.clients, "clients"), s.emailTemplates.Consumer()},
+			Jobs:      []service.Job{s.syncs.Job(), s.importJob},
+			Loops: []service.Loop{
+				service.Every(sweepPause, "sweep of the store", s.sweep),
+				{Name: "follow the settings", Run: s.settings.Follow},
+				{Name: "ask agents how they are", Run: s.agents.Look},
+				service.Every(
+					time.Second,
+					"let installs wait no longer that need not",
+					s.installs.GrantAll,
+				),
+				service.Every(time.Second, "fail installs that take too long", s.installs.Expire),
+			},
+		}
+	},
+	Begin: begin,
+}
 
 // added follows items that the service did not refer to at first, from the first change on that their owner still has.
 func added(refs *events.Refs, name string) *events.Consumer {
@@ -95,31 +123,88 @@ func New(d service.Deps) *Service {
 	installs := &install.Installs{DB: d.DB, Box: d.Box, Outbox: d.Outboxes["clients"], Settings: current.Values}
 	agents.Hear, agents.Heard, agents.Push = installs.Hear, installs.Heard, installs.Push
 	files := store.New(d.DB, d.Store)
-	s := &Service{db: d.DB, peers: d.Peers, box: d.Box, store: files, settings: current, agents: agents, installs: installs, client: allowed.Client(), silence: longestSilence,
-		syncs:  &filesync.Syncs{DB: d.DB, Agents: agents, Store: files, Most: func() int { return settings.SyncChildren.In(current.Values()) }},
-		groups: &events.Refs{Owner: "network", Type: "group", DB: d.DB, Peers: d.Peers, Cleared: clearGroup},
+	s := &Service{
+		db:       d.DB,
+		peers:    d.Peers,
+		box:      d.Box,
+		store:    files,
+		settings: current,
+		agents:   agents,
+		installs: installs,
+		client:   allowed.Client(),
+		silence:  longestSilence,
+		syncs:    &filesync.Syncs{DB: d.DB, Agents: agents, Store: files, Most: func() int { return settings.SyncChildren.In(current.Values()) }},
+		groups:   &events.Refs{Owner: "network", Type: "group", DB: d.DB, Peers: d.Peers, Cleared: clearGroup},
 		entities: &events.Refs{Owner: "network", Type: "entity", DB: d.DB, Peers: d.Peers, Uses: installsWith("host_entity_id"),
 			Cleared: func(ctx context.Context, tx *pg.Tx, id int64, _ string) error {
 				return installs.EntityGone(ctx, tx, id)
 			}},
 		clients: &events.Refs{Owner: "clients", Type: "client", DB: d.DB, Peers: d.Peers, Uses: installsWith("client_id"),
 			Cleared: func(context.Context, *pg.Tx, int64, string) error { return nil }}, // what was installed for it stays known
-		emailTemplates: &events.Refs{Owner: "system", Type: "email/template", DB: d.DB, Peers: d.Peers, Cleared: clearEmailTemplate, Uses: profilesWith}}
+		emailTemplates: &events.Refs{
+			Owner:   "system",
+			Type:    "email/template",
+			DB:      d.DB,
+			Peers:   d.Peers,
+			Cleared: clearEmailTemplate,
+			Uses:    profilesWith,
+		},
+	}
 	installs.Files = s.files
-	s.importJob = service.Job{Kind: "iso-import", Timeout: importTime, Attempts: importAttempts, Backoff: importPause, Workers: 2, Unique: true, Do: jobs.Do(s.importISO)}
+	s.importJob = service.Job{
+		Kind:     "iso-import",
+		Timeout:  importTime,
+		Attempts: importAttempts,
+		Backoff:  importPause,
+		Workers:  2,
+		Unique:   true,
+		Do:       jobs.Do(s.importISO),
+	}
 	return s
 }
 
 // Routes are what the service answers.
 func (s *Service) Routes() []rest.Route {
 	return slices.Concat(
-		rest.Section{Name: "DHCP servers", Doc: "The agents at the sites that answer machines which ask for an address and what to boot."}.Of(s.dhcpServers()),
-		rest.Section{Name: "File servers", Doc: "The agents at the sites that have the files which installations read."}.Of(s.fileServers(), s.fileSyncs()),
+		rest.Section{
+			Name: "DHCP servers",
+			Doc:  "The agents at the sites that answer machines which ask for an address and what to boot.",
+		}.Of(
+			s.dhcpServers(),
+		),
+		rest.Section{
+			Name: "File servers",
+			Doc:  "The agents at the sites that have the files which installations read.",
+		}.Of(
+			s.fileServers(),
+			s.fileSyncs(),
+		),
 		rest.Section{Name: "Drivers", Doc: "Files that installers need for a machine's hardware."}.Of(s.driverUploads(), s.drivers()),
-		rest.Section{Name: "ISOs", Doc: "Images that machines are installed from, and the editions of Windows in them."}.Of(s.isos(), s.editions()),
-		rest.Section{Name: "Profiles", Doc: "Ways to install a machine, or to boot one over the network, and the templates that they put together."}.Of(
-			s.shares(), []rest.Route{s.render()}, s.profiles(), s.bootScripts(), s.preseeds(), s.shellScripts()),
-		rest.Section{Name: "Installs", Doc: "Installations of machines, and machines that asked to boot and that nobody named."}.Of(s.installRoutes(), s.discoveries()),
+		rest.Section{
+			Name: "ISOs",
+			Doc:  "Images that machines are installed from, and the editions of Windows in them.",
+		}.Of(
+			s.isos(),
+			s.editions(),
+		),
+		rest.Section{
+			Name: "Profiles",
+			Doc:  "Ways to install a machine, or to boot one over the network, and the templates that they put together.",
+		}.Of(
+			s.shares(),
+			[]rest.Route{s.render()},
+			s.profiles(),
+			s.bootScripts(),
+			s.preseeds(),
+			s.shellScripts(),
+		),
+		rest.Section{
+			Name: "Installs",
+			Doc:  "Installations of machines, and machines that asked to boot and that nobody named.",
+		}.Of(
+			s.installRoutes(),
+			s.discoveries(),
+		),
 		[]rest.Route{s.emailTemplates.CloseRoute(), s.entities.CloseRoute(), s.clients.CloseRoute(),
 			rest.Read[rest.None, []usedEntity]{Path: "/internal/installed-entities", Guard: guard.Peers("network"), Do: s.usedEntities},
 			events.RefRoute(s.db, "pxe/dhcp", "dhcp_server", "NULL::jsonb", "network")},
@@ -128,8 +213,17 @@ func (s *Service) Routes() []rest.Route {
 
 // cleared takes what another service has deleted from the rows of a table that refer to it, and records what was there before.
 func cleared(ctx context.Context, tx *pg.Tx, table, column string, id int64, of pg.Target, before any) error {
-	rows, err := tx.Query(ctx, fmt.Sprintf("UPDATE %s SET %s = NULL, version = version + 1 WHERE %[2]s = $1 RETURNING $2::text AS type, $3::text AS noun, id, name, version",
-		pgx.Identifier{table}.Sanitize(), pgx.Identifier{column}.Sanitize()), id, of.Type, of.Noun)
+	rows, err := tx.Query(
+		ctx,
+		fmt.Sprintf(
+			"UPDATE %s SET %s = NULL, version = version + 1 WHERE %[2]s = $1 RETURNING $2::text AS type, $3::text AS noun, id, name, version",
+			pgx.Identifier{table}.Sanitize(),
+			pgx.Identifier{column}.Sanitize(),
+		),
+		id,
+		of.Type,
+		of.Noun,
+	)
 	if err != nil {
 		return fmt.Errorf("clear %s %d: %w", column, id, err)
 	}
@@ -138,7 +232,9 @@ func cleared(ctx context.Context, tx *pg.Tx, table, column string, id int64, of 
 		return fmt.Errorf("clear %s %d: %w", column, id, err)
 	}
 	for _, item := range items {
-		tx.Record(pg.Record{Kind: strings.ReplaceAll(of.Type, "/", "."), Action: pg.Edited, Targets: []pg.Target{item}, Before: before, After: struct{}{}})
+		tx.Record(
+			pg.Record{Kind: strings.ReplaceAll(of.Type, "/", "."), Action: pg.Edited, Targets: []pg.Target{item}, Before: before, After: struct{}{}},
+		)
 	}
 	return nil
 }

@@ -148,8 +148,16 @@ type RenderedFile struct {
 }
 
 func (s *Service) render() rest.Route {
-	return rest.Read[renderRequest, Rendering]{Method: http.MethodPost, Path: "/pxe/profile/{profile_id}/render", Guard: guard.Has(permission.PXEInstalls), Extension: true,
-		Name: "renderProfile", Summary: "Render all templates of a profile for a machine", Doc: "Nothing is installed. What is not sent is empty.", Do: s.renderProfile}
+	return rest.Read[renderRequest, Rendering]{
+		Method:    http.MethodPost,
+		Path:      "/pxe/profile/{profile_id}/render",
+		Guard:     guard.Has(permission.PXEInstalls),
+		Extension: true,
+		Name:      "renderProfile",
+		Summary:   "Render all templates of a profile for a machine",
+		Doc:       "Nothing is installed. What is not sent is empty.",
+		Do:        s.renderProfile,
+	}
 }
 
 func (s *Service) renderProfile(ctx context.Context, req renderRequest) (r Rendering, err error) {

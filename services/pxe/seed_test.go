@@ -37,8 +37,10 @@ func TestSeeds(t *testing.T) {
 	}
 	for _, profile := range profiles {
 		for name, host := range machines {
-			rendered := testkit.Decode[pxe.Rendering](c.Do("POST", fmt.Sprintf("/pxe/profile/%d/render", profile.ID), `{"host": `+host+`, "files": "http://files.fra1.example.net/",
-				"ssh_keys": "`+hostKey+` ben's key\nssh-ed25519 AAAA \"anna\"\n", "variables": {"timezone": "Europe/Berlin", "product_key": "AAAAA-<&>", "image": "http://x/it's.gz"}}`).Want(200))
+			rendered := testkit.Decode[pxe.Rendering](
+				c.Do("POST", fmt.Sprintf("/pxe/profile/%d/render", profile.ID), `{"host": `+host+`, "files": "http://files.fra1.example.net/",
+				"ssh_keys": "`+hostKey+` ben's key\nssh-ed25519 AAAA \"anna\"\n", "variables": {"timezone": "Europe/Berlin", "product_key": "AAAAA-<&>", "image": "http://x/it's.gz"}}`).Want(200),
+			)
 			var all strings.Builder
 			for _, f := range rendered.Files {
 				if f.Error != "" {
@@ -94,7 +96,8 @@ func wellFormed(t *testing.T, text string) error {
 			}
 		}
 		err := yaml.Unmarshal([]byte(text), &into)
-		if a := into.Autoinstall; err == nil && (a.Version != 1 || a.Network.Version != 2 || a.Storage.Layout.Name != "direct" || len(a.User.Users) != 1 || len(a.User.Users[0].Keys) != 2 || len(a.Late) != 3) {
+		if a := into.Autoinstall; err == nil &&
+			(a.Version != 1 || a.Network.Version != 2 || a.Storage.Layout.Name != "direct" || len(a.User.Users) != 1 || len(a.User.Users[0].Keys) != 2 || len(a.Late) != 3) {
 			err = fmt.Errorf("it says %+v", a)
 		}
 		return err
@@ -125,8 +128,29 @@ func TestRender(t *testing.T) {
 	c, _, _ := newClient(t)
 	boot := made(t, c, "/pxe/boot-script", `{"name": "boot", "body": "#!ipxe\n# {{.Host.MAC}} {{.Profile.Name}}\nchain {{.URL.Preseed}}\n"}`)
 	preseed := made(t, c, "/pxe/preseed", `{"name": "seed", "body": "x\n {{netmask .Host.IPv4.Prefix}}"}`)
-	first, second := made(t, c, "/pxe/shell", `{"name": "first", "body": "{{quote .Password}} {{.Client.Email}}"}`), made(t, c, "/pxe/shell", `{"name": "second", "body": "{{range .SSHKeys}}[{{.}}]{{end}}"}`)
-	profile := made(t, c, "/pxe/profile", fmt.Sprintf(`{"name": "mine", "boot_script": %d, "preseed": %d, "shell": {"after": [%d, %d], "during": [%[4]d]}}`, boot, preseed, second, first))
+	first, second := made(
+		t,
+		c,
+		"/pxe/shell",
+		`{"name": "first", "body": "{{quote .Password}} {{.Client.Email}}"}`,
+	), made(
+		t,
+		c,
+		"/pxe/shell",
+		`{"name": "second", "body": "{{range .SSHKeys}}[{{.}}]{{end}}"}`,
+	)
+	profile := made(
+		t,
+		c,
+		"/pxe/profile",
+		fmt.Sprintf(
+			`{"name": "mine", "boot_script": %d, "preseed": %d, "shell": {"after": [%d, %d], "during": [%[4]d]}}`,
+			boot,
+			preseed,
+			second,
+			first,
+		),
+	)
 	at := fmt.Sprintf("/pxe/profile/%d/render", profile)
 	const body = `{"host": {"hostname": "web1.example.com", "mac": "52:54:00:12:34:5A"}, "ssh_keys": "one\n\ntwo", "client": {"email": "ben@example.com"}`
 	rendered := testkit.Decode[pxe.Rendering](c.Do("POST", at, body+"}").Want(200))
@@ -146,7 +170,8 @@ func TestRender(t *testing.T) {
 	}
 	earlier := testkit.JSON(rendered.Files)
 	again := testkit.Decode[pxe.Rendering](c.Do("POST", at, strings.Replace(body, ":5A", ":5B", 1)+`, "earlier": `+earlier+"}").Want(200))
-	if again.Files[0].Difference != "--- earlier\n+++ now\n@@ -1,3 +1,3 @@\n #!ipxe\n-# 52:54:00:12:34:5a mine\n+# 52:54:00:12:34:5b mine\n chain http://boot.fra1.example.net/i/[secret]/preseed\n" || again.Files[2].Difference != "" {
+	if again.Files[0].Difference != "--- earlier\n+++ now\n@@ -1,3 +1,3 @@\n #!ipxe\n-# 52:54:00:12:34:5a mine\n+# 52:54:00:12:34:5b mine\n chain http://boot.fra1.example.net/i/[secret]/preseed\n" ||
+		again.Files[2].Difference != "" {
 		t.Errorf("the difference is %s", again.Files[0].Difference)
 	}
 	c.Do("POST", at, `{"host": {"mac": "x", "ipv4": {"address": "2001:db8::1/64"}, "ipv6": {"gateway": "fe80::1"}, "nameservers": "x", "disk": "sda", "firmware": "none"}}`).

@@ -77,8 +77,13 @@ func (s *Service) shares() []rest.Route {
 	return []rest.Route{
 		rest.Mutation[copyRequest, OSReloadProfile]{Method: http.MethodPost, Path: "/pxe/profile/{profile_id}/copy", Guard: has, Extension: true,
 			Name: "copyProfile", Summary: "Copy a profile and all its templates", Effect: each, Do: copyProfile},
-		rest.Read[rest.Item, SharedProfile]{Path: "/pxe/profile/{profile_id}/export", Guard: has, Extension: true,
-			Name: "exportProfile", Summary: "Export a profile and all its templates", Doc: "What is of this installation alone is left out: billing_id, access_client, the ISO, drivers and the email template.",
+		rest.Read[rest.Item, SharedProfile]{
+			Path:      "/pxe/profile/{profile_id}/export",
+			Guard:     has,
+			Extension: true,
+			Name:      "exportProfile",
+			Summary:   "Export a profile and all its templates",
+			Doc:       "What is of this installation alone is left out: billing_id, access_client, the ISO, drivers and the email template.",
 			Do: func(ctx context.Context, req rest.Item) (SharedProfile, error) {
 				p, err := share(ctx, s.db, req.ID)
 				if err != nil {
@@ -86,10 +91,20 @@ func (s *Service) shares() []rest.Route {
 				}
 				text, err := yaml.Marshal(p)
 				return SharedProfile{string(text)}, err
-			}},
-		rest.Mutation[importRequest, OSReloadProfile]{Method: http.MethodPost, Path: "/pxe/profile/import", Guard: has, Extension: true,
-			Name: "importProfile", Summary: "Import a profile and all its templates", Doc: "Templates that are there, with the same name and body, are used; one that has only the name gets the profile's behind it.",
-			Effect: each, Example: `{"yaml": "ironplane_profile: 1\nname: Imported\nboot_script: {name: Imported, body: \"#!ipxe\"}\n"}`, Do: importProfile},
+			},
+		},
+		rest.Mutation[importRequest, OSReloadProfile]{
+			Method:    http.MethodPost,
+			Path:      "/pxe/profile/import",
+			Guard:     has,
+			Extension: true,
+			Name:      "importProfile",
+			Summary:   "Import a profile and all its templates",
+			Doc:       "Templates that are there, with the same name and body, are used; one that has only the name gets the profile's behind it.",
+			Effect:    each,
+			Example:   `{"yaml": "ironplane_profile: 1\nname: Imported\nboot_script: {name: Imported, body: \"#!ipxe\"}\n"}`,
+			Do:        importProfile,
+		},
 	}
 }
 
@@ -199,7 +214,8 @@ func share(ctx context.Context, q pg.Querier, id int64) (*sharedProfile, error) 
 		if err := p.Preseed.read(ctx, q, "preseed", profile.Preseed.ID); err != nil {
 			return nil, err
 		}
-		if err := q.QueryRow(ctx, "SELECT is_installable FROM preseed WHERE id = $1", profile.Preseed.ID).Scan(&p.Preseed.IsInstallable); err != nil {
+		if err := q.QueryRow(ctx, "SELECT is_installable FROM preseed WHERE id = $1", profile.Preseed.ID).
+			Scan(&p.Preseed.IsInstallable); err != nil {
 			return nil, err
 		}
 	}
@@ -265,7 +281,14 @@ func (p *sharedProfile) create(ctx context.Context, tx *pg.Tx, reuse bool) (made
 	if made, err = profiles.Get(ctx, tx, id); err != nil {
 		return made, fmt.Errorf("read the profile: %w", err)
 	}
-	tx.Record(pg.Record{Kind: "pxe.profile", Action: pg.Created, After: made, Targets: []pg.Target{{Type: "pxe/profile", Noun: "profile", ID: id, Name: made.Name, Version: made.Version}}})
+	tx.Record(
+		pg.Record{
+			Kind:    "pxe.profile",
+			Action:  pg.Created,
+			After:   made,
+			Targets: []pg.Target{{Type: "pxe/profile", Noun: "profile", ID: id, Name: made.Name, Version: made.Version}},
+		},
+	)
 	return made, nil
 }
 
@@ -286,7 +309,10 @@ func (p *sharedProfile) template(ctx context.Context, tx *pg.Tx, table string, t
 	record := pg.Record{Kind: of.kind, Action: pg.Created}
 	insert, args := "INSERT INTO "+table+" (name, description, body) VALUES ($1, $2, $3) RETURNING id", []any{t.Name, t.Description, t.Body}
 	if of.of == script.Preseed {
-		insert, args = "INSERT INTO preseed (name, description, body, is_installable) VALUES ($1, $2, $3, $4) RETURNING id", append(args, t.IsInstallable)
+		insert, args = "INSERT INTO preseed (name, description, body, is_installable) VALUES ($1, $2, $3, $4) RETURNING id", append(
+			args,
+			t.IsInstallable,
+		)
 	}
 	if err := tx.QueryRow(ctx, insert, args...).Scan(&target.ID); err != nil {
 		return 0, fmt.Errorf("create %s: %w", of.noun, err)

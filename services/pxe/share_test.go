@@ -13,9 +13,30 @@ import (
 func TestSharedProfile(t *testing.T) {
 	t.Parallel()
 	c, db, _ := newClient(t)
-	boot, preseed := made(t, c, "/pxe/boot-script", `{"name": "boot", "body": "#!ipxe\nchain {{.URL.Preseed}}\n"}`), made(t, c, "/pxe/preseed", `{"name": "seed", "is_installable": true, "description": "small", "body": "a: \"b\"\n\n  c"}`)
+	boot, preseed := made(
+		t,
+		c,
+		"/pxe/boot-script",
+		`{"name": "boot", "body": "#!ipxe\nchain {{.URL.Preseed}}\n"}`,
+	), made(
+		t,
+		c,
+		"/pxe/preseed",
+		`{"name": "seed", "is_installable": true, "description": "small", "body": "a: \"b\"\n\n  c"}`,
+	)
 	first, second := made(t, c, "/pxe/shell", `{"name": "first", "body": "1"}`), made(t, c, "/pxe/shell", `{"name": "second", "body": "2"}`)
-	profile := made(t, c, "/pxe/profile", fmt.Sprintf(`{"name": "mine", "billing_id": "7", "access_client": true, "boot_script": %d, "preseed": %d, "shell": {"after": [%d, %d], "during": [%[4]d]}, "time_until_marked_failed": 5}`, boot, preseed, second, first))
+	profile := made(
+		t,
+		c,
+		"/pxe/profile",
+		fmt.Sprintf(
+			`{"name": "mine", "billing_id": "7", "access_client": true, "boot_script": %d, "preseed": %d, "shell": {"after": [%d, %d], "during": [%[4]d]}, "time_until_marked_failed": 5}`,
+			boot,
+			preseed,
+			second,
+			first,
+		),
+	)
 	at := fmt.Sprintf("/pxe/profile/%d", profile)
 	file := testkit.Decode[pxe.SharedProfile](c.Do("GET", at+"/export", nil).Want(200)).YAML
 	if strings.Contains(file, "billing") || !strings.Contains(file, "shell_after:\n    - second\n    - first\n") {
@@ -24,7 +45,11 @@ func TestSharedProfile(t *testing.T) {
 
 	// Where it is, its templates are used.
 	here := testkit.Decode[pxe.OSReloadProfile](c.Do("POST", "/pxe/profile/import", map[string]any{"yaml": file, "name": "again"}).Want(200))
-	if here.BootScript.ID != boot || here.Preseed.ID != preseed || fmt.Sprint(here.Shell) != fmt.Sprint(pxe.ProfileShell{After: []int64{second, first}, During: []int64{first}}) || *here.TimeUntilMarkedFailed != 5 || here.AccessClient || here.BillingID != nil {
+	if here.BootScript.ID != boot || here.Preseed.ID != preseed ||
+		fmt.Sprint(here.Shell) != fmt.Sprint(pxe.ProfileShell{After: []int64{second, first}, During: []int64{first}}) ||
+		*here.TimeUntilMarkedFailed != 5 ||
+		here.AccessClient ||
+		here.BillingID != nil {
 		t.Errorf("imported where it is, it is %+v", here)
 	}
 	c.Do("POST", "/pxe/profile/import", map[string]any{"yaml": file}).WantErrors("/name", "taken")
@@ -36,16 +61,26 @@ func TestSharedProfile(t *testing.T) {
 	if brought.Name != "mine" || brought.BootScript.Name != "boot (mine)" || brought.Preseed.Name != "seed" || len(brought.Shell.After) != 2 {
 		t.Errorf("imported elsewhere, it is %+v", brought)
 	}
-	if back := testkit.Decode[pxe.SharedProfile](there.Do("GET", fmt.Sprintf("/pxe/profile/%d/export", brought.ID), nil).Want(200)).YAML; strings.Replace(back, "boot (mine)", "boot", 1) != file {
+	if back := testkit.Decode[pxe.SharedProfile](
+		there.Do("GET", fmt.Sprintf("/pxe/profile/%d/export", brought.ID), nil).Want(200),
+	).YAML; strings.Replace(
+		back,
+		"boot (mine)",
+		"boot",
+		1,
+	) != file {
 		t.Errorf("exported again\n%s", back)
 	}
 	var records int
-	if err := otherDB.QueryRow(t.Context(), "SELECT count(*) FROM change WHERE type LIKE 'pxe.%.created'").Scan(&records); err != nil || records != 6 {
+	if err := otherDB.QueryRow(t.Context(), "SELECT count(*) FROM change WHERE type LIKE 'pxe.%.created'").
+		Scan(&records); err != nil ||
+		records != 6 {
 		t.Errorf("%d records, %v", records, err)
 	}
 
 	copied := testkit.Decode[pxe.OSReloadProfile](c.Do("POST", at+"/copy", `{"name": "copied"}`).Want(200))
-	if copied.BootScript.Name != "boot (copied)" || copied.Preseed.Name != "seed (copied)" || copied.Shell.During[0] == first || len(copied.Shell.After) != 2 {
+	if copied.BootScript.Name != "boot (copied)" || copied.Preseed.Name != "seed (copied)" || copied.Shell.During[0] == first ||
+		len(copied.Shell.After) != 2 {
 		t.Errorf("copied, it is %+v", copied)
 	}
 	c.Do("POST", at+"/copy", `{"name": "copied"}`).WantErrors("/name", "taken")

@@ -88,7 +88,11 @@ func (b *shellScriptBody) Resolve(wrong *problem.Fields) { b.check(script.Shell,
 
 var (
 	byTemplate = rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name"}, Filters: map[string]string{"name": "name"}}
-	byPreseed  = rest.By{Search: byTemplate.Search, Sorts: byTemplate.Sorts, Filters: map[string]string{"name": "name", "is_installable": "is_installable"}}
+	byPreseed  = rest.By{
+		Search:  byTemplate.Search,
+		Sorts:   byTemplate.Sorts,
+		Filters: map[string]string{"name": "name", "is_installable": "is_installable"},
+	}
 )
 
 const editedTemplate = `{"name": "Debian 13, small", "body": "# {{quote .Host.Name}}"}`
@@ -105,8 +109,18 @@ func (s *Service) preseeds() []rest.Route {
 
 func (s *Service) bootScripts() []rest.Route {
 	return append(rest.Resource[OSBootScript, bootScriptBody]{
-		DB: s.db, Path: "/pxe/boot-script", ID: "boot_script_id", Noun: "boot script", Again: rest.AgainRefused, Edited: editedTemplate,
-		Guard: guard.Has(permission.PXESettings), Table: "boot_script", Without: rest.Listing, Additions: rest.Creating | rest.Viewing | rest.Editing | rest.Deleting,
+		DB:     s.db,
+		Path:   "/pxe/boot-script",
+		ID:     "boot_script_id",
+		Noun:   "boot script",
+		Again:  rest.AgainRefused,
+		Edited: editedTemplate,
+		Guard: guard.Has(
+			permission.PXESettings,
+		),
+		Table:     "boot_script",
+		Without:   rest.Listing,
+		Additions: rest.Creating | rest.Viewing | rest.Editing | rest.Deleting,
 		Delete: func(ctx context.Context, tx *pg.Tx, item *OSBootScript) error {
 			return unlessUsed(ctx, tx, "boot_script", "Boot script", "boot_script_id = $1", item.ID)
 		},
@@ -154,7 +168,12 @@ const mostChecked = 20
 
 // checkSome checks those behind an id, and answers the last one's and whether there may be more.
 func checkSome(ctx context.Context, db *pg.DB, table templateTable, after int64) (last int64, more bool, err error) {
-	rows, err := db.Query(ctx, "SELECT id, body, coalesce(problem, '') FROM "+table.name+" WHERE id > $1 ORDER BY id LIMIT $2", after, mostChecked)
+	rows, err := db.Query(
+		ctx,
+		"SELECT id, body, coalesce(problem, '') FROM "+table.name+" WHERE id > $1 ORDER BY id LIMIT $2",
+		after,
+		mostChecked,
+	)
 	if err != nil {
 		return 0, false, err
 	}
@@ -174,7 +193,8 @@ func checkSome(ctx context.Context, db *pg.DB, table templateTable, after int64)
 		}
 		err := db.InTx(ctx, func(tx *pg.Tx) error {
 			target := pg.Target{Type: table.path, Noun: table.noun, ID: t.ID}
-			err := tx.QueryRow(ctx, "UPDATE "+table.name+" SET problem = nullif($2, ''), version = version + 1 WHERE id = $1 AND body = $3 RETURNING name, version", t.ID, is, t.Body).Scan(&target.Name, &target.Version)
+			err := tx.QueryRow(ctx, "UPDATE "+table.name+" SET problem = nullif($2, ''), version = version + 1 WHERE id = $1 AND body = $3 RETURNING name, version", t.ID, is, t.Body).
+				Scan(&target.Name, &target.Version)
 			if errors.Is(err, pgx.ErrNoRows) { // somebody has just edited it
 				tx.Unrecorded("it is another one now")
 				return nil

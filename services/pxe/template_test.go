@@ -31,11 +31,13 @@ func TestTemplates(t *testing.T) {
 		c.Do("POST", path, `{"name": "one"}`).WantErrors("/name", "taken")
 		c.Do("POST", path, `{"name": "bare"}`).Want(200)
 		wrong := testkit.Decode[problem.Problem](c.Do("PATCH", at, `{"body": "x\n{{.Host.Mac}}\n{{if}}"}`).Want(422))
-		if len(wrong.Errors) != 1 || wrong.Errors[0].Pointer != "/body" || !strings.HasPrefix(wrong.Errors[0].Message, "line 3, column 1: missing value for if") {
+		if len(wrong.Errors) != 1 || wrong.Errors[0].Pointer != "/body" ||
+			!strings.HasPrefix(wrong.Errors[0].Message, "line 3, column 1: missing value for if") {
 			t.Errorf("%+v", wrong.Errors)
 		}
 		wrong = testkit.Decode[problem.Problem](c.Do("POST", path, `{"name": "two", "body": "{{.Host.Mac}}\n {{quote 3}}"}`).Want(422))
-		if len(wrong.Errors) != 1 || !strings.HasPrefix(wrong.Errors[0].Message, "line 1, column 8: there is no .Host.Mac: there are ") || !strings.HasSuffix(wrong.Errors[0].Message, "; line 2, column 4: quote takes a text") {
+		if len(wrong.Errors) != 1 || !strings.HasPrefix(wrong.Errors[0].Message, "line 1, column 8: there is no .Host.Mac: there are ") ||
+			!strings.HasSuffix(wrong.Errors[0].Message, "; line 2, column 4: quote takes a text") {
 			t.Errorf("%+v", wrong.Errors)
 		}
 		c.Do("PATCH", at, `{"description": null, "body": ""}`).Want(200)
@@ -83,7 +85,9 @@ func TestTemplateOfAnotherVersion(t *testing.T) {
 		t.Errorf("what is right has %s", *right.Problem)
 	}
 	var records int
-	if err := db.QueryRow(t.Context(), `SELECT count(*) FROM change WHERE type = 'pxe.preseed.edited' AND actor_url IS NULL AND (before ? 'problem') <> (after ? 'problem')`).Scan(&records); err != nil || records != 2 {
+	if err := db.QueryRow(t.Context(), `SELECT count(*) FROM change WHERE type = 'pxe.preseed.edited' AND actor_url IS NULL AND (before ? 'problem') <> (after ? 'problem')`).
+		Scan(&records); err != nil ||
+		records != 2 {
 		t.Errorf("%d records, %v", records, err)
 	}
 }

@@ -135,7 +135,11 @@ func TestRolledBack(t *testing.T) {
 			if _, bad := s.verify(now.Anchor); bad == nil {
 				t.Error("the anchor does not tell it")
 			}
-			if err := s.try("network", edit(1, `{}`, `{}`)); err == nil || !strings.Contains(err.Error(), "change 7 of network came where the log has those up to") {
+			if err := s.try(
+				"network",
+				edit(1, `{}`, `{}`),
+			); err == nil ||
+				!strings.Contains(err.Error(), "change 7 of network came where the log has those up to") {
 				t.Errorf("the next change: %v", err)
 			}
 		})
@@ -257,7 +261,12 @@ func (s *stand) stopAt(source string, seq int64) {
 }
 
 func (s *stand) skip(source string, seq int64) error {
-	return host.SkipChange(s.t.Context(), system.Definition, service.Deps{DB: s.db, Box: s.box}, events.Span{Source: source, First: seq, Last: seq})
+	return host.SkipChange(
+		s.t.Context(),
+		system.Definition,
+		service.Deps{DB: s.db, Box: s.box},
+		events.Span{Source: source, First: seq, Last: seq},
+	)
 }
 
 // A change that is skipped leaves an item, which only the master key makes, and with which the numbers have no gap.
@@ -284,7 +293,8 @@ func TestSkippedChangeIsAccountedFor(t *testing.T) {
 		t.Errorf("%+v, %v", found, bad)
 	}
 	item := shownAs(t, s.Do("GET", "/log/12", nil).Want(200).Text)
-	if item.Type != "event.skipped" || item.User != nil || item.Data.Changes["first"]["after"] != 5.0 || item.Data.Changes["last"]["after"] != 9.0 {
+	if item.Type != "event.skipped" || item.User != nil || item.Data.Changes["first"]["after"] != 5.0 ||
+		item.Data.Changes["last"]["after"] != 9.0 {
 		t.Errorf("%+v", item)
 	}
 	if n := s.ids("SELECT id FROM change WHERE type = 'event.skipped'"); len(n) != 0 {
@@ -295,7 +305,10 @@ func TestSkippedChangeIsAccountedFor(t *testing.T) {
 		t.Errorf("a change that is logged is skipped: %v", err)
 	}
 	// A service whose own record says that changes were skipped accounts for none with it.
-	s.write("network", events.Event{Type: "event.skipped", Kind: "event", Action: "skipped", After: json.RawMessage(`{"first": 9, "last": 20}`)})
+	s.write(
+		"network",
+		events.Event{Type: "event.skipped", Kind: "event", Action: "skipped", After: json.RawMessage(`{"first": 9, "last": 20}`)},
+	)
 	s.seq["network"] = 20
 	if err := s.try("network", edit(1, `{}`, `{}`)); err == nil {
 		t.Error("a service's own record of a skip leaves changes out")

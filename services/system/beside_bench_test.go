@@ -101,8 +101,19 @@ func BenchmarkWebhooks(b *testing.B) {
 		for first := 0; first < b.N; first += batchOfEvents {
 			var changes []events.Event
 			for n := first; n < min(b.N, first+batchOfEvents); n++ {
-				changes = append(changes, events.Event{Seq: int64(n + 1), ID: fmt.Sprint("change-", n), At: time.Now(), Type: "client.created", Kind: "client", Action: pg.Created, After: after,
-					Targets: []pg.Target{{Type: "client", Noun: "client", ID: int64(n + 1), Name: "Ben Miller"}}})
+				changes = append(
+					changes,
+					events.Event{
+						Seq:     int64(n + 1),
+						ID:      fmt.Sprint("change-", n),
+						At:      time.Now(),
+						Type:    "client.created",
+						Kind:    "client",
+						Action:  pg.Created,
+						After:   after,
+						Targets: []pg.Target{{Type: "client", Noun: "client", ID: int64(n + 1), Name: "Ben Miller"}},
+					},
+				)
 			}
 			o.inTx(func(tx *pg.Tx) error { return o.parts.Consumers[at].Apply(b.Context(), tx, changes) })
 		}

@@ -19,18 +19,36 @@ func (s *Service) emailMessages() []rest.Route {
 	has := guard.Has(permission.SystemEmails)
 	view := pg.NewView[mail.EmailMessage]("email_message")
 	return []rest.Route{
-		rest.List[rest.None, mail.EmailMessage]{Path: "/email/message", Guard: has, Extension: true, Name: "listEmailMessages", Summary: "List mails", DB: s.db, View: "email_message",
-			By: rest.By{Sorts: map[string]string{"created_at": "created_at"}, Filters: map[string]string{"status": "status", "template": "template", "email": "lower(to_email)"}}},
+		rest.List[rest.None, mail.EmailMessage]{
+			Path:      "/email/message",
+			Guard:     has,
+			Extension: true,
+			Name:      "listEmailMessages",
+			Summary:   "List mails",
+			DB:        s.db,
+			View:      "email_message",
+			By: rest.By{
+				Sorts:   map[string]string{"created_at": "created_at"},
+				Filters: map[string]string{"status": "status", "template": "template", "email": "lower(to_email)"},
+			},
+		},
 		rest.Read[rest.Item, mail.EmailMessage]{Path: one, Guard: has, Extension: true, Name: "getEmailMessage", Summary: "View a mail",
 			Do: func(ctx context.Context, req rest.Item) (mail.EmailMessage, error) {
 				return view.Get(ctx, s.db, req.ID)
 			}},
-		rest.Mutation[rest.Item, mail.EmailMessage]{Method: http.MethodPost, Path: one + "/send", Guard: has, Extension: true, Name: "sendEmailMessage", Summary: "Send a mail that is held or has failed, or once more",
-			Doc:    "Without an SMTP server it is held. A mail with a secret can be sent once, and not when its link or code is good no longer.",
-			Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: one},
+		rest.Mutation[rest.Item, mail.EmailMessage]{
+			Method:    http.MethodPost,
+			Path:      one + "/send",
+			Guard:     has,
+			Extension: true,
+			Name:      "sendEmailMessage",
+			Summary:   "Send a mail that is held or has failed, or once more",
+			Doc:       "Without an SMTP server it is held. A mail with a secret can be sent once, and not when its link or code is good no longer.",
+			Effect:    rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: one},
 			Do: func(ctx context.Context, tx *pg.Tx, req rest.Item) (mail.EmailMessage, error) {
 				return s.mail.SendAgain(ctx, tx, req.ID)
-			}},
+			},
+		},
 	}
 }
 

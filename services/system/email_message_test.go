@@ -47,7 +47,12 @@ type office struct {
 
 func newOffice(t testing.TB, smtp string) *office {
 	t.Helper()
-	opened, err := pool.Open(t.Context(), testkit.Databases(t, testkit.Service{Name: system.Name, Migrations: system.Definition.Migrations})[system.Name].Reveal(), 10, nil)
+	opened, err := pool.Open(
+		t.Context(),
+		testkit.Databases(t, testkit.Service{Name: system.Name, Migrations: system.Definition.Migrations})[system.Name].Reveal(),
+		10,
+		nil,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,11 +84,16 @@ func (o *office) start(smtp string) {
 	o.stop()
 	o.deps.SMTP, o.deps.MailFrom, o.deps.AllowedNetworks = smtp, "noreply@example.com", "127.0.0.1"
 	o.parts = system.Definition.New(o.deps)
-	o.Client = testkit.NewClient(o.TB, testkit.As(rest.NewHandler(system.Name, o.deps.DB, slog.New(slog.DiscardHandler), o.parts.Routes), testkit.Holder(principal.All)))
+	o.Client = testkit.NewClient(
+		o.TB,
+		testkit.As(rest.NewHandler(system.Name, o.deps.DB, slog.New(slog.DiscardHandler), o.parts.Routes), testkit.Holder(principal.All)),
+	)
 	working, end := context.WithCancel(o.Context())
 	var done sync.WaitGroup
 	done.Go(func() {
-		if err := jobs.NewRunner(o.deps.DB, o.pool.Connections(), o.parts.Jobs, slog.New(slog.DiscardHandler)).Work(working); err != nil && working.Err() == nil {
+		if err := jobs.NewRunner(o.deps.DB, o.pool.Connections(), o.parts.Jobs, slog.New(slog.DiscardHandler)).
+			Work(working); err != nil &&
+			working.Err() == nil {
 			o.Error(err)
 		}
 	})
@@ -208,9 +218,17 @@ func contents() []mail.Content {
 	soon := time.Now().Add(time.Hour)
 	link := secret.New("https://panel.example.com/auth/password-reset/7#token=" + token)
 	return []mail.Content{
-		mail.ClientAccountCreated{Link: link, Expires: soon}, mail.ClientLinked{By: "Ann", Relation: "sub"},
-		mail.AccountChanged{Changes: []string{"The password was changed."}, By: "ann", At: time.Now(), IP: "192.0.2.7"}, mail.KeyExpires{Key: "shop", Expires: soon},
-		mail.PasswordReset{Link: link, Expires: soon, IP: "192.0.2.7"}, mail.TwoFactorCode{Code: secret.New(token), Expires: soon},
+		mail.ClientAccountCreated{Link: link, Expires: soon},
+		mail.ClientLinked{By: "Ann", Relation: "sub"},
+		mail.AccountChanged{
+			Changes: []string{"The password was changed."},
+			By:      "ann",
+			At:      time.Now(),
+			IP:      "192.0.2.7",
+		},
+		mail.KeyExpires{Key: "shop", Expires: soon},
+		mail.PasswordReset{Link: link, Expires: soon, IP: "192.0.2.7"},
+		mail.TwoFactorCode{Code: secret.New(token), Expires: soon},
 		mail.InstallFinished{Hostname: "web1", Address: "192.0.2.10", Profile: "Debian 13", Status: "installed"},
 	}
 }
@@ -224,7 +242,8 @@ func TestBuiltInMailsArrive(t *testing.T) {
 	for _, content := range contents() {
 		id := o.take(content.Kind(), content)
 		m := o.becomes(id, "sent")
-		if m.SentAt == nil || m.Error != nil || m.Attempts != 1 || m.To.Email != "ben@example.org" || m.Template != content.Kind() || m.Account != "/client/5" {
+		if m.SentAt == nil || m.Error != nil || m.Attempts != 1 || m.To.Email != "ben@example.org" || m.Template != content.Kind() ||
+			m.Account != "/client/5" {
 			t.Errorf("%s: %+v", content.Kind(), m)
 		}
 		shown := o.Do("GET", "/email/message", nil).Want(200).Text
@@ -409,7 +428,8 @@ func TestMailsFailWhileTheDatabaseDoes(t *testing.T) {
 	id := o.take("password-reset", contents()[4])
 	o.until("it was refused", id, func(systemmail.EmailMessage) bool {
 		var tried bool
-		err := o.deps.DB.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM river_job WHERE kind = 'mail' AND cardinality(errors) > 0)").Scan(&tried)
+		err := o.deps.DB.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM river_job WHERE kind = 'mail' AND cardinality(errors) > 0)").
+			Scan(&tried)
 		return err == nil && tried
 	})
 	o.execute("ALTER TABLE email_message DROP CONSTRAINT broken")

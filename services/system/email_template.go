@@ -54,10 +54,21 @@ func (b *emailTemplateBody) Resolve(wrong *problem.Fields) {
 func (s *Service) emailTemplates() []rest.Route {
 	has := guard.Has(permission.SystemEmails)
 	return append(rest.Resource[EmailTemplate, emailTemplateBody]{
-		DB: s.db, Path: "/email/template", ID: "template_id", Noun: "email template", Guard: has, Table: "email_template",
-		By:    rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name"}, Filters: map[string]string{"name": "name", "type": "type"}},
-		Again: rest.AgainRefused, Edited: `{"name": "welcome", "subject": "Welcome", "body": "Welcome to {{.Site.Name}}, {{.To.First}}."}`,
-		Check: keepBuiltIn, Delete: deleteTemplate,
+		DB:    s.db,
+		Path:  "/email/template",
+		ID:    "template_id",
+		Noun:  "email template",
+		Guard: has,
+		Table: "email_template",
+		By: rest.By{
+			Search:  rest.SearchIn("search"),
+			Sorts:   map[string]string{"name": "name"},
+			Filters: map[string]string{"name": "name", "type": "type"},
+		},
+		Again:  rest.AgainRefused,
+		Edited: `{"name": "welcome", "subject": "Welcome", "body": "Welcome to {{.Site.Name}}, {{.To.First}}."}`,
+		Check:  keepBuiltIn,
+		Delete: deleteTemplate,
 		Close: func(ctx context.Context, tx *pg.Tx, templates []EmailTemplate) error {
 			ids := make([]int64, len(templates))
 			for i, t := range templates {
@@ -65,8 +76,16 @@ func (s *Service) emailTemplates() []rest.Route {
 			}
 			return s.templateClosing.Close(ctx, tx, ids)
 		},
-	}.Routes(), rest.Read[previewed, mail.RenderedEmail]{Method: http.MethodPost, Path: "/email/template/{template_id}/preview", Guard: has, Extension: true,
-		Name: "previewEmailTemplate", Summary: "Preview an email template with sample data", Doc: "What is sent takes the place of what is saved.", Do: s.preview},
+	}.Routes(), rest.Read[previewed, mail.RenderedEmail]{
+		Method:    http.MethodPost,
+		Path:      "/email/template/{template_id}/preview",
+		Guard:     has,
+		Extension: true,
+		Name:      "previewEmailTemplate",
+		Summary:   "Preview an email template with sample data",
+		Doc:       "What is sent takes the place of what is saved.",
+		Do:        s.preview,
+	},
 		rest.Read[rest.None, []string]{Path: processmail.TemplatesPath, Guard: guard.Peers("clients"), Do: s.forClients})
 }
 
@@ -86,7 +105,12 @@ func keepBuiltIn(_ context.Context, _ *pg.Tx, _ int64, before, b *emailTemplateB
 
 func deleteTemplate(ctx context.Context, tx *pg.Tx, t *EmailTemplate) error {
 	if mail.BuiltIn(t.Name) {
-		return problem.New(problem.Conflict, "Email template %d (%s) is one that Ironplane sends by: it can be edited, and not deleted.", t.ID, t.Name)
+		return problem.New(
+			problem.Conflict,
+			"Email template %d (%s) is one that Ironplane sends by: it can be edited, and not deleted.",
+			t.ID,
+			t.Name,
+		)
 	}
 	_, err := tx.Exec(ctx, "DELETE FROM email_template WHERE id = $1", t.ID)
 	return err

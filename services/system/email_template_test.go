@@ -13,7 +13,10 @@ import (
 func TestEmailTemplates(t *testing.T) {
 	t.Parallel()
 	c := newStand(t)
-	made := testkit.Decode[system.EmailTemplate](c.Do("POST", "/email/template", map[string]any{"name": "welcome", "subject": "Hi {{.To.First}}", "body": "Hi,\n\n{{.To.Name}}  \n", "html": "<p>{{.Site.Name}}</p>\n"}).Want(200))
+	made := testkit.Decode[system.EmailTemplate](
+		c.Do("POST", "/email/template", map[string]any{"name": "welcome", "subject": "Hi {{.To.First}}", "body": "Hi,\n\n{{.To.Name}}  \n", "html": "<p>{{.Site.Name}}</p>\n"}).
+			Want(200),
+	)
 	if made.Name != "welcome" || made.Type != "client" || made.Body != "Hi,\n\n{{.To.Name}}  \n" || *made.HTML != "<p>{{.Site.Name}}</p>\n" {
 		t.Errorf("made %+v", made)
 	}
@@ -24,7 +27,17 @@ func TestEmailTemplates(t *testing.T) {
 	c.Do("POST", "/email/template", `{"name": "x", "subject": "x", "body": "x", "type": "spam"}`).WantErrors("/type", "invalid")
 
 	// What is wrong is told of each part, with line and column.
-	answer := c.Do("POST", "/email/template", map[string]any{"name": "x", "subject": "{{.Link}}\n", "body": "a\n{{.To.Frist}} {{.Nobody}}", "html": "<p>{{if}}", "type": "password-reset"})
+	answer := c.Do(
+		"POST",
+		"/email/template",
+		map[string]any{
+			"name":    "x",
+			"subject": "{{.Link}}\n",
+			"body":    "a\n{{.To.Frist}} {{.Nobody}}",
+			"html":    "<p>{{if}}",
+			"type":    "password-reset",
+		},
+	)
 	answer.WantErrors("/body", "template", "/html", "template", "/subject", "template")
 	for _, says := range []string{"line 2, column 6: there is no .To.Frist: there are .To.Email, .To.First", "; line 2, column 17: there is no .Nobody: there are .Expires, .IP, .Link, .Site, .To", "line 1, column 4: missing value for if", "line 1, column 3: a secret cannot stand here"} {
 		if !strings.Contains(answer.Text, says) {
@@ -54,7 +67,8 @@ func TestBuiltInTemplates(t *testing.T) {
 		}
 		c.Do("PATCH", at, same).Want(200) // so it is a template of its type
 		c.Do("PATCH", at, map[string]any{"name": "mine", "subject": "x", "body": "x"}).WantErrors("/name", "read_only")
-		c.Do("PATCH", at, map[string]any{"name": built.Name, "subject": "x", "body": "x", "html": nil, "type": "client"}).WantErrors("/type", "read_only")
+		c.Do("PATCH", at, map[string]any{"name": built.Name, "subject": "x", "body": "x", "html": nil, "type": "client"}).
+			WantErrors("/type", "read_only")
 		c.Do("DELETE", at, nil).Want(409)
 		shown := testkit.Decode[mail.RenderedEmail](c.Do("POST", at+"/preview", `{}`).Want(200))
 		for _, part := range []string{shown.Subject, shown.Text, shown.HTML} {
@@ -73,7 +87,12 @@ func TestBuiltInTemplates(t *testing.T) {
 func TestPreview(t *testing.T) {
 	t.Parallel()
 	c := newStand(t)
-	at := fmt.Sprintf("/email/template/%d", c.Do("POST", "/email/template", map[string]any{"name": "x", "type": "account-changed", "subject": "{{.Site.Name}}: {{.By}}", "body": "{{range .Changes}}{{.}}{{end}} {{.At}}"}).Want(200).ID())
+	at := fmt.Sprintf(
+		"/email/template/%d",
+		c.Do("POST", "/email/template", map[string]any{"name": "x", "type": "account-changed", "subject": "{{.Site.Name}}: {{.By}}", "body": "{{range .Changes}}{{.}}{{end}} {{.At}}"}).
+			Want(200).
+			ID(),
+	)
 	for body, want := range map[string]mail.RenderedEmail{
 		`{}`:                                     {Subject: "Ironplane: ann", Text: "The password was changed. 2027-01-02 15:04 UTC"},
 		`{"body": "{{.IP}}"}`:                    {Subject: "Ironplane: ann", Text: "192.0.2.7"},

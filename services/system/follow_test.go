@@ -46,7 +46,10 @@ func TestCursorMovedByHand(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	peers := peers.New(system.Name, map[string]http.Handler{"network": rest.NewHandler("network", owner, discard, []rest.Route{events.Feed(owner, system.Name)})})
+	peers := peers.New(
+		system.Name,
+		map[string]http.Handler{"network": rest.NewHandler("network", owner, discard, []rest.Route{events.Feed(owner, system.Name)})},
+	)
 	parts := system.Definition.New(service.Deps{DB: s.db, Box: s.box, Log: discard})
 	c := parts.Consumers[slices.IndexFunc(parts.Consumers, func(c *events.Consumer) bool { return c.Source == "network" })]
 	jobs, stop := context.WithCancel(t.Context())

@@ -37,11 +37,25 @@ type integrationBody struct {
 
 func (s *Service) integrations() []rest.Route {
 	return rest.Resource[Integration, integrationBody]{
-		DB: s.db, Path: "/integration", ID: "integration_id", Noun: "integration", Again: rest.AgainRefused, Edited: `{"name": "Web shop"}`,
-		Guard: guard.Has(permission.SystemIntegrations), OwnGuard: guard.HasOrSelf(permission.SystemIntegrations, principal.Integration),
-		Table: "integration", View: "integration_view",
-		By:    rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name"}, Filters: map[string]string{"disabled": "disabled", "name": "name"}},
-		Check: s.checkIntegration, Close: s.closeIntegrations, Detach: s.detachIntegrations, Delete: s.deleteIntegration,
+		DB:       s.db,
+		Path:     "/integration",
+		ID:       "integration_id",
+		Noun:     "integration",
+		Again:    rest.AgainRefused,
+		Edited:   `{"name": "Web shop"}`,
+		Guard:    guard.Has(permission.SystemIntegrations),
+		OwnGuard: guard.HasOrSelf(permission.SystemIntegrations, principal.Integration),
+		Table:    "integration",
+		View:     "integration_view",
+		By: rest.By{
+			Search:  rest.SearchIn("search"),
+			Sorts:   map[string]string{"name": "name"},
+			Filters: map[string]string{"disabled": "disabled", "name": "name"},
+		},
+		Check:  s.checkIntegration,
+		Close:  s.closeIntegrations,
+		Detach: s.detachIntegrations,
+		Delete: s.deleteIntegration,
 	}.Routes()
 }
 
@@ -97,7 +111,8 @@ func (s *Service) integrationEntry() rest.Route {
 		Do: func(ctx context.Context, req rest.Item) (keycache.Owner, error) {
 			return keycache.Fill(ctx, s.entries, integrationName(req.ID), func(ctx context.Context) (owner keycache.Owner, err error) {
 				var names []string
-				err = s.db.QueryRow(ctx, "SELECT NOT disabled AND NOT detaching, name, permissions FROM integration WHERE id = $1", req.ID).Scan(&owner.Active, &owner.Name, &names)
+				err = s.db.QueryRow(ctx, "SELECT NOT disabled AND NOT detaching, name, permissions FROM integration WHERE id = $1", req.ID).
+					Scan(&owner.Active, &owner.Name, &names)
 				if errors.Is(err, pgx.ErrNoRows) {
 					return keycache.Owner{}, nil
 				}

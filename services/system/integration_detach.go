@@ -33,7 +33,8 @@ func (s *Service) detachIntegrations(ctx context.Context, tx *pg.Tx, integration
 		}
 		after := i
 		after.Detaching = true
-		if err := tx.QueryRow(ctx, "UPDATE integration SET detaching = true, version = version + 1 WHERE id = $1 RETURNING version", i.ID).Scan(&after.Version); err != nil {
+		if err := tx.QueryRow(ctx, "UPDATE integration SET detaching = true, version = version + 1 WHERE id = $1 RETURNING version", i.ID).
+			Scan(&after.Version); err != nil {
 			return fmt.Errorf("detach integration %d: %w", i.ID, err)
 		}
 		tx.Record(pg.Record{Kind: "integration", Action: pg.Edited, Targets: after.target(), Before: i, After: after})
@@ -78,7 +79,9 @@ func (s *Service) detachLater(ctx context.Context, tx *pg.Tx, id int64) error {
 // goOnDetaching has a job go on that was given up, cancelled, or lost with an old backup's.
 func (s *Service) goOnDetaching(ctx context.Context) error {
 	var ids []int64
-	if err := s.db.QueryRow(ctx, "SELECT ARRAY(SELECT id FROM integration WHERE detaching ORDER BY id)").Scan(&ids); err != nil || len(ids) == 0 {
+	if err := s.db.QueryRow(ctx, "SELECT ARRAY(SELECT id FROM integration WHERE detaching ORDER BY id)").
+		Scan(&ids); err != nil ||
+		len(ids) == 0 {
 		return err
 	}
 	return s.db.InTx(ctx, func(tx *pg.Tx) error {
@@ -109,7 +112,8 @@ func (s *Service) detach(ctx context.Context, attempt *service.Attempt, of detac
 			return s.deleteDetached(ctx, of.Integration)
 		}
 		var left clientsLeft
-		if err := s.db.QueryRow(ctx, "SELECT coalesce(sum(clients), 0) FROM integration_count WHERE id = $1", of.Integration).Scan(&left.Clients); err != nil {
+		if err := s.db.QueryRow(ctx, "SELECT coalesce(sum(clients), 0) FROM integration_count WHERE id = $1", of.Integration).
+			Scan(&left.Clients); err != nil {
 			return fmt.Errorf("count the clients that are left: %w", err)
 		}
 		if err := attempt.Progress(ctx, left); err != nil {

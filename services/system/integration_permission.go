@@ -24,20 +24,29 @@ func (s *Service) integrationPermissions() []rest.Route {
 	const path = "/integration/{integration_id}/permission"
 	return []rest.Route{
 		rest.Read[rest.Item, rest.Single[Permissions]]{
-			Path: path, Guard: guard.HasOrSelf(permission.SystemIntegrations, principal.Integration), Name: "getIntegrationPermissions", Summary: "View an integration's permissions",
-			Doc: "The array has one item.",
+			Path:    path,
+			Guard:   guard.HasOrSelf(permission.SystemIntegrations, principal.Integration),
+			Name:    "getIntegrationPermissions",
+			Summary: "View an integration's permissions",
+			Doc:     "The array has one item.",
 			Do: func(ctx context.Context, req rest.Item) (rest.Single[Permissions], error) {
 				var p Permissions
 				var names []string
 				err := s.db.QueryRow(ctx, "SELECT version, permissions FROM integration WHERE id = $1", req.ID).Scan(&p.Version, &names)
 				p.PermissionSet = principal.SetOf(principal.ParseGrants(names))
 				return rest.Single[Permissions]{p}, err
-			}},
+			},
+		},
 		rest.Mutation[editPermissions, Permissions]{
-			Method: http.MethodPatch, Path: path, Guard: guard.Has(permission.SystemIntegrations), Name: "updateIntegrationPermissions", Summary: "Edit an integration's permissions",
+			Method:  http.MethodPatch,
+			Path:    path,
+			Guard:   guard.Has(permission.SystemIntegrations),
+			Name:    "updateIntegrationPermissions",
+			Summary: "Edit an integration's permissions",
 			Effect:  rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: path},
 			Example: `{"network": {"groups": {"read": true}}}`,
-			Do:      s.editPermissions},
+			Do:      s.editPermissions,
+		},
 	}
 }
 
@@ -47,7 +56,8 @@ func (s *Service) editPermissions(ctx context.Context, tx *pg.Tx, req editPermis
 	var name string
 	var version int64
 	var names []string
-	err := tx.QueryRow(ctx, "SELECT name, version, permissions FROM integration WHERE id = $1 FOR UPDATE", req.ID).Scan(&name, &version, &names)
+	err := tx.QueryRow(ctx, "SELECT name, version, permissions FROM integration WHERE id = $1 FOR UPDATE", req.ID).
+		Scan(&name, &version, &names)
 	if err != nil {
 		return none, err
 	}
@@ -71,7 +81,12 @@ func (s *Service) editPermissions(ctx context.Context, tx *pg.Tx, req editPermis
 	if err := guard.MayGive(principal.From(ctx).Principal.Grants, after, "The set grants"); err != nil {
 		return none, err
 	}
-	if _, err = tx.Exec(ctx, "UPDATE integration SET version = version + 1, permissions = $2 WHERE id = $1", req.ID, after.Names()); err != nil {
+	if _, err = tx.Exec(
+		ctx,
+		"UPDATE integration SET version = version + 1, permissions = $2 WHERE id = $1",
+		req.ID,
+		after.Names(),
+	); err != nil {
 		return none, fmt.Errorf("edit the permissions of integration %d: %w", req.ID, err)
 	}
 	s.revoke(tx, req.ID)

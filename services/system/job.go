@@ -51,8 +51,15 @@ const oneJob = "/system/job/{job_id}"
 func (s *Service) jobs() []rest.Route {
 	has := guard.Has(permission.SystemSettings)
 	change := func(way, name, summary, doc string, again rest.Again, tell func(context.Context, mesh.Peers, string, int64) (jobs.Reply, error)) rest.Route {
-		return rest.Mutation[jobToChange, *jobs.ViewedJob]{Method: http.MethodPost, Path: oneJob + "/" + way, Guard: has, Name: name, Summary: summary, Doc: doc, Extension: true,
-			Effect: rest.Effect{Logs: rest.LogsItem, Again: again, Shows: oneJob},
+		return rest.Mutation[jobToChange, *jobs.ViewedJob]{
+			Method:    http.MethodPost,
+			Path:      oneJob + "/" + way,
+			Guard:     has,
+			Name:      name,
+			Summary:   summary,
+			Doc:       doc,
+			Extension: true,
+			Effect:    rest.Effect{Logs: rest.LogsItem, Again: again, Shows: oneJob},
 			Prepare: func(_ context.Context, req *jobToChange) error {
 				req.changed = &jobs.ViewedJob{}
 				return nil
@@ -63,14 +70,36 @@ func (s *Service) jobs() []rest.Route {
 					return req.changed, nil
 				}
 				return nil, pg.RestartAfter(func(ctx context.Context) error { return s.tellJob(ctx, req, tell) })
-			}}
+			},
+		}
 	}
 	return []rest.Route{
-		rest.Read[jobsAsked, []jobs.Job]{Path: "/system/job", Guard: has, Name: "listJobs", Summary: "List jobs", Extension: true,
-			Doc: "The newest first, of all services. Those that are done or cancelled are kept for a day, and those that failed for a week.", Do: s.listJobs},
+		rest.Read[jobsAsked, []jobs.Job]{
+			Path:      "/system/job",
+			Guard:     has,
+			Name:      "listJobs",
+			Summary:   "List jobs",
+			Extension: true,
+			Doc:       "The newest first, of all services. Those that are done or cancelled are kept for a day, and those that failed for a week.",
+			Do:        s.listJobs,
+		},
 		rest.Read[ofJob, *jobs.ViewedJob]{Path: oneJob, Guard: has, Name: "getJob", Summary: "View a job", Extension: true, Do: s.getJob},
-		change("cancel", "cancelJob", "Cancel a job", "One that is being done is told to stop, and may come to its end before it does.", rest.AgainSame, jobs.Cancel),
-		change("retry", "retryJob", "Do a job again", "One that failed or was cancelled is done again, and one that waits for its next attempt is tried now.", rest.AgainAnother, jobs.Retry),
+		change(
+			"cancel",
+			"cancelJob",
+			"Cancel a job",
+			"One that is being done is told to stop, and may come to its end before it does.",
+			rest.AgainSame,
+			jobs.Cancel,
+		),
+		change(
+			"retry",
+			"retryJob",
+			"Do a job again",
+			"One that failed or was cancelled is done again, and one that waits for its next attempt is tried now.",
+			rest.AgainAnother,
+			jobs.Retry,
+		),
 	}
 }
 
@@ -82,7 +111,8 @@ func jobsAway(name string, err error) error {
 	if !errors.Is(err, mesh.ErrAway) && !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	return problem.New(problem.Unavailable, "The service %s cannot be asked for its jobs right now. ?service= asks one alone.", name).Because(err)
+	return problem.New(problem.Unavailable, "The service %s cannot be asked for its jobs right now. ?service= asks one alone.", name).
+		Because(err)
 }
 
 func (s *Service) getJob(ctx context.Context, req ofJob) (*jobs.ViewedJob, error) {
@@ -106,7 +136,11 @@ func (s *Service) findJob(ctx context.Context, req ofJob) (jobs.Reply, error) {
 
 func noJob(req ofJob) error { return problem.New(problem.NotFound, "There is no job %s.", req.ID) }
 
-func (s *Service) tellJob(ctx context.Context, req jobToChange, tell func(context.Context, mesh.Peers, string, int64) (jobs.Reply, error)) error {
+func (s *Service) tellJob(
+	ctx context.Context,
+	req jobToChange,
+	tell func(context.Context, mesh.Peers, string, int64) (jobs.Reply, error),
+) error {
 	name, id, ok := req.service()
 	if !ok {
 		return noJob(req.ofJob)

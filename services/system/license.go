@@ -64,9 +64,14 @@ func (s *Service) licenses() []rest.Route {
 	return []rest.Route{
 		rest.Read[rest.None, License]{Path: "/license", Guard: has, Name: "getLicense", Summary: "View the license",
 			Do: func(ctx context.Context, _ rest.None) (License, error) { return s.licensing.in(ctx, s.db) }},
-		rest.Mutation[refresh, License]{Method: http.MethodPost, Path: "/license/refresh", Guard: has, Name: "refreshLicense", Summary: "Read the license again",
-			Doc:    "From the file or the address that is configured. Where it cannot be read, the one that was read before stays.",
-			Effect: rest.Effect{Logs: rest.LogsSummary, Again: rest.AgainAnother},
+		rest.Mutation[refresh, License]{
+			Method:  http.MethodPost,
+			Path:    "/license/refresh",
+			Guard:   has,
+			Name:    "refreshLicense",
+			Summary: "Read the license again",
+			Doc:     "From the file or the address that is configured. Where it cannot be read, the one that was read before stays.",
+			Effect:  rest.Effect{Logs: rest.LogsSummary, Again: rest.AgainAnother},
 			Prepare: func(ctx context.Context, req *refresh) (err error) {
 				if req.read, err = s.licensing.source.Read(ctx); err != nil {
 					return problem.New(problem.Unavailable, "The license cannot be read from where it is configured to be.").Because(err)
@@ -78,7 +83,8 @@ func (s *Service) licenses() []rest.Route {
 					return License{}, err
 				}
 				return s.licensing.keep(ctx, tx, req.read)
-			}},
+			},
+		},
 	}
 }
 

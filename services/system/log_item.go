@@ -54,10 +54,26 @@ type logQuery struct {
 func (s *Service) logItems() []rest.Route {
 	view := pg.NewView[ViewedLogItem]("log_item_view")
 	return []rest.Route{
-		rest.List[logQuery, LogItem]{Path: "/log", Guard: guard.Has(permission.SystemLogs), Name: "listLogItems", Summary: "List log items",
-			DB: s.db, View: "log_view", Where: narrowed,
-			By: rest.By{Search: searchLog, Default: "-created_at", Sorts: map[string]string{"created_at": "created_at"}, Filters: map[string]string{"user": "user_url", "type": "type"}}},
-		rest.Read[rest.Item, ViewedLogItem]{Path: "/log/{log_id}", Guard: guard.Has(permission.SystemLogs), Name: "getLogItem", Summary: "View a log item",
+		rest.List[logQuery, LogItem]{
+			Path:    "/log",
+			Guard:   guard.Has(permission.SystemLogs),
+			Name:    "listLogItems",
+			Summary: "List log items",
+			DB:      s.db,
+			View:    "log_view",
+			Where:   narrowed,
+			By: rest.By{
+				Search:  searchLog,
+				Default: "-created_at",
+				Sorts:   map[string]string{"created_at": "created_at"},
+				Filters: map[string]string{"user": "user_url", "type": "type"},
+			},
+		},
+		rest.Read[rest.Item, ViewedLogItem]{
+			Path:    "/log/{log_id}",
+			Guard:   guard.Has(permission.SystemLogs),
+			Name:    "getLogItem",
+			Summary: "View a log item",
 			Do: func(ctx context.Context, req rest.Item) (ViewedLogItem, error) {
 				item, err := view.Get(ctx, s.db, req.ID)
 				user := ""
@@ -66,7 +82,8 @@ func (s *Service) logItems() []rest.Route {
 				}
 				item.Data.Message = audit.Message(item.Data.Description, user, item.IP, item.Data.Changes)
 				return item, err
-			}},
+			},
+		},
 	}
 }
 

@@ -36,26 +36,72 @@ type shown struct {
 func TestLogItem(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
-	s.write("network",
+	s.write(
+		"network",
 		edit(3, `{"name": "site 3", "billing_id": "A", "entities": {"count": 1}, "old": true, "none": null, "list": [1, 2]}`,
 			`{"name": "site 3", "billing_id": "B", "entities": {"count": 2}, "new": {"deep": "x"}, "list": [2, 1]}`),
-		events.Event{Type: "pxe.dhcp.created", Kind: "pxe.dhcp", Action: "created", Targets: []pg.Target{{Type: "pxe/dhcp", Noun: "DHCP server", ID: 4, Name: "fra1"}}, After: json.RawMessage(`{"http": {"port": 80, "api_key": {"secret": true}}}`)},
-		events.Event{Type: "pxe.dhcp.edited", Kind: "pxe.dhcp", Action: "edited", Targets: []pg.Target{{Type: "pxe/dhcp", Noun: "DHCP server", ID: 4, Name: "fra1"}},
-			Before: json.RawMessage(`{"http": {"port": 80, "api_key": {"secret": true}}}`), After: json.RawMessage(`{"http": {"port": 80, "api_key": {"secret": true}}}`)},
-		events.Event{Type: "admin.permission.edited", Kind: "admin", Part: "permission", Action: "edited", Targets: []pg.Target{{Type: "admin", Noun: "admin", ID: 2, Name: "anna"}}, Before: json.RawMessage(`{}`)},
-		events.Event{Type: "entity.allocated", Kind: "entity", Action: "allocated", Targets: []pg.Target{{Type: "entity", Noun: "IP entity", ID: 1, Name: "192.0.2.1"}, {Type: "entity", Noun: "IP entity", ID: 2, Name: "192.0.2.2"}}, After: json.RawMessage(`{"count": 2}`)},
-		events.Event{Type: "request.refused", Kind: "request", Action: "refused", Targets: []pg.Target{}, Actor: anna, After: json.RawMessage(`{"method": "POST", "route": "/group", "detail": "The key lacks network.groups write."}`)},
+		events.Event{
+			Type:    "pxe.dhcp.created",
+			Kind:    "pxe.dhcp",
+			Action:  "created",
+			Targets: []pg.Target{{Type: "pxe/dhcp", Noun: "DHCP server", ID: 4, Name: "fra1"}},
+			After:   json.RawMessage(`{"http": {"port": 80, "api_key": {"secret": true}}}`),
+		},
+		events.Event{
+			Type:    "pxe.dhcp.edited",
+			Kind:    "pxe.dhcp",
+			Action:  "edited",
+			Targets: []pg.Target{{Type: "pxe/dhcp", Noun: "DHCP server", ID: 4, Name: "fra1"}},
+			Before: json.RawMessage(
+				`{"http": {"port": 80, "api_key": {"secret": true}}}`,
+			),
+			After: json.RawMessage(`{"http": {"port": 80, "api_key": {"secret": true}}}`),
+		},
+		events.Event{
+			Type:    "admin.permission.edited",
+			Kind:    "admin",
+			Part:    "permission",
+			Action:  "edited",
+			Targets: []pg.Target{{Type: "admin", Noun: "admin", ID: 2, Name: "anna"}},
+			Before:  json.RawMessage(`{}`),
+		},
+		events.Event{
+			Type:   "entity.allocated",
+			Kind:   "entity",
+			Action: "allocated",
+			Targets: []pg.Target{
+				{Type: "entity", Noun: "IP entity", ID: 1, Name: "192.0.2.1"},
+				{Type: "entity", Noun: "IP entity", ID: 2, Name: "192.0.2.2"},
+			},
+			After: json.RawMessage(`{"count": 2}`),
+		},
+		events.Event{
+			Type:    "request.refused",
+			Kind:    "request",
+			Action:  "refused",
+			Targets: []pg.Target{},
+			Actor:   anna,
+			After:   json.RawMessage(`{"method": "POST", "route": "/group", "detail": "The key lacks network.groups write."}`),
+		},
 		events.Event{Type: "log.cut", Kind: "log", Action: "cut"},
 	)
 	first := s.Do("GET", "/log/1", nil).Want(200)
 	got := testkit.Decode[shown](first)
 	if got.Desc != "IP group site 3 edited." || got.Data.Description != got.Desc || got.IP != "192.0.2.7" || got.User.Name != "anna" || got.User.URL != "/admin/2" ||
-		got.Targets[0].Singular != "IP group" || got.Targets[0].URL != "/group/3" || got.Targets[0].Name != "site 3" {
+		got.Targets[0].Singular != "IP group" ||
+		got.Targets[0].URL != "/group/3" ||
+		got.Targets[0].Name != "site 3" {
 		t.Errorf("viewed %s", first.Text)
 	}
 	want := map[string]map[string]any{
-		"billing_id": {"before": "A", "after": "B"}, "entities.count": {"before": 1.0, "after": 2.0}, "old": {"before": true}, "new.deep": {"after": "x"},
-		"list": {"before": []any{1.0, 2.0}, "after": []any{2.0, 1.0}},
+		"billing_id": {
+			"before": "A",
+			"after":  "B",
+		},
+		"entities.count": {"before": 1.0, "after": 2.0},
+		"old":            {"before": true},
+		"new.deep":       {"after": "x"},
+		"list":           {"before": []any{1.0, 2.0}, "after": []any{2.0, 1.0}},
 	}
 	if !reflect.DeepEqual(got.Data.Changes, want) {
 		t.Errorf("changes %v", got.Data.Changes)
@@ -108,7 +154,11 @@ func TestLogFilters(t *testing.T) {
 		}
 		if i == 20 { // it is late: its service was away
 			e.At = begin.Add(5*time.Minute + time.Second)
-			e.Targets = append(e.Targets, pg.Target{Type: "admin", Noun: "admin", ID: 1, Name: "Bernd"}, pg.Target{Type: "admin", Noun: "admin", ID: 1, Name: "Bernd"})
+			e.Targets = append(
+				e.Targets,
+				pg.Target{Type: "admin", Noun: "admin", ID: 1, Name: "Bernd"},
+				pg.Target{Type: "admin", Noun: "admin", ID: 1, Name: "Bernd"},
+			)
 		}
 		s.write([]string{"network", "pxe"}[i%2], e)
 	}
@@ -170,7 +220,13 @@ func TestLogFilters(t *testing.T) {
 		if got := s.paged(test.query); !slices.Equal(got, want) {
 			t.Errorf("%s in pages: %v, want %v", test.query.Encode(), got, want)
 		}
-		if count := s.Do("GET", "/log?count=true&"+test.query.Encode(), nil).Want(200).Header.Get("X-Total-Count"); count != fmt.Sprint(len(want)) {
+		if count := s.Do("GET", "/log?count=true&"+test.query.Encode(), nil).
+			Want(200).
+			Header.Get(
+			"X-Total-Count",
+		); count != fmt.Sprint(
+			len(want),
+		) {
 			t.Errorf("%s: counted %s", test.query.Encode(), count)
 		}
 	}

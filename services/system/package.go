@@ -44,7 +44,13 @@ type asset struct {
 
 func (s *Service) packages() []rest.Route {
 	return []rest.Route{
-		rest.Read[rest.None, installedPackages]{Path: "/package", Guard: guard.EveryKey, Name: "listPackages", Summary: "List packages", Do: s.listPackages},
+		rest.Read[rest.None, installedPackages]{
+			Path:    "/package",
+			Guard:   guard.EveryKey,
+			Name:    "listPackages",
+			Summary: "List packages",
+			Do:      s.listPackages,
+		},
 		rest.Read[rest.Item, Package]{Path: "/package/{package_id}", Guard: guard.AnyKey, Name: "getPackage", Summary: "View a package",
 			Do: func(ctx context.Context, req rest.Item) (Package, error) {
 				folder, err := s.packageFolder(ctx, req.ID)
@@ -53,8 +59,17 @@ func (s *Service) packages() []rest.Route {
 				}
 				return s.readPackage(req.ID, folder)
 			}},
-		rest.Raw[asset]{Method: http.MethodGet, Path: "/package/{package_id}/asset/{path}", Guard: guard.Public, Name: "getPackageAsset", Summary: "Load a file of a package", Extension: true,
-			Gives: packages.Types(), Ranges: true, Do: s.serveAsset},
+		rest.Raw[asset]{
+			Method:    http.MethodGet,
+			Path:      "/package/{package_id}/asset/{path}",
+			Guard:     guard.Public,
+			Name:      "getPackageAsset",
+			Summary:   "Load a file of a package",
+			Extension: true,
+			Gives:     packages.Types(),
+			Ranges:    true,
+			Do:        s.serveAsset,
+		},
 	}
 }
 
@@ -109,7 +124,11 @@ func (s *Service) packageIDs(ctx context.Context, folders []string) (map[string]
 	}
 	err = s.db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("that a folder has an id is no change of anybody")
-		if _, err := tx.Exec(ctx, "INSERT INTO package (folder) SELECT unnest($1::text[]) EXCEPT SELECT folder FROM package ORDER BY 1 ON CONFLICT DO NOTHING", folders); err != nil {
+		if _, err := tx.Exec(
+			ctx,
+			"INSERT INTO package (folder) SELECT unnest($1::text[]) EXCEPT SELECT folder FROM package ORDER BY 1 ON CONFLICT DO NOTHING",
+			folders,
+		); err != nil {
 			return err
 		}
 		ids, err = idsOfFolders(ctx, tx, folders)

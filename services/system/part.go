@@ -43,9 +43,20 @@ type partQuery struct {
 }
 
 func (s *Service) computerParts() []rest.Route {
-	listing := rest.List[partQuery, Part]{Path: "/part", Guard: guard.Has(permission.ServerSettings), Name: "listParts", Summary: "List computer parts",
-		DB: s.db, View: "part_view", Where: ofPartType,
-		By: rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name"}, Filters: map[string]string{"billing_id": "billing_id", "name": "name"}}}
+	listing := rest.List[partQuery, Part]{
+		Path:    "/part",
+		Guard:   guard.Has(permission.ServerSettings),
+		Name:    "listParts",
+		Summary: "List computer parts",
+		DB:      s.db,
+		View:    "part_view",
+		Where:   ofPartType,
+		By: rest.By{
+			Search:  rest.SearchIn("search"),
+			Sorts:   map[string]string{"name": "name"},
+			Filters: map[string]string{"billing_id": "billing_id", "name": "name"},
+		},
+	}
 	return append([]rest.Route{listing}, rest.Resource[Part, partBody]{
 		DB: s.db, Path: "/part", ID: "part_id", Noun: "computer part", Without: rest.Listing,
 		Guard: guard.Has(permission.ServerSettings), Table: "part", View: "part_view", Again: rest.AgainRefused,
@@ -59,7 +70,9 @@ func ofPartType(_ context.Context, q partQuery) ([]pg.Condition, error) {
 		return nil, nil
 	}
 	id, _ := strconv.ParseInt(q.PartType, 10, 64)
-	return []pg.Condition{{SQL: "part_type = (SELECT name FROM part_type WHERE name = lower($1) OR id = $2)", Args: []any{q.PartType, id}}}, nil
+	return []pg.Condition{
+		{SQL: "part_type = (SELECT name FROM part_type WHERE name = lower($1) OR id = $2)", Args: []any{q.PartType, id}},
+	}, nil
 }
 
 // namePartType puts the part type's name in place of its id. A new part makes a part type of a new name.

@@ -49,7 +49,8 @@ func TestParts(t *testing.T) {
 func TestPartsListed(t *testing.T) {
 	t.Parallel()
 	c := newStand(t)
-	c.Do("POST", "/part", "name,part_type,billing_id\n32 GB DDR5,mem,RAM-32\nEPYC 9354,cpu,\nXeon 6,cpu,\n", "Content-Type", "text/csv").Want(200)
+	c.Do("POST", "/part", "name,part_type,billing_id\n32 GB DDR5,mem,RAM-32\nEPYC 9354,cpu,\nXeon 6,cpu,\n", "Content-Type", "text/csv").
+		Want(200)
 	for query, want := range map[string]int{
 		"part_type=&q=": 3, "part_type=cpu&q=": 2, "part_type=CPU&q=xeon": 1, "part_type=1&q=": 2, "part_type=&q=ram-": 1,
 		"part_type=mem&q=xeon": 0, "part_type=gpu&q=": 0, "part_type=&q=&billing_id=RAM-32": 1, "part_type=&q=&billing_id=": 0,

@@ -93,13 +93,20 @@ var (
 func (s *Service) settings() []rest.Route {
 	const one, group = "/system/setting/{setting_id}", "/setting-group/{setting_group_id}"
 	return []rest.Route{
-		rest.List[rest.None, SettingGroup]{Path: "/setting-group", Guard: guard.EveryKey, Name: "listSettingGroups", Summary: "List setting groups", DB: s.db, View: "setting_group_view",
+		rest.List[rest.None, SettingGroup]{
+			Path:    "/setting-group",
+			Guard:   guard.EveryKey,
+			Name:    "listSettingGroups",
+			Summary: "List setting groups",
+			DB:      s.db,
+			View:    "setting_group_view",
 			Where: func(ctx context.Context, _ rest.None) ([]pg.Condition, error) {
 				if mayReadGroup(ctx, 0) != nil {
 					return []pg.Condition{{SQL: "id = $1", Args: []any{siteGroup}}}, nil
 				}
 				return nil, nil
-			}},
+			},
+		},
 		rest.Read[rest.Item, SettingGroup]{Path: group, Guard: guard.EveryKey, Name: "getSettingGroup", Summary: "View a setting group",
 			Do: func(ctx context.Context, req rest.Item) (SettingGroup, error) {
 				if err := mayReadGroup(ctx, req.ID); err != nil {
@@ -107,12 +114,35 @@ func (s *Service) settings() []rest.Route {
 				}
 				return settingGroupView.Get(ctx, s.db, req.ID)
 			}},
-		rest.Mutation[rest.EditItem[groupBody], SettingGroup]{Method: http.MethodPatch, Path: group, Guard: guard.Has(permission.SystemSettings), Name: "updateSettingGroup", Summary: "Edit the settings of a group",
-			Extension: true, Effect: rest.Effect{Logs: rest.LogsEach, Again: rest.AgainSame, Shows: group}, Do: s.chooseGroup},
-		rest.Read[rest.Item, Setting]{Path: one, Guard: guard.Has(permission.SystemSettings), Name: "getSetting", Summary: "View a setting", Extension: true,
-			Do: func(ctx context.Context, req rest.Item) (Setting, error) { return settingView.Get(ctx, s.db, req.ID) }},
-		rest.Mutation[rest.EditItem[settingBody], Setting]{Method: http.MethodPatch, Path: one, Guard: guard.Has(permission.SystemSettings), Name: "updateSetting", Summary: "Edit a setting",
-			Extension: true, Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: one}, Example: `{"value": "Example Servers"}`, Do: s.chooseOne},
+		rest.Mutation[rest.EditItem[groupBody], SettingGroup]{
+			Method:    http.MethodPatch,
+			Path:      group,
+			Guard:     guard.Has(permission.SystemSettings),
+			Name:      "updateSettingGroup",
+			Summary:   "Edit the settings of a group",
+			Extension: true,
+			Effect:    rest.Effect{Logs: rest.LogsEach, Again: rest.AgainSame, Shows: group},
+			Do:        s.chooseGroup,
+		},
+		rest.Read[rest.Item, Setting]{
+			Path:      one,
+			Guard:     guard.Has(permission.SystemSettings),
+			Name:      "getSetting",
+			Summary:   "View a setting",
+			Extension: true,
+			Do:        func(ctx context.Context, req rest.Item) (Setting, error) { return settingView.Get(ctx, s.db, req.ID) },
+		},
+		rest.Mutation[rest.EditItem[settingBody], Setting]{
+			Method:    http.MethodPatch,
+			Path:      one,
+			Guard:     guard.Has(permission.SystemSettings),
+			Name:      "updateSetting",
+			Summary:   "Edit a setting",
+			Extension: true,
+			Effect:    rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: one},
+			Example:   `{"value": "Example Servers"}`,
+			Do:        s.chooseOne,
+		},
 		rest.Read[rest.None, settings.Values]{Path: settings.Path, Guard: guard.Peers(principal.Gateway, "clients", "identity", "pxe"),
 			Do: func(ctx context.Context, _ rest.None) (settings.Values, error) { return valuesIn(ctx, s.db) }},
 	}
@@ -342,11 +372,21 @@ func (s *Setting) write(ctx context.Context, tx *pg.Tx, choice *string) error {
 	if choice != nil {
 		text = *choice
 	}
-	_, err := tx.Exec(ctx, "UPDATE setting SET fresh = false, chosen = $2, version = version + CASE WHEN $3::boolean THEN 1 ELSE 0 END WHERE id = $1", s.ID, choice, text != s.Text)
+	_, err := tx.Exec(
+		ctx,
+		"UPDATE setting SET fresh = false, chosen = $2, version = version + CASE WHEN $3::boolean THEN 1 ELSE 0 END WHERE id = $1",
+		s.ID,
+		choice,
+		text != s.Text,
+	)
 	if err != nil || text == s.Text {
 		return err
 	}
-	if _, err := tx.Exec(ctx, "UPDATE setting_group SET version = version + 1 WHERE id = (SELECT group_id FROM setting WHERE id = $1)", s.ID); err != nil {
+	if _, err := tx.Exec(
+		ctx,
+		"UPDATE setting_group SET version = version + 1 WHERE id = (SELECT group_id FROM setting WHERE id = $1)",
+		s.ID,
+	); err != nil {
 		return err
 	}
 	after, err := settingView.Get(ctx, tx, s.ID)

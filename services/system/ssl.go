@@ -61,17 +61,47 @@ func (s *Service) ssl() []rest.Route {
 	return []rest.Route{
 		rest.Read[rest.None, SSL]{Path: path, Guard: has, Name: "getSSL", Summary: "View the SSL settings",
 			Do: func(ctx context.Context, _ rest.None) (SSL, error) { return sslIn(ctx, s.db) }},
-		rest.Mutation[orderCertificate, SSL]{Method: http.MethodPost, Path: path, Guard: has, Name: "enableSSL", Summary: "Obtain a certificate by ACME",
-			Doc:    "For the name in the API's configured address. It is obtained after the answer, and renewed by itself. Where the last attempt failed, the next one begins at once. Whoever sends this agrees to the authority's terms.",
-			Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: path}, Do: s.orderCertificate},
-		rest.Mutation[requireTLS, SSL]{Method: http.MethodPatch, Path: path, Guard: has, Name: "updateSSL", Summary: "Require TLS, or not", Extension: true,
-			Doc:    "It is required at gateways that can be reached by TLS: that have a certificate, or a trusted proxy.",
-			Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: path}, Do: s.requireTLS},
-		rest.Mutation[endSSL, rest.Message]{Method: http.MethodDelete, Path: path, Guard: has, Name: "disableSSL", Summary: "Take the certificate out of use",
-			Doc:    "And forget it. TLS is not required any more, either.",
-			Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainRefused}, Do: s.endSSL},
-		rest.Raw[challenge]{Method: http.MethodGet, Path: "/.well-known/acme-challenge/{token}", Guard: guard.Public, Name: "getACMEChallenge", Summary: "Answer an authority of ACME", Extension: true,
-			Gives: []string{"text/plain"}, Do: s.answerAuthority},
+		rest.Mutation[orderCertificate, SSL]{
+			Method:  http.MethodPost,
+			Path:    path,
+			Guard:   has,
+			Name:    "enableSSL",
+			Summary: "Obtain a certificate by ACME",
+			Doc:     "For the name in the API's configured address. It is obtained after the answer, and renewed by itself. Where the last attempt failed, the next one begins at once. Whoever sends this agrees to the authority's terms.",
+			Effect:  rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: path},
+			Do:      s.orderCertificate,
+		},
+		rest.Mutation[requireTLS, SSL]{
+			Method:    http.MethodPatch,
+			Path:      path,
+			Guard:     has,
+			Name:      "updateSSL",
+			Summary:   "Require TLS, or not",
+			Extension: true,
+			Doc:       "It is required at gateways that can be reached by TLS: that have a certificate, or a trusted proxy.",
+			Effect:    rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: path},
+			Do:        s.requireTLS,
+		},
+		rest.Mutation[endSSL, rest.Message]{
+			Method:  http.MethodDelete,
+			Path:    path,
+			Guard:   has,
+			Name:    "disableSSL",
+			Summary: "Take the certificate out of use",
+			Doc:     "And forget it. TLS is not required any more, either.",
+			Effect:  rest.Effect{Logs: rest.LogsItem, Again: rest.AgainRefused},
+			Do:      s.endSSL,
+		},
+		rest.Raw[challenge]{
+			Method:    http.MethodGet,
+			Path:      "/.well-known/acme-challenge/{token}",
+			Guard:     guard.Public,
+			Name:      "getACMEChallenge",
+			Summary:   "Answer an authority of ACME",
+			Extension: true,
+			Gives:     []string{"text/plain"},
+			Do:        s.answerAuthority,
+		},
 		rest.Read[ofGateway, certificate.ForGateways]{Path: "/internal/certificate", Guard: guard.Peers(principal.Gateway),
 			Do: func(ctx context.Context, req ofGateway) (certificate.ForGateways, error) {
 				return s.certificates.Tell(ctx, req.Known)
@@ -89,7 +119,15 @@ func sslIn(ctx context.Context, q pg.Querier) (SSL, error) {
 }
 
 func showSSL(s certificate.State) SSL {
-	shown := SSL{Versioned: rest.Versioned{Version: s.Version}, Enabled: s.Name != nil, Required: s.Required, Status: s.Status(), Error: s.Error, Email: s.Email, Name: s.Name}
+	shown := SSL{
+		Versioned: rest.Versioned{Version: s.Version},
+		Enabled:   s.Name != nil,
+		Required:  s.Required,
+		Status:    s.Status(),
+		Error:     s.Error,
+		Email:     s.Email,
+		Name:      s.Name,
+	}
 	if s.NotAfter != nil {
 		shown.ExpiresAt = &rest.Timestamp{Time: *s.NotAfter}
 	}
@@ -106,13 +144,20 @@ func (s *Service) orderCertificate(ctx context.Context, tx *pg.Tx, req orderCert
 		return none, err
 	}
 	if !s.certificates.Public.CanBeCertified() {
-		return none, problem.New(problem.Conflict, "IRONPLANE_API_URL does not say under which name callers reach the API, such as https://api.example.com.")
+		return none, problem.New(
+			problem.Conflict,
+			"IRONPLANE_API_URL does not say under which name callers reach the API, such as https://api.example.com.",
+		)
 	}
 	if before.Email != nil && *before.Email == body.Email && before.Error == nil {
 		tx.Unrecorded("the certificate is ordered already")
 		return showSSL(before), nil
 	}
-	if _, err := tx.Exec(ctx, "UPDATE ssl SET version = version + 1, email = $1, error = NULL, ordered = ordered + 1", body.Email); err != nil {
+	if _, err := tx.Exec(
+		ctx,
+		"UPDATE ssl SET version = version + 1, email = $1, error = NULL, ordered = ordered + 1",
+		body.Email,
+	); err != nil {
 		return none, err
 	}
 	after, err := recordSSL(ctx, tx, before)

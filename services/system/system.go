@@ -39,11 +39,25 @@ var sources = []string{"clients", "identity", "network", "pxe", Name}
 var migrations embed.FS
 
 // Definition is the service.
-var Definition = service.Definition{Name: Name, Migrations: migrations, Seals: true, Signs: []string{"audit log"}, Signed: func(box *seal.Box) service.Signed { return audit.New(box) }, Fills: true,
-	Sealed: []string{"email_message.sealed", "webhook.secret", "webhook.old_secret", "ssl.key", "acme_account.key"}, Receives: []string{"clients", "identity"},
-	New:   func(d service.Deps) service.Parts { return New(d).parts() },
-	Begin: begin,
-	Takes: []string{"integration.deleted", "integration.edited"}, CameBack: service.AccountsBack[Integration]("integration"),
+var Definition = service.Definition{
+	Name:       Name,
+	Migrations: migrations,
+	Seals:      true,
+	Signs:      []string{"audit log"},
+	Signed:     func(box *seal.Box) service.Signed { return audit.New(box) },
+	Fills:      true,
+	Sealed: []string{
+		"email_message.sealed",
+		"webhook.secret",
+		"webhook.old_secret",
+		"ssl.key",
+		"acme_account.key",
+	},
+	Receives: []string{"clients", "identity"},
+	New:      func(d service.Deps) service.Parts { return New(d).parts() },
+	Begin:    begin,
+	Takes:    []string{"integration.deleted", "integration.edited"},
+	CameBack: service.AccountsBack[Integration]("integration"),
 	RecordSkip: func(ctx context.Context, d service.Deps, tx *pg.Tx, skipped events.Span) error {
 		tx.Unrecorded("the log has an item of its own for it")
 		return audit.New(d.Box).Skip(ctx, tx, skipped)
@@ -77,14 +91,34 @@ func New(d service.Deps) *Service {
 	allowed, _ := egress.Parse(d.AllowedNetworks)
 	licensing, _ := newLicensing(d.Settings)
 	public, _ := certificate.Read(d.APIURL, d.ACMEDirectory)
-	return &Service{db: d.DB, log: audit.New(d.Box), entries: d.Entries, peers: d.Peers,
-		closing:         &events.Closing{DB: d.DB, Peers: d.Peers, Type: "integration", Noun: "integration", Table: "integration", Users: []string{"clients"}},
-		templateClosing: &events.Closing{DB: d.DB, Peers: d.Peers, Type: "email/template", Noun: "email template", Table: "email_template", Users: []string{"pxe"}},
-		mail:            &mail.Office{DB: d.DB, Box: d.Box, Peers: d.Peers, Server: server, Site: siteIn, Source: templateOf},
-		box:             d.Box,
-		courier:         webhook.NewCourier(d.DB, d.Box, d.Peers, allowed),
-		certificates:    &certificate.Office{DB: d.DB, Box: d.Box, Directory: d.ACMEDirectory, Public: public},
-		licensing:       licensing, installed: &packages.Installed{Folder: d.Packages}, logger: d.Log,
+	return &Service{
+		db:      d.DB,
+		log:     audit.New(d.Box),
+		entries: d.Entries,
+		peers:   d.Peers,
+		closing: &events.Closing{
+			DB:    d.DB,
+			Peers: d.Peers,
+			Type:  "integration",
+			Noun:  "integration",
+			Table: "integration",
+			Users: []string{"clients"},
+		},
+		templateClosing: &events.Closing{
+			DB:    d.DB,
+			Peers: d.Peers,
+			Type:  "email/template",
+			Noun:  "email template",
+			Table: "email_template",
+			Users: []string{"pxe"},
+		},
+		mail:         &mail.Office{DB: d.DB, Box: d.Box, Peers: d.Peers, Server: server, Site: siteIn, Source: templateOf},
+		box:          d.Box,
+		courier:      webhook.NewCourier(d.DB, d.Box, d.Peers, allowed),
+		certificates: &certificate.Office{DB: d.DB, Box: d.Box, Directory: d.ACMEDirectory, Public: public},
+		licensing:    licensing,
+		installed:    &packages.Installed{Folder: d.Packages},
+		logger:       d.Log,
 	}
 }
 
@@ -100,15 +134,34 @@ func mailServer(s service.Settings) (*mail.Server, error) {
 func (s *Service) Routes() []rest.Route {
 	return slices.Concat(
 		rest.Section{Name: "Log", Doc: "Who changed what, and who was refused to."}.Of(s.logItems()),
-		rest.Section{Name: "Integrations", Doc: "Other programs that work with this installation, such as a billing system, and what they may."}.Of(
-			s.integrations(), s.integrationPermissions()),
-		rest.Section{Name: "Settings", Doc: "What operators decide while the installation runs. Every process follows within a second."}.Of(s.settings()),
-		[]rest.Route{s.integrationEntry(), events.RefRoute(s.db, "integration", "integration", "jsonb_build_object('grants', permissions)", "clients", "identity"),
-			events.RefRoute(s.db, "email/template", "email_template", "NULL::jsonb", "pxe")},
+		rest.Section{
+			Name: "Integrations",
+			Doc:  "Other programs that work with this installation, such as a billing system, and what they may.",
+		}.Of(
+			s.integrations(),
+			s.integrationPermissions(),
+		),
+		rest.Section{
+			Name: "Settings",
+			Doc:  "What operators decide while the installation runs. Every process follows within a second.",
+		}.Of(
+			s.settings(),
+		),
+		[]rest.Route{
+			s.integrationEntry(),
+			events.RefRoute(s.db, "integration", "integration", "jsonb_build_object('grants', permissions)", "clients", "identity"),
+			events.RefRoute(s.db, "email/template", "email_template", "NULL::jsonb", "pxe"),
+		},
 		rest.Section{Name: "Jobs", Doc: "What requests left behind, to be done later."}.Of(s.jobs()),
 		rest.Section{Name: "Email templates", Doc: "What mails say."}.Of(s.emailTemplates()),
 		rest.Section{Name: "Mails", Doc: "What was mailed, and what became of it."}.Of(s.emailMessages()),
-		rest.Section{Name: "Webhooks", Doc: "Other programs that are told what happens, each event by a POST that is signed as [Standard Webhooks](https://www.standardwebhooks.com) say.", Sends: webhook.WebhookEvent{}}.Of(s.webhookRoutes()),
+		rest.Section{
+			Name:  "Webhooks",
+			Doc:   "Other programs that are told what happens, each event by a POST that is signed as [Standard Webhooks](https://www.standardwebhooks.com) say.",
+			Sends: webhook.WebhookEvent{},
+		}.Of(
+			s.webhookRoutes(),
+		),
 		rest.Section{Name: "Computer parts", Doc: "What servers are built of."}.Of(s.computerParts()),
 		rest.Section{Name: "License", Doc: "What the installation is licensed for. Without a license everything works."}.Of(s.licenses()),
 		rest.Section{Name: "Packages", Doc: "What is installed beside the core, and what panels load for it."}.Of(s.packages()),
@@ -122,17 +175,26 @@ func (s *Service) Routes() []rest.Route {
 const lookPause = time.Hour
 
 func (s *Service) parts() service.Parts {
-	parts := service.Parts{Routes: s.Routes(), Readers: []string{"clients", "identity", "pxe"}, Loops: []service.Loop{
-		service.Every(lookPause, "sign the log's head", func(ctx context.Context) error { return s.log.Begin(ctx, s.db) }),
-		s.cutLog(),
-		service.Every(forgetPause, "forget mails", s.forgetMails),
-		service.Every(time.Second, "deliver to webhooks", s.courier.Wake),
-		service.Every(forgetPause, "tidy deliveries to webhooks", s.tidyWebhooks),
-		service.Every(time.Second, "order certificates", s.certificates.Renew),
-		service.Every(time.Second, "detach integrations", s.goOnDetaching),
-	}, Jobs: []service.Job{s.mail.Job(), s.courier.Job(), s.certificates.Job(), s.detachJob()}, Takes: map[string]events.Take{processmail.MessageKind: s.mail.Take},
-		Metrics: append(append(s.mail.Metrics(), s.courier.Metrics()...), service.Gauge(s.db, "ironplane_log_last_change_timestamp_seconds", "When the last change was made that is logged.",
-			"SELECT extract(epoch FROM at)::float8 FROM log ORDER BY id DESC LIMIT 1"))}
+	parts := service.Parts{
+		Routes:  s.Routes(),
+		Readers: []string{"clients", "identity", "pxe"},
+		Loops: []service.Loop{
+			service.Every(lookPause, "sign the log's head", func(ctx context.Context) error { return s.log.Begin(ctx, s.db) }),
+			s.cutLog(),
+			service.Every(forgetPause, "forget mails", s.forgetMails),
+			service.Every(time.Second, "deliver to webhooks", s.courier.Wake),
+			service.Every(forgetPause, "tidy deliveries to webhooks", s.tidyWebhooks),
+			service.Every(time.Second, "order certificates", s.certificates.Renew),
+			service.Every(time.Second, "detach integrations", s.goOnDetaching),
+		},
+		Jobs:  []service.Job{s.mail.Job(), s.courier.Job(), s.certificates.Job(), s.detachJob()},
+		Takes: map[string]events.Take{processmail.MessageKind: s.mail.Take},
+		Metrics: append(
+			append(s.mail.Metrics(), s.courier.Metrics()...),
+			service.Gauge(s.db, "ironplane_log_last_change_timestamp_seconds", "When the last change was made that is logged.",
+				"SELECT extract(epoch FROM at)::float8 FROM log ORDER BY id DESC LIMIT 1"),
+		),
+	}
 	for _, source := range sources {
 		parts.Consumers = append(parts.Consumers, &events.Consumer{Source: source, Batched: true, TakenUp: s.log.TakenUp,
 			Apply: func(ctx context.Context, tx *pg.Tx, changes []events.Event) error {
@@ -196,9 +258,24 @@ func Verify(ctx context.Context, d service.Deps, screen io.Writer) error {
 	for _, r := range found.Restored {
 		switch {
 		case r.Kept > 0:
-			fmt.Fprintf(screen, "%s was restored from a backup: its changes %d to %d are in the log, and lost to it but for %d of them (item %d).\n", r.Source, r.First, r.Last, r.Kept, r.Item)
+			fmt.Fprintf(
+				screen,
+				"%s was restored from a backup: its changes %d to %d are in the log, and lost to it but for %d of them (item %d).\n",
+				r.Source,
+				r.First,
+				r.Last,
+				r.Kept,
+				r.Item,
+			)
 		case r.First > 0:
-			fmt.Fprintf(screen, "%s was restored from a backup: its changes %d to %d are in the log, and lost to it (item %d).\n", r.Source, r.First, r.Last, r.Item)
+			fmt.Fprintf(
+				screen,
+				"%s was restored from a backup: its changes %d to %d are in the log, and lost to it (item %d).\n",
+				r.Source,
+				r.First,
+				r.Last,
+				r.Item,
+			)
 		default:
 			fmt.Fprintf(screen, "%s was restored from a backup, and nothing that is in the log is lost to it (item %d).\n", r.Source, r.Item)
 		}
@@ -206,6 +283,10 @@ func Verify(ctx context.Context, d service.Deps, screen io.Writer) error {
 	if earlier.ID > 0 && !found.Compared {
 		fmt.Fprintf(screen, "Item %d, with which to compare, has been cut off since.\n", earlier.ID)
 	}
-	_, err = fmt.Fprintf(screen, "\nKeep this where nobody can alter it who can alter the log, and set IRONPLANE_LOG_ANCHOR to it next time:\n\n  %s\n\n", found.Anchor)
+	_, err = fmt.Fprintf(
+		screen,
+		"\nKeep this where nobody can alter it who can alter the log, and set IRONPLANE_LOG_ANCHOR to it next time:\n\n  %s\n\n",
+		found.Anchor,
+	)
 	return err
 }

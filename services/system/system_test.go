@@ -50,7 +50,12 @@ func newStandWith(t testing.TB, masterKey secret.String) *stand {
 	box := mustBox(t, masterKey.Reveal())
 	s := &stand{t: t, db: db, box: box, log: audit.New(box), seq: map[string]int64{}}
 	s.begin()
-	handler := rest.NewHandler(system.Name, db, slog.New(slog.NewTextHandler(t.Output(), nil)), system.New(service.Deps{DB: db, Box: box, Peers: unused{}}).Routes())
+	handler := rest.NewHandler(
+		system.Name,
+		db,
+		slog.New(slog.NewTextHandler(t.Output(), nil)),
+		system.New(service.Deps{DB: db, Box: box, Peers: unused{}}).Routes(),
+	)
 	s.Client = testkit.NewClient(t, testkit.As(handler, testkit.Holder(principal.All)))
 	return s
 }
@@ -75,8 +80,17 @@ var anna = &events.Actor{URL: "/admin/2", Name: "anna", Key: 7}
 // edit is a change of an IP group.
 func edit(id int64, before, after string) events.Event {
 	name := fmt.Sprint("site ", id)
-	return events.Event{Type: "group.edited", Kind: "group", Action: "edited", Targets: []pg.Target{{Type: "group", Noun: "IP group", ID: id, Name: name, Version: 2}},
-		Before: json.RawMessage(before), After: json.RawMessage(after), Actor: anna, IP: netip.MustParseAddr("192.0.2.7"), RequestID: "r"}
+	return events.Event{
+		Type:      "group.edited",
+		Kind:      "group",
+		Action:    "edited",
+		Targets:   []pg.Target{{Type: "group", Noun: "IP group", ID: id, Name: name, Version: 2}},
+		Before:    json.RawMessage(before),
+		After:     json.RawMessage(after),
+		Actor:     anna,
+		IP:        netip.MustParseAddr("192.0.2.7"),
+		RequestID: "r",
+	}
 }
 
 // begin is what the service does when it starts.

@@ -98,9 +98,16 @@ func (s *Service) themes() []rest.Route {
 	return []rest.Route{
 		rest.Read[rest.None, ThemeOptions]{Path: path, Guard: guard.Public, Name: "getTheme", Summary: "View the theme",
 			Do: func(ctx context.Context, _ rest.None) (ThemeOptions, error) { return s.theme(ctx, s.db) }},
-		rest.Mutation[customize, ThemeOptions]{Method: http.MethodPost, Path: path, Guard: guard.Has(permission.SystemTheme), Name: "customizeTheme", Summary: "Change the theme",
-			Doc:    "What is not sent stays, and null clears. Scripts in HTML are dropped. All that it says is public.",
-			Effect: rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: path}, Do: s.customize},
+		rest.Mutation[customize, ThemeOptions]{
+			Method:  http.MethodPost,
+			Path:    path,
+			Guard:   guard.Has(permission.SystemTheme),
+			Name:    "customizeTheme",
+			Summary: "Change the theme",
+			Doc:     "What is not sent stays, and null clears. Scripts in HTML are dropped. All that it says is public.",
+			Effect:  rest.Effect{Logs: rest.LogsItem, Again: rest.AgainSame, Shows: path},
+			Do:      s.customize,
+		},
 	}
 }
 
@@ -109,7 +116,8 @@ const themeColumns = "custom_admin_html, custom_client_html, custom_css, link_co
 // theme is how panels look now.
 func (s *Service) theme(ctx context.Context, q pg.Querier) (options ThemeOptions, err error) {
 	t := &options.Theme
-	err = q.QueryRow(ctx, "SELECT "+themeColumns+" FROM theme").Scan(&t.CustomAdminHTML, &t.CustomClientHTML, &t.CustomCSS, &t.LinkColor, &t.Logo, &t.MainBackground, &t.NavBackground, &t.PanelAltBackground, &t.PanelBackground, &t.SideNavBackground, &t.TextColor)
+	err = q.QueryRow(ctx, "SELECT "+themeColumns+" FROM theme").
+		Scan(&t.CustomAdminHTML, &t.CustomClientHTML, &t.CustomCSS, &t.LinkColor, &t.Logo, &t.MainBackground, &t.NavBackground, &t.PanelAltBackground, &t.PanelBackground, &t.SideNavBackground, &t.TextColor)
 	if err != nil {
 		return options, fmt.Errorf("read the theme: %w", err)
 	}
@@ -138,8 +146,21 @@ func (s *Service) customize(ctx context.Context, tx *pg.Tx, req customize) (Them
 		return before, err
 	}
 	t := body.Theme
-	_, err = tx.Exec(ctx, "UPDATE theme SET version = version + 1, ("+themeColumns+") = (nullif($1, ''), nullif($2, ''), nullif($3, ''), nullif($4, ''), nullif($5, ''), nullif($6, ''), nullif($7, ''), nullif($8, ''), nullif($9, ''), nullif($10, ''), nullif($11, ''))",
-		t.CustomAdminHTML, t.CustomClientHTML, t.CustomCSS, t.LinkColor, t.Logo, t.MainBackground, t.NavBackground, t.PanelAltBackground, t.PanelBackground, t.SideNavBackground, t.TextColor)
+	_, err = tx.Exec(
+		ctx,
+		"UPDATE theme SET version = version + 1, ("+themeColumns+") = (nullif($1, ''), nullif($2, ''), nullif($3, ''), nullif($4, ''), nullif($5, ''), nullif($6, ''), nullif($7, ''), nullif($8, ''), nullif($9, ''), nullif($10, ''), nullif($11, ''))",
+		t.CustomAdminHTML,
+		t.CustomClientHTML,
+		t.CustomCSS,
+		t.LinkColor,
+		t.Logo,
+		t.MainBackground,
+		t.NavBackground,
+		t.PanelAltBackground,
+		t.PanelBackground,
+		t.SideNavBackground,
+		t.TextColor,
+	)
 	if err != nil {
 		return before, err
 	}

@@ -23,10 +23,22 @@ type TodoItem struct {
 func (s *Service) todoItems() []rest.Route {
 	view := pg.NewView[TodoItem]("todo")
 	return []rest.Route{
-		rest.List[rest.None, TodoItem]{Path: "/todo", Guard: guard.Has(permission.SystemSettings), Name: "listTodoItems", Summary: "List todo items",
-			DB: s.db, View: "todo", By: rest.By{Sorts: map[string]string{"slug": "slug"}, Filters: map[string]string{"slug": "slug"}}},
-		rest.Read[rest.Item, TodoItem]{Path: "/todo/{todo_id}", Guard: guard.Has(permission.SystemSettings), Name: "getTodoItem", Summary: "View a todo item",
-			Do: func(ctx context.Context, req rest.Item) (TodoItem, error) { return view.Get(ctx, s.db, req.ID) }},
+		rest.List[rest.None, TodoItem]{
+			Path:    "/todo",
+			Guard:   guard.Has(permission.SystemSettings),
+			Name:    "listTodoItems",
+			Summary: "List todo items",
+			DB:      s.db,
+			View:    "todo",
+			By:      rest.By{Sorts: map[string]string{"slug": "slug"}, Filters: map[string]string{"slug": "slug"}},
+		},
+		rest.Read[rest.Item, TodoItem]{
+			Path:    "/todo/{todo_id}",
+			Guard:   guard.Has(permission.SystemSettings),
+			Name:    "getTodoItem",
+			Summary: "View a todo item",
+			Do:      func(ctx context.Context, req rest.Item) (TodoItem, error) { return view.Get(ctx, s.db, req.ID) },
+		},
 	}
 }
 

@@ -22,7 +22,11 @@ func (s *stand) downgrade() {
 		if err := s.db.QueryRow(s.t.Context(), "SELECT mac, at FROM log_checkpoint WHERE id = $1", id).Scan(&mac, &at); err != nil {
 			s.t.Fatal(err)
 		}
-		s.execute("UPDATE log_checkpoint SET seqs = '{}', signature = $2 WHERE id = $1", id, signer.Sign(says("checkpoint").number(id).bytes(mac).number(at.UnixMicro())))
+		s.execute(
+			"UPDATE log_checkpoint SET seqs = '{}', signature = $2 WHERE id = $1",
+			id,
+			signer.Sign(says("checkpoint").number(id).bytes(mac).number(at.UnixMicro())),
+		)
 	}
 }
 

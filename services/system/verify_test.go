@@ -39,7 +39,14 @@ func (s *stand) fill() {
 	for i := range 5 {
 		s.write("network", edit(int64(i+1), `{"name": "x"}`, `{"name": "y"}`))
 	}
-	s.write("pxe", edit(6, `{}`, `{}`), edit(7, `{}`, `{}`), events.Event{Type: "log.cut", Kind: "log", Action: "cut"}, edit(9, `{}`, `{}`), edit(10, `{}`, `{}`))
+	s.write(
+		"pxe",
+		edit(6, `{}`, `{}`),
+		edit(7, `{}`, `{}`),
+		events.Event{Type: "log.cut", Kind: "log", Action: "cut"},
+		edit(9, `{}`, `{}`),
+		edit(10, `{}`, `{}`),
+	)
 }
 
 // What was done to the log behind its back is found, and the first item named that is not as it was.
@@ -143,7 +150,10 @@ func TestVerifyByAnchor(t *testing.T) {
 		t.Error(bad)
 	}
 	var parsed audit.Anchor
-	if err := parsed.UnmarshalText([]byte(now.Anchor.String())); err != nil || parsed.ID != now.Anchor.ID || !bytes.Equal(parsed.MAC, now.Anchor.MAC) {
+	if err := parsed.UnmarshalText(
+		[]byte(now.Anchor.String()),
+	); err != nil || parsed.ID != now.Anchor.ID ||
+		!bytes.Equal(parsed.MAC, now.Anchor.MAC) {
 		t.Error(parsed, err)
 	}
 	for _, wrong := range []string{"x", "7", "7:", "0:00", ":00", "7:xx"} {
@@ -173,7 +183,8 @@ func TestVerifyCommand(t *testing.T) {
 	}
 	s.fill()
 	said, err := run(masterKey.Reveal(), "")
-	if err != nil || !strings.Contains(said, "The items 1 to 10 are as they were written, in their order, and none is missing.") || !strings.Contains(said, "  network:5\n  pxe:5\n") {
+	if err != nil || !strings.Contains(said, "The items 1 to 10 are as they were written, in their order, and none is missing.") ||
+		!strings.Contains(said, "  network:5\n  pxe:5\n") {
 		t.Fatal(said, err)
 	}
 	lines := strings.Fields(said)
@@ -259,7 +270,11 @@ func TestChain(t *testing.T) {
 
 func someEvent(old time.Time) func(*rapid.T) events.Event {
 	return func(r *rapid.T) events.Event {
-		e := edit(rapid.Int64Range(1, 5).Draw(r, "group"), `{"name": "a"}`, fmt.Sprintf(`{"name": %s}`, testkit.JSON(rapid.StringN(0, 8, -1).Draw(r, "name"))))
+		e := edit(
+			rapid.Int64Range(1, 5).Draw(r, "group"),
+			`{"name": "a"}`,
+			fmt.Sprintf(`{"name": %s}`, testkit.JSON(rapid.StringN(0, 8, -1).Draw(r, "name"))),
+		)
 		e.At = old.Add(time.Duration(rapid.IntRange(0, 39).Draw(r, "days")) * 24 * time.Hour)
 		if rapid.Bool().Draw(r, "by the installation") {
 			e.Actor, e.IP, e.RequestID = nil, netip.Addr{}, ""
@@ -277,7 +292,12 @@ func (s *stand) try(source string, e events.Event) error {
 func (s *stand) tryBatch(source string, batch []events.Event) error {
 	return s.db.InTx(s.t.Context(), func(tx *pg.Tx) error {
 		tx.Unrecorded("a test")
-		_, err := tx.Exec(s.t.Context(), "INSERT INTO consumer (source, seq) VALUES ($1, $2) ON CONFLICT (source, name) DO UPDATE SET seq = excluded.seq", source, batch[len(batch)-1].Seq)
+		_, err := tx.Exec(
+			s.t.Context(),
+			"INSERT INTO consumer (source, seq) VALUES ($1, $2) ON CONFLICT (source, name) DO UPDATE SET seq = excluded.seq",
+			source,
+			batch[len(batch)-1].Seq,
+		)
 		if err != nil {
 			return err
 		}

@@ -47,55 +47,112 @@ func (s *Service) webhookRoutes() []rest.Route {
 	has := guard.Has(permission.SystemIntegrations)
 	all := table.New[webhook.WebhookBody]("webhook", "webhook_view", s.box)
 	summary := func(again rest.Again) rest.Effect { return rest.Effect{Logs: rest.LogsSummary, Again: again} }
-	return append(rest.Resource[webhook.Webhook, webhook.WebhookBody]{
-		DB: s.db, Path: path, ID: "webhook_id", Noun: "webhook", Guard: has, Additions: rest.Listing | rest.Creating | rest.Viewing | rest.Editing | rest.Deleting,
-		Table: "webhook", View: "webhook_view", Box: s.box,
-		By:    rest.By{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name"}, Filters: map[string]string{"owner": "owner_url"}},
-		Again: rest.AgainAnother, Edited: `{"name": "Web shop", "types": ["integration.created"]}`,
-		Lock: webhook.Lock, Check: webhook.Check,
-		Update: func(ctx context.Context, tx *pg.Tx, id int64, b *webhook.WebhookBody) error {
-			if !b.Secret.IsZero() {
-				if err := webhook.KeepSecret(ctx, tx, s.box, id); err != nil {
+	return append(
+		rest.Resource[webhook.Webhook, webhook.WebhookBody]{
+			DB:        s.db,
+			Path:      path,
+			ID:        "webhook_id",
+			Noun:      "webhook",
+			Guard:     has,
+			Additions: rest.Listing | rest.Creating | rest.Viewing | rest.Editing | rest.Deleting,
+			Table:     "webhook",
+			View:      "webhook_view",
+			Box:       s.box,
+			By: rest.By{
+				Search:  rest.SearchIn("search"),
+				Sorts:   map[string]string{"name": "name"},
+				Filters: map[string]string{"owner": "owner_url"},
+			},
+			Again:  rest.AgainAnother,
+			Edited: `{"name": "Web shop", "types": ["integration.created"]}`,
+			Lock:   webhook.Lock,
+			Check:  webhook.Check,
+			Update: func(ctx context.Context, tx *pg.Tx, id int64, b *webhook.WebhookBody) error {
+				if !b.Secret.IsZero() {
+					if err := webhook.KeepSecret(ctx, tx, s.box, id); err != nil {
+						return err
+					}
+				}
+				if err := all.Update(ctx, tx, id, b); err != nil {
 					return err
 				}
-			}
-			if err := all.Update(ctx, tx, id, b); err != nil {
-				return err
-			}
-			return s.courier.Edited(ctx, tx, id)
-		},
-		Reveal: func(w *webhook.Webhook, b *webhook.WebhookBody) { w.Secret = b.Secret.Reveal() },
-	}.Routes(),
-		rest.List[ofWebhook, webhook.WebhookDelivery]{Path: one + "/delivery", Guard: has, Extension: true, Name: "listWebhookDeliveries", Summary: "List what was delivered to a webhook",
-			Doc: "The newest first. How long those are kept that ended is the setting webhook.days.", DB: s.db, View: "webhook_delivery_view",
-			By: rest.By{Sorts: map[string]string{"created_at": "created_at"}, Default: "-created_at", Filters: map[string]string{"status": "status"}},
+				return s.courier.Edited(ctx, tx, id)
+			},
+			Reveal: func(w *webhook.Webhook, b *webhook.WebhookBody) { w.Secret = b.Secret.Reveal() },
+		}.Routes(),
+		rest.List[ofWebhook, webhook.WebhookDelivery]{
+			Path:      one + "/delivery",
+			Guard:     has,
+			Extension: true,
+			Name:      "listWebhookDeliveries",
+			Summary:   "List what was delivered to a webhook",
+			Doc:       "The newest first. How long those are kept that ended is the setting webhook.days.",
+			DB:        s.db,
+			View:      "webhook_delivery_view",
+			By: rest.By{
+				Sorts:   map[string]string{"created_at": "created_at"},
+				Default: "-created_at",
+				Filters: map[string]string{"status": "status"},
+			},
 			Where: func(ctx context.Context, req ofWebhook) ([]pg.Condition, error) {
 				_, err := webhook.View.Get(ctx, s.db, req.Webhook)
 				return []pg.Condition{{SQL: "webhook_id = $1", Args: []any{req.Webhook}}}, err
-			}},
-		rest.Read[ofDelivery, webhook.ViewedWebhookDelivery]{Path: delivery, Guard: has, Extension: true, Name: "getWebhookDelivery", Summary: "View a delivery to a webhook, with what is sent",
+			},
+		},
+		rest.Read[ofDelivery, webhook.ViewedWebhookDelivery]{
+			Path:      delivery,
+			Guard:     has,
+			Extension: true,
+			Name:      "getWebhookDelivery",
+			Summary:   "View a delivery to a webhook, with what is sent",
 			Do: func(ctx context.Context, req ofDelivery) (webhook.ViewedWebhookDelivery, error) {
 				return webhook.Viewed(ctx, s.db, req.Webhook, req.ID)
-			}},
-		rest.Mutation[ofWebhook, webhook.WebhookDelivery]{Method: http.MethodPost, Path: one + "/test", Guard: has, Extension: true, Name: "testWebhook", Summary: "Try a webhook out",
-			Doc: "It is sent an event of the type " + webhook.TestType + ", whatever types it names. What comes of it is at the delivery that is answered.", Effect: summary(rest.AgainAnother),
+			},
+		},
+		rest.Mutation[ofWebhook, webhook.WebhookDelivery]{
+			Method:    http.MethodPost,
+			Path:      one + "/test",
+			Guard:     has,
+			Extension: true,
+			Name:      "testWebhook",
+			Summary:   "Try a webhook out",
+			Doc:       "It is sent an event of the type " + webhook.TestType + ", whatever types it names. What comes of it is at the delivery that is answered.",
+			Effect:    summary(rest.AgainAnother),
 			Do: func(ctx context.Context, tx *pg.Tx, req ofWebhook) (webhook.WebhookDelivery, error) {
 				return s.courier.Test(ctx, tx, req.Webhook)
-			}},
-		rest.Mutation[replayedSpan, webhook.Replayed]{Method: http.MethodPost, Path: one + "/replay", Guard: has, Extension: true, Name: "replayWebhook", Summary: "Deliver once more what happened in a span of time",
-			Doc: "These are the events that were queued for the webhook and are still kept, with their ids; those that wait are left alone.", Effect: summary(rest.AgainAnother),
+			},
+		},
+		rest.Mutation[replayedSpan, webhook.Replayed]{
+			Method:    http.MethodPost,
+			Path:      one + "/replay",
+			Guard:     has,
+			Extension: true,
+			Name:      "replayWebhook",
+			Summary:   "Deliver once more what happened in a span of time",
+			Doc:       "These are the events that were queued for the webhook and are still kept, with their ids; those that wait are left alone.",
+			Effect:    summary(rest.AgainAnother),
 			Do: func(ctx context.Context, tx *pg.Tx, req replayedSpan) (webhook.Replayed, error) {
 				body, err := req.Body.New()
 				if err != nil {
 					return webhook.Replayed{}, err
 				}
 				return s.courier.Replay(ctx, tx, req.Webhook, body.From.Time, body.To.Time)
-			}},
-		rest.Mutation[ofDelivery, webhook.WebhookDelivery]{Method: http.MethodPost, Path: delivery + "/replay", Guard: has, Extension: true, Name: "replayWebhookDelivery", Summary: "Deliver an event once more",
-			Doc: "One that waits for its next attempt is tried now.", Effect: summary(rest.AgainAnother),
+			},
+		},
+		rest.Mutation[ofDelivery, webhook.WebhookDelivery]{
+			Method:    http.MethodPost,
+			Path:      delivery + "/replay",
+			Guard:     has,
+			Extension: true,
+			Name:      "replayWebhookDelivery",
+			Summary:   "Deliver an event once more",
+			Doc:       "One that waits for its next attempt is tried now.",
+			Effect:    summary(rest.AgainAnother),
 			Do: func(ctx context.Context, tx *pg.Tx, req ofDelivery) (webhook.WebhookDelivery, error) {
 				return s.courier.ReplayOne(ctx, tx, req.Webhook, req.ID)
-			}})
+			},
+		},
+	)
 }
 
 // tidyWebhooks forgets deliveries by the setting.

@@ -26,7 +26,8 @@ func TestDeliveriesAreKept(t *testing.T) {
 	o.during("tidy deliveries to webhooks", "the oldest is gone, and that of a webhook which is deleted", func() bool {
 		left, orphans := deliveries(), 0
 		err := o.deps.DB.QueryRow(t.Context(), "SELECT count(*) FROM webhook_delivery WHERE webhook_id = 99").Scan(&orphans)
-		return err == nil && orphans == 0 && made == 1 && len(left) == 3 && left[0].NextAt != nil && left[1].Status == "failed" && strings.Contains(*left[1].Error, "three days")
+		return err == nil && orphans == 0 && made == 1 && len(left) == 3 && left[0].NextAt != nil && left[1].Status == "failed" &&
+			strings.Contains(*left[1].Error, "three days")
 	})
 	o.execute("UPDATE setting SET chosen = '1' WHERE slug = 'webhook.days'")
 	o.execute("UPDATE webhook_delivery SET status = 'delivered', next_at = NULL, created_at = now() - interval '2 days'")

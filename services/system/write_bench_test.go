@@ -14,7 +14,11 @@ func BenchmarkWrite(b *testing.B) {
 	for b.Loop() {
 		batch := make([]events.Event, page)
 		for i := range batch {
-			batch[i] = edit(int64(i%50+1), `{"name": "x", "reserved": false, "entities": {"count": 1}}`, `{"name": "y", "reserved": false, "entities": {"count": 1}}`)
+			batch[i] = edit(
+				int64(i%50+1),
+				`{"name": "x", "reserved": false, "entities": {"count": 1}}`,
+				`{"name": "y", "reserved": false, "entities": {"count": 1}}`,
+			)
 		}
 		s.write("network", batch...)
 	}

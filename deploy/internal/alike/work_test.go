@@ -76,7 +76,8 @@ func (s *spans) of(t *testing.T, request string) []sdktrace.ReadOnlySpan {
 // pooled are the spans of a pool of connections.
 var pooled = []string{"pool.acquire", "connect"}
 
-// workOf sends a request, and answers what was done for it: statements and hashes, in their order, and the lockouts and jobs that there were
+// workOf sends a request, and answers what was done for it: statements and hashes, in their order, and the lockouts and jobs that there
+// were
 // more of afterwards.
 func (s *stand) workOf(method, path string, body any, status int) (work []string) {
 	s.t.Helper()
@@ -142,7 +143,8 @@ func repeated(want []string, request func() []string) (work []string) {
 	return work
 }
 
-// Whether there is an account, and what it is, changes nothing about what is done for who has not its password: neither at a login nor where
+// Whether there is an account, and what it is, changes nothing about what is done for who has not its password: neither at a login nor
+// where
 // a password is forgotten.
 func TestUnknownNamesCauseTheSameWork(t *testing.T) {
 	s := newStand(t)

@@ -122,7 +122,10 @@ func (b *Backings) Redis(ctx context.Context, c Config, screen io.Writer) (secre
 		return secret.String{}, err
 	}
 	if b.redis.Standin() {
-		fmt.Fprintln(screen, "There is no redis-server on PATH: a stand-in inside this process serves instead, which is fine for trying Ironplane.")
+		fmt.Fprintln(
+			screen,
+			"There is no redis-server on PATH: a stand-in inside this process serves instead, which is fine for trying Ironplane.",
+		)
 	}
 	return secret.New(b.redis.URL()), nil
 }

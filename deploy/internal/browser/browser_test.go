@@ -40,7 +40,10 @@ func newSite(t *testing.T, answer func(http.ResponseWriter, *http.Request, http.
 	var gateway http.Handler
 	served := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { answer(w, r, gateway) }))
 	t.Cleanup(served.Close)
-	s := &site{url: strings.Replace("http://"+served.Listener.Addr().String(), "127.0.0.1", "localhost", 1), mails: mailbox.Start(t, mailbox.Options{})}
+	s := &site{
+		url:   strings.Replace("http://"+served.Listener.Addr().String(), "127.0.0.1", "localhost", 1),
+		mails: mailbox.Start(t, mailbox.Options{}),
+	}
 	p, c := producttest.StartWith(t, testkit.Redis(t), service.Settings{SMTP: "smtp+plain://" + s.mails.Addr, MailFrom: "noreply@example.com",
 		APIURL: s.url, PasskeyDomain: "localhost", PasskeyOrigins: s.url})
 	gateway = p.Gateway
@@ -77,8 +80,18 @@ func open(t *testing.T) *window {
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), most)
 	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewExecAllocator(ctx, append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.UserDataDir(folder),
-		chromedp.NoSandbox, chromedp.DisableGPU, chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true), chromedp.WSURLReadTimeout(most))...)
+	ctx, cancel = chromedp.NewExecAllocator(
+		ctx,
+		append(
+			chromedp.DefaultExecAllocatorOptions[:],
+			chromedp.ExecPath(path),
+			chromedp.UserDataDir(folder),
+			chromedp.NoSandbox,
+			chromedp.DisableGPU,
+			chromedp.Flag("disable-quic", true),
+			chromedp.Flag("disable-component-update", true),
+			chromedp.WSURLReadTimeout(most),
+		)...)
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewContext(ctx)
 	t.Cleanup(cancel)
@@ -131,7 +144,17 @@ func run[T any](w *window, script string, arguments ...any) (value T, failed str
 		Value  T
 		Failed string
 	}
-	of := get(w, chromedp.Evaluate[outcome](fmt.Sprintf(`(async () => { try { return {Value: await (%s)(%s)}; } catch (e) { return {Failed: String(e)}; } })()`, script, strings.Join(texts, ", ")), chromedp.EvalAwaitPromise))
+	of := get(
+		w,
+		chromedp.Evaluate[outcome](
+			fmt.Sprintf(
+				`(async () => { try { return {Value: await (%s)(%s)}; } catch (e) { return {Failed: String(e)}; } })()`,
+				script,
+				strings.Join(texts, ", "),
+			),
+			chromedp.EvalAwaitPromise,
+		),
+	)
 	return of.Value, of.Failed
 }
 

@@ -56,7 +56,9 @@ func TestPasskeysInABrowser(t *testing.T) {
 		device := call(w, webauthn.AddVirtualAuthenticator, webauthn.AddVirtualAuthenticatorParams{Options: &kind}).AuthenticatorID
 		w.do(chromedp.Navigate(s.url + "/panel"))
 		login := func() *identity.GivenKey {
-			given := testkit.Decode[identity.GivenKey](s.admin.With("").Do("POST", "/auth/key", map[string]any{"type": "client", "email": "ben@example.com", "password": password}).Want(200))
+			given := testkit.Decode[identity.GivenKey](
+				s.admin.With("").Do("POST", "/auth/key", map[string]any{"type": "client", "email": "ben@example.com", "password": password}).Want(200),
+			)
 			return &given
 		}
 		session := s.admin.With(login().Key)
@@ -76,7 +78,8 @@ func TestPasskeysInABrowser(t *testing.T) {
 			return v, key, failed
 		}
 		confirm := func(v *identity.LoginVerify, key map[string]any) *testkit.Answer {
-			return s.admin.With("").Do("PATCH", fmt.Sprintf("/auth/verify/auth/%d/code/%s", v.Code.Auth.ID, v.Challenge), map[string]any{"credential": key})
+			return s.admin.With("").
+				Do("PATCH", fmt.Sprintf("/auth/verify/auth/%d/code/%s", v.Code.Auth.ID, v.Challenge), map[string]any{"credential": key})
 		}
 		v, signed, failed := sign()
 		if failed != "" {
@@ -111,8 +114,18 @@ func TestPasskeysInABrowser(t *testing.T) {
 				t.Fatalf("%s has %+v", name, keys)
 			}
 			call(w, webauthn.ClearCredentials, webauthn.ClearCredentialsParams{AuthenticatorID: device})
-			copied := map[string]any{"credentialId": keys[0].CredentialID, "isResidentCredential": false, "rpId": "localhost", "privateKey": keys[0].PrivateKey, "signCount": 0}
-			call(w, cdp.Command[map[string]any, cdp.Empty]{Method: webauthn.CommandAddCredential}, map[string]any{"authenticatorId": device, "credential": copied})
+			copied := map[string]any{
+				"credentialId":         keys[0].CredentialID,
+				"isResidentCredential": false,
+				"rpId":                 "localhost",
+				"privateKey":           keys[0].PrivateKey,
+				"signCount":            0,
+			}
+			call(
+				w,
+				cdp.Command[map[string]any, cdp.Empty]{Method: webauthn.CommandAddCredential},
+				map[string]any{"authenticatorId": device, "credential": copied},
+			)
 			if v, signed, failed = sign(); failed != "" {
 				t.Fatalf("%s: %s", name, failed)
 			}

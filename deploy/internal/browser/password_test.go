@@ -53,7 +53,8 @@ func choose(w *window, text string) {
 	w.do(chromedp.SendKeys("#password", text), chromedp.SendKeys("#again", text), chromedp.Click("#button"))
 }
 
-// Who opens the link of a reset chooses a password and signs in with it; the token is in no history, no address that is asked for and no Referer.
+// Who opens the link of a reset chooses a password and signs in with it; the token is in no history, no address that is asked for and no
+// Referer.
 func TestPasswordPage(t *testing.T) {
 	t.Parallel()
 	w := open(t)
@@ -125,7 +126,8 @@ func TestPasswordPage(t *testing.T) {
 	}
 }
 
-// The page's policy is the browser's: what was put into the page is not run, and nothing is fetched from elsewhere, or framed by it. Without the
+// The page's policy is the browser's: what was put into the page is not run, and nothing is fetched from elsewhere, or framed by it.
+// Without the
 // policy it would be.
 func TestPasswordPagePolicy(t *testing.T) {
 	t.Parallel()
@@ -179,7 +181,10 @@ func TestPasswordPagePolicy(t *testing.T) {
 		t.Error("something was fetched from elsewhere")
 	}
 	w.do(chromedp.Navigate(s.url + "/frame"))
-	if framed, _ := run[bool](w, `() => { const d = document.getElementById("frame").contentDocument; return d !== null && d.getElementById("form") !== null; }`); framed {
+	if framed, _ := run[bool](
+		w,
+		`() => { const d = document.getElementById("frame").contentDocument; return d !== null && d.getElementById("form") !== null; }`,
+	); framed {
 		t.Error("the page is framed")
 	}
 	if is, color := look("?unprotected"); is == "undefined" || color != "rgb(1, 2, 3)" || elsewhere.Load() == 0 {

@@ -42,8 +42,16 @@ func TestDebianInstaller(t *testing.T) {
 			o := newOperator(t)
 			missing := o.reachMirror(installer)
 			key := o.newKey()
-			path := o.install(map[string]any{"ssh_keys": key.public, "password": password, "host": map[string]any{"macs": []string{mac}, "hostname": "web1.example.com", "entity": o.entity(1),
-				"disk": "/dev/vda", "firmware": firmware, "nameservers": outside}}, o.profile("Debian 13"), nil)
+			path := o.install(
+				map[string]any{
+					"ssh_keys": key.public,
+					"password": password,
+					"host": map[string]any{"macs": []string{mac}, "hostname": "web1.example.com", "entity": o.entity(1),
+						"disk": "/dev/vda", "firmware": firmware, "nameservers": outside},
+				},
+				o.profile("Debian 13"),
+				nil,
+			)
 			m := o.newMachine(mac, firmware, 1024)
 			m.arguments = append(m.arguments, "-device", "VGA") // where the installer shows its questions
 			m.on()
@@ -73,19 +81,34 @@ func TestDebianInstaller(t *testing.T) {
 				}
 				return i.Status == install.Installed
 			})
-			if got := key.run("hostname -f; cat /etc/debian_version; findmnt -n -o SOURCE /"); !strings.HasPrefix(got, "web1.example.com\n13.") || !strings.Contains(got, "/dev/vda") {
+			if got := key.run(
+				"hostname -f; cat /etc/debian_version; findmnt -n -o SOURCE /",
+			); !strings.HasPrefix(got, "web1.example.com\n13.") ||
+				!strings.Contains(got, "/dev/vda") {
 				t.Errorf("it is %s", got)
 			}
 		})
 	}
 }
 
-// reachMirror has machines reach Debian's mirror by its name, and there the installer's kernel and initrd, which not all mirrors have beside
+// reachMirror has machines reach Debian's mirror by its name, and there the installer's kernel and initrd, which not all mirrors have
+// beside
 // the packages. It answers the package that they asked for last, and that the mirror lacks.
 func (o *operator) reachMirror(installer string) *atomic.Pointer[string] {
 	o.Helper()
 	shell(o, "/", fmt.Sprintf("ip -n %s addr add %s/24 dev br0", o.space, outside))
-	o.runIn(o.space, "dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--pid-file=", "--no-hosts", "--no-resolv", "--bind-interfaces", "--listen-address="+outside, "--address=/#/"+outside)
+	o.runIn(
+		o.space,
+		"dnsmasq",
+		"--keep-in-foreground",
+		"--conf-file=/dev/null",
+		"--pid-file=",
+		"--no-hosts",
+		"--no-resolv",
+		"--bind-interfaces",
+		"--listen-address="+outside,
+		"--address=/#/"+outside,
+	)
 	listening := make(chan net.Listener)
 	go func() { // on a thread that has the site's network, and ends
 		runtime.LockOSThread()

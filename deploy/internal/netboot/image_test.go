@@ -29,9 +29,24 @@ type tool struct{ what, from string }
 var (
 	// ofMachines are what every machine and its image are made with.
 	ofMachines = []tool{
-		{"qemu-system-x86_64", "qemu-system-x86"}, {"ip", "iproute2"}, {"grub-mkstandalone", "grub-common"}, {"mkfs.vfat", "dosfstools"}, {"mcopy", "mtools"}, {"cpio", "cpio"},
-		{"busybox", "busybox-static"}, {"/usr/lib/ipxe/ipxe.efi", "ipxe"}, {"/usr/lib/ipxe/qemu/pxe-virtio.rom", "ipxe-qemu"},
-		{ovmf + "CODE_4M.fd", "ovmf"}, {"/usr/lib/grub/i386-pc/boot.img", "grub-pc-bin"}, {"/usr/lib/grub/x86_64-efi/normal.mod", "grub-efi-amd64-bin"},
+		{
+			"qemu-system-x86_64",
+			"qemu-system-x86",
+		},
+		{"ip", "iproute2"},
+		{"grub-mkstandalone", "grub-common"},
+		{"mkfs.vfat", "dosfstools"},
+		{"mcopy", "mtools"},
+		{"cpio", "cpio"},
+		{"busybox", "busybox-static"},
+		{"/usr/lib/ipxe/ipxe.efi", "ipxe"},
+		{"/usr/lib/ipxe/qemu/pxe-virtio.rom", "ipxe-qemu"},
+		{
+			ovmf + "CODE_4M.fd",
+			"ovmf",
+		},
+		{"/usr/lib/grub/i386-pc/boot.img", "grub-pc-bin"},
+		{"/usr/lib/grub/x86_64-efi/normal.mod", "grub-efi-amd64-bin"},
 	}
 	// ofMemory are what the system in memory is made with, and got into.
 	ofMemory = []tool{{"mmdebstrap", "mmdebstrap"}, {"zstd", "zstd"}, sshClient}
@@ -207,7 +222,11 @@ func fromDebian(name, before string) func(testing.TB) string {
 		if folder, err = os.MkdirTemp(shared, "debian-"); err != nil {
 			return "", err
 		}
-		download := exec.Command("sh", "-euc", before+"apt-get download -q -o Acquire::Retries=3 -o Acquire::http::Timeout=60 "+name+" && dpkg -x ./*.deb . && rm ./*.deb")
+		download := exec.Command(
+			"sh",
+			"-euc",
+			before+"apt-get download -q -o Acquire::Retries=3 -o Acquire::http::Timeout=60 "+name+" && dpkg -x ./*.deb . && rm ./*.deb",
+		)
 		download.Dir = folder
 		if said, err := download.CombinedOutput(); err != nil {
 			return "", fmt.Errorf("%w: %s", err, bytes.TrimSpace(said))
@@ -330,7 +349,13 @@ func bring(t testing.TB, folder, below string, files ...string) {
 // bringMemory gives an agent the system in memory, which is made by the document, with a kernel for machines like ours.
 func bringMemory(t testing.TB, folder string) {
 	t.Helper()
-	made := sharedFolder(t, "memory", testkit.Block(t, document, "netboot memory"), "IRONPLANE_AGENT_FOLDER=.", "KERNEL=linux-image-cloud-amd64")
+	made := sharedFolder(
+		t,
+		"memory",
+		testkit.Block(t, document, "netboot memory"),
+		"IRONPLANE_AGENT_FOLDER=.",
+		"KERNEL=linux-image-cloud-amd64",
+	)
 	bring(t, folder, "local/memory", filepath.Join(made, "files/local/memory/vmlinuz"), filepath.Join(made, "files/local/memory/initrd"))
 }
 

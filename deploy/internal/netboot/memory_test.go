@@ -29,8 +29,17 @@ func TestSystemInMemory(t *testing.T) {
 			bringMemory(t, o.folder)
 			key := o.newKey()
 			mac := fmt.Sprintf("52:54:00:77:00:%02x", 80+n)
-			one := map[string]any{"host": map[string]any{"macs": []string{mac}, "hostname": "web1.example.com", "entity": o.entity(1), "disk": "/dev/vda", "firmware": firmware},
-				"password": password, "ssh_keys": key.public}
+			one := map[string]any{
+				"host": map[string]any{
+					"macs":     []string{mac},
+					"hostname": "web1.example.com",
+					"entity":   o.entity(1),
+					"disk":     "/dev/vda",
+					"firmware": firmware,
+				},
+				"password": password,
+				"ssh_keys": key.public,
+			}
 			m := o.newMachine(mac, firmware, 1024)
 
 			wrong := strings.Repeat("0", 64)
@@ -44,7 +53,11 @@ func TestSystemInMemory(t *testing.T) {
 				t.Errorf("of its start the disk has %s bytes", left)
 			}
 
-			written := o.install(one, o.profile("Disk image"), map[string]string{"image": url + "/local/image/disk.raw.zst", "sha256": strings.ToUpper(made.sum)})
+			written := o.install(
+				one,
+				o.profile("Disk image"),
+				map[string]string{"image": url + "/local/image/disk.raw.zst", "sha256": strings.ToUpper(made.sum)},
+			)
 			m.reset()
 			m.shows("SYSTEM: it runs from its disk", 1)
 			o.until(written, "it is installed", func(i *install.Install) bool { return i.Status == install.Installed })
@@ -86,7 +99,22 @@ func (o *operator) newKey() *key {
 // run has a machine run something, by SSH.
 func (k *key) run(script string) string {
 	k.Helper()
-	arguments := []string{"netns", "exec", k.space, "ssh", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR", "-o", "ConnectTimeout=120", "-o", "ConnectionAttempts=900"}
+	arguments := []string{
+		"netns",
+		"exec",
+		k.space,
+		"ssh",
+		"-o",
+		"StrictHostKeyChecking=no",
+		"-o",
+		"UserKnownHostsFile=/dev/null",
+		"-o",
+		"LogLevel=ERROR",
+		"-o",
+		"ConnectTimeout=120",
+		"-o",
+		"ConnectionAttempts=900",
+	}
 	cmd := exec.CommandContext(k.Context(), "ip")
 	if k.password == "" {
 		arguments = append(arguments, "-o", "BatchMode=yes", "-i", k.private)

@@ -44,7 +44,11 @@ type operator struct {
 func newOperator(t *testing.T) *operator {
 	t.Helper()
 	o := &operator{site: newSite(t), mails: mailbox.Start(t, mailbox.Options{})}
-	o.installation = producttest.NewInstallation(t, testkit.Redis(t), service.Settings{AllowedNetworks: o.host, SMTP: "smtp+plain://" + o.mails.Addr, MailFrom: "noreply@example.com"})
+	o.installation = producttest.NewInstallation(
+		t,
+		testkit.Redis(t),
+		service.Settings{AllowedNetworks: o.host, SMTP: "smtp+plain://" + o.mails.Addr, MailFrom: "noreply@example.com"},
+	)
 	o.product = o.installation.Open(t)
 	o.c = producttest.FirstAdmin(t, o.product)
 	o.tell()
@@ -62,11 +66,33 @@ func (o *operator) tell() {
 	o.Helper()
 	dhcp := o.create("/pxe/dhcp", map[string]any{"name": o.space, "host": o.host, "port": 8443, "use_https": false, "api_key": agentKey})
 	o.group = o.create("/group", map[string]any{"name": o.space, "pxe_dhcp_server": dhcp})
-	o.fileServer = o.create("/pxe/file", map[string]any{"name": o.space, "install_max_concurrent": 20, "group": o.group, "host": o.host, "port": 8443, "use_https": false, "api_key": agentKey, "public_key": hostKey})
+	o.fileServer = o.create(
+		"/pxe/file",
+		map[string]any{
+			"name":                   o.space,
+			"install_max_concurrent": 20,
+			"group":                  o.group,
+			"host":                   o.host,
+			"port":                   8443,
+			"use_https":              false,
+			"api_key":                agentKey,
+			"public_key":             hostKey,
+		},
+	)
 	o.owner = o.create("/client", map[string]any{"first": "Ben", "last": "Miller", "email": o.space + "@example.org"})
 	template := testkit.Decode[[]struct{ ID int64 }](o.c.Do("GET", "/email/template?name=install-finished", nil).Want(200))[0].ID
-	o.small = o.create("/pxe/profile", map[string]any{"name": o.space, "boot_script": o.create("/pxe/boot-script", map[string]any{"name": o.space, "body": bootTemplate}),
-		"preseed": o.create("/pxe/preseed", map[string]any{"name": o.space, "body": "of {{.Host.Name}}"}), "email": map[string]any{"template": template}})
+	o.small = o.create(
+		"/pxe/profile",
+		map[string]any{
+			"name":        o.space,
+			"boot_script": o.create("/pxe/boot-script", map[string]any{"name": o.space, "body": bootTemplate}),
+			"preseed": o.create(
+				"/pxe/preseed",
+				map[string]any{"name": o.space, "body": "of {{.Host.Name}}"},
+			),
+			"email": map[string]any{"template": template},
+		},
+	)
 }
 
 // address is that of web1, web2, and so on.
@@ -104,8 +130,20 @@ func (o *operator) installSmall(made image, n int, mac, firmware, more string) (
 	if firmware != "bios" {
 		firmware = "uefi"
 	}
-	return o.install(map[string]any{"client": o.owner, "password": password, "host": map[string]any{"macs": []string{mac}, "hostname": fmt.Sprintf("web%d.example.com", n), "entity": o.entity(n), "firmware": firmware}},
-		o.small, map[string]string{"sum": made.sum, "more": more})
+	return o.install(
+		map[string]any{
+			"client":   o.owner,
+			"password": password,
+			"host": map[string]any{
+				"macs":     []string{mac},
+				"hostname": fmt.Sprintf("web%d.example.com", n),
+				"entity":   o.entity(n),
+				"firmware": firmware,
+			},
+		},
+		o.small,
+		map[string]string{"sum": made.sum, "more": more},
+	)
 }
 
 // until waits for an install to be as it should.
@@ -129,7 +167,8 @@ func (o *operator) wantInstalled(path string, actions ...string) {
 	}
 	producttest.Drain(o.T, o.product)
 	o.await("its client is told", patience, func() bool { return o.mails.Taken() > 0 })
-	if mails := o.mails.Mails(); len(mails) != 1 || mails[0].To[0] != o.space+"@example.org" || !bytes.Contains(mails[0].Data, []byte("Subject: web1.example.com: installed")) {
+	if mails := o.mails.Mails(); len(mails) != 1 || mails[0].To[0] != o.space+"@example.org" ||
+		!bytes.Contains(mails[0].Data, []byte("Subject: web1.example.com: installed")) {
 		o.Errorf("its client is told %v", mails)
 	}
 	log := testkit.Decode[[]struct {
@@ -150,7 +189,16 @@ func (o *operator) wantInstalled(path string, actions ...string) {
 		want = append(want, r.What)
 	}
 	id, _ := strconv.ParseInt(path[strings.LastIndex(path, "/")+1:], 10, 64)
-	o.wantStory(id, siteagent.Leased, siteagent.Booted, siteagent.Read, siteagent.Progressed, siteagent.Finished, siteagent.Leased, siteagent.Local)
+	o.wantStory(
+		id,
+		siteagent.Leased,
+		siteagent.Booted,
+		siteagent.Read,
+		siteagent.Progressed,
+		siteagent.Finished,
+		siteagent.Leased,
+		siteagent.Local,
+	)
 	if slices.Reverse(want); !slices.Equal(asked, want) {
 		o.Errorf("of the machine is shown %v, and the agent has noted %v", asked, want)
 	}
@@ -253,7 +301,8 @@ func TestDiscovery(t *testing.T) {
 				found = testkit.Decode[[]pxe.Discovery](o.c.Do("GET", "/pxe/discovery?mac="+mac, nil).Want(200))
 				return len(found) == 1 && found[0].Facts["mac0"] != ""
 			})
-			if f := found[0].Facts; f["uuid"] != "00112233-4455-6677-8899-aabbccddeeff" || f["serial"] != "S1" || f["manufacturer"] != "QEMU" || f["mac0"] != mac {
+			if f := found[0].Facts; f["uuid"] != "00112233-4455-6677-8899-aabbccddeeff" || f["serial"] != "S1" || f["manufacturer"] != "QEMU" ||
+				f["mac0"] != mac {
 				t.Errorf("it is %v", f)
 			}
 			path := o.installSmall(made, 1, mac, firmware, "")

@@ -130,9 +130,19 @@ func (s *site) answers() bool {
 func (s *site) start() {
 	s.Helper()
 	cmd := exec.Command("ip", "netns", "exec", s.space, program)
-	cmd.Env = append(os.Environ(), "IRONPLANE_AGENT_FOLDER="+s.folder, "IRONPLANE_AGENT_KEY="+agentKey, "IRONPLANE_LISTEN="+s.host+":8443", "IRONPLANE_AGENT_PLAIN=true",
-		"IRONPLANE_AGENT_MACHINES_LISTEN=10.77.0.1:80", "IRONPLANE_AGENT_TFTP_LISTEN=10.77.0.1:69", "IRONPLANE_AGENT_DHCP=authoritative", "IRONPLANE_AGENT_DHCP_INTERFACE=br0",
-		"IRONPLANE_AGENT_DISCOVER=true", "IRONPLANE_AGENT_DHCP_POOL=10.77.0.200-10.77.0.250/24")
+	cmd.Env = append(
+		os.Environ(),
+		"IRONPLANE_AGENT_FOLDER="+s.folder,
+		"IRONPLANE_AGENT_KEY="+agentKey,
+		"IRONPLANE_LISTEN="+s.host+":8443",
+		"IRONPLANE_AGENT_PLAIN=true",
+		"IRONPLANE_AGENT_MACHINES_LISTEN=10.77.0.1:80",
+		"IRONPLANE_AGENT_TFTP_LISTEN=10.77.0.1:69",
+		"IRONPLANE_AGENT_DHCP=authoritative",
+		"IRONPLANE_AGENT_DHCP_INTERFACE=br0",
+		"IRONPLANE_AGENT_DISCOVER=true",
+		"IRONPLANE_AGENT_DHCP_POOL=10.77.0.200-10.77.0.250/24",
+	)
 	cmd.Env = append(cmd.Env, s.settings...)
 	cmd.Stderr = os.Stderr
 	var err error
@@ -231,15 +241,45 @@ truncate -s 4G disk
 cp %[3]sVARS_4M.fd vars
 `, s.space, tap, ovmf))
 	m := &vm{site: s, console: &console{}, monitor: filepath.Join(folder, "monitor")}
-	m.arguments = []string{"netns", "exec", s.space, "qemu-system-x86_64", "-nodefaults", "-display", "none", "-m", fmt.Sprint(megabytes), "-serial", "stdio", "-accel", "tcg",
-		"-monitor", "unix:" + m.monitor + ",server=on,wait=off",
-		"-netdev", "tap,id=n,script=no,downscript=no,ifname=" + tap, "-drive", "if=none,id=d,format=raw,file=" + filepath.Join(folder, "disk"), "-device", "virtio-blk-pci,drive=d,bootindex=2"}
+	m.arguments = []string{
+		"netns",
+		"exec",
+		s.space,
+		"qemu-system-x86_64",
+		"-nodefaults",
+		"-display",
+		"none",
+		"-m",
+		fmt.Sprint(megabytes),
+		"-serial",
+		"stdio",
+		"-accel",
+		"tcg",
+		"-monitor",
+		"unix:" + m.monitor + ",server=on,wait=off",
+		"-netdev",
+		"tap,id=n,script=no,downscript=no,ifname=" + tap,
+		"-drive",
+		"if=none,id=d,format=raw,file=" + filepath.Join(folder, "disk"),
+		"-device",
+		"virtio-blk-pci,drive=d,bootindex=2",
+	}
 	card := "virtio-net-pci,netdev=n,bootindex=1,mac=" + mac
 	switch firmware {
 	case "bios":
 		m.arguments = append(m.arguments, "-M", "pc,graphics=off", "-device", card)
 	default:
-		m.arguments = append(m.arguments, "-M", "pc", "-device", card+",romfile=", "-drive", "if=pflash,format=raw,readonly=on,file="+ovmf+"CODE_4M.fd", "-drive", "if=pflash,format=raw,file="+filepath.Join(folder, "vars"))
+		m.arguments = append(
+			m.arguments,
+			"-M",
+			"pc",
+			"-device",
+			card+",romfile=",
+			"-drive",
+			"if=pflash,format=raw,readonly=on,file="+ovmf+"CODE_4M.fd",
+			"-drive",
+			"if=pflash,format=raw,file="+filepath.Join(folder, "vars"),
+		)
 		if firmware != "uefi" {
 			m.arguments = append(m.arguments, "-fw_cfg", "name=opt/org.tianocore/IPv4PXESupport,string=n")
 		}

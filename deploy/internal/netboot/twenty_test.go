@@ -63,12 +63,17 @@ func TestTwentyMachines(t *testing.T) {
 			}
 			o.letGo()
 			for n, m := range on {
-				o.await("it runs from its disk", 4*patience, func() bool { return strings.Contains(m.console.String(), fmt.Sprintf("SYSTEM: of web%d\r", n+1)) })
+				o.await(
+					"it runs from its disk",
+					4*patience,
+					func() bool { return strings.Contains(m.console.String(), fmt.Sprintf("SYSTEM: of web%d\r", n+1)) },
+				)
 				i := o.until(paths[n], "it is installed, and was booted from its disk", func(i *install.Install) bool {
 					return i.Status == install.Installed && len(i.Requests) > 0 && i.Requests[0].What == siteagent.Local
 				})
 				for _, r := range i.Requests {
-					if r.What == siteagent.Refused && !strings.HasPrefix(r.Got, "a script that restarts it") || r.MAC != i.Host.MACs[0] || r.Address != address(n+1) {
+					if r.What == siteagent.Refused && !strings.HasPrefix(r.Got, "a script that restarts it") || r.MAC != i.Host.MACs[0] ||
+						r.Address != address(n+1) {
 						t.Errorf("web%d did %+v", n+1, r)
 					}
 				}

@@ -57,7 +57,10 @@ func (s *site) wantStory(id int64, want ...string) {
 
 // fromMemory is a boot script of the image's system, from the agent at a URL.
 func fromMemory(url string) string {
-	return fmt.Sprintf("#!ipxe\nkernel %[1]s/local/image/vmlinuz initrd=initrd console=ttyS0 quiet no_timer_check\ninitrd --name initrd %[1]s/local/image/initrd\nboot\n", url)
+	return fmt.Sprintf(
+		"#!ipxe\nkernel %[1]s/local/image/vmlinuz initrd=initrd console=ttyS0 quiet no_timer_check\ninitrd --name initrd %[1]s/local/image/initrd\nboot\n",
+		url,
+	)
 }
 
 const (
@@ -82,11 +85,26 @@ func TestIPv6(t *testing.T) {
 			shell(t, s.folder, fmt.Sprintf("ip -n %s addr add fd77::1/64 dev br0 nodad", s.space))
 			s.with("IRONPLANE_AGENT_DHCP_IPV6=fd77::1")
 			conf := filepath.Join(s.folder, "radvd.conf")
-			shell(t, s.folder, testkit.Block(t, "../../../docs/netboot.md", "netboot radvd"), "RADVD_CONFIG="+conf, "INTERFACE=br0", "PREFIX=fd77::/64")
+			shell(
+				t,
+				s.folder,
+				testkit.Block(t, "../../../docs/netboot.md", "netboot radvd"),
+				"RADVD_CONFIG="+conf,
+				"INTERFACE=br0",
+				"PREFIX=fd77::/64",
+			)
 			s.runIn(s.space, "radvd", "--nodaemon", "--logmethod", "stderr", "--config", conf, "--pidfile", filepath.Join(s.folder, "radvd.pid"))
 			mac := fmt.Sprintf("52:54:00:77:06:%02x", 16+i)
-			one := siteagent.Machine{ID: 7, Revision: 1, MACs: []string{mac}, Hostname: "web6.example.com", IPv6: &siteagent.Address{Prefix: address6 + "/64", Gateway: "fd77::1"},
-				Boot: siteagent.BootInstall, Token: tokens, Files: siteagent.Files{Boot: fromMemory(url6)}}
+			one := siteagent.Machine{
+				ID:       7,
+				Revision: 1,
+				MACs:     []string{mac},
+				Hostname: "web6.example.com",
+				IPv6:     &siteagent.Address{Prefix: address6 + "/64", Gateway: "fd77::1"},
+				Boot:     siteagent.BootInstall,
+				Token:    tokens,
+				Files:    siteagent.Files{Boot: fromMemory(url6)},
+			}
 			if err := s.client.PutMachine(t.Context(), one); err != nil {
 				t.Fatal(err)
 			}
@@ -140,8 +158,15 @@ ip -n %[2]s link set lo up
 `, router, client, i, mac))
 	}
 	s.runIn(router, "dhcrelay", "-4", "-d", "-a", "-m", "discard", "-id", "port0", "-id", "port1", "-iu", "uplink", "10.77.0.1")
-	one := siteagent.Machine{ID: 7, Revision: 1, MACs: []string{mac}, IPv4: &siteagent.Address{Prefix: "10.78.0.10/24", Gateway: "10.78.0.1"}, Boot: siteagent.BootInstall, Token: tokens,
-		Files: siteagent.Files{Boot: "#!ipxe\n# of this machine\n"}}
+	one := siteagent.Machine{
+		ID:       7,
+		Revision: 1,
+		MACs:     []string{mac},
+		IPv4:     &siteagent.Address{Prefix: "10.78.0.10/24", Gateway: "10.78.0.1"},
+		Boot:     siteagent.BootInstall,
+		Token:    tokens,
+		Files:    siteagent.Files{Boot: "#!ipxe\n# of this machine\n"},
+	}
 	if err := s.client.PutMachine(t.Context(), one); err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +175,15 @@ ip -n %[2]s link set lo up
 		t.Fatal(err)
 	}
 	asks := func(client string) string {
-		return shell(t, s.folder, fmt.Sprintf("ip netns exec %s busybox udhcpc -i eth0 -q -n -t 4 -T 3 -V PXEClient:Arch:00000:UNDI:002001 -O bootfile -s %s 2>&1 || true", client, show))
+		return shell(
+			t,
+			s.folder,
+			fmt.Sprintf(
+				"ip netns exec %s busybox udhcpc -i eth0 -q -n -t 4 -T 3 -V PXEClient:Arch:00000:UNDI:002001 -O bootfile -s %s 2>&1 || true",
+				client,
+				show,
+			),
+		)
 	}
 	var said string
 	s.await("the machine has its address", patience, func() bool { // as soon as the relay agent listens
@@ -163,7 +196,14 @@ ip -n %[2]s link set lo up
 	if said := asks(clients[1]); strings.Contains(said, "has ") {
 		t.Errorf("at another port: %s", said)
 	}
-	if got := shell(t, s.folder, "ip netns exec "+clients[0]+" busybox wget -q -O - http://10.77.0.1/i/boot"); !strings.Contains(got, "# of this machine") {
+	if got := shell(
+		t,
+		s.folder,
+		"ip netns exec "+clients[0]+" busybox wget -q -O - http://10.77.0.1/i/boot",
+	); !strings.Contains(
+		got,
+		"# of this machine",
+	) {
 		t.Errorf("its script is %s", got)
 	}
 	s.wantStory(7, siteagent.Leased, siteagent.Refused, siteagent.Booted)
@@ -202,11 +242,32 @@ ip -n %[2]s link set eth0 up
 ip -n %[2]s link set lo up
 `, s.space, other))
 			t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", other).Run() })
-			s.runIn(other, "dnsmasq", "--keep-in-foreground", "--port=0", "--conf-file=/dev/null", "--pid-file", "--user=root", "--interface=eth0", "--bind-interfaces", "--no-ping",
-				"--dhcp-authoritative", "--dhcp-range=10.77.0.100,10.77.0.150,255.255.255.0", "--dhcp-leasefile="+filepath.Join(s.folder, "leases"))
+			s.runIn(
+				other,
+				"dnsmasq",
+				"--keep-in-foreground",
+				"--port=0",
+				"--conf-file=/dev/null",
+				"--pid-file",
+				"--user=root",
+				"--interface=eth0",
+				"--bind-interfaces",
+				"--no-ping",
+				"--dhcp-authoritative",
+				"--dhcp-range=10.77.0.100,10.77.0.150,255.255.255.0",
+				"--dhcp-leasefile="+filepath.Join(s.folder, "leases"),
+			)
 			mac := fmt.Sprintf("52:54:00:77:08:%02x", 16+i)
-			one := siteagent.Machine{ID: 7, Revision: 1, MACs: []string{mac}, Hostname: "web1.example.com", IPv4: &siteagent.Address{Prefix: "10.77.0.10/24"}, Boot: siteagent.BootInstall, Token: tokens,
-				Files: siteagent.Files{Boot: fromMemory(url)}}
+			one := siteagent.Machine{
+				ID:       7,
+				Revision: 1,
+				MACs:     []string{mac},
+				Hostname: "web1.example.com",
+				IPv4:     &siteagent.Address{Prefix: "10.77.0.10/24"},
+				Boot:     siteagent.BootInstall,
+				Token:    tokens,
+				Files:    siteagent.Files{Boot: fromMemory(url)},
+			}
 			if err := s.client.PutMachine(t.Context(), one); err != nil {
 				t.Fatal(err)
 			}

@@ -69,7 +69,10 @@ func testKeyIsBoundByItsMaker(t *testing.T, p *product.Product, c *testkit.Clien
 	if text := c.Do("GET", path("/log/%d", item), nil).Want(200).Text; !strings.Contains(text, "network.switches read") {
 		t.Errorf("the log has %s", text)
 	}
-	if key := testkit.Decode[identity.APIKey](c.Do("GET", path("/auth/key/%d", made.ID), nil)); key.Bound == nil || !slices.Contains(*key.Bound, "network.switches read") {
+	if key := testkit.Decode[identity.APIKey](
+		c.Do("GET", path("/auth/key/%d", made.ID), nil),
+	); key.Bound == nil ||
+		!slices.Contains(*key.Bound, "network.switches read") {
 		t.Errorf("the key shows %v", key.Bound)
 	}
 }
@@ -80,14 +83,24 @@ func TestBoundsHold(t *testing.T) {
 	t.Parallel()
 	p, c := producttest.Start(t)
 	base := principal.Grant(permission.UsersAdmins, permission.Read) | principal.Grant(permission.UsersAdmins, permission.Write)
-	other := []principal.Grants{principal.Grant(permission.NetworkGroups, permission.Read), principal.Grant(permission.NetworkSwitches, permission.Read), principal.Grant(permission.SystemLogs, permission.Read)}
+	other := []principal.Grants{
+		principal.Grant(permission.NetworkGroups, permission.Read),
+		principal.Grant(permission.NetworkSwitches, permission.Read),
+		principal.Grant(permission.SystemLogs, permission.Read),
+	}
 	type key struct {
 		id, owner int64
 		most      principal.Grants // by all that was done to it
 		as        *testkit.Client
 	}
 	calling := func(id, owner int64) *testkit.Client { // past the gateway, whose knowledge is as stale as can be
-		return testkit.NewClient(t, testkit.As(p.Services[identity.Name], &principal.Principal{KeyID: id, Owner: principal.Owner{Type: principal.Admin, ID: owner}, Grants: principal.All}))
+		return testkit.NewClient(
+			t,
+			testkit.As(
+				p.Services[identity.Name],
+				&principal.Principal{KeyID: id, Owner: principal.Owner{Type: principal.Admin, ID: owner}, Grants: principal.All},
+			),
+		)
 	}
 	owners := make([]int64, 3)
 	for i := range owners {
@@ -103,7 +116,11 @@ func TestBoundsHold(t *testing.T) {
 					holds[admin] |= g
 				}
 			}
-			testkit.Execute(t, p.Databases[identity.Name], path("UPDATE admin SET permissions = '{\"%s\"}' WHERE id = %d", strings.Join(holds[admin].Names(), `","`), admin))
+			testkit.Execute(
+				t,
+				p.Databases[identity.Name],
+				path("UPDATE admin SET permissions = '{\"%s\"}' WHERE id = %d", strings.Join(holds[admin].Names(), `","`), admin),
+			)
 		}
 		made := func(a *testkit.Answer, owner int64, most principal.Grants) {
 			keys = append(keys, &key{a.ID(), owner, most, calling(a.ID(), owner)})
@@ -139,7 +156,11 @@ func TestBoundsHold(t *testing.T) {
 				}
 			case "value":
 				values++
-				if by.as.Do("PATCH", path("/auth/key/%d", k.id), map[string]any{"name": "y", "key": fmt.Sprintf("a-value-that-was-made-elsewhere-%06d", values)}).Status == 200 {
+				if by.as.Do(
+					"PATCH",
+					path("/auth/key/%d", k.id),
+					map[string]any{"name": "y", "key": fmt.Sprintf("a-value-that-was-made-elsewhere-%06d", values)},
+				).Status == 200 {
 					k.most = give(k.most, k.owner)
 				}
 			case "owner":
@@ -155,7 +176,8 @@ func TestBoundsHold(t *testing.T) {
 			}
 			for _, k := range keys {
 				var bound []string
-				if err := p.Databases[identity.Name].QueryRow(t.Context(), "SELECT coalesce(bound, $2) FROM api_key WHERE id = $1", k.id, principal.All.Names()).Scan(&bound); err != nil {
+				if err := p.Databases[identity.Name].QueryRow(t.Context(), "SELECT coalesce(bound, $2) FROM api_key WHERE id = $1", k.id, principal.All.Names()).
+					Scan(&bound); err != nil {
 					rt.Fatal(err)
 				}
 				if beyond := holds[k.owner] & principal.ParseGrants(bound) &^ k.most; beyond != 0 {
@@ -180,7 +202,10 @@ func testExpiringKeyHasNoLaterSuccessor(t *testing.T, _ *product.Product, c *tes
 	shown := testkit.Decode[identity.APIKey](c.Do("POST", "/auth/key", map[string]any{"name": "expiring", "expires_at": end}).Want(200))
 	expiring, self := c.With(shown.Key), path("/auth/key/%d", shown.ID)
 	for _, absent := range []any{`{"name": "x"}`, `{"name": "x", "expires_at": null}`} {
-		if made := testkit.Decode[identity.APIKey](expiring.Do("POST", "/auth/key", absent).Want(200)); made.ExpiresAt == nil || !made.ExpiresAt.Equal(end.Time) {
+		if made := testkit.Decode[identity.APIKey](
+			expiring.Do("POST", "/auth/key", absent).Want(200),
+		); made.ExpiresAt == nil ||
+			!made.ExpiresAt.Equal(end.Time) {
 			t.Errorf("%s expires at %v, want %v", absent, made.ExpiresAt, end)
 		}
 	}
@@ -208,8 +233,12 @@ func TestKeysPerOwner(t *testing.T) { producttest.Together(t, testKeysPerOwner) 
 func testKeysPerOwner(t *testing.T, p *product.Product, c *testkit.Client) {
 	const room = 3
 	id, own := newAdmin(t, c, "many", `{}`)
-	testkit.Execute(t, p.Databases[identity.Name], path("INSERT INTO api_key (name, hash, owner_type, owner_id) SELECT n, sha256(n::text::bytea), 'admin', %d FROM generate_series(1, %d) n",
-		id, settings.KeysPerOwner.Default-1-room))
+	testkit.Execute(
+		t,
+		p.Databases[identity.Name],
+		path("INSERT INTO api_key (name, hash, owner_type, owner_id) SELECT n, sha256(n::text::bytea), 'admin', %d FROM generate_series(1, %d) n",
+			id, settings.KeysPerOwner.Default-1-room),
+	)
 	var made atomic.Int32
 	var all sync.WaitGroup
 	for range 4 * room {

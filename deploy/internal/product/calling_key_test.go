@@ -53,7 +53,8 @@ func testDeletedKeyWritesNothing(t *testing.T, p *product.Product, c *testkit.Cl
 		unlock()
 		(<-deleted).Want(200)
 		answer := (<-answered).Want(401) // by the service, or by the gateway that was told meanwhile
-		if answer.Header.Get("WWW-Authenticate") != "Bearer" || !strings.HasPrefix(testkit.Decode[problem.Problem](answer).Detail, "The API key is not valid") {
+		if answer.Header.Get("WWW-Authenticate") != "Bearer" ||
+			!strings.HasPrefix(testkit.Decode[problem.Problem](answer).Detail, "The API key is not valid") {
 			t.Errorf("%s: %s", name, answer.Text)
 		}
 		if after := accounts(t, db); after != before-1 {

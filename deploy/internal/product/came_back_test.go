@@ -27,9 +27,13 @@ type made struct {
 
 func (i *installation) makeAdmin(name string) (m made) {
 	i.Helper()
-	m.id = i.admin.Do(http.MethodPost, "/admin", map[string]any{"email": name + "@example.com", "password": "a long walk in the rain"}).Want(http.StatusOK).ID()
-	i.admin.Do(http.MethodPatch, fmt.Sprintf("/admin/%d/permission", m.id), `{"network": {"groups": {"read": true, "write": true}}}`).Want(http.StatusOK)
-	key := i.admin.Do(http.MethodPost, "/auth/key", map[string]any{"name": name, "owner": map[string]any{"id": m.id, "type": "admin"}}).Want(http.StatusOK)
+	m.id = i.admin.Do(http.MethodPost, "/admin", map[string]any{"email": name + "@example.com", "password": "a long walk in the rain"}).
+		Want(http.StatusOK).
+		ID()
+	i.admin.Do(http.MethodPatch, fmt.Sprintf("/admin/%d/permission", m.id), `{"network": {"groups": {"read": true, "write": true}}}`).
+		Want(http.StatusOK)
+	key := i.admin.Do(http.MethodPost, "/auth/key", map[string]any{"name": name, "owner": map[string]any{"id": m.id, "type": "admin"}}).
+		Want(http.StatusOK)
 	m.keyID, m.key = key.ID(), testkit.Decode[identity.APIKey](key).Key
 	return m
 }
@@ -45,7 +49,8 @@ func TestWhatCameBack(t *testing.T) {
 	}
 	var factor int64
 	for _, name := range []string{"spared", "lost all", "lost a factor"} {
-		if err := i.product.Databases[identity.Name].QueryRow(t.Context(), "INSERT INTO authenticator (owner_type, owner_id, method_id, value, verified) VALUES ('admin', $1, 2, 'x@example.com', false) RETURNING id", accounts[name].id).Scan(&factor); err != nil {
+		if err := i.product.Databases[identity.Name].QueryRow(t.Context(), "INSERT INTO authenticator (owner_type, owner_id, method_id, value, verified) VALUES ('admin', $1, 2, 'x@example.com', false) RETURNING id", accounts[name].id).
+			Scan(&factor); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -78,9 +83,19 @@ func TestWhatCameBack(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "IRONPLANE_TAKE_BACK=yes") {
 		t.Errorf("nobody has to decide: %v", err)
 	}
-	want := []string{"(revoked) was deleted", "(replaced) had got another value", "(expired) was to expire at 2031-01-01T00:00:00Z", "(moved) had been given to " + account("spared"),
-		"(deleted) was deleted", "(stripped) was stripped of network.groups write", "(disabled) was disabled", "(disabled) had got another password",
-		"(narrowed) was to be good from 127.0.0.0/8 alone", fmt.Sprintf("authenticator %d (email) of %s was removed", factor, account("lost a factor")), "(email) of " + account("lost all") + " was removed"}
+	want := []string{
+		"(revoked) was deleted",
+		"(replaced) had got another value",
+		"(expired) was to expire at 2031-01-01T00:00:00Z",
+		"(moved) had been given to " + account("spared"),
+		"(deleted) was deleted",
+		"(stripped) was stripped of network.groups write",
+		"(disabled) was disabled",
+		"(disabled) had got another password",
+		"(narrowed) was to be good from 127.0.0.0/8 alone",
+		fmt.Sprintf("authenticator %d (email) of %s was removed", factor, account("lost a factor")),
+		"(email) of " + account("lost all") + " was removed",
+	}
 	for _, said := range want {
 		if !strings.Contains(screen.String(), said) {
 			t.Errorf("it does not say %q: %s", said, &screen)
@@ -104,7 +119,10 @@ func TestWhatCameBack(t *testing.T) {
 	}
 	as("stripped").Do(http.MethodPost, "/group", `{"name": "forbidden"}`).Want(http.StatusForbidden)
 	as("given").Do(http.MethodPost, "/group", `{"name": "allowed"}`).Want(http.StatusOK)
-	if got := testkit.Decode[identity.APIKey](as("expired").Do(http.MethodGet, "/auth/key/current", nil).Want(http.StatusOK)); got.ExpiresAt == nil || got.ExpiresAt.Year() != 2031 {
+	if got := testkit.Decode[identity.APIKey](
+		as("expired").Do(http.MethodGet, "/auth/key/current", nil).Want(http.StatusOK),
+	); got.ExpiresAt == nil ||
+		got.ExpiresAt.Year() != 2031 {
 		t.Errorf("it expires %v", got.ExpiresAt)
 	}
 	if n := i.count(identity.Name, "authenticator"); n != 1 {
@@ -130,8 +148,10 @@ func TestLastAdminIsSpared(t *testing.T) {
 	producttest.Drain(t, i.product)
 	dump := i.dump(identity.Name)
 	other := i.makeAdmin("other")
-	i.admin.Do(http.MethodPatch, fmt.Sprintf("/admin/%d/permission", other.id), `{"users": {"admins": {"write": true, "read": true}}}`).Want(http.StatusOK)
-	i.admin.Do(http.MethodPatch, fmt.Sprintf("/admin/%d/permission", other.id), i.admin.Do(http.MethodGet, "/admin/1/permission", nil).Want(http.StatusOK).Text).Want(http.StatusOK)
+	i.admin.Do(http.MethodPatch, fmt.Sprintf("/admin/%d/permission", other.id), `{"users": {"admins": {"write": true, "read": true}}}`).
+		Want(http.StatusOK)
+	i.admin.Do(http.MethodPatch, fmt.Sprintf("/admin/%d/permission", other.id), i.admin.Do(http.MethodGet, "/admin/1/permission", nil).Want(http.StatusOK).Text).
+		Want(http.StatusOK)
 	i.admin.With(other.key).Do(http.MethodDelete, "/admin/1", nil).Want(http.StatusOK)
 	producttest.Drain(t, i.product)
 	i.stop()
@@ -232,12 +252,16 @@ func TestAccountsThatCameBack(t *testing.T) {
 	t.Parallel()
 	i := newInstallation(t)
 	client := func(name string) int64 {
-		return i.admin.Do(http.MethodPost, "/client", map[string]any{"email": name + "@example.com", "first": name, "last": "Miller", "password": "a long walk in the rain"}).Want(http.StatusOK).ID()
+		return i.admin.Do(http.MethodPost, "/client", map[string]any{"email": name + "@example.com", "first": name, "last": "Miller", "password": "a long walk in the rain"}).
+			Want(http.StatusOK).
+			ID()
 	}
 	integration := func(name string) made {
 		m := made{id: i.admin.Do(http.MethodPost, "/integration", map[string]any{"name": name}).Want(http.StatusOK).ID()}
-		i.admin.Do(http.MethodPatch, fmt.Sprintf("/integration/%d/permission", m.id), `{"network": {"groups": {"read": true, "write": true}}}`).Want(http.StatusOK)
-		key := i.admin.Do(http.MethodPost, "/auth/key", map[string]any{"name": name, "owner": map[string]any{"id": m.id, "type": "integration"}}).Want(http.StatusOK)
+		i.admin.Do(http.MethodPatch, fmt.Sprintf("/integration/%d/permission", m.id), `{"network": {"groups": {"read": true, "write": true}}}`).
+			Want(http.StatusOK)
+		key := i.admin.Do(http.MethodPost, "/auth/key", map[string]any{"name": name, "owner": map[string]any{"id": m.id, "type": "integration"}}).
+			Want(http.StatusOK)
 		m.keyID, m.key = key.ID(), testkit.Decode[identity.APIKey](key).Key
 		return m
 	}
@@ -264,7 +288,13 @@ func TestAccountsThatCameBack(t *testing.T) {
 	} {
 		i.restore(c.schema, dumps[c.schema])
 		var screen strings.Builder
-		if err := product.TakeUp(t.Context(), i.urls, product.RestoredConfig{}, &screen); err == nil || !strings.Contains(err.Error(), "IRONPLANE_TAKE_BACK=yes") {
+		if err := product.TakeUp(
+			t.Context(),
+			i.urls,
+			product.RestoredConfig{},
+			&screen,
+		); err == nil ||
+			!strings.Contains(err.Error(), "IRONPLANE_TAKE_BACK=yes") {
 			t.Errorf("nobody has to decide: %v", err)
 		}
 		for _, said := range c.want {
@@ -282,7 +312,9 @@ func TestAccountsThatCameBack(t *testing.T) {
 	}
 	i.restart()
 	i.admin.Do(http.MethodGet, fmt.Sprintf("/client/%d", deleted), nil).Want(http.StatusNotFound)
-	if got := testkit.Decode[clients.Client](i.admin.Do(http.MethodGet, fmt.Sprintf("/client/%d", disabled), nil).Want(http.StatusOK)); !got.Disabled {
+	if got := testkit.Decode[clients.Client](
+		i.admin.Do(http.MethodGet, fmt.Sprintf("/client/%d", disabled), nil).Want(http.StatusOK),
+	); !got.Disabled {
 		t.Error("a client is not disabled")
 	}
 	if n := i.count(clients.Name, "client WHERE password_hash IS NULL"); n != 1 {

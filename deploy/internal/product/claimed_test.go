@@ -19,7 +19,8 @@ type day struct {
 
 func (d day) path(name string) string { return path("/client/%d", d.ids[name]) }
 
-// sees compares what one of them sees: the names in its list, as what it reads each of the three, and who is at the other ends of its links.
+// sees compares what one of them sees: the names in its list, as what it reads each of the three, and who is at the other ends of its
+// links.
 func (d day) sees(when, name, want string) {
 	d.t.Helper()
 	c := d.as[name]
@@ -86,7 +87,8 @@ func TestResellersDayWithAccountsOfTheirOwn(t *testing.T) {
 	d.ids["ordered"] = ordered("ordered@example.com", as("Ben Miller", "ordered@example.com"))
 	d.as["ordered"] = claim(t, box, reseller, d.ids["ordered"], "ordered@example.com")
 	ordering := d.as["ordered"]
-	ordering.Do("PATCH", d.path("ordered"), map[string]any{"first": "Nina", "email": "nina@example.com", "current_password": password}).Want(200)
+	ordering.Do("PATCH", d.path("ordered"), map[string]any{"first": "Nina", "email": "nina@example.com", "current_password": password}).
+		Want(200)
 	claimed := testkit.Decode[clients.ViewedClient](ordering.Do("GET", d.path("ordered"), nil).Want(200))
 	if claimed.ClaimedAt == nil {
 		t.Fatalf("by its link and a sign-in it is not claimed: %+v", claimed)
@@ -99,7 +101,11 @@ func TestResellersDayWithAccountsOfTheirOwn(t *testing.T) {
 	}
 	reseller.Do("POST", d.path("ordered")+"/email", `{"type": "client-account-created"}`).Want(403)
 	reseller.Do("PATCH", d.path("ordered"), `{"last": "Brown"}`).Want(200)
-	d.sees("once its order is claimed", "reseller", "Nina Brown; reseller as reseller Miller <reseller@example.com>, ordered as Nina Brown <nina@example.com>; sub Nina Brown")
+	d.sees(
+		"once its order is claimed",
+		"reseller",
+		"Nina Brown; reseller as reseller Miller <reseller@example.com>, ordered as Nina Brown <nina@example.com>; sub Nina Brown",
+	)
 	d.sees("once it is claimed", "ordered", "; ordered as Nina Brown <nina@example.com>; parent reseller Miller")
 	d.sees("before it is ordered", "known", "; known as known Miller <known@example.com>; ")
 
@@ -107,7 +113,11 @@ func TestResellersDayWithAccountsOfTheirOwn(t *testing.T) {
 	if id := ordered("Known@example.com", as("Ben Miller", "Known@example.com")); id != d.ids["known"] {
 		t.Errorf("the order made client %d", id)
 	}
-	d.sees("once it has ordered a known one", "reseller", "Ben Miller, Nina Brown; reseller as reseller Miller <reseller@example.com>, ordered as Nina Brown <nina@example.com>, known as Ben Miller <Known@example.com>; sub Nina Brown, sub Ben Miller")
+	d.sees(
+		"once it has ordered a known one",
+		"reseller",
+		"Ben Miller, Nina Brown; reseller as reseller Miller <reseller@example.com>, ordered as Nina Brown <nina@example.com>, known as Ben Miller <Known@example.com>; sub Nina Brown, sub Ben Miller",
+	)
 	d.sees("once it is ordered", "known", "; known as known Miller <known@example.com>; parent reseller Miller")
 	told := func(email, text string) (times int) {
 		for _, m := range box.Mails() {
@@ -123,7 +133,11 @@ func TestResellersDayWithAccountsOfTheirOwn(t *testing.T) {
 
 	// A super client of it, to whom nobody else's account is opened.
 	granted := reseller.Do("POST", d.path("reseller")+"/super", `{"client_email": "known@example.com"}`).Want(200).ID()
-	d.sees("once it may", "known", "Nina Brown; reseller as reseller Miller <reseller@example.com>, ordered as Nina Brown <nina@example.com>, known as known Miller <known@example.com>; parent reseller Miller, granter reseller Miller")
+	d.sees(
+		"once it may",
+		"known",
+		"Nina Brown; reseller as reseller Miller <reseller@example.com>, ordered as Nina Brown <nina@example.com>, known as known Miller <known@example.com>; parent reseller Miller, granter reseller Miller",
+	)
 	d.sees("meanwhile", "ordered", "; ordered as Nina Brown <nina@example.com>; parent reseller Miller")
 	d.as["known"].Do("PATCH", d.path("ordered"), `{"first": "x"}`).Want(403)
 	d.as["known"].Do("POST", d.path("ordered")+"/email", `{"type": "client-account-created"}`).Want(403)
@@ -141,21 +155,45 @@ func TestResellersDayWithAccountsOfTheirOwn(t *testing.T) {
 		d.as[name].Do("DELETE", fmt.Sprint(d.path(name), "/parent/", parents[0].ID), nil).Want(200)
 	}
 	leave("ordered")
-	d.sees("once it has lost its order", "reseller", "Ben Miller; reseller as reseller Miller <reseller@example.com>, known as Ben Miller <Known@example.com>; sub Ben Miller, super Ben Miller")
-	d.sees("once the reseller has lost its order", "known", "; reseller as reseller Miller <reseller@example.com>, known as known Miller <known@example.com>; parent reseller Miller, granter reseller Miller")
+	d.sees(
+		"once it has lost its order",
+		"reseller",
+		"Ben Miller; reseller as reseller Miller <reseller@example.com>, known as Ben Miller <Known@example.com>; sub Ben Miller, super Ben Miller",
+	)
+	d.sees(
+		"once the reseller has lost its order",
+		"known",
+		"; reseller as reseller Miller <reseller@example.com>, known as known Miller <known@example.com>; parent reseller Miller, granter reseller Miller",
+	)
 	d.sees("once it has left", "ordered", "; ordered as Nina Brown <nina@example.com>; ")
 	if id := ordered("nina@example.com", as("Ben Miller", "nina@example.com")); id != d.ids["ordered"] {
 		t.Errorf("the order made client %d", id)
 	}
 	reseller.Do("PATCH", d.path("ordered"), `{"last": "Black"}`).Want(403)
-	d.sees("once it has ordered it again", "reseller", "Ben Miller, Ben Miller; reseller as reseller Miller <reseller@example.com>, ordered as Ben Miller <nina@example.com>, known as Ben Miller <Known@example.com>; sub Ben Miller, sub Ben Miller, super Ben Miller")
-	d.sees("once the reseller has named it", "known", "; reseller as reseller Miller <reseller@example.com>, known as known Miller <known@example.com>; parent reseller Miller, granter reseller Miller")
+	d.sees(
+		"once it has ordered it again",
+		"reseller",
+		"Ben Miller, Ben Miller; reseller as reseller Miller <reseller@example.com>, ordered as Ben Miller <nina@example.com>, known as Ben Miller <Known@example.com>; sub Ben Miller, sub Ben Miller, super Ben Miller",
+	)
+	d.sees(
+		"once the reseller has named it",
+		"known",
+		"; reseller as reseller Miller <reseller@example.com>, known as known Miller <known@example.com>; parent reseller Miller, granter reseller Miller",
+	)
 	d.sees("once it is named", "ordered", "; ordered as Nina Brown <nina@example.com>; parent reseller Miller")
 
 	// Links taken away from either end.
 	leave("known")
-	d.sees("once the known one has left", "reseller", "Ben Miller; reseller as reseller Miller <reseller@example.com>, ordered as Ben Miller <nina@example.com>; sub Ben Miller, super Ben Miller")
-	d.sees("once it has left", "known", "; reseller as reseller Miller <reseller@example.com>, known as known Miller <known@example.com>; granter reseller Miller")
+	d.sees(
+		"once the known one has left",
+		"reseller",
+		"Ben Miller; reseller as reseller Miller <reseller@example.com>, ordered as Ben Miller <nina@example.com>; sub Ben Miller, super Ben Miller",
+	)
+	d.sees(
+		"once it has left",
+		"known",
+		"; reseller as reseller Miller <reseller@example.com>, known as known Miller <known@example.com>; granter reseller Miller",
+	)
 	reseller.Do("DELETE", fmt.Sprint(d.path("reseller"), "/super/", granted), nil).Want(200)
 	d.sees("once nothing is granted", "known", "; known as known Miller <known@example.com>; ")
 	reseller.Do("POST", d.path("reseller")+"/super", `{"client_email": "known@example.com"}`).WantErrors("/client_email", "not_found")
@@ -167,7 +205,10 @@ func TestResellersDayWithAccountsOfTheirOwn(t *testing.T) {
 	// The accounts are as their own left them, and each still signs in.
 	for email, name := range map[string]string{"nina@example.com": "Nina Brown", "known@example.com": "known Miller"} {
 		key, session := signIn(t, c, loginOf("client", email, password))
-		if shown := testkit.Decode[clients.ViewedClient](session.Do("GET", key.Owner.URL, nil).Want(200)); shown.Name != name || shown.BillingID != nil || shown.Disabled {
+		if shown := testkit.Decode[clients.ViewedClient](
+			session.Do("GET", key.Owner.URL, nil).Want(200),
+		); shown.Name != name || shown.BillingID != nil ||
+			shown.Disabled {
 			t.Errorf("signed in as %+v", shown)
 		}
 	}

@@ -33,44 +33,158 @@ const (
 
 // accessOperations are those of clients. LINK stands for the id of a link of the target's.
 var accessOperations = []struct{ path, sent string }{
-	{"GET /client", nothing}, {"POST /client", newAddress},
-	{"GET /client/ID", nothing}, {"PATCH /client/ID", itsFirst}, {"PATCH /client/ID", itsEmail}, {"DELETE /client/ID", nothing},
-	{"POST /client/ID/email", aWelcome}, {"POST /client/ID/email", aTemplate},
-	{"GET /client/ID/sub", nothing}, {"POST /client/ID/sub", itsSub}, {"GET /client/ID/sub/LINK", nothing}, {"PATCH /client/ID/sub/LINK", itsFirst},
-	{"GET /client/ID/super", nothing}, {"POST /client/ID/super", itsGrantee}, {"GET /client/ID/super/LINK", nothing}, {"PATCH /client/ID/super/LINK", itsFirst}, {"DELETE /client/ID/super/LINK", nothing},
+	{"GET /client", nothing},
+	{"POST /client", newAddress},
+	{"GET /client/ID", nothing},
+	{"PATCH /client/ID", itsFirst},
+	{"PATCH /client/ID", itsEmail},
+	{"DELETE /client/ID", nothing},
+	{"POST /client/ID/email", aWelcome},
+	{"POST /client/ID/email", aTemplate},
+	{
+		"GET /client/ID/sub",
+		nothing,
+	},
+	{"POST /client/ID/sub", itsSub},
+	{"GET /client/ID/sub/LINK", nothing},
+	{"PATCH /client/ID/sub/LINK", itsFirst},
+	{
+		"GET /client/ID/super",
+		nothing,
+	},
+	{"POST /client/ID/super", itsGrantee},
+	{"GET /client/ID/super/LINK", nothing},
+	{"PATCH /client/ID/super/LINK", itsFirst},
+	{"DELETE /client/ID/super/LINK", nothing},
 }
 
 // accessTable is what each caller is answered, of which target: the statuses in the order of the operations, and those of accounts that are
 // claimed where these differ.
 var accessTable = []struct{ caller, target, want, claimed string }{
-	{"customer", "customer", "200 200 200 200 422 403 403 403 200 200 200 200 200 200 200 403 200", "200 200 200 200 200 403 403 403 200 200 200 200 200 200 200 403 200"},
-	{"customer", "kid", "- - 200 200 200 403 200 422 200 403 200 403 200 403 200 404 403", "- - 200 200 403 403 403 403 200 403 200 403 200 403 200 404 403"},
-	{"customer", "reseller", unknown, ""}, {"customer", "nobody", unknown, ""},
+	{
+		"customer",
+		"customer",
+		"200 200 200 200 422 403 403 403 200 200 200 200 200 200 200 403 200",
+		"200 200 200 200 200 403 403 403 200 200 200 200 200 200 200 403 200",
+	},
+	{
+		"customer",
+		"kid",
+		"- - 200 200 200 403 200 422 200 403 200 403 200 403 200 404 403",
+		"- - 200 200 403 403 403 403 200 403 200 403 200 403 200 404 403",
+	},
+	{"customer", "reseller", unknown, ""},
+	{"customer", "nobody", unknown, ""},
 	{"reseller", "customer", "200 200 200 200 403 403 403 403 200 403 200 403 200 403 200 404 403", ""},
 	{"reseller", "kid", "- - 200 403 403 403 403 403 200 403 200 403 200 403 200 404 403", ""},
-	{"reseller", "reseller", "- - 200 200 422 403 403 403 200 200 200 200 200 200 200 403 200", "- - 200 200 200 403 403 403 200 200 200 200 200 200 200 403 200"},
+	{
+		"reseller",
+		"reseller",
+		"- - 200 200 422 403 403 403 200 200 200 200 200 200 200 403 200",
+		"- - 200 200 200 403 403 403 200 200 200 200 200 200 200 403 200",
+	},
 	{"reseller", "nobody", unknown, ""},
 	{"partner", "customer", "200 200 200 403 403 403 403 403 404 404 404 404 404 404 404 404 404", ""},
-	{"partner", "kid", unknown, ""}, {"partner", "reseller", unknown, ""}, {"partner", "nobody", unknown, ""},
-	{"grandkid", "customer", "200 200" + unknown[3:], ""}, {"grandkid", "kid", unknown, ""}, {"grandkid", "reseller", unknown, ""}, {"grandkid", "nobody", unknown, ""},
+	{"partner", "kid", unknown, ""},
+	{"partner", "reseller", unknown, ""},
+	{"partner", "nobody", unknown, ""},
+	{
+		"grandkid",
+		"customer",
+		"200 200" + unknown[3:],
+		"",
+	},
+	{"grandkid", "kid", unknown, ""},
+	{"grandkid", "reseller", unknown, ""},
+	{"grandkid", "nobody", unknown, ""},
 	{"grantee", "customer", "200 200 200 403 403 403 403 403 200 403 200 403 200 403 200 200 403", ""},
 	{"grantee", "kid", "- - 200 403 403 403 403 403 200 403 200 403 200 403 200 404 403", ""},
-	{"grantee", "reseller", unknown, ""}, {"grantee", "nobody", unknown, ""},
-	{"second", "customer", "200 200" + unknown[3:], ""}, {"second", "kid", unknown, ""}, {"second", "reseller", unknown, ""}, {"second", "nobody", unknown, ""},
-	{"stranger", "customer", "200 200" + unknown[3:], ""}, {"stranger", "kid", unknown, ""}, {"stranger", "reseller", unknown, ""}, {"stranger", "nobody", unknown, ""},
-	{"admin", "customer", "200 200 200 200 200 200 200 200 200 200 200 200 200 200 200 200 200", "200 200 200 200 200 200 422 200 200 200 200 200 200 200 200 200 200"},
-	{"admin", "kid", "- - 200 200 200 200 200 200 200 200 200 200 200 200 200 200 200", "- - 200 200 200 200 422 200 200 200 200 200 200 200 200 200 200"},
-	{"admin", "reseller", "- - 200 200 200 200 200 200 200 200 200 200 200 200 200 200 200", "- - 200 200 200 200 422 200 200 200 200 200 200 200 200 200 200"},
+	{"grantee", "reseller", unknown, ""},
+	{"grantee", "nobody", unknown, ""},
+	{
+		"second",
+		"customer",
+		"200 200" + unknown[3:],
+		"",
+	},
+	{"second", "kid", unknown, ""},
+	{"second", "reseller", unknown, ""},
+	{"second", "nobody", unknown, ""},
+	{
+		"stranger",
+		"customer",
+		"200 200" + unknown[3:],
+		"",
+	},
+	{"stranger", "kid", unknown, ""},
+	{"stranger", "reseller", unknown, ""},
+	{"stranger", "nobody", unknown, ""},
+	{
+		"admin",
+		"customer",
+		"200 200 200 200 200 200 200 200 200 200 200 200 200 200 200 200 200",
+		"200 200 200 200 200 200 422 200 200 200 200 200 200 200 200 200 200",
+	},
+	{
+		"admin",
+		"kid",
+		"- - 200 200 200 200 200 200 200 200 200 200 200 200 200 200 200",
+		"- - 200 200 200 200 422 200 200 200 200 200 200 200 200 200 200",
+	},
+	{
+		"admin",
+		"reseller",
+		"- - 200 200 200 200 200 200 200 200 200 200 200 200 200 200 200",
+		"- - 200 200 200 200 422 200 200 200 200 200 200 200 200 200 200",
+	},
 	{"admin", "nobody", unknown, ""},
-	{"shop", "customer", "200 200 200 200 200 200 200 200 200 200 200 200 200 200 200 200 200", "200 200 200 200 200 200 422 200 200 200 200 200 200 200 200 200 200"},
-	{"shop", "kid", "- - 200 200 403 403 200 200 200 200 200 200 200 200 200 200 200", "- - 200 200 403 403 422 200 200 200 200 200 200 200 200 200 200"},
-	{"shop", "reseller", "- - 200 200 403 403 200 200 200 200 200 200 200 200 200 200 200", "- - 200 200 403 403 422 200 200 200 200 200 200 200 200 200 200"},
+	{
+		"shop",
+		"customer",
+		"200 200 200 200 200 200 200 200 200 200 200 200 200 200 200 200 200",
+		"200 200 200 200 200 200 422 200 200 200 200 200 200 200 200 200 200",
+	},
+	{
+		"shop",
+		"kid",
+		"- - 200 200 403 403 200 200 200 200 200 200 200 200 200 200 200",
+		"- - 200 200 403 403 422 200 200 200 200 200 200 200 200 200 200",
+	},
+	{
+		"shop",
+		"reseller",
+		"- - 200 200 403 403 200 200 200 200 200 200 200 200 200 200 200",
+		"- - 200 200 403 403 422 200 200 200 200 200 200 200 200 200 200",
+	},
 	{"shop", "nobody", unknown, ""},
-	{"hub", "customer", "200 200 200 200 403 403 200 200 200 200 200 200 200 200 200 200 200", "200 200 200 200 403 403 422 200 200 200 200 200 200 200 200 200 200"},
-	{"hub", "kid", "- - 200 200 403 403 200 200 200 200 200 200 200 200 200 200 200", "- - 200 200 403 403 422 200 200 200 200 200 200 200 200 200 200"},
-	{"hub", "reseller", "- - 200 200 403 403 200 200 200 200 200 200 200 200 200 200 200", "- - 200 200 403 403 422 200 200 200 200 200 200 200 200 200 200"},
+	{
+		"hub",
+		"customer",
+		"200 200 200 200 403 403 200 200 200 200 200 200 200 200 200 200 200",
+		"200 200 200 200 403 403 422 200 200 200 200 200 200 200 200 200 200",
+	},
+	{
+		"hub",
+		"kid",
+		"- - 200 200 403 403 200 200 200 200 200 200 200 200 200 200 200",
+		"- - 200 200 403 403 422 200 200 200 200 200 200 200 200 200 200",
+	},
+	{
+		"hub",
+		"reseller",
+		"- - 200 200 403 403 200 200 200 200 200 200 200 200 200 200 200",
+		"- - 200 200 403 403 422 200 200 200 200 200 200 200 200 200 200",
+	},
 	{"hub", "nobody", unknown, ""},
-	{"monitoring", "customer", "403 403" + forbidden[3:], ""}, {"monitoring", "kid", forbidden, ""}, {"monitoring", "reseller", forbidden, ""}, {"monitoring", "nobody", forbidden, ""},
+	{
+		"monitoring",
+		"customer",
+		"403 403" + forbidden[3:],
+		"",
+	},
+	{"monitoring", "kid", forbidden, ""},
+	{"monitoring", "reseller", forbidden, ""},
+	{"monitoring", "nobody", forbidden, ""},
 }
 
 const (
@@ -80,15 +194,32 @@ const (
 
 // accessWho says who the callers and the targets are.
 var accessWho = []struct{ name, is string }{
-	{"admin", "who holds `users.clients`"}, {"customer", "a client, which belongs to the integration shop; that gave it a billing id, and so it is its own"},
-	{"reseller", "the client that made the account of the customer"}, {"partner", "a client that ordered with the customer's address, and so is linked to it"},
-	{"kid", "an account that the customer made"}, {"grandkid", "an account that the kid made: the customer's sub client's sub client"},
-	{"grantee", "whom the customer lets read what it reaches, by a super link"}, {"second", "whom the grantee lets read what it reaches"},
-	{"shop", "the customer's integration, with `users.clients`"}, {"hub", "another integration, with `users.clients`"}, {"monitoring", "an integration without it"},
-	{"stranger", "a client with no link to any of them"}, {"nobody", "an account that there is not"},
+	{
+		"admin",
+		"who holds `users.clients`",
+	},
+	{"customer", "a client, which belongs to the integration shop; that gave it a billing id, and so it is its own"},
+	{
+		"reseller",
+		"the client that made the account of the customer",
+	},
+	{"partner", "a client that ordered with the customer's address, and so is linked to it"},
+	{"kid", "an account that the customer made"},
+	{"grandkid", "an account that the kid made: the customer's sub client's sub client"},
+	{"grantee", "whom the customer lets read what it reaches, by a super link"},
+	{"second", "whom the grantee lets read what it reaches"},
+	{
+		"shop",
+		"the customer's integration, with `users.clients`",
+	},
+	{"hub", "another integration, with `users.clients`"},
+	{"monitoring", "an integration without it"},
+	{"stranger", "a client with no link to any of them"},
+	{"nobody", "an account that there is not"},
 }
 
-// TestClientAccess asks each operation on clients of each caller, and compares the answers with docs/reference/client-access.md: of accounts
+// TestClientAccess asks each operation on clients of each caller, and compares the answers with docs/reference/client-access.md: of
+// accounts
 // that nobody has signed in to, and of those that chose their password by the link in their mail.
 func TestClientAccess(t *testing.T) {
 	t.Parallel()
@@ -125,7 +256,16 @@ func (a *access) compare(which func(want, claimed string) string) {
 				continue
 			}
 			if answer := a.ask(row.caller, row.target, accessOperations[i].path, accessOperations[i].sent, want); fmt.Sprint(answer.Status) != want {
-				a.t.Errorf("%s, %s with %s of %s: %d, want %s: %s", row.caller, accessOperations[i].path, accessOperations[i].sent, row.target, answer.Status, want, answer.Text)
+				a.t.Errorf(
+					"%s, %s with %s of %s: %d, want %s: %s",
+					row.caller,
+					accessOperations[i].path,
+					accessOperations[i].sent,
+					row.target,
+					answer.Status,
+					want,
+					answer.Text,
+				)
 			}
 		}
 	}
@@ -139,7 +279,8 @@ type access struct {
 	made int
 }
 
-// newAccess makes them. With a mailbox each chooses its password by the link that whoever made it has it mailed, signs in, and goes on with a
+// newAccess makes them. With a mailbox each chooses its password by the link that whoever made it has it mailed, signs in, and goes on with
+// a
 // key of its own.
 func newAccess(t *testing.T, c *testkit.Client, box *mailbox.Server) *access {
 	t.Helper()
@@ -183,7 +324,9 @@ var grantees = map[string]string{"customer": "grantee", "grantee": "second", "ki
 // grant is the super link of an account, made by itself if it is not there.
 func (a *access) grant(granter string) int64 {
 	a.t.Helper()
-	return a.as[granter].Do("POST", path("/client/%d/super", a.ids[granter]), map[string]any{"client_id": a.ids[grantees[granter]]}).Want(200).ID()
+	return a.as[granter].Do("POST", path("/client/%d/super", a.ids[granter]), map[string]any{"client_id": a.ids[grantees[granter]]}).
+		Want(200).
+		ID()
 }
 
 // children are at the other ends of sub links.
@@ -234,8 +377,10 @@ func (a *access) ask(caller, target, operation, sent, want string) *testkit.Answ
 
 func accessMarkdown() string {
 	var b strings.Builder
-	b.WriteString("# Who reaches which clients\n\n`TestClientAccess` asks all of this, and keeps this page in step. It shows by examples what " +
-		"[the reference](api.md#sub-and-super-clients) says of sub and super clients.\n\n| | is |\n|---|---|\n")
+	b.WriteString(
+		"# Who reaches which clients\n\n`TestClientAccess` asks all of this, and keeps this page in step. It shows by examples what " +
+			"[the reference](api.md#sub-and-super-clients) says of sub and super clients.\n\n| | is |\n|---|---|\n",
+	)
 	for _, who := range accessWho {
 		fmt.Fprintf(&b, "| %s | %s |\n", who.name, who.is)
 	}
@@ -258,12 +403,16 @@ func accessMarkdown() string {
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", caller, target, strings.ReplaceAll(strings.ReplaceAll(want, "-", ""), " ", " | "))
 	}
-	b.WriteString("\n## Accounts that nobody has signed in to\n\nAn edit by who holds `users.clients` makes an account its own, too: so the rows are asked in this order.\n")
+	b.WriteString(
+		"\n## Accounts that nobody has signed in to\n\nAn edit by who holds `users.clients` makes an account its own, too: so the rows are asked in this order.\n",
+	)
 	heading()
 	for _, r := range accessTable {
 		row(r.caller, r.target, r.want)
 	}
-	b.WriteString("\n## Accounts that are their own\n\nEach has chosen its password by the link in its mail, and signed in. What is not here is as above.\n")
+	b.WriteString(
+		"\n## Accounts that are their own\n\nEach has chosen its password by the link in its mail, and signed in. What is not here is as above.\n",
+	)
 	heading()
 	for _, r := range accessTable {
 		if r.claimed != "" {

@@ -15,7 +15,10 @@ func TestFieldsOfClients(t *testing.T) { both(t, testFieldsOfClients) }
 
 func testFieldsOfClients(t *testing.T, p *product.Product, c *testkit.Client) {
 	ids, as := newClients(t, c, "ben", "eve")
-	field := path("/field/%d/value", c.Do("POST", "/field", `{"name": "Tier", "slug": "tier", "target_type": "client", "default": "iron"}`).Want(200).ID())
+	field := path(
+		"/field/%d/value",
+		c.Do("POST", "/field", `{"name": "Tier", "slug": "tier", "target_type": "client", "default": "iron"}`).Want(200).ID(),
+	)
 	value := map[string]any{"target_id": ids["ben"], "value": "gold"}
 	made := c.Do("POST", field, value).Want(200).ID()
 	c.Do("POST", field, value).WantErrors("/target_id", "taken")

@@ -68,7 +68,8 @@ func TestClientsAreNoOracle(t *testing.T) {
 			}
 			refused.Add(1)
 			wait, err := strconv.Atoi(answer.Header.Get("Retry-After"))
-			if err != nil || wait < 3500 || wait > 3600 || answer.Header.Get("RateLimit") != fmt.Sprintf(`"emails";r=0;t=%d`, wait) || answer.Header.Get("RateLimit-Policy") != `"emails";q=20;w=3600` {
+			if err != nil || wait < 3500 || wait > 3600 || answer.Header.Get("RateLimit") != fmt.Sprintf(`"emails";r=0;t=%d`, wait) ||
+				answer.Header.Get("RateLimit-Policy") != `"emails";q=20;w=3600` {
 				t.Errorf("refused with %v", answer.Header)
 			}
 		})

@@ -35,8 +35,11 @@ func order(email string, more ...any) map[string]any {
 func TestClients(t *testing.T) { both(t, testClients) }
 
 func testClients(t *testing.T, p *product.Product, c *testkit.Client) {
-	made := testkit.Decode[clients.ViewedClient](c.Do("POST", "/client", order("Ben@example.com", "password", "a long walk in the rain", "billing", map[string]any{"id": "7"})).Want(200))
-	if made.Name != "Ben Miller" || made.BillingID == nil || *made.BillingID != 7 || *made.Billing.ID != 7 || made.Integration != nil || len(made.Verify) != 1 {
+	made := testkit.Decode[clients.ViewedClient](
+		c.Do("POST", "/client", order("Ben@example.com", "password", "a long walk in the rain", "billing", map[string]any{"id": "7"})).Want(200),
+	)
+	if made.Name != "Ben Miller" || made.BillingID == nil || *made.BillingID != 7 || *made.Billing.ID != 7 || made.Integration != nil ||
+		len(made.Verify) != 1 {
 		t.Errorf("made was %+v", made)
 	}
 	at := path("/client/%d", made.ID)
@@ -59,20 +62,27 @@ func testClients(t *testing.T, p *product.Product, c *testkit.Client) {
 	}
 	for _, twin := range []map[string]any{order("ben@example.com"), order("twin@example.com", "billing_id", 7)} {
 		taken := testkit.Decode[problem.Problem](c.Do("POST", "/client", twin).Want(422)).Errors[0]
-		if taken.Message != fmt.Sprintf("is client %d's (Ben Miller)", made.ID) || taken.Existing == nil || *taken.Existing != (problem.Ref{ID: made.ID, Name: "Ben Miller"}) {
+		if taken.Message != fmt.Sprintf("is client %d's (Ben Miller)", made.ID) || taken.Existing == nil ||
+			*taken.Existing != (problem.Ref{ID: made.ID, Name: "Ben Miller"}) {
 			t.Errorf("what is taken is refused with %+v", taken)
 		}
 	}
 	var hash string
-	if err := p.Databases["clients"].QueryRow(t.Context(), "SELECT password_hash FROM client WHERE id = $1", made.ID).Scan(&hash); err != nil || !strings.HasPrefix(hash, "$argon2id$") {
+	if err := p.Databases["clients"].QueryRow(t.Context(), "SELECT password_hash FROM client WHERE id = $1", made.ID).
+		Scan(&hash); err != nil ||
+		!strings.HasPrefix(hash, "$argon2id$") {
 		t.Errorf("of the password is kept %q %v", hash, err)
 	}
 	c.Do("PATCH", at, `{"first": "Benjamin", "verify": [{"require": true}]}`).Want(200)
 	viewed := c.Do("GET", at, nil).Want(200).Text
-	if !strings.Contains(viewed, `"name":"Benjamin Miller"`) || !strings.Contains(viewed, `"verify":[{"require":true}]`) || strings.Contains(viewed, "argon2id") {
+	if !strings.Contains(viewed, `"name":"Benjamin Miller"`) || !strings.Contains(viewed, `"verify":[{"require":true}]`) ||
+		strings.Contains(viewed, "argon2id") {
 		t.Errorf("it is %s", viewed)
 	}
-	if list := c.Do("GET", "/client?q=jamin&email=ben@EXAMPLE.com", nil).Want(200).Text; !strings.Contains(list, `"Benjamin Miller"`) || strings.Contains(list, "verify") {
+	if list := c.Do("GET", "/client?q=jamin&email=ben@EXAMPLE.com", nil).
+		Want(200).
+		Text; !strings.Contains(list, `"Benjamin Miller"`) ||
+		strings.Contains(list, "verify") {
 		t.Errorf("listed is %s", list)
 	}
 	for _, none := range []string{"email=", "billing_id=", "billing_id=8", "integration_id="} {
@@ -85,7 +95,10 @@ func testClients(t *testing.T, p *product.Product, c *testkit.Client) {
 	// Its key: the own record, and nothing else.
 	other := c.Do("POST", "/client", order("other@example.com")).Want(200).ID()
 	own := c.With(keyOf(t, c, at))
-	if key := testkit.Decode[identity.APIKey](own.Do("GET", "/auth/key/current", nil).Want(200)); key.Owner.URL != at || *key.Owner.Name != "Benjamin Miller" {
+	if key := testkit.Decode[identity.APIKey](
+		own.Do("GET", "/auth/key/current", nil).Want(200),
+	); key.Owner.URL != at ||
+		*key.Owner.Name != "Benjamin Miller" {
 		t.Errorf("the key is %+v", key)
 	}
 	own.Do("GET", at, nil).Want(200)
@@ -145,13 +158,20 @@ func testClientsOfIntegrations(t *testing.T, p *product.Product, c *testkit.Clie
 		t.Errorf("the same billing id at once made client %d, and the refusals name others: %d", made.Load(), refused.Load())
 	}
 	first := testkit.Decode[[]clients.Client](shop.Do("GET", "/client?billing_id=7", nil).Want(200))
-	if len(first) != 1 || first[0].Integration == nil || first[0].Integration.Name != "Shop" || second.Integration == nil || second.Integration.Name != "Hub" {
+	if len(first) != 1 || first[0].Integration == nil || first[0].Integration.Name != "Shop" || second.Integration == nil ||
+		second.Integration.Name != "Hub" {
 		t.Fatalf("shop's is %+v, hub's %+v", first, second)
 	}
-	if found := testkit.Decode[[]clients.Client](hub.Do("GET", "/client?billing_id=7", nil).Want(200)); len(found) != 1 || found[0].ID != second.ID {
+	if found := testkit.Decode[[]clients.Client](
+		hub.Do("GET", "/client?billing_id=7", nil).Want(200),
+	); len(found) != 1 ||
+		found[0].ID != second.ID {
 		t.Errorf("hub finds as its own %+v", found)
 	}
-	if found := testkit.Decode[[]clients.Client](shop.Do("GET", "/client?integration_id=me", nil).Want(200)); len(found) != 1 || found[0].ID != first[0].ID {
+	if found := testkit.Decode[[]clients.Client](
+		shop.Do("GET", "/client?integration_id=me", nil).Want(200),
+	); len(found) != 1 ||
+		found[0].ID != first[0].ID {
 		t.Errorf("shop's clients are %+v", found)
 	}
 
@@ -247,21 +267,35 @@ func testClientWritesItsOwnAccount(t *testing.T, p *product.Product, c *testkit.
 	eventually(t, "the mails have come", func() bool {
 		old, _ := mailsTo(t, c, "ben@example.com", "")
 		now, said := mailsTo(t, c, "new@example.com", "")
-		return old == twice+", "+twice && now == twice && strings.Contains(said, "from ben@example.com to new@example.com") && strings.Contains(said, "By: Benjamin Miller")
+		return old == twice+", "+twice && now == twice && strings.Contains(said, "from ben@example.com to new@example.com") &&
+			strings.Contains(said, "By: Benjamin Miller")
 	})
 	for range lockout.OfKey - 1 { // one of the wrong ones is from before the last right one
 		own.Do("PATCH", at, `{"password": "a long walk by night", "current_password": "who knows"}`)
 	}
 	for _, caller := range []*testkit.Client{own, sister} {
-		if wait := caller.Do("PATCH", at, `{"password": "a long walk by night", "current_password": "who knows"}`); wait.Status != 422 && wait.Status != 429 {
+		if wait := caller.Do(
+			"PATCH",
+			at,
+			`{"password": "a long walk by night", "current_password": "who knows"}`,
+		); wait.Status != 422 &&
+			wait.Status != 429 {
 			t.Error(wait.Text)
 		}
-		if wait := caller.Do("PATCH", at, `{"password": "a long walk by night", "current_password": "a long walk in the snow"}`).Want(429).Header.Get("Retry-After"); wait == "" || wait == "1" {
+		if wait := caller.Do("PATCH", at, `{"password": "a long walk by night", "current_password": "a long walk in the snow"}`).
+			Want(429).
+			Header.Get(
+			"Retry-After",
+		); wait == "" ||
+			wait == "1" {
 			t.Errorf("locked for %q seconds", wait)
 		}
 	}
 	producttest.Drain(t, p)
-	if text := c.Do("GET", path("/log?type=client.password.refused&target_type=client&target_id=%d", id), nil).Want(200).Text; !strings.Contains(text, "Password of client Ben") || strings.Contains(text, "who knows") {
+	if text := c.Do("GET", path("/log?type=client.password.refused&target_type=client&target_id=%d", id), nil).
+		Want(200).
+		Text; !strings.Contains(text, "Password of client Ben") ||
+		strings.Contains(text, "who knows") {
 		t.Errorf("the log has %s", text)
 	}
 

@@ -47,7 +47,9 @@ func testCompressedBodies(t *testing.T, _ *product.Product, c *testkit.Client) {
 		c.Do("POST", "/port-speed", zipped(t, strings.Repeat(" ", size)), "Content-Encoding", "gzip").Want(413)
 	}
 	for _, coding := range []string{"deflate", "br", "zstd", "gzip, gzip", "aes128gcm"} {
-		if got := c.Do("POST", "/port-speed", whole, "Content-Encoding", coding).Want(415); got.Header.Get("Accept-Encoding") != "gzip" || !strings.Contains(got.Text, "gzip") {
+		if got := c.Do("POST", "/port-speed", whole, "Content-Encoding", coding).
+			Want(415); got.Header.Get("Accept-Encoding") != "gzip" ||
+			!strings.Contains(got.Text, "gzip") {
 			t.Errorf("%s: %v %s", coding, got.Header, got.Text)
 		}
 	}

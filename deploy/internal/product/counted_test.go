@@ -14,7 +14,8 @@ import (
 	"github.com/ironplane/ironplane/services/identity"
 )
 
-// What an account gets only so much of is counted right however many ask at once: mails about itself within an hour, and links that a password
+// What an account gets only so much of is counted right however many ask at once: mails about itself within an hour, and links that a
+// password
 // is chosen by.
 func TestCountedAtOnce(t *testing.T) { producttest.Together(t, testCountedAtOnce) }
 
@@ -41,7 +42,12 @@ func testCountedAtOnce(t *testing.T, p *product.Product, c *testkit.Client) {
 	var all sync.WaitGroup
 	for n := range many {
 		all.Go(func() { // from an address each, that it was not signed in from before
-			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/auth/key", strings.NewReader(loginOf("admin", "ann@example.com", password)))
+			r := httptest.NewRequestWithContext(
+				t.Context(),
+				http.MethodPost,
+				"/auth/key",
+				strings.NewReader(loginOf("admin", "ann@example.com", password)),
+			)
 			r.Header.Set("Content-Type", "application/json")
 			r.RemoteAddr = path("192.0.2.%d:1", n+1)
 			w := httptest.NewRecorder()
@@ -59,7 +65,12 @@ func testCountedAtOnce(t *testing.T, p *product.Product, c *testkit.Client) {
 	}
 
 	for range 4 {
-		testkit.Execute(t, db, "INSERT INTO password_reset (owner_type, owner_id, hash, expires_at) VALUES ('admin', $1, sha256('x'), now() + interval '1 hour')", id)
+		testkit.Execute(
+			t,
+			db,
+			"INSERT INTO password_reset (owner_type, owner_id, hash, expires_at) VALUES ('admin', $1, sha256('x'), now() + interval '1 hour')",
+			id,
+		)
 	}
 	release = holdTable("message")
 	for range many {

@@ -42,7 +42,8 @@ func testEveryRoute(t *testing.T, p *product.Product, c *testkit.Client) {
 	others := map[principal.OwnerType]*principal.Principal{principal.Client: nil, principal.Integration: nil}
 	for kind := range others {
 		others[kind] = &principal.Principal{Owner: principal.Owner{Type: kind, ID: 999}}
-		err := p.Databases[identity.Name].QueryRow(t.Context(), "INSERT INTO api_key (name, hash, owner_type, owner_id) VALUES ('', sha256($1::text::bytea), $1, 999) RETURNING id", kind).Scan(&others[kind].KeyID)
+		err := p.Databases[identity.Name].QueryRow(t.Context(), "INSERT INTO api_key (name, hash, owner_type, owner_id) VALUES ('', sha256($1::text::bytea), $1, 999) RETURNING id", kind).
+			Scan(&others[kind].KeyID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -84,11 +85,23 @@ func newWalk(t *testing.T, p *product.Product, c *testkit.Client) *walk {
 	for _, name := range []string{"owner", "reseller"} { // of whom the first one's number stands in examples
 		c.Do("POST", "/client", order(name+"@example.com")).Want(200)
 	}
-	testkit.Execute(t, p.Databases[system.Name], "INSERT INTO email_message (template, account, to_name, to_email, secret, status) VALUES ('welcome', '/client/1', 'Ben', 'ben@example.com', false, 'failed')")
+	testkit.Execute(
+		t,
+		p.Databases[system.Name],
+		"INSERT INTO email_message (template, account, to_name, to_email, secret, status) VALUES ('welcome', '/client/1', 'Ben', 'ben@example.com', false, 'failed')",
+	)
 	c.Do("PATCH", "/admin/1", map[string]any{"password": password}).Want(200)
 	session := c.Do("POST", "/auth/key", map[string]any{"type": "admin", "username": "admin", "password": password}).Want(200).ID()
-	testkit.Execute(t, p.Databases[identity.Name], "INSERT INTO password_reset (owner_type, owner_id, hash, expires_at) VALUES ('admin', 1, sha256(repeat('A', 43)::bytea), now() + interval '1 hour')")
-	testkit.Execute(t, p.Databases[identity.Name], "INSERT INTO sso_code (hash, owner_type, owner_id, key_id, actor_type, actor_id, actor_name, expires_at) VALUES (sha256(repeat('A', 43)::bytea), 'client', 2, 1, 'admin', 1, 'admin', now() + interval '1 hour')")
+	testkit.Execute(
+		t,
+		p.Databases[identity.Name],
+		"INSERT INTO password_reset (owner_type, owner_id, hash, expires_at) VALUES ('admin', 1, sha256(repeat('A', 43)::bytea), now() + interval '1 hour')",
+	)
+	testkit.Execute(
+		t,
+		p.Databases[identity.Name],
+		"INSERT INTO sso_code (hash, owner_type, owner_id, key_id, actor_type, actor_id, actor_name, expires_at) VALUES (sha256(repeat('A', 43)::bytea), 'client', 2, 1, 'admin', 1, 'admin', now() + interval '1 hour')",
+	)
 	w := &walk{t: t, c: c, p: p, ids: map[string]string{"/system/job": failedJob(t, p), "/auth/session": fmt.Sprint(session)}}
 	for _, service := range slices.Sorted(maps.Keys(p.Routes)) {
 		for _, o := range rest.Operations(p.Routes[service]) {
@@ -111,7 +124,20 @@ func edits(o rest.Operation) bool { return o.Method == http.MethodPatch && o.Eff
 // hasOwnTests tells whether an operation ends the caller's own key or sessions, takes a code or a provider that the walk does not have, or
 // takes another's effect away: see TestLogin, TestTwoFactorLogin, TestOpenID and TestInstalls.
 func hasOwnTests(o rest.Operation) bool {
-	return slices.Contains([]string{"deleteCurrentAPIKey", "endOtherSessions", "confirmVerifyCode", "beginOpenIDLogin", "createRecoveryCodes", "deleteAdminVerify", "deleteClientVerify", "cancelInstall", "retryInstall"}, o.Name)
+	return slices.Contains(
+		[]string{
+			"deleteCurrentAPIKey",
+			"endOtherSessions",
+			"confirmVerifyCode",
+			"beginOpenIDLogin",
+			"createRecoveryCodes",
+			"deleteAdminVerify",
+			"deleteClientVerify",
+			"cancelInstall",
+			"retryInstall",
+		},
+		o.Name,
+	)
 }
 
 func newKey(t *testing.T, c *testkit.Client, name string) string {
@@ -149,10 +175,21 @@ func (w *walk) created(path string, id int64) {
 	}
 	if path == "/pxe/iso" {
 		w.atRest(fmt.Sprintf("%s/%d", path, id))
-		testkit.Execute(w.t, w.p.Databases[pxe.Name], fmt.Sprintf("INSERT INTO iso_edition (iso_id, number, name) VALUES (%d, 1, 'Standard')", id))
+		testkit.Execute(
+			w.t,
+			w.p.Databases[pxe.Name],
+			fmt.Sprintf("INSERT INTO iso_edition (iso_id, number, name) VALUES (%d, 1, 'Standard')", id),
+		)
 	}
 	if path == "/pxe/dhcp" {
-		testkit.Execute(w.t, w.p.Databases[pxe.Name], fmt.Sprintf("INSERT INTO discovery (name, address, facts, dhcp_server_id, first_seen_at, seen_at) VALUES ('52:54:00:12:34:99', '', '{}', %d, now(), now())", id))
+		testkit.Execute(
+			w.t,
+			w.p.Databases[pxe.Name],
+			fmt.Sprintf(
+				"INSERT INTO discovery (name, address, facts, dhcp_server_id, first_seen_at, seen_at) VALUES ('52:54:00:12:34:99', '', '{}', %d, now(), now())",
+				id,
+			),
+		)
 	}
 	if path == "/client" {
 		for link, other := range map[string]string{"sub": "parent", "super": "granter"} {

@@ -31,7 +31,8 @@ func TestEveryCSV(t *testing.T) {
 	tried := 0
 	for _, o := range w.operations {
 		item := document.Paths.Value(o.Path)
-		if !makes(o) || item.Post.RequestBody.Value.Content["text/csv"] == nil || item.Get == nil || item.Get.Responses.Status(200).Value.Content["text/csv"] == nil {
+		if !makes(o) || item.Post.RequestBody.Value.Content["text/csv"] == nil || item.Get == nil ||
+			item.Get.Responses.Status(200).Value.Content["text/csv"] == nil {
 			continue
 		}
 		if o.Path == "/pxe/iso" { // which is being loaded, and so another one each time it is looked at
@@ -44,7 +45,12 @@ func TestEveryCSV(t *testing.T) {
 		t.Run(o.Path, func(t *testing.T) {
 			seed := rand.Uint64()
 			t.Logf("drawn from %d", seed)
-			sheet := &sheet{walk: &walk{t: t, c: c.For(t), ids: w.ids}, path: w.item(o.Path), all: w.item(o.Path) + emptyQuery(item.Get), r: rand.New(rand.NewPCG(seed, 0))}
+			sheet := &sheet{
+				walk: &walk{t: t, c: c.For(t), ids: w.ids},
+				path: w.item(o.Path),
+				all:  w.item(o.Path) + emptyQuery(item.Get),
+				r:    rand.New(rand.NewPCG(seed, 0)),
+			}
 			sheet.body = item.Post.RequestBody.Value.Content["application/json"].Schema.Value
 			if err := json.Unmarshal(o.Example, &sheet.example); err != nil {
 				t.Fatal(err)

@@ -32,7 +32,10 @@ func testDisabled(t *testing.T, p *product.Product, c *testkit.Client) {
 		c.Do("PATCH", account, disable).Want(200)
 		time.Sleep(100 * time.Millisecond)
 		own.Do("GET", "/group", nil).Want(401)
-		if found := testkit.Decode[[]identity.Admin](c.Do("GET", "/admin?disabled=true", nil).Want(200)); len(found) != 1 || found[0].ID != id || !found[0].Disabled {
+		if found := testkit.Decode[[]identity.Admin](
+			c.Do("GET", "/admin?disabled=true", nil).Want(200),
+		); len(found) != 1 || found[0].ID != id ||
+			!found[0].Disabled {
 			t.Errorf("disabled are %+v", found)
 		}
 		c.Do("PATCH", account, enable).Want(200)
@@ -44,8 +47,12 @@ func testDisabled(t *testing.T, p *product.Product, c *testkit.Client) {
 	}
 
 	// It can be said at once, and keys can be made that work later.
-	other := testkit.Decode[identity.Admin](c.Do("POST", "/admin", `{"email": "later@example.com", "password": "", "disabled": true}`).Want(200))
-	key := testkit.Decode[identity.APIKey](c.Do("POST", "/auth/key", map[string]any{"name": "later", "owner": map[string]any{"url": path("/admin/%d", other.ID)}}).Want(200))
+	other := testkit.Decode[identity.Admin](
+		c.Do("POST", "/admin", `{"email": "later@example.com", "password": "", "disabled": true}`).Want(200),
+	)
+	key := testkit.Decode[identity.APIKey](
+		c.Do("POST", "/auth/key", map[string]any{"name": "later", "owner": map[string]any{"url": path("/admin/%d", other.ID)}}).Want(200),
+	)
 	c.With(key.Key).Do("GET", "/auth/key/current", nil).Want(401)
 	c.Do("PATCH", path("/admin/%d", other.ID), enable).Want(200)
 	time.Sleep(100 * time.Millisecond)
@@ -55,7 +62,8 @@ func testDisabled(t *testing.T, p *product.Product, c *testkit.Client) {
 		items := testkit.Decode[[]system.LogItem](c.Do("GET", path("/log?type=admin.edited&target_type=admin&target_id=%d", id), nil).Want(200))
 		if len(items) == 4 {
 			item := testkit.Decode[system.ViewedLogItem](c.Do("GET", path("/log/%d", items[0].ID), nil).Want(200))
-			if change := item.Data.Changes["disabled"]; string(change.Before) != "true" || string(change.After) != "false" || len(item.Data.Changes) != 1 {
+			if change := item.Data.Changes["disabled"]; string(change.Before) != "true" || string(change.After) != "false" ||
+				len(item.Data.Changes) != 1 {
 				t.Errorf("it is logged as %+v", item.Data)
 			}
 			break
@@ -114,7 +122,8 @@ func testLastAdminIsNotDisabled(t *testing.T, p *product.Product, c *testkit.Cli
 	}
 	all.Wait()
 	var left int
-	err := p.Databases[identity.Name].QueryRow(t.Context(), "SELECT count(*) FROM admin WHERE permissions @> '{users.admins write}' AND NOT disabled").Scan(&left)
+	err := p.Databases[identity.Name].QueryRow(t.Context(), "SELECT count(*) FROM admin WHERE permissions @> '{users.admins write}' AND NOT disabled").
+		Scan(&left)
 	if err != nil || left == 0 {
 		t.Errorf("%d are left, %v", left, err)
 	}

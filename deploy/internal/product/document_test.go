@@ -130,7 +130,12 @@ func TestDocumentBounds(t *testing.T) {
 			t.Errorf("%s is %s, want %s", at, got, want)
 		}
 	}
-	if view := testkit.JSON(document.Paths["/entity/{entity_id}"]["get"]); !strings.Contains(view, `"name":"include","required":false,"schema":{"items":{"enum":["fields"],"type":"string"},"type":"array"}`) {
+	if view := testkit.JSON(
+		document.Paths["/entity/{entity_id}"]["get"],
+	); !strings.Contains(
+		view,
+		`"name":"include","required":false,"schema":{"items":{"enum":["fields"],"type":"string"},"type":"array"}`,
+	) {
 		t.Errorf("the view of an IP entity does not say what it includes: %s", view)
 	}
 	list := testkit.JSON(document.Paths["/entity"]["get"])

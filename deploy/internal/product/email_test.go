@@ -26,7 +26,9 @@ func TestEmailToClient(t *testing.T) {
 	c.Do("POST", at, `{"type": "welcome"}`).WantErrors("/type", "not_found")
 	c.Do("POST", "/email/template", `{"name": "Welcome", "subject": "Hi {{.To.First}}", "body": "{{.Site.Name}} for {{.To.Name}}"}`).Want(200)
 	for _, name := range []string{"ann", "bob", "eve"} {
-		admin := c.Do("POST", "/admin", map[string]any{"email": name + "@example.com", "password": "", "receive_copies": name != "bob"}).Want(200).ID()
+		admin := c.Do("POST", "/admin", map[string]any{"email": name + "@example.com", "password": "", "receive_copies": name != "bob"}).
+			Want(200).
+			ID()
 		if name == "eve" {
 			c.Do("PATCH", path("/admin/%d", admin), `{"disabled": true}`).Want(200)
 		}
@@ -50,7 +52,9 @@ func TestEmailToClient(t *testing.T) {
 	to := map[string]bool{}
 	for _, m := range box.Mails() {
 		to[m.To[0]] = true
-		if !bytes.Contains(m.Data, []byte("Example Hosting for Ben Miller")) || !bytes.Contains(m.Data, []byte("Subject: Hi Ben")) || !bytes.Contains(m.Data, []byte("<ben@example.org>")) || bytes.Contains(m.Data, []byte("ann@")) {
+		if !bytes.Contains(m.Data, []byte("Example Hosting for Ben Miller")) || !bytes.Contains(m.Data, []byte("Subject: Hi Ben")) ||
+			!bytes.Contains(m.Data, []byte("<ben@example.org>")) ||
+			bytes.Contains(m.Data, []byte("ann@")) {
 			t.Errorf("%s", m.Data)
 		}
 	}

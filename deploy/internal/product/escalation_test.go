@@ -141,7 +141,17 @@ func TestEscalation(t *testing.T) {
 				case !may && (answer.Status == http.StatusForbidden || answer.Status == http.StatusNotFound):
 				case !may && try.writers && a.writesFactors(h) && answer.Status == http.StatusUnprocessableEntity:
 				default:
-					t.Errorf("%s, which can %s, tries to %s %s, which holds %s: %d where the rules say %t: %s", a.name, told(a.can()), try.what, h.name, told(h.holds), answer.Status, may, answer.Text)
+					t.Errorf(
+						"%s, which can %s, tries to %s %s, which holds %s: %d where the rules say %t: %s",
+						a.name,
+						told(a.can()),
+						try.what,
+						h.name,
+						told(h.holds),
+						answer.Status,
+						may,
+						answer.Text,
+					)
 				}
 			}
 		}
@@ -203,7 +213,9 @@ func (e *escalation) raise(h *holder, holds principal.Grants) {
 // keyBy is a key of an account that somebody makes.
 func (e *escalation) keyBy(maker *testkit.Client, h *holder) (int64, *testkit.Client) {
 	e.t.Helper()
-	key := testkit.Decode[identity.APIKey](maker.Do("POST", "/auth/key", map[string]any{"name": "made", "owner": map[string]any{"url": h.owner.URL()}}).Want(200))
+	key := testkit.Decode[identity.APIKey](
+		maker.Do("POST", "/auth/key", map[string]any{"name": "made", "owner": map[string]any{"url": h.owner.URL()}}).Want(200),
+	)
 	return key.ID, e.root.With(key.Key)
 }
 
@@ -245,7 +257,10 @@ func (e *escalation) makeAccounts() {
 	bound := holding("users.admins", "users.clients")
 	e.askers = append(e.askers, &asker{name: "an admin who rose, by a key with a bound", of: risen, bound: &bound, client: bounded})
 	_, heir := e.keyBy(bounded, risen)
-	e.askers = append(e.askers, &asker{name: "an admin who rose, by a key that was made with one that has a bound", of: risen, bound: &bound, client: heir})
+	e.askers = append(
+		e.askers,
+		&asker{name: "an admin who rose, by a key that was made with one that has a bound", of: risen, bound: &bound, client: heir},
+	)
 	_, session := signIn(t, e.root, loginOf("admin", e.typed(risen), password))
 	e.askers = append(e.askers, &asker{name: "an admin who rose, who has signed in", of: risen, client: session})
 
@@ -256,7 +271,16 @@ func (e *escalation) makeAccounts() {
 	}{{maker, ben}, {shop, e.ofIntegration(shop, "the shop's customer")}, {e.askers[len(e.askers)-1], risen}} {
 		link := testkit.Decode[identity.SSOLink](made.by.client.Do("GET", "/auth/sso?owner="+made.whom.owner.URL(), nil).Want(200))
 		key := testkit.Decode[identity.APIKey](e.root.With("").Do("POST", "/auth/sso", exchangeOf(codeOf(t, link.URL).Get("key"))).Want(200))
-		e.askers = append(e.askers, &asker{name: made.whom.name + ", by a session of " + made.by.name, of: made.whom, bound: made.by.bound, acting: true, client: e.root.With(key.Key)})
+		e.askers = append(
+			e.askers,
+			&asker{
+				name:   made.whom.name + ", by a session of " + made.by.name,
+				of:     made.whom,
+				bound:  made.by.bound,
+				acting: true,
+				client: e.root.With(key.Key),
+			},
+		)
 	}
 
 	for _, h := range []*holder{
@@ -286,7 +310,8 @@ func (e *escalation) secure(h *holder) {
 	_, itself := e.keyBy(e.root, h)
 	made := testkit.Decode[identity.Authenticator](itself.Do("POST", "/auth/verify/auth", `{"method": 3, "name": "unmade"}`).Want(200))
 	h.unmade, h.options = made.ID, read[creationOptions](e.t, []byte(*made.Value))
-	err := e.p.Databases[identity.Name].QueryRow(e.t.Context(), "INSERT INTO authenticator (owner_type, owner_id, method_id, value, verified) VALUES ($1, $2, 2, 'tried@example.com', true) RETURNING id", h.owner.Type, h.owner.ID).Scan(&h.factor)
+	err := e.p.Databases[identity.Name].QueryRow(e.t.Context(), "INSERT INTO authenticator (owner_type, owner_id, method_id, value, verified) VALUES ($1, $2, 2, 'tried@example.com', true) RETURNING id", h.owner.Type, h.owner.ID).
+		Scan(&h.factor)
 	if err != nil {
 		e.t.Fatal(err)
 	}
@@ -352,16 +377,34 @@ func (e *escalation) attempts(a *asker, h *holder) (all []attempt) {
 			e.t.Errorf("%s, which can %s, %s %s: the bound is %v and not %v", a.name, told(a.can()), what, h.name, is, want)
 		}
 	}
-	all = append(all,
-		attempt{what: "make a key for", method: "POST", path: "/auth/key", body: map[string]any{"name": fresh, "owner": map[string]any{"url": url}}, may: a.writesKeys, look: func(answer *testkit.Answer) {
-			compare("makes a key for", keyBound(testkit.Decode[identity.APIKey](answer)), a.boundOf(h, nil))
-		}},
+	all = append(
+		all,
+		attempt{
+			what:   "make a key for",
+			method: "POST",
+			path:   "/auth/key",
+			body:   map[string]any{"name": fresh, "owner": map[string]any{"url": url}},
+			may:    a.writesKeys,
+			look: func(answer *testkit.Answer) {
+				compare("makes a key for", keyBound(testkit.Decode[identity.APIKey](answer)), a.boundOf(h, nil))
+			},
+		},
 		attempt{what: "act for", method: "POST", path: "/auth/key", body: map[string]any{"owner": map[string]any{"url": url}}, may: a.acts},
 	)
 	if a.of == h {
-		all = append(all, attempt{what: "make a security key for", method: "POST", path: "/auth/verify/auth", body: `{"method": 3}`, may: a.registers, look: func(answer *testkit.Answer) {
-			root.Do("DELETE", path("/auth/verify/auth/%d", answer.ID()), nil).Want(200)
-		}})
+		all = append(
+			all,
+			attempt{
+				what:   "make a security key for",
+				method: "POST",
+				path:   "/auth/verify/auth",
+				body:   `{"method": 3}`,
+				may:    a.registers,
+				look: func(answer *testkit.Answer) {
+					root.Do("DELETE", path("/auth/verify/auth/%d", answer.ID()), nil).Want(200)
+				},
+			},
+		)
 	}
 	if a.of != h || h.owner.Type != principal.Integration { // which has no panel
 		all = append(all, attempt{what: "make a link for", method: "GET", path: "/auth/sso?owner=" + url, may: a.acts})
@@ -372,8 +415,17 @@ func (e *escalation) attempts(a *asker, h *holder) (all []attempt) {
 			if h.holds.Holds(more) || a.of == h && a.writes(h) && a.can().Holds(more) {
 				continue
 			}
-			all = append(all, attempt{what: "give " + leaf + " to", method: "PATCH", path: url + "/permission", body: principal.SetOf(h.holds | more), may: a.grants(more),
-				undo: func() { e.raise(h, h.holds) }})
+			all = append(
+				all,
+				attempt{
+					what:   "give " + leaf + " to",
+					method: "PATCH",
+					path:   url + "/permission",
+					body:   principal.SetOf(h.holds | more),
+					may:    a.grants(more),
+					undo:   func() { e.raise(h, h.holds) },
+				},
+			)
 		}
 	}
 	if a.of == h { // what else is done with the own account takes its password, or takes it away
@@ -390,43 +442,147 @@ func (e *escalation) attempts(a *asker, h *holder) (all []attempt) {
 		root.Do("DELETE", path("/auth/key/%d", *key), nil).Want(200)
 		*key, _ = e.keyBy(root, h)
 	}
-	all = append(all,
-		attempt{what: "edit a key of", method: "PATCH", path: path("/auth/key/%d", h.key), body: map[string]any{"name": fresh}, may: a.writesKeys},
-		attempt{what: "set the value of a key of", method: "PATCH", path: path("/auth/key/%d", h.key), body: map[string]any{"name": fresh, "key": fresh + strings.Repeat("x", 40)}, may: a.writesKeys, look: func(answer *testkit.Answer) {
-			compare("sets the value of a key of", keyBound(testkit.Decode[identity.APIKey](answer)), a.boundOf(h, ptr(principal.All)))
-			another(&h.key)
-		}},
-		attempt{what: "take a key of", method: "PATCH", path: path("/auth/key/%d", h.moved), body: map[string]any{"name": fresh, "owner": map[string]any{"url": a.of.owner.URL()}}, may: a.writesKeys, look: func(answer *testkit.Answer) {
-			compare("takes a key of", keyBound(testkit.Decode[identity.APIKey](answer)), a.boundOf(a.of, ptr(principal.All)))
-			another(&h.moved)
-		}},
-		attempt{what: "give a key to", method: "PATCH", path: path("/auth/key/%d", a.spare), body: map[string]any{"name": fresh, "owner": map[string]any{"url": url}}, may: a.writesKeys, look: func(answer *testkit.Answer) {
-			compare("gives a key to", keyBound(testkit.Decode[identity.APIKey](answer)), a.boundOf(h, ptr(principal.All)))
-			root.Do("DELETE", path("/auth/key/%d", a.spare), nil).Want(200)
-			a.spare = 0
-		}},
-		attempt{what: "disable", method: "PATCH", path: url, body: map[string]any{"name": h.name, "disabled": true}, may: ends, undo: func() { root.Do("PATCH", url, map[string]any{"name": h.name, "disabled": false}).Want(200) }},
+	all = append(
+		all,
+		attempt{
+			what:   "edit a key of",
+			method: "PATCH",
+			path:   path("/auth/key/%d", h.key),
+			body:   map[string]any{"name": fresh},
+			may:    a.writesKeys,
+		},
+		attempt{
+			what:   "set the value of a key of",
+			method: "PATCH",
+			path:   path("/auth/key/%d", h.key),
+			body:   map[string]any{"name": fresh, "key": fresh + strings.Repeat("x", 40)},
+			may:    a.writesKeys,
+			look: func(answer *testkit.Answer) {
+				compare("sets the value of a key of", keyBound(testkit.Decode[identity.APIKey](answer)), a.boundOf(h, ptr(principal.All)))
+				another(&h.key)
+			},
+		},
+		attempt{
+			what:   "take a key of",
+			method: "PATCH",
+			path:   path("/auth/key/%d", h.moved),
+			body:   map[string]any{"name": fresh, "owner": map[string]any{"url": a.of.owner.URL()}},
+			may:    a.writesKeys,
+			look: func(answer *testkit.Answer) {
+				compare("takes a key of", keyBound(testkit.Decode[identity.APIKey](answer)), a.boundOf(a.of, ptr(principal.All)))
+				another(&h.moved)
+			},
+		},
+		attempt{
+			what:   "give a key to",
+			method: "PATCH",
+			path:   path("/auth/key/%d", a.spare),
+			body:   map[string]any{"name": fresh, "owner": map[string]any{"url": url}},
+			may:    a.writesKeys,
+			look: func(answer *testkit.Answer) {
+				compare("gives a key to", keyBound(testkit.Decode[identity.APIKey](answer)), a.boundOf(h, ptr(principal.All)))
+				root.Do("DELETE", path("/auth/key/%d", a.spare), nil).Want(200)
+				a.spare = 0
+			},
+		},
+		attempt{
+			what:   "disable",
+			method: "PATCH",
+			path:   url,
+			body:   map[string]any{"name": h.name, "disabled": true},
+			may:    ends,
+			undo:   func() { root.Do("PATCH", url, map[string]any{"name": h.name, "disabled": false}).Want(200) },
+		},
 	)
 	remove := attempt{what: "delete", method: "DELETE", path: url, may: ends, undo: func() { e.replace(h) }}
 	if h.owner.Type == principal.Integration {
-		return append(all, attempt{what: "rename", method: "PATCH", path: url, body: map[string]any{"name": fresh}, may: a.writes, undo: func() { root.Do("PATCH", url, map[string]any{"name": h.name}).Want(200) }}, remove)
+		return append(
+			all,
+			attempt{
+				what:   "rename",
+				method: "PATCH",
+				path:   url,
+				body:   map[string]any{"name": fresh},
+				may:    a.writes,
+				undo:   func() { root.Do("PATCH", url, map[string]any{"name": h.name}).Want(200) },
+			},
+			remove,
+		)
 	}
-	return append(all,
-		attempt{what: "have a link mailed to", method: "POST", path: "/auth/password-reset", body: map[string]any{"type": h.owner.Type, "email": h.email}, may: func(*holder) bool { return true }, look: func(answer *testkit.Answer) {
-			if shown := testkit.Decode[identity.PasswordReset](answer).User.ID != nil; shown != a.reads(h) {
-				e.t.Errorf("%s, which can %s, has a link mailed to %s: the account is shown: %t", a.name, told(a.can()), h.name, shown)
-			}
-		}},
-		attempt{what: "change the address of", method: "PATCH", path: url, body: map[string]any{"email": fresh + "@example.com"}, may: a.writes, undo: func() { h.email = fresh + "@example.com" }},
-		attempt{what: "change the password of", method: "PATCH", path: url, body: map[string]any{"password": fresh + " walks home in the rain"}, may: a.writes},
-		attempt{what: "remove an authenticator of", method: "PATCH", path: path("/auth/verify/auth/%d", h.factor), body: map[string]any{"verified": false}, may: a.writesFactors,
-			undo: func() { testkit.Execute(e.t, db, "UPDATE authenticator SET verified = true WHERE id = $1", h.factor) }},
+	return append(
+		all,
+		attempt{
+			what:   "have a link mailed to",
+			method: "POST",
+			path:   "/auth/password-reset",
+			body:   map[string]any{"type": h.owner.Type, "email": h.email},
+			may:    func(*holder) bool { return true },
+			look: func(answer *testkit.Answer) {
+				if shown := testkit.Decode[identity.PasswordReset](answer).User.ID != nil; shown != a.reads(h) {
+					e.t.Errorf("%s, which can %s, has a link mailed to %s: the account is shown: %t", a.name, told(a.can()), h.name, shown)
+				}
+			},
+		},
+		attempt{
+			what:   "change the address of",
+			method: "PATCH",
+			path:   url,
+			body:   map[string]any{"email": fresh + "@example.com"},
+			may:    a.writes,
+			undo:   func() { h.email = fresh + "@example.com" },
+		},
+		attempt{
+			what:   "change the password of",
+			method: "PATCH",
+			path:   url,
+			body:   map[string]any{"password": fresh + " walks home in the rain"},
+			may:    a.writes,
+		},
+		attempt{
+			what:   "remove an authenticator of",
+			method: "PATCH",
+			path:   path("/auth/verify/auth/%d", h.factor),
+			body:   map[string]any{"verified": false},
+			may:    a.writesFactors,
+			undo:   func() { testkit.Execute(e.t, db, "UPDATE authenticator SET verified = true WHERE id = $1", h.factor) },
+		},
 		attempt{what: "confirm a code of", method: "POST", path: path("/auth/verify/auth/%d/code", h.factor), body: "{}", may: nobody},
-		attempt{what: "call a security key otherwise of", method: "PATCH", path: path("/auth/verify/auth/%d", h.passkey), body: map[string]any{"name": fresh}, may: a.writesFactors},
-		attempt{what: "ask for the signature of a security key of", method: "POST", path: path("/auth/verify/auth/%d/code", h.passkey), body: "{}", may: nobody},
-		attempt{what: "register a security key of one's own for", method: "PATCH", path: path("/auth/verify/auth/%d", h.unmade), body: created(newDevice(e.t).create(h.options)), may: nobody, writers: true},
-		attempt{what: "be asked for a new security key of", method: "POST", path: path("/auth/verify/auth/%d/code", h.unmade), body: "{}", may: nobody},
-		attempt{what: "remove a security key of", method: "DELETE", path: path("/auth/verify/auth/%d", h.passkey), may: a.writesFactors, undo: func() { e.keep(h) }},
+		attempt{
+			what:   "call a security key otherwise of",
+			method: "PATCH",
+			path:   path("/auth/verify/auth/%d", h.passkey),
+			body:   map[string]any{"name": fresh},
+			may:    a.writesFactors,
+		},
+		attempt{
+			what:   "ask for the signature of a security key of",
+			method: "POST",
+			path:   path("/auth/verify/auth/%d/code", h.passkey),
+			body:   "{}",
+			may:    nobody,
+		},
+		attempt{
+			what:    "register a security key of one's own for",
+			method:  "PATCH",
+			path:    path("/auth/verify/auth/%d", h.unmade),
+			body:    created(newDevice(e.t).create(h.options)),
+			may:     nobody,
+			writers: true,
+		},
+		attempt{
+			what:   "be asked for a new security key of",
+			method: "POST",
+			path:   path("/auth/verify/auth/%d/code", h.unmade),
+			body:   "{}",
+			may:    nobody,
+		},
+		attempt{
+			what:   "remove a security key of",
+			method: "DELETE",
+			path:   path("/auth/verify/auth/%d", h.passkey),
+			may:    a.writesFactors,
+			undo:   func() { e.keep(h) },
+		},
 		attempt{what: "remove all authenticators of", method: "DELETE", path: url + "/verify", may: a.writes, undo: func() { e.secure(h) }},
 		remove,
 	)

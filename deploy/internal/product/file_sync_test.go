@@ -102,7 +102,15 @@ func (s *sites) fileServer(name string, parent int64, wrap func(http.Handler) ht
 		})
 	})
 	host, port, _ := strings.Cut(strings.TrimPrefix(f.server.URL, "http://"), ":")
-	body := map[string]any{"name": name, "install_max_concurrent": 1, "group": s.group, "host": host, "port": port, "api_key": agentKey, "public_key": hostKey}
+	body := map[string]any{
+		"name":                   name,
+		"install_max_concurrent": 1,
+		"group":                  s.group,
+		"host":                   host,
+		"port":                   port,
+		"api_key":                agentKey,
+		"public_key":             hostKey,
+	}
 	if parent != 0 {
 		body["parent"] = parent
 	}
@@ -163,7 +171,8 @@ func (s *sites) tree(f *fileServer) map[string]string {
 	return testkit.Tree(s, filepath.Join(f.folder, "files"))
 }
 
-// The children of a file server get what it has, theirs after them, and the control plane sends each file once, however often they are synced;
+// The children of a file server get what it has, theirs after them, and the control plane sends each file once, however often they are
+// synced;
 // what keeps one from it is said where its operator looks.
 func TestFileSync(t *testing.T) {
 	t.Parallel()
@@ -212,7 +221,11 @@ func TestFileSync(t *testing.T) {
 		last := is.Children[len(is.Children)-1]
 		return last.Status == "retrying" && last.Error != nil && is.Children[2].Status == "done"
 	})
-	if last := got.Children[3]; got.Status != "running" || !strings.HasPrefix(*last.Error, "local/boot/initrd: its content has another SHA-256") || last.Files != 21 || last.FilesTotal != 22 || last.Parent.Name != "middle" {
+	if last := got.Children[3]; got.Status != "running" ||
+		!strings.HasPrefix(*last.Error, "local/boot/initrd: its content has another SHA-256") ||
+		last.Files != 21 ||
+		last.FilesTotal != 22 ||
+		last.Parent.Name != "middle" {
 		t.Errorf("%+v", last)
 	}
 	s.wantSame(top, middle, other)
@@ -321,7 +334,9 @@ func TestAgentHealth(t *testing.T) {
 	at := path("/pxe/file/%d", f.id)
 	etag := s.c.Do("GET", at, nil).Want(200).Header.Get("ETag")
 	got := until(at, func(is pxe.DHCPServer) bool { return is.Health.Status == "ok" || is.Health.Status == "degraded" })
-	if h := got.Health; *h.Version != "1.2.3" || *h.FreeBytes <= 0 || *h.TotalBytes < *h.FreeBytes || h.SeenAt == nil || h.StartedAt == nil || len(h.Reports) != 1 || !strings.Contains(h.Reports[0], "has started") {
+	if h := got.Health; *h.Version != "1.2.3" || *h.FreeBytes <= 0 || *h.TotalBytes < *h.FreeBytes || h.SeenAt == nil || h.StartedAt == nil ||
+		len(h.Reports) != 1 ||
+		!strings.Contains(h.Reports[0], "has started") {
 		t.Errorf("%+v", h)
 	}
 	if now := s.c.Do("GET", at, nil).Want(200).Header.Get("ETag"); now != etag {
@@ -333,7 +348,10 @@ func TestAgentHealth(t *testing.T) {
 		}
 	}
 	until(path("/pxe/dhcp/%d", dhcp), failing("This needs the agent's API key."))
-	if found := testkit.Decode[[]pxe.DHCPServer](s.c.Do("GET", "/pxe/dhcp?health=failing", nil).Want(200)); len(found) != 1 || found[0].ID != dhcp {
+	if found := testkit.Decode[[]pxe.DHCPServer](
+		s.c.Do("GET", "/pxe/dhcp?health=failing", nil).Want(200),
+	); len(found) != 1 ||
+		found[0].ID != dhcp {
 		t.Errorf("%+v", found)
 	}
 	s.sync(f)
@@ -348,7 +366,8 @@ func TestAgentHealth(t *testing.T) {
 	for deadline := time.Now().Add(soon); ; time.Sleep(50 * time.Millisecond) {
 		testkit.Execute(t, s.product.Databases[pxe.Name], "UPDATE site_agent SET asked_at = '-infinity'")
 		var left int
-		if err := s.product.Databases[pxe.Name].QueryRow(t.Context(), "SELECT count(*) FROM site_agent WHERE kind = 'pxe/file'").Scan(&left); err != nil {
+		if err := s.product.Databases[pxe.Name].QueryRow(t.Context(), "SELECT count(*) FROM site_agent WHERE kind = 'pxe/file'").
+			Scan(&left); err != nil {
 			t.Fatal(err)
 		} else if left == 0 {
 			return

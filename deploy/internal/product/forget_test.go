@@ -43,7 +43,11 @@ func TestRestoreKnowsAllTables(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close(t.Context())
-		rows, err := conn.Query(t.Context(), "SELECT relname FROM pg_class WHERE relnamespace = $1::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition", name)
+		rows, err := conn.Query(
+			t.Context(),
+			"SELECT relname FROM pg_class WHERE relnamespace = $1::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition",
+			name,
+		)
 		if err != nil {
 			t.Fatal(err)
 		}

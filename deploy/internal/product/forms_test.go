@@ -159,7 +159,8 @@ func testEverySameAgain(t *testing.T, p *product.Product, c *testkit.Client) {
 	}
 	producttest.Drain(t, p)
 	var logged int
-	if err := p.Databases[system.Name].QueryRow(t.Context(), "SELECT count(*) FROM log WHERE request_id LIKE 'same-%'").Scan(&logged); err != nil {
+	if err := p.Databases[system.Name].QueryRow(t.Context(), "SELECT count(*) FROM log WHERE request_id LIKE 'same-%'").
+		Scan(&logged); err != nil {
 		t.Fatal(err)
 	}
 	if logged > 0 {

@@ -30,7 +30,9 @@ func testFreshAndStale(t *testing.T, p *product.Product, c *testkit.Client) {
 			lasting := c.With(testkit.Decode[identity.APIKey](fresh.Do("POST", "/auth/key", `{"name": "lasting"}`).Want(200)).Key)
 			acting := lasting
 			if kind == "client" {
-				acting = c.With(testkit.Decode[identity.APIKey](c.Do("POST", "/auth/key", map[string]any{"owner": map[string]any{"url": self}}).Want(200)).Key)
+				acting = c.With(
+					testkit.Decode[identity.APIKey](c.Do("POST", "/auth/key", map[string]any{"owner": map[string]any{"url": self}}).Want(200)).Key,
+				)
 			}
 			for _, wrong := range []map[string]any{{"password": second}, {"password": second, "current_password": "who knows"}} {
 				lasting.Do("PATCH", self, wrong).WantErrors("/current_password", "wrong")
@@ -51,7 +53,11 @@ func testFreshAndStale(t *testing.T, p *product.Product, c *testkit.Client) {
 
 			// Another session, of eleven minutes ago; that it is renewed makes it no younger.
 			key, stale := signIn(t, c, loginOf(kind, email, second))
-			testkit.Execute(t, p.Databases[identity.Name], path("UPDATE api_key SET created_at = created_at - interval '11 minutes' WHERE id = %d", key.ID))
+			testkit.Execute(
+				t,
+				p.Databases[identity.Name],
+				path("UPDATE api_key SET created_at = created_at - interval '11 minutes' WHERE id = %d", key.ID),
+			)
 			stale.Do("PATCH", self, map[string]any{"password": third}).WantErrors("/current_password", "wrong")
 			stale = c.With(testkit.Decode[identity.APIKey](stale.Do("POST", "/auth/key", `{}`).Want(200)).Key)
 			if writesEmail {

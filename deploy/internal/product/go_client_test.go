@@ -66,7 +66,10 @@ func (g *goCaller) do(o rest.Operation) *testkit.Answer {
 	}
 	response := results[0].Elem()
 	answer := g.c.Answer(response.FieldByName("HTTPResponse").Interface().(*http.Response), response.FieldByName("Body").Bytes())
-	if typed := response.FieldByName("JSON200"); answer.Status == http.StatusOK && typed.IsValid() && answer.Header.Get("Content-Type") == "application/json" {
+	if typed := response.FieldByName(
+		"JSON200",
+	); answer.Status == http.StatusOK && typed.IsValid() &&
+		answer.Header.Get("Content-Type") == "application/json" {
 		if read := testkit.JSON(typed.Interface()); !reflect.DeepEqual(anything(g.t, read), anything(g.t, answer.Text)) {
 			g.t.Errorf("%s answered %s, read is %s", described.OperationID, answer.Text, read)
 		}

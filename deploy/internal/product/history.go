@@ -35,7 +35,8 @@ func historyOf(ctx context.Context, schemas map[string]*pg.DB, name string) (*hi
 	for reader, db := range schemas {
 		var of []string
 		var seq int64
-		err := db.QueryRow(ctx, "SELECT array_remove(array_agg(history::text), NULL), coalesce(max(seq), 0) FROM consumer WHERE source = $1", name).Scan(&of, &seq)
+		err := db.QueryRow(ctx, "SELECT array_remove(array_agg(history::text), NULL), coalesce(max(seq), 0) FROM consumer WHERE source = $1", name).
+			Scan(&of, &seq)
 		if err != nil {
 			return nil, fmt.Errorf("read how far %s has read: %w", reader, err)
 		}
@@ -95,7 +96,8 @@ func (h *history) keep(ctx context.Context, db, log *pg.DB, name string) error {
 	for _, c := range all {
 		var seq int64
 		err := log.QueryRow(ctx, "SELECT seq FROM log WHERE source = $1 AND seq > $2 AND at = $3 AND type = $4 AND targets::jsonb = $5 AND seq <> ALL ($6) ORDER BY seq LIMIT 1",
-			name, h.lostAfter, c.At, c.Type, c.Targets, given).Scan(&seq)
+			name, h.lostAfter, c.At, c.Type, c.Targets, given).
+			Scan(&seq)
 		if errors.Is(err, pgx.ErrNoRows) { // nobody has heard of it: it will get a number
 			continue
 		}

@@ -42,7 +42,10 @@ func testIdempotency(t *testing.T, p *product.Product, c *testkit.Client) {
 	// A key gets no answer that another key of its owner got: it may hold a key that can do more.
 	bounded, key := c.With(newKey(t, c, "sister")), `{"name": "made"}`
 	made := testkit.Decode[identity.APIKey](c.Do("POST", "/auth/key", key, idempotencyKey, "1").Want(200))
-	if again := testkit.Decode[identity.APIKey](bounded.Do("POST", "/auth/key", key, idempotencyKey, "1").Want(200)); again.ID == made.ID || again.Key == made.Key {
+	if again := testkit.Decode[identity.APIKey](
+		bounded.Do("POST", "/auth/key", key, idempotencyKey, "1").Want(200),
+	); again.ID == made.ID ||
+		again.Key == made.Key {
 		t.Error("another key of the owner gets the first's answer")
 	}
 	// What was refused was not answered: it may be tried again, mended.
@@ -51,7 +54,10 @@ func testIdempotency(t *testing.T, p *product.Product, c *testkit.Client) {
 
 	// Many rows at once are one request, too.
 	csv := []string{idempotencyKey, "d", "Content-Type", "text/csv"}
-	if one, two := c.Do("POST", "/port-speed", "name,speed\nx,1\ny,2\n", csv...).Want(200), c.Do("POST", "/port-speed", "name,speed\nx,1\ny,2\n", csv...).Want(200); one.Text != two.Text {
+	if one, two := c.Do("POST", "/port-speed", "name,speed\nx,1\ny,2\n", csv...).
+		Want(200),
+		c.Do("POST", "/port-speed", "name,speed\nx,1\ny,2\n", csv...).
+			Want(200); one.Text != two.Text {
 		t.Errorf("%s, then %s", one.Text, two.Text)
 	}
 	if n := len(testkit.Decode[[]network.PortSpeed](c.Do("GET", "/port-speed", nil))); n != 4 {
@@ -131,8 +137,10 @@ func TestDumpHoldsNoSecret(t *testing.T) { both(t, testDumpHoldsNoSecret) }
 
 func testDumpHoldsNoSecret(t *testing.T, p *product.Product, c *testkit.Client) {
 	secrets := map[string]string{
-		"the first key":        c.Key,
-		"a key":                testkit.Decode[identity.APIKey](c.Do("POST", "/auth/key", `{"name": "x"}`, idempotencyKey, "the-idempotency-key").Want(200)).Key,
+		"the first key": c.Key,
+		"a key": testkit.Decode[identity.APIKey](
+			c.Do("POST", "/auth/key", `{"name": "x"}`, idempotencyKey, "the-idempotency-key").Want(200),
+		).Key,
 		"an imported key":      "a-key-that-another-panel-made-0001",
 		"a password":           "a long walk in the rain",
 		"the idempotency key":  "the-idempotency-key",
@@ -178,7 +186,14 @@ func testTwinIsStuck(t *testing.T, p *product.Product, c *testkit.Client) {
 	var all sync.WaitGroup
 	for range 30 { // more than there are connections
 		all.Go(func() {
-			if a := c.Do("POST", "/entity", body, idempotencyKey, "stuck"); a.Status != 200 && (a.Status != 503 || a.Header.Get("Retry-After") == "") {
+			if a := c.Do(
+				"POST",
+				"/entity",
+				body,
+				idempotencyKey,
+				"stuck",
+			); a.Status != 200 &&
+				(a.Status != 503 || a.Header.Get("Retry-After") == "") {
 				t.Errorf("answered %d: %s", a.Status, a.Text)
 			}
 		})

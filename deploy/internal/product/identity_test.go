@@ -24,11 +24,16 @@ func path(format string, args ...any) string { return fmt.Sprintf(format, args..
 func TestAdmin(t *testing.T) { producttest.Together(t, testAdmin) }
 
 func testAdmin(t *testing.T, p *product.Product, c *testkit.Client) {
-	anna := testkit.Decode[identity.Admin](c.Do("POST", "/admin", `{"email": "Anna@example.com", "password": "a long walk home", "receive_copies": true}`).Want(200))
-	if anna.Username != "Anna" || anna.Name != "Anna" || anna.Email != "Anna@example.com" || !anna.ReceiveCopies || time.Since(anna.CreatedAt.Time) > time.Hour {
+	anna := testkit.Decode[identity.Admin](
+		c.Do("POST", "/admin", `{"email": "Anna@example.com", "password": "a long walk home", "receive_copies": true}`).Want(200),
+	)
+	if anna.Username != "Anna" || anna.Name != "Anna" || anna.Email != "Anna@example.com" || !anna.ReceiveCopies ||
+		time.Since(anna.CreatedAt.Time) > time.Hour {
 		t.Fatalf("made %+v", anna)
 	}
-	if second := testkit.Decode[identity.Admin](c.Do("POST", "/admin", `{"email": "anna@example.net", "password": ""}`).Want(200)); second.Username != "anna2" {
+	if second := testkit.Decode[identity.Admin](
+		c.Do("POST", "/admin", `{"email": "anna@example.net", "password": ""}`).Want(200),
+	); second.Username != "anna2" {
 		t.Fatalf("made %+v", second)
 	}
 	for _, filter := range []string{"email=ANNA@example.COM", "username=anna", "username=ANNA&email=anna@example.com"} {
@@ -45,7 +50,8 @@ func testAdmin(t *testing.T, p *product.Product, c *testkit.Client) {
 
 	var hash string
 	stored := func() string {
-		if err := p.Databases[identity.Name].QueryRow(t.Context(), "SELECT password_hash FROM admin WHERE id = $1", anna.ID).Scan(&hash); err != nil {
+		if err := p.Databases[identity.Name].QueryRow(t.Context(), "SELECT password_hash FROM admin WHERE id = $1", anna.ID).
+			Scan(&hash); err != nil {
 			t.Fatal(err)
 		}
 		return hash
@@ -63,7 +69,10 @@ func testAdmin(t *testing.T, p *product.Product, c *testkit.Client) {
 	if stored() == before {
 		t.Fatal("the password did not change")
 	}
-	if list := testkit.Decode[[]identity.Admin](c.Do("GET", "/admin", nil).Want(200)); len(list) != 3 || list[0].Username != "admin" || list[1] != edited {
+	if list := testkit.Decode[[]identity.Admin](
+		c.Do("GET", "/admin", nil).Want(200),
+	); len(list) != 3 || list[0].Username != "admin" ||
+		list[1] != edited {
 		t.Fatalf("listed %+v", list)
 	}
 	c.Do("DELETE", path("/admin/%d", anna.ID), nil).Want(200)
@@ -77,7 +86,8 @@ func testWeakPasswords(t *testing.T, _ *product.Product, c *testkit.Client) {
 	weak := func(r *testkit.Answer, password, says string) {
 		t.Helper()
 		r.WantErrors("/password", "too_weak")
-		if text := r.Text; !strings.Contains(text, says) || !strings.Contains(text, "of 4, and has to score 3") || strings.Contains(text, password) {
+		if text := r.Text; !strings.Contains(text, says) || !strings.Contains(text, "of 4, and has to score 3") ||
+			strings.Contains(text, password) {
 			t.Errorf("%q: %s", password, text)
 		}
 	}
@@ -86,9 +96,15 @@ func testWeakPasswords(t *testing.T, _ *product.Product, c *testkit.Client) {
 		"qwertyuiop12": "many have", "ertyuiopoiuy": "keyboard", "bcdefghijklm": "sequence", "P@ssw0rd1234": "many have", "ironplane2026": "installation",
 		"zq12.05.1998": "date", "Schottenstein-1": "account", "niethcsam262": "account", "hosters99999": "account",
 	} {
-		weak(c.Do("POST", "/admin", map[string]any{"email": "schottenstein@hosters.example.com", "username": "maschtein", "password": password}), password, says)
+		weak(
+			c.Do("POST", "/admin", map[string]any{"email": "schottenstein@hosters.example.com", "username": "maschtein", "password": password}),
+			password,
+			says,
+		)
 	}
-	made := testkit.Decode[identity.Admin](c.Do("POST", "/admin", `{"email": "schottenstein@hosters.example.com", "password": "xK9#vTq2LpW8"}`).Want(200))
+	made := testkit.Decode[identity.Admin](
+		c.Do("POST", "/admin", `{"email": "schottenstein@hosters.example.com", "password": "xK9#vTq2LpW8"}`).Want(200),
+	)
 	weak(c.Do("PATCH", path("/admin/%d", made.ID), `{"password": "Schottenstein-1"}`), "Schottenstein-1", "account")
 	for _, password := range []string{"a long walk home", "correct horse battery staple", "wurst käse brot ü", "4f1c9a7e03b2d85c6f7a", strings.Repeat("a long walk in the rain ", 40)} {
 		c.Do("PATCH", path("/admin/%d", made.ID), map[string]any{"password": password}).Want(200)
@@ -117,7 +133,8 @@ func testOwnPassword(t *testing.T, _ *product.Product, c *testkit.Client) {
 	own.Do("PATCH", self, `{"password": "a longer walk home", "current_password": "a long walk"}`).WantErrors("/current_password", "wrong")
 	own.Do("PATCH", self, `{"email": "new@example.com", "current_password": "a long walk home"}`).Want(403)
 	own.Do("PATCH", self, `{"password": "a longer walk home", "current_password": "a long walk home"}`).Want(200)
-	own.Do("PATCH", self, `{"password": "a longer walk home", "current_password": "a long walk home"}`).WantErrors("/current_password", "wrong")
+	own.Do("PATCH", self, `{"password": "a longer walk home", "current_password": "a long walk home"}`).
+		WantErrors("/current_password", "wrong")
 	own.Do("DELETE", self, nil).WantDetail(problem.Forbidden, "The key lacks users.admins write.")
 
 	// Who may set it anyway need not know it, and what he sends of it means nothing.
@@ -152,14 +169,17 @@ func testNobodyLiftsHimself(t *testing.T, _ *product.Product, c *testkit.Client)
 	fewKey.Do("PATCH", path("/admin/%d", more), `{"password": "granite sparrow quiver"}`).WantDetail(problem.Forbidden, lacks)
 	fewKey.Do("PATCH", path("/admin/%d/permission", more), `{"network": {"groups": {"write": false}}}`).WantDetail(problem.Forbidden, lacks)
 	fewKey.Do("DELETE", path("/admin/%d", more), nil).WantDetail(problem.Forbidden, lacks)
-	fewKey.Do("POST", "/auth/key", map[string]any{"name": "x", "owner": map[string]any{"url": path("/admin/%d", more)}}).WantDetail(problem.Forbidden, lacks)
-	fewKey.Do("POST", "/auth/key", map[string]any{"name": "x", "owner": map[string]any{"url": "/admin", "id": more}}).WantDetail(problem.Forbidden, lacks)
+	fewKey.Do("POST", "/auth/key", map[string]any{"name": "x", "owner": map[string]any{"url": path("/admin/%d", more)}}).
+		WantDetail(problem.Forbidden, lacks)
+	fewKey.Do("POST", "/auth/key", map[string]any{"name": "x", "owner": map[string]any{"url": "/admin", "id": more}}).
+		WantDetail(problem.Forbidden, lacks)
 	key := testkit.Decode[identity.APIKey](moreKey.Do("GET", "/auth/key/current", nil).Want(200)).ID
 	fewKey.Do("GET", path("/auth/key/%d", key), nil).Want(200)
 	fewKey.Do("PATCH", path("/auth/key/%d", key), `{"name": "x"}`).WantDetail(problem.Forbidden, lacks)
 	fewKey.Do("DELETE", path("/auth/key/%d", key), nil).WantDetail(problem.Forbidden, lacks)
 	own := testkit.Decode[identity.APIKey](fewKey.Do("GET", "/auth/key/current", nil).Want(200)).ID
-	fewKey.Do("PATCH", path("/auth/key/%d", own), map[string]any{"name": "x", "owner": map[string]any{"url": path("/admin/%d", more)}}).WantDetail(problem.Forbidden, lacks)
+	fewKey.Do("PATCH", path("/auth/key/%d", own), map[string]any{"name": "x", "owner": map[string]any{"url": path("/admin/%d", more)}}).
+		WantDetail(problem.Forbidden, lacks)
 
 	grants := "The set grants what the key lacks: network.groups write, system.logs read."
 	grant := `{"network": {"groups": {"write": true}}, "system": {"logs": {"read": true}}}`
@@ -224,7 +244,8 @@ func testAccountsChangeAtOnce(t *testing.T, p *product.Product, c *testkit.Clien
 	}
 	all.Wait()
 	var deadlocks int
-	err := p.Databases[identity.Name].QueryRow(t.Context(), "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()").Scan(&deadlocks)
+	err := p.Databases[identity.Name].QueryRow(t.Context(), "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()").
+		Scan(&deadlocks)
 	if err != nil || deadlocks > 0 {
 		t.Errorf("%d deadlocks, %v", deadlocks, err)
 	}
@@ -258,7 +279,8 @@ func testAPIKey(t *testing.T, p *product.Product, c *testkit.Client) {
 	c.Do("PATCH", path("/auth/key/%d", made.ID), `{}`).WantErrors("/name", "required")
 	c.Do("POST", "/auth/key", `{"name": "x", "key": "short", "owner": {"url": "/server/3"}, "expires_at": {"iso_8601": "2020-01-01T00:00:00Z", "unix": 1577836800}}`).
 		WantErrors("/expires_at", "out_of_range", "/key", "too_short", "/owner/url", "invalid")
-	c.Do("POST", "/auth/key", `{"name": "x", "expires_at": {"iso_8601": "2030-01-01T00:00:00Z", "unix": 1}}`).WantErrors("/expires_at", "disagrees")
+	c.Do("POST", "/auth/key", `{"name": "x", "expires_at": {"iso_8601": "2030-01-01T00:00:00Z", "unix": 1}}`).
+		WantErrors("/expires_at", "disagrees")
 	c.Do("POST", "/auth/key", `{"name": "x", "expires_at": {"unix": "soon"}}`).WantErrors("/expires_at", "type")
 	c.Do("POST", "/auth/key", `{"name": "x", "owner": {"url": "/admin/99"}}`).WantErrors("/owner/url", "not_found")
 	c.Do("POST", "/auth/key", `{"name": "x", "owner": {"url": "/admin/3", "id": 4}}`).WantErrors("/owner/id", "disagrees")
@@ -275,7 +297,12 @@ func testAPIKey(t *testing.T, p *product.Product, c *testkit.Client) {
 	}
 	whole := c.Do("GET", path("/auth/key/%d", made.ID), nil).Want(200)
 	for _, same := range []string{`"owner_type": "admin", "owner_id": 1`, `"owner_id": 1`, `"owner": {"url": "/admin", "id": 1}`} {
-		if back := c.Do("PATCH", path("/auth/key/%d", made.ID), `{"name": "renamed", `+same+`}`).Want(200); back.Header.Get("ETag") != whole.Header.Get("ETag") {
+		if back := c.Do("PATCH", path("/auth/key/%d", made.ID), `{"name": "renamed", `+same+`}`).
+			Want(200); back.Header.Get(
+			"ETag",
+		) != whole.Header.Get(
+			"ETag",
+		) {
 			t.Errorf("%s changes the key's version", same)
 		}
 	}
@@ -327,7 +354,9 @@ func testImportedKey(t *testing.T, _ *product.Product, c *testkit.Client) {
 
 	const next = "a-key-that-another-panel-made-0002"
 	c.With(next).Do("GET", "/auth/key/current", nil).Want(401)
-	if edited := testkit.Decode[identity.APIKey](c.Do("PATCH", path("/auth/key/%d", made.ID), map[string]any{"name": "old", "key": next}).Want(200)); edited.Key != next {
+	if edited := testkit.Decode[identity.APIKey](
+		c.Do("PATCH", path("/auth/key/%d", made.ID), map[string]any{"name": "old", "key": next}).Want(200),
+	); edited.Key != next {
 		t.Fatalf("edited %+v", edited)
 	}
 	time.Sleep(100 * time.Millisecond)

@@ -43,7 +43,9 @@ func TestAddressesOfInstalledMachines(t *testing.T) {
 		until("it has its address still", one, one.address)
 		b.macs++
 		two := target{mac: fmt.Sprintf("52:54:00:00:00:%02x", b.macs), address: one.address, entity: one.entity}
-		two.id = b.c.Do("POST", "/pxe/install", fmt.Sprintf(`{"profile": %d, "host": {"macs": [%q], "entity": %d}%s}`, b.profile, two.mac, two.entity, own)).Want(200).ID()
+		two.id = b.c.Do("POST", "/pxe/install", fmt.Sprintf(`{"profile": %d, "host": {"macs": [%q], "entity": %d}%s}`, b.profile, two.mac, two.entity, own)).
+			Want(200).
+			ID()
 		until("the new one has it", two, one.address)
 		until("the old one has none", one, "")
 		b.c.Do("POST", path("/pxe/install/%d/cancel", two.id), nil).Want(200)
@@ -84,6 +86,7 @@ func TestAddressesOfInstalledMachines(t *testing.T) {
 		m := installed(own)
 		b.c.Do("PATCH", entity(m), `{"address": "10.1.0.99"}`).Want(200)
 		until("it has none", m, "")
-		b.c.Do("POST", path("/pxe/install/%d/retry", m.id), `{}`).WantDetail(problem.Conflict, fmt.Sprintf("Install %d needs the addresses that the IP entity 10.1.0.99 had then.", m.id))
+		b.c.Do("POST", path("/pxe/install/%d/retry", m.id), `{}`).
+			WantDetail(problem.Conflict, fmt.Sprintf("Install %d needs the addresses that the IP entity 10.1.0.99 had then.", m.id))
 	}
 }

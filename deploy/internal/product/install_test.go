@@ -50,12 +50,20 @@ func (b *boot) set() {
 	host, port, _ := strings.Cut(strings.TrimPrefix(b.agent.URL, "http://"), ":")
 	b.dhcp = b.c.Do("POST", "/pxe/dhcp", map[string]any{"name": "Berlin", "host": host, "port": port, "api_key": agentKey}).Want(200).ID()
 	b.group = b.c.Do("POST", "/group", map[string]any{"name": "Berlin", "pxe_dhcp_server": b.dhcp}).Want(200).ID()
-	b.fileServer = b.c.Do("POST", "/pxe/file", map[string]any{"name": "files", "install_max_concurrent": 20, "group": b.group, "host": host, "port": port, "api_key": agentKey, "public_key": hostKey}).Want(200).ID()
-	script := b.c.Do("POST", "/pxe/boot-script", map[string]any{"name": "boot", "body": "#!ipxe\nkernel {{.URL.Files}}/linux token {{.URL.Preseed}}\n"}).Want(200).ID()
-	preseed := b.c.Do("POST", "/pxe/preseed", map[string]any{"name": "seed", "body": "{{quote .Password}} {{.Host.IPv4.Address}} {{.Client.Email}}"}).Want(200).ID()
+	b.fileServer = b.c.Do("POST", "/pxe/file", map[string]any{"name": "files", "install_max_concurrent": 20, "group": b.group, "host": host, "port": port, "api_key": agentKey, "public_key": hostKey}).
+		Want(200).
+		ID()
+	script := b.c.Do("POST", "/pxe/boot-script", map[string]any{"name": "boot", "body": "#!ipxe\nkernel {{.URL.Files}}/linux token {{.URL.Preseed}}\n"}).
+		Want(200).
+		ID()
+	preseed := b.c.Do("POST", "/pxe/preseed", map[string]any{"name": "seed", "body": "{{quote .Password}} {{.Host.IPv4.Address}} {{.Client.Email}}"}).
+		Want(200).
+		ID()
 	shell := b.c.Do("POST", "/pxe/shell", map[string]any{"name": "after", "body": "#!/bin/bash\necho {{.Host.Name}}"}).Want(200).ID()
 	template := testkit.Decode[[]struct{ ID int64 }](b.c.Do("GET", "/email/template?name=install-finished", nil).Want(200))[0].ID
-	b.profile = b.c.Do("POST", "/pxe/profile", map[string]any{"name": "mine", "boot_script": script, "preseed": preseed, "shell": map[string]any{"after": []int64{shell}}, "email": map[string]any{"template": template}}).Want(200).ID()
+	b.profile = b.c.Do("POST", "/pxe/profile", map[string]any{"name": "mine", "boot_script": script, "preseed": preseed, "shell": map[string]any{"after": []int64{shell}}, "email": map[string]any{"template": template}}).
+		Want(200).
+		ID()
 	b.client = b.c.Do("POST", "/client", `{"first": "Ben", "last": "Miller", "email": "ben@example.org"}`).Want(200).ID()
 }
 
@@ -70,8 +78,12 @@ func (b *boot) install(more string) target {
 	b.Helper()
 	b.macs++
 	m := target{mac: fmt.Sprintf("52:54:00:00:00:%02x", b.macs), address: fmt.Sprintf("10.1.0.%d", b.macs+1)}
-	m.entity = b.c.Do("POST", "/entity", map[string]any{"group": b.group, "address": m.address, "subnet_mask": "255.255.255.0", "gateway": "10.1.0.254"}).Want(200).ID()
-	m.id = b.c.Do("POST", "/pxe/install", fmt.Sprintf(`{"profile": %d, "host": {"macs": [%q], "entity": %d, "hostname": "web%d.example.com"}, "password": "a long walk in the rain"%s}`, b.profile, m.mac, m.entity, b.macs, more)).Want(200).ID()
+	m.entity = b.c.Do("POST", "/entity", map[string]any{"group": b.group, "address": m.address, "subnet_mask": "255.255.255.0", "gateway": "10.1.0.254"}).
+		Want(200).
+		ID()
+	m.id = b.c.Do("POST", "/pxe/install", fmt.Sprintf(`{"profile": %d, "host": {"macs": [%q], "entity": %d, "hostname": "web%d.example.com"}, "password": "a long walk in the rain"%s}`, b.profile, m.mac, m.entity, b.macs, more)).
+		Want(200).
+		ID()
 	return m
 }
 
@@ -116,7 +128,8 @@ var inScript = regexp.MustCompile(`/i/([A-Z0-9]+)/preseed`)
 
 func (b *boot) secrets(m target) (n int) {
 	b.Helper()
-	if err := b.product.Databases[pxe.Name].QueryRow(b.Context(), "SELECT count(password) + count(token) FROM install WHERE id = $1", m.id).Scan(&n); err != nil {
+	if err := b.product.Databases[pxe.Name].QueryRow(b.Context(), "SELECT count(password) + count(token) FROM install WHERE id = $1", m.id).
+		Scan(&n); err != nil {
 		b.Fatal(err)
 	}
 	return n
@@ -127,17 +140,30 @@ func TestInstalls(t *testing.T) {
 	t.Parallel()
 	b := newBoot(t)
 	billing := receiver.Start(t, nil)
-	hook := testkit.Decode[webhook.Webhook](b.c.Do("POST", "/webhook", map[string]any{"url": billing.URL, "types": []string{"pxe.install.*"}}).Want(200))
+	hook := testkit.Decode[webhook.Webhook](
+		b.c.Do("POST", "/webhook", map[string]any{"url": billing.URL, "types": []string{"pxe.install.*"}}).Want(200),
+	)
 	billing.Trust(hook.Secret)
 	m := b.install(fmt.Sprintf(`, "client": %d`, b.client))
 	token := b.starts(m)
 	if i := b.until(m, "booting"); i.StartedAt == nil || i.FileServer == nil || i.FileServer.ID != b.fileServer || b.secrets(m) != 2 {
 		t.Errorf("it is %+v", i)
 	}
-	if preseed := b.agent.Asks("GET", "/i/"+token+"/preseed", m.address, ""); preseed != "'a long walk in the rain' "+m.address+" ben@example.org" {
+	if preseed := b.agent.Asks(
+		"GET",
+		"/i/"+token+"/preseed",
+		m.address,
+		"",
+	); preseed != "'a long walk in the rain' "+m.address+" ben@example.org" {
 		t.Errorf("its preseed is %s", preseed)
 	}
-	if after := b.agent.Asks("GET", "/i/"+token+"/after", m.address, ""); !strings.Contains(after, "echo web1\n") || !strings.Contains(after, "/bin/bash \"$script\"") {
+	if after := b.agent.Asks(
+		"GET",
+		"/i/"+token+"/after",
+		m.address,
+		"",
+	); !strings.Contains(after, "echo web1\n") ||
+		!strings.Contains(after, "/bin/bash \"$script\"") {
 		t.Errorf("it runs %s", after)
 	}
 	b.agent.Says(token, "progress", m.address, "step=partitions&progress=10")
@@ -146,7 +172,8 @@ func TestInstalls(t *testing.T) {
 	}
 	for at, want := range map[string]string{path("/entity/%d", m.entity): "IP entity", path("/client/%d", b.client): "Client", path("/pxe/profile/%d", b.profile): "Profile",
 		path("/pxe/dhcp/%d", b.dhcp): "DHCP server", path("/pxe/file/%d", b.fileServer): "File server"} {
-		b.c.Do("DELETE", at, nil).WantDetail(problem.Conflict, fmt.Sprintf("%s %s is used by install %d (web1.example.com), which has not ended.", want, at[strings.LastIndex(at, "/")+1:], m.id))
+		b.c.Do("DELETE", at, nil).
+			WantDetail(problem.Conflict, fmt.Sprintf("%s %s is used by install %d (web1.example.com), which has not ended.", want, at[strings.LastIndex(at, "/")+1:], m.id))
 	}
 	b.c.Do("POST", path("/group/%d/entity/bulk-delete", b.group), map[string]any{"ids": []int64{m.entity}}).Want(409)
 
@@ -169,7 +196,8 @@ func TestInstalls(t *testing.T) {
 		t.Errorf("it asked for %s", got)
 	}
 	eventually(t, "the client is told", func() bool { return b.box.Taken() == 1 })
-	if mail := b.box.Mails()[0]; !bytes.Contains(mail.Data, []byte("Subject: web1.example.com: installed")) || mail.To[0] != "ben@example.org" {
+	if mail := b.box.Mails()[0]; !bytes.Contains(mail.Data, []byte("Subject: web1.example.com: installed")) ||
+		mail.To[0] != "ben@example.org" {
 		t.Errorf("it is told %s", mail.Data)
 	}
 	for _, slug := range []string{"hardware.server.install.add", "hardware.server.install.finish"} {
@@ -179,7 +207,10 @@ func TestInstalls(t *testing.T) {
 	}
 	for _, action := range []string{"created", "booted", "began", "installed"} {
 		eventually(t, action+" is logged", func() bool {
-			return strings.Contains(b.c.Do("GET", path("/log?target_type=pxe/install&target_id=%d", m.id), nil).Want(200).Text, "pxe.install."+action)
+			return strings.Contains(
+				b.c.Do("GET", path("/log?target_type=pxe/install&target_id=%d", m.id), nil).Want(200).Text,
+				"pxe.install."+action,
+			)
 		})
 	}
 	b.gets(m, "sanboot")
@@ -209,8 +240,19 @@ func TestInstalls(t *testing.T) {
 			t.Errorf("billing hears %s", r.Body)
 		}
 	}
-	if want := []string{"pxe.install.created waiting <nil>", "pxe.install.booted booting <nil>", "pxe.install.began installing <nil>", "pxe.install.installed installed <nil>",
-		"pxe.install.retried waiting <nil>", "pxe.install.booted booting <nil>", "pxe.install.failed failed no disk", "pxe.install.deleted <nil> <nil>"}; !slices.Equal(heard, want) {
+	if want := []string{
+		"pxe.install.created waiting <nil>",
+		"pxe.install.booted booting <nil>",
+		"pxe.install.began installing <nil>",
+		"pxe.install.installed installed <nil>",
+		"pxe.install.retried waiting <nil>",
+		"pxe.install.booted booting <nil>",
+		"pxe.install.failed failed no disk",
+		"pxe.install.deleted <nil> <nil>",
+	}; !slices.Equal(
+		heard,
+		want,
+	) {
 		t.Errorf("billing hears %q", heard)
 	}
 	eventually(t, "the agent has forgotten it", func() bool { return len(b.agent.Agent.Machines().Held()) == 0 })
@@ -285,13 +327,18 @@ func TestInstallsAtATime(t *testing.T) {
 	b.starts(second)
 	b.c.Do("PATCH", path("/pxe/file/%d", b.fileServer), `{"install_max_concurrent": 2}`).Want(200)
 	b.starts(first)
-	testkit.Execute(t, b.product.Databases[pxe.Name], fmt.Sprintf("UPDATE install SET password = '\\x00', revision = nextval('install_revision') WHERE id = %d", first.id))
+	testkit.Execute(
+		t,
+		b.product.Databases[pxe.Name],
+		fmt.Sprintf("UPDATE install SET password = '\\x00', revision = nextval('install_revision') WHERE id = %d", first.id),
+	)
 	if i := b.until(first, "failed"); *i.Error != "Its password cannot be unsealed." {
 		t.Errorf("it is %+v", i)
 	}
 }
 
-// A machine that is given its boot script in the very moment in which its place is taken from it goes on, and who was to have the place waits.
+// A machine that is given its boot script in the very moment in which its place is taken from it goes on, and who was to have the place
+// waits.
 func TestPlaceOfAMachineThatBoots(t *testing.T) {
 	t.Parallel()
 	b := newBoot(t)
@@ -349,12 +396,17 @@ func TestPlaceOfASilentMachine(t *testing.T) {
 	b.gets(second, "full")
 	eventually(t, "it has the place, as the first did not ask", func() bool { return hasPlace(second) })
 	silent := func(minutes int) {
-		testkit.Execute(t, b.product.Databases[pxe.Name], fmt.Sprintf("UPDATE install SET seen_at = now() - interval '%d minutes' WHERE id = %d", minutes, second.id))
+		testkit.Execute(
+			t,
+			b.product.Databases[pxe.Name],
+			fmt.Sprintf("UPDATE install SET seen_at = now() - interval '%d minutes' WHERE id = %d", minutes, second.id),
+		)
 	}
 	silent(4)
 	eventually(t, "the agent knows that the first has it no more", func() bool {
 		var revision int64
-		if err := b.product.Databases[pxe.Name].QueryRow(t.Context(), "SELECT revision FROM install WHERE id = $1", first.id).Scan(&revision); err != nil {
+		if err := b.product.Databases[pxe.Name].QueryRow(t.Context(), "SELECT revision FROM install WHERE id = $1", first.id).
+			Scan(&revision); err != nil {
 			t.Fatal(err)
 		}
 		return slices.Contains(b.agent.Agent.Machines().Held(), siteagent.Held{ID: first.id, Revision: revision})
@@ -442,7 +494,9 @@ func TestDiscovery(t *testing.T) {
 	b := newBoot(t)
 	const mac, address = "52:54:00:00:00:01", "10.1.0.100"
 	of := machine.Client{MAC: mac, Boots: true}
-	if _, ok := b.agent.Agent.Machines().Offered(of); !ok || !b.agent.Agent.Machines().Known(of) || !b.agent.Agent.Machines().Leased(of, netip.MustParseAddr(address)) {
+	if _, ok := b.agent.Agent.Machines().
+		Offered(of); !ok || !b.agent.Agent.Machines().Known(of) ||
+		!b.agent.Agent.Machines().Leased(of, netip.MustParseAddr(address)) {
 		t.Fatal("it gets no address")
 	}
 	b.agent.Asks("GET", "/i/discover?uuid=u&serial=S1&manufacturer=Dell+%3Cb%3E&firmware=efi&mac0=52:54:00:00:00:01", address, "")
@@ -478,10 +532,14 @@ func TestReportsAreTakenOnce(t *testing.T) {
 	b.agent.Says(token, "done", m.address, "")
 	i := b.until(m, "installed")
 	var requests int64
-	if err := all[0].Databases[pxe.Name].QueryRow(t.Context(), "SELECT requests FROM install WHERE id = $1", m.id).Scan(&requests); err != nil {
+	if err := all[0].Databases[pxe.Name].QueryRow(t.Context(), "SELECT requests FROM install WHERE id = $1", m.id).
+		Scan(&requests); err != nil {
 		t.Fatal(err)
 	}
-	if said := len(b.agent.Reports()); int64(said) != requests || len(i.Requests) != min(said, 100) || i.Requests[0].What != siteagent.Finished {
+	if said := len(
+		b.agent.Reports(),
+	); int64(said) != requests || len(i.Requests) != min(said, 100) ||
+		i.Requests[0].What != siteagent.Finished {
 		t.Errorf("the agent has %d reports, and %d were taken, of which %d are shown", said, requests, len(i.Requests))
 	}
 }

@@ -28,7 +28,9 @@ func newIntegration(t *testing.T, c *testkit.Client, name, permissions string) (
 // keyOf is a new key of an account.
 func keyOf(t *testing.T, c *testkit.Client, account string) string {
 	t.Helper()
-	return testkit.Decode[identity.APIKey](c.Do("POST", "/auth/key", map[string]any{"name": "own", "owner": map[string]any{"url": account}}).Want(200)).Key
+	return testkit.Decode[identity.APIKey](
+		c.Do("POST", "/auth/key", map[string]any{"name": "own", "owner": map[string]any{"url": account}}).Want(200),
+	).Key
 }
 
 func TestIntegrations(t *testing.T) { both(t, testIntegrations) }
@@ -39,7 +41,10 @@ func testIntegrations(t *testing.T, p *product.Product, c *testkit.Client) {
 	c.Do("POST", "/integration", `{"name": "SHOP"}`).WantErrors("/name", "taken")
 	shop.Do("GET", "/group", nil).Want(200)
 	shop.Do("POST", "/group", `{"name": "a"}`).WantDetail(http.StatusForbidden, "The key lacks network.groups write.")
-	if key := testkit.Decode[identity.APIKey](shop.Do("GET", "/auth/key/current", nil).Want(200)); key.Owner.URL != own || key.Owner.Name == nil || *key.Owner.Name != "Shop" {
+	if key := testkit.Decode[identity.APIKey](
+		shop.Do("GET", "/auth/key/current", nil).Want(200),
+	); key.Owner.URL != own || key.Owner.Name == nil ||
+		*key.Owner.Name != "Shop" {
 		t.Errorf("its key is %+v", key)
 	}
 
@@ -105,7 +110,13 @@ func testDetachedIntegration(t *testing.T, p *product.Product, c *testkit.Client
 	at := path("/integration/%d", id)
 	client := shop.Do("POST", "/client", order("ben@example.com", "billing_id", 4711)).Want(200).ID()
 	db := p.Databases[clients.Name]
-	testkit.Execute(t, db, "INSERT INTO client (email, first, last, billing_id, integration_id) SELECT 'c' || n || '@example.com', 'Ben', n, n, $1 FROM generate_series(2, $2) n", id, its)
+	testkit.Execute(
+		t,
+		db,
+		"INSERT INTO client (email, first, last, billing_id, integration_id) SELECT 'c' || n || '@example.com', 'Ben', n, n, $1 FROM generate_series(2, $2) n",
+		id,
+		its,
+	)
 	other := c.Do("POST", "/client", order("eve@example.com")).Want(200).ID()
 
 	_, lesser := newAdmin(t, c, "lesser", `{"system": {"integrations": {"read": true, "write": true}}, "users": {"clients": {"read": true}}}`)
@@ -133,11 +144,15 @@ func testDetachedIntegration(t *testing.T, p *product.Product, c *testkit.Client
 
 	eventually(t, "it is gone", func() bool { return c.Do("GET", at, nil).Status == 404 })
 	c.Do("DELETE", at+"?detach=true", nil).Want(404)
-	if is := testkit.Decode[clients.Client](c.Do("GET", path("/client/%d", client), nil).Want(200)); is.BillingID != nil || is.Integration != nil {
+	if is := testkit.Decode[clients.Client](
+		c.Do("GET", path("/client/%d", client), nil).Want(200),
+	); is.BillingID != nil ||
+		is.Integration != nil {
 		t.Errorf("a client of it is %+v", is)
 	}
 	var left, most int
-	err := db.QueryRow(t.Context(), "SELECT (SELECT count(*) FROM client WHERE integration_id IS NOT NULL OR billing_id IS NOT NULL), (SELECT max(n) FROM (SELECT count(*) AS n FROM change WHERE type = 'client.edited' GROUP BY at) same)").Scan(&left, &most)
+	err := db.QueryRow(t.Context(), "SELECT (SELECT count(*) FROM client WHERE integration_id IS NOT NULL OR billing_id IS NOT NULL), (SELECT max(n) FROM (SELECT count(*) AS n FROM change WHERE type = 'client.edited' GROUP BY at) same)").
+		Scan(&left, &most)
 	if err != nil || left > 0 || most > 100 {
 		t.Errorf("%d clients are left, and %d were detached at once: %v", left, most, err)
 	}
@@ -146,7 +161,10 @@ func testDetachedIntegration(t *testing.T, p *product.Product, c *testkit.Client
 	if len(logged) != its {
 		t.Fatalf("the log has %d items", len(logged))
 	}
-	if text := c.Do("GET", path("/log/%d", logged[0].ID), nil).Want(200).Text; !strings.Contains(text, `"billing_id":{"before":`) || !strings.Contains(text, `"integration.id":{"before":1}`) {
+	if text := c.Do("GET", path("/log/%d", logged[0].ID), nil).
+		Want(200).
+		Text; !strings.Contains(text, `"billing_id":{"before":`) ||
+		!strings.Contains(text, `"integration.id":{"before":1}`) {
 		t.Errorf("the log has of a client %s", text)
 	}
 	if text := c.Do("GET", "/log?type=integration.deleted", nil).Want(200).Text; !strings.Contains(text, `"Shop"`) {
@@ -169,7 +187,12 @@ func TestNobodyLiftsHimselfByAnIntegration(t *testing.T) {
 }
 
 func testNobodyLiftsHimselfByAnIntegration(t *testing.T, _ *product.Product, c *testkit.Client) {
-	id, shop := newIntegration(t, c, "Shop", `{"users": {"admins": {"read": true, "write": true}}, "system": {"integrations": {"write": true}}}`)
+	id, shop := newIntegration(
+		t,
+		c,
+		"Shop",
+		`{"users": {"admins": {"read": true, "write": true}}, "system": {"integrations": {"write": true}}}`,
+	)
 	own := path("/integration/%d", id)
 	key := testkit.Decode[identity.APIKey](shop.Do("GET", "/auth/key/current", nil).Want(200)).ID
 	_, eve := newAdmin(t, c, "eve", `{"system": {"integrations": {"read": true, "write": true}}}`)
@@ -203,6 +226,10 @@ func testNobodyLiftsHimselfByAnIntegration(t *testing.T, _ *product.Product, c *
 	full := c.With(keyOf(t, c, path("/integration/%d", other)))
 	full.Do("GET", "/admin", nil).Want(200)
 	eventually(t, fmt.Sprintf("eve cannot write the keys of integration %d, which holds more", other), func() bool {
-		return eve.Do("POST", "/auth/key", map[string]any{"name": "more", "owner": map[string]any{"url": path("/integration/%d", other)}}).Status == 403
+		return eve.Do(
+			"POST",
+			"/auth/key",
+			map[string]any{"name": "more", "owner": map[string]any{"url": path("/integration/%d", other)}},
+		).Status == 403
 	})
 }

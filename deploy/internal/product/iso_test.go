@@ -119,12 +119,15 @@ func TestISO(t *testing.T) {
 		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(image))
 	})
 	is := s.imported(t, "win", door.URL+"/?token=s3cr3t", "")
-	if is.Status != "ready" || is.Progress != 100 || is.Error != nil || is.SHA256 == nil || *is.SHA256 != sum || *is.Size != int64(len(image)) {
+	if is.Status != "ready" || is.Progress != 100 || is.Error != nil || is.SHA256 == nil || *is.SHA256 != sum ||
+		*is.Size != int64(len(image)) {
 		t.Fatalf("it is %s", testkit.JSON(is))
 	}
 	at := path("/pxe/iso/%d", is.ID)
 	files := s.held(t, "win")
-	if len(files) != 4 || files["win.iso"] != string(image) || files["win/boot/BCD"] != "bcd\n" || !strings.HasPrefix(files["win/setup.exe"], "1\n2\n") || !strings.HasPrefix(files["win/sources/install.wim"], "MSWIM") {
+	if len(files) != 4 || files["win.iso"] != string(image) || files["win/boot/BCD"] != "bcd\n" ||
+		!strings.HasPrefix(files["win/setup.exe"], "1\n2\n") ||
+		!strings.HasPrefix(files["win/sources/install.wim"], "MSWIM") {
 		t.Errorf("%d files are held", len(files))
 	}
 
@@ -148,20 +151,26 @@ func TestISO(t *testing.T) {
 	if found := enabled(); len(found) > 0 {
 		t.Errorf("enabled are %s", testkit.JSON(found))
 	}
-	shown := testkit.Decode[pxe.ISOEdition](s.c.Do("PATCH", one, `{"is_enabled": "1", "license_key": "abcde-FGHIJ-KLMNO-PQRST-UVWXY"}`).Want(200))
+	shown := testkit.Decode[pxe.ISOEdition](
+		s.c.Do("PATCH", one, `{"is_enabled": "1", "license_key": "abcde-FGHIJ-KLMNO-PQRST-UVWXY"}`).Want(200),
+	)
 	if !shown.IsEnabled || shown.Key == nil || *shown.Key != "*****-*****-*****-*****-UVWXY" {
 		t.Errorf("the edition is %s", testkit.JSON(shown))
 	}
 	if found := enabled(); len(found) != 1 || found[0].ID != editions[0].ID {
 		t.Errorf("enabled are %s", testkit.JSON(found))
 	}
-	if found := testkit.Decode[[]pxe.ISOEdition](s.c.Do("GET", at+"/edition?is_enabled=false", nil).Want(200)); len(found) != 1 || found[0].ID != editions[1].ID {
+	if found := testkit.Decode[[]pxe.ISOEdition](
+		s.c.Do("GET", at+"/edition?is_enabled=false", nil).Want(200),
+	); len(found) != 1 ||
+		found[0].ID != editions[1].ID {
 		t.Errorf("not enabled are %s", testkit.JSON(found))
 	}
 	s.c.Do("GET", at+"/edition?is_enabled=perhaps", nil).Want(400)
 	sealed := func() (text []byte) {
 		t.Helper()
-		if err := s.Databases[pxe.Name].QueryRow(t.Context(), "SELECT license_key FROM iso_edition WHERE id = $1", editions[0].ID).Scan(&text); err != nil {
+		if err := s.Databases[pxe.Name].QueryRow(t.Context(), "SELECT license_key FROM iso_edition WHERE id = $1", editions[0].ID).
+			Scan(&text); err != nil {
 			t.Fatal(err)
 		}
 		return text
@@ -177,8 +186,15 @@ func TestISO(t *testing.T) {
 
 	// A profile, and what it keeps there.
 	boot := s.c.Do("POST", "/pxe/boot-script", `{"name": "boot"}`).Want(200).ID()
-	profile := s.c.Do("POST", "/pxe/profile", fmt.Sprintf(`{"name": "Windows", "access_client": true, "boot_script": %d, "iso": {"id": "%d", "edition": {"id": %d}}}`, boot, is.ID, editions[0].ID)).Want(200)
-	if want := fmt.Sprintf(`"iso":{"id":%d,"name":"win","edition":"Windows Server 2022 SERVERSTANDARD"}`, is.ID); !strings.Contains(profile.Text, want) {
+	profile := s.c.Do("POST", "/pxe/profile", fmt.Sprintf(`{"name": "Windows", "access_client": true, "boot_script": %d, "iso": {"id": "%d", "edition": {"id": %d}}}`, boot, is.ID, editions[0].ID)).
+		Want(200)
+	if want := fmt.Sprintf(
+		`"iso":{"id":%d,"name":"win","edition":"Windows Server 2022 SERVERSTANDARD"}`,
+		is.ID,
+	); !strings.Contains(
+		profile.Text,
+		want,
+	) {
 		t.Errorf("the profile is %s", profile.Text)
 	}
 	atProfile := path("/pxe/profile/%d", profile.ID())
@@ -198,8 +214,14 @@ func TestISO(t *testing.T) {
 	s.c.Do("PATCH", one, `{"is_enabled": false}`).WantErrors("/is_enabled", "in_use")
 
 	// A client sees the enabled editions of what its profiles name, and no keys.
-	client := testkit.NewClient(t, testkit.As(s.Services[pxe.Name], &principal.Principal{Owner: principal.Owner{Type: principal.Client, ID: 1}, KeyID: 1}))
-	if text := client.Do("GET", at+"/edition", nil).Want(200).Text; strings.Count(text, `"id"`) != 1 || strings.Contains(text, "UVWXY") || strings.Contains(text, "key") {
+	client := testkit.NewClient(
+		t,
+		testkit.As(s.Services[pxe.Name], &principal.Principal{Owner: principal.Owner{Type: principal.Client, ID: 1}, KeyID: 1}),
+	)
+	if text := client.Do("GET", at+"/edition", nil).
+		Want(200).
+		Text; strings.Count(text, `"id"`) != 1 || strings.Contains(text, "UVWXY") ||
+		strings.Contains(text, "key") {
 		t.Errorf("a client sees %s", text)
 	}
 	if text := client.Do("GET", one, nil).Want(200).Text; strings.Contains(text, "UVWXY") {
@@ -389,7 +411,10 @@ func TestISOOfAChangingName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { inside.Add(1) }), ReadHeaderTimeout: time.Minute}
+	server := &http.Server{
+		Handler:           http.HandlerFunc(func(http.ResponseWriter, *http.Request) { inside.Add(1) }),
+		ReadHeaderTimeout: time.Minute,
+	}
 	t.Cleanup(func() { _ = server.Close() })
 	go func() { _ = server.Serve(forbidden) }()
 	var asked atomic.Int64
@@ -400,7 +425,8 @@ func TestISOOfAChangingName(t *testing.T) {
 		return netip.MustParseAddr(forbiddenHost)
 	})
 	is := s.imported(t, "rebound", "http://"+host+":"+port, "")
-	if is.Status != "failed" || is.Error == nil || !strings.Contains(*is.Error, "network of one's own") || inside.Load() > 0 || asked.Load() < 2 {
+	if is.Status != "failed" || is.Error == nil || !strings.Contains(*is.Error, "network of one's own") || inside.Load() > 0 ||
+		asked.Load() < 2 {
 		t.Errorf("it is %s after %d questions, and the forbidden address was asked %d times", testkit.JSON(is), asked.Load(), inside.Load())
 	}
 	// One that has always led there is refused at once.

@@ -55,7 +55,8 @@ func testJobs(t *testing.T, p *product.Product, c *testkit.Client) {
 	at := "/system/job/" + job
 	c.Do("POST", at+"/cancel", nil).WantDetail(http.StatusConflict, "Job "+job+" has ended.")
 	view := testkit.Decode[jobs.ViewedJob](c.Do("GET", at, nil).Want(200))
-	if view.State != "failed" || view.Error != "the file server refuses" || view.Attempt != 3 || view.FinishedAt == nil || string(view.Args) != `{"for": "network"}` && string(view.Args) != `{"for":"network"}` {
+	if view.State != "failed" || view.Error != "the file server refuses" || view.Attempt != 3 || view.FinishedAt == nil ||
+		string(view.Args) != `{"for": "network"}` && string(view.Args) != `{"for":"network"}` {
 		t.Errorf("it is seen as %+v", view)
 	}
 	again := testkit.Decode[jobs.ViewedJob](c.Do("POST", at+"/retry", nil, "X-Request-Id", "again").Want(200))
@@ -73,7 +74,8 @@ func testJobs(t *testing.T, p *product.Product, c *testkit.Client) {
 		IP      string
 		Targets []struct{ URL string }
 	}](c.Do("GET", "/log?type=system.job.retried", nil).Want(200))
-	if len(item) != 1 || item[0].Desc != "job "+job+" retried." && item[0].Desc != "Job "+job+" retried." || item[0].User.URL != "/admin/1" || item[0].Targets[0].URL != at {
+	if len(item) != 1 || item[0].Desc != "job "+job+" retried." && item[0].Desc != "Job "+job+" retried." || item[0].User.URL != "/admin/1" ||
+		item[0].Targets[0].URL != at {
 		t.Errorf("it is logged as %+v", item)
 	}
 
@@ -83,7 +85,10 @@ func testJobs(t *testing.T, p *product.Product, c *testkit.Client) {
 	}
 	busy := leaveJob(t, p, system.Name, service.Job{Kind: "busy"}, running)
 	c.Do("POST", "/system/job/"+busy+"/retry", nil).WantDetail(http.StatusConflict, "Job "+busy+" is running.")
-	if stopping := testkit.Decode[jobs.ViewedJob](c.Do("POST", "/system/job/"+busy+"/cancel", nil).Want(200)); stopping.State != "running" || !stopping.Cancelling {
+	if stopping := testkit.Decode[jobs.ViewedJob](
+		c.Do("POST", "/system/job/"+busy+"/cancel", nil).Want(200),
+	); stopping.State != "running" ||
+		!stopping.Cancelling {
 		t.Errorf("what is being done is told to stop as %+v", stopping)
 	}
 	unique := service.Job{Kind: "unique", Unique: true}

@@ -36,7 +36,8 @@ func testKeyUse(t *testing.T, p *product.Product, c *testkit.Client) {
 		t.Errorf("a key that was made with it is good from %v", heir.Networks)
 	}
 	near.Do("POST", "/auth/key", `{"name": "wider", "allowed_cidrs": ["0.0.0.0/0"]}`).WantErrors("/allowed_cidrs", "out_of_range")
-	near.Do("PATCH", path("/auth/key/%d", far.ID), `{"name": "far", "allowed_cidrs": ["0.0.0.0/0"]}`).WantErrors("/allowed_cidrs", "out_of_range")
+	near.Do("PATCH", path("/auth/key/%d", far.ID), `{"name": "far", "allowed_cidrs": ["0.0.0.0/0"]}`).
+		WantErrors("/allowed_cidrs", "out_of_range")
 	make(near, `{"name": "narrower", "allowed_cidrs": ["127.0.0.1"]}`)
 	for _, wrong := range []string{"x", "192.0.2.0/33", "::ffff:192.0.2.0/120", "fe80::1%eth0"} {
 		anna.Do("POST", "/auth/key", map[string]any{"name": "wrong", "allowed_cidrs": []string{wrong}}).WantErrors("/allowed_cidrs", "invalid")
@@ -64,7 +65,8 @@ func testKeyUse(t *testing.T, p *product.Product, c *testkit.Client) {
 	eventually(t, "the owner is told of a key that ends", func() bool {
 		told := 0
 		for _, m := range testkit.Decode[[]mail.EmailMessage](c.Do("GET", "/email/message", nil).Want(200)) {
-			if m.To.Email == "anna@example.com" && (m.Template == "key-expires" && strings.Contains(m.Text, "ends soon") || m.Template == "account-changed" && strings.Contains(m.Text, "heir")) {
+			if m.To.Email == "anna@example.com" &&
+				(m.Template == "key-expires" && strings.Contains(m.Text, "ends soon") || m.Template == "account-changed" && strings.Contains(m.Text, "heir")) {
 				told++
 			}
 			if m.Template == "key-expires" && !strings.Contains(m.Text, "ends soon") {
@@ -87,7 +89,8 @@ func testRehash(t *testing.T, p *product.Product, c *testkit.Client) {
 		signIn(t, c, loginOf(kind, "one@example.com", password))
 		eventually(t, "the password of the "+kind+" is hashed anew", func() bool {
 			var hash string
-			if err := p.Databases[service].QueryRow(t.Context(), "SELECT password_hash FROM "+kind+" WHERE email = 'one@example.com'").Scan(&hash); err != nil {
+			if err := p.Databases[service].QueryRow(t.Context(), "SELECT password_hash FROM "+kind+" WHERE email = 'one@example.com'").
+				Scan(&hash); err != nil {
 				t.Fatal(err)
 			}
 			return strings.Contains(hash, "$m=47104,") && hash != less

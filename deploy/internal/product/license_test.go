@@ -36,7 +36,10 @@ func newLicenses(t *testing.T) (*licenses, service.Settings) {
 
 func (l *licenses) write(enterprise bool, life time.Duration) string {
 	l.t.Helper()
-	text, err := license.Sign(license.Terms{Enterprise: enterprise, RegisteredClaims: jwt.RegisteredClaims{ExpiresAt: jwt.NewNumericDate(time.Now().Add(life))}}, l.key)
+	text, err := license.Sign(
+		license.Terms{Enterprise: enterprise, RegisteredClaims: jwt.RegisteredClaims{ExpiresAt: jwt.NewNumericDate(time.Now().Add(life))}},
+		l.key,
+	)
 	if err != nil {
 		l.t.Fatal(err)
 	}

@@ -55,7 +55,14 @@ func testLinks(t *testing.T, _ *product.Product, c *testkit.Client) {
 			t.Errorf("%s's list has %q, want %q", name, got, want)
 		}
 	}
-	reads := map[string][]string{"top": {"top", "middle", "leaf"}, "middle": {"middle", "leaf"}, "leaf": {"leaf"}, "grantee": {"grantee", "top", "middle", "leaf"}, "second": {"second", "grantee"}, "stranger": {"stranger"}}
+	reads := map[string][]string{
+		"top":      {"top", "middle", "leaf"},
+		"middle":   {"middle", "leaf"},
+		"leaf":     {"leaf"},
+		"grantee":  {"grantee", "top", "middle", "leaf"},
+		"second":   {"second", "grantee"},
+		"stranger": {"stranger"},
+	}
 	for caller, reached := range reads {
 		for name := range ids {
 			status := 404
@@ -204,10 +211,16 @@ func testResellersDay(t *testing.T, p *product.Product, c *testkit.Client) {
 		t.Errorf("the account was %s and is %s", before, after)
 	}
 	theirs := path("/client/%d", ids["known"])
-	if shown := testkit.Decode[clients.ViewedClient](reseller.Do("GET", theirs, nil).Want(200)); shown.First != "Ben" || shown.Email != "KNOWN@example.com" {
+	if shown := testkit.Decode[clients.ViewedClient](
+		reseller.Do("GET", theirs, nil).Want(200),
+	); shown.First != "Ben" ||
+		shown.Email != "KNOWN@example.com" {
 		t.Errorf("the reseller sees of it %+v", shown)
 	}
-	if list := reseller.Do("GET", "/client?sort=name", nil).Want(200).Text; strings.Count(list, `"name":"Ben Miller"`) != 2 || strings.Contains(list, "known Miller") {
+	if list := reseller.Do("GET", "/client?sort=name", nil).
+		Want(200).
+		Text; strings.Count(list, `"name":"Ben Miller"`) != 2 ||
+		strings.Contains(list, "known Miller") {
 		t.Errorf("its list is %s", list)
 	}
 	for _, nested := range []string{"/sub", "/super", "/parent", "/granter"} {
@@ -292,7 +305,10 @@ func testResellersDay(t *testing.T, p *product.Product, c *testkit.Client) {
 	reseller.Do("GET", theirs, nil).Want(404)
 	reseller.Do("DELETE", fmt.Sprint(own, "/sub/", links[0].ID), nil).Want(200)
 	reseller.Do("GET", at, nil).Want(404)
-	if named := testkit.Decode[clients.ViewedClient](reseller.Do("POST", "/client", order("bob@example.com")).Want(200)); named.ID != made.ID || named.First != "Ben" {
+	if named := testkit.Decode[clients.ViewedClient](
+		reseller.Do("POST", "/client", order("bob@example.com")).Want(200),
+	); named.ID != made.ID ||
+		named.First != "Ben" {
 		t.Errorf("linked again it is %+v", named)
 	}
 	reseller.Do("PATCH", at, `{"first": "Bob"}`).Want(403)

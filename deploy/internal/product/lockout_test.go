@@ -54,7 +54,10 @@ func testGuessing(t *testing.T, p *product.Product, c *testkit.Client) {
 
 	producttest.Drain(t, p)
 	list := c.Do("GET", path("/log?type=admin.password.refused&target_type=admin&target_id=%d", id), nil).Want(200)
-	if items := testkit.Decode[[]struct{ Desc string }](list); len(items) != 2*lockout.OfKey-1 || items[0].Desc != "Password of admin bob refused." || strings.Contains(list.Text, "who knows") {
+	if items := testkit.Decode[[]struct{ Desc string }](
+		list,
+	); len(items) != 2*lockout.OfKey-1 || items[0].Desc != "Password of admin bob refused." ||
+		strings.Contains(list.Text, "who knows") {
 		t.Errorf("%d log items: %s", len(items), list.Text)
 	}
 }
@@ -68,7 +71,12 @@ func testGuessesLeaveRoom(t *testing.T, p *product.Product, c *testkit.Client) {
 	_, ben := signIn(t, c, loginOf("client", "ben@example.com", password))
 	ctx, leave := context.WithCancel(t.Context())
 	guess := func(n int) *httptest.ResponseRecorder {
-		r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/auth/key", strings.NewReader(loginOf("client", fmt.Sprintf("%d@example.com", n), "wrong")))
+		r := httptest.NewRequestWithContext(
+			ctx,
+			http.MethodPost,
+			"/auth/key",
+			strings.NewReader(loginOf("client", fmt.Sprintf("%d@example.com", n), "wrong")),
+		)
 		r.Header.Set("Content-Type", "application/json")
 		r.RemoteAddr = fmt.Sprintf("10.0.0.%d:1", n)
 		w := httptest.NewRecorder()

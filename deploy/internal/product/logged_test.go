@@ -71,7 +71,10 @@ func TestEverySecondCall(t *testing.T) {
 			again := rest.AgainRefused
 			if answer.Status == http.StatusOK {
 				again = rest.AgainAnother
-				if after := w.viewed(o.Effect.Shows); after != nil && reflect.DeepEqual(after, before) && (!makes(o) || w.ids[w.item(path)] == fmt.Sprint(answer.ID())) {
+				if after := w.viewed(
+					o.Effect.Shows,
+				); after != nil && reflect.DeepEqual(after, before) &&
+					(!makes(o) || w.ids[w.item(path)] == fmt.Sprint(answer.ID())) {
 					again = rest.AgainSame
 				}
 			}
@@ -106,8 +109,12 @@ func (w *logWalk) inTurn(do func([]rest.Operation)) {
 	w.c.Do("POST", w.item("/pxe/install/{install_id}/cancel"), nil).Want(200) // one that has not ended is not deleted
 	do(deletes)
 	w.ids["/group"] = fmt.Sprint(w.c.Do("POST", "/group", `{"name": "another"}`).Want(200).ID())
-	w.ids["/pxe/file"] = fmt.Sprint(w.c.Do("POST", "/pxe/file", map[string]any{"name": "another", "install_max_concurrent": 1, "group": w.ids["/group"], "host": "files.example.net", "port": 8443, "api_key": "x",
-		"public_key": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUFGSJFCT8IXStp9iotgQlFRILJ5FVUFVlM3Z2l4gNG"}).Want(200).ID())
+	w.ids["/pxe/file"] = fmt.Sprint(
+		w.c.Do("POST", "/pxe/file", map[string]any{"name": "another", "install_max_concurrent": 1, "group": w.ids["/group"], "host": "files.example.net", "port": 8443, "api_key": "x",
+			"public_key": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUFGSJFCT8IXStp9iotgQlFRILJ5FVUFVlM3Z2l4gNG"}).
+			Want(200).
+			ID(),
+	)
 	w.ids["/client"] = fmt.Sprint(w.c.Do("POST", "/client", order("another@example.com")).Want(200).ID())
 	w.ids["/pxe/profile"] = "1" // which comes with Ironplane
 	w.c.Do("POST", "/email/template", `{"name": "welcome", "subject": "x", "body": "x"}`)
@@ -222,7 +229,10 @@ func (w *logWalk) compare(p *product.Product) {
 		}
 	}
 	for request, made := range w.made {
-		if n := len(items[request]); n != 1 && made.operation.Effect.Logs != rest.LogsEach && made.operation.Path != "/pxe/iso" || n == 0 { // the end of an import is another
+		if n := len(
+			items[request],
+		); n != 1 && made.operation.Effect.Logs != rest.LogsEach && made.operation.Path != "/pxe/iso" ||
+			n == 0 { // the end of an import is another
 			w.t.Errorf("%s %s left %d items", made.operation.Method, made.operation.Path, n)
 			continue
 		}
@@ -251,7 +261,8 @@ func (w *logWalk) compareItem(made change, id int64) {
 			w.t.Errorf("%s: that %s was set is not logged: %v", what, name, item.Data.Changes)
 		}
 	}
-	byLink := made.operation.Method == http.MethodPatch && strings.Contains(made.operation.Path, "/client/{client_id}/su") // which shows less than what changed
+	byLink := made.operation.Method == http.MethodPatch &&
+		strings.Contains(made.operation.Path, "/client/{client_id}/su") // which shows less than what changed
 	if made.operation.Effect.Logs != rest.LogsItem || byLink {
 		return
 	}

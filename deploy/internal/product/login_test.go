@@ -56,11 +56,17 @@ func testLogin(t *testing.T, _ *product.Product, c *testkit.Client) {
 			t.Errorf("signed in as %+v", first.Owner)
 		}
 		session.Do("GET", self, nil).Want(200)
-		if current := testkit.Decode[identity.APIKey](session.Do("GET", "/auth/key/current", nil).Want(200)); current.ID != first.ID || current.Key != "" {
+		if current := testkit.Decode[identity.APIKey](
+			session.Do("GET", "/auth/key/current", nil).Want(200),
+		); current.ID != first.ID ||
+			current.Key != "" {
 			t.Errorf("the session's key is %+v", current)
 		}
 		_, other := signIn(t, c, loginOf(kind, email, password))
-		if own := testkit.Decode[[]identity.Session](session.Do("GET", "/auth/session", nil).Want(200)); len(own) != 2 || own[0].IP != "127.0.0.1" || own[0].Agent != "Go-http-client/1.1" || own[0].Acting {
+		if own := testkit.Decode[[]identity.Session](
+			session.Do("GET", "/auth/session", nil).Want(200),
+		); len(own) != 2 || own[0].IP != "127.0.0.1" || own[0].Agent != "Go-http-client/1.1" ||
+			own[0].Acting {
 			t.Errorf("the sessions are %+v", own)
 		}
 		c.Do("GET", "/auth/session", nil).Want(200)
@@ -160,7 +166,8 @@ func testLoginAnswersAlike(t *testing.T, p *product.Product, c *testkit.Client) 
 	})
 	producttest.Drain(t, p)
 	var known, unknown int
-	err := p.Databases[system.Name].QueryRow(t.Context(), "SELECT count(*) FILTER (WHERE type LIKE '%.password.refused'), count(*) FILTER (WHERE type = 'auth.login.refused') FROM log").Scan(&known, &unknown)
+	err := p.Databases[system.Name].QueryRow(t.Context(), "SELECT count(*) FILTER (WHERE type LIKE '%.password.refused'), count(*) FILTER (WHERE type = 'auth.login.refused') FROM log").
+		Scan(&known, &unknown)
 	if err != nil || known != 6 || unknown == 0 {
 		t.Errorf("%d refused logins of known accounts are logged, and %d times some by unknown names: %v", known, unknown, err)
 	}
@@ -200,7 +207,9 @@ func TestActing(t *testing.T) { both(t, testActing) }
 func testActing(t *testing.T, p *product.Product, c *testkit.Client) {
 	shop := c.Do("POST", "/integration", `{"name": "shop"}`).Want(200).ID()
 	c.Do("PATCH", path("/integration/%d/permission", shop), `{"users": {"clients": {"read": true, "write": true}}}`).Want(200)
-	key := testkit.Decode[identity.APIKey](c.Do("POST", "/auth/key", path(`{"name": "shop", "owner": {"url": "/integration/%d"}}`, shop)).Want(200))
+	key := testkit.Decode[identity.APIKey](
+		c.Do("POST", "/auth/key", path(`{"name": "shop", "owner": {"url": "/integration/%d"}}`, shop)).Want(200),
+	)
 	integration := c.With(key.Key)
 	mine := integration.Do("POST", "/client", order("mine@example.com")).Want(200).ID()
 	others := newPerson(t, c, "client", "others@example.com")

@@ -36,7 +36,8 @@ func MarkLost(ctx context.Context, admin secret.String) error {
 func schemasOf(ctx context.Context, conn *pgx.Conn) (fresh, used []string, err error) {
 	for _, name := range Names() {
 		var is bool
-		if err := conn.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", pgx.Identifier{name, "change_cursor"}.Sanitize()).Scan(&is); err != nil {
+		if err := conn.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", pgx.Identifier{name, "change_cursor"}.Sanitize()).
+			Scan(&is); err != nil {
 			return nil, nil, err
 		}
 		if is {
@@ -50,7 +51,8 @@ func schemasOf(ctx context.Context, conn *pgx.Conn) (fresh, used []string, err e
 
 func markLost(ctx context.Context, conn *pgx.Conn, name, reader string) error {
 	var heard bool
-	err := conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM "+pgx.Identifier{reader, "change_cursor"}.Sanitize()+" WHERE source = $1 AND seq > 0)", name).Scan(&heard)
+	err := conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM "+pgx.Identifier{reader, "change_cursor"}.Sanitize()+" WHERE source = $1 AND seq > 0)", name).
+		Scan(&heard)
 	if err != nil || !heard {
 		return err
 	}

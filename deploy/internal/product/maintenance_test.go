@@ -39,13 +39,15 @@ func testMaintenance(t *testing.T, p *product.Product, c *testkit.Client) {
 	for _, read := range []string{item, "/group", "/log", "/auth/key/current", "/-/openapi.json"} {
 		c.Do("GET", read, nil).Want(200)
 	}
-	if health := c.Do("GET", "/-/health", nil).Want(200); health.Text != `{"status":"maintenance","detail":"The database moves until 14:00."}`+"\n" {
+	if health := c.Do("GET", "/-/health", nil).
+		Want(200); health.Text != `{"status":"maintenance","detail":"The database moves until 14:00."}`+"\n" {
 		t.Errorf("health is %s", health.Text)
 	}
 
 	// What is recorded past the gateway is not logged before it is over.
 	logged := func() (n int) {
-		if err := p.Databases[system.Name].QueryRow(t.Context(), "SELECT count(*) FROM log WHERE type = 'auth.key.created'").Scan(&n); err != nil {
+		if err := p.Databases[system.Name].QueryRow(t.Context(), "SELECT count(*) FROM log WHERE type = 'auth.key.created'").
+			Scan(&n); err != nil {
 			t.Fatal(err)
 		}
 		return n

@@ -55,7 +55,10 @@ func MasterKey(ctx context.Context, data string, admin *pgx.Conn) (secret.String
 			return secret.String{}, fmt.Errorf("look whether %s is in use: %w", d.Name, err)
 		}
 		if used {
-			return secret.String{}, fmt.Errorf("%s is not there, and the database holds what is sealed with it: put it back, or set IRONPLANE_MASTER_KEY to what was in it", place)
+			return secret.String{}, fmt.Errorf(
+				"%s is not there, and the database holds what is sealed with it: put it back, or set IRONPLANE_MASTER_KEY to what was in it",
+				place,
+			)
 		}
 	}
 	if err := os.MkdirAll(data, 0o711); err != nil {

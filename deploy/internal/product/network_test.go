@@ -54,8 +54,18 @@ func testNetwork(t *testing.T, p *product.Product, c *testkit.Client) {
 
 	group := resource("/group", "group_id", `{"name": "Berlin"}`, `{"name": "Berlin 1"}`)
 	entity := resource("/entity", "entity_id", testkit.JSON(map[string]any{"group": group, "address": "192.0.2.0/28"}), `{"vlan": 7}`)
-	gateway := resource("/forward/gateway", "gateway_id", testkit.JSON(map[string]any{"name": "nat", "hostname": "nat", "apikey": "k", "port limit": "100", "groups": []int64{group}}), `{"port_limit": "200"}`)
-	speed := resource("/port-speed", "port_speed_id", `{"name": "fast", "speed": 1000}`, `{"name": "faster", "speed": 10000, "billing_id": "F"}`)
+	gateway := resource(
+		"/forward/gateway",
+		"gateway_id",
+		testkit.JSON(map[string]any{"name": "nat", "hostname": "nat", "apikey": "k", "port limit": "100", "groups": []int64{group}}),
+		`{"port_limit": "200"}`,
+	)
+	speed := resource(
+		"/port-speed",
+		"port_speed_id",
+		`{"name": "fast", "speed": 1000}`,
+		`{"name": "faster", "speed": 10000, "billing_id": "F"}`,
+	)
 	do("GET", "/forward/type", nil, "/forward/type")
 	do("GET", "/forward/type/1", nil, "/forward/type/{type_id}")
 	field := c.Do("POST", "/field", `{"name": "Rack", "slug": "rack", "target_type": "entity"}`).Want(200).ID()
@@ -68,7 +78,9 @@ func testNetwork(t *testing.T, p *product.Product, c *testkit.Client) {
 	do("GET", path("/field/%d/value/%d", field, value.ID()), nil, "/field/{field_id}/value/{value_id}")
 
 	owner := c.Do("POST", "/client", order("ben@example.com")).Want(200).ID()
-	if given := testkit.Decode[[]network.IPEntity](c.Do("POST", path("/group/%d/allocate", group), map[string]any{"owner": map[string]any{"id": owner}}).Want(200)); given[0].ID != entity {
+	if given := testkit.Decode[[]network.IPEntity](
+		c.Do("POST", path("/group/%d/allocate", group), map[string]any{"owner": map[string]any{"id": owner}}).Want(200),
+	); given[0].ID != entity {
 		t.Errorf("%+v is allocated", given)
 	}
 	c.Do("POST", path("/entity/%d/release", entity), nil).Want(200)

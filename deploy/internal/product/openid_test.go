@@ -48,8 +48,20 @@ func newCompany(t *testing.T) *company {
 		_ = json.NewEncoder(w).Encode(body)
 	}
 	mux.HandleFunc("GET /.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, map[string]any{"issuer": p.URL, "authorization_endpoint": p.URL + "/authorize", "token_endpoint": p.URL + "/token", "jwks_uri": p.URL + "/keys",
-			"response_types_supported": []string{"code"}, "subject_types_supported": []string{"public"}, "id_token_signing_alg_values_supported": []string{"ES256", "none"}})
+		answer(
+			w,
+			map[string]any{
+				"issuer":                 p.URL,
+				"authorization_endpoint": p.URL + "/authorize",
+				"token_endpoint":         p.URL + "/token",
+				"jwks_uri":               p.URL + "/keys",
+				"response_types_supported": []string{
+					"code",
+				},
+				"subject_types_supported":               []string{"public"},
+				"id_token_signing_alg_values_supported": []string{"ES256", "none"},
+			},
+		)
 	})
 	mux.HandleFunc("GET /keys", func(w http.ResponseWriter, _ *http.Request) {
 		p.mu.Lock()
@@ -65,7 +77,10 @@ func newCompany(t *testing.T) *company {
 		p.mu.Unlock()
 		id, secret, _ := r.BasicAuth()
 		challenge := sha256.Sum256([]byte(r.PostFormValue("code_verifier")))
-		if id, _ = url.QueryUnescape(id); !there || id != ourClient || r.PostFormValue("redirect_uri") != ourCallback || claims["challenge"] != base64.RawURLEncoding.EncodeToString(challenge[:]) {
+		if id, _ = url.QueryUnescape(
+			id,
+		); !there || id != ourClient || r.PostFormValue("redirect_uri") != ourCallback ||
+			claims["challenge"] != base64.RawURLEncoding.EncodeToString(challenge[:]) {
 			w.WriteHeader(http.StatusBadRequest)
 			answer(w, map[string]any{"error": "invalid_grant"})
 			return
@@ -135,16 +150,30 @@ func (p *company) sign(key jose.JSONWebKey, claims map[string]any) string {
 func (p *company) authorize(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	if q.Get("response_type") != "code" || q.Get("client_id") != ourClient || q.Get("redirect_uri") != ourCallback || q.Get("code_challenge_method") != "S256" || q.Get("code_challenge") == "" ||
-		q.Get("nonce") == "" || q.Get("state") == "" || !strings.Contains(q.Get("scope"), "openid") {
+		q.Get("nonce") == "" ||
+		q.Get("state") == "" ||
+		!strings.Contains(q.Get("scope"), "openid") {
 		p.t.Errorf("sent there with %s", r.URL.RawQuery)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	claims := map[string]any{"iss": p.URL, "aud": ourClient, "iat": time.Now().Unix(), "exp": time.Now().Add(time.Hour).Unix(), "nonce": q.Get("nonce"), "challenge": q.Get("code_challenge")}
+	claims := map[string]any{
+		"iss":       p.URL,
+		"aud":       ourClient,
+		"iat":       time.Now().Unix(),
+		"exp":       time.Now().Add(time.Hour).Unix(),
+		"nonce":     q.Get("nonce"),
+		"challenge": q.Get("code_challenge"),
+	}
 	maps.Copy(claims, p.who)
 	code := rand.Text()
 	p.codes[code] = claims
-	http.Redirect(w, r, q.Get("redirect_uri")+"?"+url.Values{"code": {code}, "state": {q.Get("state")}, "iss": {p.URL}}.Encode(), http.StatusFound)
+	http.Redirect(
+		w,
+		r,
+		q.Get("redirect_uri")+"?"+url.Values{"code": {code}, "state": {q.Get("state")}, "iss": {p.URL}}.Encode(),
+		http.StatusFound,
+	)
 }
 
 // visit follows where a browser is sent, and answers the path that it comes back to.
@@ -182,7 +211,10 @@ func (b *signingIn) begin(claims map[string]any) string {
 	b.mu.Unlock()
 	b.verifier = rand.Text()
 	sum := sha256.Sum256([]byte(b.verifier))
-	page := testkit.Decode[identity.OpenIDPage](b.nobody.Do("POST", "/auth/openid", map[string]any{"provider": b.provider, "challenge": base64.RawURLEncoding.EncodeToString(sum[:])}).Want(200))
+	page := testkit.Decode[identity.OpenIDPage](
+		b.nobody.Do("POST", "/auth/openid", map[string]any{"provider": b.provider, "challenge": base64.RawURLEncoding.EncodeToString(sum[:])}).
+			Want(200),
+	)
 	return b.visit(page.URL)
 }
 
@@ -210,10 +242,20 @@ const notSignedIn = "The identity provider has signed in nobody who is an admin 
 // Admins sign in with their company's identity provider.
 func TestOpenID(t *testing.T) {
 	t.Parallel()
-	p, c := producttest.StartWith(t, testkit.Redis(t), service.Settings{AllowedNetworks: "127.0.0.1", APIURL: "https://api.example.com", AdminURL: "https://admin.example.com"})
+	p, c := producttest.StartWith(
+		t,
+		testkit.Redis(t),
+		service.Settings{AllowedNetworks: "127.0.0.1", APIURL: "https://api.example.com", AdminURL: "https://admin.example.com"},
+	)
 	at := newCompany(t)
 	anna := newPerson(t, c, "admin", "anna@corp.example")
-	settings := map[string]any{"name": "Corp", "issuer": at.URL, "client_id": ourClient, "client_secret": ourSecret, "domains": []string{"Corp.Example"}}
+	settings := map[string]any{
+		"name":          "Corp",
+		"issuer":        at.URL,
+		"client_id":     ourClient,
+		"client_secret": ourSecret,
+		"domains":       []string{"Corp.Example"},
+	}
 	_, some := newAdmin(t, c, "some", `{"users": {"admins": {"read": true, "write": true}}}`)
 	some.Do("POST", "/auth/provider", settings).Want(403)
 	made := c.Do("POST", "/auth/provider", settings).Want(200)
@@ -234,7 +276,10 @@ func TestOpenID(t *testing.T) {
 	}
 	b := &signingIn{company: at, nobody: c.With(""), provider: made.ID()}
 	eventually(t, "identity knows where the panel is", func() bool { return c.Do("GET", "/auth/sso", nil).Status == 200 })
-	if choices := b.nobody.Do("GET", "/auth/openid", nil).Want(200).Text; !strings.Contains(choices, `"Corp"`) || strings.Contains(choices, at.URL) {
+	if choices := b.nobody.Do("GET", "/auth/openid", nil).
+		Want(200).
+		Text; !strings.Contains(choices, `"Corp"`) ||
+		strings.Contains(choices, at.URL) {
 		t.Errorf("one can choose from %s", choices)
 	}
 
@@ -275,7 +320,8 @@ func TestOpenID(t *testing.T) {
 	b.nobody.Do("GET", "/auth/openid/callback?state=unknown&code=x", nil).Want(401)
 	b.nobody.Do("GET", "/auth/openid/callback", nil).Want(401)
 	denied := b.begin(person("anna", ""))
-	b.nobody.Do("GET", denied[:strings.Index(denied, "?")]+"?error=access_denied&state="+queryOf(t, denied).Get("state"), nil).WantDetail(401, notSignedIn)
+	b.nobody.Do("GET", denied[:strings.Index(denied, "?")]+"?error=access_denied&state="+queryOf(t, denied).Get("state"), nil).
+		WantDetail(401, notSignedIn)
 
 	// The provider's keys change.
 	at.rotate()
@@ -299,7 +345,10 @@ func TestOpenID(t *testing.T) {
 	flood("192.0.2.7/32", 1)
 	b.signIn(person("anna", ""))
 	var here, elsewhere int
-	if err := p.Databases[identity.Name].QueryRow(t.Context(), "SELECT count(*) FILTER (WHERE network = '127.0.0.1'), count(*) FILTER (WHERE network = '192.0.2.7') FROM openid_login").Scan(&here, &elsewhere); err != nil || here != 99 || elsewhere != 1 {
+	if err := p.Databases[identity.Name].QueryRow(t.Context(), "SELECT count(*) FILTER (WHERE network = '127.0.0.1'), count(*) FILTER (WHERE network = '192.0.2.7') FROM openid_login").
+		Scan(&here, &elsewhere); err != nil ||
+		here != 99 ||
+		elsewhere != 1 {
 		t.Errorf("%d sign-ins are left of here and %d of elsewhere: %v", here, elsewhere, err)
 	}
 
@@ -322,7 +371,10 @@ func TestOpenID(t *testing.T) {
 	ben := b.signIn(person("ben", "ben@corp.example"))
 	c.With(ben.Key).Do("GET", "/group", nil).Want(200)
 	c.With(ben.Key).Do("POST", "/group", `{"name": "x"}`).Want(403)
-	if record := testkit.Decode[identity.Admin](c.Do("GET", ben.Owner.URL, nil).Want(200)); record.Email != "ben@corp.example" || record.Username != "ben" {
+	if record := testkit.Decode[identity.Admin](
+		c.Do("GET", ben.Owner.URL, nil).Want(200),
+	); record.Email != "ben@corp.example" ||
+		record.Username != "ben" {
 		t.Errorf("made %+v", record)
 	}
 	b.nobody.Do("POST", "/auth/key", loginOf("admin", "ben@corp.example", "")).Want(401)
@@ -334,7 +386,8 @@ func TestOpenID(t *testing.T) {
 	back = b.begin(person("anna", ""))
 	c.Do("PATCH", provider, disable).Want(200)
 	b.nobody.Do("GET", back, nil).Want(401)
-	b.nobody.Do("POST", "/auth/openid", map[string]any{"provider": b.provider, "challenge": "47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU"}).WantErrors("/provider", "not_found")
+	b.nobody.Do("POST", "/auth/openid", map[string]any{"provider": b.provider, "challenge": "47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU"}).
+		WantErrors("/provider", "not_found")
 }
 
 func queryOf(t *testing.T, path string) url.Values {

@@ -112,7 +112,8 @@ func (o *operated) await(check, says, status string) {
 		}
 		_, metrics := o.look("/metrics")
 		up := fmt.Sprintf("ironplane_check_up{check=%q} %d", check, map[bool]int{true: 1}[is.Checks[check] == "ok"])
-		if strings.Contains(is.Checks[check], says) && is.Status == status && (code == http.StatusOK) == (status != "not ready") && strings.Contains(metrics, up) {
+		if strings.Contains(is.Checks[check], says) && is.Status == status && (code == http.StatusOK) == (status != "not ready") &&
+			strings.Contains(metrics, up) {
 			return
 		}
 		if time.Now().After(deadline) {

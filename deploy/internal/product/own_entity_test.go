@@ -56,13 +56,19 @@ func testEntitiesOfAClient(t *testing.T, p *product.Product, c *testkit.Client) 
 			t.Errorf("it says that there are %s", total)
 		}
 	}
-	if sheet := owner.Do("GET", "/entity", nil, "Accept", "text/csv").Want(200).Text; strings.Count(sheet, "\n") != 3 || strings.Contains(sheet, "192.0.2.2") {
+	if sheet := owner.Do("GET", "/entity", nil, "Accept", "text/csv").
+		Want(200).
+		Text; strings.Count(sheet, "\n") != 3 ||
+		strings.Contains(sheet, "192.0.2.2") {
 		t.Errorf("as a table they are %s", sheet)
 	}
 	if got := as["nobody"].Do("GET", "/entity", nil).Want(200).Text; got != "[]\n" {
 		t.Errorf("whom nothing is assigned to sees %s", got)
 	}
-	if shown := testkit.Decode[network.IPEntity](owner.Do("GET", path("/entity/%d", own), nil).Want(200)); shown.Owner == nil || *shown.Owner.Name != "owner Miller" || shown.FullIP != "192.0.2.1" {
+	if shown := testkit.Decode[network.IPEntity](
+		owner.Do("GET", path("/entity/%d", own), nil).Want(200),
+	); shown.Owner == nil || *shown.Owner.Name != "owner Miller" ||
+		shown.FullIP != "192.0.2.1" {
 		t.Errorf("it sees of its entity %+v", shown)
 	}
 	for _, unknown := range []int64{others, free, stale, 999999} {

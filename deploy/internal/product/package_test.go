@@ -39,7 +39,8 @@ func TestPackages(t *testing.T) {
 	put("shop/assets/logo.svg", "<svg/>")
 	put("shop/secret.js", "secret")
 	list := all()
-	if len(list) != 1 || list[0].Name != "Shop" || list[0].Version != "1.2.0" || list[0].Description != "Sells servers." || len(list[0].Files) != 2 {
+	if len(list) != 1 || list[0].Name != "Shop" || list[0].Version != "1.2.0" || list[0].Description != "Sells servers." ||
+		len(list[0].Files) != 2 {
 		t.Fatalf("there are %+v", list)
 	}
 	shop := list[0]
@@ -70,7 +71,9 @@ func TestPackages(t *testing.T) {
 		return answer.Header, string(text)
 	}
 	h, text := browse(200, script)
-	if text != "one" || h.Get("Content-Type") != "text/javascript; charset=utf-8" || h.Get("Cache-Control") != "public, max-age=31536000, immutable" || h.Get("X-Content-Type-Options") != "nosniff" {
+	if text != "one" || h.Get("Content-Type") != "text/javascript; charset=utf-8" ||
+		h.Get("Cache-Control") != "public, max-age=31536000, immutable" ||
+		h.Get("X-Content-Type-Options") != "nosniff" {
 		t.Errorf("the script is %q, %v", text, h)
 	}
 	plain, _, _ := strings.Cut(script, "?")

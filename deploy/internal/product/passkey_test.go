@@ -92,7 +92,13 @@ func (d *device) answer(kind, challenge string, data []byte, response map[string
 			response["userHandle"] = d.handle
 		}
 	}
-	return map[string]any{"id": base64url(d.id), "rawId": base64url(d.id), "type": "public-key", "response": response, "clientExtensionResults": map[string]any{}}
+	return map[string]any{
+		"id":                     base64url(d.id),
+		"rawId":                  base64url(d.id),
+		"type":                   "public-key",
+		"response":               response,
+		"clientExtensionResults": map[string]any{},
+	}
 }
 
 // data is what the device says, and signs.
@@ -132,7 +138,12 @@ func (d *device) create(options creationOptions) map[string]any {
 	data := binary.BigEndian.AppendUint16(append(d.data(flagKey), make([]byte, 16)...), uint16(len(d.id)))
 	data = slices.Concat(data, d.id, d.public())
 	none := append([]byte("\xa3\x63fmt\x64none\x67attStmt\xa0\x68authData\x59"), binary.BigEndian.AppendUint16(nil, uint16(len(data)))...)
-	return d.answer("webauthn.create", options.Challenge, data, map[string]any{"attestationObject": base64url(append(none, data...)), "transports": []string{"usb", "nfc"}})
+	return d.answer(
+		"webauthn.create",
+		options.Challenge,
+		data,
+		map[string]any{"attestationObject": base64url(append(none, data...)), "transports": []string{"usb", "nfc"}},
+	)
 }
 
 // hash is what a signature is of.
@@ -222,7 +233,10 @@ func TestPasskeys(t *testing.T) {
 		login := loginOf(kind, email, password)
 		_, session := signIn(t, c, login)
 		at, options := newPasskey(t, session, "blue key")
-		if options.Party.ID != "example.com" || options.Party.Name != "Ironplane" || options.User.ID == "" || options.Selection.UserVerification != "discouraged" || options.Attestation != "none" || len(options.Exclude) != 0 {
+		if options.Party.ID != "example.com" || options.Party.Name != "Ironplane" || options.User.ID == "" ||
+			options.Selection.UserVerification != "discouraged" ||
+			options.Attestation != "none" ||
+			len(options.Exclude) != 0 {
 			t.Errorf("asked for %+v", options)
 		}
 		session.Do("PATCH", at, `{"verified": true}`).WantErrors("/verified", "unconfirmed")
@@ -257,7 +271,9 @@ func TestPasskeys(t *testing.T) {
 		// A login asks for either.
 		v := begun(t, c, login)
 		asked := read[requestOptions](t, v.Code.Options)
-		if asked.Domain != "example.com" || asked.UserVerification != "discouraged" || len(asked.Allow) != 2 || len(asked.Allow[0].Transports) != 2 || len(v.Auths) != 2 {
+		if asked.Domain != "example.com" || asked.UserVerification != "discouraged" || len(asked.Allow) != 2 ||
+			len(asked.Allow[0].Transports) != 2 ||
+			len(v.Auths) != 2 {
 			t.Errorf("asked for %+v", asked)
 		}
 		nobody := c.With("")
@@ -286,7 +302,8 @@ func TestPasskeys(t *testing.T) {
 		in.Do("PATCH", at, `{"verified": false}`).Want(200)
 		in.Do("PATCH", at, `{"verified": true}`).WantErrors("/verified", "unconfirmed")
 		renewed := testkit.Decode[identity.VerifyCode](in.Do("POST", at+"/code", `{}`).Want(200))
-		in.Do("PATCH", path("%s/code/%d", at, renewed.ID), map[string]any{"credential": blue.create(read[creationOptions](t, renewed.Options))}).WantErrors("/credential", "wrong")
+		in.Do("PATCH", path("%s/code/%d", at, renewed.ID), map[string]any{"credential": blue.create(read[creationOptions](t, renewed.Options))}).
+			WantErrors("/credential", "wrong")
 		in.Do("PATCH", at, created(blue.create(read[creationOptions](t, renewed.Options)))).Want(200)
 		confirmBy(in, at, blue)
 		in.Do("DELETE", at, nil).Want(200)
@@ -375,7 +392,9 @@ func TestWrongPasskeys(t *testing.T) {
 	v, w := begun(t, c, login), begun(t, c, loginOf("client", "eve@example.com", password))
 	c.With("").Do("PATCH", pathOf(w), signedWith(w, key.sign(v.Code.Options))).WantErrors("/credential", "wrong")
 	c.With("").Do("PATCH", pathOf(v), signedWith(w, key.sign(v.Code.Options))).Want(401)
-	c.With("").Do("PATCH", pathOf(v), map[string]any{"challenge": v.Challenge, "credential": map[string]any{"type": "public-key", "id": strings.Repeat("A", 1401)}}).WantErrors("/credential/id", "too_long")
+	c.With("").
+		Do("PATCH", pathOf(v), map[string]any{"challenge": v.Challenge, "credential": map[string]any{"type": "public-key", "id": strings.Repeat("A", 1401)}}).
+		WantErrors("/credential/id", "too_long")
 	c.With("").Do("PATCH", pathOf(v), signedWith(v, key.sign(v.Code.Options))).Want(200)
 	// A changed password ends what was asked for before.
 	v = begun(t, c, login)
@@ -518,7 +537,9 @@ func TestNoPasskeys(t *testing.T) {
 	if v.Code.Auth.ID != earlier || v.Code.Options != nil {
 		t.Errorf("asked for %+v", v)
 	}
-	c.With("").Do("PATCH", pathOf(v), signedWith(v, newDevice(t).answer("webauthn.get", "AAAA", newDevice(t).data(0), map[string]any{}))).WantErrors("/credential", "wrong")
+	c.With("").
+		Do("PATCH", pathOf(v), signedWith(v, newDevice(t).answer("webauthn.get", "AAAA", newDevice(t).data(0), map[string]any{}))).
+		WantErrors("/credential", "wrong")
 	complete(t, c, v, recovery[0])
 }
 
@@ -535,7 +556,11 @@ func TestPasskeysOfOthers(t *testing.T) {
 		caller.Do("PATCH", at, created(newDevice(t).create(options))).Want(want)
 		caller.Do("POST", at+"/code", `{}`).Want(403)
 	}
-	acting := c.With(testkit.Decode[identity.GivenKey](c.Do("POST", "/auth/key", map[string]any{"owner": map[string]any{"url": path("/client/%d", client)}}).Want(200)).Key)
+	acting := c.With(
+		testkit.Decode[identity.GivenKey](
+			c.Do("POST", "/auth/key", map[string]any{"owner": map[string]any{"url": path("/client/%d", client)}}).Want(200),
+		).Key,
+	)
 	acting.Do("POST", "/auth/verify/auth", `{"method": 3}`).Want(403)
 	bigs.Do("PATCH", at, created(newDevice(t).create(options))).Want(200)
 }

@@ -117,7 +117,13 @@ func TestPasswordReset(t *testing.T) {
 			lasting := testkit.Decode[identity.APIKey](session.Do("POST", "/auth/key", `{"name": "lasting"}`).Want(200))
 
 			ask := map[string]any{"type": kind, "email": strings.ToUpper(email)}
-			if answer := nobody.Do("POST", "/auth/password-reset", ask).Want(200).Text; strings.TrimSpace(answer) != `{"user":{"email":"`+strings.ToUpper(email)+`"}}` {
+			if answer := nobody.Do("POST", "/auth/password-reset", ask).
+				Want(200).
+				Text; strings.TrimSpace(
+				answer,
+			) != `{"user":{"email":"`+strings.ToUpper(
+				email,
+			)+`"}}` {
 				t.Errorf("a stranger is told %s", answer)
 			}
 			link := nextLink(t, box, email, 0)
@@ -196,7 +202,10 @@ func TestPasswordReset(t *testing.T) {
 	producttest.Drain(t, p)
 	for kind, want := range map[string]int{"admin.password-reset.used": 2, "client.password-reset.used": 2, "client.edited": 2, "client.password-reset.asked": 4} {
 		log := c.Do("GET", "/log?type="+kind, nil).Want(200)
-		if items := testkit.Decode[[]struct{ ID int64 }](log); len(items) < want || strings.Contains(log.Text, newPassword) || strings.Contains(log.Text, "argon2") {
+		if items := testkit.Decode[[]struct{ ID int64 }](
+			log,
+		); len(items) < want || strings.Contains(log.Text, newPassword) ||
+			strings.Contains(log.Text, "argon2") {
 			t.Errorf("the log has of %s: %s", kind, log.Text)
 		}
 	}
@@ -214,7 +223,9 @@ func testResetTellsNothing(t *testing.T, _ *product.Product, c *testkit.Client) 
 		c.Do("POST", "/"+kind, map[string]any{"email": "none@" + kind, "password": "", "first": "A", "last": "B"}).Want(200)
 		var texts []string
 		for _, name := range []string{"right", "disabled", "none", "unknown"} {
-			answer := c.With("").Do("POST", "/auth/password-reset", map[string]any{"type": kind, "email": name + "@" + kind}, "X-Request-Id", "one").Want(200)
+			answer := c.With("").
+				Do("POST", "/auth/password-reset", map[string]any{"type": kind, "email": name + "@" + kind}, "X-Request-Id", "one").
+				Want(200)
 			texts = append(texts, strings.ReplaceAll(answer.Text, name, ""))
 		}
 		for _, text := range texts {
@@ -229,7 +240,11 @@ func testResetTellsNothing(t *testing.T, _ *product.Product, c *testkit.Client) 
 func TestWelcome(t *testing.T) {
 	t.Parallel()
 	box := mailbox.Start(t, mailbox.Options{})
-	p, c := producttest.StartWith(t, testkit.Redis(t), service.Settings{SMTP: "smtp+plain://" + box.Addr, MailFrom: "noreply@example.com", APIURL: "https://api.example.com"})
+	p, c := producttest.StartWith(
+		t,
+		testkit.Redis(t),
+		service.Settings{SMTP: "smtp+plain://" + box.Addr, MailFrom: "noreply@example.com", APIURL: "https://api.example.com"},
+	)
 	nobody := c.With("")
 	welcome := func(c *testkit.Client, id int64) *testkit.Answer {
 		return c.Do("POST", path("/client/%d/email", id), `{"type": "client-account-created"}`)
@@ -260,7 +275,9 @@ func TestWelcome(t *testing.T) {
 	if told, err = url.ParseQuery(second.Fragment); err != nil {
 		t.Fatal(err)
 	}
-	early := testkit.Decode[identity.APIKey](c.Do("POST", "/auth/key", map[string]any{"name": "early", "owner": map[string]any{"url": self}}).Want(200))
+	early := testkit.Decode[identity.APIKey](
+		c.Do("POST", "/auth/key", map[string]any{"name": "early", "owner": map[string]any{"url": self}}).Want(200),
+	)
 	verifiedApp(t, p, c.With(early.Key).For(t))
 	choose(told).Want(200)
 	if !claimed(id) {
@@ -276,7 +293,9 @@ func TestWelcome(t *testing.T) {
 
 	// The first proof of an address that it has given itself ends what it made before, and not what operators did.
 	own := testkit.Decode[identity.APIKey](session.Do("POST", "/auth/key", `{"name": "own"}`).Want(200))
-	given := testkit.Decode[identity.APIKey](c.Do("POST", "/auth/key", map[string]any{"name": "given", "owner": map[string]any{"url": self}}).Want(200))
+	given := testkit.Decode[identity.APIKey](
+		c.Do("POST", "/auth/key", map[string]any{"name": "given", "owner": map[string]any{"url": self}}).Want(200),
+	)
 	other := session.Do("POST", "/client", order("other@example.com")).Want(200).ID()
 	link := session.Do("POST", self+"/super", map[string]any{"client_id": other}).Want(200).ID()
 	kept := c.Do("POST", self+"/super", map[string]any{"client_id": 1}).Want(200).ID()

@@ -66,8 +66,22 @@ type Product struct {
 
 // Open connects each service to its schema, migrates it, and puts the gateway in front. urls are by the service's
 // name; the master key and the client, which cache.Open made, are for all of them.
-func Open(ctx context.Context, urls map[string]secret.String, masterKey secret.String, settings service.Settings, variables settings.Variables, client redis.UniversalClient, door gateway.Config, log *slog.Logger) (_ *Product, err error) {
-	p := &Product{Services: map[string]http.Handler{}, Routes: map[string][]rest.Route{}, Databases: map[string]*pg.DB{}, Maintenance: door.Maintenance}
+func Open(
+	ctx context.Context,
+	urls map[string]secret.String,
+	masterKey secret.String,
+	settings service.Settings,
+	variables settings.Variables,
+	client redis.UniversalClient,
+	door gateway.Config,
+	log *slog.Logger,
+) (_ *Product, err error) {
+	p := &Product{
+		Services:    map[string]http.Handler{},
+		Routes:      map[string][]rest.Route{},
+		Databases:   map[string]*pg.DB{},
+		Maintenance: door.Maintenance,
+	}
 	working, stop := context.WithCancel(context.WithoutCancel(ctx))
 	p.stop = stop
 	defer func() {
@@ -113,7 +127,13 @@ func Open(ctx context.Context, urls map[string]secret.String, masterKey secret.S
 }
 
 // NewGateway makes a gateway in front of the product's services, as gateway.New does.
-func (p *Product) NewGateway(config gateway.Config, upstreams map[string]http.Handler, peers *peers.Peers, client redis.UniversalClient, log *slog.Logger) *gateway.Gateway {
+func (p *Product) NewGateway(
+	config gateway.Config,
+	upstreams map[string]http.Handler,
+	peers *peers.Peers,
+	client redis.UniversalClient,
+	log *slog.Logger,
+) *gateway.Gateway {
 	config.Maintenance = p.Maintenance
 	log = log.With("service", principal.Gateway)
 	return gateway.New(config, upstreams, peers, keycache.NewStore(client, p.entries, log), client, log)

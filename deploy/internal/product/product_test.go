@@ -18,7 +18,10 @@ var full = flag.Bool("full", false, "run what is about how services are reached 
 
 func TestMain(m *testing.M) {
 	names.Answer()
-	_ = flag.Set("test.parallel", strconv.Itoa(max(4, runtime.GOMAXPROCS(0)))) // unless the command line says otherwise: these tests wait, half of the time
+	_ = flag.Set(
+		"test.parallel",
+		strconv.Itoa(max(4, runtime.GOMAXPROCS(0))),
+	) // unless the command line says otherwise: these tests wait, half of the time
 	testkit.Main(m)
 }
 

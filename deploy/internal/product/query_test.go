@@ -53,7 +53,8 @@ func testUnknownParameters(t *testing.T, p *product.Product, c *testkit.Client) 
 	for _, o := range w.operations {
 		answer := c.Do(o.Method, w.item(o.Path)+"?colour=red&colour=blue", o.Example)
 		wrong := testkit.Decode[problem.Problem](answer.Want(400)).Errors
-		if len(wrong) == 0 || wrong[0].Pointer != "?colour" || wrong[0].Code != "unknown" || !strings.HasPrefix(wrong[0].Message, "is unknown; there is ") {
+		if len(wrong) == 0 || wrong[0].Pointer != "?colour" || wrong[0].Code != "unknown" ||
+			!strings.HasPrefix(wrong[0].Message, "is unknown; there is ") {
 			t.Errorf("%s %s: %s", o.Method, o.Path, answer.Text)
 		}
 	}

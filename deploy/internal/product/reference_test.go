@@ -49,7 +49,9 @@ func testReference(t *testing.T, _ *product.Product, c *testkit.Client) {
 		t.Error(group.Text)
 	}
 	for _, wrong := range []any{999, "fra1", map[string]any{"id": 999}} {
-		c.Do("POST", "/group", map[string]any{"name": "Frankfurt 2", "pxe_dhcp_server": wrong}).Want(422).WantErrors("/pxe_dhcp_server", code(wrong))
+		c.Do("POST", "/group", map[string]any{"name": "Frankfurt 2", "pxe_dhcp_server": wrong}).
+			Want(422).
+			WantErrors("/pxe_dhcp_server", code(wrong))
 		c.Do("PATCH", at, map[string]any{"pxe_dhcp_server": wrong}).Want(422).WantErrors("/pxe_dhcp_server", code(wrong))
 	}
 
@@ -72,7 +74,15 @@ func TestFileServersGroup(t *testing.T) { both(t, testFileServersGroup) }
 
 func testFileServersGroup(t *testing.T, _ *product.Product, c *testkit.Client) {
 	group := c.Do("POST", "/group", `{"name": "Frankfurt 1"}`).Want(200).ID()
-	body := map[string]any{"name": "fra1", "install_max_concurrent": 20, "group_id": group, "host": "192.0.2.1", "port": 443, "api_key": "secret", "public_key": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUFGSJFCT8IXStp9iotgQlFRILJ5FVUFVlM3Z2l4gNG"}
+	body := map[string]any{
+		"name":                   "fra1",
+		"install_max_concurrent": 20,
+		"group_id":               group,
+		"host":                   "192.0.2.1",
+		"port":                   443,
+		"api_key":                "secret",
+		"public_key":             "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUFGSJFCT8IXStp9iotgQlFRILJ5FVUFVlM3Z2l4gNG",
+	}
 	at := path("/pxe/file/%d", c.Do("POST", "/pxe/file", body).Want(200).ID())
 	body["name"], body["group_id"] = "fra2", 999
 	c.Do("POST", "/pxe/file", body).WantErrors("/group_id", "not_found")
@@ -96,7 +106,9 @@ func testProfilesEmailTemplate(t *testing.T, _ *product.Product, c *testkit.Clie
 	body["name"], body["email"] = "Another", map[string]any{"template": 999}
 	c.Do("POST", "/pxe/profile", body).WantErrors("/email/template", "not_found")
 	at := path("/email/template/%d", template)
-	c.Do("DELETE", at, nil).Want(409).WantDetail(problem.Conflict, fmt.Sprintf("Email template %d is used by profile %s (Debian).", template, strings.TrimPrefix(profile, "/pxe/profile/")))
+	c.Do("DELETE", at, nil).
+		Want(409).
+		WantDetail(problem.Conflict, fmt.Sprintf("Email template %d is used by profile %s (Debian).", template, strings.TrimPrefix(profile, "/pxe/profile/")))
 	c.Do("PATCH", at, `{"name": "done", "subject": "x", "body": "x"}`).Want(200)
 	eventually(t, "the profile shows the template's new name", func() bool {
 		return strings.Contains(c.Do("GET", profile, nil).Want(200).Text, `"name":"done"}}`)
@@ -107,7 +119,9 @@ func testProfilesEmailTemplate(t *testing.T, _ *product.Product, c *testkit.Clie
 
 	many := make([]string, 100) // as many as one request may name
 	for n := range many {
-		many[n] = fmt.Sprint(c.Do("POST", "/email/template", map[string]any{"name": fmt.Sprint("template ", n), "subject": "x", "body": "x"}).Want(200).ID())
+		many[n] = fmt.Sprint(
+			c.Do("POST", "/email/template", map[string]any{"name": fmt.Sprint("template ", n), "subject": "x", "body": "x"}).Want(200).ID(),
+		)
 	}
 	c.Do("DELETE", "/email/template/"+strings.Join(many, ","), nil).Want(200)
 }
@@ -157,7 +171,9 @@ func TestReferenceWhileItsTargetIsDeleted(t *testing.T) {
 		t.Error("no reference was made in time")
 	}
 	var dangling int
-	if err := p.Databases[network.Name].QueryRow(t.Context(), "SELECT count(*) FROM ip_group g JOIN ref r ON r.id = g.pxe_dhcp_server_id WHERE r.gone").Scan(&dangling); err != nil || dangling > 0 {
+	if err := p.Databases[network.Name].QueryRow(t.Context(), "SELECT count(*) FROM ip_group g JOIN ref r ON r.id = g.pxe_dhcp_server_id WHERE r.gone").
+		Scan(&dangling); err != nil ||
+		dangling > 0 {
 		t.Error(dangling, err)
 	}
 }
@@ -293,7 +309,9 @@ func TestClientsWhileTheirIntegrationIsDeleted(t *testing.T) {
 	if err := p.Databases[system.Name].QueryRow(t.Context(), "SELECT count(*) FROM closing").Scan(&open); err != nil || open > 0 {
 		t.Errorf("%d deletions are noted as under way: %v", open, err)
 	}
-	if err := p.Databases[clients.Name].QueryRow(t.Context(), "SELECT count(*) FROM client c LEFT JOIN ref r ON r.type = 'integration' AND r.id = c.integration_id WHERE c.integration_id IS NOT NULL AND r.gone IS NOT false").Scan(&dangling); err != nil || dangling > 0 {
+	if err := p.Databases[clients.Name].QueryRow(t.Context(), "SELECT count(*) FROM client c LEFT JOIN ref r ON r.type = 'integration' AND r.id = c.integration_id WHERE c.integration_id IS NOT NULL AND r.gone IS NOT false").
+		Scan(&dangling); err != nil ||
+		dangling > 0 {
 		t.Errorf("%d clients are of integrations that are gone: %v", dangling, err)
 	}
 }
@@ -309,7 +327,11 @@ func testOwnersOfBefore(t *testing.T, p *product.Product, c *testkit.Client) {
 	}
 	testkit.Execute(t, p.Databases[network.Name], "DELETE FROM ref WHERE type = 'client'")
 	testkit.Execute(t, p.Databases[network.Name], "INSERT INTO ip_owner_of_before VALUES (1), (2)")
-	testkit.Execute(t, p.Databases[network.Name], "INSERT INTO ip_assignment (entity_id, owner_id, owner_missing) VALUES (1, 1, true), (2, 2, true)")
+	testkit.Execute(
+		t,
+		p.Databases[network.Name],
+		"INSERT INTO ip_assignment (entity_id, owner_id, owner_missing) VALUES (1, 1, true), (2, 2, true)",
+	)
 	testkit.Execute(t, p.Databases[network.Name], "UPDATE ip_assignment SET owner_name = 'Acme' WHERE entity_id < 3")
 	if err := network.New(p.Databases[network.Name], nil, peers.New(network.Name, p.Services)).FindOwners(t.Context()); err != nil {
 		t.Fatal(err)
@@ -317,7 +339,13 @@ func testOwnersOfBefore(t *testing.T, p *product.Product, c *testkit.Client) {
 	shown := func(entity int) string {
 		return testkit.JSON(testkit.Decode[network.IPEntity](c.Do("GET", path("/entity/%d", entity), nil).Want(200)).Owner)
 	}
-	if got := shown(1) + shown(2) + shown(3); got != `{"id":1,"name":"Ben Miller"}{"id":2,"name":"Acme","missing":true}{"id":1,"name":"Ben Miller"}` {
+	if got := shown(
+		1,
+	) + shown(
+		2,
+	) + shown(
+		3,
+	); got != `{"id":1,"name":"Ben Miller"}{"id":2,"name":"Acme","missing":true}{"id":1,"name":"Ben Miller"}` {
 		t.Errorf("the owners are %s", got)
 	}
 	// Who gets the number gets nothing else, and what is edited stays as it is.
@@ -326,7 +354,10 @@ func testOwnersOfBefore(t *testing.T, p *product.Product, c *testkit.Client) {
 	if got := shown(2); got != `{"id":2,"name":"Acme","missing":true,"server":{"id":7}}` {
 		t.Errorf("the owner is %s", got)
 	}
-	if list := testkit.Decode[[]network.IPEntity](c.Do("GET", "/entity?owner_missing=true", nil).Want(200)); len(list) != 1 || list[0].ID != 2 {
+	if list := testkit.Decode[[]network.IPEntity](
+		c.Do("GET", "/entity?owner_missing=true", nil).Want(200),
+	); len(list) != 1 ||
+		list[0].ID != 2 {
 		t.Errorf("without an owner are %+v", list)
 	}
 	c.Do("DELETE", other, nil).Want(200)
@@ -337,5 +368,6 @@ func testOwnersOfBefore(t *testing.T, p *product.Product, c *testkit.Client) {
 		t.Errorf("by the new name are found %+v", found)
 	}
 	c.Do("PATCH", "/entity/1", `{"owner": {"id": 2}}`).WantErrors("/owner/id", "not_found")
-	c.Do("DELETE", "/client/1", nil).WantDetail(problem.Conflict, "Client 1 has IP entity 1 (192.0.2.1); IP entity 2 (old); IP entity 3 (192.0.2.3).")
+	c.Do("DELETE", "/client/1", nil).
+		WantDetail(problem.Conflict, "Client 1 has IP entity 1 (192.0.2.1); IP entity 2 (old); IP entity 3 (192.0.2.3).")
 }

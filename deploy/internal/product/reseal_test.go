@@ -31,8 +31,10 @@ func TestReseal(t *testing.T) {
 	t.Parallel()
 	i := newInstallation(t)
 	for n := range 3 {
-		i.admin.Do(http.MethodPost, "/pxe/dhcp", fmt.Sprintf(`{"name": "dhcp %d", "http": {"host": "192.0.2.%d", "api_key": "dhcp key"}}`, n, n)).Want(200)
-		i.admin.Do(http.MethodPost, "/forward/gateway", fmt.Sprintf(`{"name": "nat %d", "hostname": "192.0.2.%d", "api_key": "nat key", "port_limit": "1"}`, n, n)).Want(200)
+		i.admin.Do(http.MethodPost, "/pxe/dhcp", fmt.Sprintf(`{"name": "dhcp %d", "http": {"host": "192.0.2.%d", "api_key": "dhcp key"}}`, n, n)).
+			Want(200)
+		i.admin.Do(http.MethodPost, "/forward/gateway", fmt.Sprintf(`{"name": "nat %d", "hostname": "192.0.2.%d", "api_key": "nat key", "port_limit": "1"}`, n, n)).
+			Want(200)
 	}
 	outbox := i.outbox()
 	i.onItsWay(outbox)
@@ -74,7 +76,8 @@ func TestReseal(t *testing.T) {
 			t.Fatal(err)
 		}
 		var sealed []byte
-		if err := i.product.Databases[d.Name].QueryRow(t.Context(), "SELECT "+place.Column+" FROM "+place.Table+" WHERE id = $1", place.ID).Scan(&sealed); err != nil {
+		if err := i.product.Databases[d.Name].QueryRow(t.Context(), "SELECT "+place.Column+" FROM "+place.Table+" WHERE id = $1", place.ID).
+			Scan(&sealed); err != nil {
 			t.Fatal(err)
 		}
 		if value, err := box.Open(place, sealed); err != nil || value.Reveal() != values {
@@ -86,7 +89,11 @@ func TestReseal(t *testing.T) {
 	if err := i.product.Databases[clients.Name].QueryRow(t.Context(), "SELECT n, sealed FROM message").Scan(&n, &sealed); err != nil {
 		t.Fatal(err)
 	}
-	if value, err := i.outbox().Box.Open(seal.Place{Table: "message", Column: "sealed", ID: n}, sealed); err != nil || value.Reveal() != "on its way" {
+	if value, err := i.outbox().Box.Open(
+		seal.Place{Table: "message", Column: "sealed", ID: n},
+		sealed,
+	); err != nil ||
+		value.Reveal() != "on its way" {
 		t.Errorf("a message that was on its way: %v", err)
 	}
 }
@@ -122,14 +129,35 @@ func TestSealedColumnsAreDeclared(t *testing.T) {
 	t.Parallel()
 	p, _ := producttest.Start(t)
 	other := []string{
-		"idempotency.id", "idempotency.fingerprint", "idempotency.answer", // under keys of the callers' values
-		"api_key.hash", "session_value.hash", "password_reset.hash", "sso_code.hash", "verify_code.challenge", "recovery_code.hash", "openid_login.hash", "openid_login.challenge", "migration_checksum.checksum", "river_job.unique_key", "stored_file.hash", // SHA-256
-		"authenticator.handle", "authenticator.credential", "authenticator.public_key", "verify_code.signed", // of security keys: no secrets
-		"key_check.sealed", // of every service that seals
-		"message.sealed",   // of every service that sends messages
+		"idempotency.id",
+		"idempotency.fingerprint",
+		"idempotency.answer", // under keys of the callers' values
+		"api_key.hash",
+		"session_value.hash",
+		"password_reset.hash",
+		"sso_code.hash",
+		"verify_code.challenge",
+		"recovery_code.hash",
+		"openid_login.hash",
+		"openid_login.challenge",
+		"migration_checksum.checksum",
+		"river_job.unique_key",
+		"stored_file.hash", // SHA-256
+		"authenticator.handle",
+		"authenticator.credential",
+		"authenticator.public_key",
+		"verify_code.signed", // of security keys: no secrets
+		"key_check.sealed",   // of every service that seals
+		"message.sealed",     // of every service that sends messages
 		// Signed, which Resign knows.
-		"log.mac", "log_head.mac", "log_head.signature", "log_head.checkpoint", "log_checkpoint.mac", "log_checkpoint.signature",
-		"log_countersigned.digest", "log_countersigned.signature",
+		"log.mac",
+		"log_head.mac",
+		"log_head.signature",
+		"log_head.checkpoint",
+		"log_checkpoint.mac",
+		"log_checkpoint.signature",
+		"log_countersigned.digest",
+		"log_countersigned.signature",
 	}
 	for _, d := range product.Services {
 		rows, err := p.Databases[d.Name].Query(t.Context(), `

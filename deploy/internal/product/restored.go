@@ -40,7 +40,9 @@ func (a *Answer) UnmarshalText(text []byte) error {
 }
 
 // errCameBack says that somebody has to decide.
-var errCameBack = errors.New("nothing is done yet: say with IRONPLANE_TAKE_BACK=yes that the above is taken away again, or with IRONPLANE_TAKE_BACK=no that it is left")
+var errCameBack = errors.New(
+	"nothing is done yet: say with IRONPLANE_TAKE_BACK=yes that the above is taken away again, or with IRONPLANE_TAKE_BACK=no that it is left",
+)
 
 // TakeUp brings the schemas up to date and takes up those that were restored. Nothing runs on them meanwhile. It says
 // what they lack that the log has.
@@ -62,7 +64,9 @@ func TakeUp(ctx context.Context, urls map[string]secret.String, c RestoredConfig
 		return err
 	}
 	if len(names) == 0 {
-		return errors.New("no schema was restored from a dump; where the whole database was put back in another way, say so with IRONPLANE_RESTORED_WHOLE=true")
+		return errors.New(
+			"no schema was restored from a dump; where the whole database was put back in another way, say so with IRONPLANE_RESTORED_WHOLE=true",
+		)
 	}
 	all, found := make([]restored, len(names)), 0
 	for n, name := range names {
@@ -158,7 +162,13 @@ func (r *restored) takeUp(ctx context.Context, schemas map[string]*pg.DB, takeBa
 // lostOf is what a service has lost of the changes that take something away: as the log has them behind the last one that
 // the service has, and of accounts that others refer to, as those know them.
 func lostOf(ctx context.Context, schemas map[string]*pg.DB, d service.Definition, lostAfter int64) (lost []service.Lost, err error) {
-	rows, err := schemas[system.Name].Query(ctx, "SELECT type, targets::text, changes::text FROM log WHERE source = $1 AND seq > $2 AND type = ANY ($3) ORDER BY id", d.Name, lostAfter, d.Takes)
+	rows, err := schemas[system.Name].Query(
+		ctx,
+		"SELECT type, targets::text, changes::text FROM log WHERE source = $1 AND seq > $2 AND type = ANY ($3) ORDER BY id",
+		d.Name,
+		lostAfter,
+		d.Takes,
+	)
 	if err != nil {
 		return nil, fmt.Errorf("read what was taken away: %w", err)
 	}
@@ -176,7 +186,11 @@ func lostOf(ctx context.Context, schemas map[string]*pg.DB, d service.Definition
 		return nil, fmt.Errorf("read what was taken away: %w", err)
 	}
 	for name, db := range schemas {
-		rows, err := db.Query(ctx, "SELECT type || CASE WHEN gone THEN '.deleted' ELSE '.edited' END, id, version FROM ref WHERE type || '.deleted' = ANY ($1)", d.Takes)
+		rows, err := db.Query(
+			ctx,
+			"SELECT type || CASE WHEN gone THEN '.deleted' ELSE '.edited' END, id, version FROM ref WHERE type || '.deleted' = ANY ($1)",
+			d.Takes,
+		)
 		if err != nil {
 			return nil, fmt.Errorf("read which accounts %s knows: %w", name, err)
 		}
@@ -203,7 +217,14 @@ func (h *history) printLost(ctx context.Context, log *pg.DB, source string, scre
 		return err
 	}
 	fmt.Fprintf(screen, "%d of its changes are in the log, and lost to it:\n", lost)
-	rows, err := log.Query(ctx, "SELECT id, at, description, coalesce(user_name, '')"+which+" ORDER BY id LIMIT $4", source, h.lostAfter, kept, mostLost)
+	rows, err := log.Query(
+		ctx,
+		"SELECT id, at, description, coalesce(user_name, '')"+which+" ORDER BY id LIMIT $4",
+		source,
+		h.lostAfter,
+		kept,
+		mostLost,
+	)
 	if err != nil {
 		return fmt.Errorf("read what is lost: %w", err)
 	}

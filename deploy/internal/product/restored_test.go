@@ -78,7 +78,16 @@ func (i *installation) welcome() {
 }
 
 func (i *installation) start() (err error) {
-	i.product, err = product.Open(i.Context(), i.urls, i.masterKey, service.Settings{}, producttest.Unlimited, i.redis, gateway.Config{}, producttest.Log(i))
+	i.product, err = product.Open(
+		i.Context(),
+		i.urls,
+		i.masterKey,
+		service.Settings{},
+		producttest.Unlimited,
+		i.redis,
+		gateway.Config{},
+		producttest.Log(i),
+	)
 	if err == nil {
 		i.admin = testkit.NewClient(i, i.product.Gateway).With(i.key)
 	}
@@ -135,7 +144,14 @@ func (i *installation) dump(schema string) []byte {
 func (i *installation) restore(schema string, dump []byte) {
 	i.Helper()
 	// Where the product runs, its sessions are those that find a deadlock, and give up.
-	i.run(append([]byte("SET deadlock_timeout = '10min';\nDROP SCHEMA "+schema+" CASCADE;\n"), dump...), "psql", "-q", "-1", "-v", "ON_ERROR_STOP=1")
+	i.run(
+		append([]byte("SET deadlock_timeout = '10min';\nDROP SCHEMA "+schema+" CASCADE;\n"), dump...),
+		"psql",
+		"-q",
+		"-1",
+		"-v",
+		"ON_ERROR_STOP=1",
+	)
 }
 
 func (i *installation) takeUp() string {
@@ -242,7 +258,9 @@ func TestReferencesToRestored(t *testing.T) {
 	t.Parallel()
 	i := newInstallation(t)
 	server := func(name string) int64 {
-		return i.admin.Do(http.MethodPost, "/pxe/dhcp", testkit.JSON(map[string]any{"name": name, "http": map[string]any{"host": "192.0.2.1", "port": 8080, "api_key": "of-the-agent"}})).Want(http.StatusOK).ID()
+		return i.admin.Do(http.MethodPost, "/pxe/dhcp", testkit.JSON(map[string]any{"name": name, "http": map[string]any{"host": "192.0.2.1", "port": 8080, "api_key": "of-the-agent"}})).
+			Want(http.StatusOK).
+			ID()
 	}
 	renamed, deleted := server("first name"), server("deleted after the backup")
 	group := i.makeGroup("of renamed", renamed)
@@ -310,7 +328,11 @@ func TestRestoredBelowARunningService(t *testing.T) {
 	i.makeGroup("before", 0)
 	producttest.Drain(t, i.product)
 	i.restore(network.Name, i.dump(network.Name))
-	eventually(t, "it serves no more", func() bool { return i.admin.Do(http.MethodGet, "/group", nil).Status == http.StatusServiceUnavailable })
+	eventually(
+		t,
+		"it serves no more",
+		func() bool { return i.admin.Do(http.MethodGet, "/group", nil).Status == http.StatusServiceUnavailable },
+	)
 }
 
 // Another installation's master key ends the start, before anything is sealed with it.
@@ -320,7 +342,8 @@ func TestAnotherMasterKey(t *testing.T) {
 	i.stop()
 	right := i.masterKey
 	i.masterKey = seal.NewMasterKey()
-	if err := i.start(); err == nil || !strings.Contains(err.Error(), "the key is not the one that this installation's secrets are sealed with") {
+	if err := i.start(); err == nil ||
+		!strings.Contains(err.Error(), "the key is not the one that this installation's secrets are sealed with") {
 		t.Errorf("it starts: %v", err)
 	}
 	i.masterKey = secret.New(seal.NewMasterKey().Reveal() + "," + right.Reveal())
@@ -358,7 +381,8 @@ func TestLostSchema(t *testing.T) {
 	if err := i.start(); !errors.Is(err, events.ErrRestored) {
 		t.Fatalf("it starts: %v", err)
 	}
-	if said := i.takeUp(); strings.Contains(said, "pxe is taken up") || !strings.Contains(said, "network is taken up: it has its changes up to 0,") {
+	if said := i.takeUp(); strings.Contains(said, "pxe is taken up") ||
+		!strings.Contains(said, "network is taken up: it has its changes up to 0,") {
 		t.Errorf("it says %s", said)
 	}
 	mark()
@@ -380,7 +404,11 @@ func TestLostSchemaIsFoundOut(t *testing.T) {
 	i.stop()
 	i.beginAnew(network.Name)
 	i.restart()
-	eventually(t, "it serves no more", func() bool { return i.admin.Do(http.MethodGet, "/group", nil).Status == http.StatusServiceUnavailable })
+	eventually(
+		t,
+		"it serves no more",
+		func() bool { return i.admin.Do(http.MethodGet, "/group", nil).Status == http.StatusServiceUnavailable },
+	)
 	i.stop()
 	if err := i.start(); !errors.Is(err, events.ErrRestored) {
 		t.Fatalf("it starts again: %v", err)
@@ -398,7 +426,15 @@ func TestIDsThatOthersKnow(t *testing.T) {
 	i := newInstallation(t)
 	producttest.Drain(t, i.product)
 	dump, log := i.dump(identity.Name), i.dump(system.Name)
-	i.run([]byte(`INSERT INTO network.change (type, targets, actor_url, actor_name, actor_key) VALUES ('group.edited', '[{"type": "group", "id": 1}]', '/admin/3000000', 'lost', 4000000)`), "psql", "-q", "-v", "ON_ERROR_STOP=1")
+	i.run(
+		[]byte(
+			`INSERT INTO network.change (type, targets, actor_url, actor_name, actor_key) VALUES ('group.edited', '[{"type": "group", "id": 1}]', '/admin/3000000', 'lost', 4000000)`,
+		),
+		"psql",
+		"-q",
+		"-v",
+		"ON_ERROR_STOP=1",
+	)
 	i.stop()
 	i.restore(identity.Name, dump)
 	i.restore(system.Name, log)

@@ -48,7 +48,11 @@ func testServersOfClients(t *testing.T, p *product.Product, c *testkit.Client) {
 
 	// What was not heard of is asked for: of before it was counted, or of a network that was restored.
 	testkit.Execute(t, p.Databases[clients.Name], "DELETE FROM client_server_count")
-	testkit.Execute(t, p.Databases[clients.Name], "INSERT INTO client_recount SELECT id FROM client UNION SELECT * FROM generate_series(9999999999001, 9999999999999)")
+	testkit.Execute(
+		t,
+		p.Databases[clients.Name],
+		"INSERT INTO client_recount SELECT id FROM client UNION SELECT * FROM generate_series(9999999999001, 9999999999999)",
+	)
 	eventually(t, "all are counted again", func() bool {
 		return testkit.Decode[clients.ViewedClient](c.Do("GET", path("/client/%d", ids["parent"]), nil).Want(200)).Servers == 1
 	})
@@ -56,13 +60,20 @@ func testServersOfClients(t *testing.T, p *product.Product, c *testkit.Client) {
 	// What is counted while a client is edited is not what the edit changed.
 	testkit.Execute(t, p.Databases[clients.Name], `CREATE FUNCTION count_meanwhile() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 		UPDATE client_server_count SET servers = servers + 5 WHERE id = NEW.id; RETURN NEW; END $$`)
-	testkit.Execute(t, p.Databases[clients.Name], "CREATE TRIGGER count_meanwhile BEFORE UPDATE ON client FOR EACH ROW EXECUTE FUNCTION count_meanwhile()")
+	testkit.Execute(
+		t,
+		p.Databases[clients.Name],
+		"CREATE TRIGGER count_meanwhile BEFORE UPDATE ON client FOR EACH ROW EXECUTE FUNCTION count_meanwhile()",
+	)
 	edited := c.Do("PATCH", path("/client/%d", ids["parent"]), `{"first": "Paula"}`).Want(200)
 	if n := testkit.Decode[clients.ViewedClient](edited).Servers; n != 6 {
 		t.Errorf("the edit shows %d servers", n)
 	}
 	producttest.Drain(t, p)
-	if text := c.Do("GET", path("/log?type=client.edited&target_type=client&target_id=%d", ids["parent"]), nil).Want(200).Text; !strings.Contains(text, "Paula") || strings.Contains(text, "serversCount") {
+	if text := c.Do("GET", path("/log?type=client.edited&target_type=client&target_id=%d", ids["parent"]), nil).
+		Want(200).
+		Text; !strings.Contains(text, "Paula") ||
+		strings.Contains(text, "serversCount") {
 		t.Errorf("the log has of the edit %s", text)
 	}
 }

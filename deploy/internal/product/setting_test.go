@@ -68,10 +68,15 @@ func testSettings(t *testing.T, p *product.Product, c *testkit.Client) {
 	before := c.Do("GET", "/setting-group/2", nil).Want(200)
 	group := testkit.Decode[system.SettingGroup](before)
 	length := group.Settings[0]
-	if group.Name != "Security" || length.Slug != "security.password_length" || length.Text != "12" || *length.Value != 12 || length.Type != "Text" || *length.Validator != "integer|min:8|max:128" {
+	if group.Name != "Security" || length.Slug != "security.password_length" || length.Text != "12" || *length.Value != 12 ||
+		length.Type != "Text" ||
+		*length.Validator != "integer|min:8|max:128" {
 		t.Fatalf("%+v", group)
 	}
-	edited := testkit.Decode[system.SettingGroup](c.Do("PATCH", "/setting-group/2", `{"settings": [{"id": 5, "value": "14"}, {"slug": "security.key_in_query", "value": 1}, {"slug": "security.keys_per_owner", "text": "7"}]}`).Want(200))
+	edited := testkit.Decode[system.SettingGroup](
+		c.Do("PATCH", "/setting-group/2", `{"settings": [{"id": 5, "value": "14"}, {"slug": "security.key_in_query", "value": 1}, {"slug": "security.keys_per_owner", "text": "7"}]}`).
+			Want(200),
+	)
 	if got := []int64{*edited.Settings[0].Value, *edited.Settings[1].Value, *edited.Settings[2].Value}; !slices.Equal(got, []int64{14, 7, 1}) {
 		t.Errorf("%v", got)
 	}
@@ -111,8 +116,10 @@ func testSettings(t *testing.T, p *product.Product, c *testkit.Client) {
 	if got := settingOf(t, c, "security.password_length"); got.Text != "12" {
 		t.Errorf("a request that was refused left %+v", got)
 	}
-	c.Do("PATCH", "/setting-group/1", `{"settings": [{"slug": "site_name", "value": "two\nlines"}]}`).WantErrors("/settings/0/value", "invalid")
-	c.Do("PATCH", "/setting-group/1", `{"settings": [{"slug": "api_url", "value": "https://evil.example"}]}`).WantErrors("/settings/0/value", "read_only")
+	c.Do("PATCH", "/setting-group/1", `{"settings": [{"slug": "site_name", "value": "two\nlines"}]}`).
+		WantErrors("/settings/0/value", "invalid")
+	c.Do("PATCH", "/setting-group/1", `{"settings": [{"slug": "api_url", "value": "https://evil.example"}]}`).
+		WantErrors("/settings/0/value", "read_only")
 	c.Do("PATCH", "/system/setting/1", map[string]string{"value": strings.Repeat("x", 101)}).WantErrors("/value", "out_of_range")
 
 	// Who has not the permission reads the group Site.
@@ -126,7 +133,9 @@ func testSettings(t *testing.T, p *product.Product, c *testkit.Client) {
 	nobody.Do("GET", "/system/setting/1", nil).Want(403)
 
 	producttest.Drain(t, p)
-	items := testkit.Decode[[]system.LogItem](c.Do("GET", "/log?type=system.setting.edited&user=/admin/1&target_type=system/setting&target_id=6", nil).Want(200))
+	items := testkit.Decode[[]system.LogItem](
+		c.Do("GET", "/log?type=system.setting.edited&user=/admin/1&target_type=system/setting&target_id=6", nil).Want(200),
+	)
 	if len(items) != 1 || !strings.Contains(items[0].Desc, "security.keys_per_owner") {
 		t.Errorf("%+v", items)
 	}
@@ -232,7 +241,11 @@ func TestLogDays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	testkit.Execute(t, db.DB, `INSERT INTO change (type, kind, action, targets, at) VALUES ('part.edited', 'part', 'edited', '[]', now() - interval '40 days')`)
+	testkit.Execute(
+		t,
+		db.DB,
+		`INSERT INTO change (type, kind, action, targets, at) VALUES ('part.edited', 'part', 'edited', '[]', now() - interval '40 days')`,
+	)
 	db.Close()
 	if err := i.start(); err != nil {
 		t.Fatal(err)
@@ -256,7 +269,16 @@ func TestVariablesOfSettings(t *testing.T) {
 	i := newInstallation(t)
 	start := func(v settings.Variables) (lines string, err error) {
 		var log syncbuf.Buffer
-		i.product, err = product.Open(t.Context(), i.urls, i.masterKey, service.Settings{AdminURL: "https://panel.example.com"}, v, testkit.Redis(t), gateway.Config{}, slog.New(slog.NewTextHandler(&log, nil)))
+		i.product, err = product.Open(
+			t.Context(),
+			i.urls,
+			i.masterKey,
+			service.Settings{AdminURL: "https://panel.example.com"},
+			v,
+			testkit.Redis(t),
+			gateway.Config{},
+			slog.New(slog.NewTextHandler(&log, nil)),
+		)
 		if err == nil {
 			i.admin = testkit.NewClient(t, i.product.Gateway).With(i.key)
 		}
@@ -264,7 +286,8 @@ func TestVariablesOfSettings(t *testing.T) {
 	}
 	i.product.Close()
 	lines, err := start(settings.Variables{OwnerRate: "9", LogDays: "5"})
-	if err != nil || !strings.Contains(lines, "IRONPLANE_OWNER_RATE is ignored") || settingOf(t, i.admin, "limits.owner_rate").Text != "1000000" {
+	if err != nil || !strings.Contains(lines, "IRONPLANE_OWNER_RATE is ignored") ||
+		settingOf(t, i.admin, "limits.owner_rate").Text != "1000000" {
 		t.Fatal(lines, err)
 	}
 	if got := settingOf(t, i.admin, "admin_url"); got.Text != "https://panel.example.com" {
@@ -277,10 +300,16 @@ func TestVariablesOfSettings(t *testing.T) {
 	}
 	testkit.Execute(t, db.DB, "UPDATE setting SET fresh = true, chosen = NULL WHERE slug = 'log.days'") // as after an upgrade
 	db.Close()
-	if _, err := start(settings.Variables{LogDays: "soon"}); err == nil || !strings.Contains(err.Error(), `IRONPLANE_LOG_DAYS is "soon": it must be an integer`) {
+	if _, err := start(
+		settings.Variables{LogDays: "soon"},
+	); err == nil ||
+		!strings.Contains(err.Error(), `IRONPLANE_LOG_DAYS is "soon": it must be an integer`) {
 		t.Fatalf("%v", err)
 	}
-	if lines, err := start(settings.Variables{LogDays: "5"}); err != nil || strings.Contains(lines, "ignored") || settingOf(t, i.admin, "log.days").Text != "5" {
+	if lines, err := start(
+		settings.Variables{LogDays: "5"},
+	); err != nil || strings.Contains(lines, "ignored") ||
+		settingOf(t, i.admin, "log.days").Text != "5" {
 		t.Error(lines, err)
 	}
 }

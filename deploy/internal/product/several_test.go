@@ -36,12 +36,18 @@ func testEverySeveral(t *testing.T, p *product.Product, c *testkit.Client) {
 	}
 	tried, made := 0, 1
 	for _, o := range w.operations {
-		if _, made := examples[o.Path]; !o.Several || !made && !strings.HasPrefix(o.Path, "/client/") || o.Path == "/pxe/install/{install_id}" { // no request makes such an item as it is, or as it can be deleted: see TestInstall
+		if _, made := examples[o.Path]; !o.Several || !made && !strings.HasPrefix(o.Path, "/client/") ||
+			o.Path == "/pxe/install/{install_id}" { // no request makes such an item as it is, or as it can be deleted: see TestInstall
 			continue
 		}
 		tried++
 		t.Run(o.Method+" "+o.Path, func(t *testing.T) {
-			w := &several{walk: &walk{t: t, c: c.For(t), ids: w.ids}, path: w.item(o.Path[:strings.LastIndex(o.Path, "/")]), create: examples[o.Path], made: &made}
+			w := &several{
+				walk:   &walk{t: t, c: c.For(t), ids: w.ids},
+				path:   w.item(o.Path[:strings.LastIndex(o.Path, "/")]),
+				create: examples[o.Path],
+				made:   &made,
+			}
 			w.refusals(o, nobody.For(t))
 			if o.Method == http.MethodPatch {
 				w.edits(p, o)
@@ -68,7 +74,11 @@ func (w *several) another() int64 {
 	*w.made++
 	if w.create.Example == nil { // links that are seen from their other end
 		end, relation, _ := strings.Cut(strings.TrimPrefix(w.path, "/client/"), "/")
-		made := w.c.Do("POST", fmt.Sprintf("/client/%d/%s", w.client(), map[string]string{"parent": "sub", "granter": "super"}[relation]), map[string]any{"client_id": end})
+		made := w.c.Do(
+			"POST",
+			fmt.Sprintf("/client/%d/%s", w.client(), map[string]string{"parent": "sub", "granter": "super"}[relation]),
+			map[string]any{"client_id": end},
+		)
 		return made.Want(200).ID()
 	}
 	var body map[string]any
@@ -194,7 +204,8 @@ func (w *several) logged(p *product.Product, request string, want int) {
 	w.t.Helper()
 	producttest.Drain(w.t, p)
 	var got int
-	err := p.Databases[system.Name].QueryRow(w.t.Context(), "SELECT count(DISTINCT targets->0->>'id') FROM log WHERE request_id = $1", request).Scan(&got)
+	err := p.Databases[system.Name].QueryRow(w.t.Context(), "SELECT count(DISTINCT targets->0->>'id') FROM log WHERE request_id = $1", request).
+		Scan(&got)
 	if err != nil || got != want {
 		w.t.Errorf("%d items in the log, want %d: %v", got, want, err)
 	}
@@ -229,7 +240,9 @@ func testDeletesOwnKeys(t *testing.T, _ *product.Product, c *testkit.Client) {
 	calling, mine := newOne(nobody), newOne(nobody)
 	holder := nobody.With(calling.Key)
 	other, _ := newAdmin(t, c, "other", `{}`)
-	others := testkit.Decode[identity.APIKey](c.Do("POST", "/auth/key", map[string]any{"name": "x", "owner": map[string]any{"url": path("/admin/%d", other)}}).Want(200))
+	others := testkit.Decode[identity.APIKey](
+		c.Do("POST", "/auth/key", map[string]any{"name": "x", "owner": map[string]any{"url": path("/admin/%d", other)}}).Want(200),
+	)
 	holder.Do("DELETE", path("/auth/key/%d,%d", calling.ID, foreign.ID), nil).Want(403) // of the first admin, who holds more
 	holder.Do("DELETE", path("/auth/key/%d,%d", calling.ID, others.ID), nil).Want(200)
 	nobody.With(mine.Key).Do("DELETE", path("/admin/%d,%d", id, other), nil).Want(200)
@@ -249,7 +262,10 @@ func testSeveralAccountsAreGuarded(t *testing.T, _ *product.Product, c *testkit.
 		nobody.Do("PATCH", both, `{}`).WantDetail(problem.Forbidden, "The key lacks users.admins write.")
 		nobody.Do("DELETE", both, nil).Want(403)
 	}
-	if got := testkit.Decode[[]identity.Admin](c.Do("PATCH", path("/admin/%d,%d", other, id), `{"receive_copies": true}`).Want(200)); !got[0].ReceiveCopies || !got[1].ReceiveCopies {
+	if got := testkit.Decode[[]identity.Admin](
+		c.Do("PATCH", path("/admin/%d,%d", other, id), `{"receive_copies": true}`).Want(200),
+	); !got[0].ReceiveCopies ||
+		!got[1].ReceiveCopies {
 		t.Errorf("%+v", got)
 	}
 	c.Do("DELETE", path("/admin/1,%d", id), nil).Want(409) // the last one who holds users.admins write

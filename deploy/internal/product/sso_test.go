@@ -41,7 +41,9 @@ func TestSSO(t *testing.T) {
 	}
 	shop := c.Do("POST", "/integration", `{"name": "shop"}`).Want(200).ID()
 	c.Do("PATCH", path("/integration/%d/permission", shop), `{"users": {"clients": {"read": true, "write": true}}}`).Want(200)
-	key := testkit.Decode[identity.APIKey](c.Do("POST", "/auth/key", path(`{"name": "shop", "owner": {"url": "/integration/%d"}}`, shop)).Want(200))
+	key := testkit.Decode[identity.APIKey](
+		c.Do("POST", "/auth/key", path(`{"name": "shop", "owner": {"url": "/integration/%d"}}`, shop)).Want(200),
+	)
 	integration := c.With(key.Key)
 	mine := integration.Do("POST", "/client", order("mine@example.com")).Want(200).ID()
 	theirs := newPerson(t, c, "client", "theirs@example.com")
@@ -50,14 +52,22 @@ func TestSSO(t *testing.T) {
 	// For another account: as JSON, and as a browser is sent there.
 	made := link(integration, "?owner="+self+"&view_type=server&view_id=7&embed=1&redirect=/a?b=c")
 	told := codeOf(t, made.URL)
-	if !strings.HasPrefix(made.URL, "https://panel.example.com/auth/sso#") || told.Get("view_type") != "server" || told.Get("view_id") != "7" || told.Get("embed") != "1" || told.Get("redirect") != "/a?b=c" {
+	if !strings.HasPrefix(made.URL, "https://panel.example.com/auth/sso#") || told.Get("view_type") != "server" ||
+		told.Get("view_id") != "7" ||
+		told.Get("embed") != "1" ||
+		told.Get("redirect") != "/a?b=c" {
 		t.Errorf("the link is %s", made.URL)
 	}
 	if left := time.Until(made.ExpiresAt.Time); left > time.Minute || left <= 0 {
 		t.Errorf("it is good for %s", left)
 	}
 	sent := integration.Do("GET", "/auth/sso?owner="+self, nil, "Accept", "text/html,application/xhtml+xml,*/*;q=0.8")
-	if to := sent.Want(http.StatusFound).Header.Get("Location"); codeOf(t, to).Get("key") == "" || sent.Header.Get("Cache-Control") != "no-store" {
+	if to := sent.Want(
+		http.StatusFound,
+	).Header.Get(
+		"Location",
+	); codeOf(t, to).Get("key") == "" ||
+		sent.Header.Get("Cache-Control") != "no-store" {
 		t.Errorf("a browser is sent to %s", to)
 	}
 
@@ -112,7 +122,11 @@ func TestSSO(t *testing.T) {
 	// It dies with the key that it was made with, and so does the session.
 	later := codeOf(t, link(integration, "?owner="+self).URL).Get("key")
 	expired := codeOf(t, link(integration, "?owner="+self).URL).Get("key")
-	testkit.Execute(t, p.Databases[identity.Name], "UPDATE sso_code SET expires_at = now() - interval '1 second' WHERE hash = sha256('"+expired+"'::bytea)")
+	testkit.Execute(
+		t,
+		p.Databases[identity.Name],
+		"UPDATE sso_code SET expires_at = now() - interval '1 second' WHERE hash = sha256('"+expired+"'::bytea)",
+	)
 	nobody.Do("POST", "/auth/sso", exchangeOf(expired)).Want(401)
 	c.Do("DELETE", path("/auth/key/%d", key.ID), nil).Want(200)
 	nobody.Do("POST", "/auth/sso", exchangeOf(later)).Want(401)

@@ -29,14 +29,21 @@ func TestTheme(t *testing.T) {
 		return answer.Header.Get("ETag")
 	}
 	seen := tag()
-	if answer := visitor.Do("GET", themePath, nil, "If-None-Match", `"x", `+seen).Want(304); answer.Text != "" || answer.Header.Get("ETag") != seen {
+	if answer := visitor.Do("GET", themePath, nil, "If-None-Match", `"x", `+seen).
+		Want(304); answer.Text != "" ||
+		answer.Header.Get("ETag") != seen {
 		t.Errorf("what is known already is %q, %q", answer.Text, answer.Header.Get("ETag"))
 	}
 
 	// Under theme, or flat.
-	c.Do("POST", themePath, `{"theme": {"main_bg": "#1d4ed8", "custom_client_html": "<b>hello</b><script>alert(1)</script>", "logo": "https://example.com/logo.svg"}}`).Want(200)
-	after := testkit.Decode[system.ThemeOptions](c.Do("POST", themePath, `{"text_color": "navy", "custom_css": "a { color: red }", "logo": null}`).Want(200)).Theme
-	if *after.MainBackground != "#1d4ed8" || *after.TextColor != "navy" || *after.CustomClientHTML != "<b>hello</b>" || *after.CustomCSS != "a { color: red }" || after.Logo != nil {
+	c.Do("POST", themePath, `{"theme": {"main_bg": "#1d4ed8", "custom_client_html": "<b>hello</b><script>alert(1)</script>", "logo": "https://example.com/logo.svg"}}`).
+		Want(200)
+	after := testkit.Decode[system.ThemeOptions](
+		c.Do("POST", themePath, `{"text_color": "navy", "custom_css": "a { color: red }", "logo": null}`).Want(200),
+	).Theme
+	if *after.MainBackground != "#1d4ed8" || *after.TextColor != "navy" || *after.CustomClientHTML != "<b>hello</b>" ||
+		*after.CustomCSS != "a { color: red }" ||
+		after.Logo != nil {
 		t.Errorf("the theme is %s", testkit.JSON(after))
 	}
 	if tag() == seen {
@@ -46,7 +53,9 @@ func TestTheme(t *testing.T) {
 	c.Do("POST", themePath, `{"text_color": "navy"}`).Want(200)
 	visitor.Do("GET", themePath, nil, "If-None-Match", seen).Want(304)
 	choose(t, c, "site_name", "Example Hosting")
-	if is := testkit.Decode[system.ThemeOptions](visitor.Do("GET", themePath, nil, "If-None-Match", seen).Want(200)); is.SiteName != "Example Hosting" {
+	if is := testkit.Decode[system.ThemeOptions](
+		visitor.Do("GET", themePath, nil, "If-None-Match", seen).Want(200),
+	); is.SiteName != "Example Hosting" {
 		t.Errorf("the name is %s", is.SiteName)
 	}
 

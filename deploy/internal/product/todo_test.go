@@ -30,13 +30,16 @@ func TestTodo(t *testing.T) {
 		c.Do("POST", fmt.Sprintf("/group/%d/entity/bulk", group), `{"prefix": "192.0.2.0/29"}`).Want(200)
 		c.Do("POST", "/part", `{"name": "EPYC 9354", "part_type": "cpu"}`).Want(200)
 		c.Do("POST", "/integration", `{"name": "Shop"}`).Want(200)
-		c.Do("POST", "/pxe/dhcp", `{"name": "fra1", "http": {"host": "192.0.2.1", "port": 443, "use_https": true, "api_key": "secret"}}`).Want(200)
-		c.Do("POST", "/pxe/file", map[string]any{"name": "fra1", "install_max_concurrent": 20, "group_id": group, "host": "192.0.2.1", "port": 443, "api_key": "secret", "public_key": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUFGSJFCT8IXStp9iotgQlFRILJ5FVUFVlM3Z2l4gNG"}).Want(200)
+		c.Do("POST", "/pxe/dhcp", `{"name": "fra1", "http": {"host": "192.0.2.1", "port": 443, "use_https": true, "api_key": "secret"}}`).
+			Want(200)
+		c.Do("POST", "/pxe/file", map[string]any{"name": "fra1", "install_max_concurrent": 20, "group_id": group, "host": "192.0.2.1", "port": 443, "api_key": "secret", "public_key": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUFGSJFCT8IXStp9iotgQlFRILJ5FVUFVlM3Z2l4gNG"}).
+			Want(200)
 		script := c.Do("POST", "/pxe/boot-script", `{"name": "boot"}`).Want(200).ID()
 		c.Do("POST", "/pxe/profile", map[string]any{"name": "Debian", "boot_script": script}).Want(200)
 		eventually(t, "all are completed", func() bool {
 			for _, item := range items() {
-				if item.CompletedAt == nil && item.Slug != "system.email.configure" && item.Slug != "auth.verify.add" && !strings.HasPrefix(item.Slug, "hardware.server.install.") { // see TestEmailToClient, TestTwoFactorLogin and TestInstalls
+				if item.CompletedAt == nil && item.Slug != "system.email.configure" && item.Slug != "auth.verify.add" &&
+					!strings.HasPrefix(item.Slug, "hardware.server.install.") { // see TestEmailToClient, TestTwoFactorLogin and TestInstalls
 					return false
 				}
 			}

@@ -95,7 +95,9 @@ func pathOf(v *identity.LoginVerify) string {
 // complete completes a login with a token.
 func complete(t *testing.T, c *testkit.Client, v *identity.LoginVerify, token string) (identity.APIKey, *testkit.Client) {
 	t.Helper()
-	key := testkit.Decode[identity.ConfirmedKey](c.With("").For(t).Do("PATCH", pathOf(v), map[string]any{"token": token, "challenge": v.Challenge}).Want(200)).Key
+	key := testkit.Decode[identity.ConfirmedKey](
+		c.With("").For(t).Do("PATCH", pathOf(v), map[string]any{"token": token, "challenge": v.Challenge}).Want(200),
+	).Key
 	if key.Key == "" || key.Name != "Session" {
 		t.Fatalf("signed in with %+v", key)
 	}
@@ -159,7 +161,8 @@ func testTwoFactorLogin(t *testing.T, p *product.Product, c *testkit.Client) {
 		v = begun(t, c, loginOf(kind, email, password))
 		nobody.Do("PATCH", path("/auth/verify/auth/%d/code/%s", a.id, v.Challenge), map[string]any{"verify": a.code()}).Want(200)
 		v = begun(t, c, loginOf(kind, email, password))
-		nobody.Do("PATCH", path("/auth/verify/auth/%d/code/%s", a.id, v.Challenge), map[string]any{"verify": map[string]any{"token": a.code()}}).Want(200)
+		nobody.Do("PATCH", path("/auth/verify/auth/%d/code/%s", a.id, v.Challenge), map[string]any{"verify": map[string]any{"token": a.code()}}).
+			Want(200)
 
 		// A step counts once.
 		v, again := begun(t, c, loginOf(kind, email, password)), begun(t, c, loginOf(kind, email, password))
@@ -172,7 +175,10 @@ func testTwoFactorLogin(t *testing.T, p *product.Product, c *testkit.Client) {
 		other.Do("DELETE", a.path(), nil).Want(403)
 		other.Do("PATCH", a.path(), `{"verified": false}`).Want(403)
 		other.Do("POST", "/auth/verify/recovery", nil).Want(403)
-		if made := testkit.Decode[identity.RecoveryCodes](signedIn.Do("POST", "/auth/verify/recovery", nil).Want(200)); made.Left != 10 || made.Codes[0] == verified.RecoveryCodes[0] {
+		if made := testkit.Decode[identity.RecoveryCodes](
+			signedIn.Do("POST", "/auth/verify/recovery", nil).Want(200),
+		); made.Left != 10 ||
+			made.Codes[0] == verified.RecoveryCodes[0] {
 			t.Errorf("renewed as %+v", made)
 		}
 		second := signedIn.Do("POST", "/auth/verify/auth", `{"method": 2, "value": "b@example.com"}`).Want(200).ID()
@@ -224,7 +230,9 @@ func TestTwoFactorByMail(t *testing.T) {
 	id := newPerson(t, c, "client", "ben@example.com")
 	self, login := path("/client/%d", id), loginOf("client", "ben@example.com", password)
 	c.Do("PATCH", self, `{"verify": {"require": true}}`).Want(200)
-	lasting := testkit.Decode[identity.APIKey](c.Do("POST", "/auth/key", map[string]any{"name": "x", "owner": map[string]any{"url": self}}).Want(200)).Key
+	lasting := testkit.Decode[identity.APIKey](
+		c.Do("POST", "/auth/key", map[string]any{"name": "x", "owner": map[string]any{"url": self}}).Want(200),
+	).Key
 	v := begun(t, c, login)
 	if v.Code.Auth.ID != 0 || v.Code.Auth.Method.Name != "email" || len(v.Auths) != 0 {
 		t.Errorf("asked for %+v", v)
@@ -267,7 +275,10 @@ func TestTwoFactorByMail(t *testing.T) {
 	}
 	c.With(lasting).Do("PATCH", of, map[string]any{"token": code}).Want(404)
 	again.Do("PATCH", of, map[string]any{"token": code}, "If-Match", `"7"`).Want(412)
-	if key := testkit.Decode[identity.ConfirmedKey](again.Do("PATCH", of, map[string]any{"token": " " + code[:3] + " " + code[3:]}).Want(200)); key.Key.Key != "" || key.Key.Name != "Session" {
+	if key := testkit.Decode[identity.ConfirmedKey](
+		again.Do("PATCH", of, map[string]any{"token": " " + code[:3] + " " + code[3:]}).Want(200),
+	); key.Key.Key != "" ||
+		key.Key.Name != "Session" {
 		t.Errorf("confirmed with %+v", key)
 	}
 	again.Do("PATCH", at, `{"verified": true, "value": "other@example.com"}`).WantErrors("/verified", "unconfirmed")
@@ -304,7 +315,8 @@ func TestTwoFactorOfAdmins(t *testing.T) { producttest.Together(t, testTwoFactor
 func testTwoFactorOfAdmins(t *testing.T, p *product.Product, c *testkit.Client) {
 	set := settingOf(t, c, "security.verify_admins")
 	c.Do("PATCH", path("/system/setting/%d", set.ID), `{"value": 1}`).WantErrors("/value", "unavailable")
-	c.Do("PATCH", "/setting-group/2", `{"settings": [{"slug": "security.verify_admins", "value": 1}]}`).WantErrors("/settings/0/value", "unavailable")
+	c.Do("PATCH", "/setting-group/2", `{"settings": [{"slug": "security.verify_admins", "value": 1}]}`).
+		WantErrors("/settings/0/value", "unavailable")
 	a, _ := verifiedApp(t, p, c)
 	choose(t, c, "security.verify_admins", 1)
 	id := newPerson(t, c, "admin", "anna@example.com")
@@ -438,7 +450,10 @@ func testWhoseSecondFactors(t *testing.T, p *product.Product, c *testkit.Client)
 	if n := len(testkit.Decode[[]identity.Authenticator](nobody.Do("GET", "/auth/verify/auth", nil).Want(200))); n != 0 {
 		t.Errorf("nobody has %d", n)
 	}
-	if all := testkit.Decode[[]identity.Authenticator](reader.Do("GET", path("/auth/verify/auth?owner=/client/%d", client), nil).Want(200)); len(all) != 1 || all[0].ID != of["ben"].id || all[0].Value != nil {
+	if all := testkit.Decode[[]identity.Authenticator](
+		reader.Do("GET", path("/auth/verify/auth?owner=/client/%d", client), nil).Want(200),
+	); len(all) != 1 || all[0].ID != of["ben"].id ||
+		all[0].Value != nil {
 		t.Errorf("the client has %+v", all)
 	}
 	// Who holds less than the account writes nothing of it; the own ones take a confirmation, by whichever way.
@@ -452,11 +467,17 @@ func testWhoseSecondFactors(t *testing.T, p *product.Product, c *testkit.Client)
 	// An integration writes of its own clients alone, and has none itself. Who acts for a client writes none.
 	shop := c.Do("POST", "/integration", `{"name": "shop"}`).Want(200).ID()
 	c.Do("PATCH", path("/integration/%d/permission", shop), `{"users": {"clients": {"read": true, "write": true}}}`).Want(200)
-	shops := c.With(testkit.Decode[identity.APIKey](c.Do("POST", "/auth/key", path(`{"name": "shop", "owner": {"url": "/integration/%d"}}`, shop)).Want(200)).Key)
+	shops := c.With(
+		testkit.Decode[identity.APIKey](
+			c.Do("POST", "/auth/key", path(`{"name": "shop", "owner": {"url": "/integration/%d"}}`, shop)).Want(200),
+		).Key,
+	)
 	shops.Do("POST", "/auth/verify/auth", `{"method": 1}`).Want(403)
 	shops.Do("DELETE", of["ben"].path(), nil).Want(403)
 	shops.Do("DELETE", path("/client/%d/verify", client), nil).Want(403)
-	acting := c.With(testkit.Decode[identity.APIKey](c.Do("POST", "/auth/key", path(`{"owner": {"url": "/client/%d"}}`, client)).Want(200)).Key)
+	acting := c.With(
+		testkit.Decode[identity.APIKey](c.Do("POST", "/auth/key", path(`{"owner": {"url": "/client/%d"}}`, client)).Want(200)).Key,
+	)
 	acting.Do("GET", of["ben"].path(), nil).Want(200)
 	for _, refused := range []*testkit.Answer{acting.Do("POST", "/auth/verify/auth", `{"method": 1}`), acting.Do("POST", of["ben"].path()+"/code", `{}`), acting.Do("DELETE", of["ben"].path(), nil),
 		acting.Do("PATCH", of["ben"].path(), `{"verified": false}`), acting.Do("POST", "/auth/verify/recovery", nil)} {
@@ -477,7 +498,10 @@ func testWhoseSecondFactors(t *testing.T, p *product.Product, c *testkit.Client)
 	c.Do("DELETE", path("/admin/%d/verify", big), nil).Want(200)
 	c.Do("DELETE", path("/admin/%d/verify", big), nil).Want(200)
 	producttest.Drain(t, p)
-	if items := testkit.Decode[[]system.LogItem](c.Do("GET", path("/log?type=admin.authenticators.removed&target_type=admin&target_id=%d", big), nil).Want(200)); len(items) != 1 || items[0].User.Name != "admin" {
+	if items := testkit.Decode[[]system.LogItem](
+		c.Do("GET", path("/log?type=admin.authenticators.removed&target_type=admin&target_id=%d", big), nil).Want(200),
+	); len(items) != 1 ||
+		items[0].User.Name != "admin" {
 		t.Errorf("logged as %+v", items)
 	}
 	// With the account go its authenticators.

@@ -30,7 +30,12 @@ func send(t *testing.T, c *testkit.Client, head string) (net.Conn, *bufio.Reader
 	}
 	t.Cleanup(func() { connection.Close() })
 	_ = connection.SetDeadline(time.Now().Add(3 * soon))
-	if _, err := fmt.Fprintf(connection, "%s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nX-Api-Key: %s\r\n", head, c.Key); err != nil {
+	if _, err := fmt.Fprintf(
+		connection,
+		"%s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nX-Api-Key: %s\r\n",
+		head,
+		c.Key,
+	); err != nil {
 		t.Fatal(err)
 	}
 	return connection, bufio.NewReader(connection)
@@ -115,7 +120,11 @@ func testRevokedBeforeTheCommit(t *testing.T, p *product.Product, c *testkit.Cli
 func TestRevokedWithinAList(t *testing.T) { both(t, testRevokedWithinAList) }
 
 func testRevokedWithinAList(t *testing.T, p *product.Product, c *testkit.Client) {
-	testkit.Execute(t, p.Databases[network.Name], "INSERT INTO port_speed (name, speed) SELECT repeat('x', 1000) || n, n FROM generate_series(1, 20000) n")
+	testkit.Execute(
+		t,
+		p.Databases[network.Name],
+		"INSERT INTO port_speed (name, speed) SELECT repeat('x', 1000) || n, n FROM generate_series(1, 20000) n",
+	)
 	admin, client := newAdmin(t, c, "lister", `{"network": {"switches": {"read": true}}}`)
 	to, from := send(t, client, "GET /port-speed")
 	_, _ = io.WriteString(to, "\r\n")
@@ -128,7 +137,11 @@ func testRevokedWithinAList(t *testing.T, p *product.Product, c *testkit.Client)
 	}
 	c.Do("DELETE", path("/admin/%d", admin), nil).Want(200)
 	time.Sleep(200 * time.Millisecond)
-	if n, err := io.Copy(io.Discard, answer.Body); !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, net.ErrClosed) && !strings.Contains(fmt.Sprint(err), "reset") {
+	if n, err := io.Copy(
+		io.Discard,
+		answer.Body,
+	); !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, net.ErrClosed) &&
+		!strings.Contains(fmt.Sprint(err), "reset") {
 		t.Errorf("the list goes on for %d bytes and ends with %v", n, err)
 	}
 }

@@ -59,7 +59,13 @@ func testNoLostUpdate(t *testing.T, _ *product.Product, c *testkit.Client) {
 			for done := 0; done < each; {
 				seen := c.Do("GET", "/port-speed/1", nil)
 				speed := testkit.Decode[network.PortSpeed](seen).Speed
-				answer := c.Do("PATCH", "/port-speed/1", map[string]any{"name": "count", "billing_id": nil, "speed": speed + 1}, "If-Match", seen.Header.Get("ETag"))
+				answer := c.Do(
+					"PATCH",
+					"/port-speed/1",
+					map[string]any{"name": "count", "billing_id": nil, "speed": speed + 1},
+					"If-Match",
+					seen.Header.Get("ETag"),
+				)
 				switch answer.Status {
 				case 200:
 					done++

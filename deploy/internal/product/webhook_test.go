@@ -55,7 +55,11 @@ func (h *hooks) group(name string) int64 {
 // impatient has tried now what is to be tried later.
 func (h *hooks) impatient() {
 	h.Helper()
-	testkit.Execute(h.T, h.product.Databases[system.Name], "UPDATE webhook_delivery SET next_at = now() WHERE status = 'waiting' AND next_at < 'infinity'")
+	testkit.Execute(
+		h.T,
+		h.product.Databases[system.Name],
+		"UPDATE webhook_delivery SET next_at = now() WHERE status = 'waiting' AND next_at < 'infinity'",
+	)
 	testkit.Execute(h.T, h.product.Databases[system.Name], "UPDATE webhook SET paused_until = NULL")
 }
 
@@ -97,7 +101,14 @@ func (h *hooks) delivered() {
 	if made.Owner.URL != "/admin/1" || !made.Enabled || made.Name != "127.0.0.1" {
 		h.Errorf("made %+v", made)
 	}
-	if text := h.c.Do("GET", path("/webhook/%d", made.ID), nil).Want(200).Text + h.c.Do("GET", "/webhook", nil).Want(200).Text; strings.Contains(text, "whsec_") {
+	if text := h.c.Do("GET", path("/webhook/%d", made.ID), nil).
+		Want(200).
+		Text + h.c.Do("GET", "/webhook", nil).
+		Want(200).
+		Text; strings.Contains(
+		text,
+		"whsec_",
+	) {
 		h.Errorf("a secret is shown: %s", text)
 	}
 	id := h.group("Told")
@@ -106,27 +117,42 @@ func (h *hooks) delivered() {
 	eventually(h.T, "both have come", func() bool { return to.Taken() == 2 })
 	all := to.All()
 	first, last := all[0].Event(h), all[1].Event(h)
-	if first.Type != "group.created" || first.Data.After["name"] != "Told" || first.Data.Before != nil || first.Data.Targets[0].URL != path("/group/%d", id) || first.Data.User.URL != "/admin/1" {
+	if first.Type != "group.created" || first.Data.After["name"] != "Told" || first.Data.Before != nil ||
+		first.Data.Targets[0].URL != path("/group/%d", id) ||
+		first.Data.User.URL != "/admin/1" {
 		h.Errorf("%s", all[0].Body)
 	}
-	if last.Type != "group.deleted" || last.Data.Before["name"] != "Not told" || last.Data.After != nil || last.Data.RequestID != "of-the-deletion" || all[0].ID == all[1].ID {
+	if last.Type != "group.deleted" || last.Data.Before["name"] != "Not told" || last.Data.After != nil ||
+		last.Data.RequestID != "of-the-deletion" ||
+		all[0].ID == all[1].ID {
 		h.Errorf("%s", all[1].Body)
 	}
 	listed := h.ends(made.ID, "delivered", 2)
-	if one := listed[0]; one.Type != "group.deleted" || one.Attempts != 1 || *one.AnswerStatus != 204 || one.Duration == nil || one.Event != all[1].ID || one.Error != nil {
+	if one := listed[0]; one.Type != "group.deleted" || one.Attempts != 1 || *one.AnswerStatus != 204 || one.Duration == nil ||
+		one.Event != all[1].ID ||
+		one.Error != nil {
 		h.Errorf("%+v", one)
 	}
-	shown := testkit.Decode[webhook.ViewedWebhookDelivery](h.c.Do("GET", path("/webhook/%d/delivery/%d", made.ID, listed[0].ID), nil).Want(200))
+	shown := testkit.Decode[webhook.ViewedWebhookDelivery](
+		h.c.Do("GET", path("/webhook/%d/delivery/%d", made.ID, listed[0].ID), nil).Want(200),
+	)
 	if shown.Payload == nil || shown.Payload.Type != "group.deleted" {
 		h.Errorf("%+v", shown)
 	}
-	_, other := newAdmin(h.T, h.c, "hooks-only", testkit.JSON(principal.SetOf(principal.ParseGrants([]string{"system.integrations read", "system.integrations write"}))))
+	_, other := newAdmin(
+		h.T,
+		h.c,
+		"hooks-only",
+		testkit.JSON(principal.SetOf(principal.ParseGrants([]string{"system.integrations read", "system.integrations write"}))),
+	)
 	if text := other.Do("GET", path("/webhook/%d/delivery/%d", made.ID, listed[0].ID), nil).Want(200).Text; strings.Contains(text, "payload") {
 		h.Errorf("who may not read groups is shown %s", text)
 	}
 	h.c.Do("GET", path("/webhook/999/delivery/%d", listed[0].ID), nil).Want(404)
 
-	again := testkit.Decode[webhook.WebhookDelivery](h.c.Do("POST", path("/webhook/%d/delivery/%d/replay", made.ID, listed[0].ID), nil).Want(200))
+	again := testkit.Decode[webhook.WebhookDelivery](
+		h.c.Do("POST", path("/webhook/%d/delivery/%d/replay", made.ID, listed[0].ID), nil).Want(200),
+	)
 	if again.Event != all[1].ID || again.Cause != "replay" {
 		h.Errorf("%+v", again)
 	}
@@ -137,7 +163,9 @@ func (h *hooks) delivered() {
 	}
 	span := map[string]any{"from": "2020-01-01", "to": "2100-01-01"}
 	h.ends(made.ID, "delivered", 4)
-	if replayed := testkit.Decode[webhook.Replayed](h.c.Do("POST", path("/webhook/%d/replay", made.ID), span).Want(200)); replayed.Deliveries != 2 {
+	if replayed := testkit.Decode[webhook.Replayed](
+		h.c.Do("POST", path("/webhook/%d/replay", made.ID), span).Want(200),
+	); replayed.Deliveries != 2 {
 		h.Errorf("%+v", replayed)
 	}
 	eventually(h.T, "both have come again", func() bool { return to.Taken() == 6 })
@@ -169,7 +197,8 @@ func (h *hooks) triedAgain() {
 		waiting = h.deliveries(made.ID, "?status=waiting")
 		return waiting[1].Attempts >= 2
 	})
-	if len(waiting) != 2 || waiting[0].Attempts != 0 || waiting[0].NextAt != nil || *waiting[1].AnswerStatus != 500 || *waiting[1].Error != "the receiver answered 500" {
+	if len(waiting) != 2 || waiting[0].Attempts != 0 || waiting[0].NextAt != nil || *waiting[1].AnswerStatus != 500 ||
+		*waiting[1].Error != "the receiver answered 500" {
 		h.Errorf("%+v", waiting)
 	}
 	failing.Store(false)
@@ -201,7 +230,11 @@ func (h *hooks) deadLetters() {
 		waiting := h.deliveries(made.ID, "?status=waiting")
 		return len(waiting) == 2 && waiting[1].Attempts > 0
 	})
-	testkit.Execute(h.T, h.product.Databases[system.Name], "UPDATE webhook_delivery SET created_at = now() - interval '73 hours' WHERE status = 'waiting'")
+	testkit.Execute(
+		h.T,
+		h.product.Databases[system.Name],
+		"UPDATE webhook_delivery SET created_at = now() - interval '73 hours' WHERE status = 'waiting'",
+	)
 	h.ends(made.ID, "delivered", 1)
 	h.ends(made.ID, "failed", 1)
 	h.c.Do("DELETE", path("/webhook/%d", made.ID), nil).Want(200)
@@ -224,7 +257,10 @@ func (h *hooks) twoSecrets() {
 	if third.Secret != own {
 		h.Errorf("%+v", third)
 	}
-	if ended := testkit.Decode[webhook.Webhook](h.c.Do("PATCH", at, `{"old_secret_until": null}`).Want(200)); ended.OldSecretUntil != nil || ended.Secret != "" {
+	if ended := testkit.Decode[webhook.Webhook](
+		h.c.Do("PATCH", at, `{"old_secret_until": null}`).Want(200),
+	); ended.OldSecretUntil != nil ||
+		ended.Secret != "" {
 		h.Errorf("%+v", ended)
 	}
 	to.Trust(own)
@@ -261,12 +297,16 @@ func (h *hooks) gone() {
 		h.Errorf("%+v", disabled)
 	}
 	producttest.Drain(h.T, h.product)
-	items := testkit.Decode[[]system.LogItem](h.c.Do("GET", path("/log?type=webhook.edited&target_type=webhook&target_id=%d", made.ID), nil).Want(200))
+	items := testkit.Decode[[]system.LogItem](
+		h.c.Do("GET", path("/log?type=webhook.edited&target_type=webhook&target_id=%d", made.ID), nil).Want(200),
+	)
 	if len(items) != 1 {
 		h.Fatalf("the log has %+v", items)
 	}
 	var somebodys bool
-	if err := h.product.Databases[system.Name].QueryRow(h.Context(), "SELECT request_id IS NOT NULL OR user_url IS NOT NULL FROM log WHERE id = $1", items[0].ID).Scan(&somebodys); err != nil || somebodys {
+	if err := h.product.Databases[system.Name].QueryRow(h.Context(), "SELECT request_id IS NOT NULL OR user_url IS NOT NULL FROM log WHERE id = $1", items[0].ID).
+		Scan(&somebodys); err != nil ||
+		somebodys {
 		h.Errorf("that it is disabled is logged as somebody's request: %t, %v", somebodys, err)
 	}
 	h.group("Gone, too")
@@ -293,7 +333,12 @@ func (h *hooks) rights() {
 
 	h.c.Do("PATCH", path("/admin/%d/permission", admin), `{"network": {"groups": {"read": false}}}`).Want(200)
 	h.group("Not allowed")
-	if failed := h.ends(made.ID, "failed", 1); failed[0].Attempts != 0 || *failed[0].Error != "the maker of the webhook lacks network.groups read" {
+	if failed := h.ends(
+		made.ID,
+		"failed",
+		1,
+	); failed[0].Attempts != 0 ||
+		*failed[0].Error != "the maker of the webhook lacks network.groups read" {
 		h.Errorf("%+v", failed)
 	}
 	h.c.Do("PATCH", path("/admin/%d/permission", admin), `{"network": {"groups": {"read": true}}}`).Want(200)
@@ -350,7 +395,10 @@ func (h *hooks) ownNetwork() {
 		h.Fatal(err)
 	}
 	var asked, inside atomic.Int64
-	server := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { inside.Add(1) }), ReadHeaderTimeout: time.Minute}
+	server := &http.Server{
+		Handler:           http.HandlerFunc(func(http.ResponseWriter, *http.Request) { inside.Add(1) }),
+		ReadHeaderTimeout: time.Minute,
+	}
 	h.Cleanup(func() { _ = server.Close() })
 	for _, host := range []string{"127.0.0.2", "127.0.0.3"} {
 		door, err := net.Listen("tcp", host+":"+port)
@@ -381,12 +429,18 @@ func (h *hooks) ownNetwork() {
 		eventually(h.T, urls[n]+" is refused", func() bool {
 			h.impatient()
 			all := h.deliveries(id, "")
-			return len(all) == 1 && all[0].Error != nil && strings.Contains(*all[0].Error, "IRONPLANE_ALLOWED_NETWORKS") && all[0].AnswerStatus == nil
+			return len(all) == 1 && all[0].Error != nil && strings.Contains(*all[0].Error, "IRONPLANE_ALLOWED_NETWORKS") &&
+				all[0].AnswerStatus == nil
 		})
 		h.c.Do("DELETE", path("/webhook/%d", id), nil).Want(200)
 	}
 	if allowed.All() == nil || asked.Load() < 2 || inside.Load() > 0 {
-		h.Errorf("%d came to where it was allowed, after %d questions for its name; %d to where it was not", len(allowed.All()), asked.Load(), inside.Load())
+		h.Errorf(
+			"%d came to where it was allowed, after %d questions for its name; %d to where it was not",
+			len(allowed.All()),
+			asked.Load(),
+			inside.Load(),
+		)
 	}
 }
 
@@ -398,7 +452,11 @@ func (h *hooks) refused() {
 		h.c.Do("POST", "/webhook", map[string]any{"url": "https://x", "types": types}).WantErrors("/types", "invalid")
 	}
 	h.c.Do("POST", "/webhook", `{"url": "https://x", "types": []}`).WantErrors("/types", "required")
-	testkit.Execute(h.T, h.product.Databases[system.Name], "INSERT INTO webhook (name, url, types, enabled, owner_url) SELECT 'many', 'https://x', '{group.created}', false, '/admin/1' FROM generate_series(1, 50)")
+	testkit.Execute(
+		h.T,
+		h.product.Databases[system.Name],
+		"INSERT INTO webhook (name, url, types, enabled, owner_url) SELECT 'many', 'https://x', '{group.created}', false, '/admin/1' FROM generate_series(1, 50)",
+	)
 	h.c.Do("POST", "/webhook", `{"url": "https://x", "types": ["group.created"]}`).Want(409)
 	testkit.Execute(h.T, h.product.Databases[system.Name], "DELETE FROM webhook WHERE name = 'many'")
 }

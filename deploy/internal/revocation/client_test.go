@@ -66,9 +66,21 @@ func TestRevocationOfClients(t *testing.T) {
 				stop()
 				l.stop()
 				last := l.began.Add(time.Duration(l.lastSent.Load())).Sub(ended)
-				t.Logf("%s: the last request that was let in was sent %v after the answer; %d were let in, %d refused", ending.name, last.Round(time.Millisecond), l.good.Load(), l.refused.Load())
+				t.Logf(
+					"%s: the last request that was let in was sent %v after the answer; %d were let in, %d refused",
+					ending.name,
+					last.Round(time.Millisecond),
+					l.good.Load(),
+					l.refused.Load(),
+				)
 				if last > promise || l.failed.Load() > 0 {
-					t.Errorf("%s: the last was let in %v after the answer; %d failed, the last with %v", ending.name, last, l.failed.Load(), l.failure.Load())
+					t.Errorf(
+						"%s: the last was let in %v after the answer; %d failed, the last with %v",
+						ending.name,
+						last,
+						l.failed.Load(),
+						l.failure.Load(),
+					)
 				}
 			}
 		})

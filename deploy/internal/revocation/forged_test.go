@@ -89,7 +89,14 @@ func (s *stand) testUnknownKey(t *testing.T) {
 func (s *stand) testRaisedGrants(t *testing.T) {
 	admin, key := s.user("raised")
 	s.want(t, key.Key, "/port-speed", http.StatusOK)
-	s.write(t, entryOfAdmin(admin), "at", time.Now().UnixMilli(), "body", `{"active":true,"name":"raised","grants":["users.admins read","network.switches read"]}`)
+	s.write(
+		t,
+		entryOfAdmin(admin),
+		"at",
+		time.Now().UnixMilli(),
+		"body",
+		`{"active":true,"name":"raised","grants":["users.admins read","network.switches read"]}`,
+	)
 	s.want(t, key.Key, "/admin", http.StatusForbidden)
 	s.want(t, key.Key, "/port-speed", http.StatusOK)
 }

@@ -94,7 +94,13 @@ func (l *load) more(t *testing.T, answered *atomic.Int64, n int64) {
 	n += answered.Load()
 	for deadline := time.Now().Add(2 * time.Minute); answered.Load() < n; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain: %d let in, %d refused, %d failed, the last with %v", l.good.Load(), l.refused.Load(), l.failed.Load(), l.failure.Load())
+			t.Fatalf(
+				"waited in vain: %d let in, %d refused, %d failed, the last with %v",
+				l.good.Load(),
+				l.refused.Load(),
+				l.failed.Load(),
+				l.failure.Load(),
+			)
 		}
 	}
 }

@@ -27,7 +27,12 @@ func TestOutage(t *testing.T) {
 	t.Parallel()
 	const doors = 2
 	const rate, burst = 10, 20
-	limits := settings.Values{settings.OwnerRate.Slug: strconv.Itoa(rate), settings.OwnerBurst.Slug: strconv.Itoa(burst), settings.AddressRate.Slug: "1000000", settings.AddressBurst.Slug: "1000000"}
+	limits := settings.Values{
+		settings.OwnerRate.Slug:    strconv.Itoa(rate),
+		settings.OwnerBurst.Slug:   strconv.Itoa(burst),
+		settings.AddressRate.Slug:  "1000000",
+		settings.AddressBurst.Slug: "1000000",
+	}
 	for _, c := range []struct {
 		name       string
 		silent     bool // connections stand, but nothing gets through
@@ -68,8 +73,16 @@ func TestOutage(t *testing.T) {
 			took := time.Since(began)
 
 			most := doors*int(burst+took.Seconds()*rate) + 1
-			t.Logf("away for %v of %v: %d requests with valid keys, %d with others; a greedy key made %d requests, at most %d may be, and was held back %d times",
-				outage(), took.Round(time.Millisecond), u.good.Load(), u.refused.Load(), u.greedyGood.Load(), most, u.heldBack.Load())
+			t.Logf(
+				"away for %v of %v: %d requests with valid keys, %d with others; a greedy key made %d requests, at most %d may be, and was held back %d times",
+				outage(),
+				took.Round(time.Millisecond),
+				u.good.Load(),
+				u.refused.Load(),
+				u.greedyGood.Load(),
+				most,
+				u.heldBack.Load(),
+			)
 			if n := int(u.greedyGood.Load()); n > most {
 				t.Errorf("a greedy key made %d requests; at most %d may be", n, most)
 			}

@@ -38,8 +38,22 @@ var faults = []fault{
 	{"the services' link too slow", 2, false, true, func(s *stand) { s.services.slow(2 * time.Second) }, func(s *stand) { s.services.heal() }},
 	{"the gateway's link cut", 1, true, false, func(s *stand) { s.gateways.cut() }, func(s *stand) { s.gateways.mend() }},
 	{"the gateway's link stalled", 1, true, false, func(s *stand) { s.gateways.stall() }, func(s *stand) { s.gateways.heal() }},
-	{"the gateway's link slow", 1, true, true, func(s *stand) { s.gateways.slow(60 * time.Millisecond) }, func(s *stand) { s.gateways.heal() }},
-	{"both links cut", 2, false, true, func(s *stand) { s.services.cut(); s.gateways.cut() }, func(s *stand) { s.services.mend(); s.gateways.mend() }},
+	{
+		"the gateway's link slow",
+		1,
+		true,
+		true,
+		func(s *stand) { s.gateways.slow(60 * time.Millisecond) },
+		func(s *stand) { s.gateways.heal() },
+	},
+	{
+		"both links cut",
+		2,
+		false,
+		true,
+		func(s *stand) { s.services.cut(); s.gateways.cut() },
+		func(s *stand) { s.services.mend(); s.gateways.mend() },
+	},
 	{"fills held up before they read", 2, true, false, func(s *stand) { s.identity.question.Store(int64(600 * time.Millisecond)) }, nothing},
 	{"fills held up before they land", 2, true, false, func(s *stand) { s.services.slow(50 * time.Millisecond) }, nothing},
 	{"fills held up before they answer", 2, true, false, func(s *stand) { s.identity.answer.Store(int64(600 * time.Millisecond)) }, nothing},
@@ -98,7 +112,12 @@ func TestRevocation(t *testing.T) {
 	}
 }
 
-func testRevocation(t *testing.T, s *stand, revoke func(s *stand, admin int64, key identity.APIKey) (answered, ended time.Time), fault fault) {
+func testRevocation(
+	t *testing.T,
+	s *stand,
+	revoke func(s *stand, admin int64, key identity.APIKey) (answered, ended time.Time),
+	fault fault,
+) {
 	admin, key := s.user("user")
 	s.fillList()
 	l := newLoad(t, s.doors, portSpeeds, key.Key)

@@ -164,7 +164,9 @@ func (l *link) slow(by time.Duration) {
 
 func (l *link) spoil(toxic, attributes string) {
 	for _, stream := range []string{"upstream", "downstream"} {
-		if _, err := l.proxy.Toxics.AddToxicJson(strings.NewReader(fmt.Sprintf(`{"type": %q, "stream": %q, "attributes": {%s}}`, toxic, stream, attributes))); err != nil {
+		if _, err := l.proxy.Toxics.AddToxicJson(
+			strings.NewReader(fmt.Sprintf(`{"type": %q, "stream": %q, "attributes": {%s}}`, toxic, stream, attributes)),
+		); err != nil {
 			l.t.Error(err)
 		}
 	}

@@ -28,13 +28,21 @@ const heldBody = `{"name": "successor"}`
 // fillList makes a list longer than what fits between its service and a caller who takes nothing.
 func (s *stand) fillList() {
 	s.t.Helper()
-	testkit.Execute(s.t, s.product.Databases[network.Name], "INSERT INTO port_speed (name, speed) SELECT repeat('x', 1000) || n, n FROM generate_series(1, 20000) n")
+	testkit.Execute(
+		s.t,
+		s.product.Databases[network.Name],
+		"INSERT INTO port_speed (name, speed) SELECT repeat('x', 1000) || n, n FROM generate_series(1, 20000) n",
+	)
 }
 
 func (s *stand) begin(key string) *underWay {
 	s.t.Helper()
 	u := &underWay{t: s.t}
-	u.body, u.from = s.send("POST /auth/key", key, fmt.Sprintf("Content-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: %d\r\n", len(heldBody)))
+	u.body, u.from = s.send(
+		"POST /auth/key",
+		key,
+		fmt.Sprintf("Content-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: %d\r\n", len(heldBody)),
+	)
 	if line, err := u.from.ReadString('\n'); err != nil || !strings.HasPrefix(line, "HTTP/1.1 100") {
 		s.t.Fatal(line, err)
 	}

@@ -124,7 +124,17 @@ func (p *pebble) begin(plain, encrypted string) {
 	quiet := log.New(io.Discard, "", 0)
 	store := db.NewMemoryStore()
 	issuer := ca.New(quiet, store, "", "ecdsa", 0, 1, map[string]ca.Profile{"default": {Description: "default"}})
-	front := wfe.New(quiet, store, va.New(quiet, port(p.t, plain), port(p.t, encrypted), true, names, store), issuer, []string{"ironplane.test"}, true, false, 1, 1)
+	front := wfe.New(
+		quiet,
+		store,
+		va.New(quiet, port(p.t, plain), port(p.t, encrypted), true, names, store),
+		issuer,
+		[]string{"ironplane.test"},
+		true,
+		false,
+		1,
+		1,
+	)
 	p.roots = x509.NewCertPool()
 	p.roots.AddCert(issuer.GetRootCert(0).Cert)
 	handler := front.Handler()
@@ -205,7 +215,12 @@ func newDoor(t *testing.T, config gateway.Config, newGateway func(gateway.Config
 func asItIs(*gateway.Gateway) {}
 
 // within makes gateways in front of services that run in the same process.
-func within(t *testing.T, p *product.Product, services map[string]http.Handler, client redis.UniversalClient) func(gateway.Config) *gateway.Gateway {
+func within(
+	t *testing.T,
+	p *product.Product,
+	services map[string]http.Handler,
+	client redis.UniversalClient,
+) func(gateway.Config) *gateway.Gateway {
 	return func(config gateway.Config) *gateway.Gateway {
 		g := p.NewGateway(config, services, peers.New(principal.Gateway, services), client, producttest.Log(t))
 		t.Cleanup(g.Close)
@@ -316,7 +331,11 @@ func TestCertificate(t *testing.T) {
 		if is := order(); is.Status != "ordering" {
 			t.Errorf("once ordered: %+v", is)
 		}
-		eventually(t, "the order has failed", func() bool { return view().Status == "failed" && strings.Contains(*view().Error, "authority is away") })
+		eventually(
+			t,
+			"the order has failed",
+			func() bool { return view().Status == "failed" && strings.Contains(*view().Error, "authority is away") },
+		)
 		c.Do("GET", "/group", nil).Want(200)
 	})
 	authority.begin(doors[0].plain, nobody)
@@ -350,13 +369,22 @@ func TestCertificate(t *testing.T) {
 		if answer := doors[0].call(old, "https://"+name+"/group", "X-Api-Key", c.Key); answer.StatusCode != 200 || answer.ProtoMajor != 1 {
 			t.Errorf("%s answers %s", answer.Proto, answer.Status)
 		}
-		if _, err := doors[0].shakeHands(&tls.Config{RootCAs: authority.roots, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}); err == nil {
+		if _, err := doors[0].shakeHands(
+			&tls.Config{RootCAs: authority.roots, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11},
+		); err == nil {
 			t.Error("TLS 1.1 is spoken")
 		}
-		if state, err := doors[0].shakeHands(&tls.Config{RootCAs: authority.roots, MaxVersion: tls.VersionTLS12}); err != nil || state.Version != tls.VersionTLS12 {
+		if state, err := doors[0].shakeHands(
+			&tls.Config{RootCAs: authority.roots, MaxVersion: tls.VersionTLS12},
+		); err != nil ||
+			state.Version != tls.VersionTLS12 {
 			t.Error(state.Version, err)
 		}
-		connection, err := tls.Dial("tcp", doors[0].encrypted, &tls.Config{RootCAs: authority.roots, ServerName: name, NextProtos: []string{"http/1.1"}})
+		connection, err := tls.Dial(
+			"tcp",
+			doors[0].encrypted,
+			&tls.Config{RootCAs: authority.roots, ServerName: name, NextProtos: []string{"http/1.1"}},
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -412,7 +440,14 @@ func TestCertificate(t *testing.T) {
 			return behind.call(plain, "http://"+behind.plain+"/group", "X-Api-Key", c.Key).StatusCode == 403
 		})
 		for forwarded, want := range map[string]int{"https": 200, "http": 403, "https, http": 403, "": 403} {
-			if answer := behind.call(plain, "http://"+behind.plain+"/group", "X-Api-Key", c.Key, "X-Forwarded-Proto", forwarded); answer.StatusCode != want {
+			if answer := behind.call(
+				plain,
+				"http://"+behind.plain+"/group",
+				"X-Api-Key",
+				c.Key,
+				"X-Forwarded-Proto",
+				forwarded,
+			); answer.StatusCode != want {
 				t.Errorf("what a proxy got by %q is answered %s", forwarded, answer.Status)
 			}
 		}
@@ -446,7 +481,12 @@ func TestCertificate(t *testing.T) {
 		if serial := orphan.serial(authority.roots); serial == "" || serial != now {
 			t.Errorf("a gateway that starts alone shows %q, not %q", serial, now)
 		}
-		if answer := orphan.call(&http.Transport{DisableKeepAlives: true}, "http://"+orphan.plain+"/group", "X-Api-Key", c.Key); answer.StatusCode != 403 {
+		if answer := orphan.call(
+			&http.Transport{DisableKeepAlives: true},
+			"http://"+orphan.plain+"/group",
+			"X-Api-Key",
+			c.Key,
+		); answer.StatusCode != 403 {
 			t.Errorf("a gateway that starts alone answers plain HTTP %s", answer.Status)
 		}
 	})

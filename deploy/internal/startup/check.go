@@ -35,23 +35,28 @@ func (c *Config) checks() []health.Check {
 			return devservers.CheckPostgres(ctx, product.PostgresFolder(c.Backings.Data))
 		}})
 	} else {
-		checks = append(checks,
+		checks = append(
+			checks,
 			health.Check{Name: "DATABASE_URL: all is there that services need, or may be made", Ask: func(ctx context.Context) error {
 				return product.CheckDatabase(ctx, url, c.Backings.Data)
 			}},
-			health.Check{Name: "DATABASE_URL: what is in it is sealed with this master key, and was taken up if it was restored", Ask: func(ctx context.Context) error {
-				key, err := keptMasterKey(*c)
-				if errors.Is(err, fs.ErrNotExist) {
-					return nil
-				}
-				if err != nil {
-					return err
-				}
-				return product.CheckKept(ctx, url, key)
-			}},
+			health.Check{
+				Name: "DATABASE_URL: what is in it is sealed with this master key, and was taken up if it was restored",
+				Ask: func(ctx context.Context) error {
+					key, err := keptMasterKey(*c)
+					if errors.Is(err, fs.ErrNotExist) {
+						return nil
+					}
+					if err != nil {
+						return err
+					}
+					return product.CheckKept(ctx, url, key)
+				},
+			},
 			health.Check{Name: "DATABASE_URL: there are connections enough", Optional: true, Ask: func(ctx context.Context) error {
 				return product.CheckConnections(ctx, url)
-			}})
+			}},
+		)
 	}
 	if !c.Backings.RedisURL.IsZero() {
 		checks = append(checks, process.CheckRedis(c.Backings.RedisURL))

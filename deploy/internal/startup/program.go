@@ -50,32 +50,56 @@ func Main(name string, run func(context.Context, Config) error, checks ...health
 			c.Store = cmp.Or(c.Store, filepath.Join(c.Backings.Data, "store"))
 			return run(ctx, c)
 		}},
-		{Name: "admin-key", Summary: "make another key for the first admin, and print it; also while the installation runs", Run: func(ctx context.Context) error {
-			return printAdminKey(ctx, c, os.Stdout)
-		}},
-		{Name: "skip-change", Summary: "let services go on behind a change, or without a message, of another that they cannot apply; also while the installation runs", Run: func(ctx context.Context) error {
-			return skipChange(ctx, c)
-		}},
-		{Name: "postgres", Summary: "start its own PostgreSQL alone until SIGINT or SIGTERM, to restore into it", Run: func(ctx context.Context) error {
-			return runPostgres(ctx, c)
-		}},
-		{Name: "bootstrap", Summary: "make the roles, and the schemas that are not there, which a backup is restored into", Run: func(ctx context.Context) error {
-			return alone(ctx, c, func(context.Context, map[string]secret.String) error { return nil })
-		}},
+		{
+			Name:    "admin-key",
+			Summary: "make another key for the first admin, and print it; also while the installation runs",
+			Run: func(ctx context.Context) error {
+				return printAdminKey(ctx, c, os.Stdout)
+			},
+		},
+		{
+			Name:    "skip-change",
+			Summary: "let services go on behind a change, or without a message, of another that they cannot apply; also while the installation runs",
+			Run: func(ctx context.Context) error {
+				return skipChange(ctx, c)
+			},
+		},
+		{
+			Name:    "postgres",
+			Summary: "start its own PostgreSQL alone until SIGINT or SIGTERM, to restore into it",
+			Run: func(ctx context.Context) error {
+				return runPostgres(ctx, c)
+			},
+		},
+		{
+			Name:    "bootstrap",
+			Summary: "make the roles, and the schemas that are not there, which a backup is restored into",
+			Run: func(ctx context.Context) error {
+				return alone(ctx, c, func(context.Context, map[string]secret.String) error { return nil })
+			},
+		},
 		{Name: "restored", Summary: "take up what was restored from a backup, before it serves again", Run: func(ctx context.Context) error {
 			return alone(ctx, c, func(ctx context.Context, urls map[string]secret.String) error {
 				return product.TakeUp(ctx, urls, c.Restored, os.Stdout)
 			})
 		}},
-		{Name: "reseal", Summary: "seal and sign with the newest master key what was with an older one, and say how much is left; also while the installation runs", Run: func(ctx context.Context) error {
-			return reseal(ctx, c, os.Stdout)
-		}},
+		{
+			Name:    "reseal",
+			Summary: "seal and sign with the newest master key what was with an older one, and say how much is left; also while the installation runs",
+			Run: func(ctx context.Context) error {
+				return reseal(ctx, c, os.Stdout)
+			},
+		},
 		{Name: "maintenance-on", Summary: "refuse changes, and let jobs pause, until maintenance-off", Run: func(context.Context) error {
 			return c.maintenance().Begin(c.Reason)
 		}},
 		{Name: "maintenance-off", Summary: "end that", Run: func(context.Context) error { return c.maintenance().End() }},
-		{Name: "verify", Summary: "tell whether the log is as it was written; also while the installation runs", Run: func(ctx context.Context) error {
-			return verifyLog(ctx, c, os.Stdout)
-		}},
+		{
+			Name:    "verify",
+			Summary: "tell whether the log is as it was written; also while the installation runs",
+			Run: func(ctx context.Context) error {
+				return verifyLog(ctx, c, os.Stdout)
+			},
+		},
 	}, Checks: func() []health.Check { return append(c.checks(), checks...) }}.Main()
 }

@@ -12,7 +12,12 @@ import (
 )
 
 // inSchemas does something in the schemas of services, one after the other, also while the installation runs.
-func inSchemas(ctx context.Context, c Config, services []service.Definition, do func(context.Context, service.Definition, *pg.DB) error) error {
+func inSchemas(
+	ctx context.Context,
+	c Config,
+	services []service.Definition,
+	do func(context.Context, service.Definition, *pg.DB) error,
+) error {
 	return asAdministrator(ctx, c, func(ctx context.Context, admin secret.String) error {
 		for _, d := range services {
 			db, err := product.OpenSchema(ctx, admin, d.Name)

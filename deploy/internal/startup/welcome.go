@@ -38,8 +38,13 @@ func (i *Installation) Welcome(ctx context.Context, address string) error {
 		return err
 	}
 	if file == nil {
-		fmt.Fprintf(i.screen, "\nThe first admin's key, which is shown this once:\n\n  %s\n\nTry it:\n\n  curl -H 'Authorization: Bearer %s' %s/auth/key/current\n\n",
-			key.Reveal(), key.Reveal(), url)
+		fmt.Fprintf(
+			i.screen,
+			"\nThe first admin's key, which is shown this once:\n\n  %s\n\nTry it:\n\n  curl -H 'Authorization: Bearer %s' %s/auth/key/current\n\n",
+			key.Reveal(),
+			key.Reveal(),
+			url,
+		)
 		return nil
 	}
 	if err := writeKey(file, key, keyFile); err != nil {

@@ -44,7 +44,13 @@ func Take(t *testing.T, readme, url, key string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	gotLines, wantLines := strings.Split(moment.ReplaceAllString(string(got), "moment"), "\n"), strings.Split(moment.ReplaceAllString(want.String(), "moment"), "\n")
+	gotLines, wantLines := strings.Split(
+		moment.ReplaceAllString(string(got), "moment"),
+		"\n",
+	), strings.Split(
+		moment.ReplaceAllString(want.String(), "moment"),
+		"\n",
+	)
 	if len(wantLines) < 20 || len(gotLines) != len(wantLines) {
 		t.Fatalf("%d lines, want %d:\n%s", len(gotLines), len(wantLines), got)
 	}

@@ -57,21 +57,34 @@ func (l *lineup) allocate(ctx context.Context) error {
 	if err := post(ctx, gateway, "/group", `{"name": "Bench"}`); err != nil {
 		return err
 	}
-	if err := l.database.run(ctx, "INSERT INTO ref (type, id, name, version) SELECT 'client', n, 'Client ' || n, 1 FROM generate_series(1, 1000000) n", "VACUUM (ANALYZE) ref"); err != nil {
+	if err := l.database.run(
+		ctx,
+		"INSERT INTO ref (type, id, name, version) SELECT 'client', n, 'Client ' || n, 1 FROM generate_series(1, 1000000) n",
+		"VACUUM (ANALYZE) ref",
+	); err != nil {
 		return fmt.Errorf("make clients known: %w", err)
 	}
 	prefix, began := fmt.Sprint("10.0.0.0/", l.options.prefix), time.Now()
 	if err := post(ctx, gateway, "/group/1/entity/bulk", `{"prefix": "`+prefix+`"}`); err != nil {
 		return err
 	}
-	fmt.Fprintf(l.screen, "\nThe %d addresses of a /%d are made IP entities in %v.\n", 1<<(32-l.options.prefix), l.options.prefix, time.Since(began).Round(10*time.Millisecond))
+	fmt.Fprintf(
+		l.screen,
+		"\nThe %d addresses of a /%d are made IP entities in %v.\n",
+		1<<(32-l.options.prefix),
+		l.options.prefix,
+		time.Since(began).Round(10*time.Millisecond),
+	)
 	var contestants []*contestant
 	if l.pgbench != "" {
 		p := pgbench{program: l.pgbench, script: allocateScript, database: l.database, folder: l.folder, connections: allocators}
 		contestants = append(contestants, &contestant{name: pgbenchName, read: p.read})
 	}
 	for _, name := range []string{serviceName, gatewayName, splitName} {
-		contestants = append(contestants, &contestant{name: name, read: callers{to: l.reached[name], connections: allocators, question: allocateOne}.read})
+		contestants = append(
+			contestants,
+			&contestant{name: name, read: callers{to: l.reached[name], connections: allocators, question: allocateOne}.read},
+		)
 	}
 	for _, c := range contestants {
 		read := c.read
@@ -80,7 +93,13 @@ func (l *lineup) allocate(ctx context.Context) error {
 			return done, errors.Join(err, l.database.releaseAll(ctx))
 		}
 	}
-	fmt.Fprintf(l.screen, "\nThe lowest free address of a group; %d connections; rounds of %v, %d of them.\n\n", allocators, l.options.duration, l.options.rounds)
+	fmt.Fprintf(
+		l.screen,
+		"\nThe lowest free address of a group; %d connections; rounds of %v, %d of them.\n\n",
+		allocators,
+		l.options.duration,
+		l.options.rounds,
+	)
 	if err := takeTurns(ctx, l.options, contestants, l.screen); err != nil {
 		return err
 	}
@@ -123,7 +142,14 @@ func (db *database) releaseAll(ctx context.Context) error {
 	if !left {
 		return errors.New("nothing was left to allocate, so the round says nothing: make it shorter")
 	}
-	return db.run(ctx, "DELETE FROM ip_assignment", "DELETE FROM ip_group_server_delta", "VACUUM (ANALYZE) ip_assignment", "VACUUM (ANALYZE) ip_free", "VACUUM (ANALYZE) ip_entity")
+	return db.run(
+		ctx,
+		"DELETE FROM ip_assignment",
+		"DELETE FROM ip_group_server_delta",
+		"VACUUM (ANALYZE) ip_assignment",
+		"VACUUM (ANALYZE) ip_free",
+		"VACUUM (ANALYZE) ip_entity",
+	)
 }
 
 // run runs statements in network's schema.

@@ -20,7 +20,9 @@ func TestMain(m *testing.M) {
 func TestBench(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	profiles := t.TempDir()
-	s, err := parse([]string{"-duration", "1s", "-warmup", "0s", "-rounds", "1", "-connections", "4", "-rows", "100", "-prefix", "18", "-profiles", profiles})
+	s, err := parse(
+		[]string{"-duration", "1s", "-warmup", "0s", "-rounds", "1", "-connections", "4", "-rows", "100", "-prefix", "18", "-profiles", profiles},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

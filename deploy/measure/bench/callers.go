@@ -198,5 +198,11 @@ func newHTTP2Caller(to ready, q question) *caller {
 		}
 		return q.right(body, n)
 	}
-	return &caller{question: q, latency: newLatency(), ask: ask, until: func(time.Time) error { return nil }, close: transport.CloseIdleConnections}
+	return &caller{
+		question: q,
+		latency:  newLatency(),
+		ask:      ask,
+		until:    func(time.Time) error { return nil },
+		close:    transport.CloseIdleConnections,
+	}
 }

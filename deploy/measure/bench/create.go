@@ -75,7 +75,13 @@ func (l *lineup) create(ctx context.Context) error {
 	if err := l.database.drained(ctx); err != nil { // of what was changed before
 		return err
 	}
-	fmt.Fprintf(l.screen, "\nA new port speed, until it is logged; %d connections; rounds of %v, %d of them.\n\n", l.options.connections, l.options.duration, l.options.rounds)
+	fmt.Fprintf(
+		l.screen,
+		"\nA new port speed, until it is logged; %d connections; rounds of %v, %d of them.\n\n",
+		l.options.connections,
+		l.options.duration,
+		l.options.rounds,
+	)
 	if err := takeTurns(ctx, l.options, contestants, l.screen); err != nil {
 		return err
 	}

@@ -40,7 +40,10 @@ const (
 func startDatabase(ctx context.Context, folder string, s options) (db *database, err error) {
 	ctx, cancel := context.WithTimeout(ctx, seedTime)
 	defer cancel()
-	postgres, err := devservers.StartPostgres(ctx, devservers.PostgresOptions{Dir: folder, MaxConnections: max(s.connections, allocators) + poolsTogether})
+	postgres, err := devservers.StartPostgres(
+		ctx,
+		devservers.PostgresOptions{Dir: folder, MaxConnections: max(s.connections, allocators) + poolsTogether},
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +77,8 @@ func (db *database) describe(ctx context.Context) error {
 		return fmt.Errorf("connect to Postgres: %w", err)
 	}
 	defer conn.Close(ctx)
-	err = conn.QueryRow(ctx, "SELECT current_setting('server_version'), setting FROM pg_config WHERE name = 'BINDIR'").Scan(&db.version, &db.bin)
+	err = conn.QueryRow(ctx, "SELECT current_setting('server_version'), setting FROM pg_config WHERE name = 'BINDIR'").
+		Scan(&db.version, &db.bin)
 	if err != nil {
 		return fmt.Errorf("ask Postgres what it is: %w", err)
 	}

@@ -33,7 +33,7 @@ const (
 
 // lineup is who takes part, and the servers that were started for it.
 type lineup struct {
-	options options
+	options  options
 	folder   string
 	database *database
 	screen   io.Writer
@@ -47,12 +47,27 @@ type lineup struct {
 
 // start says what the machine is, and starts the contestants that it has the programs for.
 func (l *lineup) start(ctx context.Context) error {
-	fmt.Fprintf(l.screen, "%d cores, %s/%s, %s, Postgres %s\n", runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version(), l.database.version)
+	fmt.Fprintf(
+		l.screen,
+		"%d cores, %s/%s, %s, Postgres %s\n",
+		runtime.NumCPU(),
+		runtime.GOOS,
+		runtime.GOARCH,
+		runtime.Version(),
+		l.database.version,
+	)
 	if program, err := l.database.findPgbench(); err != nil {
 		fmt.Fprintf(l.screen, "%s is skipped: %v\n", pgbenchName, err)
 	} else {
 		l.pgbench = program
-		p := pgbench{program: program, script: readScript, database: l.database, folder: l.folder, connections: l.options.connections, rows: l.options.rows}
+		p := pgbench{
+			program:     program,
+			script:      readScript,
+			database:    l.database,
+			folder:      l.folder,
+			connections: l.options.connections,
+			rows:        l.options.rows,
+		}
 		l.contestants = append(l.contestants, &contestant{name: pgbenchName, read: p.read})
 	}
 	authority, err := mtls.NewAuthority(time.Hour)

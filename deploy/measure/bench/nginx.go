@@ -82,7 +82,11 @@ func startNginx(ctx context.Context, program, folder, service string, files mtls
 		return at, nil, fmt.Errorf("make its folder: %w", err)
 	}
 	config := filepath.Join(folder, "nginx.conf")
-	if err := os.WriteFile(config, fmt.Appendf(nil, nginxConfig, service, at.Address, at.TLS, files.Certificate, files.Key), 0o600); err != nil {
+	if err := os.WriteFile(
+		config,
+		fmt.Appendf(nil, nginxConfig, service, at.Address, at.TLS, files.Certificate, files.Key),
+		0o600,
+	); err != nil {
 		return at, nil, fmt.Errorf("configure it: %w", err)
 	}
 	cmd := exec.Command(program, "-p", folder, "-c", config)

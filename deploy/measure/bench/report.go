@@ -31,8 +31,19 @@ func report(contestants []*contestant, goals []goal, screen io.Writer) {
 	table := tabwriter.NewWriter(screen, 0, 0, 3, ' ', 0)
 	fmt.Fprint(table, "\n\tanswers/s\tp50\tp99\tCPU\tto nginx\tto pgbench\n")
 	for _, c := range contestants {
-		fmt.Fprintf(table, "%s\t%.0f\t%s\t%s\t%s\t%s\t%s\n", c.name, median(c, rate), milliseconds(median(c, quantile(50))),
-			milliseconds(median(c, quantile(99))), microseconds(median(c, cpu)), ratioTo(byName[cmp.Or(c.beside, nginxName)], c), ratioTo(pgbench, c))
+		fmt.Fprintf(
+			table,
+			"%s\t%.0f\t%s\t%s\t%s\t%s\t%s\n",
+			c.name,
+			median(c, rate),
+			milliseconds(median(c, quantile(50))),
+			milliseconds(
+				median(c, quantile(99)),
+			),
+			microseconds(median(c, cpu)),
+			ratioTo(byName[cmp.Or(c.beside, nginxName)], c),
+			ratioTo(pgbench, c),
+		)
 	}
 	_ = table.Flush() // fails where the screen does
 	fmt.Fprint(screen, explanation)
@@ -49,7 +60,16 @@ func judge(c, other *contestant, goal float64, screen io.Writer) {
 	if reached >= goal {
 		verdict = "met"
 	}
-	fmt.Fprintf(screen, "\n%s: the goal, %.2f times %s, is %s: it serves %.2f times what %s does", c.name, goal, other.name, verdict, reached, other.name)
+	fmt.Fprintf(
+		screen,
+		"\n%s: the goal, %.2f times %s, is %s: it serves %.2f times what %s does",
+		c.name,
+		goal,
+		other.name,
+		verdict,
+		reached,
+		other.name,
+	)
 	if used := median(c, cpu); used > 0 {
 		fmt.Fprintf(screen, " (%.2f times for the same CPU)", float64(median(other, cpu))/float64(used))
 	}

@@ -88,7 +88,14 @@ func serveService(ctx context.Context, o order, say announce) error {
 }
 
 // limits are counted as everywhere, but none is met.
-var limits = settings.Variables{OwnerRate: "1000000", OwnerBurst: "1000000", AddressRate: "1000000", AddressBurst: "1000000", OwnerConcurrency: "1000000", AddressConcurrency: "1000000"}
+var limits = settings.Variables{
+	OwnerRate:          "1000000",
+	OwnerBurst:         "1000000",
+	AddressRate:        "1000000",
+	AddressBurst:       "1000000",
+	OwnerConcurrency:   "1000000",
+	AddressConcurrency: "1000000",
+}
 
 // serveGateway is all of the product in one process, with a Redis and a key, as standalone runs it.
 func serveGateway(ctx context.Context, o order, say announce) (err error) {

@@ -64,7 +64,12 @@ func (l *lineup) serveSplit(ctx context.Context) (err error) {
 		}
 		services[name] = r.Address
 	}
-	door, err := l.serveMember(ctx, authority, "split-gateway", member{Name: principal.Gateway, Key: keys[principal.Gateway].Text().Reveal(), Services: services})
+	door, err := l.serveMember(
+		ctx,
+		authority,
+		"split-gateway",
+		member{Name: principal.Gateway, Key: keys[principal.Gateway].Text().Reveal(), Services: services},
+	)
 	if err != nil {
 		return err
 	}

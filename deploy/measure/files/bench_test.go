@@ -176,10 +176,11 @@ func find(b *testing.B, names ...string) string {
 	return ""
 }
 
-// BenchmarkSync has an agent get what another one has, each file verified and on the disk before it is seen: over TLS, and as behind a proxy,
-// without; and rsync, by turns, get the same from its own daemon, which does not encrypt, with --fsync, too, without which it leaves the files
-// to a disk that has yet to write them; and, where there is OpenSSH, with --fsync by that. Nothing is left to be written when one of them begins,
-// and no small file is deleted before all is measured: ext4 avoids the inodes of files that are gone for minutes, which whoever comes next would
+// BenchmarkSync has an agent get what another one has, each file verified and on the disk before it is seen: over TLS, and as behind a
+// proxy, without; and rsync, by turns, get the same from its own daemon, which does not encrypt, with --fsync, too, without which it leaves
+// the files to a disk that has yet to write them; and, where there is OpenSSH, with --fsync by that. Nothing is left to be written when one
+// of them begins, and no small file is deleted before all is measured: ext4 avoids the inodes of files that are gone for minutes, which
+// whoever comes next would
 // pay for.
 func BenchmarkSync(b *testing.B) {
 	big := int64(256 << 20)
@@ -254,8 +255,24 @@ func serveRsync(b *testing.B, rsync, folder string) string {
 	_, port, err := net.SplitHostPort(free[0])
 	must(b, err)
 	config := filepath.Join(b.TempDir(), "rsyncd.conf")
-	must(b, os.WriteFile(config, fmt.Appendf(nil, "use chroot = no\nlog file = /dev/null\n[files]\npath = %s\nread only = yes\n%s", folder, asRoot()), 0o600))
-	start(b, func() bool { return listens(free[0]) }, rsync, "--daemon", "--no-detach", "--config="+config, "--address=127.0.0.1", "--port="+port)
+	must(
+		b,
+		os.WriteFile(
+			config,
+			fmt.Appendf(nil, "use chroot = no\nlog file = /dev/null\n[files]\npath = %s\nread only = yes\n%s", folder, asRoot()),
+			0o600,
+		),
+	)
+	start(
+		b,
+		func() bool { return listens(free[0]) },
+		rsync,
+		"--daemon",
+		"--no-detach",
+		"--config="+config,
+		"--address=127.0.0.1",
+		"--port="+port,
+	)
 	return "rsync://127.0.0.1:" + port + "/files/"
 }
 
@@ -288,8 +305,28 @@ func serveSSH(b *testing.B) string {
 	must(b, err)
 	server, client := filepath.Join(folder, "sshd_config"), filepath.Join(folder, "ssh_config")
 	must(b, errors.Join(
-		os.WriteFile(server, fmt.Appendf(nil, "ListenAddress %s\nHostKey %[2]s/host\nAuthorizedKeysFile %[2]s/user.pub\nStrictModes no\nPidFile none\nPasswordAuthentication no\n%[3]s", free[0], folder, more), 0o600),
-		os.WriteFile(client, fmt.Appendf(nil, "Host agent\nHostName 127.0.0.1\nPort %s\nUser %s\nIdentityFile %[3]s/user\nIdentitiesOnly yes\nStrictHostKeyChecking no\nUserKnownHostsFile %[3]s/known\nLogLevel ERROR\nCiphers aes128-gcm@openssh.com\n", port, me.Username, folder), 0o600),
+		os.WriteFile(
+			server,
+			fmt.Appendf(
+				nil,
+				"ListenAddress %s\nHostKey %[2]s/host\nAuthorizedKeysFile %[2]s/user.pub\nStrictModes no\nPidFile none\nPasswordAuthentication no\n%[3]s",
+				free[0],
+				folder,
+				more,
+			),
+			0o600,
+		),
+		os.WriteFile(
+			client,
+			fmt.Appendf(
+				nil,
+				"Host agent\nHostName 127.0.0.1\nPort %s\nUser %s\nIdentityFile %[3]s/user\nIdentitiesOnly yes\nStrictHostKeyChecking no\nUserKnownHostsFile %[3]s/known\nLogLevel ERROR\nCiphers aes128-gcm@openssh.com\n",
+				port,
+				me.Username,
+				folder,
+			),
+			0o600,
+		),
 	))
 	start(b, func() bool { return listens(free[0]) }, "/usr/sbin/sshd", "-D", "-e", "-f", server)
 	return "ssh -F " + client
@@ -373,7 +410,11 @@ func BenchmarkTFTP(b *testing.B) {
 			} else if os.Geteuid() != 0 {
 				b.Skip("nothing is measured, for port 69 needs root")
 			}
-			start(b, func() bool { n, err := read(theirs, name, nil); return err == nil && n == size }, program, other.arguments(theirs, s.path(""))...)
+			start(
+				b,
+				func() bool { n, err := read(theirs, name, nil); return err == nil && n == size },
+				program,
+				other.arguments(theirs, s.path(""))...)
 			got := make([]byte, size)
 			var ratios, rates []float64
 			for b.Loop() {
@@ -407,7 +448,10 @@ func read(server, name string, into []byte) (size int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if _, err := conn.WriteToUDP([]byte("\x00\x01"+strings.Join([]string{name, "octet", "blksize", fmt.Sprint(block)}, "\x00")+"\x00"), to); err != nil {
+	if _, err := conn.WriteToUDP(
+		[]byte("\x00\x01"+strings.Join([]string{name, "octet", "blksize", fmt.Sprint(block)}, "\x00")+"\x00"),
+		to,
+	); err != nil {
 		return 0, err
 	}
 	packet := make([]byte, 2000)

@@ -129,13 +129,39 @@ func BenchmarkDHCP(b *testing.B) {
 		b.Fatalf("build the agent: %v\n%s", err, said)
 	}
 	ours, theirs := newSegment(b, 126), newSegment(b, 127)
-	ours.run(program, []string{"IRONPLANE_AGENT_FOLDER=" + folder, "IRONPLANE_AGENT_KEY=" + key, "IRONPLANE_LISTEN=" + ours.server + ":8443", "IRONPLANE_AGENT_PLAIN=true",
-		"IRONPLANE_AGENT_MACHINES_LISTEN=" + ours.server + ":80", "IRONPLANE_AGENT_DHCP=authoritative", "IRONPLANE_AGENT_DHCP_INTERFACE=eth0"})
+	ours.run(
+		program,
+		[]string{
+			"IRONPLANE_AGENT_FOLDER=" + folder,
+			"IRONPLANE_AGENT_KEY=" + key,
+			"IRONPLANE_LISTEN=" + ours.server + ":8443",
+			"IRONPLANE_AGENT_PLAIN=true",
+			"IRONPLANE_AGENT_MACHINES_LISTEN=" + ours.server + ":80",
+			"IRONPLANE_AGENT_DHCP=authoritative",
+			"IRONPLANE_AGENT_DHCP_INTERFACE=eth0",
+		},
+	)
 	ours.name()
 	hosts := filepath.Join(folder, "hosts")
 	must(b, os.WriteFile(hosts, theirs.hosts(), 0o600))
-	theirs.run(dnsmasq, nil, "--keep-in-foreground", "--dhcp-hostsfile="+hosts, "--port=0", "--conf-file=/dev/null", "--pid-file", "--user=root", "--interface=eth0", "--bind-interfaces", "--no-ping",
-		"--dhcp-authoritative", "--dhcp-lease-max=2000", "--dhcp-range=100.127.0.0,static,255.255.0.0", "--dhcp-boot=undionly.kpxe", "--dhcp-leasefile="+filepath.Join(folder, "leases"))
+	theirs.run(
+		dnsmasq,
+		nil,
+		"--keep-in-foreground",
+		"--dhcp-hostsfile="+hosts,
+		"--port=0",
+		"--conf-file=/dev/null",
+		"--pid-file",
+		"--user=root",
+		"--interface=eth0",
+		"--bind-interfaces",
+		"--no-ping",
+		"--dhcp-authoritative",
+		"--dhcp-lease-max=2000",
+		"--dhcp-range=100.127.0.0,static,255.255.0.0",
+		"--dhcp-boot=undionly.kpxe",
+		"--dhcp-leasefile="+filepath.Join(folder, "leases"),
+	)
 	both := []*segment{ours, theirs}
 	var first, again [2][]float64
 	for i, s := range both {
@@ -165,7 +191,13 @@ type segment struct {
 
 func newSegment(b *testing.B, second int) *segment {
 	b.Helper()
-	s := &segment{B: b, second: second, space: fmt.Sprintf("bench%d", second), server: fmt.Sprintf("100.%d.0.1", second), relay: net.IPv4(100, byte(second), 0, 2).To4()}
+	s := &segment{
+		B:      b,
+		second: second,
+		space:  fmt.Sprintf("bench%d", second),
+		server: fmt.Sprintf("100.%d.0.1", second),
+		relay:  net.IPv4(100, byte(second), 0, 2).To4(),
+	}
 	ip := func(arguments ...string) {
 		if said, err := exec.Command("ip", arguments...).CombinedOutput(); err != nil {
 			b.Errorf("ip %v: %v\n%s", arguments, err, said)
@@ -210,8 +242,11 @@ func (s *segment) name() {
 	}
 	must(s.B, err)
 	for n := range clients + 1 {
-		must(s.B, agent.PutMachine(s.Context(), siteagent.Machine{ID: int64(n + 1), MACs: []string{hardware(n).String()}, Boot: siteagent.BootWait,
-			IPv4: &siteagent.Address{Prefix: s.address(n) + "/16"}}))
+		must(
+			s.B,
+			agent.PutMachine(s.Context(), siteagent.Machine{ID: int64(n + 1), MACs: []string{hardware(n).String()}, Boot: siteagent.BootWait,
+				IPv4: &siteagent.Address{Prefix: s.address(n) + "/16"}}),
+		)
 	}
 }
 
@@ -247,8 +282,12 @@ func (s *segment) lease(from, count int) (rate float64) {
 		if next == count {
 			return
 		}
-		p, err := dhcpv4.NewDiscovery(hardware(from+next), dhcpv4.WithRelay(s.relay), dhcpv4.WithOption(dhcpv4.OptClassIdentifier("PXEClient:Arch:00007:UNDI:003000")),
-			dhcpv4.WithOption(dhcpv4.OptClientArch(iana.EFI_BC)))
+		p, err := dhcpv4.NewDiscovery(
+			hardware(from+next),
+			dhcpv4.WithRelay(s.relay),
+			dhcpv4.WithOption(dhcpv4.OptClassIdentifier("PXEClient:Arch:00007:UNDI:003000")),
+			dhcpv4.WithOption(dhcpv4.OptClientArch(iana.EFI_BC)),
+		)
 		must(s.B, err)
 		next++
 		send(p)
@@ -276,7 +315,12 @@ func (s *segment) lease(from, count int) (rate float64) {
 		}
 		switch {
 		case r.MessageType() == dhcpv4.MessageTypeOffer && p.MessageType() == dhcpv4.MessageTypeDiscover:
-			wanted, err := dhcpv4.NewRequestFromOffer(r, dhcpv4.WithRelay(s.relay), dhcpv4.WithOption(dhcpv4.OptClassIdentifier(p.ClassIdentifier())), dhcpv4.WithOption(dhcpv4.OptClientArch(iana.EFI_BC)))
+			wanted, err := dhcpv4.NewRequestFromOffer(
+				r,
+				dhcpv4.WithRelay(s.relay),
+				dhcpv4.WithOption(dhcpv4.OptClassIdentifier(p.ClassIdentifier())),
+				dhcpv4.WithOption(dhcpv4.OptClientArch(iana.EFI_BC)),
+			)
 			must(s.B, err)
 			send(wanted)
 		case r.MessageType() == dhcpv4.MessageTypeAck:

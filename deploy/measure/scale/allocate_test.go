@@ -26,7 +26,9 @@ func (i *installation) allocate(t *testing.T) measured {
 		var given []network.IPEntity
 		plans := i.plans(t, func() {
 			started := time.Now()
-			given = testkit.Decode[[]network.IPEntity](i.client.Do("POST", fmt.Sprintf("/group/%d/allocate", group), `{"owner": {"id": 1}}`).Want(200))
+			given = testkit.Decode[[]network.IPEntity](
+				i.client.Do("POST", fmt.Sprintf("/group/%d/allocate", group), `{"owner": {"id": 1}}`).Want(200),
+			)
 			least = min(least, time.Since(started))
 		})
 		one := measured{items: len(given)}

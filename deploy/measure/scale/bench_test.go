@@ -16,7 +16,17 @@ func BenchmarkAnswers(b *testing.B) {
 	if *entities == 0 {
 		b.Skip("how many -entities?")
 	}
-	few, many := start(b, "", fewEntities, func(*installation, *pgx.ConnConfig) {}), start(b, "", *entities, func(*installation, *pgx.ConnConfig) {})
+	few, many := start(
+		b,
+		"",
+		fewEntities,
+		func(*installation, *pgx.ConnConfig) {},
+	), start(
+		b,
+		"",
+		*entities,
+		func(*installation, *pgx.ConnConfig) {},
+	)
 	same := many.questions(b)
 	for n, q := range few.questions(b) {
 		b.Run(fmt.Sprintf("%s/%d_and_%d", q.name, few.entities, many.entities), func(b *testing.B) {

@@ -56,20 +56,35 @@ func startClients(t *testing.T, n int) *clientele {
 	const member = "SELECT n, (n - 1) %% %[2]d + 1 AS i, n - (n - 1) %% %[2]d - 1 AS before FROM generate_series(1, %[1]d) n"
 	const placed = "(SELECT n, i, before, CASE WHEN i <= %[3]d THEN i - 1 ELSE 1 + i %% %[3]d END AS parent FROM (" + member + ") m) p"
 	filled := func(sql string) string { return fmt.Sprintf(sql, n, family, generations) }
-	m.installation = serve(t, clients.Definition, routes,
+	m.installation = serve(
+		t,
+		clients.Definition,
+		routes,
 		filled(`INSERT INTO client (email, first, last, billing_id, created_at)
 			SELECT 'c' || n || '@example.com', 'Client', CASE WHEN n IN (7, 77, 777) THEN 'depot ' ELSE '' END || lpad(n::text, 9, '0'), n, '2026-01-01'::timestamptz + n * interval '1 second'
 			FROM generate_series(1, %[1]d) n WHERE %[2]d + %[3]d > 0`),
 		"INSERT INTO client_server_count SELECT id, id % 7 FROM client",
 		"ALTER TABLE sub_link DISABLE TRIGGER USER",
-		filled("INSERT INTO sub_link (client_id, child_id, kind) SELECT before + parent, n, CASE WHEN n %% 2 = 0 THEN 'created' ELSE 'given' END FROM "+placed+" WHERE parent > 0 ORDER BY n"),
+		filled(
+			"INSERT INTO sub_link (client_id, child_id, kind) SELECT before + parent, n, CASE WHEN n %% 2 = 0 THEN 'created' ELSE 'given' END FROM "+placed+" WHERE parent > 0 ORDER BY n",
+		),
 		"ALTER TABLE sub_link ENABLE TRIGGER USER",
-		filled("INSERT INTO client_reach SELECT before + a, n, 1, c.name, c.search FROM "+placed+" JOIN client c ON c.id = n CROSS JOIN LATERAL generate_series(1, parent) a ORDER BY n, a"),
+		filled(
+			"INSERT INTO client_reach SELECT before + a, n, 1, c.name, c.search FROM "+placed+" JOIN client c ON c.id = n CROSS JOIN LATERAL generate_series(1, parent) a ORDER BY n, a",
+		),
 		fmt.Sprintf("INSERT INTO super_link (client_id, grantee_id, given) VALUES (%d, %d, true)", m.head, 1),
-		"VACUUM (ANALYZE) client", "VACUUM (ANALYZE) sub_link", "VACUUM (ANALYZE) super_link", "VACUUM (ANALYZE) client_reach", "VACUUM (ANALYZE) client_server_count")
+		"VACUUM (ANALYZE) client",
+		"VACUUM (ANALYZE) sub_link",
+		"VACUUM (ANALYZE) super_link",
+		"VACUUM (ANALYZE) client_reach",
+		"VACUUM (ANALYZE) client_server_count",
+	)
 	handler := rest.NewHandler(clients.Name, db, slog.New(slog.NewTextHandler(t.Output(), nil)), clients.New(service.Deps{DB: db}).Routes())
 	for name, id := range map[string]int{"head": m.head, "grantee": 1, "youngest": m.head + family - 1} {
-		m.as[name] = testkit.NewClient(t, testkit.As(handler, &principal.Principal{Owner: principal.Owner{Type: principal.Client, ID: int64(id)}}))
+		m.as[name] = testkit.NewClient(
+			t,
+			testkit.As(handler, &principal.Principal{Owner: principal.Owner{Type: principal.Client, ID: int64(id)}}),
+		)
 	}
 	return m
 }
@@ -114,7 +129,11 @@ func (m *clientele) own(t *testing.T, as *installation, caller string) []questio
 		{"email", fmt.Sprintf("/client?email=c%d@example.com&per_page=100", middle)},
 	}
 	if caller == "youngest" { // which reaches nobody
-		return append(all, question{"itself", fmt.Sprint("/client/", m.head+family-1)}, question{"its parents", fmt.Sprintf("/client/%d/parent?per_page=100", m.head+family-1)})
+		return append(
+			all,
+			question{"itself", fmt.Sprint("/client/", m.head+family-1)},
+			question{"its parents", fmt.Sprintf("/client/%d/parent?per_page=100", m.head+family-1)},
+		)
 	}
 	return append(all,
 		question{"deep inside", as.after(t, "/client?per_page=100", int64(middle), nil)},

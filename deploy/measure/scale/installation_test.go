@@ -101,7 +101,16 @@ func start(t testing.TB, data string, entities int, prepare func(*installation, 
 
 	opening, cancel := context.WithTimeout(t.Context(), startTime)
 	defer cancel()
-	p, err := product.Open(opening, urls, masterKey, service.Settings{}, producttest.Unlimited, testkit.Redis(t), gateway.Config{}, slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})))
+	p, err := product.Open(
+		opening,
+		urls,
+		masterKey,
+		service.Settings{},
+		producttest.Unlimited,
+		testkit.Redis(t),
+		gateway.Config{},
+		slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
+	)
 	must(t, err)
 	t.Cleanup(p.Close)
 	key, _, err := identity.AdminKey(opening, p.Databases[identity.Name])

@@ -24,15 +24,27 @@ func TestKeyPages(t *testing.T) {
 func startKeys(t *testing.T, keys int) *installation {
 	t.Helper()
 	accounts := keys / 5
-	return serve(t, identity.Definition, func(db *pg.DB) []rest.Route {
-		return identity.New(service.Deps{DB: db, Redis: testkit.Redis(t)}).Routes()
-	},
-		fmt.Sprintf("INSERT INTO admin (username, permissions) SELECT 'admin ' || n, '{network.entities write}' FROM generate_series(1, %d) n", accounts),
-		fmt.Sprintf("INSERT INTO ref SELECT type, n, type || ' ' || n, 1 FROM generate_series(1, %d) n, unnest('{client,integration}'::text[]) type", accounts),
+	return serve(
+		t,
+		identity.Definition,
+		func(db *pg.DB) []rest.Route {
+			return identity.New(service.Deps{DB: db, Redis: testkit.Redis(t)}).Routes()
+		},
+		fmt.Sprintf(
+			"INSERT INTO admin (username, permissions) SELECT 'admin ' || n, '{network.entities write}' FROM generate_series(1, %d) n",
+			accounts,
+		),
+		fmt.Sprintf(
+			"INSERT INTO ref SELECT type, n, type || ' ' || n, 1 FROM generate_series(1, %d) n, unnest('{client,integration}'::text[]) type",
+			accounts,
+		),
 		fmt.Sprintf(`INSERT INTO api_key (name, hash, owner_type, owner_id)
 			SELECT 'key ' || CASE WHEN n IN (7, 77, 777) THEN 'depot ' ELSE '' END || lpad(n::text, 9, '0'), sha256(n::text::bytea), (ARRAY['admin', 'client', 'integration'])[CASE WHEN n %% 10 = 0 THEN 1 ELSE 2 + n %% 2 END], 1 + n %% %d
 			FROM generate_series(1, %d) n`, accounts, keys),
-		"VACUUM (ANALYZE) admin", "VACUUM (ANALYZE) api_key", "VACUUM (ANALYZE) ref")
+		"VACUUM (ANALYZE) admin",
+		"VACUUM (ANALYZE) api_key",
+		"VACUUM (ANALYZE) ref",
+	)
 }
 
 func (i *installation) keyQuestions(t *testing.T, keys int) []question {

@@ -54,7 +54,15 @@ func comparePages(t *testing.T, few, many *installation, questions, same []quest
 
 func comparePagesFor(t *testing.T, name string, a, b measured) {
 	t.Helper()
-	t.Logf("%-28s %6d %12d %12d %10v %10v", name, b.items, a.pages, b.pages, a.took.Round(10*time.Microsecond), b.took.Round(10*time.Microsecond))
+	t.Logf(
+		"%-28s %6d %12d %12d %10v %10v",
+		name,
+		b.items,
+		a.pages,
+		b.pages,
+		a.took.Round(10*time.Microsecond),
+		b.took.Round(10*time.Microsecond),
+	)
 	if a.items != b.items {
 		t.Errorf("%s: %d items of few and %d of many cannot be compared", name, a.items, b.items)
 	}

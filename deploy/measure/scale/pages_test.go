@@ -55,9 +55,18 @@ func (i *installation) questions(t testing.TB) []question {
 	i.ask(t, "SELECT host(v4_first) "+assigned+"v4_scope = 0 ORDER BY e.id LIMIT 1", &four, middle)
 	i.ask(t, "SELECT host(v6_first) "+assigned+"v6_scope = 0 ORDER BY e.id LIMIT 1", &six, middle)
 	i.ask(t, "SELECT billing_id FROM ip_entity WHERE id > $1 AND billing_id IS NOT NULL ORDER BY id LIMIT 1", &billing, middle)
-	i.ask(t, "SELECT server_id FROM ip_assignment WHERE entity_id > $1 GROUP BY server_id HAVING count(*) = 4 ORDER BY 1 LIMIT 1", &server, middle)
+	i.ask(
+		t,
+		"SELECT server_id FROM ip_assignment WHERE entity_id > $1 GROUP BY server_id HAVING count(*) = 4 ORDER BY 1 LIMIT 1",
+		&server,
+		middle,
+	)
 	i.ask(t, "SELECT lower(split_part(owner_name, ' ', 1)) FROM ip_assignment GROUP BY 1 HAVING count(*) = 4 ORDER BY 1 LIMIT 1", &word)
-	i.ask(t, "SELECT left(lower(owner_name), 2) FROM ip_assignment GROUP BY 1 ORDER BY abs(count(*) * 100 - sum(count(*)) OVER ()), 1 LIMIT 1", &two)
+	i.ask(
+		t,
+		"SELECT left(lower(owner_name), 2) FROM ip_assignment GROUP BY 1 ORDER BY abs(count(*) * 100 - sum(count(*)) OVER ()), 1 LIMIT 1",
+		&two,
+	)
 	const page = "&per_page=100"
 	return []question{
 		{"view", fmt.Sprint("/entity/", middle)},

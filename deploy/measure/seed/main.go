@@ -33,7 +33,10 @@ func main() {
 		entities := count(10_000)
 		flags := flag.NewFlagSet("seed", flag.ContinueOnError)
 		flags.Usage = func() {
-			fmt.Fprint(flags.Output(), "Usage: seed [flags]\n\nFills the data of a stopped standalone, or the database at DATABASE_URL if that is set.\n\n")
+			fmt.Fprint(
+				flags.Output(),
+				"Usage: seed [flags]\n\nFills the data of a stopped standalone, or the database at DATABASE_URL if that is set.\n\n",
+			)
 			flags.PrintDefaults()
 		}
 		flags.Var(&entities, "rows", "how many IP entities there are to be, such as 10k, 1M or 10M; all else is in proportion")

@@ -38,7 +38,12 @@ func main() {
 	process.Program{Name: "gateway", Config: &c, Commands: []process.Command{
 		{Name: "serve", Summary: "serve the public API until SIGINT or SIGTERM", Run: func(ctx context.Context) error {
 			operations := process.NewOperations(principal.Gateway)
-			err := operations.While(ctx, c.OperationsConfig, c.LogConfig, func(ctx context.Context, log *slog.Logger) error { return serve(ctx, c, operations, log) })
+			err := operations.While(
+				ctx,
+				c.OperationsConfig,
+				c.LogConfig,
+				func(ctx context.Context, log *slog.Logger) error { return serve(ctx, c, operations, log) },
+			)
 			if err != nil {
 				return fmt.Errorf("gateway: %w", err)
 			}

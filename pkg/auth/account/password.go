@@ -80,7 +80,13 @@ var parameters = fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$", argon2.Version, h
 func Outdated(phc string) bool { return !strings.HasPrefix(phc, parameters) }
 
 // Nobodys is the PHC string of a password that nobody knows. To compare with it takes what it takes to compare with another one.
-var Nobodys = parameters + strings.Repeat("A", base64.RawStdEncoding.EncodedLen(saltLength)) + "$" + strings.Repeat("A", base64.RawStdEncoding.EncodedLen(hashLength))
+var Nobodys = parameters + strings.Repeat(
+	"A",
+	base64.RawStdEncoding.EncodedLen(saltLength),
+) + "$" + strings.Repeat(
+	"A",
+	base64.RawStdEncoding.EncodedLen(hashLength),
+)
 
 // Matches tells whether a password is the one that a PHC string was made of.
 func (h Hasher) Matches(ctx context.Context, password secret.String, phc string) (bool, error) {
@@ -100,7 +106,14 @@ func (h Hasher) Matches(ctx context.Context, password secret.String, phc string)
 	return err == nil && subtle.ConstantTimeCompare(sum, want) == 1, err
 }
 
-func (h Hasher) sum(ctx context.Context, password secret.String, salt []byte, passes, memory uint32, threads uint8, length uint32) ([]byte, error) {
+func (h Hasher) sum(
+	ctx context.Context,
+	password secret.String,
+	salt []byte,
+	passes, memory uint32,
+	threads uint8,
+	length uint32,
+) ([]byte, error) {
 	select {
 	case h.slots <- struct{}{}:
 	case <-time.After(hashWait):

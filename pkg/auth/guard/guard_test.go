@@ -12,7 +12,10 @@ import (
 func TestGuards(t *testing.T) {
 	t.Parallel()
 	holder := func(g principal.Grants) *principal.Call {
-		return &principal.Call{Peer: principal.Gateway, Principal: &principal.Principal{Owner: principal.Owner{Type: principal.Admin, ID: 7}, Grants: g}}
+		return &principal.Call{
+			Peer:      principal.Gateway,
+			Principal: &principal.Principal{Owner: principal.Owner{Type: principal.Admin, ID: 7}, Grants: g},
+		}
 	}
 	groups := permission.NetworkGroups
 	none, read, write := holder(0), holder(principal.Grant(groups, permission.Read)), holder(principal.Grant(groups, permission.Write))

@@ -73,7 +73,8 @@ func Fill[T Value](ctx context.Context, s *Store, name string, read func(context
 
 func (s *Store) begin(ctx context.Context, name string) (t ticket, err error) {
 	err = s.link.Do(ctx, func(ctx context.Context, r redis.UniversalClient) error {
-		got, err := begin.Run(ctx, r, []string{keySpace + name, historyOf(s.service)}, rand.Text(), fillTime.Milliseconds(), s.history).StringSlice()
+		got, err := begin.Run(ctx, r, []string{keySpace + name, historyOf(s.service)}, rand.Text(), fillTime.Milliseconds(), s.history).
+			StringSlice()
 		if err == nil && len(got) != 2 {
 			err = fmt.Errorf("begin to fill %s: Redis answered %d values", kind(name), len(got))
 		}
@@ -91,6 +92,7 @@ func (s *Store) begin(ctx context.Context, name string) (t ticket, err error) {
 
 func (s *Store) land(ctx context.Context, name string, t ticket, body []byte, keep time.Duration) error {
 	return s.link.Do(ctx, func(ctx context.Context, r redis.UniversalClient) error {
-		return land.Run(ctx, r, []string{keySpace + name}, t.token, t.at, body, keep.Milliseconds(), s.signer.Sign(Signed(name, s.history, t.at, body)), s.history).Err()
+		return land.Run(ctx, r, []string{keySpace + name}, t.token, t.at, body, keep.Milliseconds(), s.signer.Sign(Signed(name, s.history, t.at, body)), s.history).
+			Err()
 	})
 }

@@ -32,7 +32,20 @@ func getBy[T Value](ctx context.Context, s *Store, ask way, service, name string
 	var clock *redis.TimeCmd
 	err = ask(ctx, func(ctx context.Context, r redis.UniversalClient) error {
 		_, err := r.Pipelined(ctx, func(p redis.Pipeliner) error {
-			entry, present, clock = p.HMGet(ctx, keySpace+name, "at", "body", "mac", "history"), p.HMGet(ctx, historyOf(service), "history"), p.Time(ctx)
+			entry, present, clock = p.HMGet(
+				ctx,
+				keySpace+name,
+				"at",
+				"body",
+				"mac",
+				"history",
+			), p.HMGet(
+				ctx,
+				historyOf(service),
+				"history",
+			), p.Time(
+				ctx,
+			)
 			return nil
 		})
 		return err

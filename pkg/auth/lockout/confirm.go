@@ -12,7 +12,13 @@ import (
 
 // Confirm tells whether a password is the calling account's, of which db keeps a hash, unless it was guessed too often. A
 // wrong one is recorded.
-func (l *Lockouts) Confirm(ctx context.Context, db *pg.DB, hasher account.Hasher, password secret.String, hash string) (right bool, err error) {
+func (l *Lockouts) Confirm(
+	ctx context.Context,
+	db *pg.DB,
+	hasher account.Hasher,
+	password secret.String,
+	hash string,
+) (right bool, err error) {
 	call := principal.From(ctx)
 	owner := call.Principal.Owner
 	guess := Guess{Name: owner.URL(), Address: call.IP, Key: call.Principal.KeyID}
@@ -25,8 +31,15 @@ func (l *Lockouts) Confirm(ctx context.Context, db *pg.DB, hasher account.Hasher
 	}
 	return false, db.InTx(ctx, func(tx *pg.Tx) error {
 		kind := string(owner.Type)
-		tx.Record(pg.Record{Kind: kind, Part: "password", Action: "refused", Targets: []pg.Target{{Type: kind, Noun: kind, ID: owner.ID, Name: call.Principal.Name}},
-			After: refused{"current_password"}})
+		tx.Record(
+			pg.Record{
+				Kind:    kind,
+				Part:    "password",
+				Action:  "refused",
+				Targets: []pg.Target{{Type: kind, Noun: kind, ID: owner.ID, Name: call.Principal.Name}},
+				After:   refused{"current_password"},
+			},
+		)
 		return nil
 	})
 }

@@ -113,7 +113,14 @@ func TestRightGuess(t *testing.T) {
 			// What could not be compared was no guess.
 			busy := errors.New("busy")
 			for range 10 {
-				if _, err := l.Try(t.Context(), Guess{Name: "busy", Address: network}, func() (bool, error) { return false, busy }); !errors.Is(err, busy) {
+				if _, err := l.Try(
+					t.Context(),
+					Guess{Name: "busy", Address: network},
+					func() (bool, error) { return false, busy },
+				); !errors.Is(
+					err,
+					busy,
+				) {
 					t.Fatal(err)
 				}
 			}

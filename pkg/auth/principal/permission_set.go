@@ -43,13 +43,22 @@ type ReadWrite struct {
 // permissions are the set's members by their permission.
 func (s *PermissionSet) permissions() [permission.Count]*ReadWrite {
 	return [...]*ReadWrite{
-		permission.NetworkEntities: &s.Network.Entities, permission.NetworkForward: &s.Network.Forward,
-		permission.NetworkGroups: &s.Network.Groups, permission.NetworkSwitches: &s.Network.Switches,
-		permission.PXEInstalls: &s.PXE.Installs, permission.PXESettings: &s.PXE.Settings,
-		permission.ServerInInventory: &s.Server.InInventory, permission.ServerInUse: &s.Server.InUse, permission.ServerSettings: &s.Server.Settings,
-		permission.SystemEmails: &s.System.Emails, permission.SystemIntegrations: &s.System.Integrations, permission.SystemLogs: &s.System.Logs,
-		permission.SystemSettings: &s.System.Settings, permission.SystemTheme: &s.System.Theme,
-		permission.UsersAdmins: &s.Users.Admins, permission.UsersClients: &s.Users.Clients,
+		permission.NetworkEntities:    &s.Network.Entities,
+		permission.NetworkForward:     &s.Network.Forward,
+		permission.NetworkGroups:      &s.Network.Groups,
+		permission.NetworkSwitches:    &s.Network.Switches,
+		permission.PXEInstalls:        &s.PXE.Installs,
+		permission.PXESettings:        &s.PXE.Settings,
+		permission.ServerInInventory:  &s.Server.InInventory,
+		permission.ServerInUse:        &s.Server.InUse,
+		permission.ServerSettings:     &s.Server.Settings,
+		permission.SystemEmails:       &s.System.Emails,
+		permission.SystemIntegrations: &s.System.Integrations,
+		permission.SystemLogs:         &s.System.Logs,
+		permission.SystemSettings:     &s.System.Settings,
+		permission.SystemTheme:        &s.System.Theme,
+		permission.UsersAdmins:        &s.Users.Admins,
+		permission.UsersClients:       &s.Users.Clients,
 	}
 }
 

@@ -23,7 +23,12 @@ func TestGrants(t *testing.T) {
 			t.Fatalf("%s becomes %v: %v", text, back.Names(), err)
 		}
 	})
-	if got := principal.ParseGrants([]string{"network.entities read", "network.moons read", "system.logs", "users.admins own"}); got != principal.Grant(permission.NetworkEntities, permission.Read) {
+	if got := principal.ParseGrants(
+		[]string{"network.entities read", "network.moons read", "system.logs", "users.admins own"},
+	); got != principal.Grant(
+		permission.NetworkEntities,
+		permission.Read,
+	) {
 		t.Errorf("names that are not known grant %v", got.Names())
 	}
 	if len(principal.All.Names()) != 32 {

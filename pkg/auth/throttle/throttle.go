@@ -1,4 +1,5 @@
-// Package throttle has callers who have proved nothing wait for one another, and for nobody else: guesses take a quarter of one processor, however
+// Package throttle has callers who have proved nothing wait for one another, and for nobody else: guesses take a quarter of one processor,
+// however
 // many there are, and from however many addresses.
 package throttle
 
@@ -24,7 +25,8 @@ func NewQueue(most int) *Queue {
 	return &Queue{waiting: make(chan struct{}, most), turn: make(chan struct{}, 1)}
 }
 
-// Do does the work of one of them in his turn, and tells whether it proved anything: if not, it was a guess, and the next one's turn comes after
+// Do does the work of one of them in his turn, and tells whether it proved anything: if not, it was a guess, and the next one's turn comes
+// after
 // a rest. Whose turn does not come, because too many wait or for too long, is told to try again: the error is Unavailable.
 func (q *Queue) Do(ctx context.Context, work func() (proved bool, err error)) (proved bool, err error) {
 	if err := q.wait(ctx); err != nil {

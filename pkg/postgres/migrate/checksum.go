@@ -55,7 +55,10 @@ func (m MigrationSet) record(ctx context.Context, db *sql.DB) error {
 	if err != nil {
 		return err
 	}
-	_, err = db.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS migration_checksum (migrations text, name text, checksum bytea NOT NULL, PRIMARY KEY (migrations, name))")
+	_, err = db.ExecContext(
+		ctx,
+		"CREATE TABLE IF NOT EXISTS migration_checksum (migrations text, name text, checksum bytea NOT NULL, PRIMARY KEY (migrations, name))",
+	)
 	for name, known := range sums {
 		if err == nil {
 			_, err = db.ExecContext(ctx, "INSERT INTO migration_checksum VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", m.Table, name, known[0])

@@ -171,7 +171,19 @@ func (m MigrationSet) migrate(ctx context.Context, config *pgx.ConnConfig, log *
 		if before == 0 { // nobody has used it yet
 			level = slog.LevelInfo
 		}
-		log.Log(ctx, level, "the schema is migrated", "migrations", m.Table, "from", before, "to", done[len(done)-1].Source.Version, "took", time.Since(began).Round(time.Millisecond))
+		log.Log(
+			ctx,
+			level,
+			"the schema is migrated",
+			"migrations",
+			m.Table,
+			"from",
+			before,
+			"to",
+			done[len(done)-1].Source.Version,
+			"took",
+			time.Since(began).Round(time.Millisecond),
+		)
 	}
 	if err != nil {
 		return err

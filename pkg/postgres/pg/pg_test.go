@@ -98,7 +98,10 @@ func TestInTxRecords(t *testing.T) {
 	}
 	err = db.InTx(t.Context(), func(tx *pg.Tx) error {
 		tx.Record(pg.Record{Kind: "thing", Action: pg.Edited, Targets: []pg.Target{{Type: "thing", ID: 1}}})
-		tx.Record(pg.Record{Kind: "thing", Part: "owner", Action: "given", Targets: []pg.Target{{Type: "thing", ID: 2}}}, pg.Record{Kind: "thing", Action: pg.Deleted})
+		tx.Record(
+			pg.Record{Kind: "thing", Part: "owner", Action: "given", Targets: []pg.Target{{Type: "thing", ID: 2}}},
+			pg.Record{Kind: "thing", Action: pg.Deleted},
+		)
 		return nil
 	})
 	if got := changes(t, db); err != nil || fmt.Sprint(got) != "[thing.created thing.edited thing.owner.given thing.deleted]" {
@@ -138,7 +141,9 @@ func TestChangeStartsAgain(t *testing.T) {
 	}
 	both.Wait()
 	var notes string
-	if err := db.QueryRow(t.Context(), "SELECT string_agg(note, ' ' ORDER BY name) FROM thing").Scan(&notes); err != nil || notes != "ab ab" && notes != "ba ba" {
+	if err := db.QueryRow(t.Context(), "SELECT string_agg(note, ' ' ORDER BY name) FROM thing").
+		Scan(&notes); err != nil ||
+		notes != "ab ab" && notes != "ba ba" {
 		t.Errorf("%q %v", notes, err)
 	}
 }
@@ -158,7 +163,8 @@ func TestChangeThatStoodStill(t *testing.T) {
 				}
 				if tries++; tries == 1 {
 					var session int
-					if err := tx.QueryRow(t.Context(), "SELECT pg_backend_pid() FROM set_config('idle_in_transaction_session_timeout', '1', true)").Scan(&session); err != nil {
+					if err := tx.QueryRow(t.Context(), "SELECT pg_backend_pid() FROM set_config('idle_in_transaction_session_timeout', '1', true)").
+						Scan(&session); err != nil {
 						return err
 					}
 					for there := true; there; {
@@ -170,7 +176,9 @@ func TestChangeThatStoodStill(t *testing.T) {
 				return write(tx)
 			})
 			var before int
-			if counting := db.QueryRow(t.Context(), "SELECT count(*) FROM thing WHERE name = 'before'").Scan(&before); err != nil || counting != nil || tries != 2 || before != 1 {
+			if counting := db.QueryRow(t.Context(), "SELECT count(*) FROM thing WHERE name = 'before'").
+				Scan(&before); err != nil || counting != nil || tries != 2 ||
+				before != 1 {
 				t.Errorf("after %d tries there are %d: %v, %v", tries, before, err, counting)
 			}
 		})
@@ -230,7 +238,10 @@ func TestExplain(t *testing.T) {
 		_, err := tx.Exec(t.Context(), "INSERT INTO thing (name) VALUES ('c')")
 		return err
 	}))
-	if f := problem.From(readOnly); f.Kind != problem.Unavailable || f.RetryAfter == 0 || f.Detail != "The database takes no changes right now." {
+	if f := problem.From(
+		readOnly,
+	); f.Kind != problem.Unavailable || f.RetryAfter == 0 ||
+		f.Detail != "The database takes no changes right now." {
 		t.Errorf("a database that takes no changes: %v", f)
 	}
 	url := testkit.Databases(t, testkit.Service{Name: "things", Migrations: migrations})["things"].Reveal()
@@ -248,7 +259,12 @@ func TestDatabaseStartsAgain(t *testing.T) {
 	t.Parallel()
 	const connections = 4
 	url := testkit.Databases(t, testkit.Service{Name: "things", Migrations: migrations})["things"].Reveal()
-	db, err := pool.Open(t.Context(), url, connections, map[string]string{"idle_in_transaction_session_timeout": "0"}) // they wait for one another
+	db, err := pool.Open(
+		t.Context(),
+		url,
+		connections,
+		map[string]string{"idle_in_transaction_session_timeout": "0"},
+	) // they wait for one another
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -259,7 +275,10 @@ func TestDatabaseStartsAgain(t *testing.T) {
 	}
 	defer other.Close(context.Background())
 	throwOut := func() {
-		_, err := other.Exec(t.Context(), "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
+		_, err := other.Exec(
+			t.Context(),
+			"SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()",
+		)
 		if err != nil {
 			t.Error(err)
 		}
@@ -289,7 +308,10 @@ func TestDatabaseStartsAgain(t *testing.T) {
 	throwOut()
 	all(func() {})
 
-	if f := problem.From(change(throwOut)); f.Kind != problem.Unavailable || f.RetryAfter == 0 || !strings.Contains(f.Detail, "may have been done, or not") {
+	if f := problem.From(
+		change(throwOut),
+	); f.Kind != problem.Unavailable || f.RetryAfter == 0 ||
+		!strings.Contains(f.Detail, "may have been done, or not") {
 		t.Errorf("before the commit: %v", f)
 	}
 	twice := pgerror.Explain(db.InTx(t.Context(), func(tx *pg.Tx) error {
@@ -412,7 +434,11 @@ func TestMapper(t *testing.T) {
 // A service reads no schema but its own, in the same database.
 func TestServicesAreApart(t *testing.T) {
 	t.Parallel()
-	urls := testkit.Databases(t, testkit.Service{Name: "things", Migrations: migrations}, testkit.Service{Name: "others", Migrations: migrations})
+	urls := testkit.Databases(
+		t,
+		testkit.Service{Name: "things", Migrations: migrations},
+		testkit.Service{Name: "others", Migrations: migrations},
+	)
 	conn, err := pgx.Connect(t.Context(), urls["others"].Reveal())
 	if err != nil {
 		t.Fatal(err)

@@ -73,7 +73,19 @@ func (c *recordColumns) add(r *Record) error {
 	if err != nil {
 		return fmt.Errorf("encode targets: %w", err)
 	}
-	c.types, c.kinds, c.parts, c.actions = append(c.types, r.eventType()), append(c.kinds, r.Kind), append(c.parts, r.Part), append(c.actions, string(r.Action))
+	c.types, c.kinds, c.parts, c.actions = append(
+		c.types,
+		r.eventType(),
+	), append(
+		c.kinds,
+		r.Kind,
+	), append(
+		c.parts,
+		r.Part,
+	), append(
+		c.actions,
+		string(r.Action),
+	)
 	c.targets, c.before, c.after = append(c.targets, string(targets)), append(c.before, before), append(c.after, after)
 	return nil
 }

@@ -103,7 +103,8 @@ func StillUsed(err error) (table string, ok bool) {
 	return refused.TableName, true
 }
 
-// Aborted tells whether err is the end of a transaction for the sake of others: a deadlock, a serialization, or it stood still for too long.
+// Aborted tells whether err is the end of a transaction for the sake of others: a deadlock, a serialization, or it stood still for too
+// long.
 func Aborted(err error) bool {
 	failed, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && (failed.Code == "40001" || failed.Code == "40P01" || failed.Code == "25P03")

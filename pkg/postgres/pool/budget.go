@@ -43,12 +43,19 @@ func (b Budget) Short(ctx context.Context, q interface {
 		short = append(short, fmt.Sprintf("the database allows %d, of which others have %d", database, takenHere))
 	}
 	if server-taken < b.All {
-		short = append(short, fmt.Sprintf("the server allows %d (max_connections without what is reserved), of which others have %d", server, taken))
+		short = append(
+			short,
+			fmt.Sprintf("the server allows %d (max_connections without what is reserved), of which others have %d", server, taken),
+		)
 	}
 	if len(short) == 0 {
 		return "", nil
 	}
-	return fmt.Sprintf("Too few connections to the database may be opened: this process may need %d, and %s. Requests will fail under load.", b.All, strings.Join(short, "; ")), nil
+	return fmt.Sprintf(
+		"Too few connections to the database may be opened: this process may need %d, and %s. Requests will fail under load.",
+		b.All,
+		strings.Join(short, "; "),
+	), nil
 }
 
 // Short is that of the pool's own budget.

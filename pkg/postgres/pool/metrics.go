@@ -3,9 +3,19 @@ package pool
 import "github.com/prometheus/client_golang/prometheus"
 
 var (
-	connectionsNow  = prometheus.NewDesc("ironplane_database_connections", "Connections to the database, by what they do.", []string{"state"}, nil)
+	connectionsNow = prometheus.NewDesc(
+		"ironplane_database_connections",
+		"Connections to the database, by what they do.",
+		[]string{"state"},
+		nil,
+	)
 	connectionsMost = prometheus.NewDesc("ironplane_database_connections_max", "How many connections to the database there may be.", nil, nil)
-	connectionWaits = prometheus.NewDesc("ironplane_database_connection_wait_seconds_total", "How long work waited for a connection to the database.", nil, nil)
+	connectionWaits = prometheus.NewDesc(
+		"ironplane_database_connection_wait_seconds_total",
+		"How long work waited for a connection to the database.",
+		nil,
+		nil,
+	)
 )
 
 // Describe and Collect make a Pool a prometheus.Collector.

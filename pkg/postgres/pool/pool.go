@@ -70,7 +70,8 @@ func Open(ctx context.Context, url string, connections int, parameters map[strin
 	}
 	p.connections = connected
 	p.conflicts = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "ironplane_database_conflicts_total", Help: "How often the database refused a unit of work, which is run again after a deadlock, a serialization failure or a standstill.",
+		Name: "ironplane_database_conflicts_total",
+		Help: "How often the database refused a unit of work, which is run again after a deadlock, a serialization failure or a standstill.",
 	}, []string{"reason"})
 	p.DB = pg.New(connected, p.refused)
 	return p, nil

@@ -92,7 +92,12 @@ func TestWritableAgain(t *testing.T) {
 	t.Parallel()
 	const connections = 8
 	url := testkit.Databases(t, testkit.Service{Name: "failed_over"})["failed_over"]
-	p, err := pool.Open(t.Context(), url.Reveal(), connections, map[string]string{"idle_in_transaction_session_timeout": "0"}) // they wait for one another
+	p, err := pool.Open(
+		t.Context(),
+		url.Reveal(),
+		connections,
+		map[string]string{"idle_in_transaction_session_timeout": "0"},
+	) // they wait for one another
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,7 +33,12 @@ func (p *Pool) CheckRights(ctx context.Context, schema string) error {
 	}
 	lacks(version < oldest, "the server is PostgreSQL %d, and has to be %d or later", version/10000, oldest/10000)
 	lacks(readOnly, "the database takes no changes: it is read-only, or a standby")
-	lacks(found != schema, "the role %s does not find the schema %s first by its search_path: is it in the URL (?search_path=%[2]s,ext), is the schema there, and may the role use it?", role, schema)
+	lacks(
+		found != schema,
+		"the role %s does not find the schema %s first by its search_path: is it in the URL (?search_path=%[2]s,ext), is the schema there, and may the role use it?",
+		role,
+		schema,
+	)
 	lacks(found == schema && !creates, "the role %s may not make tables in the schema %s, which it should own", role, schema)
 	lacks(!trigrams, "the role %s does not find the extension pg_trgm in its search_path (schema ext)", role)
 	lacks(!scalars, "the role %s does not find the extension btree_gist in its search_path (schema ext)", role)

@@ -9,7 +9,9 @@ import (
 )
 
 // errNoURL does not say what there is instead, as there is a password in it.
-var errNoURL = errors.New("the database URL is none such as postgres://name:password@host:5432/database; in a password, @ is written %40, / %2F, : %3A and % %25")
+var errNoURL = errors.New(
+	"the database URL is none such as postgres://name:password@host:5432/database; in a password, @ is written %40, / %2F, : %3A and % %25",
+)
 
 // Connect connects to a database for once, outside of any pool.
 func Connect(ctx context.Context, url string) (*pgx.Conn, error) {

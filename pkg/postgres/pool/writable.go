@@ -52,7 +52,13 @@ func (p *Pool) changesNow(ctx context.Context) error {
 
 // conflicts are the refusals that are counted, by their SQLSTATE.
 var conflicts = map[string]string{
-	"40001": "serialization", "40P01": "deadlock", "25P03": "standstill", "55P03": "lock timeout", "57014": "statement timeout", "53100": "disk full", "25006": "read only",
+	"40001": "serialization",
+	"40P01": "deadlock",
+	"25P03": "standstill",
+	"55P03": "lock timeout",
+	"57014": "statement timeout",
+	"53100": "disk full",
+	"25006": "read only",
 }
 
 // refused hears why units of work failed, and tells whether one may do better when it is run again.

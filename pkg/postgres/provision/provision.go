@@ -28,7 +28,11 @@ import (
 // Statements make a database and the role that administers it, both of this name, for who may make them. They hold no password.
 func Statements(name string, password secret.String) string {
 	quoted := pgx.Identifier{name}.Sanitize()
-	return fmt.Sprintf("CREATE ROLE %[1]s LOGIN CREATEROLE PASSWORD '%[2]s';\nCREATE DATABASE %[1]s OWNER %[1]s;\n", quoted, verifier(password))
+	return fmt.Sprintf(
+		"CREATE ROLE %[1]s LOGIN CREATEROLE PASSWORD '%[2]s';\nCREATE DATABASE %[1]s OWNER %[1]s;\n",
+		quoted,
+		verifier(password),
+	)
 }
 
 // Extensions live in a schema of their own, which every service may use.
@@ -97,9 +101,22 @@ type step struct {
 }
 
 func bootstrap(ctx context.Context, tx pgx.Tx, adminURL, rolePrefix string, passwords map[string]secret.String) error {
-	steps := []step{{lacks: "SELECT NOT has_schema_privilege('public', $1, 'USAGE')", args: []any{extensionSchema}, statement: "GRANT USAGE ON SCHEMA " + extensionSchema + " TO PUBLIC"}}
+	steps := []step{
+		{
+			lacks:     "SELECT NOT has_schema_privilege('public', $1, 'USAGE')",
+			args:      []any{extensionSchema},
+			statement: "GRANT USAGE ON SCHEMA " + extensionSchema + " TO PUBLIC",
+		},
+	}
 	for _, name := range extensions {
-		steps = append(steps, step{lacks: "SELECT NOT EXISTS (SELECT FROM pg_extension WHERE extname = $1)", args: []any{name}, statement: "CREATE EXTENSION " + name + " SCHEMA " + extensionSchema})
+		steps = append(
+			steps,
+			step{
+				lacks:     "SELECT NOT EXISTS (SELECT FROM pg_extension WHERE extname = $1)",
+				args:      []any{name},
+				statement: "CREATE EXTENSION " + name + " SCHEMA " + extensionSchema,
+			},
+		)
 	}
 	database := pgx.Identifier{tx.Conn().Config().Database}.Sanitize()
 	for _, service := range slices.Sorted(maps.Keys(passwords)) {
@@ -109,12 +126,34 @@ func bootstrap(ctx context.Context, tx pgx.Tx, adminURL, rolePrefix string, pass
 		if err != nil {
 			return err
 		}
-		steps = append(steps,
-			step{lacks: "SELECT NOT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)", args: []any{name}, statement: "CREATE ROLE " + role + " LOGIN"},
-			step{lacks: "SELECT NOT $1::boolean", args: []any{works}, statement: "ALTER ROLE " + role + " PASSWORD '" + verifier(passwords[service]) + "'", shown: "ALTER ROLE " + role + " PASSWORD '…'"},
-			step{lacks: "SELECT NOT EXISTS (SELECT FROM pg_roles WHERE rolname = $1 AND has_database_privilege(oid, current_database(), 'CONNECT'))", args: []any{name}, statement: "GRANT CONNECT ON DATABASE " + database + " TO " + role},
-			step{lacks: "SELECT NOT EXISTS (SELECT FROM pg_roles WHERE rolname = $1 AND pg_has_role(oid, 'MEMBER'))", args: []any{name}, statement: "GRANT " + role + " TO CURRENT_USER"}, // which an administrator who is no superuser needs for the next one
-			step{lacks: "SELECT to_regnamespace(quote_ident($1)) IS NULL", args: []any{service}, statement: "CREATE SCHEMA " + pgx.Identifier{service}.Sanitize() + " AUTHORIZATION " + role},
+		steps = append(
+			steps,
+			step{
+				lacks:     "SELECT NOT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)",
+				args:      []any{name},
+				statement: "CREATE ROLE " + role + " LOGIN",
+			},
+			step{
+				lacks:     "SELECT NOT $1::boolean",
+				args:      []any{works},
+				statement: "ALTER ROLE " + role + " PASSWORD '" + verifier(passwords[service]) + "'",
+				shown:     "ALTER ROLE " + role + " PASSWORD '…'",
+			},
+			step{
+				lacks:     "SELECT NOT EXISTS (SELECT FROM pg_roles WHERE rolname = $1 AND has_database_privilege(oid, current_database(), 'CONNECT'))",
+				args:      []any{name},
+				statement: "GRANT CONNECT ON DATABASE " + database + " TO " + role,
+			},
+			step{
+				lacks:     "SELECT NOT EXISTS (SELECT FROM pg_roles WHERE rolname = $1 AND pg_has_role(oid, 'MEMBER'))",
+				args:      []any{name},
+				statement: "GRANT " + role + " TO CURRENT_USER",
+			}, // which an administrator who is no superuser needs for the next one
+			step{
+				lacks:     "SELECT to_regnamespace(quote_ident($1)) IS NULL",
+				args:      []any{service},
+				statement: "CREATE SCHEMA " + pgx.Identifier{service}.Sanitize() + " AUTHORIZATION " + role,
+			},
 		)
 	}
 	var missing []step
@@ -148,7 +187,11 @@ func lacking(err error, missing []step) error {
 	for _, s := range missing {
 		fmt.Fprintf(&statements, "\n  %s;", cmp.Or(s.shown, s.statement))
 	}
-	return fmt.Errorf("%w: the role of the database URL may not make what is missing. Let an administrator of the database do that, and start again:%s", err, &statements)
+	return fmt.Errorf(
+		"%w: the role of the database URL may not make what is missing. Let an administrator of the database do that, and start again:%s",
+		err,
+		&statements,
+	)
 }
 
 // logsIn tells whether a service's role and its password are there.
@@ -158,7 +201,10 @@ func logsIn(ctx context.Context, adminURL, rolePrefix, service string, password 
 		return false, err
 	}
 	conn, err := pool.Connect(ctx, at.Reveal())
-	if failed, ok := errors.AsType[*pgconn.PgError](err); ok && (failed.Code == "28P01" || failed.Code == "28000") { // invalid password; no such role
+	if failed, ok := errors.AsType[*pgconn.PgError](
+		err,
+	); ok &&
+		(failed.Code == "28P01" || failed.Code == "28000") { // invalid password; no such role
 		return false, nil
 	}
 	if err != nil {
@@ -171,14 +217,21 @@ func logsIn(ctx context.Context, adminURL, rolePrefix, service string, password 
 func extensionsInPlace(ctx context.Context, tx pgx.Tx) error {
 	var name, elsewhere string
 	err := tx.QueryRow(ctx, "SELECT extname, extnamespace::regnamespace::text FROM pg_extension WHERE extname = ANY($1) AND extnamespace <> $2::regnamespace LIMIT 1",
-		extensions, extensionSchema).Scan(&name, &elsewhere)
+		extensions, extensionSchema).
+		Scan(&name, &elsewhere)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	return fmt.Errorf("the extension %s is in the schema %s; move it: ALTER EXTENSION %s SET SCHEMA %s", name, elsewhere, name, extensionSchema)
+	return fmt.Errorf(
+		"the extension %s is in the schema %s; move it: ALTER EXTENSION %s SET SCHEMA %s",
+		name,
+		elsewhere,
+		name,
+		extensionSchema,
+	)
 }
 
 // verifier is what Postgres stores of a password (SCRAM-SHA-256), so that the password itself is in no statement,

@@ -25,7 +25,12 @@ func (t *Table[B]) seal(ctx context.Context, tx *pg.Tx, id int64, v reflect.Valu
 			}
 			sealed = t.box.Seal(seal.Place{Table: t.name, Column: column.Name, ID: id}, value)
 		}
-		_, err := tx.Exec(ctx, "UPDATE "+pgx.Identifier{t.name}.Sanitize()+" SET "+pgx.Identifier{column.Name}.Sanitize()+" = $2 WHERE id = $1", id, sealed)
+		_, err := tx.Exec(
+			ctx,
+			"UPDATE "+pgx.Identifier{t.name}.Sanitize()+" SET "+pgx.Identifier{column.Name}.Sanitize()+" = $2 WHERE id = $1",
+			id,
+			sealed,
+		)
 		if err != nil {
 			return fmt.Errorf("seal %s: %w", column.Name, err)
 		}
@@ -41,7 +46,8 @@ func (t *Table[B]) noteSealed(ctx context.Context, tx *pg.Tx, id int64, v reflec
 			continue
 		}
 		var there bool
-		err := tx.QueryRow(ctx, "SELECT "+pgx.Identifier{column.Name}.Sanitize()+" IS NOT NULL FROM "+pgx.Identifier{t.name}.Sanitize()+" WHERE id = $1", id).Scan(&there)
+		err := tx.QueryRow(ctx, "SELECT "+pgx.Identifier{column.Name}.Sanitize()+" IS NOT NULL FROM "+pgx.Identifier{t.name}.Sanitize()+" WHERE id = $1", id).
+			Scan(&there)
 		if err != nil {
 			return fmt.Errorf("look for %s: %w", column.Name, err)
 		}

@@ -49,7 +49,13 @@ func Open(c Config, log *slog.Logger) (*Agent, error) {
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, errors.New("CONSUL_URL is not a URL such as http://127.0.0.1:8500")
 	}
-	client, err := api.NewClient(&api.Config{Address: u.Host, Scheme: u.Scheme, HttpClient: &http.Client{Transport: bearer{http.DefaultTransport.(*http.Transport).Clone(), c.Token}}})
+	client, err := api.NewClient(
+		&api.Config{
+			Address:    u.Host,
+			Scheme:     u.Scheme,
+			HttpClient: &http.Client{Transport: bearer{http.DefaultTransport.(*http.Transport).Clone(), c.Token}},
+		},
+	)
 	if err != nil {
 		return nil, fmt.Errorf("CONSUL_URL: %w", err)
 	}

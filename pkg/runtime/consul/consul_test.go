@@ -38,7 +38,11 @@ func TestOpen(t *testing.T) {
 			t.Errorf("%s: %v", wrong, err)
 		}
 	}
-	if _, err := Open(Config{Consul: "http://consul.invalid:8500"}, slog.Default()); err == nil || !strings.Contains(err.Error(), "IRONPLANE_ADVERTISE") {
+	if _, err := Open(
+		Config{Consul: "http://consul.invalid:8500"},
+		slog.Default(),
+	); err == nil ||
+		!strings.Contains(err.Error(), "IRONPLANE_ADVERTISE") {
 		t.Error(err)
 	}
 	a, _ := open(t, nil)

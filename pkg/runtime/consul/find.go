@@ -98,7 +98,11 @@ func bracketed(entries []*api.ServiceEntry) []*api.ServiceEntry {
 const registration = "a registration"
 
 func (c asked) Register(r *api.AgentServiceRegistration) error {
-	return c.heard(c.ctx, registration, c.client.Agent().ServiceRegisterOpts(r, api.ServiceRegisterOpts{ReplaceExistingChecks: true}.WithContext(c.ctx)))
+	return c.heard(
+		c.ctx,
+		registration,
+		c.client.Agent().ServiceRegisterOpts(r, api.ServiceRegisterOpts{ReplaceExistingChecks: true}.WithContext(c.ctx)),
+	)
 }
 
 func (c asked) Deregister(r *api.AgentServiceRegistration) error {

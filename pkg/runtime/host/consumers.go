@@ -9,10 +9,30 @@ import (
 )
 
 var (
-	behind  = prometheus.NewDesc("ironplane_events_behind", "Changes of another service that are not applied yet.", []string{"source", "consumer"}, nil)
-	lag     = prometheus.NewDesc("ironplane_events_lag_seconds", "Since when changes of another service may not be applied: how old the oldest is, or how long it cannot be asked.", []string{"source", "consumer"}, nil)
-	foreign = prometheus.NewDesc("ironplane_events_foreign", "1 where another service has not the changes any more that are applied here: it was restored.", []string{"source", "consumer"}, nil)
-	stopped = prometheus.NewDesc("ironplane_events_stopped", "The number of the change of another service that cannot be applied; 0: there is none.", []string{"source", "consumer"}, nil)
+	behind = prometheus.NewDesc(
+		"ironplane_events_behind",
+		"Changes of another service that are not applied yet.",
+		[]string{"source", "consumer"},
+		nil,
+	)
+	lag = prometheus.NewDesc(
+		"ironplane_events_lag_seconds",
+		"Since when changes of another service may not be applied: how old the oldest is, or how long it cannot be asked.",
+		[]string{"source", "consumer"},
+		nil,
+	)
+	foreign = prometheus.NewDesc(
+		"ironplane_events_foreign",
+		"1 where another service has not the changes any more that are applied here: it was restored.",
+		[]string{"source", "consumer"},
+		nil,
+	)
+	stopped = prometheus.NewDesc(
+		"ironplane_events_stopped",
+		"The number of the change of another service that cannot be applied; 0: there is none.",
+		[]string{"source", "consumer"},
+		nil,
+	)
 )
 
 // followers counts what consumers have not applied.

@@ -35,7 +35,10 @@ import (
 )
 
 // shared are the migrations of what all services have. Their numbers are counted across the packages.
-var shared = migrate.MigrationSet{Table: "migration_shared", Files: []fs.FS{pg.Migrations, rest.Migrations, events.Migrations, jobs.Migrations}}
+var shared = migrate.MigrationSet{
+	Table: "migration_shared",
+	Files: []fs.FS{pg.Migrations, rest.Migrations, events.Migrations, jobs.Migrations},
+}
 
 func migrations(d service.Definition) []migrate.MigrationSet {
 	all := []migrate.MigrationSet{shared, {Table: "migration_river", Files: []fs.FS{jobs.River}}}
@@ -153,7 +156,12 @@ func Assemble(d service.Definition, on *pool.Pool, deps service.Deps, maintenanc
 	failed := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "ironplane_job_failures_total", Help: "How often what is done besides answering failed and was begun again.",
 	}, []string{"job"})
-	older := prometheus.NewGauge(prometheus.GaugeOpts{Name: "ironplane_older_key_uses", Help: "How much an older master key than the newest is still needed for: see the command reseal."})
+	older := prometheus.NewGauge(
+		prometheus.GaugeOpts{
+			Name: "ironplane_older_key_uses",
+			Help: "How much an older master key than the newest is still needed for: see the command reseal.",
+		},
+	)
 	if deps.Box != nil || len(d.Sends) > 0 {
 		loops = append(loops, service.Every(olderPause, "count what older keys are needed for", func(ctx context.Context) error {
 			n, err := olderUses(ctx, d, deps)
@@ -176,11 +184,32 @@ func Assemble(d service.Definition, on *pool.Pool, deps service.Deps, maintenanc
 		checks: slices.Concat(parts.Checks, following(parts.Consumers), []health.Check{
 			{Name: "postgres", Ask: on.Ping}, {Name: "changes", Ask: on.Writable, Optional: true}, {Name: "history", Ask: gate.ask},
 		}),
-		metrics: append(parts.Metrics, on, failed, older, requests, followers(parts.Consumers),
-			service.Gauge(on.DB, "ironplane_database_lock_waits", "Sessions of this service's role that wait for a lock.",
-				"SELECT count(*)::float8 FROM pg_stat_activity WHERE datname = current_database() AND usename = current_user AND wait_event_type = 'Lock'"),
-			service.Gauge(on.DB, "ironplane_schema_migration", "The number of the schema's newest migration of the service's own.", "SELECT max(version_id)::float8 FROM migration"),
-			service.Gauge(on.DB, "ironplane_schema_shared_migration", "The number of the schema's newest migration of what all services have.", "SELECT max(version_id)::float8 FROM migration_shared")),
+		metrics: append(
+			parts.Metrics,
+			on,
+			failed,
+			older,
+			requests,
+			followers(parts.Consumers),
+			service.Gauge(
+				on.DB,
+				"ironplane_database_lock_waits",
+				"Sessions of this service's role that wait for a lock.",
+				"SELECT count(*)::float8 FROM pg_stat_activity WHERE datname = current_database() AND usename = current_user AND wait_event_type = 'Lock'",
+			),
+			service.Gauge(
+				on.DB,
+				"ironplane_schema_migration",
+				"The number of the schema's newest migration of the service's own.",
+				"SELECT max(version_id)::float8 FROM migration",
+			),
+			service.Gauge(
+				on.DB,
+				"ironplane_schema_shared_migration",
+				"The number of the schema's newest migration of what all services have.",
+				"SELECT max(version_id)::float8 FROM migration_shared",
+			),
+		),
 	}
 }
 
@@ -217,7 +246,10 @@ func consuming(deps service.Deps, consumers []*events.Consumer) (loops []service
 		}})
 	}
 	if len(wakes) > 0 {
-		loops = append(loops, service.Loop{Name: "listen for changes", Run: func(ctx context.Context) error { return events.Wake(ctx, deps.Redis, wakes) }})
+		loops = append(
+			loops,
+			service.Loop{Name: "listen for changes", Run: func(ctx context.Context) error { return events.Wake(ctx, deps.Redis, wakes) }},
+		)
 	}
 	return loops
 }
@@ -225,7 +257,12 @@ func consuming(deps service.Deps, consumers []*events.Consumer) (loops []service
 // sending are the metrics of a service that sends messages.
 func sending(db pg.Querier) []prometheus.Collector {
 	return []prometheus.Collector{
-		service.Gauge(db, "ironplane_messages_waiting", "Messages to other services that are not taken yet.", "SELECT count(*)::float8 FROM message"),
+		service.Gauge(
+			db,
+			"ironplane_messages_waiting",
+			"Messages to other services that are not taken yet.",
+			"SELECT count(*)::float8 FROM message",
+		),
 		service.Gauge(db, "ironplane_messages_oldest_seconds", "How long the oldest message waits that is not taken yet; 0: none does.",
 			"SELECT coalesce(extract(epoch FROM now() - min(at)), 0)::float8 FROM message"),
 	}
@@ -234,7 +271,10 @@ func sending(db pg.Querier) []prometheus.Collector {
 // following are the checks that consumers get on. One that has stopped takes nothing away from who asks this service.
 func following(consumers []*events.Consumer) (checks []health.Check) {
 	for _, c := range consumers {
-		checks = append(checks, health.Check{Name: "changes of " + c.String(), Optional: true, Ask: func(context.Context) error { return c.Status().Reason }})
+		checks = append(
+			checks,
+			health.Check{Name: "changes of " + c.String(), Optional: true, Ask: func(context.Context) error { return c.Status().Reason }},
+		)
 	}
 	return checks
 }

@@ -20,7 +20,11 @@ func checkKey(ctx context.Context, db *pg.DB, box *seal.Box) error {
 		if err := opens(ctx, tx, box); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, "INSERT INTO key_check (sealed) VALUES ($1) ON CONFLICT (one) DO UPDATE SET sealed = EXCLUDED.sealed", box.Seal(keyCheckPlace, secret.New("key check")))
+		_, err := tx.Exec(
+			ctx,
+			"INSERT INTO key_check (sealed) VALUES ($1) ON CONFLICT (one) DO UPDATE SET sealed = EXCLUDED.sealed",
+			box.Seal(keyCheckPlace, secret.New("key check")),
+		)
 		return err
 	})
 }
@@ -38,7 +42,10 @@ func opens(ctx context.Context, q pg.Querier, box *seal.Box) error {
 		return fmt.Errorf("read what the key is compared with: %w", err)
 	}
 	if _, err := box.Open(keyCheckPlace, sealed); err != nil {
-		return fmt.Errorf("the key is not the one that this installation's secrets are sealed with: set the master key back, or put it behind the new one with a comma: %w", err)
+		return fmt.Errorf(
+			"the key is not the one that this installation's secrets are sealed with: set the master key back, or put it behind the new one with a comma: %w",
+			err,
+		)
 	}
 	return nil
 }

@@ -89,7 +89,13 @@ func (c sealedColumn) reseal(ctx context.Context, db *pg.DB) error {
 		sealed []byte
 	}
 	for last := int64(0); ; {
-		found, err := db.Query(ctx, fmt.Sprintf("SELECT %[1]s, %[2]s FROM %[3]s WHERE %[4]s AND %[1]s > $2 ORDER BY 1 LIMIT $3", c.id, c.name, c.table, c.older()), c.box.KeyID(), last, resealBatch)
+		found, err := db.Query(
+			ctx,
+			fmt.Sprintf("SELECT %[1]s, %[2]s FROM %[3]s WHERE %[4]s AND %[1]s > $2 ORDER BY 1 LIMIT $3", c.id, c.name, c.table, c.older()),
+			c.box.KeyID(),
+			last,
+			resealBatch,
+		)
 		if err != nil {
 			return fmt.Errorf("read what is sealed in %s: %w", c.table, err)
 		}
@@ -106,7 +112,13 @@ func (c sealedColumn) reseal(ctx context.Context, db *pg.DB) error {
 					return err
 				}
 				// Optimistic locking: what was written since is sealed with the newest key already.
-				if _, err := tx.Exec(ctx, fmt.Sprintf("UPDATE %[1]s SET %[2]s = $1 WHERE %[3]s = $2 AND %[2]s = $3", c.table, c.name, c.id), c.box.Seal(place, value), r.id, r.sealed); err != nil {
+				if _, err := tx.Exec(
+					ctx,
+					fmt.Sprintf("UPDATE %[1]s SET %[2]s = $1 WHERE %[3]s = $2 AND %[2]s = $3", c.table, c.name, c.id),
+					c.box.Seal(place, value),
+					r.id,
+					r.sealed,
+				); err != nil {
 					return fmt.Errorf("seal %s of row %d of %s anew: %w", c.name, r.id, c.table, err)
 				}
 			}

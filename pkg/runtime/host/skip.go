@@ -53,7 +53,13 @@ func skip(ctx context.Context, db *pg.DB, skipped events.Span, record func(conte
 		case skipped.Last > newest:
 			return fmt.Errorf("%s had changes up to %d when it was asked last", skipped.Source, newest)
 		}
-		if _, err := tx.Exec(ctx, "UPDATE consumer SET seq = $3, stopped_at = NULL WHERE source = $1 AND name = $2", skipped.Source, skipped.Consumer, skipped.Last); err != nil {
+		if _, err := tx.Exec(
+			ctx,
+			"UPDATE consumer SET seq = $3, stopped_at = NULL WHERE source = $1 AND name = $2",
+			skipped.Source,
+			skipped.Consumer,
+			skipped.Last,
+		); err != nil {
 			return err
 		}
 		return record(ctx, tx, skipped)

@@ -16,7 +16,12 @@ var outdated = []struct{ what, table, key, found string }{
 	// A sender that is restored from a backup may give a message again.
 	{"messages that were taken", "message_taken", "id", "WHERE at < now() - interval '90 days' LIMIT $1 FOR UPDATE SKIP LOCKED"},
 	// The last one is that by which readers know their source again.
-	{"changes that all have read", "change", "seq", "WHERE seq < (SELECT min(seq) FROM change_reader) AND at < now() - interval '7 days' ORDER BY seq LIMIT $1"},
+	{
+		"changes that all have read",
+		"change",
+		"seq",
+		"WHERE seq < (SELECT min(seq) FROM change_reader) AND at < now() - interval '7 days' ORDER BY seq LIMIT $1",
+	},
 }
 
 // swept is how many rows are deleted in one transaction.
@@ -50,7 +55,11 @@ func noteReaders(ctx context.Context, db *pg.DB, readers []string) error {
 		if _, err := tx.Exec(ctx, "DELETE FROM change_reader WHERE name <> ALL ($1)", readers); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, "INSERT INTO change_reader (name, seq) SELECT unnest($1::text[]), 0 ON CONFLICT DO NOTHING", slices.Sorted(slices.Values(readers)))
+		_, err := tx.Exec(
+			ctx,
+			"INSERT INTO change_reader (name, seq) SELECT unnest($1::text[]), 0 ON CONFLICT DO NOTHING",
+			slices.Sorted(slices.Values(readers)),
+		)
 		return err
 	})
 	if err != nil {

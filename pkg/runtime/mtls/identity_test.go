@@ -56,7 +56,13 @@ func strangers(t *testing.T, a *Authority) map[string]*Identity {
 		t.Fatal(err)
 	}
 	all := map[string]*Identity{
-		"of another authority": with(&papers{certificate: foreign.papers.Load().certificate, roots: certified(t, a, func(*x509.Certificate) {}).papers.Load().roots, domain: trustDomain}),
+		"of another authority": with(
+			&papers{
+				certificate: foreign.papers.Load().certificate,
+				roots:       certified(t, a, func(*x509.Certificate) {}).papers.Load().roots,
+				domain:      trustDomain,
+			},
+		),
 		"expired": certified(t, a, func(c *x509.Certificate) {
 			c.NotBefore, c.NotAfter = time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour)
 		}),

@@ -62,8 +62,15 @@ func (i *install) serve(id *Identity, handler http.Handler) string {
 
 // caller is whom the tests' gateway finds to be calling.
 var caller = &principal.Call{
-	Peer: principal.Gateway, IP: netip.MustParseAddr("192.0.2.7"), RequestID: "request-1",
-	Principal: &principal.Principal{KeyID: 4, Owner: principal.Owner{Type: principal.Admin, ID: 3}, Name: "Änna B", Grants: principal.Grant(permission.NetworkGroups, permission.Read)},
+	Peer:      principal.Gateway,
+	IP:        netip.MustParseAddr("192.0.2.7"),
+	RequestID: "request-1",
+	Principal: &principal.Principal{
+		KeyID:  4,
+		Owner:  principal.Owner{Type: principal.Admin, ID: 3},
+		Name:   "Änna B",
+		Grants: principal.Grant(permission.NetworkGroups, permission.Read),
+	},
 }
 
 // soon is how long anything may take, on a machine that does much else, too.

@@ -37,7 +37,8 @@ func nameOf(c *x509.Certificate) (spiffeName, error) {
 		path = consuls[1]
 	}
 	process, ok := strings.CutPrefix(path, "/")
-	plain := id.Opaque == "" && id.User == nil && id.RawPath == "" && id.RawQuery == "" && !id.ForceQuery && id.Fragment == "" && id.Port() == ""
+	plain := id.Opaque == "" && id.User == nil && id.RawPath == "" && id.RawQuery == "" && !id.ForceQuery && id.Fragment == "" &&
+		id.Port() == ""
 	if id.Scheme != "spiffe" || id.Host == "" || !plain || !ok || !IsName(process) || c.IsCA {
 		return spiffeName{}, errors.New("the certificate names no process of Ironplane")
 	}

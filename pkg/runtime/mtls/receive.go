@@ -22,7 +22,21 @@ func Receive(next http.Handler, log *slog.Logger) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		call, err := received(r)
 		if err != nil {
-			log.Warn("refused a request of another process", "outage", "requests of "+call.Peer, "request_id", call.RequestID, "peer", call.Peer, "from", r.RemoteAddr, "method", r.Method, "error", err)
+			log.Warn(
+				"refused a request of another process",
+				"outage",
+				"requests of "+call.Peer,
+				"request_id",
+				call.RequestID,
+				"peer",
+				call.Peer,
+				"from",
+				r.RemoteAddr,
+				"method",
+				r.Method,
+				"error",
+				err,
+			)
 			problem.Write(w, r, log, problem.New(problem.Forbidden, "The request is not one that this process may send.").Because(err))
 			return
 		}

@@ -71,7 +71,8 @@ func TestWhoIsCalling(t *testing.T) {
 		if status, text := send(); status != http.StatusForbidden || strings.Contains(text, "|") {
 			t.Errorf("%s: %d %s", name, status, text)
 		}
-		if !strings.Contains(logged.String(), "refused a request") || strings.Contains(logged.String(), "nna") || strings.Contains(logged.String(), "secret") {
+		if !strings.Contains(logged.String(), "refused a request") || strings.Contains(logged.String(), "nna") ||
+			strings.Contains(logged.String(), "secret") {
 			t.Errorf("%s: logged %q", name, &logged)
 		}
 	}

@@ -20,8 +20,11 @@ func TestCallArrives(t *testing.T) {
 		}
 		if rapid.Bool().Draw(t, "with a key") {
 			sent.Principal = &principal.Principal{
-				KeyID:  rapid.Int64Min(1).Draw(t, "key id"),
-				Owner:  principal.Owner{Type: rapid.SampledFrom([]principal.OwnerType{principal.Admin, principal.Client, principal.Integration}).Draw(t, "type"), ID: rapid.Int64Min(1).Draw(t, "id")},
+				KeyID: rapid.Int64Min(1).Draw(t, "key id"),
+				Owner: principal.Owner{
+					Type: rapid.SampledFrom([]principal.OwnerType{principal.Admin, principal.Client, principal.Integration}).Draw(t, "type"),
+					ID:   rapid.Int64Min(1).Draw(t, "id"),
+				},
 				Name:   rapid.String().Draw(t, "name"),
 				Grants: principal.Grants(rapid.Uint64().Draw(t, "grants")) & principal.All,
 			}
@@ -101,6 +104,13 @@ func BenchmarkParseCall(b *testing.B) {
 
 // caller is whom the tests' gateway finds to be calling.
 var caller = &principal.Call{
-	Peer: principal.Gateway, IP: netip.MustParseAddr("192.0.2.7"), RequestID: "request-1",
-	Principal: &principal.Principal{KeyID: 4, Owner: principal.Owner{Type: principal.Admin, ID: 3}, Name: "Änna B", Grants: principal.Grant(permission.NetworkGroups, permission.Read)},
+	Peer:      principal.Gateway,
+	IP:        netip.MustParseAddr("192.0.2.7"),
+	RequestID: "request-1",
+	Principal: &principal.Principal{
+		KeyID:  4,
+		Owner:  principal.Owner{Type: principal.Admin, ID: 3},
+		Name:   "Änna B",
+		Grants: principal.Grant(permission.NetworkGroups, permission.Read),
+	},
 }

@@ -9,7 +9,10 @@ func TestAddresses(t *testing.T) {
 	t.Parallel()
 	var a Addresses
 	want := Addresses{"clients": {"10.0.0.1:8443"}, "pxe": nil, "network": {"10.0.0.2:8443", "10.0.0.3:8443"}}
-	if err := a.UnmarshalText([]byte(" clients=10.0.0.1:8443\tpxe network=10.0.0.2:8443,10.0.0.3:8443 ")); err != nil || !reflect.DeepEqual(a, want) {
+	if err := a.UnmarshalText(
+		[]byte(" clients=10.0.0.1:8443\tpxe network=10.0.0.2:8443,10.0.0.3:8443 "),
+	); err != nil ||
+		!reflect.DeepEqual(a, want) {
 		t.Errorf("%v, %v", a, err)
 	}
 	for _, wrong := range []string{"Clients", "clients=", "=10.0.0.1:8443"} {

@@ -39,7 +39,8 @@ func showCertificate(id *mtls.Identity, o *Operations) {
 		health.Check{Name: "certificate's renewal", Optional: true, Ask: func(context.Context) error { return due(id) }},
 	)
 	o.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "ironplane_certificate_end_timestamp_seconds", Help: "When the process's certificate ends, or its authority's, should that be earlier.",
+		Name: "ironplane_certificate_end_timestamp_seconds",
+		Help: "When the process's certificate ends, or its authority's, should that be earlier.",
 	}, func() float64 {
 		_, end := id.Holds()
 		return float64(end.Unix())

@@ -28,7 +28,11 @@ func TestCertificateEnds(t *testing.T) {
 		want := func(code int, status, wrong string) {
 			t.Helper()
 			time.Sleep(checkLife)
-			if got, is := readyOf(t, o); got != code || is.Status != status || !strings.Contains(is.Checks["certificate"]+is.Checks["certificate's renewal"], wrong) {
+			if got, is := readyOf(
+				t,
+				o,
+			); got != code || is.Status != status ||
+				!strings.Contains(is.Checks["certificate"]+is.Checks["certificate's renewal"], wrong) {
 				t.Errorf("got %d %+v, want %d %s %q", got, is, code, status, wrong)
 			}
 		}

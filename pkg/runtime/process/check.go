@@ -88,13 +88,16 @@ func (c *OperationsConfig) Checks() (checks []health.Check) {
 		checks = append(checks, CheckListen("IRONPLANE_OPERATIONS_LISTEN", c.Operations))
 	}
 	if c.Traces != "" {
-		checks = append(checks, health.Check{Name: "OTEL_EXPORTER_OTLP_ENDPOINT: it can be reached", Optional: true, Ask: func(ctx context.Context) error {
-			to, err := parseEndpoint(c.Traces)
-			if err != nil {
-				return err
-			}
-			return reach(ctx, to)
-		}})
+		checks = append(
+			checks,
+			health.Check{Name: "OTEL_EXPORTER_OTLP_ENDPOINT: it can be reached", Optional: true, Ask: func(ctx context.Context) error {
+				to, err := parseEndpoint(c.Traces)
+				if err != nil {
+					return err
+				}
+				return reach(ctx, to)
+			}},
+		)
 	}
 	return checks
 }
@@ -157,15 +160,22 @@ func (c *MeshConfig) Checks(name string) (checks []health.Check) {
 		return []health.Check{{Name: "certificate", Ask: func(context.Context) error { return errNoPapers }}}
 	}
 	if c.Consul != "" {
-		checks = append(checks, health.Check{Name: "CONSUL_URL: it answers, and lets this process say where services are", Ask: func(ctx context.Context) error {
-			a, err := agent()
-			if err == nil {
-				_, err = a.Instances(ctx, name)
-			}
-			return err
-		}})
+		checks = append(
+			checks,
+			health.Check{Name: "CONSUL_URL: it answers, and lets this process say where services are", Ask: func(ctx context.Context) error {
+				a, err := agent()
+				if err == nil {
+					_, err = a.Instances(ctx, name)
+				}
+				return err
+			}},
+		)
 	}
-	checks = append(checks, certificate("certificate: it is this process's, and holds", false, ended), certificate("certificate: it is not about to end", true, due))
+	checks = append(
+		checks,
+		certificate("certificate: it is this process's, and holds", false, ended),
+		certificate("certificate: it is not about to end", true, due),
+	)
 	for _, service := range slices.Sorted(maps.Keys(c.Services)) {
 		if service == name {
 			continue

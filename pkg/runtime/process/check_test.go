@@ -54,7 +54,13 @@ warning  NETWORKS: it is
 	}
 	fails = nil
 	var screen bytes.Buffer
-	if err := p.run(t.Context(), []string{"check"}, []string{"URL=x", "NAME=y"}, &screen); err != nil || strings.Contains(screen.String(), "fails") {
+	if err := p.run(
+		t.Context(),
+		[]string{"check"},
+		[]string{"URL=x", "NAME=y"},
+		&screen,
+	); err != nil ||
+		strings.Contains(screen.String(), "fails") {
 		t.Errorf("%v\n%s", err, &screen)
 	}
 }
@@ -123,7 +129,9 @@ func TestCheckMesh(t *testing.T) {
 	answers, is := "IRONPLANE_SERVICES: network answers at "+at, "certificate: it is this process's, and holds"
 	c := MeshConfig{Services: Addresses{"network": {at}, "pxe": {"127.0.0.1:1"}, "gateway": nil}, Files: files(authority, "gateway")}
 	found := outcomes(t, c.Checks("gateway"))
-	if found[answers] != nil || found[is] != nil || found["certificate: it is not about to end"] != nil || found["IRONPLANE_SERVICES: pxe answers at 127.0.0.1:1"] == nil || len(found) != 4 {
+	if found[answers] != nil || found[is] != nil || found["certificate: it is not about to end"] != nil ||
+		found["IRONPLANE_SERVICES: pxe answers at 127.0.0.1:1"] == nil ||
+		len(found) != 4 {
 		t.Errorf("found %v", found)
 	}
 	if found = outcomes(t, c.Checks("system")); found[is] == nil || !strings.Contains(found[is].Error(), "not that of system") {
@@ -138,7 +146,11 @@ func TestCheckMesh(t *testing.T) {
 		t.Errorf("nobody certifies it: %v", found)
 	}
 	c.Consul = "http://127.0.0.1:1"
-	if found = outcomes(t, c.Checks("gateway")); found["CONSUL_URL: it answers, and lets this process say where services are"] == nil || found[is] == nil {
+	if found = outcomes(
+		t,
+		c.Checks("gateway"),
+	); found["CONSUL_URL: it answers, and lets this process say where services are"] == nil ||
+		found[is] == nil {
 		t.Errorf("Consul is away: %v", found)
 	}
 }

@@ -70,7 +70,12 @@ const (
 // NewOperations counts what every process does. The name is the process's.
 func NewOperations(name string) *Operations {
 	o := &Operations{Registry: prometheus.NewRegistry(), process: name, log: slog.New(slog.DiscardHandler), failing: map[string]bool{}}
-	o.MustRegister(readyCollector{o}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo())
+	o.MustRegister(
+		readyCollector{o},
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		buildInfo(),
+	)
 	return o
 }
 
@@ -295,7 +300,12 @@ func (o *Operations) tell(name string, failed error) {
 
 var (
 	readyNow = prometheus.NewDesc("ironplane_ready", "1 where /readyz says that the process is ready, be it degraded.", nil, nil)
-	checkUp  = prometheus.NewDesc("ironplane_check_up", "1 where what the process depends on is there, as /readyz says it.", []string{"check"}, nil)
+	checkUp  = prometheus.NewDesc(
+		"ironplane_check_up",
+		"1 where what the process depends on is there, as /readyz says it.",
+		[]string{"check"},
+		nil,
+	)
 )
 
 // readyCollector says in metrics what /readyz says.

@@ -41,7 +41,11 @@ func TestReadiness(t *testing.T) {
 		want := func(code int, status, wrong string) {
 			t.Helper()
 			time.Sleep(checkLife)
-			if got, is := readyOf(t, o); got != code || is.Status != status || !strings.Contains(is.Checks["database"]+is.Checks["cache"]+is.Checks["process"], wrong) {
+			if got, is := readyOf(
+				t,
+				o,
+			); got != code || is.Status != status ||
+				!strings.Contains(is.Checks["database"]+is.Checks["cache"]+is.Checks["process"], wrong) {
 				t.Errorf("got %d %+v, want %d %s %q", got, is, code, status, wrong)
 			}
 		}

@@ -58,8 +58,12 @@ func serve(ctx context.Context, listener net.Listener, handler http.Handler, log
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    32 << 10,
-		HTTP2:             &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second, WriteByteTimeout: 30 * time.Second},
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug), // what callers do wrong is no news
+		HTTP2: &http.HTTP2Config{
+			SendPingTimeout:  30 * time.Second,
+			PingTimeout:      15 * time.Second,
+			WriteByteTimeout: 30 * time.Second,
+		},
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug), // what callers do wrong is no news
 	}
 	if refuser, ok := handler.(Refuser); ok {
 		listener = refusals(server, refuser, listener)

@@ -37,11 +37,28 @@ func TestConfigure(t *testing.T) {
 		t.Fatal(err)
 	}
 	var c settings
-	environment := []string{"URL_FILE=" + file, "NAME=a=b", "NAME_FILE=/nowhere", "RATE=9", "ON=true", "NETWORKS= 10.0.0.1/8,::1 ", "LEVEL=debug", "LISTEN="}
+	environment := []string{
+		"URL_FILE=" + file,
+		"NAME=a=b",
+		"NAME_FILE=/nowhere",
+		"RATE=9",
+		"ON=true",
+		"NETWORKS= 10.0.0.1/8,::1 ",
+		"LEVEL=debug",
+		"LISTEN=",
+	}
 	if err := configure(&c, environment, "serve"); err != nil {
 		t.Fatal(err)
 	}
-	want := settings{"127.0.0.1:1", secret.New("hunter2"), 9, true, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("::1/128")}, slog.LevelDebug, embedded{"a=b"}}
+	want := settings{
+		"127.0.0.1:1",
+		secret.New("hunter2"),
+		9,
+		true,
+		[]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("::1/128")},
+		slog.LevelDebug,
+		embedded{"a=b"},
+	}
 	if fmt.Sprint(c) != fmt.Sprint(want) || !c.URL.Equal(want.URL) {
 		t.Errorf("got %+v, want %+v", c, want)
 	}
@@ -52,7 +69,13 @@ func TestConfigure(t *testing.T) {
 		"": "NAME is not set", "NAME=x URL=": "URL is not set: of what", "NAME=x URL_FILE=/nowhere URL=": "URL_FILE: open /nowhere",
 		"NAME=x RATE=many": `RATE is "many": it is no number`, "NAME=x ON=perhaps": `ON is "perhaps"`, "NAME=x LEVEL=loud": `LEVEL is "loud"`, "NAME=x NETWORKS=home": `NETWORKS is "home"`,
 	} {
-		if err := errors.Join(configure(&c, append([]string{"URL=hunter2"}, strings.Fields(wrong)...), "serve")...); err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "hunter2") {
+		if err := errors.Join(
+			configure(
+				&c,
+				append([]string{"URL=hunter2"}, strings.Fields(wrong)...),
+				"serve",
+			)...); err == nil || !strings.Contains(err.Error(), says) ||
+			strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%q: %v", wrong, err)
 		}
 	}
@@ -68,7 +91,11 @@ func TestCommands(t *testing.T) {
 			return nil
 		}
 	}
-	p := Program{Name: "thing", Config: &c, Commands: []Command{{"serve", "serve it", note("serve")}, {"migrate", "migrate it", note("migrate")}}}
+	p := Program{
+		Name:     "thing",
+		Config:   &c,
+		Commands: []Command{{"serve", "serve it", note("serve")}, {"migrate", "migrate it", note("migrate")}},
+	}
 	var screen bytes.Buffer
 	run := func(environment []string, arguments ...string) error {
 		ran = ""
@@ -92,7 +119,11 @@ func TestCommands(t *testing.T) {
 		}
 	}
 	for _, version := range []string{"version", "--version"} {
-		if err := run(nil, version); err != nil || ran != "" || !strings.HasPrefix(screen.String(), "thing ") || !strings.Contains(screen.String(), runtime.Version()) {
+		if err := run(
+			nil,
+			version,
+		); err != nil || ran != "" || !strings.HasPrefix(screen.String(), "thing ") ||
+			!strings.Contains(screen.String(), runtime.Version()) {
 			t.Errorf("%s: %v, %s", version, err, &screen)
 		}
 	}

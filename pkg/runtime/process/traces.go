@@ -39,7 +39,12 @@ func trace(ctx context.Context, process, endpoint string, log *slog.Logger, work
 	if err != nil {
 		return fmt.Errorf("prepare to send traces: %w", err)
 	}
-	of, err := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithAttributes(semconv.ServiceNamespace("ironplane"), semconv.ServiceName(process)), resource.WithFromEnv())
+	of, err := resource.New(
+		ctx,
+		resource.WithTelemetrySDK(),
+		resource.WithAttributes(semconv.ServiceNamespace("ironplane"), semconv.ServiceName(process)),
+		resource.WithFromEnv(),
+	)
 	if err != nil {
 		return fmt.Errorf("read OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}

@@ -75,25 +75,50 @@ func Main(of service.Definition) {
 	commands := []process.Command{
 		{Name: "serve", Summary: "serve the gateway until SIGINT or SIGTERM", Run: func(ctx context.Context) error {
 			operations := process.NewOperations(d.Name)
-			return d.named(operations.While(ctx, c.OperationsConfig, c.LogConfig, func(ctx context.Context, log *slog.Logger) error { return d.serve(ctx, c, operations, log) }))
+			return d.named(
+				operations.While(
+					ctx,
+					c.OperationsConfig,
+					c.LogConfig,
+					func(ctx context.Context, log *slog.Logger) error { return d.serve(ctx, c, operations, log) },
+				),
+			)
 		}},
-		{Name: "migrate", Summary: "bring the schema up to date, which serve expects", Run: func(ctx context.Context) error { return d.named(d.migrate(ctx, c)) }},
+		{
+			Name:    "migrate",
+			Summary: "bring the schema up to date, which serve expects",
+			Run:     func(ctx context.Context) error { return d.named(d.migrate(ctx, c)) },
+		},
 		c.Ready(),
-		{Name: "skip-change", Summary: "let it go on behind a change of another service that it cannot apply, or give up a message that another cannot take; also while it serves", Run: func(ctx context.Context) error {
-			return d.named(d.do(ctx, c, service.Command{Run: func(ctx context.Context, deps service.Deps, _ io.Writer) error {
-				return host.SkipChange(ctx, d.Definition, deps, c.Skip)
-			}}))
-		}},
+		{
+			Name:    "skip-change",
+			Summary: "let it go on behind a change of another service that it cannot apply, or give up a message that another cannot take; also while it serves",
+			Run: func(ctx context.Context) error {
+				return d.named(d.do(ctx, c, service.Command{Run: func(ctx context.Context, deps service.Deps, _ io.Writer) error {
+					return host.SkipChange(ctx, d.Definition, deps, c.Skip)
+				}}))
+			},
+		},
 	}
 	if d.Seals || len(d.Sends) > 0 {
-		commands = append(commands, process.Command{Name: "reseal", Summary: "seal and sign with the newest key what was with an older one, and say how much is left; also while it serves", Run: func(ctx context.Context) error {
-			return d.named(d.do(ctx, c, service.Command{Run: func(ctx context.Context, deps service.Deps, screen io.Writer) error {
-				return host.Reseal(ctx, d.Definition, deps, screen)
-			}}))
-		}})
+		commands = append(
+			commands,
+			process.Command{
+				Name:    "reseal",
+				Summary: "seal and sign with the newest key what was with an older one, and say how much is left; also while it serves",
+				Run: func(ctx context.Context) error {
+					return d.named(d.do(ctx, c, service.Command{Run: func(ctx context.Context, deps service.Deps, screen io.Writer) error {
+						return host.Reseal(ctx, d.Definition, deps, screen)
+					}}))
+				},
+			},
+		)
 	}
 	for _, own := range d.Commands {
-		commands = append(commands, process.Command{Name: own.Name, Summary: own.Summary, Run: func(ctx context.Context) error { return d.named(d.do(ctx, c, own)) }})
+		commands = append(
+			commands,
+			process.Command{Name: own.Name, Summary: own.Summary, Run: func(ctx context.Context) error { return d.named(d.do(ctx, c, own)) }},
+		)
 	}
 	process.Program{Name: d.Name, Config: config, Commands: commands, Checks: func() []health.Check { return d.checks(&c) }}.Main()
 }
@@ -102,7 +127,10 @@ func (d definition) checks(c *keyedConfig) (checks []health.Check) {
 	var deps service.Deps
 	if len(d.Purposes()) > 0 {
 		err := d.unlock(&deps, *c)
-		checks = append(checks, health.Check{Name: "IRONPLANE_PROCESS_KEY: it is this service's", Ask: func(context.Context) error { return err }})
+		checks = append(
+			checks,
+			health.Check{Name: "IRONPLANE_PROCESS_KEY: it is this service's", Ask: func(context.Context) error { return err }},
+		)
 	}
 	return slices.Concat(checks,
 		host.Checks(d.Definition, c.Database, c.Connections, deps.Box),

@@ -126,7 +126,8 @@ func Ask(r *http.Request, service string) (*http.Request, func()) {
 	if provider == nil || !trace.SpanContextFromContext(r.Context()).IsValid() {
 		return r, func() {}
 	}
-	ctx, span := provider.Tracer(ours).Start(r.Context(), r.Method+" "+service, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(semconv.ServicePeerName(service)))
+	ctx, span := provider.Tracer(ours).
+		Start(r.Context(), r.Method+" "+service, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(semconv.ServicePeerName(service)))
 	return r.WithContext(ctx), func() { span.End() }
 }
 
@@ -160,5 +161,11 @@ func Redis(client redis.UniversalClient) error {
 	if provider == nil {
 		return nil
 	}
-	return redisotel.InstrumentTracing(client, redisotel.WithTracerProvider(provider), redisotel.WithDBStatement(false), redisotel.WithCallerEnabled(false), redisotel.WithDialFilter(true))
+	return redisotel.InstrumentTracing(
+		client,
+		redisotel.WithTracerProvider(provider),
+		redisotel.WithDBStatement(false),
+		redisotel.WithCallerEnabled(false),
+		redisotel.WithDialFilter(true),
+	)
 }

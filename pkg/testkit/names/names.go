@@ -71,7 +71,12 @@ func answer(question []byte) ([]byte, error) {
 	if !there {
 		said.RCode = dnsmessage.RCodeNameError
 	} else if q.Type == dnsmessage.TypeA {
-		said.Answers = []dnsmessage.Resource{{Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class}, Body: &dnsmessage.AResource{A: address.(func() netip.Addr)().As4()}}}
+		said.Answers = []dnsmessage.Resource{
+			{
+				Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class},
+				Body:   &dnsmessage.AResource{A: address.(func() netip.Addr)().As4()},
+			},
+		}
 	}
 	return said.Pack()
 }

@@ -118,10 +118,17 @@ func (s *Settings) oauth(p *oidc.Provider) oauth2.Config {
 	_ = p.Claims(&said) // else what goes for those that say nothing
 	endpoint := p.Endpoint()
 	endpoint.AuthStyle = oauth2.AuthStyleInHeader // and not tried out, for a code is good once
-	if s.ClientSecret.IsZero() || slices.Contains(said.Methods, "client_secret_post") && !slices.Contains(said.Methods, "client_secret_basic") {
+	if s.ClientSecret.IsZero() ||
+		slices.Contains(said.Methods, "client_secret_post") && !slices.Contains(said.Methods, "client_secret_basic") {
 		endpoint.AuthStyle = oauth2.AuthStyleInParams
 	}
-	return oauth2.Config{ClientID: s.ClientID, ClientSecret: s.ClientSecret.Reveal(), Endpoint: endpoint, RedirectURL: s.Callback, Scopes: []string{oidc.ScopeOpenID, "email", "profile"}}
+	return oauth2.Config{
+		ClientID:     s.ClientID,
+		ClientSecret: s.ClientSecret.Reveal(),
+		Endpoint:     endpoint,
+		RedirectURL:  s.Callback,
+		Scopes:       []string{oidc.ScopeOpenID, "email", "profile"},
+	}
 }
 
 // SignInAt is where a browser is sent to sign in.

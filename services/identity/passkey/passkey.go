@@ -40,7 +40,9 @@ func Parse(domain, origins string, await time.Duration) (*Party, error) {
 	}
 	for _, page := range pages {
 		u, err := url.Parse(page)
-		if err != nil || u.Hostname() == "" || strings.Contains(u.Host, "*") || page != strings.ToLower(u.Scheme+"://"+u.Host) || strings.HasSuffix(u.Host, ":") || u.Scheme+u.Port() == "https443" {
+		if err != nil || u.Hostname() == "" || strings.Contains(u.Host, "*") || page != strings.ToLower(u.Scheme+"://"+u.Host) ||
+			strings.HasSuffix(u.Host, ":") ||
+			u.Scheme+u.Port() == "https443" {
 			return nil, fmt.Errorf("%q is no origin such as https://panel.example.com", page)
 		}
 		if u.Scheme != "https" && (u.Scheme != "http" || u.Hostname() != "localhost") { // as browsers have it
@@ -130,7 +132,14 @@ var kinds = []protocol.CredentialParameter{
 const leastModulus, mostModulus = 2048 / 8, 4096 / 8
 
 // transports are how browsers reach a key, as far as that is known of them.
-var transports = []protocol.AuthenticatorTransport{protocol.USB, protocol.NFC, protocol.BLE, protocol.SmartCard, protocol.Hybrid, protocol.Internal}
+var transports = []protocol.AuthenticatorTransport{
+	protocol.USB,
+	protocol.NFC,
+	protocol.BLE,
+	protocol.SmartCard,
+	protocol.Hybrid,
+	protocol.Internal,
+}
 
 // library is go-webauthn for a policy.
 func (p *Party) library(policy Policy) (*webauthn.WebAuthn, error) {
@@ -166,7 +175,12 @@ func (u user) WebAuthnDisplayName() string { return u.Name }
 
 func (u user) WebAuthnCredentials() (all []webauthn.Credential) {
 	for _, k := range u.Keys {
-		c := webauthn.Credential{ID: k.ID, PublicKey: k.Public, Flags: webauthn.CredentialFlags{BackupEligible: k.Copied}, Authenticator: webauthn.Authenticator{SignCount: k.Counter}}
+		c := webauthn.Credential{
+			ID:            k.ID,
+			PublicKey:     k.Public,
+			Flags:         webauthn.CredentialFlags{BackupEligible: k.Copied},
+			Authenticator: webauthn.Authenticator{SignCount: k.Counter},
+		}
 		for _, t := range k.Transports {
 			c.Transport = append(c.Transport, protocol.AuthenticatorTransport(t))
 		}
@@ -184,7 +198,8 @@ func (p *Party) NewKey(a Account, policy Policy) (options json.RawMessage, chall
 	created, _, err := w.BeginRegistration(user{a}, webauthn.WithCredentialParameters(kinds),
 		webauthn.WithExclusions(webauthn.Credentials(user{a}.WebAuthnCredentials()).CredentialDescriptors()),
 		webauthn.WithAuthenticatorSelection(protocol.AuthenticatorSelection{
-			ResidentKey: protocol.ResidentKeyRequirementDiscouraged, UserVerification: policy.verification(), // a key has room for few that it knows by itself
+			ResidentKey:      protocol.ResidentKeyRequirementDiscouraged,
+			UserVerification: policy.verification(), // a key has room for few that it knows by itself
 		}))
 	if err != nil {
 		return nil, nil, fmt.Errorf("ask for a new passkey: %w", err)
@@ -256,7 +271,13 @@ func (p *Party) Made(policy Policy, challenge []byte, a Credential) (k Key, err 
 	if rsa, is := public.(webauthncose.RSAPublicKeyData); is && (len(rsa.Modulus) < leastModulus || len(rsa.Modulus) > mostModulus) {
 		return k, &Refused{Why: "the key is shorter or longer than those that are taken"}
 	}
-	k = Key{ID: made.ID, Public: made.PublicKey, Counter: made.Authenticator.SignCount, Copied: made.Flags.BackupEligible, Transports: []string{}}
+	k = Key{
+		ID:         made.ID,
+		Public:     made.PublicKey,
+		Counter:    made.Authenticator.SignCount,
+		Copied:     made.Flags.BackupEligible,
+		Transports: []string{},
+	}
 	for _, t := range made.Transport {
 		if slices.Contains(transports, t) {
 			k.Transports = append(k.Transports, string(t))
@@ -276,7 +297,10 @@ func (p *Party) Signed(account Account, policy Policy, challenge []byte, a Crede
 		return k, refused(err)
 	}
 	if said := parsed.Response.AuthenticatorData.Counter; by.Authenticator.CloneWarning {
-		return k, &Refused{Why: fmt.Sprintf("its counter says %d, and said %d before: there may be a copy of the key", said, by.Authenticator.SignCount), Copied: true}
+		return k, &Refused{
+			Why:    fmt.Sprintf("its counter says %d, and said %d before: there may be a copy of the key", said, by.Authenticator.SignCount),
+			Copied: true,
+		}
 	}
 	k = account.Keys[slices.IndexFunc(account.Keys, func(k Key) bool { return bytes.Equal(k.ID, by.ID) })]
 	k.Counter = by.Authenticator.SignCount

@@ -103,8 +103,22 @@ func TestAnswers(t *testing.T) {
 			for _, b := range browsers {
 				compare(t, p, kind, policy, right, b)
 			}
-			compare(t, p, kind, policy, right, of(right, func(b *browser) { response("signature", flip)(b); b.name, b.signs = "another signature", true }))
-			compare(t, p, kind, policy, right, of(right, func(b *browser) { response("authenticatorData", flip)(b); b.name, b.signs = "another counter", true }))
+			compare(
+				t,
+				p,
+				kind,
+				policy,
+				right,
+				of(right, func(b *browser) { response("signature", flip)(b); b.name, b.signs = "another signature", true }),
+			)
+			compare(
+				t,
+				p,
+				kind,
+				policy,
+				right,
+				of(right, func(b *browser) { response("authenticatorData", flip)(b); b.name, b.signs = "another counter", true }),
+			)
 		}
 	}
 }
@@ -127,7 +141,10 @@ func compare(t *testing.T, p *passkey.Party, kind virtualwebauthn.KeyType, polic
 		if err != nil {
 			t.Fatal(err)
 		}
-		answer := asObject(t, virtualwebauthn.CreateAttestationResponse(b.page, virtualwebauthn.NewAuthenticatorWithOptions(b.device), credential, *asked))
+		answer := asObject(
+			t,
+			virtualwebauthn.CreateAttestationResponse(b.page, virtualwebauthn.NewAuthenticatorWithOptions(b.device), credential, *asked),
+		)
 		if b.alter != nil {
 			b.alter(answer)
 		}
@@ -159,7 +176,10 @@ func compare(t *testing.T, p *passkey.Party, kind virtualwebauthn.KeyType, polic
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer := asObject(t, virtualwebauthn.CreateAssertionResponse(b.page, virtualwebauthn.NewAuthenticatorWithOptions(b.device), credential, *asked))
+	answer := asObject(
+		t,
+		virtualwebauthn.CreateAssertionResponse(b.page, virtualwebauthn.NewAuthenticatorWithOptions(b.device), credential, *asked),
+	)
 	if b.alter != nil {
 		b.alter(answer)
 	}

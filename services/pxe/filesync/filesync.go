@@ -74,8 +74,12 @@ const below = `WITH RECURSIVE tree AS (
 // Ask has those below a file server hold what it holds, and where it has no parent that one what the store has. One that is being
 // filled is looked at once more after that. It answers how many are filled.
 func (s *Syncs) Ask(ctx context.Context, tx *pg.Tx, id int64) (filled int, err error) {
-	rows, err := tx.Query(ctx, below+"INSERT INTO file_sync AS s (server_id, status, asked_at) SELECT id, 'waiting', now() FROM filled ORDER BY id"+wish+
-		"RETURNING server_id, (SELECT is_top FROM filled WHERE filled.id = server_id)", id)
+	rows, err := tx.Query(
+		ctx,
+		below+"INSERT INTO file_sync AS s (server_id, status, asked_at) SELECT id, 'waiting', now() FROM filled ORDER BY id"+wish+
+			"RETURNING server_id, (SELECT is_top FROM filled WHERE filled.id = server_id)",
+		id,
+	)
 	if err != nil {
 		return 0, fmt.Errorf("note what is to be filled: %w", err)
 	}
@@ -103,7 +107,12 @@ func (s *Syncs) enqueue(ctx context.Context, tx *pg.Tx, id int64) error {
 	if err := jobs.Enqueue(ctx, tx, &job, task{id}); err != nil {
 		return err
 	}
-	_, err := tx.Exec(ctx, "UPDATE river_job SET state = 'available', scheduled_at = now() WHERE queue = $1 AND state IN ('retryable', 'scheduled') AND args = jsonb_build_object('server', $2::bigint)", kind, id)
+	_, err := tx.Exec(
+		ctx,
+		"UPDATE river_job SET state = 'available', scheduled_at = now() WHERE queue = $1 AND state IN ('retryable', 'scheduled') AND args = jsonb_build_object('server', $2::bigint)",
+		kind,
+		id,
+	)
 	if err != nil {
 		return fmt.Errorf("have file server %d filled now: %w", id, err)
 	}
@@ -142,7 +151,8 @@ func (s *Syncs) begin(ctx context.Context, attempt *service.Attempt, id int64) (
 				return err
 			}
 			var running int
-			err := tx.QueryRow(ctx, "SELECT count(*) FROM file_sync s WHERE from_id = $1 AND status = 'running' AND server_id <> $2 AND "+busy, *parent, id).Scan(&running)
+			err := tx.QueryRow(ctx, "SELECT count(*) FROM file_sync s WHERE from_id = $1 AND status = 'running' AND server_id <> $2 AND "+busy, *parent, id).
+				Scan(&running)
 			if err != nil {
 				return fmt.Errorf("count the children that are being filled: %w", err)
 			}
@@ -151,9 +161,15 @@ func (s *Syncs) begin(ctx context.Context, attempt *service.Attempt, id int64) (
 			}
 		}
 		begun = true
-		_, err := tx.Exec(ctx, `INSERT INTO file_sync AS s (server_id, status, from_id, attempt, asked_at, started_at) VALUES ($1, 'running', $2, $3, now(), now())
+		_, err := tx.Exec(
+			ctx,
+			`INSERT INTO file_sync AS s (server_id, status, from_id, attempt, asked_at, started_at) VALUES ($1, 'running', $2, $3, now(), now())
 			ON CONFLICT (server_id) DO UPDATE SET status = 'running', from_id = $2, attempt = $3, again = false, finished_at = NULL,
-				started_at = CASE WHEN s.status IN ('running', 'retrying') THEN coalesce(s.started_at, now()) ELSE now() END`, id, parent, attempt.Number)
+				started_at = CASE WHEN s.status IN ('running', 'retrying') THEN coalesce(s.started_at, now()) ELSE now() END`,
+			id,
+			parent,
+			attempt.Number,
+		)
 		if err != nil {
 			return fmt.Errorf("note that file server %d is being filled: %w", id, err)
 		}
@@ -173,7 +189,9 @@ func (s *Syncs) end(ctx context.Context, attempt *service.Attempt, id int64, fai
 		switch {
 		case ended:
 			var told bool
-			if err := tx.QueryRow(ctx, "SELECT metadata ? 'cancel_attempted_at' FROM river_job WHERE id = $1", attempt.Job).Scan(&told); err != nil || !told {
+			if err := tx.QueryRow(ctx, "SELECT metadata ? 'cancel_attempted_at' FROM river_job WHERE id = $1", attempt.Job).
+				Scan(&told); err != nil ||
+				!told {
 				return err
 			}
 			return errors.Join(s.giveUp(ctx, tx, id, cancelled), jobs.Finish(ctx, tx, attempt, errors.New(cancelled)))
@@ -183,7 +201,8 @@ func (s *Syncs) end(ctx context.Context, attempt *service.Attempt, id int64, fai
 			_, err := tx.Exec(ctx, "UPDATE file_sync SET status = 'retrying', error = $2 WHERE server_id = $1", id, failed.Error())
 			return err
 		}
-		err := tx.QueryRow(ctx, `UPDATE file_sync SET status = CASE WHEN again THEN 'waiting' ELSE 'done' END, error = NULL, finished_at = now() WHERE server_id = $1 RETURNING again`, id).Scan(&again)
+		err := tx.QueryRow(ctx, `UPDATE file_sync SET status = CASE WHEN again THEN 'waiting' ELSE 'done' END, error = NULL, finished_at = now() WHERE server_id = $1 RETURNING again`, id).
+			Scan(&again)
 		if errors.Is(err, pgx.ErrNoRows) { // it was deleted
 			return nil
 		}
@@ -203,7 +222,11 @@ func (s *Syncs) end(ctx context.Context, attempt *service.Attempt, id int64, fai
 
 // askChildren has the children of one filled that holds what it is to hold.
 func (s *Syncs) askChildren(ctx context.Context, tx *pg.Tx, id int64) error {
-	rows, err := tx.Query(ctx, "INSERT INTO file_sync AS s (server_id, status, asked_at) SELECT id, 'waiting', now() FROM file_server WHERE parent_id = $1 ORDER BY id"+wish+"RETURNING server_id", id)
+	rows, err := tx.Query(
+		ctx,
+		"INSERT INTO file_sync AS s (server_id, status, asked_at) SELECT id, 'waiting', now() FROM file_server WHERE parent_id = $1 ORDER BY id"+wish+"RETURNING server_id",
+		id,
+	)
 	if err != nil {
 		return err
 	}
@@ -247,7 +270,10 @@ func (s *Syncs) pull(ctx context.Context, id, parentID int64) error {
 	if err := parent.Grant(ctx, siteagent.Grant{SHA256: hex.EncodeToString(sum[:]), Seconds: int64(syncTime / time.Second)}); err != nil {
 		return fmt.Errorf("ask the agent of its parent (%s): %w", parent.Name, reason(err))
 	}
-	order := siteagent.Order{ID: rand.Text(), Parent: siteagent.Target{URL: parent.URL, Fingerprint: parent.Fingerprint, Token: token, SFTP: parent.SFTP}}
+	order := siteagent.Order{
+		ID:     rand.Text(),
+		Parent: siteagent.Target{URL: parent.URL, Fingerprint: parent.Fingerprint, Token: token, SFTP: parent.SFTP},
+	}
 	if err := child.Order(ctx, order); err != nil {
 		return fmt.Errorf("ask its agent: %w", reason(err))
 	}
@@ -295,7 +321,15 @@ func (s *Syncs) follow(ctx context.Context, id int64, child *site.Agent, order s
 func (s *Syncs) show(ctx context.Context, id int64, p siteagent.Progress) error {
 	return s.DB.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("how far it is is no change")
-		_, err := tx.Exec(ctx, "UPDATE file_sync SET files = $2, files_total = $3, bytes = $4, bytes_total = $5 WHERE server_id = $1", id, p.Files, p.FilesTotal, p.Bytes, p.BytesTotal)
+		_, err := tx.Exec(
+			ctx,
+			"UPDATE file_sync SET files = $2, files_total = $3, bytes = $4, bytes_total = $5 WHERE server_id = $1",
+			id,
+			p.Files,
+			p.FilesTotal,
+			p.Bytes,
+			p.BytesTotal,
+		)
 		if err != nil {
 			return fmt.Errorf("note how far file server %d is: %w", id, err)
 		}

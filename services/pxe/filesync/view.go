@@ -55,8 +55,23 @@ func (s *Syncs) View(ctx context.Context, id int64) (is FileSync, err error) {
 		var parent *int64
 		var name *string
 		var busy bool
-		err = row.Scan(&c.FileServer.ID, &c.FileServer.Name, &parent, &name, &c.Status, &c.Attempt, &c.Files, &c.FilesTotal, &c.Bytes, &c.BytesTotal, &c.Error,
-			&c.AskedAt, &c.StartedAt, &c.FinishedAt, &busy)
+		err = row.Scan(
+			&c.FileServer.ID,
+			&c.FileServer.Name,
+			&parent,
+			&name,
+			&c.Status,
+			&c.Attempt,
+			&c.Files,
+			&c.FilesTotal,
+			&c.Bytes,
+			&c.BytesTotal,
+			&c.Error,
+			&c.AskedAt,
+			&c.StartedAt,
+			&c.FinishedAt,
+			&busy,
+		)
 		under := c.Status == "waiting" || c.Status == "running" || c.Status == "retrying"
 		if goesOn[c.FileServer.ID] = under && (busy || parent != nil && goesOn[*parent]); under && !goesOn[c.FileServer.ID] {
 			c.Status = "failed" // its job was cancelled while nobody did it

@@ -155,7 +155,8 @@ func (i *image) add(path string, extents []Extent) error {
 // join puts a name behind the path of its folder.
 func join(folder, name string) (string, error) {
 	bad := func(r rune) bool { return r == '/' || unicode.IsControl(r) }
-	if name == "" || name == "." || name == ".." || !utf8.ValidString(name) || strings.ContainsFunc(name, bad) || len(folder)+len(name) >= longest {
+	if name == "" || name == "." || name == ".." || !utf8.ValidString(name) || strings.ContainsFunc(name, bad) ||
+		len(folder)+len(name) >= longest {
 		return "", fmt.Errorf("it has a file of the name %.100q, which file servers cannot have", name)
 	}
 	if folder == "" {

@@ -53,8 +53,14 @@ func lines(n int) (text string) {
 
 func TestFiles(t *testing.T) {
 	t.Parallel()
-	linux := map[string]string{"a file with a long name of many characters.text": "hello\n", "EFI/boot/BootX64.efi": lines(2000), "EFI/boot/file-number-300-of-many": "300\n",
-		"deep/1/2/3/4/5/6/7/8/9/file": "deep\n", "empty": "", "with blanks/ü ñ.txt": "ü\n"}
+	linux := map[string]string{
+		"a file with a long name of many characters.text": "hello\n",
+		"EFI/boot/BootX64.efi":                            lines(2000),
+		"EFI/boot/file-number-300-of-many":                "300\n",
+		"deep/1/2/3/4/5/6/7/8/9/file":                     "deep\n",
+		"empty":                                           "",
+		"with blanks/ü ñ.txt":                             "ü\n",
+	}
 	for name, want := range map[string]map[string]string{
 		"rockridge": linux, "joliet": linux,
 		"windows": {"boot/BCD": "bcd\n", "setup.exe": lines(5000)},
@@ -176,7 +182,8 @@ func TestXorriso(t *testing.T) {
 		must(t, os.MkdirAll(filepath.Join(folder, filepath.Dir(path)), 0o700))
 		must(t, os.WriteFile(filepath.Join(folder, path), []byte(want[path]), 0o600))
 	}
-	if said, err := exec.CommandContext(t.Context(), "xorriso", "-as", "mkisofs", "-quiet", "-R", "-o", to, folder).CombinedOutput(); err != nil {
+	if said, err := exec.CommandContext(t.Context(), "xorriso", "-as", "mkisofs", "-quiet", "-R", "-o", to, folder).
+		CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, said)
 	}
 	text, err := os.ReadFile(to)
@@ -194,7 +201,11 @@ func TestXorriso(t *testing.T) {
 
 // No image makes the reader panic, or answers what is outside of it.
 func FuzzFiles(f *testing.F) {
-	images := [][]byte{unpacked(f, "rockridge"), unpacked(f, "windows"), writeUDF250(map[string]string{"folder/file": "content", "sources/install.wim": "MSWIM"}, false)}
+	images := [][]byte{
+		unpacked(f, "rockridge"),
+		unpacked(f, "windows"),
+		writeUDF250(map[string]string{"folder/file": "content", "sources/install.wim": "MSWIM"}, false),
+	}
 	for n := range images {
 		for _, at := range []int{16*2048 + 156, 257 * 2048, 20 * 2048, 30*2048 + 20, udfStart*2048 + 216, 34*2048 + 486} {
 			f.Add(uint8(n), uint32(at), []byte{0xff, 0xff})

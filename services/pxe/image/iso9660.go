@@ -91,7 +91,12 @@ func parseRecord(text []byte) (record, error) {
 		return record{}, errCut
 	}
 	end := 33 + int(text[32])
-	r := record{at: (int64(little.Uint32(text[2:])) + int64(text[1])) * sector, size: int64(little.Uint32(text[10:])), flags: text[25], name: text[33:end]}
+	r := record{
+		at:    (int64(little.Uint32(text[2:])) + int64(text[1])) * sector,
+		size:  int64(little.Uint32(text[10:])),
+		flags: text[25],
+		name:  text[33:end],
+	}
 	if end += end % 2; end < len(text) {
 		r.system = text[end:]
 	}

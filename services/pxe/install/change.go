@@ -44,8 +44,11 @@ func (s *Installs) EntityLeft(ctx context.Context, tx *pg.Tx, entity, client int
 
 // leave has agents give the machines of some of the installs that have ended no address any more.
 func leave(ctx context.Context, tx *pg.Tx, which string, args ...any) error {
-	_, err := tx.Exec(ctx, "UPDATE install SET address_left = true, revision = nextval('install_revision') WHERE id IN (SELECT id FROM install WHERE "+which+
-		" AND NOT address_left AND NOT "+UnderWay+" ORDER BY id FOR UPDATE)", args...)
+	_, err := tx.Exec(
+		ctx,
+		"UPDATE install SET address_left = true, revision = nextval('install_revision') WHERE id IN (SELECT id FROM install WHERE "+which+
+			" AND NOT address_left AND NOT "+UnderWay+" ORDER BY id FOR UPDATE)",
+		args...)
 	if err != nil {
 		return fmt.Errorf("have machines leave their addresses: %w", err)
 	}
@@ -129,7 +132,8 @@ func (s *Installs) Delete(ctx context.Context, tx *pg.Tx, id int64) error {
 // EntityGone fails the installs of an IP entity that is gone.
 func (s *Installs) EntityGone(ctx context.Context, tx *pg.Tx, entity int64) error {
 	var ids []int64
-	if err := tx.QueryRow(ctx, "SELECT coalesce(array_agg(id), '{}') FROM (SELECT id FROM install WHERE host_entity_id = $1 AND "+UnderWay+" ORDER BY id FOR UPDATE) i", entity).Scan(&ids); err != nil {
+	if err := tx.QueryRow(ctx, "SELECT coalesce(array_agg(id), '{}') FROM (SELECT id FROM install WHERE host_entity_id = $1 AND "+UnderWay+" ORDER BY id FOR UPDATE) i", entity).
+		Scan(&ids); err != nil {
 		return fmt.Errorf("look for installs with IP entity %d: %w", entity, err)
 	}
 	for _, id := range ids {

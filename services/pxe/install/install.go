@@ -116,10 +116,17 @@ func (s *Installs) become(ctx context.Context, tx *pg.Tx, id int64, status strin
 	if err != nil {
 		return fmt.Errorf("read install %d: %w", id, err)
 	}
-	_, err = tx.Exec(ctx, `UPDATE install SET status = $2, version = version + 1, stage_at = now(), revision = CASE WHEN $3 THEN nextval('install_revision') ELSE revision END,
+	_, err = tx.Exec(
+		ctx,
+		`UPDATE install SET status = $2, version = version + 1, stage_at = now(), revision = CASE WHEN $3 THEN nextval('install_revision') ELSE revision END,
 		error = nullif($4, ''), progress = CASE $2 WHEN 'installed' THEN 100 WHEN 'booting' THEN 0 ELSE progress END, step = CASE WHEN $2 <> 'booting' THEN step END,
 		started_at = CASE WHEN $2 = 'booting' THEN coalesce(started_at, now()) ELSE started_at END, finished_at = CASE WHEN $3 THEN now() END,
-		password = CASE WHEN NOT $3 THEN password END, token = CASE WHEN NOT $3 THEN token END, client_email = CASE WHEN NOT $3 THEN client_email END WHERE id = $1`, id, status, ended(status), failure)
+		password = CASE WHEN NOT $3 THEN password END, token = CASE WHEN NOT $3 THEN token END, client_email = CASE WHEN NOT $3 THEN client_email END WHERE id = $1`,
+		id,
+		status,
+		ended(status),
+		failure,
+	)
 	if err != nil {
 		return fmt.Errorf("note that install %d is %s: %w", id, status, err)
 	}
@@ -139,8 +146,15 @@ var actions = map[string]string{Booting: "booted", Installing: "began", Installe
 
 // Record leaves to the log what was done to an install.
 func Record(tx *pg.Tx, action pg.Action, before, after *ListedInstall) {
-	tx.Record(pg.Record{Kind: "pxe.install", Action: action, Before: before, After: after,
-		Targets: append([]pg.Target{{Type: "pxe/install", Noun: "install", ID: after.ID, Name: after.Name, Version: after.Version}}, About(after)...)})
+	tx.Record(pg.Record{
+		Kind:   "pxe.install",
+		Action: action,
+		Before: before,
+		After:  after,
+		Targets: append(
+			[]pg.Target{{Type: "pxe/install", Noun: "install", ID: after.ID, Name: after.Name, Version: after.Version}},
+			About(after)...),
+	})
 }
 
 // About is what else a change of an install is about.
@@ -157,7 +171,8 @@ func (s *Installs) tell(ctx context.Context, tx *pg.Tx, i *ListedInstall) error 
 		return nil
 	}
 	var template *string
-	err := tx.QueryRow(ctx, "SELECT (SELECT r.name FROM profile p JOIN ref r ON r.type = p.email_template_type AND r.id = p.email_template_id WHERE p.id = $1)", i.Profile.ID).Scan(&template)
+	err := tx.QueryRow(ctx, "SELECT (SELECT r.name FROM profile p JOIN ref r ON r.type = p.email_template_type AND r.id = p.email_template_id WHERE p.id = $1)", i.Profile.ID).
+		Scan(&template)
 	if err != nil {
 		return fmt.Errorf("look for the email template of profile %d: %w", i.Profile.ID, err)
 	}
@@ -165,7 +180,13 @@ func (s *Installs) tell(ctx context.Context, tx *pg.Tx, i *ListedInstall) error 
 		return nil
 	}
 	content := mail.InstallFinished{Hostname: i.Host.Hostname, Address: i.Host.address(), Profile: i.Profile.Name, Status: i.Status}
-	return s.Outbox.Send(ctx, tx, mail.InstalledKind, mail.ClientInstalled{Client: i.Client.ID, Template: *template, Content: content}, secret.String{})
+	return s.Outbox.Send(
+		ctx,
+		tx,
+		mail.InstalledKind,
+		mail.ClientInstalled{Client: i.Client.ID, Template: *template, Content: content},
+		secret.String{},
+	)
 }
 
 // address is the machine's, without the length of its prefix.

@@ -111,7 +111,12 @@ func (s *Installs) put(ctx context.Context, agent *siteagent.Client, m machine) 
 func (s *Installs) told(ctx context.Context, m machine) error {
 	return s.DB.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("what an agent knows is no change")
-		if _, err := tx.Exec(ctx, "UPDATE install SET told_at = now() WHERE id = $1 AND revision = $2 AND leaving", m.ID, m.Revision); err != nil {
+		if _, err := tx.Exec(
+			ctx,
+			"UPDATE install SET told_at = now() WHERE id = $1 AND revision = $2 AND leaving",
+			m.ID,
+			m.Revision,
+		); err != nil {
 			return fmt.Errorf("note what the agent of install %d was told: %w", m.ID, err)
 		}
 		return nil
@@ -145,8 +150,16 @@ func (s *Installs) machine(ctx context.Context, m machine) (told siteagent.Machi
 	if err != nil {
 		return told, err
 	}
-	told = siteagent.Machine{ID: m.ID, Revision: m.Revision, MACs: m.MACs, Hostname: i.Host.Hostname, IPv4: i.Host.IPv4.told(), IPv6: i.Host.IPv6.told(),
-		Nameservers: strings.Fields(i.Host.Nameservers), Boot: siteagent.BootLocal}
+	told = siteagent.Machine{
+		ID:          m.ID,
+		Revision:    m.Revision,
+		MACs:        m.MACs,
+		Hostname:    i.Host.Hostname,
+		IPv4:        i.Host.IPv4.told(),
+		IPv6:        i.Host.IPv6.told(),
+		Nameservers: strings.Fields(i.Host.Nameservers),
+		Boot:        siteagent.BootLocal,
+	}
 	if ended(i.Status) {
 		var left bool
 		err := s.DB.QueryRow(ctx, "SELECT address_left FROM install WHERE id = $1 AND revision = $2", m.ID, m.Revision).Scan(&left)
@@ -160,7 +173,8 @@ func (s *Installs) machine(ctx context.Context, m machine) (told siteagent.Machi
 	var ready, leaving bool
 	err = s.DB.QueryRow(ctx, `SELECT i.granted AND (i.file_server_id IS NULL OR f.seen_at IS NOT NULL), i.leaving, `+reached("d")+`, coalesce(`+reached("f")+`, `+reached("d")+`), coalesce(i.client_email, ''), i.password, i.token FROM install i
 		JOIN site_agent d ON d.kind = 'pxe/dhcp' AND d.id = i.dhcp_server_id LEFT JOIN site_agent f ON f.kind = 'pxe/file' AND f.id = i.file_server_id
-		WHERE i.id = $1 AND i.revision = $2`, m.ID, m.Revision).Scan(&ready, &leaving, &at.machines, &at.files, &at.email, &password, &token)
+		WHERE i.id = $1 AND i.revision = $2`, m.ID, m.Revision).
+		Scan(&ready, &leaving, &at.machines, &at.files, &at.email, &password, &token)
 	if err != nil {
 		return told, err
 	}

@@ -58,7 +58,17 @@ func (s *Installs) hear(ctx context.Context, tx *pg.Tx, dhcpServer int64, at tim
 	if err != nil {
 		return fmt.Errorf("find install %d: %w", r.ID, err)
 	}
-	if _, err := tx.Exec(ctx, "INSERT INTO install_request (install_id, n, at, what, got, mac, address) VALUES ($1, $2, $3, $4, $5, $6, $7)", r.ID, number, at, r.What, r.Got, r.MAC, r.Address); err != nil {
+	if _, err := tx.Exec(
+		ctx,
+		"INSERT INTO install_request (install_id, n, at, what, got, mac, address) VALUES ($1, $2, $3, $4, $5, $6, $7)",
+		r.ID,
+		number,
+		at,
+		r.What,
+		r.Got,
+		r.MAC,
+		r.Address,
+	); err != nil {
 		return fmt.Errorf("note a request: %w", err)
 	}
 	if _, err := tx.Exec(ctx, "DELETE FROM install_request WHERE install_id = $1 AND n <= $2", r.ID, number-mostRequests); err != nil {
@@ -75,7 +85,13 @@ func (s *Installs) hear(ctx context.Context, tx *pg.Tx, dhcpServer int64, at tim
 			err = s.become(ctx, tx, r.ID, Installing, "")
 		}
 		if err == nil {
-			_, err = tx.Exec(ctx, "UPDATE install SET step = coalesce(nullif($2, ''), step), progress = CASE WHEN $3 > 0 THEN least($3, 100) ELSE progress END WHERE id = $1", r.ID, r.Step, int32(r.Progress))
+			_, err = tx.Exec(
+				ctx,
+				"UPDATE install SET step = coalesce(nullif($2, ''), step), progress = CASE WHEN $3 > 0 THEN least($3, 100) ELSE progress END WHERE id = $1",
+				r.ID,
+				r.Step,
+				int32(r.Progress),
+			)
 		}
 	case r.What == siteagent.Finished:
 		err = s.become(ctx, tx, r.ID, Installed, "")
@@ -103,7 +119,11 @@ func discover(ctx context.Context, tx *pg.Tx, dhcpServer int64, at time.Time, r 
 		ON CONFLICT (name) DO UPDATE SET address = EXCLUDED.address, facts = CASE WHEN EXCLUDED.facts = '{}' THEN d.facts ELSE EXCLUDED.facts END,
 			dhcp_server_id = EXCLUDED.dhcp_server_id, seen_at = greatest(d.seen_at, EXCLUDED.seen_at)`, r.MAC, r.Address, facts, dhcpServer, at)
 	if err == nil && noted.RowsAffected() > 0 {
-		_, err = tx.Exec(ctx, "DELETE FROM discovery WHERE id IN (SELECT id FROM discovery ORDER BY seen_at DESC, id DESC OFFSET $1)", mostDiscovered)
+		_, err = tx.Exec(
+			ctx,
+			"DELETE FROM discovery WHERE id IN (SELECT id FROM discovery ORDER BY seen_at DESC, id DESC OFFSET $1)",
+			mostDiscovered,
+		)
 	}
 	if err != nil {
 		return fmt.Errorf("note a machine: %w", err)
@@ -113,7 +133,19 @@ func discover(ctx context.Context, tx *pg.Tx, dhcpServer int64, at time.Time, r 
 
 // clean is a report as it can be kept and shown, whatever an agent sends.
 func clean(r siteagent.Report) siteagent.Report {
-	r.MAC, r.Address, r.What, r.Got = text(r.MAC, longestText), text(r.Address, longestText), text(r.What, longestText), text(r.Got, longestText)
+	r.MAC, r.Address, r.What, r.Got = text(
+		r.MAC,
+		longestText,
+	), text(
+		r.Address,
+		longestText,
+	), text(
+		r.What,
+		longestText,
+	), text(
+		r.Got,
+		longestText,
+	)
 	r.Step, r.Error = text(r.Step, longestText), text(r.Error, longestError)
 	facts := map[string]string{}
 	for name, value := range r.Facts {

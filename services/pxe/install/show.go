@@ -16,13 +16,28 @@ func (i *Install) Shown(machines, files, email string, password, token secret.St
 	if i.Host.Disk != nil {
 		h.Disk = *i.Host.Disk
 	}
-	v := script.Variables{Host: h, Password: password, SSHKeys: script.Lines(i.SSHKeys), Profile: script.Profile{ID: i.Profile.ID, Name: i.Profile.Name}, Variables: script.NewVariables(i.Variables)}
+	v := script.Variables{
+		Host:      h,
+		Password:  password,
+		SSHKeys:   script.Lines(i.SSHKeys),
+		Profile:   script.Profile{ID: i.Profile.ID, Name: i.Profile.Name},
+		Variables: script.NewVariables(i.Variables),
+	}
 	if i.Client != nil {
 		v.Client = script.Client{Name: i.Client.Name, Email: email}
 	}
 	at := machines + "/i/" + token.Reveal() + "/"
-	v.URL = script.URL{Files: files, Boot: at + "boot", Preseed: at + "preseed", NoCloud: at + "nocloud/", During: at + "during", After: at + "after",
-		Progress: at + "progress", Done: at + "done", Failed: at + "failed"}
+	v.URL = script.URL{
+		Files:    files,
+		Boot:     at + "boot",
+		Preseed:  at + "preseed",
+		NoCloud:  at + "nocloud/",
+		During:   at + "during",
+		After:    at + "after",
+		Progress: at + "progress",
+		Done:     at + "done",
+		Failed:   at + "failed",
+	}
 	return v
 }
 

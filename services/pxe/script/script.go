@@ -153,9 +153,13 @@ func Sample() Variables {
 // Reference is a page that says what templates can show and call, in Markdown.
 func Reference() string {
 	var b strings.Builder
-	b.WriteString("# Variables of boot scripts, preseeds and shell scripts\n\nWhat these templates can show, and the functions that they have. `make openapi` writes this page from the program.\n\n")
+	b.WriteString(
+		"# Variables of boot scripts, preseeds and shell scripts\n\nWhat these templates can show, and the functions that they have. `make openapi` writes this page from the program.\n\n",
+	)
 	b.WriteString(language.Table("a secret: a function makes another one of it, and boot scripts have none"))
-	b.WriteString("\nA list stands with `[]`: `{{range .SSHKeys}}{{.}}{{end}}`, `{{range .Variables}}{{.Name}}{{end}}`.\n\n## Functions\n\n| Function | What it makes |\n|---|---|\n")
+	b.WriteString(
+		"\nA list stands with `[]`: `{{range .SSHKeys}}{{.}}{{end}}`, `{{range .Variables}}{{.Name}}{{end}}`.\n\n## Functions\n\n| Function | What it makes |\n|---|---|\n",
+	)
 	for _, f := range described {
 		fmt.Fprintf(&b, "| `{{%s}}` | %s |\n", f.example, f.makes)
 	}
@@ -171,7 +175,13 @@ func InTurn(scripts []string) string {
 		if first, _, _ := strings.Cut(one, "\n"); strings.HasPrefix(first, "#!") {
 			interpreter = strings.TrimSpace(first[2:])
 		}
-		fmt.Fprintf(&b, "script=$(mktemp)\ncat > \"$script\" <<'%s'\n%s\n%[1]s\n%[3]s \"$script\"\nrm -f \"$script\"\n", end, strings.TrimSuffix(one, "\n"), interpreter)
+		fmt.Fprintf(
+			&b,
+			"script=$(mktemp)\ncat > \"$script\" <<'%s'\n%s\n%[1]s\n%[3]s \"$script\"\nrm -f \"$script\"\n",
+			end,
+			strings.TrimSuffix(one, "\n"),
+			interpreter,
+		)
 	}
 	return b.String()
 }

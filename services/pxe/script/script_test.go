@@ -89,14 +89,23 @@ func TestErrors(t *testing.T) {
 		t.Errorf("a secret in a boot script: %s", wrong)
 	}
 	made, _ := script.Preseed.Check("x\nü {{netmask .Host.Disk}}")
-	if got, err := made.Render(true, script.Sample()); got != "" || err == nil || err.Error() != `line 2, column 5: netmask: "/dev/sda" is no prefix such as 192.0.2.0/24` {
+	if got, err := made.Render(
+		true,
+		script.Sample(),
+	); got != "" || err == nil ||
+		err.Error() != `line 2, column 5: netmask: "/dev/sda" is no prefix such as 192.0.2.0/24` {
 		t.Errorf("%q, %v", got, err)
 	}
 	// A text that grows with each round ends.
 	made, wrong := script.Preseed.Check(`{{$x := "'"}}{{range .SSHKeys}}{{$x = quote $x}}{{end}}{{$x}}`)
 	v := script.Sample()
 	v.SSHKeys = make([]string, 100)
-	if _, err := made.Render(true, v); wrong != "" || err == nil || !strings.Contains(err.Error(), "quote is given more than 65536 bytes") && !strings.Contains(err.Error(), "quote makes more than 65536 bytes") {
+	if _, err := made.Render(
+		true,
+		v,
+	); wrong != "" || err == nil ||
+		!strings.Contains(err.Error(), "quote is given more than 65536 bytes") &&
+			!strings.Contains(err.Error(), "quote makes more than 65536 bytes") {
 		t.Error(wrong, err)
 	}
 }
@@ -112,7 +121,11 @@ func FuzzCheck(f *testing.F) {
 			if wrong != "" {
 				continue
 			}
-			if _, err := made.Render(true, script.Sample()); err != nil && !strings.Contains(err.Error(), "no prefix") && !strings.Contains(err.Error(), "at most") && !strings.Contains(err.Error(), "more than") {
+			if _, err := made.Render(
+				true,
+				script.Sample(),
+			); err != nil && !strings.Contains(err.Error(), "no prefix") && !strings.Contains(err.Error(), "at most") &&
+				!strings.Contains(err.Error(), "more than") {
 				t.Errorf("%q is taken, and then: %v", source, err)
 			}
 		}

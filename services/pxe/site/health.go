@@ -165,7 +165,13 @@ func (a *Agents) speak(ctx context.Context, agent *Agent, one looked) error {
 	if err := a.Push(pushing, agent.Client, one.ID); err != nil {
 		return err
 	}
-	return a.note(ctx, "UPDATE site_agent SET pushed = greatest(pushed, $3), pushed_at = now() WHERE kind = $1 AND id = $2", one.Kind, one.ID, last)
+	return a.note(
+		ctx,
+		"UPDATE site_agent SET pushed = greatest(pushed, $3), pushed_at = now() WHERE kind = $1 AND id = $2",
+		one.Kind,
+		one.ID,
+		last,
+	)
 }
 
 // Away is why an agent cannot be asked, or told something.
@@ -208,16 +214,32 @@ func (a *Agents) hear(ctx context.Context, one looked, found siteagent.Feed) (ne
 	err = a.DB.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("how agents are is no change")
 		var before *string
-		err := tx.QueryRow(ctx, "SELECT CASE WHEN seen_at IS NOT NULL THEN machines_url || ' ' || machines_ipv6_url END FROM site_agent WHERE kind = $1 AND id = $2 AND history = $3 AND number = $4 FOR UPDATE", one.Kind, one.ID, one.History, one.Number).Scan(&before)
+		err := tx.QueryRow(ctx, "SELECT CASE WHEN seen_at IS NOT NULL THEN machines_url || ' ' || machines_ipv6_url END FROM site_agent WHERE kind = $1 AND id = $2 AND history = $3 AND number = $4 FOR UPDATE", one.Kind, one.ID, one.History, one.Number).
+			Scan(&before)
 		if mine = err == nil; gone(err) {
 			return nil
 		}
 		if err != nil {
 			return fmt.Errorf("hold an agent: %w", err)
 		}
-		_, err = tx.Exec(ctx, `UPDATE site_agent SET error = NULL, seen_at = now(), version = $3, free_bytes = $4, total_bytes = $5, started_at = $6, history = $7, number = $8::bigint,
+		_, err = tx.Exec(
+			ctx,
+			`UPDATE site_agent SET error = NULL, seen_at = now(), version = $3, free_bytes = $4, total_bytes = $5, started_at = $6, history = $7, number = $8::bigint,
 			reports = ($9::text[] || reports)[1:$10], machines_url = $11, machines_ipv6_url = $12, heard_at = CASE WHEN $8::bigint >= $13::bigint THEN now() ELSE heard_at END WHERE kind = $1 AND id = $2`,
-			one.Kind, one.ID, is.Version, is.FreeBytes, is.TotalBytes, is.StartedAt, next.History, next.Number, reports, mostReports, is.MachinesURL, is.MachinesIPv6URL, found.Last)
+			one.Kind,
+			one.ID,
+			is.Version,
+			is.FreeBytes,
+			is.TotalBytes,
+			is.StartedAt,
+			next.History,
+			next.Number,
+			reports,
+			mostReports,
+			is.MachinesURL,
+			is.MachinesIPv6URL,
+			found.Last,
+		)
 		if err != nil {
 			return fmt.Errorf("note how an agent is: %w", err)
 		}

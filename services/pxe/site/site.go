@@ -77,7 +77,11 @@ func (a *Agents) Agent(ctx context.Context, kind Kind, id int64) (*Agent, error)
 		return nil, err
 	}
 	asking := a.Allowed.ClientTrusting(config)
-	agent := &Agent{Name: name, Client: &siteagent.Client{URL: address(host, port, encrypted), Key: key, HTTP: asking}, Fingerprint: fingerprint}
+	agent := &Agent{
+		Name:        name,
+		Client:      &siteagent.Client{URL: address(host, port, encrypted), Key: key, HTTP: asking},
+		Fingerprint: fingerprint,
+	}
 	if useSFTP {
 		agent.SFTP = &siteagent.SFTP{Address: net.JoinHostPort(host, strconv.Itoa(int(sshPort))), HostKey: hostKey}
 	}

@@ -37,7 +37,11 @@ type Transfers struct {
 }
 
 // Dial connects, by this way, to an agent that has this host key, until ctx ends.
-func (s SFTP) Dial(ctx context.Context, dial func(ctx context.Context, network, address string) (net.Conn, error), password secret.String) (*Transfers, error) {
+func (s SFTP) Dial(
+	ctx context.Context,
+	dial func(ctx context.Context, network, address string) (net.Conn, error),
+	password secret.String,
+) (*Transfers, error) {
 	key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(s.HostKey))
 	if err != nil {
 		return nil, fmt.Errorf("read the host key: %w", err)

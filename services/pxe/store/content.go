@@ -47,7 +47,8 @@ func (s *Store) openWhere(ctx context.Context, condition string, is any) (*Conte
 		return nil, err
 	}
 	c := &Content{ctx: ctx, bucket: bucket}
-	err = s.db.QueryRow(ctx, "SELECT id, coalesce(path, ''), size, sha256 FROM stored_file WHERE sha256 IS NOT NULL AND "+condition, is).Scan(&c.ID, &c.Path, &c.Size, &c.SHA256)
+	err = s.db.QueryRow(ctx, "SELECT id, coalesce(path, ''), size, sha256 FROM stored_file WHERE sha256 IS NOT NULL AND "+condition, is).
+		Scan(&c.ID, &c.Path, &c.Size, &c.SHA256)
 	if err != nil {
 		return nil, err
 	}

@@ -69,7 +69,8 @@ func expiry(keep string) string { return "now() + nullif(" + keep + "::interval,
 func (s *Store) Resume(ctx context.Context, id int64, keep time.Duration) (*Draft, error) {
 	d := &Draft{ID: id, hash: sha256.New(), keep: keep, s: s}
 	var state []byte
-	if err := s.db.QueryRow(ctx, "SELECT size, hash FROM stored_file WHERE id = $1 AND hash IS NOT NULL", id).Scan(&d.Size, &state); err != nil {
+	if err := s.db.QueryRow(ctx, "SELECT size, hash FROM stored_file WHERE id = $1 AND hash IS NOT NULL", id).
+		Scan(&d.Size, &state); err != nil {
 		return nil, err
 	}
 	if err := d.hash.(encoding.BinaryUnmarshaler).UnmarshalBinary(state); err != nil {
@@ -123,7 +124,11 @@ func (d *Draft) appendPiece(ctx context.Context, from io.Reader) (n int64, err e
 		return 0, err
 	}
 	name := d.s.prefix + rand.Text()
-	w, err := bucket.NewWriter(writing, name, &blob.WriterOptions{ContentType: "application/octet-stream", BufferSize: partSize, MaxConcurrency: 1})
+	w, err := bucket.NewWriter(
+		writing,
+		name,
+		&blob.WriterOptions{ContentType: "application/octet-stream", BufferSize: partSize, MaxConcurrency: 1},
+	)
 	if err != nil {
 		return 0, unavailable(err)
 	}
@@ -148,7 +153,15 @@ func (d *Draft) note(ctx context.Context, blob string, n int64) error {
 	}
 	err = d.s.db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("nobody refers to it yet")
-		noted, err := tx.Exec(ctx, "UPDATE stored_file SET size = size + $3, hash = $4, expires_at = "+expiry("$5")+" WHERE id = $1 AND size = $2 AND hash IS NOT NULL", d.ID, d.Size, n, state, d.keep)
+		noted, err := tx.Exec(
+			ctx,
+			"UPDATE stored_file SET size = size + $3, hash = $4, expires_at = "+expiry("$5")+" WHERE id = $1 AND size = $2 AND hash IS NOT NULL",
+			d.ID,
+			d.Size,
+			n,
+			state,
+			d.keep,
+		)
 		if err == nil && noted.RowsAffected() == 0 {
 			return ErrMovedOn
 		}
@@ -170,7 +183,13 @@ func (d *Draft) SHA256() string { return hex.EncodeToString(d.hash.Sum(nil)) }
 // Finish says that the file is whole.
 func (d *Draft) Finish(ctx context.Context, tx *pg.Tx) (File, error) {
 	f := File{ID: d.ID, Size: d.Size, SHA256: d.SHA256()}
-	done, err := tx.Exec(ctx, "UPDATE stored_file SET sha256 = $3, hash = NULL WHERE id = $1 AND size = $2 AND hash IS NOT NULL", d.ID, d.Size, f.SHA256)
+	done, err := tx.Exec(
+		ctx,
+		"UPDATE stored_file SET sha256 = $3, hash = NULL WHERE id = $1 AND size = $2 AND hash IS NOT NULL",
+		d.ID,
+		d.Size,
+		f.SHA256,
+	)
 	if err == nil && done.RowsAffected() == 0 {
 		err = ErrMovedOn
 	}

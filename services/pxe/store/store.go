@@ -80,7 +80,10 @@ func openBucket(ctx context.Context, at string) (*blob.Bucket, error) {
 	if strings.HasPrefix(at, "s3://") {
 		return blob.OpenBucket(ctx, at)
 	}
-	return fileblob.OpenBucket(at, &fileblob.Options{CreateDir: true, DirFileMode: 0o700, NoTempDir: true, Metadata: fileblob.MetadataDontWrite})
+	return fileblob.OpenBucket(
+		at,
+		&fileblob.Options{CreateDir: true, DirFileMode: 0o700, NoTempDir: true, Metadata: fileblob.MetadataDontWrite},
+	)
 }
 
 // CheckURL says what is wrong with what New is given.
@@ -149,7 +152,12 @@ func Claim(ctx context.Context, tx *pg.Tx, sha256, path string) error {
 
 // Move has file servers hold elsewhere what is below a folder.
 func Move(ctx context.Context, tx *pg.Tx, from, to string) error {
-	if _, err := tx.Exec(ctx, "UPDATE stored_file SET path = $2 || substr(path, length($1) + 1) WHERE path ^@ $1", from+"/", to+"/"); err != nil {
+	if _, err := tx.Exec(
+		ctx,
+		"UPDATE stored_file SET path = $2 || substr(path, length($1) + 1) WHERE path ^@ $1",
+		from+"/",
+		to+"/",
+	); err != nil {
 		return fmt.Errorf("move what is in %s: %w", from, err)
 	}
 	return nil
@@ -187,7 +195,13 @@ func PublishParts(ctx context.Context, tx *pg.Tx, of int64, parts []Part) error 
 		}
 		paths, sums, sizes = append(paths, p.Path), append(sums, p.SHA256), append(sizes, size)
 	}
-	_, err := tx.Exec(ctx, "INSERT INTO stored_file (path, size, sha256) SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[])", paths, sizes, sums)
+	_, err := tx.Exec(
+		ctx,
+		"INSERT INTO stored_file (path, size, sha256) SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[])",
+		paths,
+		sizes,
+		sums,
+	)
 	if err != nil {
 		return fmt.Errorf("publish parts: %w", err)
 	}

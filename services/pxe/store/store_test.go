@@ -125,7 +125,11 @@ func TestFile(t *testing.T) {
 		for at := 0; at < len(content); at += 30_000 {
 			end := min(at+30_000, len(content))
 			gone, leave := context.WithCancel(t.Context())
-			err := d.Append(gone, io.MultiReader(bytes.NewReader(content[at:end]), readerFunc(func([]byte) (int, error) { leave(); return 0, broken })), 100_000)
+			err := d.Append(
+				gone,
+				io.MultiReader(bytes.NewReader(content[at:end]), readerFunc(func([]byte) (int, error) { leave(); return 0, broken })),
+				100_000,
+			)
 			if !errors.Is(err, broken) {
 				t.Fatalf("cut off, it says %v", err)
 			}
@@ -204,7 +208,11 @@ func TestParts(t *testing.T) {
 				return err
 			}
 			return store.PublishParts(ctx, tx, d.ID, []store.Part{
-				{Path: "iso/across", SHA256: sum(content[3000:8000], content[100:200]), Extents: []store.Extent{{At: 3000, Size: 5000}, {At: 100, Size: 100}}},
+				{
+					Path:    "iso/across",
+					SHA256:  sum(content[3000:8000], content[100:200]),
+					Extents: []store.Extent{{At: 3000, Size: 5000}, {At: 100, Size: 100}},
+				},
 				{Path: "iso/within", SHA256: sum(content[4500:4600]), Extents: []store.Extent{{At: 4500, Size: 100}}},
 				{Path: "iso/empty", SHA256: sum()},
 			})

@@ -173,7 +173,14 @@ func (l *Log) countersign(ctx context.Context, tx *pg.Tx, first int64, noted []c
 	}
 	for _, c := range noted {
 		c.digest = c.hash.Sum(nil)
-		if _, err := tx.Exec(ctx, "INSERT INTO log_countersigned (first, last, digest, signature) VALUES ($1, $2, $3, $4)", c.first, c.last, c.digest, w.signer.Sign(c.message())); err != nil {
+		if _, err := tx.Exec(
+			ctx,
+			"INSERT INTO log_countersigned (first, last, digest, signature) VALUES ($1, $2, $3, $4)",
+			c.first,
+			c.last,
+			c.digest,
+			w.signer.Sign(c.message()),
+		); err != nil {
 			return fmt.Errorf("countersign items: %w", err)
 		}
 	}

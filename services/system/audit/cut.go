@@ -66,7 +66,15 @@ func (l *Log) cut(ctx context.Context, tx *pg.Tx, older time.Time) (cut int64, e
 		return 0, err
 	}
 	c.signature = l.signer().Sign(c.message(h.checkpoint))
-	_, err = tx.Exec(ctx, "INSERT INTO log_checkpoint (id, mac, at, seqs, signature) VALUES ($1, $2, $3, $4, $5)", c.id, c.mac, c.at, c.seqs, c.signature)
+	_, err = tx.Exec(
+		ctx,
+		"INSERT INTO log_checkpoint (id, mac, at, seqs, signature) VALUES ($1, $2, $3, $4, $5)",
+		c.id,
+		c.mac,
+		c.at,
+		c.seqs,
+		c.signature,
+	)
 	if err != nil {
 		return 0, fmt.Errorf("set a checkpoint: %w", err)
 	}

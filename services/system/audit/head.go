@@ -59,7 +59,8 @@ var (
 
 // readHead reads the head, and keeps others off it where lock says so.
 func readHead(ctx context.Context, tx *pg.Tx, lock string) (h head, err error) {
-	err = tx.QueryRow(ctx, "SELECT id, mac, seqs, checkpoint, signature FROM log_head "+lock).Scan(&h.id, &h.mac, &h.seqs, &h.checkpoint, &h.signature)
+	err = tx.QueryRow(ctx, "SELECT id, mac, seqs, checkpoint, signature FROM log_head "+lock).
+		Scan(&h.id, &h.mac, &h.seqs, &h.checkpoint, &h.signature)
 	if err != nil {
 		return h, fmt.Errorf("read the log's head: %w", err)
 	}
@@ -88,7 +89,15 @@ func (h *head) check(signer *seal.Signer) error {
 // store signs the head and writes it.
 func (h *head) store(ctx context.Context, tx *pg.Tx, signer *seal.Signer) error {
 	h.signature, h.age = signer.Sign(h.message()), 0
-	_, err := tx.Exec(ctx, "UPDATE log_head SET id = $1, mac = $2, seqs = $3, checkpoint = $4, signature = $5", h.id, h.mac, h.seqs, h.checkpoint, h.signature)
+	_, err := tx.Exec(
+		ctx,
+		"UPDATE log_head SET id = $1, mac = $2, seqs = $3, checkpoint = $4, signature = $5",
+		h.id,
+		h.mac,
+		h.seqs,
+		h.checkpoint,
+		h.signature,
+	)
 	if err != nil {
 		return fmt.Errorf("move the log's head: %w", err)
 	}
@@ -128,7 +137,11 @@ func (l *Log) lockHead(ctx context.Context, tx *pg.Tx) (h head, err error) {
 // newest refuses a head that is signed with an earlier master key than the last item or checkpoint: it was signed by one
 // who has that key alone.
 func (h *head) newest(ctx context.Context, tx *pg.Tx, signer *seal.Signer) error {
-	rows, err := tx.Query(ctx, "SELECT mac FROM log WHERE id = $1 UNION ALL (SELECT signature FROM log_checkpoint ORDER BY id DESC LIMIT 1)", h.id)
+	rows, err := tx.Query(
+		ctx,
+		"SELECT mac FROM log WHERE id = $1 UNION ALL (SELECT signature FROM log_checkpoint ORDER BY id DESC LIMIT 1)",
+		h.id,
+	)
 	if err != nil {
 		return fmt.Errorf("read what was signed last: %w", err)
 	}
@@ -146,7 +159,8 @@ func (h *head) newest(ctx context.Context, tx *pg.Tx, signer *seal.Signer) error
 // then it was emptied.
 func (h *head) first(ctx context.Context, tx *pg.Tx) error {
 	var begun bool
-	err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM log) OR EXISTS (SELECT FROM log_checkpoint) OR EXISTS (SELECT FROM consumer WHERE name = '' AND seq > 0)").Scan(&begun)
+	err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM log) OR EXISTS (SELECT FROM log_checkpoint) OR EXISTS (SELECT FROM consumer WHERE name = '' AND seq > 0)").
+		Scan(&begun)
 	if err != nil {
 		return fmt.Errorf("look whether the log has begun: %w", err)
 	}

@@ -48,7 +48,12 @@ func (l *Log) TakenUp(ctx context.Context, tx *pg.Tx, t events.TakenUp) error {
 	}
 	logged := h.seqs[t.Source]
 	if logged != t.Applied {
-		return fmt.Errorf("the log has the changes of %s up to %d, and its cursor stands at %d: set its seq in consumer to that, if it was moved", t.Source, logged, t.Applied)
+		return fmt.Errorf(
+			"the log has the changes of %s up to %d, and its cursor stands at %d: set its seq in consumer to that, if it was moved",
+			t.Source,
+			logged,
+			t.Applied,
+		)
 	}
 	w := writer{signer: l.signer(), head: &h}
 	restored := restored{span: span{logged + 1, t.Began}}
@@ -80,7 +85,10 @@ func (w *writer) stand(source string, seq int64, kind string, action pg.Action, 
 		return fmt.Errorf("encode what is not logged: %w", err)
 	}
 	at := events.Span{Source: source, First: seq, Last: seq}
-	return w.append(source, &events.Event{Seq: seq, At: time.Now(), Type: kind, Kind: "event", Action: action, Targets: []pg.Target{at.Target()}, After: text})
+	return w.append(
+		source,
+		&events.Event{Seq: seq, At: time.Now(), Type: kind, Kind: "event", Action: action, Targets: []pg.Target{at.Target()}, After: text},
+	)
 }
 
 // standsFor are the changes that an item accounts for, if it does, and, of a service that was restored, what it has lost.

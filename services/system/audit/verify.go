@@ -66,7 +66,15 @@ func (l *Log) Verify(ctx context.Context, db *pg.DB, earlier Anchor) (found Veri
 	err = db.InTx(ctx, func(tx *pg.Tx) error {
 		w, err := l.verifyAll(ctx, tx, earlier, nil)
 		if err == nil {
-			found = Verified{First: w.first, Last: w.id, Anchor: Anchor{w.id, w.mac}, Compared: w.compared, Changes: w.seqs, Skipped: w.skipped, Restored: w.restored}
+			found = Verified{
+				First:    w.first,
+				Last:     w.id,
+				Anchor:   Anchor{w.id, w.mac},
+				Compared: w.compared,
+				Changes:  w.seqs,
+				Skipped:  w.skipped,
+				Restored: w.restored,
+			}
 		}
 		return err
 	})
@@ -125,7 +133,13 @@ func (w *walk) verify(ctx context.Context, h *head) error {
 	if err := w.none(ctx, "is there twice", "SELECT min(id) FROM (SELECT id FROM log GROUP BY id HAVING count(*) > 1) twice"); err != nil {
 		return err
 	}
-	return w.none(ctx, "is not there, and is found by a target", "SELECT min(log_id) FROM log_target WHERE log_id < $1 OR log_id > $2", w.first, w.id)
+	return w.none(
+		ctx,
+		"is not there, and is found by a target",
+		"SELECT min(log_id) FROM log_target WHERE log_id < $1 OR log_id > $2",
+		w.first,
+		w.id,
+	)
 }
 
 // numbers verifies that the head has the number of each service's last change, and the cursor from where the next ones
@@ -145,7 +159,10 @@ func (w *walk) numbers(ctx context.Context, h *head) error {
 	}
 	for _, source := range slices.Sorted(maps.Keys(cursors)) {
 		if cursors[source] != w.seqs[source] {
-			return &Bad{0, fmt.Sprintf("the changes of %s are pulled from behind %d on, and logged up to %d", source, cursors[source], w.seqs[source])}
+			return &Bad{
+				0,
+				fmt.Sprintf("the changes of %s are pulled from behind %d on, and logged up to %d", source, cursors[source], w.seqs[source]),
+			}
 		}
 	}
 	return nil

@@ -20,7 +20,12 @@ func (l *Log) Write(ctx context.Context, tx *pg.Tx, source string, batch []event
 	w := writer{signer: l.signer(), head: &h}
 	for i := range batch {
 		if logged := h.seqs[source]; batch[i].Seq != logged+1 {
-			return fmt.Errorf("change %d of %s came where the log has those up to %d: set its seq in consumer to that, if it was moved", batch[i].Seq, source, logged)
+			return fmt.Errorf(
+				"change %d of %s came where the log has those up to %d: set its seq in consumer to that, if it was moved",
+				batch[i].Seq,
+				source,
+				logged,
+			)
 		}
 		if err := w.append(source, &batch[i]); err != nil {
 			return fmt.Errorf("log change %d of %s: %w", batch[i].Seq, source, err)

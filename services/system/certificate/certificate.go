@@ -93,7 +93,8 @@ func In(ctx context.Context, q pg.Querier) (s State, err error) { return read(ct
 func Hold(ctx context.Context, tx *pg.Tx) (s State, err error) { return read(ctx, tx, " FOR UPDATE") }
 
 func read(ctx context.Context, q pg.Querier, lock string) (s State, err error) {
-	err = q.QueryRow(ctx, "SELECT version, email, required, ordered, error, name, not_after, renew_at FROM ssl"+lock).Scan(&s.Version, &s.Email, &s.Required, &s.Order, &s.Error, &s.Name, &s.NotAfter, &s.renewAt)
+	err = q.QueryRow(ctx, "SELECT version, email, required, ordered, error, name, not_after, renew_at FROM ssl"+lock).
+		Scan(&s.Version, &s.Email, &s.Required, &s.Order, &s.Error, &s.Name, &s.NotAfter, &s.renewAt)
 	if err != nil {
 		return s, fmt.Errorf("read the state of the certificate: %w", err)
 	}
@@ -138,7 +139,15 @@ func backoff(attempt int) time.Duration { return min(firstPause<<min(attempt-1, 
 
 // Job obtains the certificate that is ordered, or renews it. Of the same order there is one.
 func (o *Office) Job() service.Job {
-	return service.Job{Kind: "certificate", Timeout: orderTime, Attempts: attempts, Backoff: backoff, Workers: 1, Unique: true, Do: jobs.Do(o.do)}
+	return service.Job{
+		Kind:     "certificate",
+		Timeout:  orderTime,
+		Attempts: attempts,
+		Backoff:  backoff,
+		Workers:  1,
+		Unique:   true,
+		Do:       jobs.Do(o.do),
+	}
 }
 
 // Order has the certificate obtained that is due.
@@ -181,7 +190,8 @@ func (o *Office) Tell(ctx context.Context, known string) (told ForGateways, err 
 	told.Authority = o.Public.Authority
 	var chain *string
 	var key []byte
-	err = o.DB.QueryRow(ctx, "SELECT edition::text, required, CASE WHEN edition::text <> $1 THEN chain END, CASE WHEN edition::text <> $1 THEN key END FROM ssl", known).Scan(&told.Edition, &told.Required, &chain, &key)
+	err = o.DB.QueryRow(ctx, "SELECT edition::text, required, CASE WHEN edition::text <> $1 THEN chain END, CASE WHEN edition::text <> $1 THEN key END FROM ssl", known).
+		Scan(&told.Edition, &told.Required, &chain, &key)
 	if err != nil {
 		return told, fmt.Errorf("read the certificate: %w", err)
 	}
@@ -197,5 +207,9 @@ var keyPlace = seal.Place{Table: "ssl", Column: "key", ID: 1}
 
 // client speaks to the authority.
 var client = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{
-	Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: 30 * time.Second, IdleConnTimeout: time.Minute,
+	Proxy:                 http.ProxyFromEnvironment,
+	ForceAttemptHTTP2:     true,
+	TLSHandshakeTimeout:   10 * time.Second,
+	ResponseHeaderTimeout: 30 * time.Second,
+	IdleConnTimeout:       time.Minute,
 }}

@@ -76,8 +76,15 @@ func (o *Office) keep(ctx context.Context, ordered order, issued Issued) error {
 			tx.Unrecorded("another order counts")
 			return nil
 		}
-		_, err = tx.Exec(ctx, "UPDATE ssl SET edition = gen_random_uuid(), error = NULL, name = $1, chain = $2, key = $3, not_after = $4, renew_at = $5",
-			o.Public.Name, issued.Chain, o.Box.Seal(keyPlace, secret.New(issued.Key)), end, renewal(begin, end))
+		_, err = tx.Exec(
+			ctx,
+			"UPDATE ssl SET edition = gen_random_uuid(), error = NULL, name = $1, chain = $2, key = $3, not_after = $4, renew_at = $5",
+			o.Public.Name,
+			issued.Chain,
+			o.Box.Seal(keyPlace, secret.New(issued.Key)),
+			end,
+			renewal(begin, end),
+		)
 		if err != nil {
 			return fmt.Errorf("keep the certificate: %w", err)
 		}
@@ -164,7 +171,8 @@ func (o *Office) account(ctx context.Context, c *acmez.Client, email string) (ac
 	account = acme.Account{Status: acme.StatusValid, Contact: []string{"mailto:" + email}}
 	var id int64
 	var sealed []byte
-	err = o.DB.QueryRow(ctx, "SELECT id, location, key FROM acme_account WHERE directory = $1 AND email = $2", o.Directory, email).Scan(&id, &account.Location, &sealed)
+	err = o.DB.QueryRow(ctx, "SELECT id, location, key FROM acme_account WHERE directory = $1 AND email = $2", o.Directory, email).
+		Scan(&id, &account.Location, &sealed)
 	if err == nil {
 		var key secret.String
 		if key, err = o.Box.Open(accountPlace(id), sealed); err != nil {
@@ -214,8 +222,14 @@ type solver struct{ db *pg.DB }
 
 // Present implements acmez.Solver.
 func (s solver) Present(ctx context.Context, c acme.Challenge) error {
-	return s.do(ctx, "INSERT INTO acme_challenge (token, type, name, key_auth) VALUES ($1, $2, $3, $4) ON CONFLICT (token) DO UPDATE SET type = excluded.type, key_auth = excluded.key_auth",
-		c.Token, c.Type, c.Identifier.Value, c.KeyAuthorization)
+	return s.do(
+		ctx,
+		"INSERT INTO acme_challenge (token, type, name, key_auth) VALUES ($1, $2, $3, $4) ON CONFLICT (token) DO UPDATE SET type = excluded.type, key_auth = excluded.key_auth",
+		c.Token,
+		c.Type,
+		c.Identifier.Value,
+		c.KeyAuthorization,
+	)
 }
 
 // challengeLife is after how long nobody asks for a challenge any more.
@@ -223,7 +237,11 @@ const challengeLife = "1 day"
 
 // CleanUp implements acmez.Solver. What an order left that was cut short goes, too.
 func (s solver) CleanUp(ctx context.Context, c acme.Challenge) error {
-	return s.do(context.WithoutCancel(ctx), "DELETE FROM acme_challenge WHERE token = $1 OR created_at < now() - interval '"+challengeLife+"'", c.Token)
+	return s.do(
+		context.WithoutCancel(ctx),
+		"DELETE FROM acme_challenge WHERE token = $1 OR created_at < now() - interval '"+challengeLife+"'",
+		c.Token,
+	)
 }
 
 func (s solver) do(ctx context.Context, sql string, args ...any) error {
@@ -244,7 +262,8 @@ func (o *Office) KeyAuthorization(ctx context.Context, token string) (text strin
 // pgx.ErrNoRows where none does.
 func (o *Office) Handshake(ctx context.Context, name string) (Issued, error) {
 	c := acme.Challenge{Identifier: acme.Identifier{Type: "dns", Value: name}}
-	err := o.DB.QueryRow(ctx, "SELECT key_auth FROM acme_challenge WHERE name = $1 AND type = $2 ORDER BY created_at DESC LIMIT 1", name, acme.ChallengeTypeTLSALPN01).Scan(&c.KeyAuthorization)
+	err := o.DB.QueryRow(ctx, "SELECT key_auth FROM acme_challenge WHERE name = $1 AND type = $2 ORDER BY created_at DESC LIMIT 1", name, acme.ChallengeTypeTLSALPN01).
+		Scan(&c.KeyAuthorization)
 	if err != nil {
 		return Issued{}, err
 	}

@@ -26,7 +26,13 @@ func newKey(t *testing.T) ed25519.PrivateKey {
 func sign(t *testing.T, key ed25519.PrivateKey, from, until time.Duration) string {
 	t.Helper()
 	now := time.Now()
-	text, err := Sign(Terms{RegisteredClaims: jwt.RegisteredClaims{NotBefore: jwt.NewNumericDate(now.Add(from)), ExpiresAt: jwt.NewNumericDate(now.Add(until))}, Enterprise: true}, key)
+	text, err := Sign(
+		Terms{
+			RegisteredClaims: jwt.RegisteredClaims{NotBefore: jwt.NewNumericDate(now.Add(from)), ExpiresAt: jwt.NewNumericDate(now.Add(until))},
+			Enterprise:       true,
+		},
+		key,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

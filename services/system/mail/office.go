@@ -123,7 +123,8 @@ func (o *Office) Take(ctx context.Context, tx *pg.Tx, of events.Message) error {
 	var id int64
 	err = tx.QueryRow(ctx, `INSERT INTO email_message (uuid, template, account, to_name, to_email, subject, body, html, secret, status, error, expires_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, nullif($11, ''), $12) RETURNING id`,
-		of.ID, m.Template, m.Account, m.To.To.Name, m.To.To.Email, shown.Subject, shown.Text, shown.HTML, hasSecret, status, reason, orNull(m.Expires)).Scan(&id)
+		of.ID, m.Template, m.Account, m.To.To.Name, m.To.To.Email, shown.Subject, shown.Text, shown.HTML, hasSecret, status, reason, orNull(m.Expires)).
+		Scan(&id)
 	if err != nil {
 		return fmt.Errorf("keep a mail: %w", err)
 	}
@@ -132,7 +133,12 @@ func (o *Office) Take(ctx context.Context, tx *pg.Tx, of events.Message) error {
 		if err != nil {
 			return errors.New("encode a mail") // err might show a part
 		}
-		if _, err := tx.Exec(ctx, "UPDATE email_message SET sealed = $2 WHERE id = $1", id, o.Box.Seal(place(id), secret.New(string(text)))); err != nil {
+		if _, err := tx.Exec(
+			ctx,
+			"UPDATE email_message SET sealed = $2 WHERE id = $1",
+			id,
+			o.Box.Seal(place(id), secret.New(string(text))),
+		); err != nil {
 			return fmt.Errorf("seal a mail: %w", err)
 		}
 	}
@@ -153,7 +159,8 @@ func toldEnough(ctx context.Context, tx *pg.Tx, m *mail.Message) (enough bool, e
 		return false, nil
 	}
 	err = tx.QueryRow(ctx, "SELECT count(*) >= $3 FROM email_message WHERE account = $1 AND template = ANY ($2) AND created_at > now() - interval '1 hour' AND status <> 'failed'",
-		m.Account, notices, mostNotices).Scan(&enough)
+		m.Account, notices, mostNotices).
+		Scan(&enough)
 	if err != nil {
 		return false, fmt.Errorf("count what %s was told: %w", m.Account, err)
 	}
@@ -168,7 +175,12 @@ func orNull(t time.Time) *time.Time {
 }
 
 // write renders a mail as it is shown, and as it is sent.
-func (o *Office) write(ctx context.Context, tx *pg.Tx, m *mail.Message, confidential secret.String) (shown, whole RenderedEmail, err error) {
+func (o *Office) write(
+	ctx context.Context,
+	tx *pg.Tx,
+	m *mail.Message,
+	confidential secret.String,
+) (shown, whole RenderedEmail, err error) {
 	if _, err := netmail.ParseAddress(m.To.To.Email); err != nil || strings.ContainsAny(m.To.To.Email, "<> \r\n") {
 		return shown, whole, errors.New("the address is none")
 	}
@@ -259,7 +271,13 @@ func (o *Office) send(ctx context.Context, attempt *service.Attempt, t task) err
 
 // letter is what goes to the server.
 func (o *Office) letter(ctx context.Context, k kept, t task) (letter, error) {
-	l := letter{messageID: k.uuid, at: k.CreatedAt.Time, to: netmail.Address{Name: k.To.Name, Address: k.To.Email}, copyTo: t.CopyTo, RenderedEmail: k.RenderedEmail}
+	l := letter{
+		messageID:     k.uuid,
+		at:            k.CreatedAt.Time,
+		to:            netmail.Address{Name: k.To.Name, Address: k.To.Email},
+		copyTo:        t.CopyTo,
+		RenderedEmail: k.RenderedEmail,
+	}
 	if k.secret {
 		whole, err := o.Box.Open(place(k.ID), k.sealed)
 		if err != nil {
@@ -332,7 +350,15 @@ func record(ctx context.Context, tx *pg.Tx, action pg.Action, before *EmailMessa
 			targets = append(targets, pg.Target{Type: kind, Noun: kind, ID: n, Name: after.To.Name})
 		}
 	}
-	tx.Record(pg.Record{Kind: "email.message", Action: action, Targets: targets, Before: fate{before.Status, before.Error}, After: fate{after.Status, after.Error}})
+	tx.Record(
+		pg.Record{
+			Kind:    "email.message",
+			Action:  action,
+			Targets: targets,
+			Before:  fate{before.Status, before.Error},
+			After:   fate{after.Status, after.Error},
+		},
+	)
 	return nil
 }
 
@@ -359,7 +385,12 @@ func (o *Office) SendAgain(ctx context.Context, tx *pg.Tx, id int64) (EmailMessa
 		tx.Unrecorded("it is as it was")
 		return before, nil
 	}
-	if _, err := tx.Exec(ctx, "UPDATE email_message SET status = $2, error = NULL, version = version + 1 WHERE id = $1", id, status); err != nil {
+	if _, err := tx.Exec(
+		ctx,
+		"UPDATE email_message SET status = $2, error = NULL, version = version + 1 WHERE id = $1",
+		id,
+		status,
+	); err != nil {
 		return before, err
 	}
 	if status == queued {
@@ -395,7 +426,11 @@ func (o *Office) Forget(ctx context.Context, days int) error {
 		if _, err := tx.Exec(ctx, "UPDATE email_message SET sealed = NULL WHERE sealed IS NOT NULL AND expires_at < now()"); err != nil {
 			return fmt.Errorf("forget secrets of mails: %w", err)
 		}
-		_, err := tx.Exec(ctx, "DELETE FROM email_message WHERE created_at < now() - make_interval(days => $1) AND status IN ('sent', 'failed')", days)
+		_, err := tx.Exec(
+			ctx,
+			"DELETE FROM email_message WHERE created_at < now() - make_interval(days => $1) AND status IN ('sent', 'failed')",
+			days,
+		)
 		if err != nil {
 			return fmt.Errorf("forget mails: %w", err)
 		}

@@ -60,7 +60,12 @@ func NewServer(address, user string, password secret.String, from string) (*Serv
 	}
 	s.options = append(s.options, gomail.WithPort(port), gomail.WithTimeout(sendTime), gomail.WithoutNoop())
 	if user != "" {
-		s.options = append(s.options, gomail.WithSMTPAuth(gomail.SMTPAuthAutoDiscover), gomail.WithUsername(user), gomail.WithPassword(password.Reveal()))
+		s.options = append(
+			s.options,
+			gomail.WithSMTPAuth(gomail.SMTPAuthAutoDiscover),
+			gomail.WithUsername(user),
+			gomail.WithPassword(password.Reveal()),
+		)
 	}
 	return s, nil
 }

@@ -30,8 +30,13 @@ func newServer(t *testing.T, scheme string, box *mailbox.Server, user, password 
 }
 
 func aLetter() letter {
-	return letter{messageID: "7f3a", at: time.Unix(1_800_000_000, 0), from: "Exämple, Hosting", to: netmail.Address{Name: "Ben \"M\" Müller", Address: "ben@example.org"},
-		RenderedEmail: RenderedEmail{Subject: "Grüße", Text: "Hällo\n.\nEnd\n", HTML: "<p>Hällo</p>"}}
+	return letter{
+		messageID:     "7f3a",
+		at:            time.Unix(1_800_000_000, 0),
+		from:          "Exämple, Hosting",
+		to:            netmail.Address{Name: "Ben \"M\" Müller", Address: "ben@example.org"},
+		RenderedEmail: RenderedEmail{Subject: "Grüße", Text: "Hällo\n.\nEnd\n", HTML: "<p>Hällo</p>"},
+	}
 }
 
 // parse takes a mail apart as its reader does.
@@ -87,7 +92,9 @@ func TestDeliver(t *testing.T) {
 			continue
 		}
 		got := box.Mails()
-		if len(got) != 1 || got[0].From != "noreply@example.com" || len(got[0].To) != 1 || got[0].To[0] != "ben@example.org" || got[0].User != user || got[0].Encrypted != (scheme != "smtp+plain") {
+		if len(got) != 1 || got[0].From != "noreply@example.com" || len(got[0].To) != 1 || got[0].To[0] != "ben@example.org" ||
+			got[0].User != user ||
+			got[0].Encrypted != (scheme != "smtp+plain") {
 			t.Errorf("%s: %+v", scheme, got)
 			continue
 		}
@@ -102,7 +109,8 @@ func TestDeliver(t *testing.T) {
 		if at, err := header.Date(); err != nil || at.Unix() != 1_800_000_000 {
 			t.Errorf("%s: it is of %v", scheme, at)
 		}
-		if strings.TrimSpace(parts["text/plain"]) != "Hällo\n.\nEnd" || strings.TrimSpace(parts["text/html"]) != "<p>Hällo</p>" || len(parts) != 2 {
+		if strings.TrimSpace(parts["text/plain"]) != "Hällo\n.\nEnd" || strings.TrimSpace(parts["text/html"]) != "<p>Hällo</p>" ||
+			len(parts) != 2 {
 			t.Errorf("%s: %q", scheme, parts)
 		}
 	}
@@ -133,7 +141,16 @@ func TestDeliverCopy(t *testing.T) {
 // A server that is not who it is to be, that does not encrypt or does not let us in, gets nothing, and may be asked again.
 func TestDeliverNothing(t *testing.T) {
 	t.Parallel()
-	plain, encrypted, locked := mailbox.Start(t, mailbox.Options{}), mailbox.Start(t, mailbox.Options{TLS: true}), mailbox.Start(t, mailbox.Options{STARTTLS: true, Password: "correct horse"})
+	plain, encrypted, locked := mailbox.Start(
+		t,
+		mailbox.Options{},
+	), mailbox.Start(
+		t,
+		mailbox.Options{TLS: true},
+	), mailbox.Start(
+		t,
+		mailbox.Options{STARTTLS: true, Password: "correct horse"},
+	)
 	stranger := newServer(t, "smtps", encrypted, "", "")
 	stranger.TLS = nil
 	for what, s := range map[string]*Server{
@@ -203,11 +220,23 @@ func TestNewServer(t *testing.T) {
 		{"smtp://mail.example.com", "", "", "IRONPLANE_MAIL_FROM"},
 		{"smtp://mail.example.com", "", "Example", "IRONPLANE_MAIL_FROM"},
 	} {
-		if _, err := NewServer(c.address, c.user, secret.New("horse"), c.from); err == nil || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "horse") {
+		if _, err := NewServer(
+			c.address,
+			c.user,
+			secret.New("horse"),
+			c.from,
+		); err == nil || !strings.Contains(err.Error(), c.says) ||
+			strings.Contains(err.Error(), "horse") {
 			t.Errorf("%v: %v", c, err)
 		}
 	}
-	if s, err := NewServer("smtps://mail.example.com", "u", secret.New("p"), "Example Hosting <a@example.com>"); err != nil || s.From.Name != "Example Hosting" {
+	if s, err := NewServer(
+		"smtps://mail.example.com",
+		"u",
+		secret.New("p"),
+		"Example Hosting <a@example.com>",
+	); err != nil ||
+		s.From.Name != "Example Hosting" {
 		t.Error(err)
 	}
 }

@@ -127,7 +127,9 @@ func (t *Template) Sample(site Site) (RenderedEmail, error) {
 // Reference is a page that says what templates can show, in Markdown.
 func Reference() string {
 	var b strings.Builder
-	b.WriteString("# Variables of email templates\n\nWhat the templates of each type can show. `make openapi` writes this page from the program.\n")
+	b.WriteString(
+		"# Variables of email templates\n\nWhat the templates of each type can show. `make openapi` writes this page from the program.\n",
+	)
 	table := func(title string, language *template.Language) {
 		fmt.Fprintf(&b, "\n## %s\n\n%s", title, language.Table("a secret: it stands as text or as a whole `href`, and nowhere else"))
 	}

@@ -40,9 +40,20 @@ func link(t *testing.T, i *Installed, to, name string) {
 func TestNothingElseIsServed(t *testing.T) {
 	t.Parallel()
 	i := install(t, map[string]string{
-		"shop/manifest.json": `{"name": "Shop"}`, "shop/secret.js": "secret", "shop/assets/main.js": "main", "shop/assets/deep/a.css": "a", "shop/assets/.hidden.js": "x", "shop/assets/.git/x.js": "x", "shop/assets/page.html": "page",
-		"whole/manifest.json": `{"name": "Whole"}`, "whole/secret.js": "secret", "other/manifest.json": `{"name": "Other"}`, "../outside.js": "secret", "nothing/x": "", "broken/manifest.json": "{",
-		".hidden/manifest.json": `{"name": "Hidden"}`,
+		"shop/manifest.json":     `{"name": "Shop"}`,
+		"shop/secret.js":         "secret",
+		"shop/assets/main.js":    "main",
+		"shop/assets/deep/a.css": "a",
+		"shop/assets/.hidden.js": "x",
+		"shop/assets/.git/x.js":  "x",
+		"shop/assets/page.html":  "page",
+		"whole/manifest.json":    `{"name": "Whole"}`,
+		"whole/secret.js":        "secret",
+		"other/manifest.json":    `{"name": "Other"}`,
+		"../outside.js":          "secret",
+		"nothing/x":              "",
+		"broken/manifest.json":   "{",
+		".hidden/manifest.json":  `{"name": "Hidden"}`,
 	})
 	link(t, i, "../secret.js", "shop/assets/up.js")
 	link(t, i, "../../../outside.js", "shop/assets/out.js")

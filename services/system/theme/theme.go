@@ -24,7 +24,8 @@ var (
 // CheckColour fails where a text is no colour of CSS.
 func CheckColour(text string) error {
 	_, named := colornames.Map[strings.ToLower(text)]
-	if named || slices.Contains([]string{"transparent", "rebeccapurple"}, strings.ToLower(text)) || hexColour.MatchString(text) || computedColour.MatchString(text) {
+	if named || slices.Contains([]string{"transparent", "rebeccapurple"}, strings.ToLower(text)) || hexColour.MatchString(text) ||
+		computedColour.MatchString(text) {
 		return nil
 	}
 	return errors.New("must be a colour of CSS, such as #1d4ed8, rgb(29 78 216 / 90%), hsl(224, 76%, 48%) or navy")
@@ -53,15 +54,22 @@ func HTML(text string) string { return html.Sanitize(text) }
 
 var (
 	atRules   = []string{"@media", "@supports", "@keyframes", "@-webkit-keyframes", "@layer", "@container"}
-	functions = strings.Fields(`blur brightness calc circle clamp color color-mix conic-gradient contrast counter counters cubic-bezier drop-shadow ellipse
+	functions = strings.Fields(
+		`blur brightness calc circle clamp color color-mix conic-gradient contrast counter counters cubic-bezier drop-shadow ellipse
 		fit-content grayscale has hsl hsla hue-rotate hwb inset invert is lab lch linear-gradient matrix matrix3d max min minmax not nth-child
 		nth-last-child nth-last-of-type nth-of-type oklab oklch opacity perspective polygon radial-gradient repeat repeating-conic-gradient
 		repeating-linear-gradient repeating-radial-gradient rgb rgba rotate rotate3d rotatex rotatey rotatez saturate scale scale3d scalex scaley
-		sepia skew skewx skewy steps translate translate3d translatex translatey translatez var where`)
+		sepia skew skewx skewy steps translate translate3d translatex translatey translatez var where`,
+	)
 	acting = []string{"behavior", "-ms-behavior", "-moz-binding"}
 )
 
-var closing = map[css.TokenType]css.TokenType{css.LeftBraceToken: css.RightBraceToken, css.LeftBracketToken: css.RightBracketToken, css.LeftParenthesisToken: css.RightParenthesisToken, css.FunctionToken: css.RightParenthesisToken}
+var closing = map[css.TokenType]css.TokenType{
+	css.LeftBraceToken:       css.RightBraceToken,
+	css.LeftBracketToken:     css.RightBracketToken,
+	css.LeftParenthesisToken: css.RightParenthesisToken,
+	css.FunctionToken:        css.RightParenthesisToken,
+}
 
 // CheckCSS fails where a style sheet would load something, which tells others who looks at what, would act, or would not end
 // where it ends.

@@ -58,7 +58,19 @@ const (
 )
 
 // pauses are those between attempts to deliver an event, with a tenth more or less: together about three days.
-var pauses = []time.Duration{5 * time.Second, 30 * time.Second, 2 * time.Minute, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour, 10 * time.Hour, 14 * time.Hour, 20 * time.Hour, 20 * time.Hour}
+var pauses = []time.Duration{
+	5 * time.Second,
+	30 * time.Second,
+	2 * time.Minute,
+	5 * time.Minute,
+	30 * time.Minute,
+	2 * time.Hour,
+	5 * time.Hour,
+	10 * time.Hour,
+	14 * time.Hour,
+	20 * time.Hour,
+	20 * time.Hour,
+}
 
 func pauseAfter(attempt int) (time.Duration, bool) {
 	if attempt > len(pauses) {
@@ -75,7 +87,14 @@ type task struct {
 // Job delivers to one webhook what waits for it. There is one of them for each that something waits for, so a slow receiver
 // holds up nobody else's.
 func (c *Courier) Job() service.Job {
-	return service.Job{Kind: "webhook", Timeout: 2 * sliceTime, Backoff: func(int) time.Duration { return askPause }, Workers: workers, Unique: true, Do: jobs.Do(c.work)}
+	return service.Job{
+		Kind:    "webhook",
+		Timeout: 2 * sliceTime,
+		Backoff: func(int) time.Duration { return askPause },
+		Workers: workers,
+		Unique:  true,
+		Do:      jobs.Do(c.work),
+	}
 }
 
 // Wake has delivered what waits: what has just come, what is to be tried again, and what nobody does whose process was killed.
@@ -169,7 +188,10 @@ func (c *Courier) round(ctx context.Context, id int64) (int, error) {
 	}
 	maker, err := c.maker(ctx, r.owner)
 	if err != nil {
-		return -1, errors.Join(fmt.Errorf("ask what %s may: %w", r.owner, err), c.rest(ctx, id, askPause, "it cannot be found out what its maker may"))
+		return -1, errors.Join(
+			fmt.Errorf("ask what %s may: %w", r.owner, err),
+			c.rest(ctx, id, askPause, "it cannot be found out what its maker may"),
+		)
 	}
 	switch {
 	case !maker.Active:
@@ -280,10 +302,25 @@ func (c *Courier) note(ctx context.Context, r receiver, all []delivery) error {
 			if status != "waiting" {
 				ended = append(ended, d.item)
 			}
-			reached, gone, pause = reached || !d.outcome.tried || d.outcome.delivered(), gone || d.outcome.status == http.StatusGone, max(pause, d.outcome.wished)
-			_, err := tx.Exec(ctx, `UPDATE webhook_delivery SET status = $2, attempts = $3, next_at = now() + $4::interval, tried_at = now(), duration = $5,
+			reached, gone, pause = reached || !d.outcome.tried ||
+				d.outcome.delivered(), gone ||
+				d.outcome.status == http.StatusGone, max(
+				pause,
+				d.outcome.wished,
+			)
+			_, err := tx.Exec(
+				ctx,
+				`UPDATE webhook_delivery SET status = $2, attempts = $3, next_at = now() + $4::interval, tried_at = now(), duration = $5,
 				answer_status = nullif($6, 0), answer = nullif($7, ''), error = nullif($8, '') WHERE id = $1 AND status = 'waiting'`,
-				d.id, status, d.attempts, next, d.outcome.took.Milliseconds(), d.outcome.status, d.outcome.answer, d.outcome.reason)
+				d.id,
+				status,
+				d.attempts,
+				next,
+				d.outcome.took.Milliseconds(),
+				d.outcome.status,
+				d.outcome.answer,
+				d.outcome.reason,
+			)
 			if err != nil {
 				return fmt.Errorf("note what came of delivery %d: %w", d.id, err)
 			}
@@ -297,7 +334,13 @@ func (c *Courier) note(ctx context.Context, r receiver, all []delivery) error {
 			pause = max(pause, min(time.Second<<min(failures-1, 10), longestPause))
 		}
 		if failures > 0 || r.failures > 0 || pause > 0 {
-			if _, err := tx.Exec(ctx, "UPDATE webhook SET failures = $2, resting = CASE WHEN $3::interval > '0' THEN 'the receiver has failed' END, paused_until = now() + nullif($3::interval, '0') WHERE id = $1", r.id, failures, pause); err != nil {
+			if _, err := tx.Exec(
+				ctx,
+				"UPDATE webhook SET failures = $2, resting = CASE WHEN $3::interval > '0' THEN 'the receiver has failed' END, paused_until = now() + nullif($3::interval, '0') WHERE id = $1",
+				r.id,
+				failures,
+				pause,
+			); err != nil {
 				return fmt.Errorf("note how webhook %d does: %w", r.id, err)
 			}
 		}
@@ -325,7 +368,11 @@ func (d *delivery) fate() (status string, next *time.Duration) {
 
 // Edited tries at once what waits for a webhook that was edited.
 func (c *Courier) Edited(ctx context.Context, tx *pg.Tx, id int64) error {
-	_, err := tx.Exec(ctx, "UPDATE webhook SET resting = NULL, failures = 0, paused_until = NULL, old_secret = CASE WHEN old_secret_until > now() THEN old_secret END WHERE id = $1", id)
+	_, err := tx.Exec(
+		ctx,
+		"UPDATE webhook SET resting = NULL, failures = 0, paused_until = NULL, old_secret = CASE WHEN old_secret_until > now() THEN old_secret END WHERE id = $1",
+		id,
+	)
 	if err != nil {
 		return fmt.Errorf("have webhook %d delivered to: %w", id, err)
 	}
@@ -356,7 +403,11 @@ func disable(ctx context.Context, tx *pg.Tx, id int64) error {
 	if err != nil || !before.Enabled {
 		return err
 	}
-	if _, err := tx.Exec(ctx, "UPDATE webhook SET enabled = false, resting = 'the receiver has answered 410: it is gone', version = version + 1 WHERE id = $1", id); err != nil {
+	if _, err := tx.Exec(
+		ctx,
+		"UPDATE webhook SET enabled = false, resting = 'the receiver has answered 410: it is gone', version = version + 1 WHERE id = $1",
+		id,
+	); err != nil {
 		return fmt.Errorf("disable webhook %d: %w", id, err)
 	}
 	after, err := View.Get(ctx, tx, id)
@@ -412,12 +463,22 @@ func (c *Courier) giveUp(ctx context.Context, id int64) error {
 		if err := hold(ctx, tx, id); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, "UPDATE webhook SET old_secret = NULL WHERE id = $1 AND old_secret IS NOT NULL AND old_secret_until <= now()", id); err != nil {
+		if _, err := tx.Exec(
+			ctx,
+			"UPDATE webhook SET old_secret = NULL WHERE id = $1 AND old_secret IS NOT NULL AND old_secret_until <= now()",
+			id,
+		); err != nil {
 			return fmt.Errorf("forget the old secret of webhook %d: %w", id, err)
 		}
-		rows, err := tx.Query(ctx, `UPDATE webhook_delivery SET status = 'failed', next_at = NULL, error = coalesce(error || '; ', '') || 'it was given up: it waited for three days, or too many did'
+		rows, err := tx.Query(
+			ctx,
+			`UPDATE webhook_delivery SET status = 'failed', next_at = NULL, error = coalesce(error || '; ', '') || 'it was given up: it waited for three days, or too many did'
 			WHERE webhook_id = $1 AND status = 'waiting' AND (created_at < now() - $2::interval
-				OR id <= (SELECT id FROM webhook_delivery WHERE webhook_id = $1 AND status = 'waiting' ORDER BY id DESC OFFSET $3 LIMIT 1)) RETURNING item`, id, lifetime+time.Hour, mostWaiting)
+				OR id <= (SELECT id FROM webhook_delivery WHERE webhook_id = $1 AND status = 'waiting' ORDER BY id DESC OFFSET $3 LIMIT 1)) RETURNING item`,
+			id,
+			lifetime+time.Hour,
+			mostWaiting,
+		)
 		if err != nil {
 			return fmt.Errorf("give deliveries up: %w", err)
 		}
@@ -434,7 +495,11 @@ func (c *Courier) Metrics() []prometheus.Collector {
 	return []prometheus.Collector{
 		service.Gauge(c.db, "ironplane_webhook_deliveries_waiting", "Deliveries to webhooks that are being made, or wait to be.",
 			"SELECT count(*)::float8 FROM webhook_delivery WHERE status = 'waiting'"),
-		service.Gauge(c.db, "ironplane_webhook_deliveries_late_seconds", "How long the oldest delivery waits that could be made to a webhook that is not disabled; 0: none does.",
-			"SELECT coalesce(extract(epoch FROM now() - min(d.next_at)), 0)::float8 FROM webhook_delivery d JOIN webhook w ON w.id = webhook_id WHERE status = 'waiting' AND next_at <= now() AND enabled"),
+		service.Gauge(
+			c.db,
+			"ironplane_webhook_deliveries_late_seconds",
+			"How long the oldest delivery waits that could be made to a webhook that is not disabled; 0: none does.",
+			"SELECT coalesce(extract(epoch FROM now() - min(d.next_at)), 0)::float8 FROM webhook_delivery d JOIN webhook w ON w.id = webhook_id WHERE status = 'waiting' AND next_at <= now() AND enabled",
+		),
 	}
 }

@@ -48,22 +48,74 @@ const largestItem, mostTargets = 64 << 10, 100
 // leaves are, by the kinds of what changes, what one has to hold read on who is told of it. Each begins with the name of a kind;
 // the longest one counts. Who makes a webhook holds system.integrations.
 var leaves = map[string][]permission.Permission{
-	"admin": {permission.UsersAdmins}, "client": {permission.UsersClients},
+	"admin":       {permission.UsersAdmins},
+	"client":      {permission.UsersClients},
 	"auth":        {permission.UsersAdmins, permission.UsersClients}, // of all owners
-	"integration": nil, "webhook": nil,
-	"group": {permission.NetworkGroups}, "entity": {permission.NetworkEntities}, "forward": {permission.NetworkForward}, "port-speed": {permission.NetworkSwitches},
-	"field":       {permission.SystemSettings},
-	"field.value": {permission.UsersClients, permission.NetworkEntities, permission.NetworkGroups, permission.ServerSettings}, // of all targets
+	"integration": nil,
+	"webhook":     nil,
+	"group": {
+		permission.NetworkGroups,
+	},
+	"entity":     {permission.NetworkEntities},
+	"forward":    {permission.NetworkForward},
+	"port-speed": {permission.NetworkSwitches},
+	"field":      {permission.SystemSettings},
+	"field.value": {
+		permission.UsersClients,
+		permission.NetworkEntities,
+		permission.NetworkGroups,
+		permission.ServerSettings,
+	}, // of all targets
 	"part":        {permission.ServerSettings},
-	"pxe":         {permission.PXESettings}, "pxe.install": {permission.PXEInstalls},
-	"email": {permission.SystemEmails}, "system": {permission.SystemSettings}, "license": {permission.SystemSettings}, "http": {permission.SystemSettings},
+	"pxe":         {permission.PXESettings},
+	"pxe.install": {permission.PXEInstalls},
+	"email": {
+		permission.SystemEmails,
+	},
+	"system":  {permission.SystemSettings},
+	"license": {permission.SystemSettings},
+	"http":    {permission.SystemSettings},
 	// What is about the log or about who was refused is for those who read it.
-	"request": {permission.SystemLogs}, "event": {permission.SystemLogs}, "log": {permission.SystemLogs}, "history": {permission.SystemLogs},
+	"request": {permission.SystemLogs},
+	"event":   {permission.SystemLogs},
+	"log":     {permission.SystemLogs},
+	"history": {permission.SystemLogs},
 }
 
 // actions are what the last word of a type can be.
-var actions = []string{"allocated", "asked", "began", "booted", "cancelled", "confirmed", "created", "cut", "deleted", "edited", "emailed", "ended", "failed", "given", "installed", "issued", "queued", "refreshed", "refused", "released", "removed", "renewed",
-	"replayed", "restored", "retried", "sent", "skipped", "synced", "tested", "used", "verified"}
+var actions = []string{
+	"allocated",
+	"asked",
+	"began",
+	"booted",
+	"cancelled",
+	"confirmed",
+	"created",
+	"cut",
+	"deleted",
+	"edited",
+	"emailed",
+	"ended",
+	"failed",
+	"given",
+	"installed",
+	"issued",
+	"queued",
+	"refreshed",
+	"refused",
+	"released",
+	"removed",
+	"renewed",
+	"replayed",
+	"restored",
+	"retried",
+	"sent",
+	"skipped",
+	"synced",
+	"tested",
+	"used",
+	"verified",
+}
 
 // Kinds are those that there can be events of, in order.
 func Kinds() []string {
@@ -125,8 +177,19 @@ func newMessage(source string, e *events.Event) (m message, err error) {
 	if len(e.Targets) > 0 {
 		m.item = fmt.Sprintf("%s/%d", e.Targets[0].Type, e.Targets[0].ID)
 	}
-	said := WebhookEvent{Type: e.Type, Timestamp: e.At.UTC().Format(time.RFC3339Nano),
-		Data: WebhookData{Kind: e.Kind, Part: e.Part, Action: string(e.Action), Targets: audit.TargetsOf(e.Targets), Before: e.Before, After: e.After, RequestID: e.RequestID}}
+	said := WebhookEvent{
+		Type:      e.Type,
+		Timestamp: e.At.UTC().Format(time.RFC3339Nano),
+		Data: WebhookData{
+			Kind:      e.Kind,
+			Part:      e.Part,
+			Action:    string(e.Action),
+			Targets:   audit.TargetsOf(e.Targets),
+			Before:    e.Before,
+			After:     e.After,
+			RequestID: e.RequestID,
+		},
+	}
 	if e.Actor != nil {
 		said.Data.User = &EventUser{e.Actor.URL}
 	}

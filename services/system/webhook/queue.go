@@ -70,7 +70,8 @@ type deliveries struct {
 // add keeps an event, and has it delivered to webhooks.
 func (d *deliveries) add(ctx context.Context, tx *pg.Tx, m message, to ...int64) error {
 	var id int64
-	err := tx.QueryRow(ctx, "INSERT INTO webhook_event (uuid, type, at, payload) VALUES ($1, $2, $3, $4) RETURNING id", m.id, m.kind, m.at, m.payload).Scan(&id)
+	err := tx.QueryRow(ctx, "INSERT INTO webhook_event (uuid, type, at, payload) VALUES ($1, $2, $3, $4) RETURNING id", m.id, m.kind, m.at, m.payload).
+		Scan(&id)
 	if err != nil {
 		return fmt.Errorf("keep the event %s: %w", m.id, err)
 	}
@@ -150,12 +151,17 @@ func (c *Courier) ReplayOne(ctx context.Context, tx *pg.Tx, id, delivery int64) 
 	}
 	var status, item string
 	var event int64
-	if err := tx.QueryRow(ctx, "SELECT status, item, event_id FROM webhook_delivery WHERE id = $1 AND webhook_id = $2", delivery, id).Scan(&status, &item, &event); err != nil {
+	if err := tx.QueryRow(ctx, "SELECT status, item, event_id FROM webhook_delivery WHERE id = $1 AND webhook_id = $2", delivery, id).
+		Scan(&status, &item, &event); err != nil {
 		return none, err
 	}
 	record(tx, &w, "replayed", queued{Deliveries: 1})
 	if status == "waiting" {
-		if _, err := tx.Exec(ctx, "UPDATE webhook_delivery SET next_at = least(next_at, now()) WHERE id = $1 AND next_at < 'infinity'", delivery); err != nil {
+		if _, err := tx.Exec(
+			ctx,
+			"UPDATE webhook_delivery SET next_at = least(next_at, now()) WHERE id = $1 AND next_at < 'infinity'",
+			delivery,
+		); err != nil {
 			return none, fmt.Errorf("try delivery %d now: %w", delivery, err)
 		}
 		if _, err := tx.Exec(ctx, "UPDATE webhook SET paused_until = NULL WHERE id = $1", id); err != nil {

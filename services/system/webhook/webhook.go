@@ -91,11 +91,23 @@ func (b *WebhookBody) Resolve(wrong *problem.Fields) {
 	}
 	for _, pattern := range b.Types {
 		if _, ok := needs(pattern); !ok {
-			wrong.Add("/types", "invalid", "has %s, and there are no such events: types begin with one of %s, or are *", pattern, strings.Join(Kinds(), ", "))
+			wrong.Add(
+				"/types",
+				"invalid",
+				"has %s, and there are no such events: types begin with one of %s, or are *",
+				pattern,
+				strings.Join(Kinds(), ", "),
+			)
 			continue
 		}
 		if action := pattern[strings.LastIndex(pattern, ".")+1:]; action != "*" && !slices.Contains(actions, action) {
-			wrong.Add("/types", "invalid", "has %s, and there are no such events: types end in one of %s, or in *", pattern, strings.Join(actions, ", "))
+			wrong.Add(
+				"/types",
+				"invalid",
+				"has %s, and there are no such events: types end in one of %s, or in *",
+				pattern,
+				strings.Join(actions, ", "),
+			)
 		}
 	}
 	if b.Secret != nil && !b.Secret.IsZero() {

@@ -74,7 +74,13 @@ func (b *BootAgent) Start() {
 		b.Fatal(err)
 	}
 	pool := machine.Pool{First: netip.MustParseAddr("10.1.0.100"), Last: netip.MustParseAddr("10.1.0.110"), Bits: 24}
-	if b.Agent, err = agent.New(files, b.key, machine.Settings{URL: "http://10.1.0.1", Discover: true, Pool: pool}, "1.2.3", slog.New(slog.DiscardHandler)); err != nil {
+	if b.Agent, err = agent.New(
+		files,
+		b.key,
+		machine.Settings{URL: "http://10.1.0.1", Discover: true, Pool: pool},
+		"1.2.3",
+		slog.New(slog.DiscardHandler),
+	); err != nil {
 		b.Fatal(err)
 	}
 	ctx, end := context.WithCancel(context.Background())

@@ -26,7 +26,14 @@ import (
 )
 
 // Unlimited are limits that no test meets by accident.
-var Unlimited = settings.Variables{OwnerRate: "1000000", OwnerBurst: "1000000", AddressRate: "1000000", AddressBurst: "1000000", OwnerConcurrency: "1000000", AddressConcurrency: "1000000"}
+var Unlimited = settings.Variables{
+	OwnerRate:          "1000000",
+	OwnerBurst:         "1000000",
+	AddressRate:        "1000000",
+	AddressBurst:       "1000000",
+	OwnerConcurrency:   "1000000",
+	AddressConcurrency: "1000000",
+}
 
 // Start runs the product on a database and a Redis of the test's own. The client has the first admin's key.
 func Start(t testing.TB) (*product.Product, *testkit.Client) {

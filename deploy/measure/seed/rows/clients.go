@@ -31,7 +31,13 @@ func fillClients(ctx context.Context, l *loader) error {
 			servers[c.owner-1]++
 		}
 	}
-	err = l.copy(ctx, "client_server_count", []string{"id", "servers"}, l.clients(), func(i int) []any { return []any{int64(i + 1), servers[i]} })
+	err = l.copy(
+		ctx,
+		"client_server_count",
+		[]string{"id", "servers"},
+		l.clients(),
+		func(i int) []any { return []any{int64(i + 1), servers[i]} },
+	)
 	if err != nil {
 		return err
 	}

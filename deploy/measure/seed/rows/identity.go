@@ -15,7 +15,24 @@ func fillIdentity(ctx context.Context, l *loader) error {
 	if err != nil {
 		return err
 	}
-	first := []string{"anna", "ben", "chloe", "david", "elif", "finn", "greta", "hugo", "ines", "jonas", "kim", "lena", "mira", "noah", "olga", "paul"}
+	first := []string{
+		"anna",
+		"ben",
+		"chloe",
+		"david",
+		"elif",
+		"finn",
+		"greta",
+		"hugo",
+		"ines",
+		"jonas",
+		"kim",
+		"lena",
+		"mira",
+		"noah",
+		"olga",
+		"paul",
+	}
 	family := []string{"keller", "novak", "rossi", "smith", "tanaka", "weber", "young", "zhang", "meyer", "silva"}
 	r := l.random(adminSource)
 	grants := principal.All.Names()

@@ -45,7 +45,24 @@ func fillNetwork(ctx context.Context, l *loader) error {
 	return fillEntities(ctx, l, groups)
 }
 
-var cities = []string{"Amsterdam", "Ashburn", "Berlin", "Chicago", "Dallas", "Frankfurt", "Helsinki", "London", "Madrid", "Paris", "Prague", "Singapore", "Sydney", "Tokyo", "Toronto", "Warsaw"}
+var cities = []string{
+	"Amsterdam",
+	"Ashburn",
+	"Berlin",
+	"Chicago",
+	"Dallas",
+	"Frankfurt",
+	"Helsinki",
+	"London",
+	"Madrid",
+	"Paris",
+	"Prague",
+	"Singapore",
+	"Sydney",
+	"Tokyo",
+	"Toronto",
+	"Warsaw",
+}
 
 // siteOf is a site's city and which of the sites there it is.
 func siteOf(i int) (city string, n int) { return cities[i%len(cities)], i/len(cities) + 1 }
@@ -54,8 +71,25 @@ func fillPortSpeeds(ctx context.Context, l *loader) error {
 	speeds := []struct {
 		name string
 		mbit int
-	}{{"10 Mbit/s", 10}, {"100 Mbit/s", 100}, {"200 Mbit/s", 200}, {"500 Mbit/s", 500}, {"1 Gbit/s", 1000}, {"2.5 Gbit/s", 2500}, {"5 Gbit/s", 5000},
-		{"10 Gbit/s", 10_000}, {"25 Gbit/s", 25_000}, {"40 Gbit/s", 40_000}, {"50 Gbit/s", 50_000}, {"100 Gbit/s", 100_000}, {"200 Gbit/s", 200_000}, {"400 Gbit/s", 400_000}}
+	}{
+		{"10 Mbit/s", 10},
+		{"100 Mbit/s", 100},
+		{"200 Mbit/s", 200},
+		{"500 Mbit/s", 500},
+		{"1 Gbit/s", 1000},
+		{"2.5 Gbit/s", 2500},
+		{"5 Gbit/s", 5000},
+		{
+			"10 Gbit/s",
+			10_000,
+		},
+		{"25 Gbit/s", 25_000},
+		{"40 Gbit/s", 40_000},
+		{"50 Gbit/s", 50_000},
+		{"100 Gbit/s", 100_000},
+		{"200 Gbit/s", 200_000},
+		{"400 Gbit/s", 400_000},
+	}
 	err := l.copy(ctx, "port_speed", []string{"id", "name", "billing_id", "speed"}, len(speeds), func(i int) []any {
 		return []any{i + 1, speeds[i].name, fmt.Sprintf("PORT-%d", speeds[i].mbit), speeds[i].mbit}
 	})

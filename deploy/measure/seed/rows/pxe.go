@@ -20,12 +20,18 @@ func fillPXE(ctx context.Context, l *loader) error {
 	if err != nil {
 		return err
 	}
-	err = l.copy(ctx, "dhcp_server", []string{"id", "name", "http_host", "http_port", "http_use_https", "http_api_key"}, l.groups(), func(i int) []any {
-		city, n := siteOf(i)
-		id := last + int64(i) + 1
-		key := box.Seal(seal.Place{Table: "dhcp_server", Column: "http_api_key", ID: id}, secret.New(fmt.Sprintf("dhcp-key-%d", id)))
-		return []any{id, fmt.Sprintf("%s %d", city, n), fmt.Sprintf("dhcp%d.%s.example.net", n, strings.ToLower(city)), int32(8443), true, key}
-	})
+	err = l.copy(
+		ctx,
+		"dhcp_server",
+		[]string{"id", "name", "http_host", "http_port", "http_use_https", "http_api_key"},
+		l.groups(),
+		func(i int) []any {
+			city, n := siteOf(i)
+			id := last + int64(i) + 1
+			key := box.Seal(seal.Place{Table: "dhcp_server", Column: "http_api_key", ID: id}, secret.New(fmt.Sprintf("dhcp-key-%d", id)))
+			return []any{id, fmt.Sprintf("%s %d", city, n), fmt.Sprintf("dhcp%d.%s.example.net", n, strings.ToLower(city)), int32(8443), true, key}
+		},
+	)
 	if err != nil {
 		return err
 	}

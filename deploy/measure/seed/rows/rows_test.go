@@ -56,14 +56,26 @@ func TestFill(t *testing.T) {
 		}
 	}
 	const owned = "FROM ip_assignment WHERE server_id IS NOT NULL GROUP BY owner_id) counts"
-	if said, is := text(t, connect(t, one[clients.Name]), "SELECT string_agg(id || ': ' || servers, ', ' ORDER BY id) FROM client_server_count WHERE servers > 0"),
-		text(t, conn, "SELECT string_agg(id || ': ' || servers, ', ' ORDER BY id) FROM (SELECT owner_id AS id, count(DISTINCT server_id) AS servers "+owned); said != is {
+	if said, is := text(
+		t,
+		connect(t, one[clients.Name]),
+		"SELECT string_agg(id || ': ' || servers, ', ' ORDER BY id) FROM client_server_count WHERE servers > 0",
+	),
+		text(
+			t,
+			conn,
+			"SELECT string_agg(id || ': ' || servers, ', ' ORDER BY id) FROM (SELECT owner_id AS id, count(DISTINCT server_id) AS servers "+owned,
+		); said != is {
 		t.Errorf("the clients have the servers %s, and should have %s", said, is)
 	}
 	if n := text(t, conn, "SELECT count(*)::text FROM ip_entity_view"); n != "3000" {
 		t.Errorf("%s entities", n)
 	}
-	if same := text(t, conn, "SELECT (NOT EXISTS (TABLE ip_free EXCEPT TABLE ip_unassigned) AND NOT EXISTS (TABLE ip_unassigned EXCEPT TABLE ip_free))::text"); same != "true" {
+	if same := text(
+		t,
+		conn,
+		"SELECT (NOT EXISTS (TABLE ip_free EXCEPT TABLE ip_unassigned) AND NOT EXISTS (TABLE ip_unassigned EXCEPT TABLE ip_free))::text",
+	); same != "true" {
 		t.Error("what is free is not what is assigned to nobody")
 	}
 	if right := text(t, conn, counts); right != "true" {

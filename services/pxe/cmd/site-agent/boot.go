@@ -66,7 +66,14 @@ func (c *config) ipv6(other string) (netip.AddrPort, error) {
 // dhcp is how machines are answered that ask by DHCP.
 func (c *config) dhcp() (s dhcp.Settings, err error) {
 	machines, err := c.machines()
-	s = dhcp.Settings{Interface: c.Interface, Proxy: c.DHCP == "proxy", URL: machines.URL, IPv6: c.IPv6, IPv6URL: machines.IPv6URL, Relays: c.Relays}
+	s = dhcp.Settings{
+		Interface: c.Interface,
+		Proxy:     c.DHCP == "proxy",
+		URL:       machines.URL,
+		IPv6:      c.IPv6,
+		IPv6URL:   machines.IPv6URL,
+		Relays:    c.Relays,
+	}
 	switch {
 	case err != nil:
 		return s, err
@@ -79,7 +86,9 @@ func (c *config) dhcp() (s dhcp.Settings, err error) {
 	}
 	address, err := netip.ParseAddrPort(c.Machines)
 	if err != nil || !address.Addr().Is4() || address.Addr().IsUnspecified() {
-		return s, errors.New("IRONPLANE_AGENT_DHCP: this server calls itself by the address in IRONPLANE_AGENT_MACHINES_LISTEN, which has to be one of IPv4")
+		return s, errors.New(
+			"IRONPLANE_AGENT_DHCP: this server calls itself by the address in IRONPLANE_AGENT_MACHINES_LISTEN, which has to be one of IPv4",
+		)
 	}
 	s.Server = address.Addr()
 	return s, nil
@@ -137,24 +146,35 @@ func (c *config) bootChecks() (checks []health.Check) {
 			}})
 	}
 	if c.DHCP != "" {
-		checks = append(checks, checkUDP("IRONPLANE_AGENT_DHCP", "0.0.0.0:67"),
+		checks = append(
+			checks,
+			checkUDP("IRONPLANE_AGENT_DHCP", "0.0.0.0:67"),
 			health.Check{Name: "IRONPLANE_AGENT_DHCP: what it needs is set", Ask: func(context.Context) error {
 				_, err := c.dhcp()
 				return err
 			}},
-			health.Check{Name: "IRONPLANE_AGENT_FOLDER: the bootloaders are there: see docs/netboot.md", Optional: true, Ask: func(context.Context) (err error) {
-				for _, name := range []string{"undionly.kpxe", "ipxe.efi", "local.efi"} {
-					_, missing := os.Stat(filepath.Join(c.Folder, "files", machine.Bootloaders, name))
-					err = errors.Join(err, missing)
-				}
-				return err
-			}},
-			health.Check{Name: "IRONPLANE_AGENT_TFTP_LISTEN: firmware that loads files by TFTP can", Optional: true, Ask: func(context.Context) error {
-				if c.TFTP == "" {
-					return errors.New("it is not set: only firmware that boots by HTTP does")
-				}
-				return nil
-			}})
+			health.Check{
+				Name:     "IRONPLANE_AGENT_FOLDER: the bootloaders are there: see docs/netboot.md",
+				Optional: true,
+				Ask: func(context.Context) (err error) {
+					for _, name := range []string{"undionly.kpxe", "ipxe.efi", "local.efi"} {
+						_, missing := os.Stat(filepath.Join(c.Folder, "files", machine.Bootloaders, name))
+						err = errors.Join(err, missing)
+					}
+					return err
+				},
+			},
+			health.Check{
+				Name:     "IRONPLANE_AGENT_TFTP_LISTEN: firmware that loads files by TFTP can",
+				Optional: true,
+				Ask: func(context.Context) error {
+					if c.TFTP == "" {
+						return errors.New("it is not set: only firmware that boots by HTTP does")
+					}
+					return nil
+				},
+			},
+		)
 	}
 	return checks
 }

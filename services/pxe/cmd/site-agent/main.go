@@ -51,24 +51,32 @@ func main() {
 	process.Program{Name: "site-agent", Config: &c, Checks: c.checks, Commands: []process.Command{
 		{Name: "serve", Summary: "serve until SIGINT or SIGTERM", Run: c.serve},
 		c.Ready(),
-		{Name: "fingerprint", Summary: "print the fingerprint of the certificate, which is made if there is none: http.fingerprint of its row", Run: func(context.Context) error {
-			certificate, err := c.certificate()
-			if err != nil {
+		{
+			Name:    "fingerprint",
+			Summary: "print the fingerprint of the certificate, which is made if there is none: http.fingerprint of its row",
+			Run: func(context.Context) error {
+				certificate, err := c.certificate()
+				if err != nil {
+					return err
+				}
+				text, err := certificate.Fingerprint()
+				if err == nil {
+					_, err = fmt.Println(text)
+				}
 				return err
-			}
-			text, err := certificate.Fingerprint()
-			if err == nil {
-				_, err = fmt.Println(text)
-			}
-			return err
-		}},
-		{Name: "host-key", Summary: "print the public key by which SSH knows it, which is made if there is none: ssh.public_key of its row", Run: func(context.Context) error {
-			key, err := agent.OwnHostKey(c.hostKey())
-			if err == nil {
-				_, err = fmt.Print(string(ssh.MarshalAuthorizedKey(key.PublicKey())))
-			}
-			return err
-		}},
+			},
+		},
+		{
+			Name:    "host-key",
+			Summary: "print the public key by which SSH knows it, which is made if there is none: ssh.public_key of its row",
+			Run: func(context.Context) error {
+				key, err := agent.OwnHostKey(c.hostKey())
+				if err == nil {
+					_, err = fmt.Print(string(ssh.MarshalAuthorizedKey(key.PublicKey())))
+				}
+				return err
+			},
+		},
 	}}.Main()
 }
 
@@ -205,13 +213,16 @@ func (c *config) checks() []health.Check {
 		process.CheckListen("IRONPLANE_LISTEN", c.Listen),
 	}
 	if !c.Plain {
-		checks = append(checks, health.Check{Name: "the certificate can be read, or is made at the first start", Ask: func(context.Context) error {
-			if _, err := os.Stat(c.own()); c.Certificate == "" && errors.Is(err, fs.ErrNotExist) {
-				return nil
-			}
-			_, err := c.certificate()
-			return err
-		}})
+		checks = append(
+			checks,
+			health.Check{Name: "the certificate can be read, or is made at the first start", Ask: func(context.Context) error {
+				if _, err := os.Stat(c.own()); c.Certificate == "" && errors.Is(err, fs.ErrNotExist) {
+					return nil
+				}
+				_, err := c.certificate()
+				return err
+			}},
+		)
 	}
 	if c.SSH != "" {
 		checks = append(checks, process.CheckListen("IRONPLANE_AGENT_SSH_LISTEN", c.SSH),

@@ -48,7 +48,15 @@ func New(files *tree.Tree, key secret.String, machines machine.Settings, version
 	if err := CheckKey(key); err != nil {
 		return nil, err
 	}
-	a := &Agent{tree: files, key: key, version: version, log: log, started: time.Now(), grants: map[[sha256.Size]byte]time.Time{}, pulls: pulls{next: make(chan siteagent.Order, 1)}}
+	a := &Agent{
+		tree:    files,
+		key:     key,
+		version: version,
+		log:     log,
+		started: time.Now(),
+		grants:  map[[sha256.Size]byte]time.Time{},
+		pulls:   pulls{next: make(chan siteagent.Order, 1)},
+	}
 	var err error
 	if a.feed, err = feed.Open(files.Path("said")); err != nil {
 		return nil, err
@@ -145,7 +153,14 @@ func (a *Agent) grant(sum [sha256.Size]byte, until time.Time) error {
 // health is how it is.
 func (a *Agent) health() (siteagent.Health, error) {
 	free, total, err := a.tree.Space()
-	return siteagent.Health{Version: a.version, StartedAt: a.started, FreeBytes: free, TotalBytes: total, MachinesURL: a.machines.URL, MachinesIPv6URL: a.machines.IPv6URL}, err
+	return siteagent.Health{
+		Version:         a.version,
+		StartedAt:       a.started,
+		FreeBytes:       free,
+		TotalBytes:      total,
+		MachinesURL:     a.machines.URL,
+		MachinesIPv6URL: a.machines.IPv6URL,
+	}, err
 }
 
 // manifest are the files, and says where there is more or less in the folder than before that is not served.
@@ -159,7 +174,14 @@ func (a *Agent) manifest(ctx context.Context) ([]siteagent.File, error) {
 	a.odd = len(odd)
 	a.mu.Unlock()
 	if len(odd) != before && len(odd) > 0 {
-		return files, a.say("not-served", fmt.Sprintf("%d things in the folder are no files, or have names that are no text, and are not served, such as %.200q.", len(odd), odd[0]))
+		return files, a.say(
+			"not-served",
+			fmt.Sprintf(
+				"%d things in the folder are no files, or have names that are no text, and are not served, such as %.200q.",
+				len(odd),
+				odd[0],
+			),
+		)
 	}
 	return files, nil
 }

@@ -234,7 +234,12 @@ func TestKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (&siteagent.Client{URL: r.server.URL, Key: secret.New(key), HTTP: elsewhere}).Health(t.Context()); !errors.Is(err, siteagent.ErrFingerprint) {
+	if _, err := (&siteagent.Client{URL: r.server.URL, Key: secret.New(key), HTTP: elsewhere}).Health(
+		t.Context(),
+	); !errors.Is(
+		err,
+		siteagent.ErrFingerprint,
+	) {
 		t.Errorf("with another certificate: %v", err)
 	}
 }
@@ -264,7 +269,13 @@ func TestNothingOutside(t *testing.T) {
 		if status, text := r.do("GET", "/v1/file/"+path, key, nil); status == 200 {
 			t.Errorf("GET %s: %q", path, text)
 		}
-		if status, _ := r.do("PUT", "/v1/file/"+path+upload, key, strings.NewReader("planted")); status == 200 && path != "link" { // which becomes a file
+		if status, _ := r.do(
+			"PUT",
+			"/v1/file/"+path+upload,
+			key,
+			strings.NewReader("planted"),
+		); status == 200 &&
+			path != "link" { // which becomes a file
 			t.Errorf("PUT %s: %d", path, status)
 		}
 		r.do("DELETE", "/v1/file/"+path, key, nil)
@@ -275,10 +286,18 @@ func TestNothingOutside(t *testing.T) {
 			t.Errorf("a machine gets %s: %q", path, answer.Body)
 		}
 	}
-	asked := siteagent.Together{Paths: []string{"link", "up/secret", "parts/x", "pipe", "../secret", "/secret", "empty", "inside", "", "bad\nname", "plain"}}
+	asked := siteagent.Together{
+		Paths: []string{"link", "up/secret", "parts/x", "pipe", "../secret", "/secret", "empty", "inside", "", "bad\nname", "plain"},
+	}
 	text, err := json.Marshal(asked)
 	must(t, err)
-	if status, text := r.do("POST", "/v1/files", key, bytes.NewReader(text)); status != 200 || text != strings.Repeat(`{"size":0,"left_out":true}`+"\n", 10)+`{"size":7}`+"\ncontent" {
+	if status, text := r.do(
+		"POST",
+		"/v1/files",
+		key,
+		bytes.NewReader(text),
+	); status != 200 ||
+		text != strings.Repeat(`{"size":0,"left_out":true}`+"\n", 10)+`{"size":7}`+"\ncontent" {
 		t.Errorf("POST /v1/files: %d %q", status, text)
 	}
 	for _, path := range []string{"pipe", "empty", "inside"} {
@@ -338,7 +357,15 @@ func TestUpload(t *testing.T) {
 	r.wantTree(map[string]string{"big": content})
 
 	wrong := file("wrong", "one content")
-	if err := r.client.Put(t.Context(), wrong, 0, strings.NewReader("two content")); !siteagent.IsRefusal(err, http.StatusUnprocessableEntity) {
+	if err := r.client.Put(
+		t.Context(),
+		wrong,
+		0,
+		strings.NewReader("two content"),
+	); !siteagent.IsRefusal(
+		err,
+		http.StatusUnprocessableEntity,
+	) {
 		t.Errorf("another content is taken: %v", err)
 	}
 	r.wantTree(map[string]string{"big": content})
@@ -473,7 +500,11 @@ type proxy struct {
 }
 
 func newProxy(t *testing.T, parent *running) *proxy {
-	p := &proxy{parent: parent, change: func(http.ResponseWriter, string, []byte) bool { return false }, bundle: func(http.ResponseWriter, []byte) bool { return false }}
+	p := &proxy{
+		parent: parent,
+		change: func(http.ResponseWriter, string, []byte) bool { return false },
+		bundle: func(http.ResponseWriter, []byte) bool { return false },
+	}
 	p.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path, isFile := strings.CutPrefix(r.URL.Path, "/v1/file/")
 		if isFile {
@@ -578,7 +609,8 @@ func TestPullAroundALie(t *testing.T) {
 		return true
 	}
 	is := child.pull(p.target())
-	if is.State != siteagent.Failed || !strings.HasPrefix(is.Error, "a lie: "+tree.ErrContent.Error()) || is.Files != int64(len(want)) || is.FilesTotal != is.Files+1 {
+	if is.State != siteagent.Failed || !strings.HasPrefix(is.Error, "a lie: "+tree.ErrContent.Error()) || is.Files != int64(len(want)) ||
+		is.FilesTotal != is.Files+1 {
 		t.Errorf("%+v", is)
 	}
 	child.wantTree(want)
@@ -772,7 +804,8 @@ func newFailingDisk(t *testing.T) (folder string, room func() error) {
 	return mount(t, image), func() error { return syscall.Mount("", below, "", syscall.MS_REMOUNT, "size=300m") }
 }
 
-// A disk that fails to keep a part of what it took makes no file, also where it keeps the rest; and nothing is gone on with that is in memory
+// A disk that fails to keep a part of what it took makes no file, also where it keeps the rest; and nothing is gone on with that is in
+// memory
 // alone.
 func TestFailingDisk(t *testing.T) {
 	t.Parallel()
@@ -794,7 +827,12 @@ func TestFailingDisk(t *testing.T) {
 	refused()
 	const failing = 70 << 20 // much more than lies between sender and disk
 	late := readerFunc(func([]byte) (int, error) { return 0, cmp.Or(room(), io.EOF) })
-	if err := child.client.Put(t.Context(), f, 0, io.MultiReader(strings.NewReader(content[:failing]), late, strings.NewReader(content[failing:]))); err == nil {
+	if err := child.client.Put(
+		t.Context(),
+		f,
+		0,
+		io.MultiReader(strings.NewReader(content[:failing]), late, strings.NewReader(content[failing:])),
+	); err == nil {
 		t.Error("it is taken")
 	}
 	refused()
@@ -878,7 +916,9 @@ func TestFeed(t *testing.T) {
 	folder := t.TempDir()
 	r := start(t, folder)
 	first, err := r.client.Feed(t.Context(), 0)
-	if err != nil || first.Last != 1 || len(first.Entries) != 1 || first.Entries[0].Kind != "started" || first.Health.Version != "1.2.3" || first.Health.FreeBytes <= 0 || first.Health.TotalBytes < first.Health.FreeBytes {
+	if err != nil || first.Last != 1 || len(first.Entries) != 1 || first.Entries[0].Kind != "started" || first.Health.Version != "1.2.3" ||
+		first.Health.FreeBytes <= 0 ||
+		first.Health.TotalBytes < first.Health.FreeBytes {
 		t.Fatalf("%+v %v", first, err)
 	}
 	r.stop()

@@ -117,8 +117,14 @@ func newCertificate() ([]byte, error) {
 		return nil, err
 	}
 	name, _ := os.Hostname() // for people alone
-	template := &x509.Certificate{SerialNumber: serial, Subject: pkix.Name{CommonName: "site agent " + name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(certificateLife),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
+	template := &x509.Certificate{
+		SerialNumber: serial,
+		Subject:      pkix.Name{CommonName: "site agent " + name},
+		NotBefore:    time.Now().Add(-time.Hour),
+		NotAfter:     time.Now().Add(certificateLife),
+		KeyUsage:     x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
 	cert, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
 		return nil, err
@@ -128,6 +134,9 @@ func newCertificate() ([]byte, error) {
 		return nil, err
 	}
 	var b bytes.Buffer
-	err = errors.Join(pem.Encode(&b, &pem.Block{Type: "CERTIFICATE", Bytes: cert}), pem.Encode(&b, &pem.Block{Type: "PRIVATE KEY", Bytes: private}))
+	err = errors.Join(
+		pem.Encode(&b, &pem.Block{Type: "CERTIFICATE", Bytes: cert}),
+		pem.Encode(&b, &pem.Block{Type: "PRIVATE KEY", Bytes: private}),
+	)
 	return b.Bytes(), err
 }

@@ -228,7 +228,11 @@ func (a *Agent) postGrant(w http.ResponseWriter, r *http.Request) error {
 	sum, err := hex.DecodeString(g.SHA256)
 	holds := time.Duration(g.Seconds) * time.Second
 	if err != nil || siteagent.CheckSum(g.SHA256) != nil || g.Seconds < 1 || g.Seconds > int64(siteagent.LongestGrant/time.Second) {
-		return problem.New(problem.Invalid, "A token needs its sha256, and seconds, of which there are at most %d.", int64(siteagent.LongestGrant/time.Second))
+		return problem.New(
+			problem.Invalid,
+			"A token needs its sha256, and seconds, of which there are at most %d.",
+			int64(siteagent.LongestGrant/time.Second),
+		)
 	}
 	if err := a.grant([32]byte(sum), time.Now().Add(holds)); err != nil {
 		return problem.New(problem.TooManyRequests, "The token is not taken: %s.", err)

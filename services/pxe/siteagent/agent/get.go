@@ -198,7 +198,9 @@ func (g *getting) fail(f siteagent.File, files int, err error) {
 func ofFile(err error) bool {
 	_, refused := errors.AsType[*siteagent.Refusal](err)
 	unauthenticated := siteagent.IsRefusal(err, http.StatusUnauthorized) || siteagent.IsRefusal(err, http.StatusServiceUnavailable)
-	return errors.Is(err, tree.ErrContent) || errors.Is(err, tree.ErrInTheWay) || errors.Is(err, tree.ErrBusy) || errors.Is(err, io.ErrUnexpectedEOF) || refused && !unauthenticated
+	return errors.Is(err, tree.ErrContent) || errors.Is(err, tree.ErrInTheWay) || errors.Is(err, tree.ErrBusy) ||
+		errors.Is(err, io.ErrUnexpectedEOF) ||
+		refused && !unauthenticated
 }
 
 func (g *getting) explain(err error) error {
@@ -209,7 +211,8 @@ func (g *getting) explain(err error) error {
 	return err
 }
 
-// one gets a file. What has arrived of it before is gone on with, and once not believed where that makes no whole; and what came with others
+// one gets a file. What has arrived of it before is gone on with, and once not believed where that makes no whole; and what came with
+// others
 // and makes none is asked for by itself.
 func (g *getting) one(ctx context.Context, f siteagent.File, bundled io.Reader) (*tree.Arrived, error) {
 	if bundled != nil {

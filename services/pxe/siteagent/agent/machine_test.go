@@ -25,8 +25,19 @@ const (
 var boots = machine.Settings{URL: "http://192.0.2.1"}
 
 func web1() siteagent.Machine {
-	return siteagent.Machine{ID: 7, Revision: 1, MACs: []string{mac}, Hostname: "web1.example.com", IPv4: &siteagent.Address{Prefix: at + "/24", Gateway: "192.0.2.1"},
-		Nameservers: []string{"192.0.2.53"}, Boot: siteagent.BootInstall, Token: token, Files: siteagent.Files{Boot: "#!ipxe\n# web1's", Preseed: "its preseed", During: "its during", After: "its after"}}
+	return siteagent.Machine{
+		ID:       7,
+		Revision: 1,
+		MACs:     []string{mac},
+		Hostname: "web1.example.com",
+		IPv4:     &siteagent.Address{Prefix: at + "/24", Gateway: "192.0.2.1"},
+		Nameservers: []string{
+			"192.0.2.53",
+		},
+		Boot:  siteagent.BootInstall,
+		Token: token,
+		Files: siteagent.Files{Boot: "#!ipxe\n# web1's", Preseed: "its preseed", During: "its during", After: "its after"},
+	}
 }
 
 func (r *running) name(m siteagent.Machine) {
@@ -144,7 +155,10 @@ func TestInstall(t *testing.T) {
 	}) {
 		t.Errorf("%+v %v", found.Entries, err)
 	}
-	if got := all[end+1:]; !slices.Equal(got, []string{"7 192.0.2.10 lease: the address 192.0.2.10", "7 192.0.2.10 local: a script that boots its disk"}) {
+	if got := all[end+1:]; !slices.Equal(
+		got,
+		[]string{"7 192.0.2.10 lease: the address 192.0.2.10", "7 192.0.2.10 local: a script that boots its disk"},
+	) {
 		t.Error(got)
 	}
 }
@@ -199,7 +213,11 @@ func TestRogue(t *testing.T) {
 	r := startWith(t, t.TempDir(), boots)
 	r.name(web1())
 	other := web1()
-	other.ID, other.MACs, other.IPv4, other.Token = 8, []string{"52:54:00:12:34:57"}, &siteagent.Address{Prefix: "192.0.2.11/24"}, "the other's "+token
+	other.ID, other.MACs, other.IPv4, other.Token = 8, []string{
+		"52:54:00:12:34:57",
+	}, &siteagent.Address{
+		Prefix: "192.0.2.11/24",
+	}, "the other's "+token
 	r.name(other)
 	r.want("GET", "/i/"+token+"/preseed", at, "", 404, "") // it has no address yet
 	here, elsewhere := machine.Client{MAC: mac, Port: "eth1/0/7"}, machine.Client{MAC: mac, Port: "eth1/0/8"}
@@ -248,7 +266,12 @@ func TestRogue(t *testing.T) {
 func TestDiscovery(t *testing.T) {
 	t.Parallel()
 	settings := boots
-	settings.Discover, settings.Pool = true, machine.Pool{First: netip.MustParseAddr("192.0.2.10"), Last: netip.MustParseAddr("192.0.2.12"), Gateway: netip.MustParseAddr("192.0.2.11"), Bits: 24}
+	settings.Discover, settings.Pool = true, machine.Pool{
+		First:   netip.MustParseAddr("192.0.2.10"),
+		Last:    netip.MustParseAddr("192.0.2.12"),
+		Gateway: netip.MustParseAddr("192.0.2.11"),
+		Bits:    24,
+	}
 	r := startWith(t, t.TempDir(), settings)
 	r.name(web1())
 	c := machine.Client{MAC: "52:54:00:00:00:01", Boots: true}
@@ -325,7 +348,13 @@ func TestMachineIsRefused(t *testing.T) {
 		`{"id": 7, "boot": "local", "macs": ["52:54:00:12:34:56"], "nameservers": ["x"]}`:                               "/nameservers/0",
 		`{"id": 7, "boot": "local", "macs": ["52:54:00:12:34:56"], "token": "short"}`:                                   "/token",
 	} {
-		if status, text := r.do("PUT", "/v1/machine/7", key, strings.NewReader(body)); status != http.StatusUnprocessableEntity || !strings.Contains(text, want) {
+		if status, text := r.do(
+			"PUT",
+			"/v1/machine/7",
+			key,
+			strings.NewReader(body),
+		); status != http.StatusUnprocessableEntity ||
+			!strings.Contains(text, want) {
 			t.Errorf("%s: %d %s", body, status, text)
 		}
 	}

@@ -77,7 +77,11 @@ func (r *running) serveSFTP(people ...person) *siteagent.SFTP {
 func (r *running) sftpAs(at *siteagent.SFTP, auth ssh.AuthMethod) (*sftp.Client, *ssh.Client, error) {
 	host, _, _, _, err := ssh.ParseAuthorizedKey([]byte(at.HostKey))
 	must(r.T, err)
-	over, err := ssh.Dial("tcp", at.Address, &ssh.ClientConfig{User: "files", Auth: []ssh.AuthMethod{auth}, HostKeyCallback: ssh.FixedHostKey(host), Timeout: 5 * time.Minute})
+	over, err := ssh.Dial(
+		"tcp",
+		at.Address,
+		&ssh.ClientConfig{User: "files", Auth: []ssh.AuthMethod{auth}, HostKeyCallback: ssh.FixedHostKey(host), Timeout: 5 * time.Minute},
+	)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -260,7 +264,12 @@ func TestPullBySFTP(t *testing.T) {
 		t.Errorf("%+v, %d files were asked for by HTTP", is, counted.files.Load())
 	}
 	child.wantTree(want)
-	if status, text := child.do("POST", "/v1/pull", key, strings.NewReader(`{"id": "x", "parent": {"url": "https://x", "sftp": {"address": "x"}}}`)); status != 422 {
+	if status, text := child.do(
+		"POST",
+		"/v1/pull",
+		key,
+		strings.NewReader(`{"id": "x", "parent": {"url": "https://x", "sftp": {"address": "x"}}}`),
+	); status != 422 {
 		t.Errorf("%d %s", status, text)
 	}
 }
@@ -283,12 +292,29 @@ func TestOpenSSH(t *testing.T) {
 	content := bytes.Repeat([]byte("0123456789"), 200_000)
 	must(t, os.WriteFile(filepath.Join(folder, "image"), content, 0o644))
 	run := func(batch string) (string, error) {
-		cmd := exec.Command(program, "-b", "-", "-P", port, "-i", anna.file, "-o", "UserKnownHostsFile="+known, "-o", "StrictHostKeyChecking=yes", "-o", "IdentitiesOnly=yes", "files@"+host)
+		cmd := exec.Command(
+			program,
+			"-b",
+			"-",
+			"-P",
+			port,
+			"-i",
+			anna.file,
+			"-o",
+			"UserKnownHostsFile="+known,
+			"-o",
+			"StrictHostKeyChecking=yes",
+			"-o",
+			"IdentitiesOnly=yes",
+			"files@"+host,
+		)
 		cmd.Dir, cmd.Stdin = folder, strings.NewReader(batch)
 		said, err := cmd.CombinedOutput()
 		return string(said), err
 	}
-	said, err := run("mkdir files/local/boot\nput -p image files/local/boot/image\nrename files/local/boot/image files/local/boot/disk\nls -l files/local/boot\nget files/local/boot/disk back\n")
+	said, err := run(
+		"mkdir files/local/boot\nput -p image files/local/boot/image\nrename files/local/boot/image files/local/boot/disk\nls -l files/local/boot\nget files/local/boot/disk back\n",
+	)
 	if err != nil || !strings.Contains(said, "2000000") {
 		t.Fatalf("%v: %s", err, said)
 	}

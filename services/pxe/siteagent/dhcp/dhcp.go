@@ -155,11 +155,13 @@ func (s *Server) isRelay(from netip.Addr) bool {
 	return slices.ContainsFunc(s.Relays, func(p netip.Prefix) bool { return p.Contains(from) })
 }
 
-// parse reads a packet. ok: it is a request of a client with an Ethernet address, and comes from itself or by a relay agent. Where a client is
+// parse reads a packet. ok: it is a request of a client with an Ethernet address, and comes from itself or by a relay agent. Where a client
+// is
 // say relay agents, and the switches that it asks through before it has an address.
 func (s *Server) parse(packet []byte, from netip.Addr) (q *question, ok bool) {
 	p, err := dhcpv4.FromBytes(packet)
-	if err != nil || p.OpCode != dhcpv4.OpcodeBootRequest || p.HWType != iana.HWTypeEthernet || len(p.ClientHWAddr) != 6 || p.ClientHWAddr[0]&1 == 1 {
+	if err != nil || p.OpCode != dhcpv4.OpcodeBootRequest || p.HWType != iana.HWTypeEthernet || len(p.ClientHWAddr) != 6 ||
+		p.ClientHWAddr[0]&1 == 1 {
 		return nil, false
 	}
 	q = &question{DHCPv4: p, ipxe: isIPXE(p)}
@@ -294,7 +296,8 @@ func (s *Server) proxy(q *question) *dhcpv4.DHCPv4 {
 		if !has.IsValid() {
 			has = address(q.ClientIPAddr)
 		}
-		if !has.IsValid() || !s.Machines.Leased(q.client, has) || !q.client.Boots || q.port == serverPort && address(q.ServerIdentifier()) != s.Server {
+		if !has.IsValid() || !s.Machines.Leased(q.client, has) || !q.client.Boots ||
+			q.port == serverPort && address(q.ServerIdentifier()) != s.Server {
 			return nil
 		}
 		return s.booting(q, s.reply(q, dhcpv4.MessageTypeAck))
@@ -304,7 +307,14 @@ func (s *Server) proxy(q *question) *dhcpv4.DHCPv4 {
 
 // reply begins one. What relay agents and clients want back is in it.
 func (s *Server) reply(q *question, kind dhcpv4.MessageType) *dhcpv4.DHCPv4 {
-	r := &dhcpv4.DHCPv4{HopCount: 0, YourIPAddr: net.IPv4zero, ServerIPAddr: net.IPv4zero, ClientIPAddr: net.IPv4zero, GatewayIPAddr: q.GatewayIPAddr, Options: dhcpv4.Options{}}
+	r := &dhcpv4.DHCPv4{
+		HopCount:      0,
+		YourIPAddr:    net.IPv4zero,
+		ServerIPAddr:  net.IPv4zero,
+		ClientIPAddr:  net.IPv4zero,
+		GatewayIPAddr: q.GatewayIPAddr,
+		Options:       dhcpv4.Options{},
+	}
 	for _, with := range []dhcpv4.Modifier{
 		dhcpv4.WithReply(q.DHCPv4), dhcpv4.WithMessageType(kind), dhcpv4.WithOption(dhcpv4.OptServerIdentifier(s.Server.AsSlice())),
 		dhcpv4.WithOptionCopied(q.DHCPv4, dhcpv4.OptionRelayAgentInformation), dhcpv4.WithOptionCopied(q.DHCPv4, dhcpv4.OptionClientIdentifier),

@@ -123,7 +123,9 @@ func TestWhatToBoot6(t *testing.T) {
 			if got := r.Options.BootFileURL(); got != one.url {
 				t.Errorf("%s boots %q", name, got)
 			}
-			if vendor := r.Options.VendorClass(343); (len(vendor) == 1 && string(vendor[0]) == "HTTPClient") != (name == "HTTP" || name == "HTTP, arm64") {
+			if vendor := r.Options.VendorClass(
+				343,
+			); (len(vendor) == 1 && string(vendor[0]) == "HTTPClient") != (name == "HTTP" || name == "HTTP, arm64") {
 				t.Errorf("%s: of the class %q", name, vendor)
 			}
 			if got := given(r); kind == dhcpv6.MessageTypeSolicit && (got != " 2001:db8:1::10" || r.Options.Preference() != 255) {
@@ -216,7 +218,12 @@ func TestOwnAddress(t *testing.T) {
 		t.Error("it does not have its script")
 	}
 	// Who says that he is a relay agent does not say where the machine is.
-	forged, err := dhcpv6.EncapsulateRelay(packet6(t, dhcpv6.MessageTypeInformationRequest, ipxe), dhcpv6.MessageTypeRelayForward, net.ParseIP("2001:db8:bad::1"), link6.AsSlice())
+	forged, err := dhcpv6.EncapsulateRelay(
+		packet6(t, dhcpv6.MessageTypeInformationRequest, ipxe),
+		dhcpv6.MessageTypeRelayForward,
+		net.ParseIP("2001:db8:bad::1"),
+		link6.AsSlice(),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -305,7 +312,8 @@ func TestRelay6(t *testing.T) {
 	}
 	first, is := outer.(*dhcpv6.RelayMessage)
 	second, also := first.Options.RelayMessage().(*dhcpv6.RelayMessage)
-	if !is || !also || first.MessageType != dhcpv6.MessageTypeRelayReply || first.LinkAddr.String() != "2001:db8:2::1" || string(second.Options.InterfaceID()) != "eth1/0/7" ||
+	if !is || !also || first.MessageType != dhcpv6.MessageTypeRelayReply || first.LinkAddr.String() != "2001:db8:2::1" ||
+		string(second.Options.InterfaceID()) != "eth1/0/7" ||
 		second.PeerAddr.String() != "fe80::1:2:3:4" {
 		t.Errorf("%s", outer.Summary())
 	}

@@ -47,16 +47,28 @@ func newSite(t testing.TB, settings machine.Settings, proxy bool) *site {
 		t.Fatal(err)
 	}
 	s.put(func(*siteagent.Machine) {})
-	s.server = &dhcp.Server{Settings: dhcp.Settings{Interface: "eth1", Proxy: proxy, Server: self, IPv6: self6, URL: url, IPv6URL: url6}, Machines: s.machines, Log: slog.New(slog.DiscardHandler)}
+	s.server = &dhcp.Server{
+		Settings: dhcp.Settings{Interface: "eth1", Proxy: proxy, Server: self, IPv6: self6, URL: url, IPv6URL: url6},
+		Machines: s.machines,
+		Log:      slog.New(slog.DiscardHandler),
+	}
 	return s
 }
 
 // put names the machine to the server, with something changed.
 func (s *site) put(change func(*siteagent.Machine)) {
 	s.Helper()
-	m := siteagent.Machine{ID: 7, MACs: []string{mac.String()}, Hostname: "web1.example.com", IPv4: &siteagent.Address{Prefix: "192.0.2.10/26", Gateway: "192.0.2.62"},
-		IPv6: &siteagent.Address{Prefix: its6.String() + "/64", Gateway: "2001:db8:1::1"}, Nameservers: []string{"192.0.2.53", "2001:db8::53"},
-		Boot: siteagent.BootInstall, Token: "0123456789abcdefghijklmnop", Files: siteagent.Files{Boot: "#!ipxe"}}
+	m := siteagent.Machine{
+		ID:          7,
+		MACs:        []string{mac.String()},
+		Hostname:    "web1.example.com",
+		IPv4:        &siteagent.Address{Prefix: "192.0.2.10/26", Gateway: "192.0.2.62"},
+		IPv6:        &siteagent.Address{Prefix: its6.String() + "/64", Gateway: "2001:db8:1::1"},
+		Nameservers: []string{"192.0.2.53", "2001:db8::53"},
+		Boot:        siteagent.BootInstall,
+		Token:       "0123456789abcdefghijklmnop",
+		Files:       siteagent.Files{Boot: "#!ipxe"},
+	}
 	change(&m)
 	if err := s.machines.Put(m); err != nil {
 		s.Fatal(err)
@@ -83,7 +95,8 @@ func (s *site) askAt(port int, kind dhcpv4.MessageType, with ...dhcpv4.Modifier)
 	if err != nil {
 		s.Fatal(err)
 	}
-	if r.TransactionID != p.TransactionID || r.OpCode != dhcpv4.OpcodeBootReply || !bytes.Equal(r.ClientHWAddr, p.ClientHWAddr) || !r.ServerIdentifier().Equal(self.AsSlice()) {
+	if r.TransactionID != p.TransactionID || r.OpCode != dhcpv4.OpcodeBootReply || !bytes.Equal(r.ClientHWAddr, p.ClientHWAddr) ||
+		!r.ServerIdentifier().Equal(self.AsSlice()) {
 		s.Errorf("%s", r.Summary())
 	}
 	return r, to
@@ -144,14 +157,18 @@ func TestWhatToBoot(t *testing.T) {
 		if got := r.BootFileNameOption(); got != one.file || r.BootFileName != one.file {
 			t.Errorf("%s boots %q, %q", name, got, r.BootFileName)
 		}
-		if isHTTP := len(one.file) > 4 && one.file[:4] == "http"; !isHTTP && one.file != "" && (!r.ServerIPAddr.Equal(self.AsSlice()) || r.TFTPServerName() != self.String()) {
+		if isHTTP := len(one.file) > 4 &&
+			one.file[:4] == "http"; !isHTTP && one.file != "" &&
+			(!r.ServerIPAddr.Equal(self.AsSlice()) || r.TFTPServerName() != self.String()) {
 			t.Errorf("%s loads it from %s, %s", name, r.ServerIPAddr, r.TFTPServerName())
 		}
 		if got := r.ClassIdentifier(); got != map[bool]string{true: "HTTPClient"}[name == "HTTP" || name == "HTTP, arm64"] {
 			t.Errorf("%s: of the class %q", name, got)
 		}
 		if r.YourIPAddr.String() != "192.0.2.10" || r.SubnetMask().String() != "ffffffc0" || len(r.Router()) != 1 || r.Router()[0].String() != "192.0.2.62" ||
-			len(r.DNS()) != 1 || r.DNS()[0].String() != "192.0.2.53" || r.HostName() != "web1" || r.DomainName() != "example.com" || r.IPAddressLeaseTime(0) == 0 {
+			len(r.DNS()) != 1 || r.DNS()[0].String() != "192.0.2.53" || r.HostName() != "web1" ||
+			r.DomainName() != "example.com" ||
+			r.IPAddressLeaseTime(0) == 0 {
 			t.Errorf("%s: %s", name, r.Summary())
 		}
 	}
@@ -162,7 +179,11 @@ func TestLease(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, machine.Settings{}, false)
 	firmware := class("PXEClient", iana.EFI_BC)
-	if r, _ := s.ask(dhcpv4.MessageTypeDiscover, firmware); r == nil || !bytes.HasPrefix(r.Options.Get(dhcpv4.OptionClientMachineIdentifier), []byte("\x000123")) {
+	if r, _ := s.ask(
+		dhcpv4.MessageTypeDiscover,
+		firmware,
+	); r == nil ||
+		!bytes.HasPrefix(r.Options.Get(dhcpv4.OptionClientMachineIdentifier), []byte("\x000123")) {
 		t.Errorf("%v", r)
 	}
 	if s.script() != 404 {
@@ -172,23 +193,45 @@ func TestLease(t *testing.T) {
 		t.Errorf("another server's offer: %s", r.Summary())
 	}
 	for _, with := range [][]dhcpv4.Modifier{{wants("192.0.2.11"), of(self)}, {wants("192.0.2.11")}, {dhcpv4.WithClientIP(net.IPv4(192, 0, 2, 11))}} {
-		if r, to := s.ask(dhcpv4.MessageTypeRequest, with...); r == nil || r.MessageType() != dhcpv4.MessageTypeNak || to.String() != "255.255.255.255:68" || !r.YourIPAddr.IsUnspecified() {
+		if r, to := s.ask(
+			dhcpv4.MessageTypeRequest,
+			with...); r == nil || r.MessageType() != dhcpv4.MessageTypeNak || to.String() != "255.255.255.255:68" ||
+			!r.YourIPAddr.IsUnspecified() {
 			t.Errorf("another address: %v to %s", r, to)
 		}
 	}
-	if r, _ := s.ask(dhcpv4.MessageTypeRequest, firmware, wants("192.0.2.10"), of(self)); r == nil || r.MessageType() != dhcpv4.MessageTypeAck || r.YourIPAddr.String() != "192.0.2.10" {
+	if r, _ := s.ask(
+		dhcpv4.MessageTypeRequest,
+		firmware,
+		wants("192.0.2.10"),
+		of(self),
+	); r == nil || r.MessageType() != dhcpv4.MessageTypeAck ||
+		r.YourIPAddr.String() != "192.0.2.10" {
 		t.Errorf("%v", r)
 	}
-	if r, to := s.ask(dhcpv4.MessageTypeRequest, dhcpv4.WithClientIP(net.IPv4(192, 0, 2, 10))); r == nil || r.MessageType() != dhcpv4.MessageTypeAck || to.String() != "192.0.2.10:68" {
+	if r, to := s.ask(
+		dhcpv4.MessageTypeRequest,
+		dhcpv4.WithClientIP(net.IPv4(192, 0, 2, 10)),
+	); r == nil || r.MessageType() != dhcpv4.MessageTypeAck ||
+		to.String() != "192.0.2.10:68" {
 		t.Errorf("a renewal: %v to %s", r, to)
 	}
-	if r, _ := s.ask(dhcpv4.MessageTypeInform, dhcpv4.WithClientIP(net.IPv4(192, 0, 2, 10))); r == nil || !r.YourIPAddr.IsUnspecified() || r.IPAddressLeaseTime(0) != 0 || r.SubnetMask() == nil {
+	if r, _ := s.ask(
+		dhcpv4.MessageTypeInform,
+		dhcpv4.WithClientIP(net.IPv4(192, 0, 2, 10)),
+	); r == nil || !r.YourIPAddr.IsUnspecified() || r.IPAddressLeaseTime(0) != 0 ||
+		r.SubnetMask() == nil {
 		t.Errorf("%v", r)
 	}
 	if s.script() != 200 {
 		t.Error("it does not have its script")
 	}
-	if r, _ := s.ask(dhcpv4.MessageTypeDecline, wants("192.0.2.10"), of(self)); r != nil || s.reports[len(s.reports)-1].What != siteagent.Refused {
+	if r, _ := s.ask(
+		dhcpv4.MessageTypeDecline,
+		wants("192.0.2.10"),
+		of(self),
+	); r != nil ||
+		s.reports[len(s.reports)-1].What != siteagent.Refused {
 		t.Errorf("%v %+v", r, s.reports)
 	}
 	for _, kind := range []dhcpv4.MessageType{dhcpv4.MessageTypeRelease, dhcpv4.MessageTypeOffer, dhcpv4.MessageTypeAck, dhcpv4.MessageTypeNone} {
@@ -216,7 +259,11 @@ func TestLeft(t *testing.T) {
 			t.Errorf("%s", r.Summary())
 		}
 	}
-	if r, _ := s.ask(dhcpv4.MessageTypeRequest, dhcpv4.WithClientIP(net.IPv4(192, 0, 2, 10))); r == nil || r.MessageType() != dhcpv4.MessageTypeNak {
+	if r, _ := s.ask(
+		dhcpv4.MessageTypeRequest,
+		dhcpv4.WithClientIP(net.IPv4(192, 0, 2, 10)),
+	); r == nil ||
+		r.MessageType() != dhcpv4.MessageTypeNak {
 		t.Errorf("a renewal: %v", r)
 	}
 	if last := s.reports[len(s.reports)-1]; last.What != siteagent.Refused || last.Got != "no address: it is another's" {
@@ -226,7 +273,12 @@ func TestLeft(t *testing.T) {
 	if us == nil {
 		t.Fatal("it is not answered")
 	}
-	if r := s.ask6(dhcpv6.MessageTypeRenew, ia(its6), ofServer(us.Options.ServerID())); r == nil || given(r) != " -2001:db8:1::10 NoAddrsAvail" {
+	if r := s.ask6(
+		dhcpv6.MessageTypeRenew,
+		ia(its6),
+		ofServer(us.Options.ServerID()),
+	); r == nil ||
+		given(r) != " -2001:db8:1::10 NoAddrsAvail" {
 		t.Errorf("a renewal: %v", r)
 	}
 	if r := s.ask6(dhcpv6.MessageTypeSolicit, ia()); r != nil {
@@ -242,7 +294,12 @@ func TestRelay(t *testing.T) {
 		return func(p *dhcpv4.DHCPv4) {
 			p.GatewayIPAddr, p.HopCount = net.IPv4(192, 0, 2, 62), 1
 			class("PXEClient", iana.INTEL_X86PC)(p)
-			p.UpdateOption(dhcpv4.OptRelayAgentInfo(dhcpv4.OptGeneric(dhcpv4.AgentCircuitIDSubOption, []byte(port)), dhcpv4.OptGeneric(dhcpv4.AgentRemoteIDSubOption, []byte{0, 1, 2})))
+			p.UpdateOption(
+				dhcpv4.OptRelayAgentInfo(
+					dhcpv4.OptGeneric(dhcpv4.AgentCircuitIDSubOption, []byte(port)),
+					dhcpv4.OptGeneric(dhcpv4.AgentRemoteIDSubOption, []byte{0, 1, 2}),
+				),
+			)
 		}
 	}
 	s.from = netip.MustParseAddrPort("198.51.100.7:67")
@@ -266,7 +323,8 @@ func TestRelay(t *testing.T) {
 	s.server.Relays = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}
 	for _, kind := range []dhcpv4.MessageType{dhcpv4.MessageTypeDiscover, dhcpv4.MessageTypeRequest} {
 		r, to := s.ask(kind, relayed("eth1/0/7"), wants("192.0.2.10"))
-		if r == nil || to.String() != "192.0.2.62:67" || !r.GatewayIPAddr.Equal(net.IPv4(192, 0, 2, 62)) || string(r.RelayAgentInfo().Get(dhcpv4.AgentCircuitIDSubOption)) != "eth1/0/7" {
+		if r == nil || to.String() != "192.0.2.62:67" || !r.GatewayIPAddr.Equal(net.IPv4(192, 0, 2, 62)) ||
+			string(r.RelayAgentInfo().Get(dhcpv4.AgentCircuitIDSubOption)) != "eth1/0/7" {
 			t.Fatalf("%v to %s", r, to)
 		}
 		if b := r.ToBytes(); !bytes.Contains(b[240:], append([]byte{82, 15, 1, 8}, "eth1/0/7"...)) {
@@ -287,7 +345,12 @@ func TestRelay(t *testing.T) {
 	if last := s.reports[len(s.reports)-1]; last.What != siteagent.Refused || last.Got != want {
 		t.Errorf("%+v", last)
 	}
-	if r, to := s.ask(dhcpv4.MessageTypeRequest, relayed("eth1/0/7"), wants("192.0.2.11")); r == nil || r.MessageType() != dhcpv4.MessageTypeNak || !r.IsBroadcast() || to.String() != "192.0.2.62:67" {
+	if r, to := s.ask(
+		dhcpv4.MessageTypeRequest,
+		relayed("eth1/0/7"),
+		wants("192.0.2.11"),
+	); r == nil || r.MessageType() != dhcpv4.MessageTypeNak || !r.IsBroadcast() ||
+		to.String() != "192.0.2.62:67" {
 		t.Errorf("%v to %s", r, to)
 	}
 }
@@ -298,7 +361,8 @@ func TestProxy(t *testing.T) {
 	s := newSite(t, machine.Settings{Discover: true}, true)
 	firmware, other := class("PXEClient", iana.EFI_BC), of(netip.MustParseAddr("192.0.2.2"))
 	r, _ := s.ask(dhcpv4.MessageTypeDiscover, firmware)
-	if r == nil || !r.YourIPAddr.IsUnspecified() || r.IPAddressLeaseTime(0) != 0 || r.ClassIdentifier() != "PXEClient" || r.BootFileName != "local/boot/ipxe.efi" ||
+	if r == nil || !r.YourIPAddr.IsUnspecified() || r.IPAddressLeaseTime(0) != 0 || r.ClassIdentifier() != "PXEClient" ||
+		r.BootFileName != "local/boot/ipxe.efi" ||
 		!bytes.Equal(r.Options.Get(dhcpv4.OptionVendorSpecificInformation), []byte{6, 1, 8, 255}) {
 		t.Fatalf("%v", r)
 	}
@@ -308,12 +372,27 @@ func TestProxy(t *testing.T) {
 	if r, _ := s.ask(dhcpv4.MessageTypeRequest, firmware, other, wants("192.0.2.10")); r != nil {
 		t.Errorf("another server's offer: %s", r.Summary())
 	}
-	if r, to := s.askAt(dhcp.ProxyPort, dhcpv4.MessageTypeRequest, firmware, of(self), dhcpv4.WithClientIP(net.IPv4(192, 0, 2, 10))); r == nil || r.MessageType() != dhcpv4.MessageTypeAck ||
-		r.BootFileName != "local/boot/ipxe.efi" || to != nobody {
+	if r, to := s.askAt(
+		dhcp.ProxyPort,
+		dhcpv4.MessageTypeRequest,
+		firmware,
+		of(self),
+		dhcpv4.WithClientIP(net.IPv4(192, 0, 2, 10)),
+	); r == nil || r.MessageType() != dhcpv4.MessageTypeAck ||
+		r.BootFileName != "local/boot/ipxe.efi" ||
+		to != nobody {
 		t.Errorf("%v to %s", r, to)
 	}
-	if r, _ := s.askAt(dhcp.ProxyPort, dhcpv4.MessageTypeRequest, class("PXEClient", iana.INTEL_X86PC), dhcpv4.WithUserClass("iPXE", false), of(self), dhcpv4.WithClientIP(net.IPv4(192, 0, 2, 10))); r == nil ||
-		!r.ServerIPAddr.Equal(self.AsSlice()) || r.BootFileName == "" {
+	if r, _ := s.askAt(
+		dhcp.ProxyPort,
+		dhcpv4.MessageTypeRequest,
+		class("PXEClient", iana.INTEL_X86PC),
+		dhcpv4.WithUserClass("iPXE", false),
+		of(self),
+		dhcpv4.WithClientIP(net.IPv4(192, 0, 2, 10)),
+	); r == nil ||
+		!r.ServerIPAddr.Equal(self.AsSlice()) ||
+		r.BootFileName == "" {
 		t.Errorf("iPXE takes for no answer: %v", r)
 	}
 	if s.script() != 200 {
@@ -328,15 +407,24 @@ func TestProxy(t *testing.T) {
 // Whatever arrives, nothing falls over, and what is answered can be read.
 func FuzzAnswer(f *testing.F) {
 	for _, kind := range []dhcpv4.MessageType{dhcpv4.MessageTypeDiscover, dhcpv4.MessageTypeRequest, dhcpv4.MessageTypeInform, dhcpv4.MessageTypeDecline} {
-		p, err := dhcpv4.New(dhcpv4.WithHwAddr(mac), dhcpv4.WithMessageType(kind), class("PXEClient", iana.EFI_BC), wants("192.0.2.10"), dhcpv4.WithUserClass("iPXE", kind == dhcpv4.MessageTypeInform),
-			dhcpv4.WithOption(dhcpv4.OptRelayAgentInfo(dhcpv4.OptGeneric(dhcpv4.LinkSelectionSubOption, []byte{192, 0, 2, 0}))))
+		p, err := dhcpv4.New(
+			dhcpv4.WithHwAddr(mac),
+			dhcpv4.WithMessageType(kind),
+			class("PXEClient", iana.EFI_BC),
+			wants("192.0.2.10"),
+			dhcpv4.WithUserClass("iPXE", kind == dhcpv4.MessageTypeInform),
+			dhcpv4.WithOption(dhcpv4.OptRelayAgentInfo(dhcpv4.OptGeneric(dhcpv4.LinkSelectionSubOption, []byte{192, 0, 2, 0}))),
+		)
 		if err != nil {
 			f.Fatal(err)
 		}
 		f.Add(p.ToBytes(), false)
 		f.Add(p.ToBytes(), true)
 	}
-	pool := machine.Settings{Discover: true, Pool: machine.Pool{First: netip.MustParseAddr("192.0.2.20"), Last: netip.MustParseAddr("192.0.2.22"), Bits: 24}}
+	pool := machine.Settings{
+		Discover: true,
+		Pool:     machine.Pool{First: netip.MustParseAddr("192.0.2.20"), Last: netip.MustParseAddr("192.0.2.22"), Bits: 24},
+	}
 	sites := map[bool]*site{false: newSite(f, pool, false), true: newSite(f, machine.Settings{Discover: true}, true)}
 	f.Fuzz(func(t *testing.T, packet []byte, proxy bool) {
 		for _, port := range []int{dhcpv4.ServerPort, dhcp.ProxyPort} {

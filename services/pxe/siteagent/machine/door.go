@@ -95,7 +95,10 @@ func (m *Machines) getScript(_ *http.Request, from netip.Addr) (string, error) {
 	case siteagent.BootInstall:
 		return m.give(one, from)
 	case siteagent.BootWait:
-		m.tell(one, siteagent.Report{Address: from.String(), What: siteagent.Asked, Got: line("a script that asks again: "+one.Reason, longestText)})
+		m.tell(
+			one,
+			siteagent.Report{Address: from.String(), What: siteagent.Asked, Got: line("a script that asks again: "+one.Reason, longestText)},
+		)
 		return waitScript(url, one.Reason), nil
 	default:
 		m.tell(one, siteagent.Report{Address: from.String(), What: siteagent.Local, Got: "a script that boots its disk"})
@@ -107,7 +110,14 @@ func (m *Machines) getScript(_ *http.Request, from netip.Addr) (string, error) {
 func (m *Machines) give(one *machine, from netip.Addr) (string, error) {
 	at := from.String()
 	if !one.Armed {
-		m.tell(one, siteagent.Report{Address: at, What: siteagent.Refused, Got: "a script that restarts it: it had its boot script since it was switched on"})
+		m.tell(
+			one,
+			siteagent.Report{
+				Address: at,
+				What:    siteagent.Refused,
+				Got:     "a script that restarts it: it had its boot script since it was switched on",
+			},
+		)
 		return againScript, nil
 	}
 	files, err := m.files(one)
@@ -139,7 +149,14 @@ func (m *Machines) owner(r *http.Request, from netip.Addr) (*machine, error) {
 		return nil, nothing()
 	}
 	if !one.has(from) {
-		m.tell(one, siteagent.Report{Address: from.String(), What: siteagent.Refused, Got: "nothing: " + from.String() + " is not the address that it was leased"})
+		m.tell(
+			one,
+			siteagent.Report{
+				Address: from.String(),
+				What:    siteagent.Refused,
+				Got:     "nothing: " + from.String() + " is not the address that it was leased",
+			},
+		)
 		return nil, nothing()
 	}
 	return one, nil
@@ -188,7 +205,12 @@ func (m *Machines) postProgress(r *http.Request, from netip.Addr) (string, error
 	if err != nil {
 		return "", err
 	}
-	report := siteagent.Report{Address: from.String(), What: siteagent.Progressed, Got: "noted", Step: line(r.PostForm.Get("step"), longestFact)}
+	report := siteagent.Report{
+		Address: from.String(),
+		What:    siteagent.Progressed,
+		Got:     "noted",
+		Step:    line(r.PostForm.Get("step"), longestFact),
+	}
 	if text := r.PostForm.Get("progress"); text != "" {
 		if report.Progress, err = strconv.Atoi(text); err != nil || report.Progress < 0 || report.Progress > 100 {
 			return "", problem.Member("/progress", "out_of_range", "must be 0 to 100")
@@ -209,7 +231,14 @@ func (m *Machines) end(what string) answer {
 				return "", err
 			}
 			next := one.state
-			next.Ended, next.Owed = true, &siteagent.Report{ID: one.ID, Revision: one.Revision, MAC: one.MACs[0], Address: from.String(), What: what, Got: "noted"}
+			next.Ended, next.Owed = true, &siteagent.Report{
+				ID:       one.ID,
+				Revision: one.Revision,
+				MAC:      one.MACs[0],
+				Address:  from.String(),
+				What:     what,
+				Got:      "noted",
+			}
 			if what == siteagent.Gave {
 				next.Owed.Error = line(r.PostForm.Get("error"), longestText)
 			}

@@ -57,7 +57,8 @@ func (p *Pool) UnmarshalText(text []byte) (err error) {
 	if routed && err == nil {
 		p.Gateway, err = netip.ParseAddr(gateway)
 	}
-	if err != nil || !p.First.Is4() || !p.Last.Is4() || p.First.Compare(p.Last) > 0 || !p.subnet().Contains(p.Last) || routed && !p.subnet().Contains(p.Gateway) {
+	if err != nil || !p.First.Is4() || !p.Last.Is4() || p.First.Compare(p.Last) > 0 || !p.subnet().Contains(p.Last) ||
+		routed && !p.subnet().Contains(p.Gateway) {
 		return fmt.Errorf("%q is not addresses of one subnet such as 10.1.0.200-10.1.0.250/24,10.1.0.1, the gateway behind the comma", text)
 	}
 	return nil
@@ -114,7 +115,11 @@ func (m *Machines) rightPort(one *machine, c Client) bool {
 }
 
 func wrongPort(c Client, its place) siteagent.Report {
-	return siteagent.Report{MAC: c.MAC, What: siteagent.Refused, Got: fmt.Sprintf("no address: it asks from %s, and was given its script at %s", named(c.Port), named(its.Port))}
+	return siteagent.Report{
+		MAC:  c.MAC,
+		What: siteagent.Refused,
+		Got:  fmt.Sprintf("no address: it asks from %s, and was given its script at %s", named(c.Port), named(its.Port)),
+	}
 }
 
 // Relayed is told of a client for which somebody asks who is no relay agent.
@@ -122,7 +127,14 @@ func (m *Machines) Relayed(c Client, from netip.Addr) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if one := m.byMAC[c.MAC]; one != nil {
-		m.tell(one, siteagent.Report{MAC: c.MAC, What: siteagent.Refused, Got: fmt.Sprintf("no address: %s asks for it, which IRONPLANE_AGENT_DHCP_RELAYS does not name as a relay agent", from)})
+		m.tell(
+			one,
+			siteagent.Report{
+				MAC:  c.MAC,
+				What: siteagent.Refused,
+				Got:  fmt.Sprintf("no address: %s asks for it, which IRONPLANE_AGENT_DHCP_RELAYS does not name as a relay agent", from),
+			},
+		)
 	}
 }
 
@@ -230,7 +242,15 @@ func (m *Machines) Declined(c Client, address netip.Addr) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if one := m.byMAC[c.MAC]; one != nil {
-		m.tell(one, siteagent.Report{MAC: c.MAC, Address: address.String(), What: siteagent.Refused, Got: "nothing: it says that somebody else has the address " + address.String()})
+		m.tell(
+			one,
+			siteagent.Report{
+				MAC:     c.MAC,
+				Address: address.String(),
+				What:    siteagent.Refused,
+				Got:     "nothing: it says that somebody else has the address " + address.String(),
+			},
+		)
 	} else if s := m.strangers[c.MAC]; s != nil && s.Address == address { // which nobody is lent for a while
 		delete(m.strangers, c.MAC)
 		m.strangers[address.String()] = s

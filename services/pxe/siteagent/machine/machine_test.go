@@ -33,7 +33,13 @@ func TestReportIsOwed(t *testing.T) {
 		return m
 	}
 	m := open()
-	one := siteagent.Machine{ID: 7, MACs: []string{"52:54:00:12:34:56"}, Boot: siteagent.BootInstall, Token: token, Files: siteagent.Files{Boot: "#!ipxe"}}
+	one := siteagent.Machine{
+		ID:    7,
+		MACs:  []string{"52:54:00:12:34:56"},
+		Boot:  siteagent.BootInstall,
+		Token: token,
+		Files: siteagent.Files{Boot: "#!ipxe"},
+	}
 	if err := m.Put(one); err != nil {
 		t.Fatal(err)
 	}

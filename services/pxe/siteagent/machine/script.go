@@ -55,8 +55,23 @@ chain --replace --autofree %s/i/discover?%s
 // facts are what a machine says of itself, and iPXE's settings for it: text as it stands in URLs, and what is no text as iPXE writes it,
 // for its bytes would end the URL where one is zero.
 var facts = []struct{ name, setting string }{
-	{"uuid", "uuid"}, {"serial", "serial:uristring"}, {"manufacturer", "manufacturer:uristring"}, {"product", "product:uristring"}, {"asset", "asset:uristring"},
-	{"firmware", "platform:uristring"}, {"architecture", "buildarch:uristring"}, {"mac0", "net0/mac"}, {"mac1", "net1/mac"}, {"mac2", "net2/mac"}, {"mac3", "net3/mac"},
+	{
+		"uuid",
+		"uuid",
+	},
+	{"serial", "serial:uristring"},
+	{"manufacturer", "manufacturer:uristring"},
+	{"product", "product:uristring"},
+	{"asset", "asset:uristring"},
+	{
+		"firmware",
+		"platform:uristring",
+	},
+	{"architecture", "buildarch:uristring"},
+	{"mac0", "net0/mac"},
+	{"mac1", "net1/mac"},
+	{"mac2", "net2/mac"},
+	{"mac3", "net3/mac"},
 }
 
 // plain leaves of a text what iPXE shows as it stands.

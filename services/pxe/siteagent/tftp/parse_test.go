@@ -12,7 +12,8 @@ func FuzzParse(f *testing.F) {
 		if r != nil && refused != nil {
 			t.Error("it is read, and refused")
 		}
-		if r != nil && (r.block < smallestBlock || r.block > largestBlock || r.window < 1 || r.window > largestWindow || r.wait <= 0 || len(r.options)%2 != 0) {
+		if r != nil &&
+			(r.block < smallestBlock || r.block > largestBlock || r.window < 1 || r.window > largestWindow || r.wait <= 0 || len(r.options)%2 != 0) {
 			t.Errorf("%+v", r)
 		}
 	})

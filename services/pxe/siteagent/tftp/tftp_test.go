@@ -251,7 +251,8 @@ func TestCurl(t *testing.T) {
 	content := random(300_000)
 	at, _ := serve(t, map[string][]byte{"boot/file": content})
 	for _, options := range [][]string{{"--tftp-no-options"}, {"--tftp-blksize", "1400"}} {
-		got, err := exec.CommandContext(t.Context(), curl, append(options, "-sS", "--max-time", "60", "tftp://"+at.String()+"/boot/file")...).Output()
+		got, err := exec.CommandContext(t.Context(), curl, append(options, "-sS", "--max-time", "60", "tftp://"+at.String()+"/boot/file")...).
+			Output()
 		if err != nil && strings.Contains(err.Error(), "exit status 1") {
 			t.Skip("this curl reads no TFTP")
 		}

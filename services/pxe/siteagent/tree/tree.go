@@ -91,7 +91,13 @@ func (k known) like(other known) bool {
 
 // Open opens the folder, which has to be there, and is this program's alone until it is closed.
 func Open(folder string) (t *Tree, err error) {
-	t = &Tree{folder: folder, hashing: make(chan struct{}, 1), index: map[string]known{}, bySum: map[string]string{}, arriving: map[string]bool{}}
+	t = &Tree{
+		folder:   folder,
+		hashing:  make(chan struct{}, 1),
+		index:    map[string]known{},
+		bySum:    map[string]string{},
+		arriving: map[string]bool{},
+	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, t.Close())

@@ -48,7 +48,12 @@ func (w *writing) write(piece []byte) error {
 	if end <= w.forgotten {
 		return nil
 	}
-	if err := synced(w.to, w.forgotten, end, unix.SYNC_FILE_RANGE_WAIT_BEFORE|unix.SYNC_FILE_RANGE_WRITE|unix.SYNC_FILE_RANGE_WAIT_AFTER); err != nil {
+	if err := synced(
+		w.to,
+		w.forgotten,
+		end,
+		unix.SYNC_FILE_RANGE_WAIT_BEFORE|unix.SYNC_FILE_RANGE_WRITE|unix.SYNC_FILE_RANGE_WAIT_AFTER,
+	); err != nil {
 		return err
 	}
 	_ = unix.Fadvise(int(w.to.Fd()), w.forgotten, end-w.forgotten, unix.FADV_DONTNEED) // or it stays for longer
