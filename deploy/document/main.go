@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
-	"github.com/ironplane/ironplane/services/pxe/script"
+	"github.com/ironplane/ironplane/services/pxe/templates/script"
 	"github.com/ironplane/ironplane/services/system/mail"
 )
 

@@ -18,7 +18,7 @@ import (
 func testImportGoesOnAfterAKill(t *testing.T, f *fleet, c *testkit.Client) {
 	const piece, size = 64 << 20, 72 << 20 // of what a crash costs at most, and of the ISO
 	image := make([]byte, size)
-	copy(image, testkit.Gunzip(t, "../../services/pxe/image/testdata/windows.iso.gz")) // behind it are zeros
+	copy(image, testkit.Gunzip(t, "../../services/pxe/media/image/testdata/windows.iso.gz")) // behind it are zeros
 	var mu sync.Mutex
 	var asked []string // for which ranges
 	door := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -20,8 +20,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/table"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
-	"github.com/ironplane/ironplane/services/pxe/store"
-	"github.com/ironplane/ironplane/services/pxe/upload"
+	"github.com/ironplane/ironplane/services/pxe/media/upload"
+	"github.com/ironplane/ironplane/services/pxe/storage"
 )
 
 // PXEDriver is a file that an installer needs for a machine's hardware. File servers have it as drivers/<id>.
@@ -86,7 +86,7 @@ func (s *Service) drivers() []rest.Route {
 		Update: func(ctx context.Context, tx *pg.Tx, id int64, b *driverBody) error {
 			was, err := driverTable.Load(ctx, tx, id)
 			if err == nil && was.Content != b.Content {
-				err = errors.Join(store.Remove(ctx, tx, driverPath(id)), publishDriver(ctx, tx, id, b.Content))
+				err = errors.Join(storage.Remove(ctx, tx, driverPath(id)), publishDriver(ctx, tx, id, b.Content))
 			}
 			if err != nil {
 				return err
@@ -97,7 +97,7 @@ func (s *Service) drivers() []rest.Route {
 			if err := unlessUsed(ctx, tx, "driver", "Driver", "$1 = ANY (driver_ids)", item.ID); err != nil {
 				return err
 			}
-			return store.Remove(ctx, tx, driverPath(item.ID))
+			return storage.Remove(ctx, tx, driverPath(item.ID))
 		},
 	}.Routes(), rest.Raw[rest.Item]{Method: http.MethodGet, Path: "/pxe/driver/{driver_id}/content", Guard: has, Name: "getDriverContent", Summary: "Load a driver's file", Extension: true,
 		Gives: []string{"application/octet-stream"}, Ranges: true, Do: s.serveDriver})
@@ -134,13 +134,13 @@ func (s *Service) readDriver(r *http.Request) (text []byte, err error) {
 }
 
 // putDriver stores a file; an empty one is none.
-func (s *Service) putDriver(ctx context.Context, from io.Reader) (file store.File, err error) {
+func (s *Service) putDriver(ctx context.Context, from io.Reader) (file storage.File, err error) {
 	d, err := s.store.Draft(ctx, uploadTime)
 	if err != nil {
 		return file, err
 	}
 	err = d.Append(ctx, from, largestDriver)
-	if errors.Is(err, store.ErrTooLarge) {
+	if errors.Is(err, storage.ErrTooLarge) {
 		err = problem.New(problem.TooLarge, "A driver can have at most %d bytes.", largestDriver)
 	}
 	if err == nil && d.Size > 0 {
@@ -155,12 +155,12 @@ func (s *Service) putDriver(ctx context.Context, from io.Reader) (file store.Fil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), discardTime)
 	defer cancel()
-	return store.File{}, errors.Join(err, s.store.Discard(ctx, d.ID))
+	return storage.File{}, errors.Join(err, s.store.Discard(ctx, d.ID))
 }
 
 // publishDriver has file servers hold a file that was sent.
 func publishDriver(ctx context.Context, tx *pg.Tx, id int64, content string) error {
-	err := store.Claim(ctx, tx, strings.TrimPrefix(content, sumPrefix), driverPath(id))
+	err := storage.Claim(ctx, tx, strings.TrimPrefix(content, sumPrefix), driverPath(id))
 	if errors.Is(err, pgx.ErrNoRows) {
 		return problem.New(problem.Unavailable, "The file is not there any more: it has to be sent again.").Because(err)
 	}

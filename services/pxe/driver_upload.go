@@ -21,7 +21,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
-	"github.com/ironplane/ironplane/services/pxe/store"
+	"github.com/ironplane/ironplane/services/pxe/storage"
 )
 
 // Of tus, by which files are sent in several requests: https://tus.io/protocols/resumable-upload
@@ -298,9 +298,9 @@ func (s *Service) appendUpload(ctx context.Context, c *rest.RawCall, u *driverUp
 	err = d.Append(ctx, c.Request.Body, u.size)
 	u.offset = d.Size
 	switch {
-	case errors.Is(err, store.ErrTooLarge):
+	case errors.Is(err, storage.ErrTooLarge):
 		return tooLong(u)
-	case errors.Is(err, store.ErrMovedOn):
+	case errors.Is(err, storage.ErrMovedOn):
 		return errElsewhere()
 	case err != nil:
 		return err
@@ -392,7 +392,7 @@ func (s *Service) wholeUpload(ctx context.Context, u *driverUpload) (sha256 stri
 		}
 		return err
 	})
-	if errors.Is(err, store.ErrMovedOn) {
+	if errors.Is(err, storage.ErrMovedOn) {
 		return "", errElsewhere()
 	}
 	return sha256, err

@@ -15,8 +15,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/services/pxe/install"
-	"github.com/ironplane/ironplane/services/pxe/script"
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
+	"github.com/ironplane/ironplane/services/pxe/templates/script"
 )
 
 // lockMachines lets those who say what a machine boots go one after the other.

@@ -18,7 +18,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/secret"
-	"github.com/ironplane/ironplane/services/pxe/store"
+	"github.com/ironplane/ironplane/services/pxe/storage"
 )
 
 // ISOManager is an ISO that is loaded from an address. File servers have what is in it below its folder, and itself as
@@ -102,7 +102,7 @@ func (s *Service) isos() []rest.Route {
 			was, err := of.Load(ctx, tx, id)
 			if err == nil && was.Folder != b.Folder {
 				_, err = tx.Exec(ctx, "UPDATE stored_file SET path = $2 WHERE path = $1", was.Folder+imageEnd, b.Folder+imageEnd)
-				err = errors.Join(err, store.Move(ctx, tx, was.Folder, b.Folder))
+				err = errors.Join(err, storage.Move(ctx, tx, was.Folder, b.Folder))
 			}
 			if err == nil {
 				err = of.Update(ctx, tx, id, b)
@@ -120,7 +120,7 @@ func (s *Service) isos() []rest.Route {
 			if err := unlessUsed(ctx, tx, "iso", "ISO", "iso_id = $1", item.ID); err != nil {
 				return err
 			}
-			return store.Remove(ctx, tx, item.Folder, item.Folder+imageEnd)
+			return storage.Remove(ctx, tx, item.Folder, item.Folder+imageEnd)
 		},
 	}.Routes()
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/ironplane/ironplane/pkg/egress"
-	"github.com/ironplane/ironplane/services/pxe/store"
+	"github.com/ironplane/ironplane/services/pxe/storage"
 )
 
 // longestSilence is for how long who is loaded from may send nothing.
@@ -21,7 +21,7 @@ const longestSilence = time.Minute
 var contentRange = regexp.MustCompile(`^bytes (\d+)-\d+/(\d+|\*)$`)
 
 // load loads what is missing.
-func (i *importing) load(ctx context.Context, d *store.Draft) error {
+func (i *importing) load(ctx context.Context, d *storage.Draft) error {
 	if d.Size > 0 && i.validator == "" && i.wanted == nil { // nobody would know that it is another one by now
 		anew, err := i.restart(ctx, d)
 		if err != nil {
@@ -59,7 +59,7 @@ func (i *importing) load(ctx context.Context, d *store.Draft) error {
 	defer answer.Body.Close()
 	whole, err := i.answered(answer, d)
 	if errors.Is(err, errChanged) {
-		var anew *store.Draft
+		var anew *storage.Draft
 		if anew, err = i.restart(ctx, d); err == nil {
 			*d = *anew
 			whole, err = i.answered(answer, d)
@@ -82,9 +82,9 @@ func (i *importing) load(ctx context.Context, d *store.Draft) error {
 	}
 	err = d.Append(ctx, &heard{answer.Body, late, i.silence}, i.most)
 	switch {
-	case errors.Is(err, store.ErrTooLarge):
+	case errors.Is(err, storage.ErrTooLarge):
 		return i.tooLarge()
-	case errors.Is(err, store.ErrMovedOn):
+	case errors.Is(err, storage.ErrMovedOn):
 		return errOutdated
 	case err != nil && errors.Is(context.Cause(ctx), errSilent):
 		return errSilent
@@ -105,7 +105,7 @@ func (i *importing) tooLarge() error {
 var errChanged = errors.New("it is another one now")
 
 // answered tells how long the whole is, -1 where nobody knows. The draft is to be gone on with then.
-func (i *importing) answered(answer *http.Response, d *store.Draft) (whole int64, err error) {
+func (i *importing) answered(answer *http.Response, d *storage.Draft) (whole int64, err error) {
 	switch status := answer.StatusCode; {
 	case status == http.StatusOK && d.Size == 0:
 		return answer.ContentLength, nil

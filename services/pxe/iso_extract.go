@@ -10,8 +10,8 @@ import (
 	"slices"
 
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
-	"github.com/ironplane/ironplane/services/pxe/image"
-	"github.com/ironplane/ironplane/services/pxe/store"
+	"github.com/ironplane/ironplane/services/pxe/media/image"
+	"github.com/ironplane/ironplane/services/pxe/storage"
 )
 
 // extract has file servers hold what was loaded.
@@ -52,12 +52,12 @@ type notOfImage struct{ error }
 func (n notOfImage) Unwrap() error { return n.error }
 
 // publish puts the files and the editions in the place of those that there were.
-func (i *importing) publish(ctx context.Context, content *store.Content, from io.ReaderAt, files []image.File) error {
+func (i *importing) publish(ctx context.Context, content *storage.Content, from io.ReaderAt, files []image.File) error {
 	editions, err := image.Editions(from, files)
 	if err != nil {
 		return err
 	}
-	parts := make([]store.Part, len(files))
+	parts := make([]storage.Part, len(files))
 	inOrder := make([]int, len(files))
 	for n := range inOrder {
 		inOrder[n] = n
@@ -82,10 +82,10 @@ func (i *importing) publish(ctx context.Context, content *store.Content, from io
 		for n := range parts {
 			parts[n].Path = folder + "/" + files[n].Path
 		}
-		if err := errors.Join(store.Remove(ctx, tx, folder, folder+imageEnd), store.Publish(ctx, tx, content.ID, folder+imageEnd)); err != nil {
+		if err := errors.Join(storage.Remove(ctx, tx, folder, folder+imageEnd), storage.Publish(ctx, tx, content.ID, folder+imageEnd)); err != nil {
 			return err
 		}
-		if err := store.PublishParts(ctx, tx, content.ID, parts); err != nil {
+		if err := storage.PublishParts(ctx, tx, content.ID, parts); err != nil {
 			return err
 		}
 		return i.putEditions(ctx, tx, editions)
@@ -104,11 +104,11 @@ func beginOf(f image.File) int64 {
 }
 
 // hashed is a file as a part of the image.
-func hashed(content *store.Content, f image.File) (store.Part, error) {
+func hashed(content *storage.Content, f image.File) (storage.Part, error) {
 	sum := sha256.New()
-	p := store.Part{}
+	p := storage.Part{}
 	for _, e := range f.Extents {
-		p.Extents = append(p.Extents, store.Extent(e))
+		p.Extents = append(p.Extents, storage.Extent(e))
 		if _, err := content.Seek(e.At, io.SeekStart); err != nil {
 			return p, err
 		}
@@ -153,7 +153,7 @@ const (
 
 // blocks keeps a few blocks of an image: what is read of its folders lies close together.
 type blocks struct {
-	from   *store.Content
+	from   *storage.Content
 	kept   map[int64][]byte
 	order  []int64
 	failed error // of the store

@@ -14,7 +14,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/settings"
-	"github.com/ironplane/ironplane/services/pxe/store"
+	"github.com/ironplane/ironplane/services/pxe/storage"
 )
 
 const (
@@ -133,7 +133,7 @@ func (i *importing) read(ctx context.Context) error {
 }
 
 // open goes on with what was loaded before, or begins; nil where all of it was.
-func (i *importing) open(ctx context.Context) (d *store.Draft, before int64, err error) {
+func (i *importing) open(ctx context.Context) (d *storage.Draft, before int64, err error) {
 	if i.draft != nil {
 		d, err = i.store.Resume(ctx, *i.draft, uploadTime)
 		if err == nil {
@@ -156,7 +156,7 @@ func (i *importing) open(ctx context.Context) (d *store.Draft, before int64, err
 }
 
 // restart begins to load anew.
-func (i *importing) restart(ctx context.Context, instead *store.Draft) (*store.Draft, error) {
+func (i *importing) restart(ctx context.Context, instead *storage.Draft) (*storage.Draft, error) {
 	d, err := i.store.Draft(ctx, uploadTime)
 	if err != nil {
 		return nil, err

@@ -23,14 +23,14 @@ import (
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/pxe"
-	"github.com/ironplane/ironplane/services/pxe/store"
-	"github.com/ironplane/ironplane/services/pxe/store/storetest"
+	"github.com/ironplane/ironplane/services/pxe/storage"
+	"github.com/ironplane/ironplane/services/pxe/storage/storagetest"
 )
 
 // importer serves the pxe service, which does its imports.
 type importer struct {
 	*testkit.Client
-	store *store.Store
+	store *storage.Store
 }
 
 func newImporter(t *testing.T, at string) *importer {
@@ -65,7 +65,7 @@ func newImporter(t *testing.T, at string) *importer {
 	})
 	return &importer{
 		testkit.NewClient(t, testkit.As(rest.NewHandler(pxe.Name, db.DB, log, s.Routes()), testkit.Holder(principal.All))),
-		store.New(db.DB, at),
+		storage.New(db.DB, at),
 	}
 }
 
@@ -89,7 +89,7 @@ func (i *importer) imported(t *testing.T, url string) (is pxe.ISOManager) {
 
 func windows(t *testing.T) []byte {
 	t.Helper()
-	return testkit.Gunzip(t, "image/testdata/windows.iso.gz")
+	return testkit.Gunzip(t, "media/image/testdata/windows.iso.gz")
 }
 
 // Who stops to send is asked for the rest, and not forever.
@@ -159,7 +159,7 @@ func (s *stalling) Write(p []byte) (int, error) {
 // An ISO is imported onto S3, also where it was cut off.
 func TestISOOnS3(t *testing.T) {
 	t.Parallel()
-	url, blobs := storetest.S3(t)
+	url, blobs := storagetest.S3(t)
 	i, image := newImporter(t, url), windows(t)
 	var tries atomic.Int64
 	door := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -27,7 +27,7 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/filesync"
 	"github.com/ironplane/ironplane/services/pxe/install"
 	"github.com/ironplane/ironplane/services/pxe/site"
-	"github.com/ironplane/ironplane/services/pxe/store"
+	"github.com/ironplane/ironplane/services/pxe/storage"
 )
 
 // Name is the service's name, and its schema's.
@@ -82,7 +82,7 @@ func added(refs *events.Refs, name string) *events.Consumer {
 
 // begin looks at what the service is told, and at its templates.
 func begin(ctx context.Context, d service.Deps) error {
-	if err := store.CheckURL(d.Store); err != nil {
+	if err := storage.CheckURL(d.Store); err != nil {
 		return fmt.Errorf("IRONPLANE_STORE: %w", err)
 	}
 	if _, err := egress.Parse(d.AllowedNetworks); err != nil {
@@ -101,7 +101,7 @@ type Service struct {
 	clients        *events.Refs
 	emailTemplates *events.Refs
 	installs       *install.Installs
-	store          *store.Store
+	store          *storage.Store
 	settings       *settings.Follower
 	agents         *site.Agents
 	syncs          *filesync.Syncs
@@ -122,7 +122,7 @@ func New(d service.Deps) *Service {
 	agents := &site.Agents{DB: d.DB, Box: d.Box, Allowed: allowed}
 	installs := &install.Installs{DB: d.DB, Box: d.Box, Outbox: d.Outboxes["clients"], Settings: current.Values}
 	agents.Hear, agents.Heard, agents.Push = installs.Hear, installs.Heard, installs.Push
-	files := store.New(d.DB, d.Store)
+	files := storage.New(d.DB, d.Store)
 	s := &Service{
 		db:       d.DB,
 		peers:    d.Peers,
@@ -245,7 +245,7 @@ func (s *Service) sweep(ctx context.Context) error {
 		return err
 	}
 	err := s.store.Sweep(ctx, sweepGrace)
-	if errors.Is(err, store.ErrNone) {
+	if errors.Is(err, storage.ErrNone) {
 		return nil
 	}
 	return err

@@ -12,11 +12,11 @@ import (
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/pxe"
-	"github.com/ironplane/ironplane/services/pxe/store/storetest"
+	"github.com/ironplane/ironplane/services/pxe/storage/storagetest"
 )
 
 func TestMain(m *testing.M) {
-	storetest.Credentials()
+	storagetest.Credentials()
 	testkit.Main(m)
 }
 

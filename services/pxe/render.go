@@ -19,7 +19,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/remote"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/secret"
-	"github.com/ironplane/ironplane/services/pxe/script"
+	"github.com/ironplane/ironplane/services/pxe/templates/script"
 )
 
 type renderRequest struct {

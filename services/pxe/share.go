@@ -18,7 +18,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
-	"github.com/ironplane/ironplane/services/pxe/script"
+	"github.com/ironplane/ironplane/services/pxe/templates/script"
 )
 
 // sharedProfile is a profile with all its templates, as operators give it to each other: what is of one installation alone,

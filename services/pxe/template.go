@@ -13,7 +13,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/service"
-	"github.com/ironplane/ironplane/services/pxe/script"
+	"github.com/ironplane/ironplane/services/pxe/templates/script"
 )
 
 // ListedTemplate is a template without its body.

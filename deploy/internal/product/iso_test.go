@@ -22,13 +22,13 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/pkg/testkit/names"
 	"github.com/ironplane/ironplane/services/pxe"
-	"github.com/ironplane/ironplane/services/pxe/store"
+	"github.com/ironplane/ironplane/services/pxe/storage"
 )
 
 // windows is an ISO with two editions of Windows.
 func windows(t *testing.T) []byte {
 	t.Helper()
-	return testkit.Gunzip(t, "../../../services/pxe/image/testdata/windows.iso.gz")
+	return testkit.Gunzip(t, "../../../services/pxe/media/image/testdata/windows.iso.gz")
 }
 
 // site is an installation that may load from allowedHost.
@@ -36,13 +36,13 @@ type site struct {
 	*testing.T
 	*product.Product
 	c     *testkit.Client
-	store *store.Store
+	store *storage.Store
 }
 
 func newSite(t *testing.T) *site {
 	at := t.TempDir()
 	p, c := producttest.StartWith(t, testkit.Redis(t), service.Settings{Store: at, AllowedNetworks: allowedHost})
-	return &site{t, p, c, store.New(p.Databases[pxe.Name], at)}
+	return &site{t, p, c, storage.New(p.Databases[pxe.Name], at)}
 }
 
 // Of one's own hosts ISOs may be loaded from one, and not from another one.

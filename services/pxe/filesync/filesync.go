@@ -19,7 +19,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/services/pxe/site"
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
-	"github.com/ironplane/ironplane/services/pxe/store"
+	"github.com/ironplane/ironplane/services/pxe/storage"
 )
 
 const kind = "file-sync"
@@ -43,7 +43,7 @@ const (
 type Syncs struct {
 	DB     *pg.DB
 	Agents *site.Agents
-	Store  *store.Store
+	Store  *storage.Store
 	Most   func() int // children of a parent at a time
 }
 

@@ -13,7 +13,7 @@ import (
 
 	"github.com/ironplane/ironplane/services/pxe/site"
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
-	"github.com/ironplane/ironplane/services/pxe/store"
+	"github.com/ironplane/ironplane/services/pxe/storage"
 )
 
 const (
@@ -70,7 +70,7 @@ type filling struct {
 
 	mu     sync.Mutex
 	failed []string // files, with why
-	inWay  []store.File
+	inWay  []storage.File
 	fatal  error // why no more are sent
 }
 
@@ -94,7 +94,7 @@ func (f *filling) showNowAndThen(ctx context.Context) {
 }
 
 // compare finds what is missing, and what the store does not have.
-func (f *filling) compare(ctx context.Context, have []siteagent.File) (missing []store.File, gone []string, err error) {
+func (f *filling) compare(ctx context.Context, have []siteagent.File) (missing []storage.File, gone []string, err error) {
 	there := make(map[string]siteagent.File, len(have))
 	for _, file := range have {
 		if !strings.HasPrefix(file.Path, local) {
@@ -121,7 +121,7 @@ func (f *filling) compare(ctx context.Context, have []siteagent.File) (missing [
 	return missing, gone, nil
 }
 
-func (f *filling) run(ctx context.Context, missing []store.File, gone []string) error {
+func (f *filling) run(ctx context.Context, missing []storage.File, gone []string) error {
 	f.send(ctx, missing)
 	for _, path := range gone { // also where something is missing: it makes room
 		if err := f.to.Delete(ctx, path); err != nil {
@@ -146,10 +146,10 @@ func (f *filling) run(ctx context.Context, missing []store.File, gone []string) 
 	return nil
 }
 
-func (f *filling) send(ctx context.Context, files []store.File) {
+func (f *filling) send(ctx context.Context, files []storage.File) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	next := make(chan store.File)
+	next := make(chan storage.File)
 	var workers sync.WaitGroup
 	for range atOnce {
 		workers.Go(func() {
@@ -168,7 +168,7 @@ func (f *filling) send(ctx context.Context, files []store.File) {
 }
 
 // sent notes what came of a file, and tells whether no others are to be sent.
-func (f *filling) sent(ctx context.Context, file store.File, err error) (end bool) {
+func (f *filling) sent(ctx context.Context, file storage.File, err error) (end bool) {
 	if err == nil {
 		f.files.Add(1)
 		return false
@@ -188,7 +188,7 @@ func (f *filling) sent(ctx context.Context, file store.File, err error) (end boo
 	return f.fatal != nil
 }
 
-func (f *filling) one(ctx context.Context, file store.File) (err error) {
+func (f *filling) one(ctx context.Context, file storage.File) (err error) {
 	offset := int64(0)
 	if file.Size > askedFor {
 		if offset, err = f.to.Received(ctx, file.SHA256); err != nil {

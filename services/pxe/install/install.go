@@ -15,8 +15,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/settings"
-	"github.com/ironplane/ironplane/services/pxe/script"
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
+	"github.com/ironplane/ironplane/services/pxe/templates/script"
 )
 
 // What an install is at. The last three have ended.

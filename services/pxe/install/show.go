@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/ironplane/ironplane/pkg/secret"
-	"github.com/ironplane/ironplane/services/pxe/script"
+	"github.com/ironplane/ironplane/services/pxe/templates/script"
 )
 
 // Shown are what the templates of an install show, where the machine reaches the agent and the file server by these addresses.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ironplane/ironplane/services/pxe/image"
+	"github.com/ironplane/ironplane/services/pxe/media/image"
 )
 
 // udf250 writes a small volume of UDF 2.50, whose metadata is in a partition of its own: in two pieces, and, where there is a mirror, in a

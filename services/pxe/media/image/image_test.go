@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/ironplane/ironplane/pkg/testkit"
-	"github.com/ironplane/ironplane/services/pxe/image"
+	"github.com/ironplane/ironplane/services/pxe/media/image"
 )
 
 func must(t testing.TB, err error) {

@@ -1,4 +1,4 @@
-// Package store keeps files: drivers, and ISOs with all that is in them. Files lists what file servers are to hold, each with
+// Package storage keeps files: drivers, and ISOs with all that is in them. Files lists what file servers are to hold, each with
 // its path, its size and its SHA-256, which is all that a manifest needs; Open reads one.
 //
 // The bytes lie in a bucket of gocloud.dev/blob, in blobs that are never written twice; the rows of stored_file and stored_piece
@@ -6,7 +6,7 @@
 // was after a crash; and a file within an ISO is a piece of the ISO's own bytes, and takes no room.
 //
 // A blob that no row names is deleted by Sweep.
-package store
+package storage
 
 import (
 	"context"

@@ -1,5 +1,5 @@
-// Package storetest gives tests a real door of S3.
-package storetest
+// Package storagetest gives tests a real door of S3.
+package storagetest
 
 import (
 	"net/http/httptest"

@@ -11,7 +11,7 @@ import (
 	"testing/iotest"
 
 	"github.com/ironplane/ironplane/pkg/problem"
-	"github.com/ironplane/ironplane/services/pxe/upload"
+	"github.com/ironplane/ironplane/services/pxe/media/upload"
 )
 
 // file notes what is put, and answers how long it is.

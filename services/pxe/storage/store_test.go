@@ -1,4 +1,4 @@
-package store_test
+package storage_test
 
 import (
 	"bytes"
@@ -21,12 +21,12 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/pxe"
-	"github.com/ironplane/ironplane/services/pxe/store"
-	"github.com/ironplane/ironplane/services/pxe/store/storetest"
+	"github.com/ironplane/ironplane/services/pxe/storage"
+	"github.com/ironplane/ironplane/services/pxe/storage/storagetest"
 )
 
 func TestMain(m *testing.M) {
-	storetest.Credentials()
+	storagetest.Credentials()
 	testkit.Main(m)
 }
 
@@ -50,19 +50,19 @@ func folder(t *testing.T) bucket {
 }
 
 func s3(t *testing.T) bucket {
-	url, blobs := storetest.S3(t)
+	url, blobs := storagetest.S3(t)
 	return bucket{url, blobs}
 }
 
 // onBoth runs a test on a folder and on S3.
-func onBoth(t *testing.T, test func(*testing.T, *pg.DB, *store.Store, bucket)) {
+func onBoth(t *testing.T, test func(*testing.T, *pg.DB, *storage.Store, bucket)) {
 	t.Parallel()
 	for name, open := range map[string]func(*testing.T) bucket{"folder": folder, "S3": s3} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			db, b := testkit.Database(t, pxe.Name, pxe.Definition.Migrations), open(t)
-			must(t, store.CheckURL(b.url))
-			test(t, db, store.New(db, b.url), b)
+			must(t, storage.CheckURL(b.url))
+			test(t, db, storage.New(db, b.url), b)
 		})
 	}
 }
@@ -90,7 +90,7 @@ func random(n int) []byte {
 }
 
 // write writes a whole file.
-func write(t *testing.T, db *pg.DB, s *store.Store, content []byte) (f store.File) {
+func write(t *testing.T, db *pg.DB, s *storage.Store, content []byte) (f storage.File) {
 	t.Helper()
 	d, err := s.Draft(t.Context(), time.Hour)
 	must(t, err)
@@ -102,7 +102,7 @@ func write(t *testing.T, db *pg.DB, s *store.Store, content []byte) (f store.Fil
 	return f
 }
 
-func read(t *testing.T, s *store.Store, id int64) []byte {
+func read(t *testing.T, s *storage.Store, id int64) []byte {
 	t.Helper()
 	c, err := s.Open(t.Context(), id)
 	must(t, err)
@@ -117,7 +117,7 @@ func read(t *testing.T, s *store.Store, id int64) []byte {
 
 // What was cut off is gone on with, in pieces, and read whole or in parts.
 func TestFile(t *testing.T) {
-	onBoth(t, func(t *testing.T, db *pg.DB, s *store.Store, b bucket) {
+	onBoth(t, func(t *testing.T, db *pg.DB, s *storage.Store, b bucket) {
 		content := random(100_000)
 		d, err := s.Draft(t.Context(), 0)
 		must(t, err)
@@ -139,7 +139,7 @@ func TestFile(t *testing.T) {
 				t.Fatalf("it has %d of %d bytes", d.Size, end)
 			}
 		}
-		if err := d.Append(t.Context(), bytes.NewReader([]byte{1}), 100_000); !errors.Is(err, store.ErrTooLarge) {
+		if err := d.Append(t.Context(), bytes.NewReader([]byte{1}), 100_000); !errors.Is(err, storage.ErrTooLarge) {
 			t.Errorf("too much is %v", err)
 		}
 		if _, err := s.Open(t.Context(), d.ID); !errors.Is(err, pgx.ErrNoRows) {
@@ -149,7 +149,7 @@ func TestFile(t *testing.T) {
 			if _, err := d.Finish(ctx, tx); err != nil {
 				return err
 			}
-			return store.Publish(ctx, tx, d.ID, "a/whole")
+			return storage.Publish(ctx, tx, d.ID, "a/whole")
 		})
 		if !bytes.Equal(read(t, s, d.ID), content) {
 			t.Error("something else is read")
@@ -178,13 +178,13 @@ func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 func TestTwoWriters(t *testing.T) {
 	t.Parallel()
 	db := testkit.Database(t, pxe.Name, pxe.Definition.Migrations)
-	s := store.New(db, folder(t).url)
+	s := storage.New(db, folder(t).url)
 	one, err := s.Draft(t.Context(), 0)
 	must(t, err)
 	other, err := s.Resume(t.Context(), one.ID, 0)
 	must(t, err)
 	must(t, one.Append(t.Context(), bytes.NewReader([]byte("one")), 10))
-	if err := other.Append(t.Context(), bytes.NewReader([]byte("other")), 10); !errors.Is(err, store.ErrMovedOn) {
+	if err := other.Append(t.Context(), bytes.NewReader([]byte("other")), 10); !errors.Is(err, storage.ErrMovedOn) {
 		t.Errorf("the other one: %v", err)
 	}
 	change(t, db, func(ctx context.Context, tx *pg.Tx) error { _, err := one.Finish(ctx, tx); return err })
@@ -195,7 +195,7 @@ func TestTwoWriters(t *testing.T) {
 
 // A part takes no room, and outlives what it is of.
 func TestParts(t *testing.T) {
-	onBoth(t, func(t *testing.T, db *pg.DB, s *store.Store, b bucket) {
+	onBoth(t, func(t *testing.T, db *pg.DB, s *storage.Store, b bucket) {
 		content := random(10_000)
 		d, err := s.Draft(t.Context(), 0)
 		must(t, err)
@@ -207,13 +207,13 @@ func TestParts(t *testing.T) {
 			if _, err := d.Finish(ctx, tx); err != nil {
 				return err
 			}
-			return store.PublishParts(ctx, tx, d.ID, []store.Part{
+			return storage.PublishParts(ctx, tx, d.ID, []storage.Part{
 				{
 					Path:    "iso/across",
 					SHA256:  sum(content[3000:8000], content[100:200]),
-					Extents: []store.Extent{{At: 3000, Size: 5000}, {At: 100, Size: 100}},
+					Extents: []storage.Extent{{At: 3000, Size: 5000}, {At: 100, Size: 100}},
 				},
-				{Path: "iso/within", SHA256: sum(content[4500:4600]), Extents: []store.Extent{{At: 4500, Size: 100}}},
+				{Path: "iso/within", SHA256: sum(content[4500:4600]), Extents: []storage.Extent{{At: 4500, Size: 100}}},
 				{Path: "iso/empty", SHA256: sum()},
 			})
 		})
@@ -222,7 +222,7 @@ func TestParts(t *testing.T) {
 		}
 		change(t, db, func(ctx context.Context, tx *pg.Tx) error {
 			_, err := tx.Exec(ctx, "DELETE FROM stored_file WHERE id = $1", d.ID)
-			return errors.Join(err, store.Move(ctx, tx, "iso", "moved"))
+			return errors.Join(err, storage.Move(ctx, tx, "iso", "moved"))
 		})
 		must(t, s.Sweep(t.Context(), 0))
 		var paths []string
@@ -234,7 +234,7 @@ func TestParts(t *testing.T) {
 		if want := []string{"moved/across 5100", "moved/empty 0", "moved/within 100"}; !slices.Equal(paths, want) {
 			t.Errorf("there are %q", paths)
 		}
-		change(t, db, func(ctx context.Context, tx *pg.Tx) error { return store.Remove(ctx, tx, "moved") })
+		change(t, db, func(ctx context.Context, tx *pg.Tx) error { return storage.Remove(ctx, tx, "moved") })
 		must(t, s.Sweep(t.Context(), 0))
 		if left := b.blobs(); len(left) > 0 {
 			t.Errorf("there are %q left", left)
@@ -244,9 +244,9 @@ func TestParts(t *testing.T) {
 
 // What nobody refers to is swept, and nothing else: not what is being written, and not what others have in the bucket.
 func TestSweep(t *testing.T) {
-	onBoth(t, func(t *testing.T, db *pg.DB, s *store.Store, b bucket) {
+	onBoth(t, func(t *testing.T, db *pg.DB, s *storage.Store, b bucket) {
 		kept := write(t, db, s, []byte("kept"))
-		change(t, db, func(ctx context.Context, tx *pg.Tx) error { return store.Publish(ctx, tx, kept.ID, "drivers/1") })
+		change(t, db, func(ctx context.Context, tx *pg.Tx) error { return storage.Publish(ctx, tx, kept.ID, "drivers/1") })
 		removed, expired, going := write(t, db, s, []byte("removed")), write(t, db, s, []byte("expired")), write(t, db, s, []byte("going"))
 		must(t, s.Discard(t.Context(), removed.ID))
 		must(t, s.Discard(t.Context(), kept.ID)) // which a file server is to hold
@@ -259,7 +259,7 @@ func TestSweep(t *testing.T) {
 			_, err := tx.Exec(ctx, "UPDATE stored_prefix SET prefix = 'another/'")
 			return err
 		})
-		of := store.New(others, b.url)
+		of := storage.New(others, b.url)
 		theirs := write(t, others, of, []byte("theirs"))
 		must(t, s.Sweep(t.Context(), time.Hour))
 		if n := len(b.blobs()); n != 5 {
@@ -283,7 +283,7 @@ func TestNoBucket(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	must(t, os.WriteFile(file, nil, 0o600))
 	for _, at := range []string{"", file, "s3://files?region=eu&use_path_style=true&endpoint=http://127.0.0.1:1"} {
-		s := store.New(db, at)
+		s := storage.New(db, at)
 		d, err := s.Draft(t.Context(), 0)
 		must(t, err)
 		if err := d.Append(t.Context(), bytes.NewReader([]byte("x")), 1); !problem.Is(err, problem.Unavailable) {
@@ -294,7 +294,7 @@ func TestNoBucket(t *testing.T) {
 		}
 	}
 	for _, wrong := range []string{"gs://x", "https://x", "s3:///x", "%zz"} {
-		if store.CheckURL(wrong) == nil {
+		if storage.CheckURL(wrong) == nil {
 			t.Errorf("%s is let through", wrong)
 		}
 	}

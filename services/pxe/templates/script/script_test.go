@@ -7,7 +7,7 @@ import (
 	"github.com/GehirnInc/crypt"
 
 	"github.com/ironplane/ironplane/pkg/secret"
-	"github.com/ironplane/ironplane/services/pxe/script"
+	"github.com/ironplane/ironplane/services/pxe/templates/script"
 )
 
 func TestFunctions(t *testing.T) {
