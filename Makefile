@@ -5,16 +5,24 @@ PROGRAMS := ./deploy/standalone ./deploy/split ./deploy/setup ./deploy/import ./
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
 OAPI_CODEGEN := github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen@v2.8.2
 
+# One set of flags for everything that is built, so that nothing is built twice. The race detector needs cgo.
+export GOFLAGS := -trimpath
+export CGO_ENABLED := 0
+
 .PHONY: help
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 20
 
+.PHONY: postgres
+postgres:
+	@deploy/postgres.sh
+
 .PHONY: run
-run: build ## build and start all of Ironplane in one process, which may speak with the site agent of make machine
+run: build $(if $(DATABASE_URL),,postgres) ## build and start all of Ironplane in one process, which may speak with the site agent of make machine
 	@IRONPLANE_ALLOWED_NETWORKS="$${IRONPLANE_ALLOWED_NETWORKS-100.64.0.0/10}" exec bin/standalone
 
 .PHONY: run-split
-run-split: build ## build and start the gateway and each service as a process of its own
+run-split: build $(if $(DATABASE_URL),,postgres) ## build and start the gateway and each service as a process of its own
 	@exec bin/split
 
 .PHONY: admin-key
@@ -24,14 +32,14 @@ admin-key: build ## make another key for the first admin, should the last one be
 .PHONY: build
 build: ## build the programs into bin/
 	@mkdir -p bin
-	CGO_ENABLED=0 go build -trimpath -ldflags "-X $(VERSIONED)=$$(git describe --tags --always --dirty 2>/dev/null)" -o bin/ $(PROGRAMS)
+	go build -ldflags "-X $(VERSIONED)=$$(git describe --tags --always --dirty 2>/dev/null)" -o bin/ $(PROGRAMS)
 
 VERSIONED := github.com/ironplane/ironplane/pkg/runtime/process.version
 
 .PHONY: packages
 packages: ## make a .deb and an .rpm in bin/packages, install and remove them where there is dpkg, and run their units under systemd where there is Docker
 	@rm -rf bin/package bin/packages && mkdir -p bin/package bin/packages
-	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X $(VERSIONED)=$$(git describe --tags --always --dirty 2>/dev/null)" -o bin/package/ $(filter-out ./deploy/split,$(PROGRAMS))
+	go build -ldflags "-s -w -X $(VERSIONED)=$$(git describe --tags --always --dirty 2>/dev/null)" -o bin/package/ $(filter-out ./deploy/split,$(PROGRAMS))
 	@for packager in deb rpm; do \
 		VERSION=$(PACKAGE_VERSION) ARCH=$$(go env GOARCH) go run $(NFPM) package --config deploy/packages/nfpm.yaml --packager $$packager --target bin/packages/ || exit 1; done
 	go test -count 1 ./deploy/packages -packages $(CURDIR)/bin/packages
@@ -40,14 +48,23 @@ packages: ## make a .deb and an .rpm in bin/packages, install and remove them wh
 PACKAGE_VERSION = $$(git describe --tags --match 'v[0-9]*' 2>/dev/null | sed 's/^v//; s/-/+/g' | grep . || git log -1 --format=0.0.%ct+%h)
 NFPM := github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.2
 
-.PHONY: test
-test: ## run all tests, those of the modules that deploy puts together with the race detector where there is a C compiler
-	go test $(RACE) -timeout 40m $(filter-out ./deploy/...,$(PACKAGES))
-	go test -timeout 40m ./deploy/...
+# Runs tests, prints the ten slowest and what the run cost; in CI it runs a failed test once more.
+TEST := go run ./deploy/internal/testrun $(if $(CI),-retry) -- -shuffle=on -timeout 40m
 
-.PHONY: race
-race: ## run the tests of deploy with the race detector, too, which takes three times as long
-	go test $(RACE) -timeout 90m ./deploy/...
+# Left to make test-all: split and standalone stop, kill and restore whole installations; packages installs packages; alike has
+# a database for each comparison; browser needs Chromium, netboot root and QEMU; revocation and ssl wait for what they test;
+# measure measures.
+LONG := $(addprefix github.com/ironplane/ironplane/deploy/,split standalone packages internal/alike internal/browser \
+	internal/netboot internal/revocation internal/ssl measure/%)
+
+.PHONY: test
+test: postgres ## run the unit tests, each service's own tests, and the tests of the whole product: some five minutes on two cores
+	$(TEST) $(filter-out ./deploy/...,$(PACKAGES)) $(filter-out $(LONG),$(shell go list ./deploy/...))
+
+.PHONY: test-all
+test-all: postgres ## run all tests, those of packages and services with the race detector where there is a C compiler
+	$(if $(RACE),CGO_ENABLED=1) $(TEST) $(RACE) $(filter-out ./deploy/...,$(PACKAGES))
+	$(TEST) ./deploy/...
 
 .PHONY: test-alone
 test-alone: ## run all tests again, each module by itself, as its go.mod alone has it
@@ -102,8 +119,8 @@ machine: ## as root, beside make run: have a machine (QEMU) with an empty disk i
 	@KEY=$(KEY) go test -v -count 1 -timeout 1h ./deploy/internal/netboot -run TestDemonstration -machines
 
 .PHONY: product
-product: ## run the product's tests on services that are reached over mTLS and, one more time, on all of them in one process
-	go test $(RACE) -timeout 60m ./deploy/internal/product -full
+product: ## run the product's tests with the race detector, on services that are reached over mTLS and once more in one process
+	$(if $(RACE),CGO_ENABLED=1) go test $(RACE) -timeout 60m ./deploy/internal/product -full
 
 .PHONY: restore
 restore: ## back up and restore by the words of docs/restore.md, in every way, while callers change things
@@ -117,6 +134,14 @@ upgrade: ## upgrade the last release under load to what is here, go back, and fo
 replace: ## replace two of each process in turn under 150 requests a second, none of which may fail
 	go test -v -timeout 30m ./deploy/split -run TestReplacedInTurn -full
 
+# The long forms of tests that a change of what they test should pass, each with its deadline in minutes.
+NIGHT := crash:60 storm:30 revocation:40 restore:30 upgrade:30 replace:30 deletions:150 sites:30 guessing:60 timing:60 clients:20 \
+	packages:30 netboot:360
+
+.PHONY: night
+night: ## run all long forms of tests in turn, some hours, and print a table: target, seconds, result, what it measured
+	@deploy/night.sh $(NIGHT)
+
 .PHONY: fuzz
 fuzz: ## try spellings on every parser that has a fuzz target, for FUZZTIME each
 	@grep -rnoE --include='*_test.go' '^func Fuzz[A-Za-z]*' . | sed 's|/[^/]*_test.go:[0-9]*:func | |' | while read -r package target; do \
@@ -128,13 +153,14 @@ FUZZTIME := 30s
 RACE := $(shell command -v $$(go env CC) >/dev/null 2>&1 && echo -race)
 
 .PHONY: lint
-lint: ## gofmt, vet, staticcheck, modules and generated files in step, each module building alone
+lint: ## gofmt, vet, staticcheck, no programs or large files in git, modules and generated files in step, each module building alone
 	@test -z "$$(gofmt -l .)" || { echo "not formatted:"; gofmt -l .; exit 1; }
+	go test -count=1 ./deploy/internal/arch
 	go vet -tags containers $(PACKAGES)
 	go run $(STATICCHECK) -tags containers $(PACKAGES)
 	go work sync
 	@for m in $(MODULES); do \
-		(cd $$m && GOWORK=off go mod tidy -diff && GOWORK=off CGO_ENABLED=0 go build ./...) || { echo "$$m is out of step: run 'make tidy'"; exit 1; }; done
+		(cd $$m && GOWORK=off go mod tidy -diff && GOWORK=off go build ./...) || { echo "$$m is out of step: run 'make tidy'"; exit 1; }; done
 	@$(MAKE) --no-print-directory go-client && git diff --exit-code -- docs/reference pkg/client || { echo "the routes changed the files above: commit them"; exit 1; }
 	@git diff --exit-code -- '*go.mod' '*go.sum' go.work go.work.sum || { echo "go work sync changed the files above: commit them"; exit 1; }
 

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -261,6 +262,23 @@ func TestModules(t *testing.T) {
 	for folder := range modules {
 		if !found[folder] {
 			t.Errorf("modules names %s, which has no go.mod. Delete its line.", folder)
+		}
+	}
+}
+
+// A module that ships alone requires pkg and nothing else of ours, and pkg requires nothing of ours.
+func TestRequirements(t *testing.T) {
+	t.Parallel()
+	required := regexp.MustCompile(`(?m)^(?:require )?\s*` + regexp.QuoteMeta(ours) + `(\S+) v`)
+	for folder := range modules {
+		text, err := os.ReadFile(filepath.Join(root, folder, "go.mod"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, found := range required.FindAllStringSubmatch(string(text), -1) {
+			if strings.HasPrefix(folder, "pkg") || folder != "deploy" && found[1] != "pkg" {
+				t.Errorf("%s requires %s, want it to build without", folder, found[1])
+			}
 		}
 	}
 }
