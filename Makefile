@@ -72,7 +72,7 @@ test-alone: ## run all tests again, each module by itself, as its go.mod alone h
 
 .PHONY: test-containers
 test-containers: ## run the tests that need a Docker engine; FULL=-full measures for longer
-	go test -v -count 1 -timeout 30m -tags containers ./deploy/containers $(FULL)
+	$(TEST) -count=1 -timeout 30m -tags containers ./deploy/containers $(FULL)
 
 .PHONY: revocation
 revocation: ## revoke keys in every way with everything that can go wrong, and print how long it took
@@ -105,7 +105,7 @@ sites: ## sync 500 files from agent to agent while agents and the pxe service ar
 
 .PHONY: netboot
 netboot: ## as root, have machines (QEMU) boot from a site agent, be installed and come back from their disks; FULL=1 disturbs each in every way, boots the system in memory, has Debian's own installer go as far as the mirror has what it takes, and twenty machines at once
-	go test -v -count 1 -timeout 6h -parallel 4 ./deploy/internal/netboot -machines $(if $(FULL),-full)
+	$(TEST) -count=1 -timeout 6h -parallel 4 ./deploy/internal/netboot -machines $(if $(FULL),-full)
 
 .PHONY: netboot-setup
 netboot-setup: ## install what make netboot and make machine need on Debian or Ubuntu, as root

@@ -137,14 +137,14 @@ func (r *run) end(screen io.Writer, test id, e event) {
 	case e.Action == "fail":
 		r.failed = append(r.failed, test)
 		fmt.Fprint(screen, r.output[test])
+	case e.Action == "skip":
+		r.skipped++
+		fmt.Fprint(screen, r.output[test]) // the reason
+		delete(r.output, test)
 	default:
+		r.passed++
 		r.elapsed[test] = e.Elapsed
 		delete(r.output, test)
-		if e.Action == "pass" {
-			r.passed++
-		} else {
-			r.skipped++
-		}
 	}
 }
 
@@ -210,7 +210,8 @@ func alone(test id, arguments []string) []string {
 			of = append(of, a)
 		}
 	}
-	return slices.Concat(of, []string{"-count=1", "-run", "^" + test.test + "$", test.pkg}, arguments[own:])
+	// The package comes first: behind a flag that go test does not know, it would be taken for that flag's value.
+	return slices.Concat([]string{test.pkg}, of, []string{"-count=1", "-run", "^" + test.test + "$"}, arguments[own:])
 }
 
 // takesValue tells whether the next argument is this flag's value.

@@ -90,7 +90,7 @@ func TestRetry(t *testing.T) {
 
 func TestAlone(t *testing.T) {
 	got := strings.Join(alone(id{"m/a", "TestX"}, []string{"-race", "-timeout", "40m", "./a/...", "example.com/b", "-args", "-full"}), " ")
-	want := "-race -timeout 40m -count=1 -run ^TestX$ m/a -args -full"
+	want := "m/a -race -timeout 40m -count=1 -run ^TestX$ -args -full"
 	if got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
