@@ -81,7 +81,8 @@ var arrows = []struct{ folder, may string }{
 		pkg/secret`},
 	{"pkg/settings", "pkg/runtime/mesh"},
 	{"pkg/template", "pkg/secret"},
-	{"pkg/testkit", "BASE pkg/devservers pkg/postgres/migrate pkg/postgres/pool pkg/postgres/provision pkg/runtime/host pkg/testkit"},
+	{"pkg/testkit", `BASE pkg/devservers pkg/postgres/migrate pkg/postgres/pool pkg/postgres/provision pkg/runtime/host
+		pkg/runtime/peers pkg/testkit`},
 	{"gateway", `gateway pkg/auth/apikey pkg/auth/keycache pkg/auth/permission pkg/auth/principal pkg/auth/throttle pkg/cache pkg/problem
 		pkg/rest/openapi pkg/runtime pkg/seal pkg/secret pkg/settings`},
 	{"services/pxe/siteagent", "services/pxe/siteagent pkg/problem pkg/secret"},

@@ -1,0 +1,147 @@
+package testkit
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/postgres/pool"
+	"github.com/ironplane/ironplane/pkg/runtime/host"
+	"github.com/ironplane/ironplane/pkg/runtime/mesh"
+	"github.com/ironplane/ironplane/pkg/runtime/peers"
+	"github.com/ironplane/ironplane/pkg/seal"
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/service"
+)
+
+// ServiceOptions are what a service is told that runs for a test. The zero value is a service without neighbours.
+type ServiceOptions struct {
+	Settings   service.Settings
+	Given      map[string]string       // variables of the environment that count until a setting does
+	Neighbours map[string]http.Handler // the other services that it can ask, by name
+	Redis      redis.UniversalClient   // nil: one of its own
+	Log        *slog.Logger            // nil: warnings go to the test's output
+}
+
+// RunningService is a service that runs for a test, as in a process of its own: it answers, follows its neighbours and does
+// its jobs.
+type RunningService struct {
+	*Client // of an admin who holds every permission
+
+	DB   *pg.DB
+	Deps service.Deps
+
+	t          testing.TB
+	definition service.Definition
+	handler    http.Handler
+	options    ServiceOptions
+	url        secret.String // of its database
+	masterKey  secret.String
+	stop       func()
+
+	mu      sync.Mutex
+	callers map[string]*principal.Principal // by their keys
+}
+
+// Run runs a service on a database of the test's own until the test ends.
+func Run(t testing.TB, d service.Definition, o ServiceOptions) *RunningService {
+	t.Helper()
+	if o.Redis == nil {
+		o.Redis = Redis(t)
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	}
+	url := Databases(t, Service{Name: d.Name, Migrations: d.Migrations})[d.Name]
+	s, err := runService(t, d, o, url, seal.NewMasterKey())
+	if err != nil {
+		t.Fatalf("run %s: %v", d.Name, err)
+	}
+	return s
+}
+
+// Restart stops the service and runs it on the same database, Redis and keys with other settings. It returns why the service
+// does not start.
+func (s *RunningService) Restart(settings service.Settings, given map[string]string) (*RunningService, error) {
+	s.t.Helper()
+	s.stop()
+	o := s.options
+	o.Settings, o.Given = settings, given
+	return runService(s.t, s.definition, o, s.url, s.masterKey)
+}
+
+func runService(t testing.TB, d service.Definition, o ServiceOptions, url, masterKey secret.String) (*RunningService, error) {
+	t.Helper()
+	neighbours := maps.Clone(o.Neighbours)
+	if neighbours == nil {
+		neighbours = map[string]http.Handler{}
+	}
+	s := &RunningService{t: t, definition: d, options: o, url: url, masterKey: masterKey, callers: map[string]*principal.Principal{}}
+	s.Deps = service.Deps{Peers: peers.New(d.Name, neighbours), Redis: o.Redis, Settings: o.Settings, Given: o.Given, Log: o.Log}
+	key, err := seal.Derive(masterKey, d.Name, d.Purposes()...)
+	if err != nil {
+		return nil, err
+	}
+	if err := host.Unlock(d, &s.Deps, key); err != nil {
+		return nil, err
+	}
+	on, err := pool.Open(t.Context(), url.Reveal(), connections, d.Parameters)
+	if err != nil {
+		return nil, err
+	}
+	s.DB, s.Deps.DB = on.DB, on.DB
+	if err := host.Ready(t.Context(), d, s.Deps); err != nil {
+		on.Close()
+		return nil, err
+	}
+	running := host.Assemble(d, on, s.Deps, "")
+	s.handler, neighbours[d.Name] = running, running
+	working, end := context.WithCancel(context.WithoutCancel(t.Context()))
+	var work sync.WaitGroup
+	work.Go(func() { running.Work(working) })
+	s.stop = sync.OnceFunc(func() {
+		end()
+		work.Wait()
+		on.Close()
+	})
+	t.Cleanup(s.stop)
+	s.Client = NewClient(t, http.HandlerFunc(s.serve))
+	s.Client = s.As(Holder(principal.All))
+	return s, nil
+}
+
+// As is a client of the service that calls as this principal; nil: without a key.
+func (s *RunningService) As(p *principal.Principal) *Client {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := strconv.Itoa(len(s.callers) + 1)
+	s.callers[key] = p
+	return s.With(key)
+}
+
+// Peers reach the service's internal routes as another process of the installation does.
+func (s *RunningService) Peers(self string) mesh.Peers {
+	return peers.New(self, map[string]http.Handler{s.definition.Name: s.handler})
+}
+
+// Handler is the service as its neighbours reach it.
+func (s *RunningService) Handler() http.Handler { return s.handler }
+
+// serve calls the service as the gateway does.
+func (s *RunningService) serve(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	caller := s.callers[strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")]
+	s.mu.Unlock()
+	call := &principal.Call{Peer: principal.Gateway, Principal: caller, IP: netip.MustParseAddr("192.0.2.7"), RequestID: "test"}
+	s.handler.ServeHTTP(w, r.WithContext(principal.With(r.Context(), call)))
+}

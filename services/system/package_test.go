@@ -1,0 +1,121 @@
+package system_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/services/system"
+)
+
+func TestPackages(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	put := func(name, content string) {
+		t.Helper()
+		name = filepath.Join(folder, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(content), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := testkit.Run(t, system.Definition, testkit.ServiceOptions{Settings: service.Settings{Packages: folder}})
+	all := func() []system.Package {
+		t.Helper()
+		return testkit.Decode[[]system.Package](c.Do("GET", "/package", nil).Want(200))
+	}
+	if none := all(); len(none) != 0 {
+		t.Errorf("there are %v", none)
+	}
+	put("shop/manifest.json", `{"name": "Shop", "version": "1.2.0", "description": "Sells servers."}`)
+	put("shop/assets/js/main.js", "one")
+	put("shop/assets/main.css", "a{}")
+	put("shop/assets/logo.svg", "<svg/>")
+	put("shop/secret.js", "secret")
+	list := all()
+	if len(list) != 1 || list[0].Name != "Shop" || list[0].Version != "1.2.0" || list[0].Description != "Sells servers." ||
+		len(list[0].Files) != 2 {
+		t.Fatalf("there are %+v", list)
+	}
+	shop := list[0]
+	script := shop.Files[0]
+	if !strings.HasPrefix(script, fmt.Sprintf("/package/%d/asset/js/main.js?v=", shop.ID)) {
+		t.Errorf("the files are %q", shop.Files)
+	}
+
+	// A browser that has not logged in. The API document cannot say that a path goes on.
+	browse := func(status int, path string, headers ...string) (http.Header, string) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.URL+path, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := 0; n < len(headers); n += 2 {
+			r.Header.Set(headers[n], headers[n+1])
+		}
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		text, err := io.ReadAll(answer.Body)
+		if err != nil || answer.StatusCode != status {
+			t.Errorf("%s is %s, %v", path, answer.Status, err)
+		}
+		return answer.Header, string(text)
+	}
+	h, text := browse(200, script)
+	if text != "one" || h.Get("Content-Type") != "text/javascript; charset=utf-8" ||
+		h.Get("Cache-Control") != "public, max-age=31536000, immutable" {
+		t.Errorf("the script is %q, %v", text, h)
+	}
+	plain, _, _ := strings.Cut(script, "?")
+	if asked, _ := browse(200, plain); asked.Get("Cache-Control") != "public, no-cache" {
+		t.Errorf("without its hash it is kept: %v", asked)
+	}
+	browse(304, script, "If-None-Match", h.Get("ETag"))
+	if _, part := browse(206, plain, "Range", "bytes=1-"); part != "ne" {
+		t.Errorf("a part of it is %q", part)
+	}
+	browse(416, plain, "Range", "bytes=7-")
+	c.Do("GET", fmt.Sprintf("/package/%d/asset/logo.svg", shop.ID), nil).Want(200)
+	for _, other := range []string{"secret.js", "manifest.json", "none.js", "js", "%2e%2e/secret.js", "..%2fsecret.js", ".%2e/manifest.json", "js%00", "js%2f..%2fmain.css"} {
+		browse(404, fmt.Sprintf("/package/%d/asset/", shop.ID)+other)
+	}
+	browse(404, "/package/99/asset/main.css")
+	browse(401, "/package")
+	c.Do("GET", "/package/99", nil).Want(404)
+
+	// Another one, and what was changed, without a restart.
+	seen := c.Do("GET", fmt.Sprintf("/package/%d", shop.ID), nil).Want(200).Header.Get("ETag")
+	c.Do("GET", fmt.Sprintf("/package/%d", shop.ID), nil, "If-None-Match", seen).Want(304)
+	put("earlier/manifest.json", `{"name": "Earlier"}`)
+	put("broken/manifest.json", `{`)
+	put("shop/assets/js/main.js", "other")
+	list = all()
+	if len(list) != 2 || list[0].ID != shop.ID || list[1].Name != "Earlier" || list[0].Files[0] == script || len(list[1].Files) != 0 {
+		t.Errorf("there are %+v", list)
+	}
+	c.Do("GET", fmt.Sprintf("/package/%d", shop.ID), nil, "If-None-Match", seen).Want(200)
+	if late, text := browse(200, script); text != "other" || strings.Contains(late.Get("Cache-Control"), "immutable") {
+		t.Errorf("by its old hash another one is kept for ever: %v", late)
+	}
+	if err := os.Rename(filepath.Join(folder, "shop"), filepath.Join(folder, "../away")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(filepath.Join(folder, "../away")) })
+	c.Do("GET", fmt.Sprintf("/package/%d", shop.ID), nil).Want(404)
+	browse(404, plain)
+	if err := os.Rename(filepath.Join(folder, "../away"), filepath.Join(folder, "shop")); err != nil {
+		t.Fatal(err)
+	}
+	if back := all(); len(back) != 2 || back[0].ID != shop.ID {
+		t.Errorf("what comes back is another one: %+v", back)
+	}
+}

@@ -1,0 +1,90 @@
+package system_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/services/system"
+)
+
+const themePath = "/system/theme/customize"
+
+func TestTheme(t *testing.T) {
+	t.Parallel()
+	c := testkit.Run(t, system.Definition, testkit.ServiceOptions{})
+	visitor := c.As(nil)
+	first := visitor.Do("GET", themePath, nil).Want(200)
+	if is := testkit.Decode[system.ThemeOptions](first); !is.Allowed || is.SiteName != "Ironplane" || is.Theme != (system.Theme{}) {
+		t.Errorf("the theme is %+v", is)
+	}
+	tag := func() string {
+		t.Helper()
+		answer := visitor.Do("GET", themePath, nil).Want(200)
+		if cached := answer.Header.Get("Cache-Control"); !strings.HasPrefix(cached, "private") || answer.Header.Get("ETag") == "" {
+			t.Errorf("the theme is cached as %q %q", cached, answer.Header.Get("ETag"))
+		}
+		return answer.Header.Get("ETag")
+	}
+	seen := tag()
+	if answer := visitor.Do("GET", themePath, nil, "If-None-Match", `"x", `+seen).
+		Want(304); answer.Text != "" ||
+		answer.Header.Get("ETag") != seen {
+		t.Errorf("what is known already is %q, %q", answer.Text, answer.Header.Get("ETag"))
+	}
+
+	// Under theme, or flat.
+	c.Do("POST", themePath, `{"theme": {"main_bg": "#1d4ed8", "custom_client_html": "<b>hello</b><script>alert(1)</script>", "logo": "https://example.com/logo.svg"}}`).
+		Want(200)
+	after := testkit.Decode[system.ThemeOptions](
+		c.Do("POST", themePath, `{"text_color": "navy", "custom_css": "a { color: red }", "logo": null}`).Want(200),
+	).Theme
+	if *after.MainBackground != "#1d4ed8" || *after.TextColor != "navy" || *after.CustomClientHTML != "<b>hello</b>" ||
+		*after.CustomCSS != "a { color: red }" ||
+		after.Logo != nil {
+		t.Errorf("the theme is %s", testkit.JSON(after))
+	}
+	if tag() == seen {
+		t.Error("the ETag stays though the theme is another one")
+	}
+	seen = tag()
+	c.Do("POST", themePath, `{"text_color": "navy"}`).Want(200)
+	visitor.Do("GET", themePath, nil, "If-None-Match", seen).Want(304)
+	choose(t, c.Client, "site_name", "Example Hosting")
+	if is := testkit.Decode[system.ThemeOptions](
+		visitor.Do("GET", themePath, nil, "If-None-Match", seen).Want(200),
+	); is.SiteName != "Example Hosting" {
+		t.Errorf("the name is %s", is.SiteName)
+	}
+
+	c.Do("POST", themePath, `{"theme": {"main_bg": "red}body{display:none", "logo": "javascript:alert(1)", "custom_css": "@import 'x'", "nav_bg": "blue"}}`).
+		WantErrors("/theme/custom_css", "invalid", "/theme/logo", "invalid", "/theme/main_bg", "invalid")
+	if testkit.Decode[system.ThemeOptions](visitor.Do("GET", themePath, nil).Want(200)).Theme.NavBackground != nil {
+		t.Error("a part of what is wrong is kept")
+	}
+	visitor.Do("POST", themePath, `{"main_bg": "red"}`).Want(401)
+	c.Do("DELETE", themePath, nil).Want(405)
+}
+
+// A license that is not for themes leaves the theme as it is.
+func TestThemeOfLicense(t *testing.T) {
+	t.Parallel()
+	l, settings := newLicenses(t)
+	c := testkit.Run(t, system.Definition, testkit.ServiceOptions{Settings: settings})
+	allowed := func(want bool) {
+		t.Helper()
+		if testkit.Decode[system.ThemeOptions](c.Do("GET", themePath, nil).Want(200)).Allowed != want {
+			t.Errorf("that themes are allowed is not %v", want)
+		}
+	}
+	allowed(true)
+	c.Do("POST", themePath, `{"main_bg": "red"}`).Want(200)
+	l.write(false, time.Hour)
+	c.Do("POST", "/license/refresh", `{}`).Want(200)
+	allowed(false)
+	c.Do("POST", themePath, `{"main_bg": "blue"}`).Want(403)
+	if is := testkit.Decode[system.ThemeOptions](c.Do("GET", themePath, nil).Want(200)); *is.Theme.MainBackground != "red" {
+		t.Errorf("the theme is %s", testkit.JSON(is))
+	}
+}
