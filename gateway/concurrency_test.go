@@ -13,6 +13,7 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/auth/keycache"
 	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
 // Who sends a thousand halves of bodies, by however many keys, takes away from nobody else.
@@ -53,7 +54,7 @@ func TestHalfSentBodies(t *testing.T) {
 		for _, c := range halves {
 			c.Close()
 		}
-		until(t, "room again", func() bool { return get(d.gateway, somebody, keys[0], "/port-speed").Code == http.StatusOK })
+		testkit.Eventually(t, "there is room again", func() bool { return get(d.gateway, somebody, keys[0], "/port-speed").Code == http.StatusOK })
 
 		for range most {
 			_, in := ask("POST /port-speed HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 10\r\n\r\n")

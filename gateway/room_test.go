@@ -15,6 +15,7 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/auth/keycache"
 	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
 // issueOther makes a key of admin 2.
@@ -180,7 +181,7 @@ func TestRoomIsFreedOnceRead(t *testing.T) {
 				),
 			)
 			receive(t, "the request", network.began)
-			until(t, "room again", d.gateway.bodies.empty)
+			testkit.Eventually(t, "there is room again", d.gateway.bodies.empty)
 			if method == "GET" {
 				close(network.goOn)
 				if got := status(t, in); got != 200 {

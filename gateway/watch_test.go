@@ -21,6 +21,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/process"
 
 	"github.com/ironplane/ironplane/gateway/proxy"
+	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
 // soon is within which all comes that is waited for, on a machine that does much else, too.
@@ -348,7 +349,7 @@ func TestOneLookUp(t *testing.T) {
 	}
 	began, asked := time.Now(), d.identity.questions("key")
 	time.Sleep(10 * watchTick)
-	until(t, "a question", func() bool { return d.identity.questions("key") > asked })
+	testkit.Eventually(t, "there is one more question", func() bool { return d.identity.questions("key") > asked })
 	if n, most := d.identity.questions("key")-asked, 2+int(time.Since(began)/watchAge); n > most {
 		t.Errorf("%d questions, at most %d may be", n, most)
 	}
@@ -373,14 +374,5 @@ func (d *door) expire(key string, at time.Time) {
 	d.identity.mu.Unlock()
 	if err := d.identity.entries.Remove(d.t.Context(), keycache.KeyName(hashOf(key))); err != nil {
 		d.t.Error(err)
-	}
-}
-
-func until(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for began := time.Now(); !is(); time.Sleep(time.Millisecond) {
-		if time.Since(began) > soon {
-			t.Fatalf("waited in vain for %s", what)
-		}
 	}
 }

@@ -206,10 +206,10 @@ func TestDiscovery(t *testing.T) {
 	t.Parallel()
 	a := startConsul(t)
 	f := a.find("network")
-	eventually(t, "that nobody is there is said", func() bool { return f.is() })
+	testkit.Eventually(t, "that nobody is there is said", func() bool { return f.is() })
 	one, two := a.register("network"), a.register("network")
 	a.register("identity")
-	eventually(t, "both are found", func() bool { return f.is(one, two) })
+	testkit.Eventually(t, "both are found", func() bool { return f.is(one, two) })
 
 	before := f.asked.Load()
 	time.Sleep(5 * time.Second) // in which nothing changes
@@ -218,9 +218,9 @@ func TestDiscovery(t *testing.T) {
 	}
 
 	two.well.Store(false)
-	eventually(t, "who is not ready is left out", func() bool { return f.is(one) })
+	testkit.Eventually(t, "who is not ready is left out", func() bool { return f.is(one) })
 	two.well.Store(true)
-	eventually(t, "who is ready again is found again", func() bool { return f.is(one, two) })
+	testkit.Eventually(t, "who is ready again is found again", func() bool { return f.is(one, two) })
 
 	before = f.asked.Load()
 	a.stop()
@@ -233,7 +233,7 @@ func TestDiscovery(t *testing.T) {
 	}
 	a.start()
 	third := a.register("network")
-	eventually(t, "a Consul that forgot everything is told of all", func() bool { return f.is(one, two, third) })
+	testkit.Eventually(t, "a Consul that forgot everything is told of all", func() bool { return f.is(one, two, third) })
 
 	third.leave()
 	<-third.gone
@@ -301,9 +301,9 @@ func TestConsulCertifies(t *testing.T) {
 	first := issuer(t, plain.Addr().String())
 	before := renewed.Load()
 	a.rotate()
-	eventually(t, "the service's certificate is of the new root", func() bool { return issuer(t, plain.Addr().String()) != first })
+	testkit.Eventually(t, "the service's certificate is of the new root", func() bool { return issuer(t, plain.Addr().String()) != first })
 	at := asked.Load()
-	eventually(t, "requests go on", func() bool { return asked.Load() > at+200 })
+	testkit.Eventually(t, "requests go on", func() bool { return asked.Load() > at+200 })
 	if n := failed.Load(); n > 0 {
 		t.Errorf("%d of %d requests failed", n, asked.Load())
 	}
@@ -359,7 +359,7 @@ func TestConsulIsAway(t *testing.T) {
 		_, err := processes.Identity(t.Context(), "network")
 		got <- err
 	}()
-	eventually(t, "it is known that Consul is away", func() bool { return processes.Check(t.Context()) != nil })
+	testkit.Eventually(t, "it is known that Consul is away", func() bool { return processes.Check(t.Context()) != nil })
 	a.start()
 	if err := <-got; err != nil {
 		t.Error(err)
@@ -379,12 +379,3 @@ func image(variable, official string) string {
 func logTo(t *testing.T) *slog.Logger { return slog.New(slog.NewTextHandler(t.Output(), nil)) }
 
 const soon = 2 * time.Minute
-
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(soon); !is(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("in vain waited until " + what)
-		}
-	}
-}

@@ -350,7 +350,7 @@ func back(t *testing.T, how func(context.Context, string) error, c testcontainer
 func located(t *testing.T) {
 	t.Helper()
 	for _, service := range []string{"network", principal.Gateway} {
-		eventually(t, "both instances of "+service+" are ready", func() bool {
+		testkit.Eventually(t, "both instances of "+service+" are ready", func() bool {
 			ready := 0
 			for _, c := range containersOf(t.Context(), service) {
 				if readiness(t, c) != "" {
@@ -399,7 +399,7 @@ func TestConsulGoes(t *testing.T) {
 	}
 	for _, service := range []string{"network", principal.Gateway} {
 		for _, c := range containersOf(t.Context(), service) {
-			eventually(t, "Consul is heard again by "+service, func() bool { return strings.Contains(readiness(t, c), `"consul":"ok"`) })
+			testkit.Eventually(t, "Consul is heard again by "+service, func() bool { return strings.Contains(readiness(t, c), `"consul":"ok"`) })
 		}
 	}
 }

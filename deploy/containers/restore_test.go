@@ -74,7 +74,7 @@ func TestRestore(t *testing.T) {
 	kept := s.makeGroup("kept")
 	s.do("containers backup")
 	lost := s.makeGroup("lost")
-	eventually(t, "it is logged", func() bool { return s.has("/log?type=group.created&q=lost") == 1 })
+	testkit.Eventually(t, "it is logged", func() bool { return s.has("/log?type=group.created&q=lost") == 1 })
 
 	said := s.do("containers restore", "SERVICES=network")
 	if !strings.Contains(said, "network is taken up") || strings.Contains(said, "pxe is taken up") ||
@@ -99,7 +99,7 @@ func TestRestore(t *testing.T) {
 		t.Error("the groups are not those of the backup")
 	}
 	s.makeGroup("on a new machine")
-	eventually(t, "it is logged", func() bool { return s.has("/log?type=group.created&q=machine") == 1 })
+	testkit.Eventually(t, "it is logged", func() bool { return s.has("/log?type=group.created&q=machine") == 1 })
 	if said, err := compose(
 		t.Context(),
 		"exec",

@@ -31,6 +31,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/settings"
+	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
 // installation is secrets that were made, and a Redis that knows its users from them.
@@ -74,18 +75,8 @@ func newInstallation(t *testing.T) *installation {
 	}
 	t.Cleanup(func() { _ = server.Process.Kill(); _ = server.Wait() })
 	watch := i.client(watcher, fmt.Sprintf("redis://%s:%s@%s/0", watcher, i.content("redis/password"), address))
-	i.eventually("Redis answers", func() bool { return watch.Ping(t.Context()).Err() == nil })
+	testkit.Eventually(i.t, "Redis answers", func() bool { return watch.Ping(t.Context()).Err() == nil })
 	return i
-}
-
-// eventually waits for what a Redis that does not answer in time, on a busy machine, keeps from coming true at once.
-func (i *installation) eventually(what string, true func() bool) {
-	i.t.Helper()
-	for deadline := time.Now().Add(5 * time.Minute); !true(); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			i.t.Fatal("it did not come to be that ", what)
-		}
-	}
 }
 
 func (i *installation) file(name string) string { return filepath.Join(i.config.Secrets, name) }
@@ -157,7 +148,7 @@ func TestRedisUsers(t *testing.T) {
 		g.ServeHTTP(w, r)
 		return w.Code == http.StatusOK
 	}
-	i.eventually("the gateway reads what identity fills", func() bool {
+	testkit.Eventually(i.t, "the gateway reads what identity fills", func() bool {
 		filling.Bind(t.Context(), "identity", "now")
 		if !answered() {
 			return false
@@ -170,11 +161,11 @@ func TestRedisUsers(t *testing.T) {
 		t.Error("the gateway may look for keys")
 	}
 	counting := i.client(principal.Gateway, "")
-	i.eventually("the gateway counts limits", func() bool {
+	testkit.Eventually(i.t, "the gateway counts limits", func() bool {
 		n, err := counting.Get(t.Context(), count).Result()
 		return answered() && err == nil && n != ""
 	})
-	i.eventually("identity removes what it filled, and Redis refuses neither", func() bool {
+	testkit.Eventually(i.t, "identity removes what it filled, and Redis refuses neither", func() bool {
 		if err := filling.Remove(t.Context(), "owner/admin/1"); err != nil {
 			t.Fatal(err)
 		}
@@ -190,7 +181,7 @@ func TestRedisUsers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	i.eventually("identity counts guesses", func() bool {
+	testkit.Eventually(i.t, "identity counts guesses", func() bool {
 		_, err := guess()
 		return problem.Is(err, problem.TooManyRequests)
 	})
@@ -199,7 +190,7 @@ func TestRedisUsers(t *testing.T) {
 	defer stop()
 	go func() { _ = events.Wake(ctx, i.client("network", ""), map[string][]chan struct{}{"pxe": {wake}}) }()
 	waking := i.client("pxe", "")
-	i.eventually("pxe wakes network", func() bool {
+	testkit.Eventually(i.t, "pxe wakes network", func() bool {
 		_ = waking.Publish(t.Context(), "events:pxe", 1).Err()
 		select {
 		case <-wake:

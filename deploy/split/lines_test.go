@@ -48,7 +48,7 @@ func testLines(t *testing.T, r *running) {
 	}
 	until := func(what string, is func(line) bool) (found line) {
 		t.Helper()
-		r.eventually(what+" is logged", endsWithin, func() bool {
+		r.eventually(what+" is logged", func() bool {
 			for _, l := range r.lines() {
 				if is(l) {
 					found = l

@@ -62,7 +62,7 @@ func TestSecretsStayInside(t *testing.T) {
 	secrets := append(useSecrets(t, r.client), signInSecrets(r, box)...)
 	code := mailedCode(r, box)
 	secrets = append(secrets, strings.TrimSpace(string(master)), r.client.Key)
-	r.eventually("the log has caught up", patience, func() bool {
+	r.eventually("the log has caught up", func() bool {
 		return strings.Contains(r.client.Do("GET", "/log?type=request.refused", nil).Text, "refused")
 	})
 	const known = "dhcp.fra1.example.net" // is no secret, and shows that it would be found
@@ -301,7 +301,7 @@ func mailedCode(r *running, box *mailbox.Server) string {
 func mailedText(r *running, box *mailbox.Server, of *regexp.Regexp) (found []string) {
 	r.t.Helper()
 	plain := strings.NewReplacer("=\r\n", "", "=3D", "=")
-	r.eventually("a mail has "+of.String(), patience, func() bool {
+	r.eventually("a mail has "+of.String(), func() bool {
 		for _, m := range box.Mails() {
 			if found = of.FindStringSubmatch(plain.Replace(string(m.Data))); found != nil {
 				return true

@@ -124,7 +124,7 @@ func start(t *testing.T, environment ...string) *running {
 		_ = r.cmd.Process.Signal(syscall.SIGTERM)
 		r.exit()
 	})
-	r.eventually("it is ready", startsWithin, func() bool {
+	r.eventually("it is ready", func() bool {
 		select {
 		case <-r.exited:
 			t.Fatalf("it ended: %v\n%s", r.err, r.screen)
@@ -137,13 +137,9 @@ func start(t *testing.T, environment ...string) *running {
 	return r
 }
 
-func (r *running) eventually(what string, within time.Duration, holds func() bool) {
+func (r *running) eventually(what string, holds func() bool) {
 	r.t.Helper()
-	for deadline := time.Now().Add(within); !holds(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			r.t.Fatalf("in vain waited until %s:\n%s", what, r.screen)
-		}
-	}
+	testkit.Eventually(r.t, what, holds, func() string { return fmt.Sprint(r.screen) })
 }
 
 func (r *running) exit() error {
@@ -210,7 +206,7 @@ func alive(pid int) bool {
 func (r *running) nothingIsLeft(children map[string]int) {
 	r.t.Helper()
 	for name, pid := range children {
-		r.eventually(name+" is gone", endsWithin, func() bool { return !alive(pid) })
+		r.eventually(name+" is gone", func() bool { return !alive(pid) })
 	}
 }
 

@@ -109,7 +109,7 @@ func (s *stage) number() {
 	working, stop := context.WithCancel(s.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- events.Sequencer("owner", s.owner, s.link)(working) }()
-	s.eventually("all are numbered", func() bool { return count(s, s.owner, "change WHERE seq IS NULL") == 0 })
+	testkit.Eventually(s, "all are numbered", func() bool { return count(s, s.owner, "change WHERE seq IS NULL") == 0 })
 	stop()
 	<-ended
 }
@@ -167,16 +167,6 @@ func (s *stage) remove(thing int64) {
 	}
 }
 
-// eventually waits for something to come true.
-func (s *stage) eventually(what string, true func() bool) {
-	s.Helper()
-	for deadline := time.Now().Add(5 * time.Minute); !true(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			s.Fatalf("it did not come to be that %s", what)
-		}
-	}
-}
-
 func count(t testing.TB, db *pg.DB, sql string, args ...any) (n int) {
 	t.Helper()
 	if err := db.QueryRow(t.Context(), "SELECT count(*) FROM "+sql, args...).Scan(&n); err != nil {
@@ -225,7 +215,7 @@ func TestEachChangeIsAppliedOnceInOrder(t *testing.T) {
 	}
 	writing.Wait()
 	const all = writers*rounds + 1
-	s.eventually("all is applied", func() bool { return count(t, s.user, "applied") >= all })
+	testkit.Eventually(s, "all is applied", func() bool { return count(t, s.user, "applied") >= all })
 	if n := count(t, s.user, "(SELECT DISTINCT seq FROM applied) d"); n != all || count(t, s.user, "applied") != all {
 		t.Errorf("%d changes of %d were applied, %d times", n, all, count(t, s.user, "applied"))
 	}
@@ -251,7 +241,7 @@ func TestConsumerStopsAndIsToldToSkip(t *testing.T) {
 				return note(ctx, tx, changes)
 			}}
 			s.consume(c)
-			s.eventually("it stops", func() bool { return c.Status().Stopped == 2 })
+			testkit.Eventually(s, "it stops", func() bool { return c.Status().Stopped == 2 })
 			if got := c.Status(); got.Reason == nil || got.Behind == 0 {
 				t.Errorf("%+v", got)
 			}
@@ -269,7 +259,7 @@ func TestConsumerStopsAndIsToldToSkip(t *testing.T) {
 			) {
 				t.Error("skipped a change at which nothing has stopped")
 			}
-			s.eventually("it can be skipped", func() bool {
+			testkit.Eventually(s, "it can be skipped", func() bool {
 				return host.SkipChange(
 					t.Context(),
 					service.Definition{},
@@ -277,7 +267,7 @@ func TestConsumerStopsAndIsToldToSkip(t *testing.T) {
 					events.Span{Source: "owner", First: 2, Last: 2},
 				) == nil
 			})
-			s.eventually("it goes on", func() bool { return count(t, s.user, "applied") == 2 && c.Status().Stopped == 0 })
+			testkit.Eventually(s, "it goes on", func() bool { return count(t, s.user, "applied") == 2 && c.Status().Stopped == 0 })
 			if n := count(t, s.user, `change WHERE type = 'event.skipped' AND targets @> '[{"type": "event/owner", "id": 2}]'`); n != 1 {
 				t.Errorf("there are %d records of the skip", n)
 			}
@@ -304,11 +294,11 @@ func TestLostChangesStopAConsumer(t *testing.T) {
 				s.change(kept)
 			}
 			s.sequence()
-			s.eventually("all are numbered", func() bool { return count(t, s.owner, "change WHERE seq IS NULL") == 0 })
+			testkit.Eventually(s, "all are numbered", func() bool { return count(t, s.owner, "change WHERE seq IS NULL") == 0 })
 			exec(t, s.owner, "DELETE FROM change WHERE "+lost.sql)
 			c := &events.Consumer{Source: "owner", Batched: true, Apply: note}
 			s.consume(c)
-			s.eventually("it stops", func() bool { return c.Status().Stopped == int64(lost.last) })
+			testkit.Eventually(s, "it stops", func() bool { return c.Status().Stopped == int64(lost.last) })
 			if want := fmt.Sprintf(
 				"the changes %d to %d of owner are not there any more",
 				lost.first,
@@ -320,7 +310,7 @@ func TestLostChangesStopAConsumer(t *testing.T) {
 			if n := count(t, s.user, "applied"); n != lost.first-1 {
 				t.Errorf("%d are applied before them", n)
 			}
-			s.eventually("it can be skipped", func() bool {
+			testkit.Eventually(s, "it can be skipped", func() bool {
 				return host.SkipChange(
 					t.Context(),
 					service.Definition{},
@@ -330,7 +320,7 @@ func TestLostChangesStopAConsumer(t *testing.T) {
 			})
 			s.change(kept)
 			left := 7 - (lost.last - lost.first + 1)
-			s.eventually("it goes on", func() bool { return count(t, s.user, "applied") == left && c.Status().Reason == nil })
+			testkit.Eventually(s, "it goes on", func() bool { return count(t, s.user, "applied") == left && c.Status().Reason == nil })
 		})
 	}
 }
@@ -348,7 +338,7 @@ func TestNamedConsumers(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.consume(&events.Consumer{Source: "owner", Batched: true, Apply: note})
-	s.eventually("the first has applied all", func() bool { return count(t, s.user, "consumer WHERE name = '' AND seq = 3") == 1 })
+	testkit.Eventually(s, "the first has applied all", func() bool { return count(t, s.user, "consumer WHERE name = '' AND seq = 3") == 1 })
 	named := &events.Consumer{
 		Source:  "owner",
 		Name:    "named",
@@ -363,13 +353,15 @@ func TestNamedConsumers(t *testing.T) {
 		},
 	}
 	s.consume(named)
-	s.eventually("the named one stops", func() bool { return named.Status().Stopped == 2 })
+	testkit.Eventually(s, "the named one stops", func() bool { return named.Status().Stopped == 2 })
 	if reason := named.Status().Reason; reason == nil || reason.Error() != "apply change 2 of owner/named (thing.created): poison" {
 		t.Errorf("it says %v", reason)
 	}
 	s.start()
 	s.consume(&events.Consumer{Source: "owner", Batched: true, Apply: note})
-	s.eventually("it is noted how far the slowest has read", func() bool { return count(t, s.owner, "change_reader WHERE seq = 1") == 1 })
+	testkit.Eventually(s, "it is noted how far the slowest has read", func() bool {
+		return count(t, s.owner, "change_reader WHERE seq = 1") == 1
+	})
 	if err := host.SkipChange(
 		t.Context(),
 		service.Definition{},
@@ -381,12 +373,12 @@ func TestNamedConsumers(t *testing.T) {
 	) {
 		t.Errorf("the one without a name skips: %v", err)
 	}
-	s.eventually("the named one can be told to skip", func() bool {
+	testkit.Eventually(s, "the named one can be told to skip", func() bool {
 		var skipped events.Span
 		return skipped.UnmarshalText([]byte("owner/named:2")) == nil &&
 			host.SkipChange(t.Context(), service.Definition{}, service.Deps{DB: s.user}, skipped) == nil
 	})
-	s.eventually("it goes on", func() bool { return count(t, s.user, "consumer WHERE name = 'named' AND seq = 3") == 1 })
+	testkit.Eventually(s, "it goes on", func() bool { return count(t, s.user, "consumer WHERE name = 'named' AND seq = 3") == 1 })
 	if n, all := count(t, s.user, "applied"), 3+2; n != all {
 		t.Errorf("%d changes are applied of %d", n, all)
 	}
@@ -415,7 +407,7 @@ func TestNamedConsumerBeginsWithWhatThereIs(t *testing.T) {
 			exec(t, s.owner, "DELETE FROM change WHERE "+lost.sql)
 			c := &events.Consumer{Source: "owner", Name: "named", Batched: true, Apply: note}
 			s.consume(c)
-			s.eventually("it has come as far as it can", func() bool {
+			testkit.Eventually(s, "it has come as far as it can", func() bool {
 				return count(t, s.user, "consumer WHERE seq = 6") == 1 || lost.stopped > 0 && c.Status().Stopped == lost.stopped
 			})
 			if n := count(t, s.user, "applied"); n != lost.applied {
@@ -434,7 +426,7 @@ func TestCursorBehindTheLastChange(t *testing.T) {
 	exec(t, s.user, "INSERT INTO consumer (source, seq) VALUES ('owner', 5)")
 	c := &events.Consumer{Source: "owner", Batched: true, Apply: note}
 	s.consume(c)
-	s.eventually("it says so", func() bool {
+	testkit.Eventually(s, "it says so", func() bool {
 		reason := c.Status().Reason
 		return reason != nil &&
 			reason.Error() == "owner has numbered its changes up to 1, and those up to 5 are applied: it was restored, or the cursor was moved"
@@ -443,7 +435,7 @@ func TestCursorBehindTheLastChange(t *testing.T) {
 		t.Error("the cursor is moved")
 	}
 	exec(t, s.user, "UPDATE consumer SET seq = 0")
-	s.eventually("it goes on", func() bool { return count(t, s.user, "applied") == 1 && c.Status().Reason == nil })
+	testkit.Eventually(s, "it goes on", func() bool { return count(t, s.user, "applied") == 1 && c.Status().Reason == nil })
 }
 
 // restore puts the owner back to where it was after a number of changes, as a backup of its schema does.
@@ -482,7 +474,7 @@ func TestRestoredSource(t *testing.T) {
 				}
 				s.number()
 				s.consume(c)
-				s.eventually("it says so", func() bool {
+				testkit.Eventually(s, "it says so", func() bool {
 					now := c.Status()
 					return now.Foreign && now.Reason != nil && now.Reason.Error() == way.reason
 				})
@@ -533,7 +525,7 @@ func TestSourceThatGoesBackWhileItRuns(t *testing.T) {
 			for range 5 {
 				s.change(kept)
 			}
-			s.eventually("all are numbered", func() bool { return count(t, s.owner, "change WHERE seq IS NULL") == 0 })
+			testkit.Eventually(s, "all are numbered", func() bool { return count(t, s.owner, "change WHERE seq IS NULL") == 0 })
 			stop()
 			<-ended
 			s.restore(2)
@@ -557,7 +549,7 @@ func (s *stage) consumeUntil(c *events.Consumer, true func() bool) {
 	reading, stop := context.WithCancel(s.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- c.Consume(reading, s.user, s.peers, nil) }()
-	s.eventually("it has read", true)
+	testkit.Eventually(s, "it has read", true)
 	stop()
 	if err := <-ended; err != nil {
 		s.Error(err)
@@ -572,10 +564,10 @@ func TestAnotherHistory(t *testing.T) {
 	s.change(kept)
 	c := &events.Consumer{Source: "owner", Batched: true, Apply: note}
 	s.consume(c)
-	s.eventually("it has read", func() bool { return count(t, s.user, "applied") == 1 })
+	testkit.Eventually(s, "it has read", func() bool { return count(t, s.user, "applied") == 1 })
 	exec(t, s.owner, "UPDATE history SET uuid = gen_random_uuid()")
 	s.change(kept)
-	s.eventually("it stops", func() bool { return c.Status().Foreign })
+	testkit.Eventually(s, "it stops", func() bool { return c.Status().Foreign })
 	if n := count(t, s.user, "applied"); n != 1 {
 		t.Errorf("%d are applied", n)
 	}
@@ -591,13 +583,13 @@ func TestCursorOfAnOlderProgram(t *testing.T) {
 	exec(t, s.user, "INSERT INTO consumer (source, seq) VALUES ('owner', 1)")
 	c := &events.Consumer{Source: "owner", Batched: true, Apply: note}
 	s.consume(c)
-	s.eventually("it knows the history", func() bool { return count(t, s.user, "consumer WHERE history IS NOT NULL") == 1 })
+	testkit.Eventually(s, "it knows the history", func() bool { return count(t, s.user, "consumer WHERE history IS NOT NULL") == 1 })
 	s.change(kept)
-	s.eventually("it goes on", func() bool { return count(t, s.user, "applied WHERE seq = 2") == 1 })
+	testkit.Eventually(s, "it goes on", func() bool { return count(t, s.user, "applied WHERE seq = 2") == 1 })
 	s.change(kept)
-	s.eventually("it goes on", func() bool { return count(t, s.user, "applied WHERE seq = 3") == 1 })
+	testkit.Eventually(s, "it goes on", func() bool { return count(t, s.user, "applied WHERE seq = 3") == 1 })
 	exec(t, s.user, "UPDATE consumer SET seq = 2") // an older instance does not touch the rest
-	s.eventually("it goes on", func() bool { return count(t, s.user, "applied WHERE seq = 3") == 2 && c.Status().Reason == nil })
+	testkit.Eventually(s, "it goes on", func() bool { return count(t, s.user, "applied WHERE seq = 3") == 2 && c.Status().Reason == nil })
 }
 
 // A span of changes is skipped at once, and no more than it names.
@@ -615,7 +607,7 @@ func TestSpanIsSkipped(t *testing.T) {
 		return note(ctx, tx, changes)
 	}}
 	s.consume(c)
-	s.eventually("it stops", func() bool { return count(t, s.user, "consumer WHERE stopped_at = 2") == 1 })
+	testkit.Eventually(s, "it stops", func() bool { return count(t, s.user, "consumer WHERE stopped_at = 2") == 1 })
 	skip := func(text string) error {
 		t.Helper()
 		var skipped events.Span
@@ -635,7 +627,7 @@ func TestSpanIsSkipped(t *testing.T) {
 	if err := skip("owner:2-5"); err != nil {
 		t.Fatal(err)
 	}
-	s.eventually("it goes on", func() bool { return count(t, s.user, "applied WHERE seq = 6") == 1 })
+	testkit.Eventually(s, "it goes on", func() bool { return count(t, s.user, "applied WHERE seq = 6") == 1 })
 	if n := count(t, s.user, "applied"); n != 2 {
 		t.Errorf("%d changes are applied", n)
 	}
@@ -666,7 +658,7 @@ func TestRestoredUserOfForgottenChanges(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s.eventually("all is heard of", func() bool { return count(t, s.user, "consumer WHERE seq = 2 AND change IS NOT NULL") == 1 })
+	testkit.Eventually(s, "all is heard of", func() bool { return count(t, s.user, "consumer WHERE seq = 2 AND change IS NOT NULL") == 1 })
 	exec(
 		t,
 		s.user,
@@ -674,7 +666,7 @@ func TestRestoredUserOfForgottenChanges(t *testing.T) {
 	)
 	s.remove(gone)
 	s.change(kept)
-	s.eventually("all is heard of", func() bool { return count(t, s.user, "consumer WHERE seq = 4") == 1 })
+	testkit.Eventually(s, "all is heard of", func() bool { return count(t, s.user, "consumer WHERE seq = 4") == 1 })
 	exec(t, s.owner, "DELETE FROM change WHERE seq < 4")
 	exec(
 		t,
@@ -682,7 +674,7 @@ func TestRestoredUserOfForgottenChanges(t *testing.T) {
 		"DELETE FROM note; DELETE FROM ref; INSERT INTO note OVERRIDING SYSTEM VALUE SELECT * FROM backup_note; INSERT INTO ref SELECT * FROM backup_ref",
 	)
 	exec(t, s.user, "UPDATE consumer c SET seq = b.seq, change = b.change, change_seq = b.change_seq FROM backup b")
-	s.eventually("it hears that a thing is gone", func() bool {
+	testkit.Eventually(s, "it hears that a thing is gone", func() bool {
 		return count(t, s.user, "note WHERE thing = $1", gone) == 0 && count(t, s.user, "consumer WHERE seq = 4") == 1
 	})
 	if count(t, s.user, "note WHERE thing = $1", left) != 1 || count(t, s.user, "ref WHERE id = $1 AND NOT gone", left) != 1 {
@@ -698,7 +690,7 @@ func TestNothingIsLeftToApply(t *testing.T) {
 	s.sequence()
 	c := &events.Consumer{Source: "owner", Apply: func(context.Context, *pg.Tx, []events.Event) error { return errors.New("poison") }}
 	s.consume(c)
-	s.eventually("it can be skipped", func() bool {
+	testkit.Eventually(s, "it can be skipped", func() bool {
 		return host.SkipChange(
 			t.Context(),
 			service.Definition{},
@@ -706,7 +698,7 @@ func TestNothingIsLeftToApply(t *testing.T) {
 			events.Span{Source: "owner", First: 1, Last: 1},
 		) == nil
 	})
-	s.eventually("it says that it goes on", func() bool { return c.Status().Stopped == 0 && c.Status().Reason == nil })
+	testkit.Eventually(s, "it says that it goes on", func() bool { return c.Status().Stopped == 0 && c.Status().Reason == nil })
 }
 
 // While the owner cannot be asked, a consumer says so, and lags.
@@ -715,11 +707,11 @@ func TestOwnerIsAway(t *testing.T) {
 	s := newStage(t)
 	c := &events.Consumer{Source: "owner", Apply: note}
 	s.consume(c)
-	s.eventually("it has looked", func() bool { return !c.Status().Since.IsZero() })
+	testkit.Eventually(s, "it has looked", func() bool { return !c.Status().Since.IsZero() })
 	s.mu.Lock()
 	s.down = true
 	s.mu.Unlock()
-	s.eventually("it says so", func() bool { return c.Status().Reason != nil })
+	testkit.Eventually(s, "it says so", func() bool { return c.Status().Reason != nil })
 	since := c.Status().Since
 	time.Sleep(50 * time.Millisecond)
 	if now := c.Status().Since; !now.Equal(since) {
@@ -728,7 +720,7 @@ func TestOwnerIsAway(t *testing.T) {
 	s.mu.Lock()
 	s.down = false
 	s.mu.Unlock()
-	s.eventually("it goes on", func() bool { return c.Status().Reason == nil && c.Status().Since.After(since) })
+	testkit.Eventually(s, "it goes on", func() bool { return c.Status().Reason == nil && c.Status().Since.After(since) })
 }
 
 // Changes of many items with long names come in as many pages as it takes.
@@ -741,7 +733,7 @@ func TestLargeTargets(t *testing.T) {
 		FROM generate_series(1, %d)`, 100, all))
 	s.sequence()
 	s.consume(&events.Consumer{Source: "owner", Batched: true, Apply: note})
-	s.eventually("all is applied", func() bool { return count(t, s.user, "applied") == all })
+	testkit.Eventually(s, "all is applied", func() bool { return count(t, s.user, "applied") == all })
 }
 
 // noting is a user of things: its notes name them.
@@ -806,9 +798,11 @@ func TestRefs(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	s.eventually("the name follows", func() bool { return count(t, s.user, "ref WHERE id = $1 AND name = 'renamed'", thing) == 1 })
+	testkit.Eventually(s, "the name follows", func() bool { return count(t, s.user, "ref WHERE id = $1 AND name = 'renamed'", thing) == 1 })
 	s.remove(thing)
-	s.eventually("references to what is gone are cleared", func() bool { return count(t, s.user, "note WHERE thing = $1", thing) == 0 })
+	testkit.Eventually(s, "references to what is gone are cleared", func() bool {
+		return count(t, s.user, "note WHERE thing = $1", thing) == 0
+	})
 	if err := s.noteOf(refs, thing); !problem.Is(err, problem.Invalid) {
 		t.Errorf("a thing that is gone: %v", err)
 	}
@@ -842,7 +836,7 @@ func TestNoReferenceDangles(t *testing.T) {
 	if err := s.owner.QueryRow(t.Context(), "SELECT count(*) FROM change").Scan(&last); err != nil {
 		t.Fatal(err)
 	}
-	s.eventually("all is heard of", func() bool { return count(t, s.user, "consumer WHERE seq = $1", last) == 1 })
+	testkit.Eventually(s, "all is heard of", func() bool { return count(t, s.user, "consumer WHERE seq = $1", last) == 1 })
 	if n := count(t, s.user, "note WHERE thing IS NOT NULL"); n != 0 {
 		t.Errorf("%d references dangle of %d that were made", n, made)
 	}
@@ -885,7 +879,7 @@ func TestChangesAreForgottenThatAllHaveRead(t *testing.T) {
 	for range 3 {
 		s.change(kept)
 	}
-	s.eventually("all are numbered", func() bool { return count(t, s.owner, "change WHERE seq IS NULL") == 0 })
+	testkit.Eventually(s, "all are numbered", func() bool { return count(t, s.owner, "change WHERE seq IS NULL") == 0 })
 	exec(t, s.owner, "UPDATE change SET at = now() - interval '8 days' WHERE seq <= 2")
 	if n := keep(); n != 3 {
 		t.Errorf("%d are left while nobody has read", n)

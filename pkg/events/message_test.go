@@ -20,6 +20,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
 // post is the owner's outbox and the user's inbox.
@@ -124,7 +125,7 @@ func TestMessages(t *testing.T) {
 	for range 250 {
 		p.send("note", "b", "", kept)
 	}
-	p.eventually("all are gone but those that nobody can take", func() bool { return count(p, p.owner, "message") == 2 })
+	testkit.Eventually(p, "all are gone but those that nobody can take", func() bool { return count(p, p.owner, "message") == 2 })
 	if got := p.took(); got != "a:token"+strings.Repeat(" b", 250) {
 		t.Errorf("taken is %s", got)
 	}
@@ -164,9 +165,9 @@ func TestMessageGivenTwice(t *testing.T) {
 	p.execute(p.owner, "CREATE TABLE backup AS SELECT * FROM message")
 	p.lost.Store(3)
 	p.take()
-	p.eventually("it is gone", func() bool { return count(p, p.owner, "message") == 0 })
+	testkit.Eventually(p, "it is gone", func() bool { return count(p, p.owner, "message") == 0 })
 	p.execute(p.owner, "INSERT INTO message OVERRIDING SYSTEM VALUE SELECT * FROM backup")
-	p.eventually("it is gone again", func() bool { return count(p, p.owner, "message") == 0 })
+	testkit.Eventually(p, "it is gone again", func() bool { return count(p, p.owner, "message") == 0 })
 	if got := p.took(); got != "a:token" {
 		t.Errorf("taken is %s", got)
 	}
@@ -200,5 +201,5 @@ func TestMessageOfAnOlderKey(t *testing.T) {
 	p.send("note", "b", ":token", kept)
 	p.box = p.outbox.Box
 	p.take()
-	p.eventually("they are taken", func() bool { return p.took() == "a:token b:token" })
+	testkit.Eventually(p, "they are taken", func() bool { return p.took() == "a:token b:token" })
 }

@@ -89,15 +89,12 @@ func (s *stand) count(sql string, args ...any) (n int) {
 	return n
 }
 
-func (s *stand) eventually(what string, true func() bool) {
+func (s *stand) eventually(what string, holds func() bool) {
 	s.Helper()
-	for deadline := time.Now().Add(5 * time.Minute); !true(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			var all string
-			_ = s.QueryRow(s.Context(), "SELECT coalesce(jsonb_pretty(jsonb_agg(j)), '') FROM river_job j").Scan(&all)
-			s.Fatalf("it did not come to be that %s; there are %s", what, all)
-		}
-	}
+	testkit.Eventually(s, what, holds, func() (jobs string) {
+		_ = s.QueryRow(s.Context(), "SELECT coalesce(jsonb_pretty(jsonb_agg(j)), '') FROM river_job j").Scan(&jobs)
+		return jobs
+	})
 }
 
 func (s *stand) becomes(state string) {

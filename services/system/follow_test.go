@@ -20,16 +20,6 @@ import (
 	"github.com/ironplane/ironplane/services/system/audit"
 )
 
-// eventually waits for something to come true.
-func (s *stand) eventually(what string, true func() bool) {
-	s.t.Helper()
-	for deadline := time.Now().Add(5 * time.Minute); !true(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			s.t.Fatalf("it did not come to be that %s", what)
-		}
-	}
-}
-
 // A cursor that is moved by hand leaves no change out and logs none twice: the log stops, says why, and goes on once the
 // cursor is put back.
 func TestCursorMovedByHand(t *testing.T) {
@@ -71,14 +61,14 @@ func TestCursorMovedByHand(t *testing.T) {
 
 	logged := func(items int) {
 		t.Helper()
-		s.eventually("all is logged", func() bool { return len(s.ids("SELECT id FROM log")) == items })
+		testkit.Eventually(s.t, "all is logged", func() bool { return len(s.ids("SELECT id FROM log")) == items })
 		if _, bad := s.verify(audit.Anchor{}); bad != nil {
 			t.Error(bad)
 		}
 	}
 	stops := func(because string) {
 		t.Helper()
-		s.eventually("it stops: "+because, func() bool {
+		testkit.Eventually(s.t, "it stops: "+because, func() bool {
 			reason := c.Status().Reason
 			return reason != nil && strings.Contains(reason.Error(), because)
 		})

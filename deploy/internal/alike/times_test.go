@@ -8,9 +8,10 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"testing"
 	"time"
+
+	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
 const (
@@ -49,11 +50,11 @@ func TestTimes(t *testing.T) {
 				}
 			}
 			unknown := times[unknownName]
-			t.Logf("%s of %s: %s has a median of %v", ask.what, kind, unknownName, median(unknown).Round(time.Microsecond))
+			t.Logf("%s of %s: %s has a median of %v", ask.what, kind, unknownName, testkit.Median(unknown).Round(time.Microsecond))
 			for _, a := range of[0] {
 				longer, deviations := compare(times[a.what], unknown)
 				t.Logf("  %-28s %.3f times the median; of %.1f %% of the pairs it is the longer one (%+.1f standard deviations)",
-					a.what, float64(median(times[a.what]))/float64(median(unknown)), 100*longer, deviations)
+					a.what, float64(testkit.Median(times[a.what]))/float64(testkit.Median(unknown)), 100*longer, deviations)
 				if math.Abs(deviations) > most {
 					t.Errorf("%s of %s: %s is told by its time from %s", ask.what, kind, a.what, unknownName)
 				}
@@ -81,10 +82,6 @@ func (s *stand) time(t *testing.T, path string, body any, status int) time.Durat
 		t.Fatalf("answered %d: %s", w.Code, w.Body)
 	}
 	return took
-}
-
-func median(of []time.Duration) time.Duration {
-	return slices.Sorted(slices.Values(of))[len(of)/2]
 }
 
 // compare answers in which share of the pairs one of a is longer than one of b, and how many standard deviations that is from a half (Mann

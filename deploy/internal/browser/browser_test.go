@@ -76,7 +76,7 @@ func open(t *testing.T) *window {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { // where processes of the browser may write still
-		eventually(t, "the browser's folder is deleted", func() bool { return os.RemoveAll(folder) == nil })
+		testkit.Eventually(t, "the browser's folder is deleted", func() bool { return os.RemoveAll(folder) == nil })
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), most)
 	t.Cleanup(cancel)
@@ -163,14 +163,4 @@ func (w *window) requests() []*network.Request {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return append([]*network.Request(nil), w.asked...)
-}
-
-// eventually waits until something holds.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(5 * time.Minute); !holds(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("in vain waited until %s", what)
-		}
-	}
 }

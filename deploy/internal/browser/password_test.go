@@ -21,7 +21,7 @@ import (
 // link waits for the n-th mail with a link to choose a password by.
 func (s *site) link(t *testing.T, n int) (link string) {
 	t.Helper()
-	eventually(t, "a link has come", func() bool {
+	testkit.Eventually(t, "a link has come", func() bool {
 		found := 0
 		for _, m := range s.mails.Mails() {
 			text, _ := io.ReadAll(quotedprintable.NewReader(bytes.NewReader(m.Data)))
@@ -41,7 +41,7 @@ func said(w *window) string {
 
 func says(t *testing.T, w *window, what string) {
 	t.Helper()
-	eventually(t, "the page says "+what, func() bool { return strings.Contains(said(w), what) })
+	testkit.Eventually(t, "the page says "+what, func() bool { return strings.Contains(said(w), what) })
 }
 
 // choose types a password twice and sends it.

@@ -127,7 +127,7 @@ func TestResellersDayWithAccountsOfTheirOwn(t *testing.T) {
 		}
 		return times
 	}
-	eventually(t, "the known one is told", func() bool { return told("known@example.com", "has linked your account") == 1 })
+	testkit.Eventually(t, "the known one is told", func() bool { return told("known@example.com", "has linked your account") == 1 })
 	reseller.Do("POST", d.path("known")+"/email", `{"type": "client-account-created"}`).Want(403)
 	reseller.Do("PATCH", d.path("known"), `{"first": "Ben"}`).Want(403)
 
@@ -141,7 +141,7 @@ func TestResellersDayWithAccountsOfTheirOwn(t *testing.T) {
 	d.sees("meanwhile", "ordered", "; ordered as Nina Brown <nina@example.com>; parent reseller Miller")
 	d.as["known"].Do("PATCH", d.path("ordered"), `{"first": "x"}`).Want(403)
 	d.as["known"].Do("POST", d.path("ordered")+"/email", `{"type": "client-account-created"}`).Want(403)
-	eventually(t, "both are told", func() bool {
+	testkit.Eventually(t, "both are told", func() bool {
 		return told("known@example.com", "has let your account") == 1 && told("reseller@example.com", "may read the account") == 1
 	})
 

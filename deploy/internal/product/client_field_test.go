@@ -43,7 +43,7 @@ func testFieldsOfClients(t *testing.T, p *product.Product, c *testkit.Client) {
 
 	// They do not keep a client, and go with it.
 	c.Do("DELETE", path("/client/%d", ids["ben"]), nil).Want(200)
-	eventually(t, "the value is gone", func() bool { return c.Do("GET", at, nil).Status == 404 })
+	testkit.Eventually(t, "the value is gone", func() bool { return c.Do("GET", at, nil).Status == 404 })
 	c.Do("POST", field, value).WantErrors("/target_id", "not_found")
 	c.Do("PATCH", path("%s/%d", field, c.Do("POST", field, map[string]any{"target_id": ids["eve"], "value": "tin"}).Want(200).ID()), map[string]any{"target_id": ids["ben"], "value": "tin"}).
 		WantErrors("/target_id", "not_found")

@@ -22,7 +22,7 @@ func TestClientsAreNoOracle(t *testing.T) {
 	limit := 20
 	choose(t, c, settings.ClientEmails.Slug, limit)
 	for _, at := range instances {
-		eventually(t, "each process has heard of the limit", func() bool {
+		testkit.Eventually(t, "each process has heard of the limit", func() bool {
 			answer := at.With(as["other"].Key).Do("POST", "/client", order("x"))
 			return answer.Status == 429 && answer.Header.Get("RateLimit-Policy") == `"emails";q=20;w=3600`
 		})
@@ -81,6 +81,8 @@ func TestClientsAreNoOracle(t *testing.T) {
 	lowest.Do("PATCH", path("/client/%d", below), `{"first": "Bob"}`).Want(200)
 	as["stranger"].Do("POST", "/client", order("made@example.com")).Want(200) // whom nobody has created
 	choose(t, c, settings.ClientEmails.Slug, limit+1)
-	eventually(t, "the limit is a higher one", func() bool { return reseller.Do("POST", "/client", order("made@example.com")).Status == 200 })
+	testkit.Eventually(t, "the limit is a higher one", func() bool {
+		return reseller.Do("POST", "/client", order("made@example.com")).Status == 200
+	})
 	reseller.Do("POST", "/client", order("made@example.com")).Want(429)
 }

@@ -119,7 +119,7 @@ func testClients(t *testing.T, p *product.Product, c *testkit.Client) {
 	c.Do("DELETE", at, nil).Want(200)
 	time.Sleep(100 * time.Millisecond)
 	own.Do("GET", at, nil).Want(401)
-	eventually(t, "its keys are gone", func() bool { return c.Do("GET", "/auth/key?owner="+at, nil).Want(200).Text == "[]\n" })
+	testkit.Eventually(t, "its keys are gone", func() bool { return c.Do("GET", "/auth/key?owner="+at, nil).Want(200).Text == "[]\n" })
 	c.Do("POST", "/auth/key", map[string]any{"name": "late", "owner": map[string]any{"url": at}}).WantErrors("/owner/url", "not_found")
 }
 
@@ -197,7 +197,7 @@ func testClientsOfIntegrations(t *testing.T, p *product.Product, c *testkit.Clie
 	} {
 		shop.Do(try.method, try.path, try.body).Want(try.status)
 	}
-	eventually(t, "the shop's clients are counted", func() bool {
+	testkit.Eventually(t, "the shop's clients are counted", func() bool {
 		return testkit.Decode[system.Integration](c.Do("GET", path("/integration/%d", shopID), nil).Want(200)).Clients == 2
 	})
 	key := func(account string) map[string]any {
@@ -213,11 +213,11 @@ func testClientsOfIntegrations(t *testing.T, p *product.Product, c *testkit.Clie
 	// An integration with clients stays; its new name follows.
 	c.Do("DELETE", path("/integration/%d", shopID), nil).WantDetail(http.StatusConflict, fmt.Sprintf("Integration %d has 2 clients.", shopID))
 	c.Do("PATCH", path("/integration/%d", shopID), `{"name": "Store"}`).Want(200)
-	eventually(t, "the name follows", func() bool { return strings.Contains(c.Do("GET", its, nil).Want(200).Text, `"name":"Store"`) })
+	testkit.Eventually(t, "the name follows", func() bool { return strings.Contains(c.Do("GET", its, nil).Want(200).Text, `"name":"Store"`) })
 	for _, one := range []string{its, free} {
 		shop.Do("DELETE", one, nil).Want(200)
 	}
-	eventually(t, "the integration can go", func() bool { return c.Do("DELETE", path("/integration/%d", shopID), nil).Status == 200 })
+	testkit.Eventually(t, "the integration can go", func() bool { return c.Do("DELETE", path("/integration/%d", shopID), nil).Status == 200 })
 }
 
 // mailsTo are the templates by which somebody was written to, and what was said, in the order of the mails, but for those
@@ -244,7 +244,7 @@ func testClientWritesItsOwnAccount(t *testing.T, p *product.Product, c *testkit.
 	at := path("/client/%d", id)
 	own, sister := c.With(keyOf(t, c, at)), c.With(keyOf(t, c, at))
 	const twice = "account-changed held, account-changed held"
-	eventually(t, "it is told of its keys", func() bool {
+	testkit.Eventually(t, "it is told of its keys", func() bool {
 		templates, said := mailsTo(t, c, "ben@example.com", "")
 		return templates == twice && strings.Count(said, "An API key was made") == 2
 	})
@@ -264,7 +264,7 @@ func testClientWritesItsOwnAccount(t *testing.T, p *product.Product, c *testkit.
 	if text := own.Do("PATCH", at, `{"verify": {"require": false}}`).Want(403).Text; !strings.Contains(text, "second factor") {
 		t.Error(text)
 	}
-	eventually(t, "the mails have come", func() bool {
+	testkit.Eventually(t, "the mails have come", func() bool {
 		old, _ := mailsTo(t, c, "ben@example.com", "")
 		now, said := mailsTo(t, c, "new@example.com", "")
 		return old == twice+", "+twice && now == twice && strings.Contains(said, "from ben@example.com to new@example.com") &&
@@ -303,7 +303,7 @@ func testClientWritesItsOwnAccount(t *testing.T, p *product.Product, c *testkit.
 	for n := range 12 {
 		c.Do("PATCH", at, fmt.Sprintf(`{"verify": {"require": %v}}`, n%2 == 1)).Want(200)
 	}
-	eventually(t, "no more than ten mails are sent", func() bool {
+	testkit.Eventually(t, "no more than ten mails are sent", func() bool {
 		now, _ := mailsTo(t, c, "new@example.com", "")
 		return strings.Count(now, " held") == 6 && strings.Count(now, " failed") == 8 // four went to the old address
 	})

@@ -78,7 +78,7 @@ func testCountedAtOnce(t *testing.T, p *product.Product, c *testkit.Client) {
 	}
 	testkit.AwaitLocked(t, db, many) // all are about to be mailed, or counted
 	release()
-	eventually(t, "all jobs are done", func() bool {
+	testkit.Eventually(t, "all jobs are done", func() bool {
 		return count("SELECT count(*) FROM river_job WHERE kind = 'password-reset' AND state = 'completed' AND $1 > 0") == many
 	})
 	if n := count("SELECT count(*) FROM password_reset WHERE owner_id = $1 AND hash IS NOT NULL"); n != 5 {

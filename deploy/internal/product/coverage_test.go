@@ -203,7 +203,7 @@ func (w *walk) created(path string, id int64) {
 func (w *walk) atRest(item string) {
 	w.t.Helper()
 	if strings.HasPrefix(item, "/pxe/iso/") && strings.Count(item, "/") == 3 {
-		eventually(w.t, "the import has ended", func() bool {
+		testkit.Eventually(w.t, "the import has ended", func() bool {
 			return testkit.Decode[pxe.ISOManager](w.c.Do("GET", item, nil).Want(200)).Status == "failed"
 		})
 	}

@@ -45,7 +45,7 @@ func TestEmailToClient(t *testing.T) {
 	if len(sent) != 1 || sent[0].Type != "success" || !strings.Contains(sent[0].Text, "ben@example.org") {
 		t.Errorf("%+v", sent)
 	}
-	eventually(t, "mail and copy have come, and it is known", func() bool {
+	testkit.Eventually(t, "mail and copy have come, and it is known", func() bool {
 		sent := testkit.Decode[[]mail.EmailMessage](c.Do("GET", "/email/message?status=sent", nil).Want(200))
 		return box.Taken() == 2 && len(sent) == 1
 	})

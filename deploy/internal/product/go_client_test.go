@@ -24,7 +24,7 @@ func TestGoClient(t *testing.T) {
 	w := &logWalk{walk: newWalk(t, p, c), made: map[string]change{}}
 	caller := &goCaller{walk: w.walk, api: reflect.ValueOf(producttest.API(t, c)), document: served(t, c)}
 	viewed := false
-	eventually(t, "identity knows where the panel is", func() bool { return c.Do("GET", "/auth/sso", nil).Status == http.StatusOK })
+	testkit.Eventually(t, "identity knows where the panel is", func() bool { return c.Do("GET", "/auth/sso", nil).Status == http.StatusOK })
 	w.inTurn(func(changes []rest.Operation) {
 		w.doAll(changes, caller.do)
 		if viewed {

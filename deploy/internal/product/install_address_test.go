@@ -32,7 +32,7 @@ func TestAddressesOfInstalledMachines(t *testing.T) {
 	}
 	until := func(what string, m target, address string) {
 		t.Helper()
-		eventually(t, what, func() bool { return b.offered(m.mac) == address })
+		testkit.Eventually(t, what, func() bool { return b.offered(m.mac) == address })
 	}
 	own := fmt.Sprintf(`, "client": %d`, b.client)
 	other := b.c.Do("POST", "/client", `{"first": "Jo", "last": "Doe", "email": "jo@example.org"}`).Want(200).ID()

@@ -95,7 +95,7 @@ func (b *boot) view(m target) install.Install {
 // until waits for an install to have a status.
 func (b *boot) until(m target, status string) (i install.Install) {
 	b.Helper()
-	eventually(b.T, fmt.Sprintf("install %d is %s", m.id, status), func() bool {
+	testkit.Eventually(b.T, fmt.Sprintf("install %d is %s", m.id, status), func() bool {
 		i = b.view(m)
 		return i.Status == status
 	})
@@ -105,7 +105,7 @@ func (b *boot) until(m target, status string) (i install.Install) {
 // gets has a machine boot again and again until the agent, which was told of it, gives it a script that has a text in it.
 func (b *boot) gets(m target, text string) (script string) {
 	b.Helper()
-	eventually(b.T, fmt.Sprintf("machine %d gets a script with %s", m.id, text), func() bool {
+	testkit.Eventually(b.T, fmt.Sprintf("machine %d gets a script with %s", m.id, text), func() bool {
 		if !slices.ContainsFunc(b.agent.Agent.Machines().Held(), func(h siteagent.Held) bool { return h.ID == m.id }) {
 			return false
 		}
@@ -195,18 +195,18 @@ func TestInstalls(t *testing.T) {
 	if got := strings.Join(story, " "); got != "done progress progress read read boot lease" {
 		t.Errorf("it asked for %s", got)
 	}
-	eventually(t, "the client is told", func() bool { return b.box.Taken() == 1 })
+	testkit.Eventually(t, "the client is told", func() bool { return b.box.Taken() == 1 })
 	if mail := b.box.Mails()[0]; !bytes.Contains(mail.Data, []byte("Subject: web1.example.com: installed")) ||
 		mail.To[0] != "ben@example.org" {
 		t.Errorf("it is told %s", mail.Data)
 	}
 	for _, slug := range []string{"hardware.server.install.add", "hardware.server.install.finish"} {
-		eventually(t, slug+" is completed", func() bool {
+		testkit.Eventually(t, slug+" is completed", func() bool {
 			return strings.Contains(b.c.Do("GET", "/todo?slug="+slug, nil).Want(200).Text, "completed_at")
 		})
 	}
 	for _, action := range []string{"created", "booted", "began", "installed"} {
-		eventually(t, action+" is logged", func() bool {
+		testkit.Eventually(t, action+" is logged", func() bool {
 			return strings.Contains(
 				b.c.Do("GET", path("/log?target_type=pxe/install&target_id=%d", m.id), nil).Want(200).Text,
 				"pxe.install."+action,
@@ -226,12 +226,12 @@ func TestInstalls(t *testing.T) {
 	if i := b.until(m, "failed"); *i.Error != "no disk" || i.Attempt != 2 {
 		t.Errorf("it is %+v", i)
 	}
-	eventually(t, "it is logged", func() bool {
+	testkit.Eventually(t, "it is logged", func() bool {
 		text := b.c.Do("GET", path("/log?target_type=pxe/install&target_id=%d", m.id), nil).Want(200).Text
 		return strings.Contains(text, "pxe.install.retried") && strings.Contains(text, "pxe.install.failed")
 	})
 	b.c.Do("DELETE", path("/pxe/install/%d", m.id), nil).Want(200)
-	eventually(t, "billing has heard of all of it", func() bool { return billing.Taken() == 8 })
+	testkit.Eventually(t, "billing has heard of all of it", func() bool { return billing.Taken() == 8 })
 	var heard []string
 	for _, r := range billing.All() {
 		e := r.Event(t)
@@ -255,7 +255,7 @@ func TestInstalls(t *testing.T) {
 	) {
 		t.Errorf("billing hears %q", heard)
 	}
-	eventually(t, "the agent has forgotten it", func() bool { return len(b.agent.Agent.Machines().Held()) == 0 })
+	testkit.Eventually(t, "the agent has forgotten it", func() bool { return len(b.agent.Agent.Machines().Held()) == 0 })
 	b.c.Do("DELETE", path("/entity/%d", m.entity), nil).Want(200)
 }
 
@@ -277,7 +277,7 @@ func TestInstallsThatTakeTooLong(t *testing.T) {
 	b.until(runs, "installing")
 	b.until(boots, "booting")
 	b.agent.Away.Store(true)
-	eventually(t, "nobody hears the agent", func() bool {
+	testkit.Eventually(t, "nobody hears the agent", func() bool {
 		return strings.Contains(b.c.Do("GET", path("/pxe/dhcp/%d?include=health", b.dhcp), nil).Text, "failing")
 	})
 	testkit.Execute(t, db, "UPDATE site_agent SET heard_at = now() - interval '1 day'")
@@ -394,7 +394,7 @@ func TestPlaceOfASilentMachine(t *testing.T) {
 	first, second := b.install(""), b.install("")
 	hasPlace := func(m target) bool { return b.view(m).Reason == nil }
 	b.gets(second, "full")
-	eventually(t, "it has the place, as the first did not ask", func() bool { return hasPlace(second) })
+	testkit.Eventually(t, "it has the place, as the first did not ask", func() bool { return hasPlace(second) })
 	silent := func(minutes int) {
 		testkit.Execute(
 			t,
@@ -403,7 +403,7 @@ func TestPlaceOfASilentMachine(t *testing.T) {
 		)
 	}
 	silent(4)
-	eventually(t, "the agent knows that the first has it no more", func() bool {
+	testkit.Eventually(t, "the agent knows that the first has it no more", func() bool {
 		var revision int64
 		if err := b.product.Databases[pxe.Name].QueryRow(t.Context(), "SELECT revision FROM install WHERE id = $1", first.id).
 			Scan(&revision); err != nil {
@@ -412,7 +412,7 @@ func TestPlaceOfASilentMachine(t *testing.T) {
 		return slices.Contains(b.agent.Agent.Machines().Held(), siteagent.Held{ID: first.id, Revision: revision})
 	})
 	b.gets(first, "full")
-	eventually(t, "the first is heard of", func() bool { return b.view(first).SeenAt != nil })
+	testkit.Eventually(t, "the first is heard of", func() bool { return b.view(first).SeenAt != nil })
 	third := b.install("") // which looks for room again
 	if !hasPlace(second) || hasPlace(first) || hasPlace(third) {
 		t.Error("it loses its place within four minutes")
@@ -481,7 +481,7 @@ func TestTwentyInstalls(t *testing.T) {
 		for _, m := range granted {
 			b.until(m, "installed")
 		}
-		eventually(t, "others may be installed", func() bool {
+		testkit.Eventually(t, "others may be installed", func() bool {
 			still := testkit.Decode[[]install.Install](b.c.Do("GET", "/pxe/install?status=waiting", nil).Want(200))
 			return len(slices.DeleteFunc(still, func(i install.Install) bool { return i.Reason != nil })) == min(5, len(waiting))
 		})
@@ -501,7 +501,7 @@ func TestDiscovery(t *testing.T) {
 	}
 	b.agent.Asks("GET", "/i/discover?uuid=u&serial=S1&manufacturer=Dell+%3Cb%3E&firmware=efi&mac0=52:54:00:00:00:01", address, "")
 	var found []pxe.Discovery
-	eventually(t, "it is discovered", func() bool {
+	testkit.Eventually(t, "it is discovered", func() bool {
 		found = testkit.Decode[[]pxe.Discovery](b.c.Do("GET", "/pxe/discovery?mac="+mac, nil).Want(200))
 		return len(found) == 1
 	})

@@ -64,14 +64,14 @@ func testIntegrations(t *testing.T, p *product.Product, c *testkit.Client) {
 	shop.Do("PATCH", own+"/permission", `{"users": {"admins": {"write": true}}}`).Want(403)
 
 	// Counts.
-	eventually(t, "its key is counted", func() bool {
+	testkit.Eventually(t, "its key is counted", func() bool {
 		i := testkit.Decode[system.Integration](c.Do("GET", own, nil).Want(200))
 		return i.Keys == 1 && i.Permissions == 2 && i.Clients == 0
 	})
 
 	// A new name follows to where it is shown.
 	c.Do("PATCH", own, `{"name": "Web shop"}`).Want(200)
-	eventually(t, "the name follows", func() bool {
+	testkit.Eventually(t, "the name follows", func() bool {
 		return strings.Contains(c.Do("GET", "/auth/key?owner="+own, nil).Want(200).Text, `"Web shop"`)
 	})
 
@@ -89,7 +89,7 @@ func testIntegrations(t *testing.T, p *product.Product, c *testkit.Client) {
 	c.Do("DELETE", own, nil).Want(200)
 	time.Sleep(100 * time.Millisecond)
 	shop.Do("GET", "/group", nil).Want(401)
-	eventually(t, "its keys are gone", func() bool {
+	testkit.Eventually(t, "its keys are gone", func() bool {
 		return c.Do("GET", "/auth/key?owner="+own, nil).Want(200).Text == "[]\n"
 	})
 	for _, owner := range []string{own, "/integration/999999", "/client/999999"} {
@@ -137,12 +137,12 @@ func testDetachedIntegration(t *testing.T, p *product.Product, c *testkit.Client
 	c.Do("POST", "/client", order("late@example.com", "integration_id", id)).WantErrors("/billing/integration", "closing")
 	c.Do("PATCH", path("/client/%d", other), map[string]any{"integration_id": id}).WantErrors("/billing/integration", "closing")
 	c.Do("DELETE", at, nil).WantDetail(http.StatusConflict, "Integration 1 is being deleted, and taken from its clients before.")
-	eventually(t, "its key is refused", func() bool { return shop.Do("GET", "/client", nil).Status == 401 })
+	testkit.Eventually(t, "its key is refused", func() bool { return shop.Do("GET", "/client", nil).Status == 401 })
 	c.Do("PATCH", at, enable).Want(200)
 	shop.Do("GET", "/client", nil).Want(401)
 	release()
 
-	eventually(t, "it is gone", func() bool { return c.Do("GET", at, nil).Status == 404 })
+	testkit.Eventually(t, "it is gone", func() bool { return c.Do("GET", at, nil).Status == 404 })
 	c.Do("DELETE", at+"?detach=true", nil).Want(404)
 	if is := testkit.Decode[clients.Client](
 		c.Do("GET", path("/client/%d", client), nil).Want(200),
@@ -175,9 +175,9 @@ func testDetachedIntegration(t *testing.T, p *product.Product, c *testkit.Client
 	id = c.Do("POST", "/integration", `{"name": "Second shop"}`).Want(200).ID()
 	c.Do("POST", "/client", order("third@example.com", "integration_id", id)).Want(200)
 	testkit.Execute(t, p.Databases[system.Name], "UPDATE integration SET detaching = true WHERE id = $1", id)
-	eventually(t, "the second one is gone", func() bool { return c.Do("GET", path("/integration/%d", id), nil).Status == 404 })
+	testkit.Eventually(t, "the second one is gone", func() bool { return c.Do("GET", path("/integration/%d", id), nil).Status == 404 })
 	c.Do("DELETE", path("/integration/%d?detach=true", c.Do("POST", "/integration", `{"name": "Third shop"}`).Want(200).ID()), nil).Want(200)
-	eventually(t, "the third one is gone", func() bool { return c.Do("GET", "/integration", nil).Want(200).Text == "[]\n" })
+	testkit.Eventually(t, "the third one is gone", func() bool { return c.Do("GET", "/integration", nil).Want(200).Text == "[]\n" })
 }
 
 // Nobody lifts himself by an integration: neither by granting what he lacks, nor by its keys or its account, where it holds
@@ -225,7 +225,7 @@ func testNobodyLiftsHimselfByAnIntegration(t *testing.T, _ *product.Product, c *
 	bound.Do("GET", "/admin", nil).Want(403)
 	full := c.With(keyOf(t, c, path("/integration/%d", other)))
 	full.Do("GET", "/admin", nil).Want(200)
-	eventually(t, fmt.Sprintf("eve cannot write the keys of integration %d, which holds more", other), func() bool {
+	testkit.Eventually(t, fmt.Sprintf("eve cannot write the keys of integration %d, which holds more", other), func() bool {
 		return eve.Do(
 			"POST",
 			"/auth/key",

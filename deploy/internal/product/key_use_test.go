@@ -43,7 +43,7 @@ func testKeyUse(t *testing.T, p *product.Product, c *testkit.Client) {
 		anna.Do("POST", "/auth/key", map[string]any{"name": "wrong", "allowed_cidrs": []string{wrong}}).WantErrors("/allowed_cidrs", "invalid")
 	}
 
-	eventually(t, "it is known when a key was used", func() bool {
+	testkit.Eventually(t, "it is known when a key was used", func() bool {
 		return testkit.Decode[identity.APIKey](c.Do("GET", path("/auth/key/%d", far.ID), nil).Want(200)).LastUsed != nil
 	})
 	if now := near.Do("GET", "/auth/key/current", nil).Want(200).Header.Get("ETag"); now != tag {
@@ -62,7 +62,7 @@ func testKeyUse(t *testing.T, p *product.Product, c *testkit.Client) {
 		make(anna, testkit.JSON(map[string]any{"name": name, "expires_at": time.Now().Add(left).Unix()}))
 	}
 	testkit.Execute(t, p.Databases[identity.Name], "UPDATE api_key SET created_at = now() - interval '100 days' WHERE name LIKE 'ends%'")
-	eventually(t, "the owner is told of a key that ends", func() bool {
+	testkit.Eventually(t, "the owner is told of a key that ends", func() bool {
 		told := 0
 		for _, m := range testkit.Decode[[]mail.EmailMessage](c.Do("GET", "/email/message", nil).Want(200)) {
 			if m.To.Email == "anna@example.com" &&
@@ -87,7 +87,7 @@ func testRehash(t *testing.T, p *product.Product, c *testkit.Client) {
 		testkit.Execute(t, p.Databases[service], "UPDATE "+kind+" SET password_hash = '"+less+"' WHERE email = 'one@example.com'")
 		c.With("").Do("POST", "/auth/key", loginOf(kind, "one@example.com", "another one")).Want(401)
 		signIn(t, c, loginOf(kind, "one@example.com", password))
-		eventually(t, "the password of the "+kind+" is hashed anew", func() bool {
+		testkit.Eventually(t, "the password of the "+kind+" is hashed anew", func() bool {
 			var hash string
 			if err := p.Databases[service].QueryRow(t.Context(), "SELECT password_hash FROM "+kind+" WHERE email = 'one@example.com'").
 				Scan(&hash); err != nil {

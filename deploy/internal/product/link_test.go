@@ -233,7 +233,7 @@ func testResellersDay(t *testing.T, p *product.Product, c *testkit.Client) {
 	const keyMade = "An API key was made" // which is told of at any time
 	toldKnown := func(want string) {
 		t.Helper()
-		eventually(t, "the account was sent "+want, func() bool {
+		testkit.Eventually(t, "the account was sent "+want, func() bool {
 			templates, said := mailsTo(t, c, "known@example.com", keyMade)
 			return templates == want && strings.Contains(said, "reseller Miller has linked your account") && !strings.Contains(said, "Ben Miller")
 		})
@@ -284,7 +284,7 @@ func testResellersDay(t *testing.T, p *product.Product, c *testkit.Client) {
 		t.Errorf("the grantee is shown as %s", granted.Text)
 	}
 	toldKnown("client-linked held, client-linked held")
-	eventually(t, "the granter is told, too", func() bool {
+	testkit.Eventually(t, "the granter is told, too", func() bool {
 		templates, said := mailsTo(t, c, "reseller@example.com", keyMade)
 		return templates == "account-changed held" && strings.Contains(said, "Ben Miller may read the account")
 	})

@@ -105,13 +105,13 @@ func testGuessesLeaveRoom(t *testing.T, p *product.Product, c *testkit.Client) {
 			}
 		})
 	}
-	eventually(t, "too many guess", func() bool { return refused.Load() > 0 })
+	testkit.Eventually(t, "too many guess", func() bool { return refused.Load() > 0 })
 	for range 3 {
 		signIn(t, c, loginOf("client", "ben@example.com", password))
 		ben.Do("GET", "/auth/key/current", nil).Want(200)
 	}
 	still := refused.Load()
-	eventually(t, "too many guess still", func() bool { return refused.Load() > still })
+	testkit.Eventually(t, "too many guess still", func() bool { return refused.Load() > still })
 	leave()
 	all.Wait()
 }

@@ -161,7 +161,7 @@ func testLoginAnswersAlike(t *testing.T, p *product.Product, c *testkit.Client) 
 	}
 	producttest.Drain(t, p)
 	testkit.Execute(t, p.Databases[identity.Name], "UPDATE unknown_name SET minute = minute - interval '1 minute'")
-	eventually(t, "logins by unknown names are logged", func() bool {
+	testkit.Eventually(t, "logins by unknown names are logged", func() bool {
 		return len(testkit.Decode[[]struct{ ID int64 }](c.Do("GET", "/log?type=auth.login.refused", nil).Want(200))) > 0
 	})
 	producttest.Drain(t, p)

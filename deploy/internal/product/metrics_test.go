@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/network"
 )
 
@@ -46,7 +47,7 @@ func TestLockWaits(t *testing.T) {
 	counts := func(value string) {
 		t.Helper()
 		metric := regexp.MustCompile(`(?m)^ironplane_database_lock_waits\{service="network"\} ` + value + `$`)
-		eventually(t, "lock waits are "+value, func() bool {
+		testkit.Eventually(t, "lock waits are "+value, func() bool {
 			_, text := o.look("/metrics")
 			return metric.MatchString(text)
 		})

@@ -275,7 +275,7 @@ func TestOpenID(t *testing.T) {
 		}
 	}
 	b := &signingIn{company: at, nobody: c.With(""), provider: made.ID()}
-	eventually(t, "identity knows where the panel is", func() bool { return c.Do("GET", "/auth/sso", nil).Status == 200 })
+	testkit.Eventually(t, "identity knows where the panel is", func() bool { return c.Do("GET", "/auth/sso", nil).Status == 200 })
 	if choices := b.nobody.Do("GET", "/auth/openid", nil).
 		Want(200).
 		Text; !strings.Contains(choices, `"Corp"`) ||

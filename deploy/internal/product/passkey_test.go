@@ -411,7 +411,7 @@ func TestWrongPasskeys(t *testing.T) {
 			t.Errorf("the log does not say %q", why)
 		}
 	}
-	eventually(t, "the account is told", func() bool {
+	testkit.Eventually(t, "the account is told", func() bool {
 		return slices.ContainsFunc(box.Mails(), func(m mailbox.Mail) bool {
 			return m.To[0] == "ben@example.com" && bytes.Contains(m.Data, []byte("there may be"))
 		})
@@ -495,7 +495,7 @@ func TestPasskeysVerifyUsers(t *testing.T) {
 	at, _ := registered(t, session, touched, "key")
 	choose(t, c, "security.verify_passkeys", 1)
 	var v *identity.LoginVerify
-	eventually(t, "the setting counts", func() bool {
+	testkit.Eventually(t, "the setting counts", func() bool {
 		v = begun(t, c, login)
 		return read[requestOptions](t, v.Code.Options).UserVerification == "required"
 	})

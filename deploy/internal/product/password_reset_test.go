@@ -32,7 +32,7 @@ func withPanels(t *testing.T) (*product.Product, *testkit.Client, *mailbox.Serve
 	p, c := producttest.StartWith(t, testkit.Redis(t), service.Settings{SMTP: "smtp+plain://" + box.Addr, MailFrom: "noreply@example.com",
 		APIURL: "https://api.example.com", ClientURL: "https://panel.example.com/", AdminURL: "https://admin.example.com",
 		PasskeyDomain: withPasskeys.PasskeyDomain, PasskeyOrigins: withPasskeys.PasskeyOrigins})
-	eventually(t, "identity knows where the panels are", func() bool {
+	testkit.Eventually(t, "identity knows where the panels are", func() bool {
 		link := c.Do("GET", "/auth/sso", nil)
 		return link.Status == 200
 	})
@@ -82,7 +82,7 @@ func linksTo(t *testing.T, box *mailbox.Server, address string) (links []string)
 func nextLink(t *testing.T, box *mailbox.Server, address string, before int) *url.URL {
 	t.Helper()
 	var links []string
-	eventually(t, "a link is mailed to "+address, func() bool {
+	testkit.Eventually(t, "a link is mailed to "+address, func() bool {
 		links = linksTo(t, box, address)
 		return len(links) > before
 	})
@@ -170,7 +170,7 @@ func TestPasswordReset(t *testing.T) {
 			signIn(t, c, loginOf(kind, email, newPassword))
 			at = second.Path
 			choose(tokenOf(t, second), password).Want(404) // it ended with the first
-			eventually(t, "the account is told", func() bool {
+			testkit.Eventually(t, "the account is told", func() bool {
 				for _, m := range box.Mails() {
 					if m.To[0] == email && strings.Contains(textOf(t, m), "all sessions ended") {
 						return true
@@ -256,7 +256,7 @@ func TestWelcome(t *testing.T) {
 	_, reseller := signIn(t, c, loginOf("client", "reseller@example.com", password))
 	id := reseller.Do("POST", "/client", order("new@example.com")).Want(200).ID()
 	self := path("/client/%d", id)
-	eventually(t, "clients knows where the API is", func() bool { return welcome(reseller, id).Status == 200 })
+	testkit.Eventually(t, "clients knows where the API is", func() bool { return welcome(reseller, id).Status == 200 })
 	first := nextLink(t, box, "new@example.com", 0)
 	told, err := url.ParseQuery(first.Fragment)
 	if err != nil || first.Host+first.Path != "api.example.com/-/password" || claimed(id) {

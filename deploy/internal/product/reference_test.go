@@ -23,16 +23,6 @@ func newDHCPServer(t *testing.T, c *testkit.Client, name string) int64 {
 	return c.Do("POST", "/pxe/dhcp", map[string]any{"name": name, "http": map[string]any{"host": "192.0.2.1"}}).Want(200).ID()
 }
 
-// eventually asks until the answer holds.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(5 * time.Minute); !holds(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("in vain waited until %s", what)
-		}
-	}
-}
-
 // A group names a DHCP server, which is another service's.
 func TestReference(t *testing.T) { both(t, testReference) }
 
@@ -56,7 +46,7 @@ func testReference(t *testing.T, _ *product.Product, c *testkit.Client) {
 	}
 
 	c.Do("PATCH", path("/pxe/dhcp/%d", server), map[string]any{"name": "renamed"}).Want(200)
-	eventually(t, "the group shows the new name", shows(fmt.Sprintf(`{"id":%d,"name":"renamed"}`, server)))
+	testkit.Eventually(t, "the group shows the new name", shows(fmt.Sprintf(`{"id":%d,"name":"renamed"}`, server)))
 	if now := c.Do("GET", at, nil).Header.Get("ETag"); now != tag {
 		t.Errorf("that the server was renamed makes %s of the group's ETag %s", now, tag)
 	}
@@ -65,7 +55,7 @@ func testReference(t *testing.T, _ *product.Product, c *testkit.Client) {
 	c.Do("DELETE", path("/pxe/dhcp/%d", server), nil).Want(200)
 	c.Do("PATCH", at, map[string]any{"pxe_dhcp_server": other}).Want(200)
 	c.Do("DELETE", path("/pxe/dhcp/%d", other), nil).Want(200)
-	eventually(t, "the reference is cleared", func() bool { return !strings.Contains(c.Do("GET", at, nil).Text, "pxe_dhcp_server") })
+	testkit.Eventually(t, "the reference is cleared", func() bool { return !strings.Contains(c.Do("GET", at, nil).Text, "pxe_dhcp_server") })
 	c.Do("PATCH", at, map[string]any{"pxe_dhcp_server": other}).Want(422).WantErrors("/pxe_dhcp_server", "not_found")
 }
 
@@ -87,11 +77,11 @@ func testFileServersGroup(t *testing.T, _ *product.Product, c *testkit.Client) {
 	body["name"], body["group_id"] = "fra2", 999
 	c.Do("POST", "/pxe/file", body).WantErrors("/group_id", "not_found")
 	c.Do("PATCH", path("/group/%d", group), `{"name": "Frankfurt 2"}`).Want(200)
-	eventually(t, "the file server shows the group's new name", func() bool {
+	testkit.Eventually(t, "the file server shows the group's new name", func() bool {
 		return strings.Contains(c.Do("GET", at, nil).Want(200).Text, `"group":{"id":1,"name":"Frankfurt 2"}`)
 	})
 	c.Do("DELETE", path("/group/%d", group), nil).Want(200)
-	eventually(t, "the reference is cleared", func() bool { return !strings.Contains(c.Do("GET", at, nil).Want(200).Text, `"group"`) })
+	testkit.Eventually(t, "the reference is cleared", func() bool { return !strings.Contains(c.Do("GET", at, nil).Want(200).Text, `"group"`) })
 	c.Do("PATCH", at, map[string]any{"group": group}).WantErrors("/group", "not_found")
 }
 
@@ -110,7 +100,7 @@ func testProfilesEmailTemplate(t *testing.T, _ *product.Product, c *testkit.Clie
 		Want(409).
 		WantDetail(problem.Conflict, fmt.Sprintf("Email template %d is used by profile %s (Debian).", template, strings.TrimPrefix(profile, "/pxe/profile/")))
 	c.Do("PATCH", at, `{"name": "done", "subject": "x", "body": "x"}`).Want(200)
-	eventually(t, "the profile shows the template's new name", func() bool {
+	testkit.Eventually(t, "the profile shows the template's new name", func() bool {
 		return strings.Contains(c.Do("GET", profile, nil).Want(200).Text, `"name":"done"}}`)
 	})
 	c.Do("PATCH", profile, `{"email": {"template": null}}`).Want(200)
@@ -159,7 +149,7 @@ func TestReferenceWhileItsTargetIsDeleted(t *testing.T) {
 	if err := p.Databases[pxe.Name].QueryRow(t.Context(), "SELECT count(*) FROM change").Scan(&last); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "network has heard of all", func() bool {
+	testkit.Eventually(t, "network has heard of all", func() bool {
 		var at int64
 		err := p.Databases[network.Name].QueryRow(t.Context(), "SELECT seq FROM consumer WHERE source = 'pxe'").Scan(&at)
 		return err == nil && at == last
@@ -206,7 +196,7 @@ func TestAssignmentWhileItsClientIsDeleted(t *testing.T) {
 			})
 		}
 		var gone *testkit.Answer
-		eventually(t, "the client is deleted or not", func() bool { // so many callers can keep network from answering in time
+		testkit.Eventually(t, "the client is deleted or not", func() bool { // so many callers can keep network from answering in time
 			gone = c.Do("DELETE", at, nil)
 			return gone.Status != 503
 		})
@@ -266,7 +256,7 @@ func TestClientsWhileTheirIntegrationIsDeleted(t *testing.T) {
 			}
 		})
 		if round%2 == 1 { // or else the deletion always comes too late
-			eventually(t, "the deletion is under way", func() bool {
+			testkit.Eventually(t, "the deletion is under way", func() bool {
 				var begun bool
 				select {
 				case <-ended:
@@ -363,7 +353,7 @@ func testOwnersOfBefore(t *testing.T, p *product.Product, c *testkit.Client) {
 	c.Do("DELETE", other, nil).Want(200)
 	c.Do("PATCH", "/entity/2", `{"owner": {"id": 1}}`).Want(200)
 	c.Do("PATCH", "/client/1", `{"first": "Benjamin"}`).Want(200)
-	eventually(t, "the name follows", func() bool { return strings.Contains(shown(2), `{"id":1,"name":"Benjamin Miller"`) })
+	testkit.Eventually(t, "the name follows", func() bool { return strings.Contains(shown(2), `{"id":1,"name":"Benjamin Miller"`) })
 	if found := testkit.Decode[[]network.IPEntity](c.Do("GET", "/entity?q=benjamin", nil).Want(200)); len(found) != 3 {
 		t.Errorf("by the new name are found %+v", found)
 	}

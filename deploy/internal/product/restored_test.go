@@ -282,7 +282,7 @@ func TestReferencesToRestored(t *testing.T) {
 		}
 		return fmt.Sprintf("%d %s", got.DHCPServer.ID, got.DHCPServer.Name)
 	}
-	eventually(t, "the groups name what there is", func() bool {
+	testkit.Eventually(t, "the groups name what there is", func() bool {
 		return refers(other) == "" && refers(group) == fmt.Sprintf("%d first name", renamed)
 	})
 	i.makeGroup("of one that is back", deleted)
@@ -328,7 +328,7 @@ func TestRestoredBelowARunningService(t *testing.T) {
 	i.makeGroup("before", 0)
 	producttest.Drain(t, i.product)
 	i.restore(network.Name, i.dump(network.Name))
-	eventually(
+	testkit.Eventually(
 		t,
 		"it serves no more",
 		func() bool { return i.admin.Do(http.MethodGet, "/group", nil).Status == http.StatusServiceUnavailable },
@@ -404,7 +404,7 @@ func TestLostSchemaIsFoundOut(t *testing.T) {
 	i.stop()
 	i.beginAnew(network.Name)
 	i.restart()
-	eventually(
+	testkit.Eventually(
 		t,
 		"it serves no more",
 		func() bool { return i.admin.Do(http.MethodGet, "/group", nil).Status == http.StatusServiceUnavailable },

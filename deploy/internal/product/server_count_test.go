@@ -20,7 +20,7 @@ func testServersOfClients(t *testing.T, p *product.Product, c *testkit.Client) {
 	c.Do("POST", path("/group/%d/entity/bulk", group), map[string]any{"prefix": "192.0.2.0/28"}).Want(200)
 	shows := func(want int64) {
 		t.Helper()
-		eventually(t, "the servers are counted", func() bool {
+		testkit.Eventually(t, "the servers are counted", func() bool {
 			seen := testkit.Decode[clients.ViewedClient](c.Do("GET", path("/client/%d", ids["child"]), nil).Want(200)).Servers
 			listed := testkit.Decode[[]clients.Client](as["parent"].Do("GET", "/client", nil).Want(200))[0].Servers
 			linked := testkit.Decode[[]clients.SubLink](as["parent"].Do("GET", path("/client/%d/sub", ids["parent"]), nil).Want(200))[0].Child.Servers
@@ -53,7 +53,7 @@ func testServersOfClients(t *testing.T, p *product.Product, c *testkit.Client) {
 		p.Databases[clients.Name],
 		"INSERT INTO client_recount SELECT id FROM client UNION SELECT * FROM generate_series(9999999999001, 9999999999999)",
 	)
-	eventually(t, "all are counted again", func() bool {
+	testkit.Eventually(t, "all are counted again", func() bool {
 		return testkit.Decode[clients.ViewedClient](c.Do("GET", path("/client/%d", ids["parent"]), nil).Want(200)).Servers == 1
 	})
 

@@ -145,7 +145,7 @@ func TestSiteName(t *testing.T) { both(t, testSiteName) }
 
 func testSiteName(t *testing.T, _ *product.Product, c *testkit.Client) {
 	choose(t, c, "site_name", `Hosting & "Söhne" <b>`)
-	eventually(t, "the API's documentation bears the name", func() bool {
+	testkit.Eventually(t, "the API's documentation bears the name", func() bool {
 		return strings.Contains(c.With("").Do("GET", "/-/docs", nil).Want(200).Text, "<title>Hosting &amp; &#34;Söhne&#34; &lt;b&gt;</title>")
 	})
 }
@@ -157,16 +157,18 @@ func testPasswordLength(t *testing.T, _ *product.Product, c *testkit.Client) {
 	admin := map[string]any{"username": "anna", "email": "anna@example.com", "password": password}
 	c.Do("POST", "/admin", admin).WantErrors("/password", "too_short")
 	choose(t, c, "security.password_length", 11)
-	eventually(t, "a shorter password is accepted", func() bool { return c.Do("POST", "/admin", admin).Status == 200 })
+	testkit.Eventually(t, "a shorter password is accepted", func() bool { return c.Do("POST", "/admin", admin).Status == 200 })
 }
 
 func TestKeysPerOwnerIsASetting(t *testing.T) { both(t, testKeysPerOwnerIsASetting) }
 
 func testKeysPerOwnerIsASetting(t *testing.T, _ *product.Product, c *testkit.Client) {
 	choose(t, c, "security.keys_per_owner", 1)
-	eventually(t, "no key more can be made", func() bool { return c.Do("POST", "/auth/key", `{"name": "second"}`).Status == 422 })
+	testkit.Eventually(t, "no key more can be made", func() bool { return c.Do("POST", "/auth/key", `{"name": "second"}`).Status == 422 })
 	choose(t, c, "security.keys_per_owner", 0)
-	eventually(t, "any number of keys can be made", func() bool { return c.Do("POST", "/auth/key", `{"name": "third"}`).Status == 200 })
+	testkit.Eventually(t, "any number of keys can be made", func() bool {
+		return c.Do("POST", "/auth/key", `{"name": "third"}`).Status == 200
+	})
 }
 
 func TestKeyInQuery(t *testing.T) { both(t, testKeyInQuery) }
@@ -178,9 +180,9 @@ func testKeyInQuery(t *testing.T, _ *product.Product, c *testkit.Client) {
 		t.Errorf("%d", got)
 	}
 	choose(t, c, "security.key_in_query", 1)
-	eventually(t, "a key in the query counts", func() bool { return asked() == 200 })
+	testkit.Eventually(t, "a key in the query counts", func() bool { return asked() == 200 })
 	choose(t, c, "security.key_in_query", 0)
-	eventually(t, "a key in the query counts no more", func() bool { return asked() == 401 })
+	testkit.Eventually(t, "a key in the query counts no more", func() bool { return asked() == 401 })
 }
 
 func TestLimitsAreSettings(t *testing.T) { both(t, testLimitsAreSettings) }
@@ -196,10 +198,10 @@ func testLimitsAreSettings(t *testing.T, _ *product.Product, c *testkit.Client) 
 	} {
 		choose(t, c, "limits."+limit.name+"_rate", 7)
 		choose(t, c, "limits."+limit.name+"_burst", 70)
-		eventually(t, "the limit of an "+limit.name+" is the one that is set", func() bool {
+		testkit.Eventually(t, "the limit of an "+limit.name+" is the one that is set", func() bool {
 			return limit.ask().Header.Get("RateLimit-Policy") == fmt.Sprintf("%q;q=70;w=10", limit.name)
 		})
-		eventually(t, "the limit of an "+limit.name+" is met", func() bool { return someRefused(limit.ask) })
+		testkit.Eventually(t, "the limit of an "+limit.name+" is met", func() bool { return someRefused(limit.ask) })
 		choose(t, c, "limits."+limit.name+"_rate", nil)
 		choose(t, c, "limits."+limit.name+"_burst", nil)
 	}
@@ -229,7 +231,7 @@ func testConcurrencyIsASetting(t *testing.T, p *product.Product, c *testkit.Clie
 		"address": func() *testkit.Answer { return c.With("").Do("GET", "/browser-details", nil) },
 	} {
 		choose(t, c, "limits."+name+"_concurrency", 1)
-		eventually(t, "one request of an "+name+" can be under way", func() bool { return someRefused(ask) })
+		testkit.Eventually(t, "one request of an "+name+" can be under way", func() bool { return someRefused(ask) })
 		choose(t, c, "limits."+name+"_concurrency", nil)
 	}
 }
@@ -260,7 +262,7 @@ func TestLogDays(t *testing.T) {
 		t.Fatal("there is no old item")
 	}
 	choose(t, i.admin, "log.days", 30)
-	eventually(t, "the log is cut", func() bool { return !old() })
+	testkit.Eventually(t, "the log is cut", func() bool { return !old() })
 }
 
 // A variable of the environment counts at the first start, and then what is set.
@@ -320,7 +322,7 @@ func TestGatewayStartsWithoutSystem(t *testing.T) {
 	client := testkit.Redis(t)
 	p, c := producttest.StartOn(t, client)
 	choose(t, c, "site_name", "Last heard")
-	eventually(t, "identity hears of it", func() bool {
+	testkit.Eventually(t, "identity hears of it", func() bool {
 		var name *string
 		err := p.Databases[identity.Name].QueryRow(t.Context(), "SELECT values->>'site_name' FROM setting_copy").Scan(&name)
 		return err == nil && name != nil && *name == "Last heard"

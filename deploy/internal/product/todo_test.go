@@ -36,7 +36,7 @@ func TestTodo(t *testing.T) {
 			Want(200)
 		script := c.Do("POST", "/pxe/boot-script", `{"name": "boot"}`).Want(200).ID()
 		c.Do("POST", "/pxe/profile", map[string]any{"name": "Debian", "boot_script": script}).Want(200)
-		eventually(t, "all are completed", func() bool {
+		testkit.Eventually(t, "all are completed", func() bool {
 			for _, item := range items() {
 				if item.CompletedAt == nil && item.Slug != "system.email.configure" && item.Slug != "auth.verify.add" &&
 					!strings.HasPrefix(item.Slug, "hardware.server.install.") { // see TestEmailToClient, TestTwoFactorLogin and TestInstalls
@@ -48,7 +48,7 @@ func TestTodo(t *testing.T) {
 		done := items()
 		time.Sleep(time.Second) // which is what moments are told to
 		last := c.Do("POST", "/part", `{"name": "EPYC 9654", "part_type": "cpu"}`).Want(200).ID()
-		eventually(t, "the log has the second part", func() bool {
+		testkit.Eventually(t, "the log has the second part", func() bool {
 			return len(testkit.Decode[[]system.LogItem](c.Do("GET", fmt.Sprintf("/log?target_type=part&target_id=%d", last), nil).Want(200))) == 1
 		})
 		if again := items()["hardware.server.part.add"]; *again.CompletedAt != *done["hardware.server.part.add"].CompletedAt {

@@ -208,7 +208,7 @@ var sixDigits = regexp.MustCompile(`(?m)^ *([0-9]{6})\r?$`)
 // mailed is the code of the newest mail that has one.
 func mailed(t *testing.T, box *mailbox.Server, n int) (to, code string) {
 	t.Helper()
-	eventually(t, "the code has come", func() bool {
+	testkit.Eventually(t, "the code has come", func() bool {
 		all := box.Mails()
 		found := 0
 		for _, m := range all {
@@ -297,7 +297,7 @@ func TestTwoFactorByMail(t *testing.T) {
 	_, code = mailed(t, box, 5)
 	complete(t, c, v, code)
 	c.With("").Do("POST", "/auth/key", strings.TrimSuffix(login, "}")+`, "auth": 999}`).WantErrors("/auth", "not_found")
-	eventually(t, "the account is told", func() bool {
+	testkit.Eventually(t, "the account is told", func() bool {
 		for _, m := range box.Mails() {
 			if bytes.Contains(m.Data, []byte("An authenticator was added")) && m.To[0] == "ben@example.com" {
 				return true
@@ -320,7 +320,7 @@ func testTwoFactorOfAdmins(t *testing.T, p *product.Product, c *testkit.Client) 
 	a, _ := verifiedApp(t, p, c)
 	choose(t, c, "security.verify_admins", 1)
 	id := newPerson(t, c, "admin", "anna@example.com")
-	eventually(t, "a login takes a code", func() bool {
+	testkit.Eventually(t, "a login takes a code", func() bool {
 		answer := testkit.Decode[identity.GivenKey](c.With("").Do("POST", "/auth/key", loginOf("admin", "anna@example.com", password)).Want(200))
 		return answer.Verify != nil && answer.Verify.Code.Auth.ID == 0
 	})

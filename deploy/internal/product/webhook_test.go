@@ -72,7 +72,7 @@ func (h *hooks) deliveries(id int64, query string) []webhook.WebhookDelivery {
 func (h *hooks) ends(id int64, status string, n int) []webhook.WebhookDelivery {
 	h.Helper()
 	var all []webhook.WebhookDelivery
-	eventually(h.T, fmt.Sprintf("%d deliveries of webhook %d are %s: %+v", n, id, status, all), func() bool {
+	testkit.Eventually(h.T, fmt.Sprintf("%d deliveries of webhook %d are %s: %+v", n, id, status, all), func() bool {
 		h.impatient()
 		all = h.deliveries(id, "?status="+status)
 		return len(all) >= n
@@ -114,7 +114,7 @@ func (h *hooks) delivered() {
 	id := h.group("Told")
 	h.c.Do("PATCH", path("/group/%d", id), `{"name": "Not told"}`).Want(200)
 	h.c.Do("DELETE", path("/group/%d", id), nil, "X-Request-Id", "of-the-deletion").Want(200)
-	eventually(h.T, "both have come", func() bool { return to.Taken() == 2 })
+	testkit.Eventually(h.T, "both have come", func() bool { return to.Taken() == 2 })
 	all := to.All()
 	first, last := all[0].Event(h), all[1].Event(h)
 	if first.Type != "group.created" || first.Data.After["name"] != "Told" || first.Data.Before != nil ||
@@ -157,7 +157,7 @@ func (h *hooks) delivered() {
 		h.Errorf("%+v", again)
 	}
 	tested := testkit.Decode[webhook.WebhookDelivery](h.c.Do("POST", path("/webhook/%d/test", made.ID), nil).Want(200))
-	eventually(h.T, "replay and test have come", func() bool { return to.Taken() == 4 })
+	testkit.Eventually(h.T, "replay and test have come", func() bool { return to.Taken() == 4 })
 	if ids := []string{to.All()[2].ID, to.All()[3].ID}; !slices.Contains(ids, all[1].ID) || !slices.Contains(ids, tested.Event) {
 		h.Errorf("%v", ids)
 	}
@@ -168,7 +168,7 @@ func (h *hooks) delivered() {
 	); replayed.Deliveries != 2 {
 		h.Errorf("%+v", replayed)
 	}
-	eventually(h.T, "both have come again", func() bool { return to.Taken() == 6 })
+	testkit.Eventually(h.T, "both have come again", func() bool { return to.Taken() == 6 })
 	if got := to.All(); got[4].ID != all[0].ID || got[5].ID != all[1].ID {
 		h.Error("they came in another order, or as others")
 	}
@@ -192,7 +192,7 @@ func (h *hooks) triedAgain() {
 	h.group("Free")
 	h.ends(made.ID, "delivered", 1)
 	waiting := h.deliveries(made.ID, "?status=waiting")
-	eventually(h.T, "it is tried again", func() bool {
+	testkit.Eventually(h.T, "it is tried again", func() bool {
 		h.impatient()
 		waiting = h.deliveries(made.ID, "?status=waiting")
 		return waiting[1].Attempts >= 2
@@ -226,7 +226,7 @@ func (h *hooks) deadLetters() {
 	made := h.create(h.c, to, "group.*")
 	id := h.group("Dead")
 	h.c.Do("PATCH", path("/group/%d", id), `{"name": "Dead no more"}`).Want(200)
-	eventually(h.T, "it was tried", func() bool {
+	testkit.Eventually(h.T, "it was tried", func() bool {
 		waiting := h.deliveries(made.ID, "?status=waiting")
 		return len(waiting) == 2 && waiting[1].Attempts > 0
 	})
@@ -289,7 +289,7 @@ func (h *hooks) gone() {
 	at := path("/webhook/%d", made.ID)
 	h.group("Gone")
 	var disabled webhook.Webhook
-	eventually(h.T, "it is disabled", func() bool {
+	testkit.Eventually(h.T, "it is disabled", func() bool {
 		disabled = testkit.Decode[webhook.Webhook](h.c.Do("GET", at, nil).Want(200))
 		return !disabled.Enabled
 	})
@@ -345,7 +345,7 @@ func (h *hooks) rights() {
 	h.c.Do("PATCH", path("/admin/%d", admin), `{"disabled": true}`).Want(200)
 	h.group("Later")
 	at := path("/webhook/%d", made.ID)
-	eventually(h.T, "it rests", func() bool {
+	testkit.Eventually(h.T, "it rests", func() bool {
 		w := testkit.Decode[webhook.Webhook](h.c.Do("GET", at, nil).Want(200))
 		return w.Resting != nil && *w.Resting == "its maker is disabled or gone"
 	})
@@ -356,7 +356,7 @@ func (h *hooks) rights() {
 	h.ends(made.ID, "delivered", 2)
 	h.c.Do("DELETE", path("/admin/%d", admin), nil).Want(200)
 	h.group("Never")
-	eventually(h.T, "it rests", func() bool {
+	testkit.Eventually(h.T, "it rests", func() bool {
 		w := testkit.Decode[webhook.Webhook](h.c.Do("GET", at, nil).Want(200))
 		return w.Resting != nil && *w.Resting == "its maker is disabled or gone"
 	})
@@ -372,7 +372,7 @@ func (h *hooks) slow() {
 	for n := range 20 {
 		h.group(fmt.Sprint("Slow ", n))
 	}
-	eventually(h.T, "all have come to the one that answers", func() bool { return prompt.Taken() == 20 })
+	testkit.Eventually(h.T, "all have come to the one that answers", func() bool { return prompt.Taken() == 20 })
 	if hanging.Taken() != 0 {
 		h.Error("the one that hangs has answered")
 	}
@@ -426,7 +426,7 @@ func (h *hooks) ownNetwork() {
 	}
 	h.group("Inside")
 	for n, id := range hooks {
-		eventually(h.T, urls[n]+" is refused", func() bool {
+		testkit.Eventually(h.T, urls[n]+" is refused", func() bool {
 			h.impatient()
 			all := h.deliveries(id, "")
 			return len(all) == 1 && all[0].Error != nil && strings.Contains(*all[0].Error, "IRONPLANE_ALLOWED_NETWORKS") &&

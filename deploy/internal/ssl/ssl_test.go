@@ -110,7 +110,7 @@ func (p *pebble) begin(plain, encrypted string) {
 	resolver.SetDefaultDNSIPv6("")
 	go resolver.Run()
 	p.t.Cleanup(resolver.Shutdown)
-	eventually(p.t, "names are resolved", func() bool {
+	testkit.Eventually(p.t, "names are resolved", func() bool {
 		for _, way := range []string{"tcp", "udp"} {
 			by := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 				return (&net.Dialer{}).DialContext(ctx, way, names)
@@ -287,15 +287,6 @@ func (d *door) overTLS(roots *x509.CertPool) *http.Transport {
 	return transport
 }
 
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(5 * time.Minute); !holds(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("in vain waited until %s", what)
-		}
-	}
-}
-
 // TestCertificate goes from nothing to a certificate that two gateways show, to its renewal, and back. One of them is in the
 // process of the system service, and the other one asks it over mTLS.
 func TestCertificate(t *testing.T) {
@@ -312,7 +303,7 @@ func TestCertificate(t *testing.T) {
 	// shown waits until all gateways show one certificate, which is not this one.
 	shown := func(t *testing.T, before string) (now string) {
 		t.Helper()
-		eventually(t, "all gateways show another certificate", func() bool {
+		testkit.Eventually(t, "all gateways show another certificate", func() bool {
 			now = doors[0].serial(authority.roots)
 			return now != "" && now != before && doors[1].serial(authority.roots) == now
 		})
@@ -331,7 +322,7 @@ func TestCertificate(t *testing.T) {
 		if is := order(); is.Status != "ordering" {
 			t.Errorf("once ordered: %+v", is)
 		}
-		eventually(
+		testkit.Eventually(
 			t,
 			"the order has failed",
 			func() bool { return view().Status == "failed" && strings.Contains(*view().Error, "authority is away") },
@@ -399,12 +390,12 @@ func TestCertificate(t *testing.T) {
 	authority.end()
 	t.Run("renewal", func(t *testing.T) {
 		testkit.Execute(t, db, "UPDATE ssl SET renew_at = now()")
-		eventually(t, "the renewal has failed", func() bool { return view().Status == "failed" })
+		testkit.Eventually(t, "the renewal has failed", func() bool { return view().Status == "failed" })
 		if serial := doors[1].serial(authority.roots); serial != first {
 			t.Errorf("without the authority the gateway shows %q", serial)
 		}
 		authority.begin(nobody, doors[1].encrypted) // which knows of no account any more
-		eventually(t, "the account is made anew", func() bool { order(); return view().Status == "valid" })
+		testkit.Eventually(t, "the account is made anew", func() bool { order(); return view().Status == "valid" })
 		if again := shown(t, first); again == first {
 			t.Error("the certificate is the same")
 		}
@@ -414,7 +405,7 @@ func TestCertificate(t *testing.T) {
 		plain := &http.Transport{}
 		defer plain.CloseIdleConnections()
 		base := "http://" + doors[0].plain
-		eventually(t, "callers are redirected", func() bool {
+		testkit.Eventually(t, "callers are redirected", func() bool {
 			return doors[0].call(plain, base+"/group?sort=name").Header.Get("Location") == "https://"+name+"/group?sort=name"
 		})
 		for _, secret := range [][]string{{"X-Api-Key", c.Key}, {"Authorization", "Bearer " + c.Key}, {"Authorization", "Basic eDp5"}, {"POST"}, {"PATCH", "X-Api-Key", "x"},
@@ -436,7 +427,7 @@ func TestCertificate(t *testing.T) {
 			t.Errorf("by TLS the answer is %s", answer.Status)
 		}
 		behind := newDoor(t, gateway.Config{TrustedProxies: loopback}, beside, asItIs)
-		eventually(t, "the gateway behind a proxy has heard of it", func() bool {
+		testkit.Eventually(t, "the gateway behind a proxy has heard of it", func() bool {
 			return behind.call(plain, "http://"+behind.plain+"/group", "X-Api-Key", c.Key).StatusCode == 403
 		})
 		for forwarded, want := range map[string]int{"https": 200, "http": 403, "https, http": 403, "": 403} {
@@ -469,7 +460,7 @@ func TestCertificate(t *testing.T) {
 		}
 		other, now := newDoor(t, gateway.Config{}, overMTLS(t, all[1], client), keep), ""
 		var text []byte
-		eventually(t, "the certificate is shown, and kept", func() bool {
+		testkit.Eventually(t, "the certificate is shown, and kept", func() bool {
 			now = other.serial(authority.roots)
 			text, err = os.ReadFile(file)
 			return now != "" && err == nil
@@ -497,7 +488,7 @@ func TestCertificate(t *testing.T) {
 		}
 		plain := &http.Transport{DisableKeepAlives: true}
 		for _, d := range doors {
-			eventually(t, "the certificate is out of use", func() bool { return d.serial(authority.roots) == "" })
+			testkit.Eventually(t, "the certificate is out of use", func() bool { return d.serial(authority.roots) == "" })
 			if answer := d.call(plain, "http://"+d.plain+"/group", "X-Api-Key", c.Key); answer.StatusCode != 200 {
 				t.Errorf("plain HTTP is answered %s", answer.Status)
 			}

@@ -28,6 +28,7 @@ import (
 	"github.com/ironplane/ironplane/deploy/internal/ports"
 	"github.com/ironplane/ironplane/pkg/devservers/child"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
 	"github.com/ironplane/ironplane/services/pxe/siteagent/agent"
 	"github.com/ironplane/ironplane/services/pxe/siteagent/machine"
@@ -64,19 +65,19 @@ func newSite(b *testing.B) *site {
 		b.Fatal(err)
 	}
 	a, err := agent.New(s.files, secret.New(key), machine.Settings{}, "", slog.New(slog.DiscardHandler))
-	must(b, err)
+	testkit.Must(b, err)
 	s.agent = a
 	certificate, err := agent.OwnCertificate(filepath.Join(s.folder, "certificate"))
-	must(b, err)
+	testkit.Must(b, err)
 	s.fingerprint, err = certificate.Fingerprint()
-	must(b, err)
+	testkit.Must(b, err)
 	server := httptest.NewUnstartedServer(a.Handler())
 	server.Listener = tls.NewListener(server.Listener, certificate.TLS())
 	server.Start()
 	plain := httptest.NewServer(a.Handler())
 	s.plain = plain.URL
 	asking, err := siteagent.NewHTTP(s.fingerprint)
-	must(b, err)
+	testkit.Must(b, err)
 	s.client = &siteagent.Client{URL: "https://" + server.Listener.Addr().String(), Key: secret.New(key), HTTP: asking}
 	ctx, end := context.WithCancel(context.Background())
 	var working sync.WaitGroup
@@ -87,17 +88,10 @@ func newSite(b *testing.B) *site {
 		asking.CloseIdleConnections()
 		server.Close()
 		plain.Close()
-		must(b, errors.Join(a.Close(), s.files.Close()))
+		testkit.Must(b, errors.Join(a.Close(), s.files.Close()))
 	})
 	b.Cleanup(s.stop)
 	return s
-}
-
-func must(b *testing.B, err error) {
-	b.Helper()
-	if err != nil {
-		b.Fatal(err)
-	}
 }
 
 func (s *site) path(name string) string { return filepath.Join(s.folder, "files", name) }
@@ -107,10 +101,10 @@ func (s *site) pull(parent siteagent.Target) time.Duration {
 	s.Helper()
 	began := time.Now()
 	order := siteagent.Order{ID: fmt.Sprint(rand.Uint64()), Parent: parent}
-	must(s.B, s.client.Order(s.Context(), order))
+	testkit.Must(s.B, s.client.Order(s.Context(), order))
 	for {
 		is, err := s.client.Pull(s.Context(), order.ID)
-		must(s.B, err)
+		testkit.Must(s.B, err)
 		switch is.State {
 		case siteagent.Done:
 			return time.Since(began)
@@ -128,22 +122,22 @@ func (s *site) fill(files int, size func(int) int64) (bytes int64) {
 	piece := make([]byte, 1<<20)
 	for i := range files {
 		name := s.path(fmt.Sprintf("%02d/%d", i%100, i))
-		must(s.B, os.MkdirAll(filepath.Dir(name), 0o755))
+		testkit.Must(s.B, os.MkdirAll(filepath.Dir(name), 0o755))
 		file, err := os.Create(name)
-		must(s.B, err)
+		testkit.Must(s.B, err)
 		left := size(i)
 		bytes += left
 		for left > 0 {
 			_, _ = random.Read(piece)
 			n, err := file.Write(piece[:min(left, int64(len(piece)))])
-			must(s.B, err)
+			testkit.Must(s.B, err)
 			left -= int64(n)
 		}
-		must(s.B, file.Close())
-		must(s.B, os.Chtimes(name, time.Time{}, time.Now().Add(-time.Hour))) // one that was just written to is not believed
+		testkit.Must(s.B, file.Close())
+		testkit.Must(s.B, os.Chtimes(name, time.Time{}, time.Now().Add(-time.Hour))) // one that was just written to is not believed
 	}
 	_, err := s.client.Manifest(s.Context())
-	must(s.B, err)
+	testkit.Must(s.B, err)
 	return bytes
 }
 
@@ -154,7 +148,7 @@ func start(b *testing.B, ready func() bool, program string, arguments ...string)
 	var screen bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &screen, &screen
 	running, err := child.Start(cmd, syscall.SIGTERM, syscall.SIGKILL)
-	must(b, err)
+	testkit.Must(b, err)
 	b.Cleanup(func() { _ = running.Stop(context.Background()) })
 	ctx, cancel := context.WithTimeout(b.Context(), startTime)
 	defer cancel()
@@ -232,15 +226,15 @@ func BenchmarkSync(b *testing.B) {
 					took, folder := w.get()
 					w.took = append(w.took, took.Seconds())
 					if of.files == 1 {
-						must(b, os.RemoveAll(folder))
+						testkit.Must(b, os.RemoveAll(folder))
 					}
 				}
 			}
 			b.ReportMetric(0, "ns/op")
 			for _, w := range ways {
-				b.ReportMetric(float64(size)/median(w.took)/1e6, w.name+"-MB/s")
+				b.ReportMetric(float64(size)/testkit.Median(w.took)/1e6, w.name+"-MB/s")
 				if strings.HasPrefix(w.name, "rsync") {
-					b.ReportMetric(median(w.took)/median(ways[0].took), "times-"+w.name)
+					b.ReportMetric(testkit.Median(w.took)/testkit.Median(ways[0].took), "times-"+w.name)
 				}
 			}
 		})
@@ -251,11 +245,11 @@ func BenchmarkSync(b *testing.B) {
 func serveRsync(b *testing.B, rsync, folder string) string {
 	b.Helper()
 	free, err := ports.Free(1)
-	must(b, err)
+	testkit.Must(b, err)
 	_, port, err := net.SplitHostPort(free[0])
-	must(b, err)
+	testkit.Must(b, err)
 	config := filepath.Join(b.TempDir(), "rsyncd.conf")
-	must(
+	testkit.Must(
 		b,
 		os.WriteFile(
 			config,
@@ -293,18 +287,18 @@ func serveSSH(b *testing.B) string {
 		}
 	}
 	me, err := user.Current()
-	must(b, err)
+	testkit.Must(b, err)
 	var more string
 	if me.Uid == "0" {
-		more = "UsePAM yes\n"                    // or root is refused where it has no password
-		must(b, os.MkdirAll("/run/sshd", 0o755)) // without which it does not start
+		more = "UsePAM yes\n"                            // or root is refused where it has no password
+		testkit.Must(b, os.MkdirAll("/run/sshd", 0o755)) // without which it does not start
 	}
 	free, err := ports.Free(1)
-	must(b, err)
+	testkit.Must(b, err)
 	_, port, err := net.SplitHostPort(free[0])
-	must(b, err)
+	testkit.Must(b, err)
 	server, client := filepath.Join(folder, "sshd_config"), filepath.Join(folder, "ssh_config")
-	must(b, errors.Join(
+	testkit.Must(b, errors.Join(
 		os.WriteFile(
 			server,
 			fmt.Appendf(
@@ -361,11 +355,6 @@ func getByRsync(b *testing.B, rsync string, arguments ...string) (took time.Dura
 	return time.Since(began), to
 }
 
-func median(values []float64) float64 {
-	values = slices.Sorted(slices.Values(values))
-	return values[len(values)/2]
-}
-
 // BenchmarkTFTP reads a file of 32 MiB by TFTP from an agent and, by turns, from another server, as firmware does: block by block, of
 // 1468 bytes.
 func BenchmarkTFTP(b *testing.B) {
@@ -373,14 +362,14 @@ func BenchmarkTFTP(b *testing.B) {
 	s := newSite(b)
 	content := make([]byte, size)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(content)
-	must(b, os.WriteFile(s.path(name), content, 0o644))
+	testkit.Must(b, os.WriteFile(s.path(name), content, 0o644))
 	for folder := s.path(""); folder != os.TempDir() && folder != "/"; folder = filepath.Dir(folder) { // others run as nobody
 		if is, err := os.Stat(folder); err == nil && is.Mode().Perm()&0o055 != 0o055 {
-			must(b, os.Chmod(folder, is.Mode().Perm()|fs.FileMode(0o055)))
+			testkit.Must(b, os.Chmod(folder, is.Mode().Perm()|fs.FileMode(0o055)))
 		}
 	}
 	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	must(b, err)
+	testkit.Must(b, err)
 	ctx, end := context.WithCancel(context.Background())
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = (&tftp.Server{Files: s.files, Log: slog.New(slog.DiscardHandler)}).Serve(ctx, conn) })
@@ -404,9 +393,9 @@ func BenchmarkTFTP(b *testing.B) {
 			program, theirs := find(b, other.name), other.address
 			if theirs == "" {
 				free, err := net.ListenPacket("udp4", "127.0.0.1:0") // ports.Free keeps the UDP ports of those that it answers
-				must(b, err)
+				testkit.Must(b, err)
 				theirs = free.LocalAddr().String()
-				must(b, free.Close())
+				testkit.Must(b, free.Close())
 			} else if os.Geteuid() != 0 {
 				b.Skip("nothing is measured, for port 69 needs root")
 			}
@@ -420,18 +409,18 @@ func BenchmarkTFTP(b *testing.B) {
 			for b.Loop() {
 				began := time.Now()
 				_, err := read(ours, name, got)
-				must(b, err)
+				testkit.Must(b, err)
 				our := time.Since(began).Seconds()
 				if !bytes.Equal(got, content) {
 					b.Fatal("another content has arrived")
 				}
 				began = time.Now()
 				_, err = read(theirs, name, nil)
-				must(b, err)
+				testkit.Must(b, err)
 				ratios, rates = append(ratios, time.Since(began).Seconds()/our), append(rates, size/our/1e6)
 			}
-			b.ReportMetric(median(rates), "MB/s")
-			b.ReportMetric(median(ratios), "times-"+other.name)
+			b.ReportMetric(testkit.Median(rates), "MB/s")
+			b.ReportMetric(testkit.Median(ratios), "times-"+other.name)
 		})
 	}
 }

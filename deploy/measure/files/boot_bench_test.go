@@ -23,6 +23,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/devservers/child"
 	"github.com/ironplane/ironplane/pkg/runtime/process"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
 )
 
@@ -53,7 +54,7 @@ func BenchmarkHTTP(b *testing.B) {
 	s := newSite(b)
 	size := s.fill(1, func(int) int64 { return 256 << 20 })
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(b, err)
+	testkit.Must(b, err)
 	ctx, end := context.WithCancel(context.Background())
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = process.Serve(ctx, listener, s.agent.Open(), slog.New(slog.DiscardHandler)) })
@@ -62,15 +63,15 @@ func BenchmarkHTTP(b *testing.B) {
 		serving.Wait()
 	})
 	free, err := ports.Free(1)
-	must(b, err)
+	testkit.Must(b, err)
 	folder := b.TempDir()
-	must(b, os.Chmod(folder, 0o755))
+	testkit.Must(b, os.Chmod(folder, 0o755))
 	config := filepath.Join(folder, "nginx.conf")
 	text := fmt.Sprintf(plainNginx, free[0], s.path(""))
 	if os.Geteuid() == 0 {
 		text = "user root;" + text
 	}
-	must(b, os.WriteFile(config, []byte(text), 0o600))
+	testkit.Must(b, os.WriteFile(config, []byte(text), 0o600))
 	start(b, func() bool { return listens(free[0]) }, nginx, "-p", folder, "-c", config)
 	asking := &http.Client{Transport: &http.Transport{}}
 	defer asking.CloseIdleConnections()
@@ -89,8 +90,8 @@ func BenchmarkHTTP(b *testing.B) {
 		theirs := get(b, asking, free[0], size, io.Discard)
 		rates, ratios = append(rates, float64(size)/ours.Seconds()/1e6), append(ratios, theirs.Seconds()/ours.Seconds())
 	}
-	b.ReportMetric(median(rates), "MB/s")
-	b.ReportMetric(median(ratios), "times-nginx")
+	b.ReportMetric(testkit.Median(rates), "MB/s")
+	b.ReportMetric(testkit.Median(ratios), "times-nginx")
 }
 
 // get reads the one file, and tells how long that takes.
@@ -98,7 +99,7 @@ func get(b *testing.B, asking *http.Client, at string, size int64, into io.Write
 	b.Helper()
 	began := time.Now()
 	answer, err := asking.Get("http://" + at + "/00/0")
-	must(b, err)
+	testkit.Must(b, err)
 	defer answer.Body.Close()
 	n, err := io.Copy(into, answer.Body)
 	if err != nil || n != size {
@@ -143,7 +144,7 @@ func BenchmarkDHCP(b *testing.B) {
 	)
 	ours.name()
 	hosts := filepath.Join(folder, "hosts")
-	must(b, os.WriteFile(hosts, theirs.hosts(), 0o600))
+	testkit.Must(b, os.WriteFile(hosts, theirs.hosts(), 0o600))
 	theirs.run(
 		dnsmasq,
 		nil,
@@ -173,10 +174,10 @@ func BenchmarkDHCP(b *testing.B) {
 			again[i] = append(again[i], s.lease(1, clients))
 		}
 	}
-	b.ReportMetric(median(first[0]), "first/s")
-	b.ReportMetric(median(first[0])/median(first[1]), "first-times-dnsmasq")
-	b.ReportMetric(median(again[0]), "leases/s")
-	b.ReportMetric(median(again[0])/median(again[1]), "times-dnsmasq")
+	b.ReportMetric(testkit.Median(first[0]), "first/s")
+	b.ReportMetric(testkit.Median(first[0])/testkit.Median(first[1]), "first-times-dnsmasq")
+	b.ReportMetric(testkit.Median(again[0]), "leases/s")
+	b.ReportMetric(testkit.Median(again[0])/testkit.Median(again[1]), "times-dnsmasq")
 }
 
 // segment is a network of a DHCP server, in which the benchmark is a relay agent.
@@ -213,7 +214,7 @@ func newSegment(b *testing.B, second int) *segment {
 	ip("-n", s.space, "link", "set", "lo", "up")
 	var err error
 	s.conn, err = net.ListenUDP("udp4", &net.UDPAddr{IP: s.relay, Port: dhcpv4.ServerPort})
-	must(b, err)
+	testkit.Must(b, err)
 	b.Cleanup(func() { _ = s.conn.Close() })
 	return s
 }
@@ -224,7 +225,7 @@ func (s *segment) run(program string, settings []string, arguments ...string) {
 	cmd := exec.Command("ip", append([]string{"netns", "exec", s.space, program}, arguments...)...)
 	cmd.Env, cmd.Stdout = append(os.Environ(), settings...), os.Stderr
 	running, err := child.Start(cmd, syscall.SIGTERM, syscall.SIGKILL)
-	must(s.B, err)
+	testkit.Must(s.B, err)
 	s.Cleanup(func() { _ = running.Stop(context.Background()) })
 }
 
@@ -232,7 +233,7 @@ func (s *segment) run(program string, settings []string, arguments ...string) {
 func (s *segment) name() {
 	s.Helper()
 	asking, err := siteagent.NewHTTP("")
-	must(s.B, err)
+	testkit.Must(s.B, err)
 	defer asking.CloseIdleConnections()
 	agent := &siteagent.Client{URL: "http://" + s.server + ":8443", Key: secret.New(key), HTTP: asking}
 	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
@@ -240,9 +241,9 @@ func (s *segment) name() {
 			break
 		}
 	}
-	must(s.B, err)
+	testkit.Must(s.B, err)
 	for n := range clients + 1 {
-		must(
+		testkit.Must(
 			s.B,
 			agent.PutMachine(s.Context(), siteagent.Machine{ID: int64(n + 1), MACs: []string{hardware(n).String()}, Boot: siteagent.BootWait,
 				IPv4: &siteagent.Address{Prefix: s.address(n) + "/16"}}),
@@ -275,7 +276,7 @@ func (s *segment) lease(from, count int) (rate float64) {
 	send := func(p *dhcpv4.DHCPv4) {
 		asked[p.ClientHWAddr.String()] = p
 		_, err := s.conn.WriteTo(p.ToBytes(), &net.UDPAddr{IP: net.ParseIP(s.server), Port: dhcpv4.ServerPort})
-		must(s.B, err)
+		testkit.Must(s.B, err)
 	}
 	next, packet := 0, make([]byte, 2000)
 	begin := func() {
@@ -288,7 +289,7 @@ func (s *segment) lease(from, count int) (rate float64) {
 			dhcpv4.WithOption(dhcpv4.OptClassIdentifier("PXEClient:Arch:00007:UNDI:003000")),
 			dhcpv4.WithOption(dhcpv4.OptClientArch(iana.EFI_BC)),
 		)
-		must(s.B, err)
+		testkit.Must(s.B, err)
 		next++
 		send(p)
 	}
@@ -299,7 +300,7 @@ func (s *segment) lease(from, count int) (rate float64) {
 		if time.Since(began) > leaseTime {
 			s.Fatalf("%d machines have no address within %s", len(asked), leaseTime)
 		}
-		must(s.B, s.conn.SetReadDeadline(time.Now().Add(time.Second)))
+		testkit.Must(s.B, s.conn.SetReadDeadline(time.Now().Add(time.Second)))
 		n, err := s.conn.Read(packet)
 		if err != nil {
 			for _, p := range asked {
@@ -308,7 +309,7 @@ func (s *segment) lease(from, count int) (rate float64) {
 			continue
 		}
 		r, err := dhcpv4.FromBytes(packet[:n])
-		must(s.B, err)
+		testkit.Must(s.B, err)
 		p := asked[r.ClientHWAddr.String()]
 		if p == nil || p.TransactionID != r.TransactionID {
 			continue
@@ -321,7 +322,7 @@ func (s *segment) lease(from, count int) (rate float64) {
 				dhcpv4.WithOption(dhcpv4.OptClassIdentifier(p.ClassIdentifier())),
 				dhcpv4.WithOption(dhcpv4.OptClientArch(iana.EFI_BC)),
 			)
-			must(s.B, err)
+			testkit.Must(s.B, err)
 			send(wanted)
 		case r.MessageType() == dhcpv4.MessageTypeAck:
 			delete(asked, r.ClientHWAddr.String())

@@ -3,11 +3,12 @@ package scale
 import (
 	"fmt"
 	"path/filepath"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
 // BenchmarkAnswers measures what one caller waits for answers of a small installation, and how many times as long for
@@ -35,9 +36,9 @@ func BenchmarkAnswers(b *testing.B) {
 				ofFew = append(ofFew, few.wait(b, q.path))
 				ofMany = append(ofMany, many.wait(b, same[n].path))
 			}
-			b.ReportMetric(median(ofFew), "ms-of-few")
-			b.ReportMetric(median(ofMany), "ms-of-many")
-			b.ReportMetric(median(ofMany)/median(ofFew), "times-as-long")
+			b.ReportMetric(testkit.Median(ofFew), "ms-of-few")
+			b.ReportMetric(testkit.Median(ofMany), "ms-of-many")
+			b.ReportMetric(testkit.Median(ofMany)/testkit.Median(ofFew), "times-as-long")
 		})
 	}
 }
@@ -56,7 +57,7 @@ func BenchmarkCompleteList(b *testing.B) {
 		ratios = append(ratios, copied.Seconds()/listed.Seconds())
 	}
 	b.ReportMetric(float64(i.entities), "items")
-	b.ReportMetric(median(ratios), "times-as-fast-as-COPY")
+	b.ReportMetric(testkit.Median(ratios), "times-as-fast-as-COPY")
 }
 
 // wait is how long the answer takes, in milliseconds.
@@ -64,9 +65,4 @@ func (i *installation) wait(b *testing.B, path string) float64 {
 	started := time.Now()
 	i.client.Do("GET", path, nil).Want(200)
 	return float64(time.Since(started).Microseconds()) / 1000
-}
-
-func median(values []float64) float64 {
-	values = slices.Sorted(slices.Values(values))
-	return values[len(values)/2]
 }

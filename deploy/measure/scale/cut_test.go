@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
 // A list whose database goes away midway does not look complete.
@@ -17,9 +19,9 @@ func TestListCutMidway(t *testing.T) {
 	defer answer.Body.Close()
 	begin := make([]byte, 1<<20)
 	_, err := io.ReadFull(answer.Body, begin)
-	must(t, err)
+	testkit.Must(t, err)
 	_, err = i.conn.Exec(t.Context(), "ALTER ROLE "+pgx.Identifier{role}.Sanitize()+" NOLOGIN")
-	must(t, err)
+	testkit.Must(t, err)
 	var ended int64
 	i.ask(t, "SELECT count(*) FROM (SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = $1) ended", &ended, role)
 	rest, err := io.ReadAll(answer.Body)

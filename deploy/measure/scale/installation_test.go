@@ -49,12 +49,12 @@ func ground(t testing.TB, data string) (i *installation, folder string, urls map
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = os.RemoveAll(data) })
-		must(t, os.Chmod(data, 0o711))
+		testkit.Must(t, os.Chmod(data, 0o711))
 	}
 	starting, cancel := context.WithTimeout(t.Context(), startTime)
 	defer cancel()
 	postgres, admin, err := product.StartPostgres(starting, data)
-	must(t, err)
+	testkit.Must(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), startTime)
 		defer cancel()
@@ -63,13 +63,13 @@ func ground(t testing.TB, data string) (i *installation, folder string, urls map
 		}
 	})
 	urls, err = product.Bootstrap(starting, admin, data)
-	must(t, err)
+	testkit.Must(t, err)
 	i = &installation{}
 	i.conn, err = pgx.Connect(starting, admin.Reveal())
-	must(t, err)
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = i.conn.Close(context.WithoutCancel(t.Context())) })
 	i.log, err = os.Open(filepath.Join(product.PostgresFolder(data), "postgres.log"))
-	must(t, err)
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = i.log.Close() })
 	return i, data, urls
 }
@@ -81,21 +81,21 @@ func start(t testing.TB, data string, entities int, prepare func(*installation, 
 	seeded := data != ""
 	i, data, urls := ground(t, data)
 	masterKey, err := product.MasterKey(t.Context(), data, i.conn)
-	must(t, err)
+	testkit.Must(t, err)
 	migrating, cancel := context.WithTimeout(t.Context(), migrateTime)
 	defer cancel()
-	must(t, product.Migrate(migrating, urls))
+	testkit.Must(t, product.Migrate(migrating, urls))
 	if seeded { // as autovacuum would, in its time
 		_, err = i.conn.Exec(migrating, "VACUUM (ANALYZE)")
-		must(t, err)
+		testkit.Must(t, err)
 	} else {
 		makeFirstAdmin(t, urls[identity.Name])
-		must(t, rows.Fill(t.Context(), urls, rows.Options{Entities: entities, Seed: 1, MasterKey: masterKey, Progress: progress(t)}))
+		testkit.Must(t, rows.Fill(t.Context(), urls, rows.Options{Entities: entities, Seed: 1, MasterKey: masterKey, Progress: progress(t)}))
 	}
 	_, err = i.conn.Exec(t.Context(), "SET search_path = network, ext")
-	must(t, err)
+	testkit.Must(t, err)
 	schema, err := pgx.ParseConfig(urls[network.Name].Reveal())
-	must(t, err)
+	testkit.Must(t, err)
 	prepare(i, schema)
 	i.ask(t, "SELECT max(id) FROM ip_entity", &i.entities)
 
@@ -111,10 +111,10 @@ func start(t testing.TB, data string, entities int, prepare func(*installation, 
 		gateway.Config{},
 		slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 	)
-	must(t, err)
+	testkit.Must(t, err)
 	t.Cleanup(p.Close)
 	key, _, err := identity.AdminKey(opening, p.Databases[identity.Name])
-	must(t, err)
+	testkit.Must(t, err)
 	i.client = testkit.NewClient(t, p.Gateway).With(key.Reveal())
 	return i
 }
@@ -127,20 +127,13 @@ func progress(t testing.TB) io.Writer {
 	return t.Output()
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func makeFirstAdmin(t testing.TB, url secret.String) {
 	t.Helper()
 	db, err := pool.Open(t.Context(), url.Reveal(), 1, nil)
-	must(t, err)
+	testkit.Must(t, err)
 	defer db.Close()
 	_, _, err = identity.FirstAdmin(t.Context(), db.DB)
-	must(t, err)
+	testkit.Must(t, err)
 }
 
 // explain has the server log the plan, with its counts of pages, of every statement of the network service's role.
@@ -152,7 +145,7 @@ func (i *installation) explain(t testing.TB, service *pgx.ConnConfig) {
 		"auto_explain.log_analyze": "on", "auto_explain.log_buffers": "on", "auto_explain.log_timing": "off",
 	} {
 		_, err := i.conn.Exec(t.Context(), "ALTER ROLE "+role+" SET "+name+" = '"+value+"'")
-		must(t, err)
+		testkit.Must(t, err)
 	}
 	t.Cleanup(func() { // the folder may go on
 		_, err := i.conn.Exec(context.WithoutCancel(t.Context()), "ALTER ROLE "+role+" RESET ALL")
@@ -187,10 +180,10 @@ var planLogged = regexp.MustCompile(`\[(\d+)\] LOG:  duration: \S+ ms  plan:\n`)
 func (i *installation) plans(t testing.TB, do func()) []plan {
 	t.Helper()
 	_, err := i.log.Seek(0, io.SeekEnd)
-	must(t, err)
+	testkit.Must(t, err)
 	do()
 	text, err := io.ReadAll(i.log)
-	must(t, err)
+	testkit.Must(t, err)
 	var found []plan
 	for _, at := range planLogged.FindAllSubmatchIndex(text, -1) {
 		var raw json.RawMessage
@@ -198,9 +191,9 @@ func (i *installation) plans(t testing.TB, do func()) []plan {
 		if errors.Is(err, io.ErrUnexpectedEOF) {
 			break // it is just being written, of what a job asked
 		}
-		must(t, err)
+		testkit.Must(t, err)
 		p := plan{process: string(text[at[2]:at[3]]), text: string(raw)}
-		must(t, json.Unmarshal(raw, &p))
+		testkit.Must(t, json.Unmarshal(raw, &p))
 		found = append(found, p)
 	}
 	return found

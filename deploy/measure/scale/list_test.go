@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
 const (
@@ -40,8 +42,8 @@ func TestCompleteList(t *testing.T) {
 			t.Errorf("a list took %d KiB more memory", extra>>10)
 		}
 	}
-	t.Logf("the list is %.2f times as fast as COPY (%.2f)", median(ratios), ratios)
-	if median(ratios) < 1 {
+	t.Logf("the list is %.2f times as fast as COPY (%.2f)", testkit.Median(ratios), ratios)
+	if testkit.Median(ratios) < 1 {
 		t.Errorf("the list is slower than COPY")
 	}
 }
@@ -50,9 +52,9 @@ func TestCompleteList(t *testing.T) {
 func shared(t testing.TB) string {
 	t.Helper()
 	folder, err := os.MkdirTemp("", "ironplane-scale-")
-	must(t, err)
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(folder) })
-	must(t, os.Chmod(folder, 0o777))
+	testkit.Must(t, os.Chmod(folder, 0o777))
 	return folder
 }
 
@@ -60,14 +62,14 @@ func (i *installation) copyOut(t testing.TB, path string) time.Duration {
 	t.Helper()
 	started := time.Now()
 	_, err := i.conn.Exec(t.Context(), "COPY (SELECT row_to_json(v) FROM ip_entity_view v) TO '"+path+"'")
-	must(t, err)
+	testkit.Must(t, err)
 	return time.Since(started)
 }
 
 func (i *installation) listOut(t testing.TB, path string) (took time.Duration, extra uint64) {
 	t.Helper()
 	file, err := os.Create(path)
-	must(t, err)
+	testkit.Must(t, err)
 	defer file.Close()
 	memory := watchMemory()
 	started := time.Now()
@@ -75,8 +77,8 @@ func (i *installation) listOut(t testing.TB, path string) (took time.Duration, e
 	defer answer.Body.Close()
 	out := bufio.NewWriterSize(file, 64<<10)
 	_, err = io.Copy(out, answer.Body)
-	must(t, err)
-	must(t, out.Flush())
+	testkit.Must(t, err)
+	testkit.Must(t, out.Flush())
 	took = time.Since(started)
 	extra = memory()
 	if items := count(t, file); items != i.entities {
@@ -89,11 +91,11 @@ func (i *installation) listOut(t testing.TB, path string) (took time.Duration, e
 func (i *installation) list(t testing.TB) *http.Response {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, i.client.URL+"/entity", nil)
-	must(t, err)
+	testkit.Must(t, err)
 	request.Header.Set("Authorization", "Bearer "+i.client.Key)
 	caller := http.Client{Timeout: listTime}
 	answer, err := caller.Do(request)
-	must(t, err)
+	testkit.Must(t, err)
 	return answer
 }
 
@@ -101,7 +103,7 @@ func (i *installation) list(t testing.TB) *http.Response {
 func count(t testing.TB, list io.ReadSeeker) int64 {
 	t.Helper()
 	_, err := list.Seek(0, io.SeekStart)
-	must(t, err)
+	testkit.Must(t, err)
 	text := bufio.NewScanner(list)
 	text.Buffer(make([]byte, 64<<10), 64<<10)
 	text.Split(func(data []byte, atEOF bool) (int, []byte, error) {
@@ -114,7 +116,7 @@ func count(t testing.TB, list io.ReadSeeker) int64 {
 	for ; text.Scan(); items++ {
 		last = text.Text()
 	}
-	must(t, text.Err())
+	testkit.Must(t, text.Err())
 	if !strings.HasSuffix(last, "}]") {
 		t.Errorf("the list ends with %q", last)
 	}

@@ -23,18 +23,18 @@ func serve(t *testing.T, d service.Definition, routes func(*pg.DB) []rest.Route,
 	url := urls[d.Name]
 	open := func() *pool.Pool {
 		db, err := pool.Open(t.Context(), url.Reveal(), 4, d.Parameters)
-		must(t, err)
+		testkit.Must(t, err)
 		return db
 	}
 	db := open()
-	must(t, host.Migrate(t.Context(), d, db, slog.New(slog.DiscardHandler)))
+	testkit.Must(t, host.Migrate(t.Context(), d, db, slog.New(slog.DiscardHandler)))
 	db.Close() // what is explained is for connections from now on
 	for _, sql := range append([]string{"SET search_path = " + d.Name + ", ext"}, statements...) {
 		_, err := i.conn.Exec(t.Context(), sql)
-		must(t, err)
+		testkit.Must(t, err)
 	}
 	schema, err := pgx.ParseConfig(url.Reveal())
-	must(t, err)
+	testkit.Must(t, err)
 	i.explain(t, schema)
 	db = open()
 	t.Cleanup(db.Close)

@@ -114,18 +114,18 @@ func (i *installation) after(t testing.TB, path string, id int64, name any) stri
 	t.Helper()
 	link := i.client.Do("GET", path, nil).Want(200).Header.Get("Link")
 	next, err := url.Parse(link[strings.LastIndex(link[:strings.Index(link, `rel="next"`)], "<")+1 : strings.Index(link, `>; rel="next"`)])
-	must(t, err)
+	testkit.Must(t, err)
 	query := next.Query()
 	text, err := base64.RawURLEncoding.DecodeString(query.Get("cursor"))
-	must(t, err)
+	testkit.Must(t, err)
 	var cursor map[string]any
-	must(t, json.Unmarshal(text, &cursor))
+	testkit.Must(t, json.Unmarshal(text, &cursor))
 	cursor["i"] = id
 	if name != nil {
 		cursor["v"] = name
 	}
 	text, err = json.Marshal(cursor)
-	must(t, err)
+	testkit.Must(t, err)
 	query.Set("cursor", base64.RawURLEncoding.EncodeToString(text))
 	return next.Path + "?" + query.Encode()
 }

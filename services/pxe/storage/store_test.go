@@ -39,7 +39,7 @@ type bucket struct {
 func folder(t *testing.T) bucket {
 	at := filepath.Join(t.TempDir(), "store")
 	return bucket{at, func() (names []string) {
-		must(t, filepath.WalkDir(at, func(path string, entry os.DirEntry, err error) error {
+		testkit.Must(t, filepath.WalkDir(at, func(path string, entry os.DirEntry, err error) error {
 			if err == nil && !entry.IsDir() {
 				names = append(names, path)
 			}
@@ -61,23 +61,16 @@ func onBoth(t *testing.T, test func(*testing.T, *pg.DB, *storage.Store, bucket))
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			db, b := testkit.Database(t, pxe.Name, pxe.Definition.Migrations), open(t)
-			must(t, storage.CheckURL(b.url))
+			testkit.Must(t, storage.CheckURL(b.url))
 			test(t, db, storage.New(db, b.url), b)
 		})
-	}
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 
 // change does something as one unit of work.
 func change(t *testing.T, db *pg.DB, do func(context.Context, *pg.Tx) error) {
 	t.Helper()
-	must(t, db.InTx(t.Context(), func(tx *pg.Tx) error {
+	testkit.Must(t, db.InTx(t.Context(), func(tx *pg.Tx) error {
 		tx.Unrecorded("a test")
 		return do(t.Context(), tx)
 	}))
@@ -93,8 +86,8 @@ func random(n int) []byte {
 func write(t *testing.T, db *pg.DB, s *storage.Store, content []byte) (f storage.File) {
 	t.Helper()
 	d, err := s.Draft(t.Context(), time.Hour)
-	must(t, err)
-	must(t, d.Append(t.Context(), bytes.NewReader(content), int64(len(content))))
+	testkit.Must(t, err)
+	testkit.Must(t, d.Append(t.Context(), bytes.NewReader(content), int64(len(content))))
 	change(t, db, func(ctx context.Context, tx *pg.Tx) (err error) {
 		f, err = d.Finish(ctx, tx)
 		return err
@@ -105,10 +98,10 @@ func write(t *testing.T, db *pg.DB, s *storage.Store, content []byte) (f storage
 func read(t *testing.T, s *storage.Store, id int64) []byte {
 	t.Helper()
 	c, err := s.Open(t.Context(), id)
-	must(t, err)
+	testkit.Must(t, err)
 	defer c.Close()
 	content, err := io.ReadAll(c)
-	must(t, err)
+	testkit.Must(t, err)
 	if sum := fmt.Sprintf("%x", sha256.Sum256(content)); sum != c.SHA256 || int64(len(content)) != c.Size {
 		t.Errorf("it is of %d bytes with the sum %s, not %+v", len(content), sum, c.File)
 	}
@@ -120,7 +113,7 @@ func TestFile(t *testing.T) {
 	onBoth(t, func(t *testing.T, db *pg.DB, s *storage.Store, b bucket) {
 		content := random(100_000)
 		d, err := s.Draft(t.Context(), 0)
-		must(t, err)
+		testkit.Must(t, err)
 		broken := errors.New("broken")
 		for at := 0; at < len(content); at += 30_000 {
 			end := min(at+30_000, len(content))
@@ -134,7 +127,7 @@ func TestFile(t *testing.T) {
 				t.Fatalf("cut off, it says %v", err)
 			}
 			d, err = s.Resume(t.Context(), d.ID, 0)
-			must(t, err)
+			testkit.Must(t, err)
 			if d.Size != int64(end) {
 				t.Fatalf("it has %d of %d bytes", d.Size, end)
 			}
@@ -155,10 +148,10 @@ func TestFile(t *testing.T) {
 			t.Error("something else is read")
 		}
 		c, err := s.Open(t.Context(), d.ID)
-		must(t, err)
+		testkit.Must(t, err)
 		defer c.Close()
 		if filepath.IsAbs(b.url) { // it asks a thousand times
-			must(t, iotest.TestReader(c, content))
+			testkit.Must(t, iotest.TestReader(c, content))
 		}
 		part := make([]byte, 50_000)
 		if n, err := c.ReadAt(part, 29_000); n != len(part) || err != nil || !bytes.Equal(part, content[29_000:79_000]) {
@@ -180,10 +173,10 @@ func TestTwoWriters(t *testing.T) {
 	db := testkit.Database(t, pxe.Name, pxe.Definition.Migrations)
 	s := storage.New(db, folder(t).url)
 	one, err := s.Draft(t.Context(), 0)
-	must(t, err)
+	testkit.Must(t, err)
 	other, err := s.Resume(t.Context(), one.ID, 0)
-	must(t, err)
-	must(t, one.Append(t.Context(), bytes.NewReader([]byte("one")), 10))
+	testkit.Must(t, err)
+	testkit.Must(t, one.Append(t.Context(), bytes.NewReader([]byte("one")), 10))
 	if err := other.Append(t.Context(), bytes.NewReader([]byte("other")), 10); !errors.Is(err, storage.ErrMovedOn) {
 		t.Errorf("the other one: %v", err)
 	}
@@ -198,9 +191,9 @@ func TestParts(t *testing.T) {
 	onBoth(t, func(t *testing.T, db *pg.DB, s *storage.Store, b bucket) {
 		content := random(10_000)
 		d, err := s.Draft(t.Context(), 0)
-		must(t, err)
+		testkit.Must(t, err)
 		for _, piece := range [][]byte{content[:4000], content[4000:7000], content[7000:]} {
-			must(t, d.Append(t.Context(), bytes.NewReader(piece), 10_000))
+			testkit.Must(t, d.Append(t.Context(), bytes.NewReader(piece), 10_000))
 		}
 		sum := func(stretches ...[]byte) string { return fmt.Sprintf("%x", sha256.Sum256(slices.Concat(stretches...))) }
 		change(t, db, func(ctx context.Context, tx *pg.Tx) error {
@@ -224,10 +217,10 @@ func TestParts(t *testing.T) {
 			_, err := tx.Exec(ctx, "DELETE FROM stored_file WHERE id = $1", d.ID)
 			return errors.Join(err, storage.Move(ctx, tx, "iso", "moved"))
 		})
-		must(t, s.Sweep(t.Context(), 0))
+		testkit.Must(t, s.Sweep(t.Context(), 0))
 		var paths []string
 		for f, err := range s.Files(t.Context()) {
-			must(t, err)
+			testkit.Must(t, err)
 			paths = append(paths, fmt.Sprint(f.Path, " ", f.Size))
 			read(t, s, f.ID)
 		}
@@ -235,7 +228,7 @@ func TestParts(t *testing.T) {
 			t.Errorf("there are %q", paths)
 		}
 		change(t, db, func(ctx context.Context, tx *pg.Tx) error { return storage.Remove(ctx, tx, "moved") })
-		must(t, s.Sweep(t.Context(), 0))
+		testkit.Must(t, s.Sweep(t.Context(), 0))
 		if left := b.blobs(); len(left) > 0 {
 			t.Errorf("there are %q left", left)
 		}
@@ -248,8 +241,8 @@ func TestSweep(t *testing.T) {
 		kept := write(t, db, s, []byte("kept"))
 		change(t, db, func(ctx context.Context, tx *pg.Tx) error { return storage.Publish(ctx, tx, kept.ID, "drivers/1") })
 		removed, expired, going := write(t, db, s, []byte("removed")), write(t, db, s, []byte("expired")), write(t, db, s, []byte("going"))
-		must(t, s.Discard(t.Context(), removed.ID))
-		must(t, s.Discard(t.Context(), kept.ID)) // which a file server is to hold
+		testkit.Must(t, s.Discard(t.Context(), removed.ID))
+		testkit.Must(t, s.Discard(t.Context(), kept.ID)) // which a file server is to hold
 		change(t, db, func(ctx context.Context, tx *pg.Tx) error {
 			_, err := tx.Exec(ctx, "UPDATE stored_file SET expires_at = now() WHERE id = $1", expired.ID)
 			return err
@@ -261,11 +254,11 @@ func TestSweep(t *testing.T) {
 		})
 		of := storage.New(others, b.url)
 		theirs := write(t, others, of, []byte("theirs"))
-		must(t, s.Sweep(t.Context(), time.Hour))
+		testkit.Must(t, s.Sweep(t.Context(), time.Hour))
 		if n := len(b.blobs()); n != 5 {
 			t.Errorf("there are %d blobs, as none is old enough", n)
 		}
-		must(t, s.Sweep(t.Context(), 0))
+		testkit.Must(t, s.Sweep(t.Context(), 0))
 		if n := len(b.blobs()); n != 3 {
 			t.Errorf("there are %d blobs: %q", n, b.blobs())
 		}
@@ -281,11 +274,11 @@ func TestNoBucket(t *testing.T) {
 	t.Parallel()
 	db := testkit.Database(t, pxe.Name, pxe.Definition.Migrations)
 	file := filepath.Join(t.TempDir(), "file")
-	must(t, os.WriteFile(file, nil, 0o600))
+	testkit.Must(t, os.WriteFile(file, nil, 0o600))
 	for _, at := range []string{"", file, "s3://files?region=eu&use_path_style=true&endpoint=http://127.0.0.1:1"} {
 		s := storage.New(db, at)
 		d, err := s.Draft(t.Context(), 0)
-		must(t, err)
+		testkit.Must(t, err)
 		if err := d.Append(t.Context(), bytes.NewReader([]byte("x")), 1); !problem.Is(err, problem.Unavailable) {
 			t.Errorf("%s: it is written, %v", at, err)
 		}

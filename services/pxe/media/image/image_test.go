@@ -16,13 +16,6 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/media/image"
 )
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // unpacked is an image of testdata: what xorriso and genisoimage make of a folder.
 func unpacked(t testing.TB, name string) []byte {
 	t.Helper()
@@ -32,7 +25,7 @@ func unpacked(t testing.TB, name string) []byte {
 func filesOf(t testing.TB, text []byte) map[string]string {
 	t.Helper()
 	files, err := image.Files(bytes.NewReader(text), int64(len(text)))
-	must(t, err)
+	testkit.Must(t, err)
 	all := map[string]string{}
 	for _, f := range files {
 		content := ""
@@ -89,7 +82,7 @@ func TestEditions(t *testing.T) {
 	} {
 		text := unpacked(t, name)
 		files, err := image.Files(bytes.NewReader(text), int64(len(text)))
-		must(t, err)
+		testkit.Must(t, err)
 		if got, err := image.Editions(bytes.NewReader(text), files); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%s has %v, %v", name, got, err)
 		}
@@ -97,7 +90,7 @@ func TestEditions(t *testing.T) {
 	text := unpacked(t, "windows")
 	broken := bytes.Replace(text, []byte("MSWIM"), []byte("OTHER"), 1)
 	files, err := image.Files(bytes.NewReader(broken), int64(len(broken)))
-	must(t, err)
+	testkit.Must(t, err)
 	if _, err := image.Editions(bytes.NewReader(broken), files); !errors.Is(err, image.ErrNoEditions) {
 		t.Errorf("of what is no WIM: %v", err)
 	}
@@ -121,10 +114,10 @@ func TestEditionsOfWimlib(t *testing.T) {
 	want := []image.Edition{{Number: 1, Name: "Windows Server 2022 SERVERSTANDARD"}, {Number: 2, Name: "Windows Server 2022 SERVERDATACENTER"}}
 	for n, edition := range want {
 		of := fmt.Sprint("of", n)
-		must(t, os.Mkdir(filepath.Join(folder, of), 0o700))
+		testkit.Must(t, os.Mkdir(filepath.Join(folder, of), 0o700))
 		content := make([]byte, 1<<20)
 		_, _ = rand.NewChaCha8([32]byte{byte(n)}).Read(content)
-		must(t, os.WriteFile(filepath.Join(folder, of, "file"), content, 0o600))
+		testkit.Must(t, os.WriteFile(filepath.Join(folder, of, "file"), content, 0o600))
 		run([]string{"capture", "append"}[n], of, "made.wim", edition.Name, "--no-acls")
 	}
 	run("export", "made.wim", "all", "solid.esd", "--solid")
@@ -138,7 +131,7 @@ func TestEditionsOfWimlib(t *testing.T) {
 	for made, name := range map[string]string{"made.wim": "install.wim", "solid.esd": "install.esd", "lzms.wim": "install.wim", "none.wim": "install.wim",
 		"piped.wim": "install.wim", "split.swm": "install.swm"} {
 		text, err := os.ReadFile(filepath.Join(folder, made))
-		must(t, err)
+		testkit.Must(t, err)
 		editions := func(text []byte) ([]image.Edition, error) {
 			return image.Editions(bytes.NewReader(text), []image.File{{Path: "sources/" + name, Extents: []image.Extent{{Size: int64(len(text))}}}})
 		}
@@ -179,15 +172,15 @@ func TestXorriso(t *testing.T) {
 	for n := range 40 {
 		path := strings.Repeat("folder/", n%12) + fmt.Sprintf("%s-%d.txt", strings.Repeat("long", n), n)
 		want[path] = strings.Repeat(path, 100*n)
-		must(t, os.MkdirAll(filepath.Join(folder, filepath.Dir(path)), 0o700))
-		must(t, os.WriteFile(filepath.Join(folder, path), []byte(want[path]), 0o600))
+		testkit.Must(t, os.MkdirAll(filepath.Join(folder, filepath.Dir(path)), 0o700))
+		testkit.Must(t, os.WriteFile(filepath.Join(folder, path), []byte(want[path]), 0o600))
 	}
 	if said, err := exec.CommandContext(t.Context(), "xorriso", "-as", "mkisofs", "-quiet", "-R", "-o", to, folder).
 		CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, said)
 	}
 	text, err := os.ReadFile(to)
-	must(t, err)
+	testkit.Must(t, err)
 	got := filesOf(t, text)
 	for path, content := range want {
 		if got[path] != content {

@@ -249,17 +249,17 @@ func TestNothingOutside(t *testing.T) {
 	t.Parallel()
 	outer := t.TempDir()
 	folder := filepath.Join(outer, "agent")
-	must(t, os.Mkdir(folder, 0o755))
+	testkit.Must(t, os.Mkdir(folder, 0o755))
 	r := start(t, folder)
 	files := filepath.Join(folder, "files")
-	must(t, os.WriteFile(filepath.Join(outer, "secret"), []byte("secret"), 0o644))
-	must(t, os.Symlink("../../secret", filepath.Join(files, "link")))
-	must(t, os.Symlink("../..", filepath.Join(files, "up")))
-	must(t, os.Symlink("../parts", filepath.Join(files, "parts")))
-	must(t, os.Symlink("plain", filepath.Join(files, "inside")))
-	must(t, syscall.Mkfifo(filepath.Join(files, "pipe"), 0o644))
-	must(t, os.Mkdir(filepath.Join(files, "empty"), 0o755))
-	must(t, os.WriteFile(filepath.Join(files, "bad\nname"), []byte("x"), 0o644))
+	testkit.Must(t, os.WriteFile(filepath.Join(outer, "secret"), []byte("secret"), 0o644))
+	testkit.Must(t, os.Symlink("../../secret", filepath.Join(files, "link")))
+	testkit.Must(t, os.Symlink("../..", filepath.Join(files, "up")))
+	testkit.Must(t, os.Symlink("../parts", filepath.Join(files, "parts")))
+	testkit.Must(t, os.Symlink("plain", filepath.Join(files, "inside")))
+	testkit.Must(t, syscall.Mkfifo(filepath.Join(files, "pipe"), 0o644))
+	testkit.Must(t, os.Mkdir(filepath.Join(files, "empty"), 0o755))
+	testkit.Must(t, os.WriteFile(filepath.Join(files, "bad\nname"), []byte("x"), 0o644))
 	r.put("plain", "content")
 
 	f := file("", "planted")
@@ -290,7 +290,7 @@ func TestNothingOutside(t *testing.T) {
 		Paths: []string{"link", "up/secret", "parts/x", "pipe", "../secret", "/secret", "empty", "inside", "", "bad\nname", "plain"},
 	}
 	text, err := json.Marshal(asked)
-	must(t, err)
+	testkit.Must(t, err)
 	if status, text := r.do(
 		"POST",
 		"/v1/files",
@@ -321,13 +321,6 @@ func TestNothingOutside(t *testing.T) {
 	}
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // A file is seen once it is whole and right, and goes on where it was.
 func TestUpload(t *testing.T) {
 	t.Parallel()
@@ -353,7 +346,7 @@ func TestUpload(t *testing.T) {
 	if err := r.client.Put(t.Context(), f, f.Size-10, strings.NewReader(content[f.Size-10:])); !siteagent.IsRefusal(err, http.StatusConflict) {
 		t.Errorf("from another offset: %v", err)
 	}
-	must(t, r.client.Put(t.Context(), f, 300_000, strings.NewReader(content[300_000:])))
+	testkit.Must(t, r.client.Put(t.Context(), f, 300_000, strings.NewReader(content[300_000:])))
 	r.wantTree(map[string]string{"big": content})
 
 	wrong := file("wrong", "one content")
@@ -380,7 +373,7 @@ func TestKnownContent(t *testing.T) {
 	if n, err := r.client.Received(t.Context(), f.SHA256); err != nil || n != f.Size {
 		t.Errorf("%d %v", n, err)
 	}
-	must(t, r.client.Put(t.Context(), f, f.Size, http.NoBody))
+	testkit.Must(t, r.client.Put(t.Context(), f, f.Size, http.NoBody))
 	r.put("one", "another")
 	r.put("empty", "")
 	r.wantTree(map[string]string{"one": "another", "folder/two": "content", "empty": ""})
@@ -390,13 +383,13 @@ func TestKnownContent(t *testing.T) {
 	if err := r.client.Put(t.Context(), file("folder", "x"), 0, strings.NewReader("x")); !siteagent.IsRefusal(err, http.StatusConflict) {
 		t.Errorf("in place of a folder: %v", err)
 	}
-	must(t, r.client.Delete(t.Context(), "folder/two"))
-	must(t, r.client.Delete(t.Context(), "folder/two"))
+	testkit.Must(t, r.client.Delete(t.Context(), "folder/two"))
+	testkit.Must(t, r.client.Delete(t.Context(), "folder/two"))
 	if _, err := os.Stat(filepath.Join(r.folder, "files/folder")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("an empty folder stays: %v", err)
 	}
 	// One that was written by hand is noticed.
-	must(t, os.WriteFile(filepath.Join(r.folder, "files/one"), []byte("by hand"), 0o644))
+	testkit.Must(t, os.WriteFile(filepath.Join(r.folder, "files/one"), []byte("by hand"), 0o644))
 	all, err := r.client.Manifest(t.Context())
 	if err != nil || len(all) != 2 || all[1] != file("one", "by hand") {
 		t.Errorf("%v %v", all, err)
@@ -625,14 +618,14 @@ func TestPullTogether(t *testing.T) {
 		want[fmt.Sprintf("%d/%d", i%3, i)] = strings.Repeat(fmt.Sprint(i), i)
 	}
 	for path, content := range want {
-		must(t, os.MkdirAll(filepath.Dir(filepath.Join(parent.folder, "files", path)), 0o755))
-		must(t, os.WriteFile(filepath.Join(parent.folder, "files", path), []byte(content), 0o644))
+		testkit.Must(t, os.MkdirAll(filepath.Dir(filepath.Join(parent.folder, "files", path)), 0o755))
+		testkit.Must(t, os.WriteFile(filepath.Join(parent.folder, "files", path), []byte(content), 0o644))
 	}
 	whole := func(content []byte) (frames [][]byte) {
 		for len(content) > 0 {
 			end := bytes.IndexByte(content, '\n') + 1
 			var is siteagent.Bundled
-			must(t, json.Unmarshal(content[:end], &is))
+			testkit.Must(t, json.Unmarshal(content[:end], &is))
 			end += int(is.Size)
 			frames, content = append(frames, content[:end]), content[end:]
 		}
@@ -695,8 +688,8 @@ func TestPullAfterAKill(t *testing.T) {
 		want[fmt.Sprint(i)] = strings.Repeat(fmt.Sprint("content ", i), 100)
 		parent.put(fmt.Sprint(i), want[fmt.Sprint(i)])
 	}
-	must(t, os.Mkdir(filepath.Join(folder, "parts"), 0o700))
-	must(t, os.WriteFile(filepath.Join(folder, "parts", "passing-ABC"), []byte("a copy"), 0o600))
+	testkit.Must(t, os.Mkdir(filepath.Join(folder, "parts"), 0o700))
+	testkit.Must(t, os.WriteFile(filepath.Join(folder, "parts", "passing-ABC"), []byte("a copy"), 0o600))
 	for i := range 15 {
 		content := []byte(want[fmt.Sprint(i)])
 		switch {
@@ -705,7 +698,7 @@ func TestPullAfterAKill(t *testing.T) {
 		case i >= 8:
 			content = content[:len(content)/2]
 		}
-		must(t, os.WriteFile(filepath.Join(folder, "parts", file("", want[fmt.Sprint(i)]).SHA256), content, 0o600))
+		testkit.Must(t, os.WriteFile(filepath.Join(folder, "parts", file("", want[fmt.Sprint(i)]).SHA256), content, 0o600))
 	}
 	child, p := start(t, folder), newProxy(t, parent)
 	var asked sync.Map
@@ -736,8 +729,8 @@ func TestPullAfterAKill(t *testing.T) {
 // newDisk makes a disk of this size, in a file.
 func newDisk(t *testing.T, image string, size int64, options ...string) {
 	t.Helper()
-	must(t, os.WriteFile(image, nil, 0o600))
-	must(t, os.Truncate(image, size))
+	testkit.Must(t, os.WriteFile(image, nil, 0o600))
+	testkit.Must(t, os.Truncate(image, size))
 	orSkip(t, "mkfs.ext4", append(options, "-q", "-F", image)...)
 }
 
@@ -746,7 +739,7 @@ func mount(t *testing.T, image string) (folder string) {
 	t.Helper()
 	folder = t.TempDir()
 	orSkip(t, "mount", "-o", "loop", image, folder)
-	t.Cleanup(func() { must(t, syscall.Unmount(folder, syscall.MNT_DETACH)) })
+	t.Cleanup(func() { testkit.Must(t, syscall.Unmount(folder, syscall.MNT_DETACH)) })
 	return folder
 }
 
@@ -769,8 +762,8 @@ func TestPowerCut(t *testing.T) {
 	want := some(200)
 	want["large"] = large(44 << 20)
 	for path, content := range want {
-		must(t, os.MkdirAll(filepath.Dir(filepath.Join(parent.folder, "files", path)), 0o755))
-		must(t, os.WriteFile(filepath.Join(parent.folder, "files", path), []byte(content), 0o644))
+		testkit.Must(t, os.MkdirAll(filepath.Dir(filepath.Join(parent.folder, "files", path)), 0o755))
+		testkit.Must(t, os.WriteFile(filepath.Join(parent.folder, "files", path), []byte(content), 0o644))
 	}
 	child.put("gone", "gone")
 	if is := child.pull(parent.target()); is.State != siteagent.Done {
@@ -778,8 +771,8 @@ func TestPowerCut(t *testing.T) {
 	}
 	after := filepath.Join(t.TempDir(), "after")
 	text, err := os.ReadFile(image) // what has reached the disk, and nothing else
-	must(t, err)
-	must(t, os.WriteFile(after, text, 0o600))
+	testkit.Must(t, err)
+	testkit.Must(t, os.WriteFile(after, text, 0o600))
 	got := testkit.Tree(t, filepath.Join(mount(t, after), "files"))
 	for path, content := range want {
 		if got[path] != content {
@@ -798,7 +791,7 @@ func newFailingDisk(t *testing.T) (folder string, room func() error) {
 	if err := syscall.Mount("tmpfs", below, "tmpfs", 0, "size=10m"); err != nil {
 		t.Skip("a disk that fails needs root: ", err)
 	}
-	t.Cleanup(func() { must(t, syscall.Unmount(below, syscall.MNT_DETACH)) })
+	t.Cleanup(func() { testkit.Must(t, syscall.Unmount(below, syscall.MNT_DETACH)) })
 	image := filepath.Join(below, "disk")
 	newDisk(t, image, 256<<20, "-O", "^has_journal")
 	return mount(t, image), func() error { return syscall.Mount("", below, "", syscall.MS_REMOUNT, "size=300m") }
@@ -820,7 +813,7 @@ func TestFailingDisk(t *testing.T) {
 			t.Errorf("%d bytes would be gone on with: %v", is, err)
 		}
 	}
-	must(t, os.WriteFile(filepath.Join(parent.folder, "files", "large"), []byte(content), 0o644))
+	testkit.Must(t, os.WriteFile(filepath.Join(parent.folder, "files", "large"), []byte(content), 0o644))
 	if is := child.pull(parent.target()); is.State != siteagent.Failed {
 		t.Errorf("it is pulled: %+v", is)
 	}
@@ -855,15 +848,15 @@ func TestFailedPart(t *testing.T) {
 	if is, err := child.client.Received(t.Context(), f.SHA256); err != nil || is != 20<<20 {
 		t.Errorf("%d bytes have arrived: %v", is, err)
 	}
-	must(t, room())
-	must(t, os.WriteFile(filepath.Join(parent.folder, "files", "large"), []byte(content), 0o644))
+	testkit.Must(t, room())
+	testkit.Must(t, os.WriteFile(filepath.Join(parent.folder, "files", "large"), []byte(content), 0o644))
 	if is := child.pull(parent.target()); is.State != siteagent.Done {
 		t.Errorf("%+v", is)
 	}
 	got, err := os.Open(filepath.Join(disk, "files", "large"))
-	must(t, err)
+	testkit.Must(t, err)
 	defer got.Close()
-	must(t, unix.Fadvise(int(got.Fd()), 0, 0, unix.FADV_DONTNEED)) // it is read from the disk
+	testkit.Must(t, unix.Fadvise(int(got.Fd()), 0, 0, unix.FADV_DONTNEED)) // it is read from the disk
 	child.wantTree(map[string]string{"small": "small", "large": content})
 }
 
@@ -885,7 +878,7 @@ func TestFullDisk(t *testing.T) {
 	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=2m"); err != nil {
 		t.Skip("a small disk needs root: ", err)
 	}
-	t.Cleanup(func() { must(t, syscall.Unmount(disk, syscall.MNT_DETACH)) })
+	t.Cleanup(func() { testkit.Must(t, syscall.Unmount(disk, syscall.MNT_DETACH)) })
 	parent, child := start(t, t.TempDir()), start(t, disk)
 	want := map[string]string{}
 	for i := range 12 {
@@ -893,7 +886,7 @@ func TestFullDisk(t *testing.T) {
 		parent.put(fmt.Sprint(i), want[fmt.Sprint(i)])
 	}
 	filling := filepath.Join(disk, "something else")
-	must(t, os.WriteFile(filling, make([]byte, 1_500_000), 0o644))
+	testkit.Must(t, os.WriteFile(filling, make([]byte, 1_500_000), 0o644))
 	is := child.pull(parent.target())
 	if is.State != siteagent.Failed || !strings.Contains(is.Error, "the disk is full") {
 		t.Errorf("%+v", is)
@@ -903,7 +896,7 @@ func TestFullDisk(t *testing.T) {
 			t.Errorf("there is %s: %.20q", path, content)
 		}
 	}
-	must(t, os.Remove(filling))
+	testkit.Must(t, os.Remove(filling))
 	if is := child.pull(parent.target()); is.State != siteagent.Done {
 		t.Errorf("%+v", is)
 	}
@@ -943,10 +936,10 @@ func TestCertificateIsReplaced(t *testing.T) {
 	if is, err := os.Stat(file); err != nil || is.Mode().Perm() != 0o600 {
 		t.Errorf("%v %v", is, err)
 	}
-	must(t, os.Remove(file))
+	testkit.Must(t, os.Remove(file))
 	other, err := agent.OwnCertificate(file)
-	must(t, err)
-	must(t, os.Chtimes(file, time.Time{}, time.Now().Add(time.Hour))) // the clock of files is coarse
+	testkit.Must(t, err)
+	testkit.Must(t, os.Chtimes(file, time.Time{}, time.Now().Add(time.Hour))) // the clock of files is coarse
 	r.client.HTTP.CloseIdleConnections()
 	if _, err := r.client.Health(t.Context()); !errors.Is(err, siteagent.ErrFingerprint) {
 		t.Errorf("the old fingerprint is right: %v", err)

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
 	"github.com/ironplane/ironplane/services/pxe/siteagent/machine"
 )
@@ -188,8 +189,8 @@ func TestSecondAttempt(t *testing.T) {
 	r.switchOn(machine.Client{MAC: mac}, at)
 	r.want("GET", "/i/"+token+"/boot", at, "", 404, "")
 	r.want("GET", "/i/boot", at, "", 200, "# web1's")
-	must(t, r.client.DeleteMachine(t.Context(), 7))
-	must(t, r.client.DeleteMachine(t.Context(), 7))
+	testkit.Must(t, r.client.DeleteMachine(t.Context(), 7))
+	testkit.Must(t, r.client.DeleteMachine(t.Context(), 7))
 	r.want("GET", "/i/boot", at, "", 404, "")
 	r.want("POST", "/i/another"+token+"/done", at, "", 404, "")
 	if left, err := filepath.Glob(filepath.Join(r.folder, "machines/*")); err != nil || len(left) > 0 {
@@ -292,7 +293,7 @@ func TestDiscovery(t *testing.T) {
 	r.want("GET", "/i/boot", "192.0.2.12", "", 200, "/i/discover?uuid=${uuid}&serial=${serial:uristring}&")
 	r.want("GET", "/i/discover?serial=A%201&mac0="+c.MAC+"&secret=x", "192.0.2.12", "", 200, "sanboot")
 	found, err := r.client.Feed(t.Context(), 0)
-	must(t, err)
+	testkit.Must(t, err)
 	is := found.Entries[len(found.Entries)-1].Machine
 	if is == nil || is.What != siteagent.Discovered || is.ID != 0 || is.MAC != c.MAC || len(is.Facts) != 2 || is.Facts["serial"] != "A 1" {
 		t.Errorf("%+v", is)

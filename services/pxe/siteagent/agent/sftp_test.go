@@ -20,6 +20,7 @@ import (
 	"github.com/pkg/sftp"
 	"golang.org/x/crypto/ssh"
 
+	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
 	"github.com/ironplane/ironplane/services/pxe/siteagent/agent"
 )
@@ -33,13 +34,13 @@ type person struct {
 func newPerson(t *testing.T) person {
 	t.Helper()
 	_, key, err := ed25519.GenerateKey(nil)
-	must(t, err)
+	testkit.Must(t, err)
 	block, err := ssh.MarshalPrivateKey(key, "")
-	must(t, err)
+	testkit.Must(t, err)
 	p := person{file: filepath.Join(t.TempDir(), "key")}
-	must(t, os.WriteFile(p.file, pem.EncodeToMemory(block), 0o600))
+	testkit.Must(t, os.WriteFile(p.file, pem.EncodeToMemory(block), 0o600))
 	p.signer, err = ssh.NewSignerFromKey(key)
-	must(t, err)
+	testkit.Must(t, err)
 	return p
 }
 
@@ -47,15 +48,15 @@ func newPerson(t *testing.T) person {
 func (r *running) serveSFTP(people ...person) *siteagent.SFTP {
 	r.Helper()
 	key, err := agent.OwnHostKey(filepath.Join(r.folder, "ssh-host-key"))
-	must(r.T, err)
+	testkit.Must(r.T, err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(r.T, err)
+	testkit.Must(r.T, err)
 	keys := "# those who bring files\n\n"
 	for _, one := range people {
 		keys += string(ssh.MarshalAuthorizedKey(one.signer.PublicKey()))
 	}
 	file := filepath.Join(r.TempDir(), "keys")
-	must(r.T, os.WriteFile(file, []byte(keys), 0o600))
+	testkit.Must(r.T, os.WriteFile(file, []byte(keys), 0o600))
 	ctx, end := context.WithCancel(context.Background())
 	var serving sync.WaitGroup
 	serving.Go(func() {
@@ -76,7 +77,7 @@ func (r *running) serveSFTP(people ...person) *siteagent.SFTP {
 // sftpAs connects as somebody.
 func (r *running) sftpAs(at *siteagent.SFTP, auth ssh.AuthMethod) (*sftp.Client, *ssh.Client, error) {
 	host, _, _, _, err := ssh.ParseAuthorizedKey([]byte(at.HostKey))
-	must(r.T, err)
+	testkit.Must(r.T, err)
 	over, err := ssh.Dial(
 		"tcp",
 		at.Address,
@@ -113,15 +114,15 @@ func TestSFTP(t *testing.T) {
 	t.Parallel()
 	outer := t.TempDir()
 	folder := filepath.Join(outer, "agent")
-	must(t, os.Mkdir(folder, 0o755))
-	must(t, os.WriteFile(filepath.Join(outer, "secret"), []byte("secret"), 0o644))
+	testkit.Must(t, os.Mkdir(folder, 0o755))
+	testkit.Must(t, os.WriteFile(filepath.Join(outer, "secret"), []byte("secret"), 0o644))
 	r := start(t, folder)
 	anna, stranger := newPerson(t), newPerson(t)
 	at := r.serveSFTP(anna)
 	r.put("boot/vmlinuz", "kernel")
 	r.put("local/a/b", "by HTTP")
-	must(t, os.Symlink("../../../secret", filepath.Join(folder, "files/local/link")))
-	must(t, os.Symlink("../../..", filepath.Join(folder, "files/local/up")))
+	testkit.Must(t, os.Symlink("../../../secret", filepath.Join(folder, "files/local/link")))
+	testkit.Must(t, os.Symlink("../../..", filepath.Join(folder, "files/local/up")))
 
 	for name, auth := range map[string]ssh.AuthMethod{"a stranger": ssh.PublicKeys(stranger.signer), "a wrong key": ssh.Password(key + "x"), "no key": ssh.Password(""), "a token that nobody granted": ssh.Password("token")} {
 		if _, _, err := r.sftpAs(at, auth); err == nil {
@@ -129,20 +130,20 @@ func TestSFTP(t *testing.T) {
 		}
 	}
 	by, _, err := r.sftpAs(at, ssh.PublicKeys(anna.signer))
-	must(t, err)
+	testkit.Must(t, err)
 	big := strings.Repeat("0123456789", 300_000)
-	must(t, send(by, "/files/local/big", big))
-	must(t, send(by, "/files/local/empty", ""))
-	must(t, by.Mkdir("/files/local/folder"))
-	must(t, by.Rename("/files/local/empty", "/files/local/folder/empty"))
-	must(t, by.PosixRename("/files/local/folder/empty", "/files/local/a/b"))
-	must(t, by.RemoveDirectory("/files/local/folder"))
+	testkit.Must(t, send(by, "/files/local/big", big))
+	testkit.Must(t, send(by, "/files/local/empty", ""))
+	testkit.Must(t, by.Mkdir("/files/local/folder"))
+	testkit.Must(t, by.Rename("/files/local/empty", "/files/local/folder/empty"))
+	testkit.Must(t, by.PosixRename("/files/local/folder/empty", "/files/local/a/b"))
+	testkit.Must(t, by.RemoveDirectory("/files/local/folder"))
 	want := map[string]string{"boot/vmlinuz": "kernel", "local/big": big, "local/a/b": ""}
-	must(t, os.Remove(filepath.Join(folder, "files/local/link")))
-	must(t, os.Remove(filepath.Join(folder, "files/local/up")))
+	testkit.Must(t, os.Remove(filepath.Join(folder, "files/local/link")))
+	testkit.Must(t, os.Remove(filepath.Join(folder, "files/local/up")))
 	r.wantTree(want)
-	must(t, os.Symlink("../../../secret", filepath.Join(folder, "files/local/link")))
-	must(t, os.Symlink("../../..", filepath.Join(folder, "files/local/up")))
+	testkit.Must(t, os.Symlink("../../../secret", filepath.Join(folder, "files/local/link")))
+	testkit.Must(t, os.Symlink("../../..", filepath.Join(folder, "files/local/up")))
 	if got, err := receive(by, "/files/boot/vmlinuz"); err != nil || got != "kernel" {
 		t.Errorf("%q %v", got, err)
 	}
@@ -153,9 +154,9 @@ func TestSFTP(t *testing.T) {
 
 	token := r.grant()
 	reader, _, err := r.sftpAs(at, ssh.Password(token))
-	must(t, err)
+	testkit.Must(t, err)
 	whole, _, err := r.sftpAs(at, ssh.Password(key))
-	must(t, err)
+	testkit.Must(t, err)
 	if got, err := receive(reader, "/files/local/big"); err != nil || got != big {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
@@ -195,7 +196,7 @@ func TestSFTP(t *testing.T) {
 		t.Error(err)
 	}
 
-	must(t, send(whole, part, "con"))
+	testkit.Must(t, send(whole, part, "con"))
 	if n, err := r.client.Received(t.Context(), file("", "content").SHA256); err != nil || n != 3 {
 		t.Errorf("%d %v", n, err)
 	}
@@ -214,26 +215,26 @@ func TestSFTPIsCutOff(t *testing.T) {
 	anna := newPerson(t)
 	at := r.serveSFTP(anna)
 	c, over, err := r.sftpAs(at, ssh.PublicKeys(anna.signer))
-	must(t, err)
+	testkit.Must(t, err)
 	gaps, err := c.OpenFile("/files/local/gaps", os.O_WRONLY|os.O_CREATE|os.O_TRUNC)
-	must(t, err)
+	testkit.Must(t, err)
 	_, err = gaps.WriteAt([]byte("behind"), 10)
-	must(t, err)
+	testkit.Must(t, err)
 	if err := gaps.Close(); err == nil {
 		t.Error("a file with a gap is taken")
 	}
 	mixed, err := c.OpenFile("/files/local/mixed", os.O_WRONLY|os.O_CREATE|os.O_TRUNC)
-	must(t, err)
+	testkit.Must(t, err)
 	for _, at := range []int64{6, 3, 0} {
 		_, err = mixed.WriteAt([]byte("abcdefghi")[at:at+3], at)
-		must(t, err)
+		testkit.Must(t, err)
 	}
-	must(t, mixed.Close())
+	testkit.Must(t, mixed.Close())
 	half, err := c.OpenFile("/files/local/half", os.O_WRONLY|os.O_CREATE|os.O_TRUNC)
-	must(t, err)
+	testkit.Must(t, err)
 	_, err = half.Write([]byte("half of it"))
-	must(t, err)
-	must(t, over.Close())
+	testkit.Must(t, err)
+	testkit.Must(t, over.Close())
 	r.stop() // which waits for all who were connected
 	r.wantTree(map[string]string{"local/mixed": "abcdefghi"})
 	if parts, err := os.ReadDir(filepath.Join(r.folder, "parts")); err != nil || len(parts) > 0 {
@@ -285,12 +286,12 @@ func TestOpenSSH(t *testing.T) {
 	anna := newPerson(t)
 	at := r.serveSFTP(anna)
 	host, port, err := net.SplitHostPort(at.Address)
-	must(t, err)
+	testkit.Must(t, err)
 	folder := t.TempDir()
 	known := filepath.Join(folder, "known_hosts")
-	must(t, os.WriteFile(known, fmt.Appendf(nil, "[%s]:%s %s", host, port, at.HostKey), 0o600))
+	testkit.Must(t, os.WriteFile(known, fmt.Appendf(nil, "[%s]:%s %s", host, port, at.HostKey), 0o600))
 	content := bytes.Repeat([]byte("0123456789"), 200_000)
-	must(t, os.WriteFile(filepath.Join(folder, "image"), content, 0o644))
+	testkit.Must(t, os.WriteFile(filepath.Join(folder, "image"), content, 0o644))
 	run := func(batch string) (string, error) {
 		cmd := exec.Command(
 			program,
@@ -325,7 +326,7 @@ func TestOpenSSH(t *testing.T) {
 	if said, err := run("put image files/image\n"); err == nil || !strings.Contains(strings.ToLower(said), "permission denied") {
 		t.Errorf("%v: %s", err, said)
 	}
-	must(t, os.WriteFile(known, fmt.Appendf(nil, "[%s]:%s %s", host, port, ssh.MarshalAuthorizedKey(anna.signer.PublicKey())), 0o600))
+	testkit.Must(t, os.WriteFile(known, fmt.Appendf(nil, "[%s]:%s %s", host, port, ssh.MarshalAuthorizedKey(anna.signer.PublicKey())), 0o600))
 	if said, err := run("ls\n"); err == nil {
 		t.Errorf("another host key is taken: %s", said)
 	}
@@ -337,7 +338,7 @@ func TestPeople(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "keys")
 	for text, right := range map[string]bool{"": true, "# none\n": true, "ssh-ed25519 AAAA": false, "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUFGSJFCT8IXStp9iotgQlFRILJ5FVUFVlM3Z2l4gNG anna\r\n": true,
 		`command="x" ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUFGSJFCT8IXStp9iotgQlFRILJ5FVUFVlM3Z2l4gNG anna`: false} {
-		must(t, os.WriteFile(file, []byte(text), 0o600))
+		testkit.Must(t, os.WriteFile(file, []byte(text), 0o600))
 		if keys, err := agent.People(file); (err == nil) != right {
 			t.Errorf("%q: %v %v", text, keys, err)
 		}
