@@ -83,21 +83,15 @@ func (s *Service) begin(ctx context.Context, tx *pg.Tx, n newSession) (key APIKe
 		ctx,
 		`
 		INSERT INTO api_key (name, owner_type, owner_id, hash, kind, bound, made_with, actor_type, actor_id, ip, agent, credentials, expires_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, least(now() + $13, $14::timestamptz)) RETURNING id`,
-		sessionName,
-		n.owner.Type,
-		n.owner.ID,
-		hash[:],
-		n.kind,
-		boundNames(n.bound),
-		n.madeWith,
-		actorType,
-		actorID,
-		address(ctx),
-		agent(ctx),
-		credentials,
-		s.sessionTime(),
-		n.latest,
+		VALUES (@name, @owner_type, @owner_id, @hash, @kind, @bound, @made_with, @actor_type, @actor_id, @ip, @agent, @credentials,
+			least(now() + @ttl, @latest::timestamptz))
+		RETURNING id`,
+		pgx.StrictNamedArgs{
+			"name": sessionName, "owner_type": n.owner.Type, "owner_id": n.owner.ID, "hash": hash[:],
+			"kind": n.kind, "bound": boundNames(n.bound), "made_with": n.madeWith,
+			"actor_type": actorType, "actor_id": actorID, "ip": address(ctx), "agent": agent(ctx), "credentials": credentials,
+			"ttl": s.sessionTime(), "latest": n.latest,
+		},
 	).Scan(&id)
 	if err != nil {
 		return key, fmt.Errorf("begin a session: %w", err)

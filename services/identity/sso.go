@@ -203,18 +203,14 @@ func keepCode(
 		ctx,
 		`
 		INSERT INTO sso_code (hash, owner_type, owner_id, key_id, actor_type, actor_id, actor_name, bound, credentials, expires_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, least(now() + $10, $11::timestamptz)) RETURNING expires_at`,
-		hash[:],
-		of.Type,
-		of.ID,
-		c.key,
-		c.owner.Type,
-		c.owner.ID,
-		principal.From(ctx).Principal.Name,
-		boundNames(c.bound),
-		version,
-		codeTime,
-		ends,
+		VALUES (@hash, @owner_type, @owner_id, @key_id, @actor_type, @actor_id, @actor_name, @bound, @credentials,
+			least(now() + @ttl, @latest::timestamptz))
+		RETURNING expires_at`,
+		pgx.StrictNamedArgs{
+			"hash": hash[:], "owner_type": of.Type, "owner_id": of.ID, "key_id": c.key,
+			"actor_type": c.owner.Type, "actor_id": c.owner.ID, "actor_name": principal.From(ctx).Principal.Name,
+			"bound": boundNames(c.bound), "credentials": version, "ttl": codeTime, "latest": ends,
+		},
 	).Scan(&until.Time)
 	if err != nil {
 		return fmt.Errorf("keep a code: %w", err)

@@ -225,17 +225,20 @@ func (s *Service) ipEntities() []rest.Route {
 const insertEntitySQL = `
 	INSERT INTO ip_entity (group_id, nickname, billing_id, vlan,
 		v4_first, v4_last, v4_bits, v4_mask, v4_router, v6_first, v6_last, v6_bits, v6_router)
-	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) RETURNING id`
+	VALUES (@group_id, @nickname, @billing_id, @vlan,
+		@v4_first, @v4_last, @v4_bits, @v4_mask, @v4_router, @v6_first, @v6_last, @v6_bits, @v6_router)
+	RETURNING id`
 
 const updateEntitySQL = `
-	UPDATE ip_entity SET version = version + 1, group_id = $2, nickname = nullif($3, full_ip), billing_id = $4, vlan = $5,
-		v4_first = $6, v4_last = $7, v4_bits = $8, v4_mask = $9, v4_router = $10,
-		v6_first = $11, v6_last = $12, v6_bits = $13, v6_router = $14
-	WHERE id = $1`
+	UPDATE ip_entity SET version = version + 1,
+		group_id = @group_id, nickname = nullif(@nickname, full_ip), billing_id = @billing_id, vlan = @vlan,
+		v4_first = @v4_first, v4_last = @v4_last, v4_bits = @v4_bits, v4_mask = @v4_mask, v4_router = @v4_router,
+		v6_first = @v6_first, v6_last = @v6_last, v6_bits = @v6_bits, v6_router = @v6_router
+	WHERE id = @id`
 
 func insertEntity(ctx context.Context, tx *pg.Tx, b *ipEntityBody) (id int64, err error) {
 	err = b.place(ctx, tx, 0, func() error {
-		return tx.QueryRow(ctx, insertEntitySQL, b.columns()...).Scan(&id)
+		return tx.QueryRow(ctx, insertEntitySQL, b.columns()).Scan(&id)
 	})
 	if err != nil || b.Owner.ID == nil {
 		return id, err
@@ -245,7 +248,9 @@ func insertEntity(ctx context.Context, tx *pg.Tx, b *ipEntityBody) (id int64, er
 
 func updateEntity(ctx context.Context, tx *pg.Tx, id int64, b *ipEntityBody) error {
 	err := b.place(ctx, tx, id, func() error {
-		_, err := tx.Exec(ctx, updateEntitySQL, append([]any{id}, b.columns()...)...)
+		values := b.columns()
+		values["id"] = id
+		_, err := tx.Exec(ctx, updateEntitySQL, values)
 		return err
 	})
 	if err != nil {
@@ -263,10 +268,13 @@ func deleteEntity(ctx context.Context, tx *pg.Tx, e *IPEntity) error {
 	return err
 }
 
-// columns are the values of the two statements above, in their order.
-func (b *ipEntityBody) columns() []any {
-	return []any{b.Group, b.Nickname, b.BillingID, b.VLAN,
-		b.v4.First, b.v4.Last, b.v4.Bits, b.v4.Mask, b.v4.Gateway, b.v6.First, b.v6.Last, b.v6.Bits, b.v6.Gateway}
+// columns returns the values of ip_entity's columns by name. A statement that names another one fails.
+func (b *ipEntityBody) columns() pgx.StrictNamedArgs {
+	return pgx.StrictNamedArgs{
+		"group_id": b.Group, "nickname": b.Nickname, "billing_id": b.BillingID, "vlan": b.VLAN,
+		"v4_first": b.v4.First, "v4_last": b.v4.Last, "v4_bits": b.v4.Bits, "v4_mask": b.v4.Mask, "v4_router": b.v4.Gateway,
+		"v6_first": b.v6.First, "v6_last": b.v6.Last, "v6_bits": b.v6.Bits, "v6_router": b.v6.Gateway,
+	}
 }
 
 // fullIP is what the name would be without a nickname.

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"reflect"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/ironplane/ironplane/pkg/auth/guard"
 	"github.com/ironplane/ironplane/pkg/auth/permission"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
@@ -148,18 +150,18 @@ func (s *Service) customize(ctx context.Context, tx *pg.Tx, req customize) (Them
 	t := body.Theme
 	_, err = tx.Exec(
 		ctx,
-		"UPDATE theme SET version = version + 1, ("+themeColumns+") = (nullif($1, ''), nullif($2, ''), nullif($3, ''), nullif($4, ''), nullif($5, ''), nullif($6, ''), nullif($7, ''), nullif($8, ''), nullif($9, ''), nullif($10, ''), nullif($11, ''))",
-		t.CustomAdminHTML,
-		t.CustomClientHTML,
-		t.CustomCSS,
-		t.LinkColor,
-		t.Logo,
-		t.MainBackground,
-		t.NavBackground,
-		t.PanelAltBackground,
-		t.PanelBackground,
-		t.SideNavBackground,
-		t.TextColor,
+		`
+		UPDATE theme SET version = version + 1,
+			custom_admin_html = nullif(@custom_admin_html, ''), custom_client_html = nullif(@custom_client_html, ''),
+			custom_css = nullif(@custom_css, ''), link_color = nullif(@link_color, ''), logo = nullif(@logo, ''),
+			main_bg = nullif(@main_bg, ''), nav_bg = nullif(@nav_bg, ''), panel_alt_bg = nullif(@panel_alt_bg, ''),
+			panel_bg = nullif(@panel_bg, ''), side_nav_bg = nullif(@side_nav_bg, ''), text_color = nullif(@text_color, '')`,
+		pgx.StrictNamedArgs{
+			"custom_admin_html": t.CustomAdminHTML, "custom_client_html": t.CustomClientHTML,
+			"custom_css": t.CustomCSS, "link_color": t.LinkColor, "logo": t.Logo,
+			"main_bg": t.MainBackground, "nav_bg": t.NavBackground, "panel_alt_bg": t.PanelAltBackground,
+			"panel_bg": t.PanelBackground, "side_nav_bg": t.SideNavBackground, "text_color": t.TextColor,
+		},
 	)
 	if err != nil {
 		return before, err

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 )
 
@@ -118,10 +120,15 @@ func (tx *Tx) writeRecords(ctx context.Context) error {
 	}
 	_, err := tx.Exec(ctx, `
 		INSERT INTO change (type, kind, part, action, targets, before, after, actor_url, actor_name, actor_key, ip, request_id)
-		SELECT type, kind, nullif(part, ''), action, targets::jsonb, before::jsonb, after::jsonb, $8, $9, $10, $11, nullif($12, '')
-		FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[]) WITH ORDINALITY
-			AS record (type, kind, part, action, targets, before, after, n) ORDER BY n`,
-		c.types, c.kinds, c.parts, c.actions, c.targets, c.before, c.after, actor.url, actor.name, actor.key, actor.ip, call.RequestID)
+		SELECT type, kind, nullif(part, ''), action, targets::jsonb, before::jsonb, after::jsonb,
+			@actor_url, @actor_name, @actor_key, @ip, nullif(@request_id, '')
+		FROM unnest(@types::text[], @kinds::text[], @parts::text[], @actions::text[], @targets::text[], @before::text[], @after::text[])
+			WITH ORDINALITY AS record (type, kind, part, action, targets, before, after, n) ORDER BY n`,
+		pgx.StrictNamedArgs{
+			"types": c.types, "kinds": c.kinds, "parts": c.parts, "actions": c.actions,
+			"targets": c.targets, "before": c.before, "after": c.after,
+			"actor_url": actor.url, "actor_name": actor.name, "actor_key": actor.key, "ip": actor.ip, "request_id": call.RequestID,
+		})
 	if err != nil {
 		return fmt.Errorf("record %s: %w", c.types[0], err)
 	}

@@ -224,21 +224,20 @@ func (a *Agents) hear(ctx context.Context, one looked, found siteagent.Feed) (ne
 		}
 		_, err = tx.Exec(
 			ctx,
-			`UPDATE site_agent SET error = NULL, seen_at = now(), version = $3, free_bytes = $4, total_bytes = $5, started_at = $6, history = $7, number = $8::bigint,
-			reports = ($9::text[] || reports)[1:$10], machines_url = $11, machines_ipv6_url = $12, heard_at = CASE WHEN $8::bigint >= $13::bigint THEN now() ELSE heard_at END WHERE kind = $1 AND id = $2`,
-			one.Kind,
-			one.ID,
-			is.Version,
-			is.FreeBytes,
-			is.TotalBytes,
-			is.StartedAt,
-			next.History,
-			next.Number,
-			reports,
-			mostReports,
-			is.MachinesURL,
-			is.MachinesIPv6URL,
-			found.Last,
+			`
+			UPDATE site_agent SET error = NULL, seen_at = now(), version = @version,
+				free_bytes = @free_bytes, total_bytes = @total_bytes, started_at = @started_at,
+				history = @history, number = @number::bigint, reports = (@reports::text[] || reports)[1:@max_reports],
+				machines_url = @machines_url, machines_ipv6_url = @machines_ipv6_url,
+				heard_at = CASE WHEN @number::bigint >= @last::bigint THEN now() ELSE heard_at END
+			WHERE kind = @kind AND id = @id`,
+			pgx.StrictNamedArgs{
+				"kind": one.Kind, "id": one.ID, "version": is.Version,
+				"free_bytes": is.FreeBytes, "total_bytes": is.TotalBytes, "started_at": is.StartedAt,
+				"history": next.History, "number": next.Number, "last": found.Last,
+				"reports": reports, "max_reports": mostReports,
+				"machines_url": is.MachinesURL, "machines_ipv6_url": is.MachinesIPv6URL,
+			},
 		)
 		if err != nil {
 			return fmt.Errorf("note how an agent is: %w", err)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/seal"
@@ -125,11 +127,15 @@ func (c *columns) insert(ctx context.Context, tx *pg.Tx) error {
 	_, err := tx.Exec(ctx, `
 		INSERT INTO log (id, at, source, seq, type, description, user_url, user_name, user_key, ip, request_id, targets, changes, mac)
 		SELECT id, at, source, seq, type, description, user_url, user_name, user_key, ip, request_id, targets::json, changes::json, mac
-		FROM unnest($1::bigint[], $2::timestamptz[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::text[], $9::bigint[],
-			$10::text[], $11::text[], $12::text[], $13::text[], $14::bytea[])
+		FROM unnest(@ids::bigint[], @ats::timestamptz[], @sources::text[], @seqs::bigint[], @types::text[], @descriptions::text[],
+			@user_urls::text[], @user_names::text[], @user_keys::bigint[], @ips::text[], @request_ids::text[],
+			@targets::text[], @changes::text[], @macs::bytea[])
 			AS row (id, at, source, seq, type, description, user_url, user_name, user_key, ip, request_id, targets, changes, mac)`,
-		c.ids, c.ats, c.sources, c.seqs, c.kinds, c.descriptions, c.userURLs, c.userNames, c.userKeys,
-		c.ips, c.requestIDs, c.targets, c.changes, c.macs)
+		pgx.StrictNamedArgs{
+			"ids": c.ids, "ats": c.ats, "sources": c.sources, "seqs": c.seqs, "types": c.kinds, "descriptions": c.descriptions,
+			"user_urls": c.userURLs, "user_names": c.userNames, "user_keys": c.userKeys, "ips": c.ips, "request_ids": c.requestIDs,
+			"targets": c.targets, "changes": c.changes, "macs": c.macs,
+		})
 	if err != nil {
 		return fmt.Errorf("append to the log: %w", err)
 	}

@@ -121,10 +121,15 @@ func (o *Office) Take(ctx context.Context, tx *pg.Tx, of events.Message) error {
 	}
 	hasSecret := !of.Secret.IsZero()
 	var id int64
-	err = tx.QueryRow(ctx, `INSERT INTO email_message (uuid, template, account, to_name, to_email, subject, body, html, secret, status, error, expires_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, nullif($11, ''), $12) RETURNING id`,
-		of.ID, m.Template, m.Account, m.To.To.Name, m.To.To.Email, shown.Subject, shown.Text, shown.HTML, hasSecret, status, reason, orNull(m.Expires)).
-		Scan(&id)
+	err = tx.QueryRow(ctx, `
+		INSERT INTO email_message (uuid, template, account, to_name, to_email, subject, body, html, secret, status, error, expires_at)
+		VALUES (@uuid, @template, @account, @to_name, @to_email, @subject, @body, @html, @secret, @status, nullif(@error, ''), @expires_at)
+		RETURNING id`,
+		pgx.StrictNamedArgs{
+			"uuid": of.ID, "template": m.Template, "account": m.Account, "to_name": m.To.To.Name, "to_email": m.To.To.Email,
+			"subject": shown.Subject, "body": shown.Text, "html": shown.HTML, "secret": hasSecret,
+			"status": status, "error": reason, "expires_at": orNull(m.Expires),
+		}).Scan(&id)
 	if err != nil {
 		return fmt.Errorf("keep a mail: %w", err)
 	}
