@@ -6,12 +6,13 @@ import (
 	"net/netip"
 	"strconv"
 
+	"github.com/ironplane/ironplane/gateway/limits"
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 )
 
 // anonymous is a caller without a key that is known to be valid. His requests are counted by address.
 type anonymous struct {
-	limit   *limit[netip.Prefix]
+	limit   *limits.Rate[netip.Prefix]
 	answer  http.Header
 	network netip.Prefix
 	counted bool
@@ -21,7 +22,7 @@ func (a *anonymous) count(ctx context.Context) error {
 	if a.counted {
 		return nil
 	}
-	err := a.limit.take(ctx, a.answer, a.network)
+	err := a.limit.Take(ctx, a.answer, a.network)
 	a.counted = err == nil
 	return err
 }
@@ -29,7 +30,7 @@ func (a *anonymous) count(ctx context.Context) error {
 // uncount is for who turned out to have a valid key, or may have one.
 func (a *anonymous) uncount() {
 	if a.counted {
-		a.limit.giveBack(a.network)
+		a.limit.GiveBack(a.network)
 		a.counted = false
 	}
 }

@@ -20,8 +20,8 @@ import (
 func TestHalfSentBodies(t *testing.T) {
 	onBoth(t, answers, func(t *testing.T, d *door, network *busy, ask func(string) (net.Conn, *bufio.Reader)) {
 		const most = 20
-		d.gateway.owners.most.Store(most)
-		d.gateway.addresses.most.Store(most)
+		d.gateway.owners.Set(most)
+		d.gateway.addresses.Set(most)
 		keys := []string{d.identity.issue(1), d.identity.issue(2)}
 		d.identity.mu.Lock()
 		d.identity.admins["2"] = keycache.Owner{Active: true, Name: "bert", Grants: principal.All}

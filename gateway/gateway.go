@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/rs/cors"
 
+	"github.com/ironplane/ironplane/gateway/limits"
 	"github.com/ironplane/ironplane/pkg/auth/apikey"
 	"github.com/ironplane/ironplane/pkg/auth/keycache"
 	"github.com/ironplane/ironplane/pkg/auth/principal"
@@ -43,17 +44,17 @@ type Gateway struct {
 	upstreams map[string]http.Handler
 	peers     *peers.Peers
 	keys      *keys
-	perOwner  *limit[principal.Owner]
-	perKey    *concurrency[int64] // so that a key that leaked leaves its owner enough to revoke it
-	owners    *concurrency[principal.Owner]
-	addresses *concurrency[netip.Prefix]
-	perCaller *limit[netip.Prefix]
+	perOwner  *limits.Rate[principal.Owner]
+	perKey    *limits.Concurrency[int64] // so that a key that leaked leaves its owner enough to revoke it
+	owners    *limits.Concurrency[principal.Owner]
+	addresses *limits.Concurrency[netip.Prefix]
+	perCaller *limits.Rate[netip.Prefix]
 	metrics   *metrics
 	own       http.Handler
 	cors      *cors.Cors // nil: no other origin may call
 	watch     *watch
 	uses      *uses
-	bodies    *room
+	bodies    *limits.Budget
 	progress  time.Duration
 	settings  *settings.Follower
 	secured   *certificates
@@ -71,7 +72,7 @@ func New(
 	client redis.UniversalClient,
 	log *slog.Logger,
 ) *Gateway {
-	g := &Gateway{config: config, log: log, upstreams: upstreams, peers: peers, bodies: newRoom(), progress: progress}
+	g := &Gateway{config: config, log: log, upstreams: upstreams, peers: peers, bodies: limits.NewBudget(), progress: progress}
 	link := cache.NewLink(client, "limits", log)
 	g.metrics = newMetrics(func() bool { return entries.Up() && link.Up() })
 	g.metrics.all = append(g.metrics.all, entries.Metrics()...)
@@ -80,11 +81,12 @@ func New(
 		origins[service] = newOrigin(service, peers.Ask)
 	}
 	g.keys = newKeys(entries, origins, g.metrics)
-	g.perOwner = newLimit("owner", ownerName, link, g.metrics)
-	g.owners = newConcurrency[principal.Owner]("owner", g.metrics)
-	g.perKey = newConcurrency[int64]("key", g.metrics)
-	g.addresses = newConcurrency[netip.Prefix]("address", g.metrics)
-	g.perCaller = newLimit("address", netip.Prefix.String, link, g.metrics)
+	decided := g.metrics.limits.WithLabelValues
+	g.perOwner = limits.NewRate("owner", ownerName, link, decided("owner", "allowed"), decided("owner", "refused"))
+	g.perCaller = limits.NewRate("address", netip.Prefix.String, link, decided("address", "allowed"), decided("address", "refused"))
+	g.owners = limits.NewConcurrency[principal.Owner](decided("owner", "concurrency"))
+	g.perKey = limits.NewConcurrency[int64](decided("key", "concurrency"))
+	g.addresses = limits.NewConcurrency[netip.Prefix](decided("address", "concurrency"))
 	g.own = g.ownRoutes()
 	g.cors = newCORS(config.CORSOrigins)
 	g.watch = newWatch(g.keys)
@@ -170,14 +172,14 @@ func (g *Gateway) serve(e *recorder, r *http.Request, stop context.CancelCauseFu
 	if key != "" {
 		call.Principal = found.principal
 		g.uses.note(found.principal.KeyID)
-		if err := g.perKey.enter(found.principal.KeyID); err != nil {
+		if err := g.perKey.Enter(found.principal.KeyID); err != nil {
 			return err
 		}
-		defer g.perKey.leave(found.principal.KeyID)
-		if err := g.owners.enter(found.principal.Owner); err != nil {
+		defer g.perKey.Leave(found.principal.KeyID)
+		if err := g.owners.Enter(found.principal.Owner); err != nil {
 			return err
 		}
-		defer g.owners.leave(found.principal.Owner)
+		defer g.owners.Leave(found.principal.Owner)
 		underWay = g.watch.add(found, func(cause error) { e.stop(stop, cause) })
 		defer func() {
 			g.watch.remove(underWay)
@@ -190,10 +192,10 @@ func (g *Gateway) serve(e *recorder, r *http.Request, stop context.CancelCauseFu
 		}()
 	} else if e.route != healthPath {
 		network := networkOf(call.IP)
-		if err := g.addresses.enter(network); err != nil {
+		if err := g.addresses.Enter(network); err != nil {
 			return err
 		}
-		defer g.addresses.leave(network)
+		defer g.addresses.Leave(network)
 	}
 	if e.service == principal.Gateway {
 		g.own.ServeHTTP(e, r)
@@ -262,7 +264,7 @@ func (g *Gateway) letIn(ctx context.Context, e *recorder, ip netip.Addr, key str
 			return found, wrong
 		}
 		caller.uncount()
-		return found, g.perOwner.take(ctx, e.Header(), found.principal.Owner)
+		return found, g.perOwner.Take(ctx, e.Header(), found.principal.Owner)
 	}
 	if errors.Is(err, errNoSuchKey) {
 		if err := caller.count(ctx); err != nil {

@@ -32,14 +32,14 @@ import (
 // set is how a gateway under test is configured, and what the settings are.
 type set struct {
 	Config
-	limits
+	rates
 	KeyInQuery bool
 }
 
-type limits struct{ OwnerRate, OwnerBurst, AddressRate, AddressBurst, OwnerConcurrency, AddressConcurrency int }
+type rates struct{ OwnerRate, OwnerBurst, AddressRate, AddressBurst, OwnerConcurrency, AddressConcurrency int }
 
 var unlimited = set{
-	limits: limits{
+	rates: rates{
 		OwnerRate:          1_000_000,
 		OwnerBurst:         1_000_000,
 		AddressRate:        1_000_000,

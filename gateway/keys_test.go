@@ -489,7 +489,7 @@ func TestLeavingIsNotFree(t *testing.T) {
 	d := newDoor(
 		t,
 		set{
-			limits: limits{
+			rates: rates{
 				OwnerRate:          1000,
 				OwnerBurst:         1000,
 				AddressRate:        1,

@@ -11,12 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/devservers"
 )
 
 var narrow = set{
-	limits: limits{
+	rates: rates{
 		OwnerRate:          20,
 		OwnerBurst:         40,
 		AddressRate:        5,
@@ -159,9 +158,9 @@ func TestRaisedLimit(t *testing.T) {
 	t.Parallel()
 	d := newDoorOn(t, narrow, devservers.RedisOptions{})
 	key := d.identity.issue(1)
-	for d.gateway.perOwner.set(1, 20); get(d.gateway, somebody, key, "/port-speed").Code == http.StatusOK; {
+	for d.gateway.perOwner.Set(1, 20); get(d.gateway, somebody, key, "/port-speed").Code == http.StatusOK; {
 	}
-	d.gateway.perOwner.set(1000, 10)
+	d.gateway.perOwner.Set(1000, 10)
 	d.want(http.StatusOK, key, "/port-speed")
 }
 
@@ -195,55 +194,5 @@ func TestRateLimitHeaders(t *testing.T) {
 	}
 	if w := get(d.gateway, somebody, "", healthPath); w.Header().Get("RateLimit") != "" {
 		t.Errorf("what is not counted says %v", w.Header())
-	}
-}
-
-// Few requests of a busy caller wait for Redis: they are asked for a batch at a time.
-func TestBatches(t *testing.T) {
-	t.Parallel()
-	busy := unlimited
-	busy.OwnerRate, busy.OwnerBurst = 1000, 1000
-	d := newDoorOn(t, busy, devservers.RedisOptions{})
-	asked := func() (n int) {
-		text := d.redis.Info(t.Context(), "stats").Val()
-		_, after, _ := strings.Cut(text, "total_commands_processed:")
-		if _, err := fmt.Sscan(after, &n); err != nil {
-			t.Fatal(err, text)
-		}
-		return n
-	}
-	const requests = 500
-	before := asked()
-	for range requests {
-		if err := d.gateway.perOwner.take(t.Context(), http.Header{}, principal.Owner{Type: principal.Admin, ID: 1}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if n := asked() - before; n == 0 || n > requests/2 {
-		t.Errorf("%d commands for %d requests", n, requests)
-	}
-}
-
-// However many callers there are, the gateway's memory of them is bounded.
-func TestManyCallers(t *testing.T) {
-	t.Parallel()
-	d := newDoor(t, narrow)
-	_ = d.server.Stop(t.Context())
-	answer := http.Header{}
-	for n := range 3 * counted {
-		_ = d.gateway.perOwner.take(t.Context(), answer, principal.Owner{Type: principal.Client, ID: int64(n)})
-	}
-	d.gateway.perOwner.buckets.CleanUp()
-	if size := d.gateway.perOwner.buckets.EstimatedSize(); size > counted {
-		t.Errorf("%d are counted", size)
-	}
-}
-
-func BenchmarkLimit(b *testing.B) {
-	d := newDoorOn(b, unlimited, devservers.RedisOptions{})
-	answer := http.Header{}
-	b.ReportAllocs()
-	for b.Loop() {
-		_ = d.gateway.perOwner.take(b.Context(), answer, principal.Owner{Type: principal.Admin, ID: 1})
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 
+	"github.com/ironplane/ironplane/gateway/limits"
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 )
@@ -14,12 +15,46 @@ const (
 	// largestKept is the longest body, in bytes, that the gateway reads to its end before anybody else sees the request,
 	// and largestAnonymous the same without a key. What is longer is an upload, or too long.
 	largestKept, largestAnonymous = 1 << 20, 64 << 10
-	// uncounted is how much of each of them takes no room.
+	// uncounted is how much of each of them counts against no budget.
 	uncounted = 4 << 10
 )
 
+// What bodies may take of the gateway's memory, in bytes: in all, by owner, by key, by all callers without a key together, and
+// by each of their addresses.
+const (
+	bodyBudget          = 64 << 20
+	ownerBodyBudget     = bodyBudget / 8
+	keyBodyBudget       = ownerBodyBudget / 2
+	anonymousBodyBudget = bodyBudget / 8
+	addressBodyBudget   = 8 * largestAnonymous
+)
+
+// everybody and anonymousCallers have shares of the budget for bodies, too.
+type (
+	everybody        struct{}
+	anonymousCallers struct{}
+	keyID            int64
+)
+
+func bodyShares(call *principal.Call) []limits.Share {
+	all := limits.Share{Of: everybody{}, Max: bodyBudget, Kind: problem.Unavailable}
+	if p := call.Principal; p != nil {
+		return []limits.Share{
+			{Of: keyID(p.KeyID), Max: keyBodyBudget, Kind: problem.TooManyRequests},
+			{Of: p.Owner, Max: ownerBodyBudget, Kind: problem.TooManyRequests},
+			all,
+		}
+	}
+	return []limits.Share{
+		{Of: networkOf(call.IP), Max: addressBodyBudget, Kind: problem.TooManyRequests},
+		{Of: anonymousCallers{}, Max: anonymousBodyBudget, Kind: problem.Unavailable},
+		all,
+	}
+}
+
 // readBody reads a body to its end, unless it is longer than is kept of its caller's: then what was read is put before the
-// rest. The body gives its room back once it is read again, and by what is returned, which is called after the answer.
+// rest. The body's claim on the budget is freed once it is read again, and by the
+// function that is returned, which is called after the answer.
 func (g *Gateway) readBody(r *http.Request, call *principal.Call) (free func(), err error) {
 	free = func() {}
 	longest := int64(largestKept)
@@ -38,12 +73,12 @@ func (g *Gateway) readBody(r *http.Request, call *principal.Call) (free func(), 
 	if r.ContentLength >= 0 {
 		size = r.ContentLength + 1
 	}
-	taken := &taking{room: g.bodies, shares: sharesOf(call)}
+	claim := g.bodies.Claim(bodyShares(call)...)
 	text := make([]byte, 0, min(size, uncounted))
 	for {
 		if len(text) == cap(text) {
-			if taken.bytes == 0 {
-				if err := taken.take(r.Context(), size-uncounted); err != nil {
+			if claim.Bytes() == 0 {
+				if err := claim.Take(r.Context(), size-uncounted); err != nil {
 					return free, err
 				}
 			}
@@ -57,16 +92,16 @@ func (g *Gateway) readBody(r *http.Request, call *principal.Call) (free func(), 
 		text = text[:len(text)+n]
 		switch {
 		case errors.Is(err, io.EOF):
-			taken.keep(int64(cap(text)) - uncounted)
-			replaceBody(r, &keptBody{bytes.NewReader(text), taken}, len(text))
-			return taken.free, nil
+			claim.Keep(int64(cap(text)) - uncounted)
+			replaceBody(r, &keptBody{bytes.NewReader(text), claim}, len(text))
+			return claim.Free, nil
 		case err != nil:
-			taken.free()
+			claim.Free()
 			return free, errHalfBody(err)
 		case int64(len(text)) > longest:
 			r.Header.Del("Expect") // it was told to go on
-			r.Body = rest{io.MultiReader(&keptBody{bytes.NewReader(text), taken}, r.Body), r.Body}
-			return taken.free, nil
+			r.Body = rest{io.MultiReader(&keptBody{bytes.NewReader(text), claim}, r.Body), r.Body}
+			return claim.Free, nil
 		}
 	}
 }
@@ -99,17 +134,17 @@ func errHalfBody(cause error) error {
 	return problem.New(problem.BadRequest, "The body could not be read to its end.").Because(cause)
 }
 
-// keptBody is a body that was read. It gives its room back once it is read again.
+// keptBody is a body that was read. It frees its claim once it is read again.
 type keptBody struct {
 	text  *bytes.Reader
-	taken *taking
+	claim *limits.Claim
 }
 
 func (b *keptBody) Read(p []byte) (int, error) {
 	n, err := b.text.Read(p)
 	if b.text.Len() == 0 {
 		b.text.Reset(nil)
-		b.taken.free()
+		b.claim.Free()
 	}
 	return n, err
 }

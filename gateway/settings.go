@@ -45,10 +45,10 @@ func (g *Gateway) follow() {
 // goBy holds callers to their limits as they are set now.
 func (g *Gateway) goBy(_ context.Context, v settings.Values) error {
 	of := func(s settings.Integer) int { return max(1, min(s.In(v), highestRate)) }
-	g.perOwner.set(of(settings.OwnerRate), of(settings.OwnerBurst))
-	g.perCaller.set(of(settings.AddressRate), of(settings.AddressBurst))
-	g.owners.most.Store(int64(of(settings.OwnerConcurrency)))
-	g.perKey.most.Store(int64((of(settings.OwnerConcurrency) + 1) / 2))
-	g.addresses.most.Store(int64(of(settings.AddressConcurrency)))
+	g.perOwner.Set(of(settings.OwnerRate), of(settings.OwnerBurst))
+	g.perCaller.Set(of(settings.AddressRate), of(settings.AddressBurst))
+	g.owners.Set(of(settings.OwnerConcurrency))
+	g.perKey.Set((of(settings.OwnerConcurrency) + 1) / 2)
+	g.addresses.Set(of(settings.AddressConcurrency))
 	return nil
 }

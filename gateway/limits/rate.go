@@ -1,4 +1,5 @@
-package gateway
+// Package limits bounds what each caller may take of a gateway: requests a second, requests at the same time, and memory.
+package limits
 
 import (
 	"context"
@@ -20,21 +21,21 @@ import (
 )
 
 const (
-	// holding is how long requests that Redis allowed may be made use of. The limit has them back by then.
-	holding = time.Second
+	// batchTTL is how long requests that Redis allowed may be used. The limit has them back by then.
+	batchTTL = time.Second
 	// batchesPerSecond is how often the busiest caller's requests are asked for.
 	batchesPerSecond = 10
-	// counted bounds how many callers are counted in memory, and countedFor how long one is who is silent.
-	counted    = 100_000
-	countedFor = time.Minute
+	// maxBuckets bounds how many callers are counted in memory. A silent caller is forgotten after bucketTTL.
+	maxBuckets = 100_000
+	bucketTTL  = time.Minute
 )
 
-// limit is how many requests each of many callers may make.
+// Rate bounds how many requests a second each of many callers may make.
 //
-// It is counted twice. Redis counts for all gateways, and hands out requests in batches, so that few of them wait for
-// it. Each gateway counts its own, with the same limit: so where Redis is away, there are as many times the limit as
-// gateways, and never more.
-type limit[K comparable] struct {
+// Requests are counted twice. Redis counts for all gateways, and hands out requests in batches, so that few of them wait for
+// it. Each gateway counts its own, with the same limit: while Redis is away, callers have at most as many times the limit as
+// there are gateways.
+type Rate[K comparable] struct {
 	name    string
 	terms   atomic.Pointer[terms]
 	nameOf  func(K) string
@@ -69,20 +70,21 @@ type count struct {
 	wait  time.Time // until when Redis will allow none
 }
 
-func newLimit[K comparable](name string, nameOf func(K) string, link *cache.Link, m *metrics) *limit[K] {
-	return &limit[K]{
+// NewRate returns a limit that lets nothing through until Set. Its counters count what is allowed and what is refused.
+func NewRate[K comparable](name string, nameOf func(K) string, link *cache.Link, allowed, refused prometheus.Counter) *Rate[K] {
+	return &Rate[K]{
 		name: name, nameOf: nameOf, link: link, state: strconv.Quote(name) + ";r=",
 		buckets: otter.Must(&otter.Options[K, *bucket]{
-			MaximumSize:      counted,
-			ExpiryCalculator: otter.ExpiryAccessing[K, *bucket](countedFor),
+			MaximumSize:      maxBuckets,
+			ExpiryCalculator: otter.ExpiryAccessing[K, *bucket](bucketTTL),
 		}),
-		allowed: m.limits.WithLabelValues(name, "allowed"),
-		refused: m.limits.WithLabelValues(name, "refused"),
+		allowed: allowed,
+		refused: refused,
 	}
 }
 
-// set changes how much the limit lets through. What was counted by another limit does not count by this one.
-func (l *limit[K]) set(rate, burst int) {
+// Set changes the limit, in requests a second and at once. What was counted under another limit no longer counts.
+func (l *Rate[K]) Set(rate, burst int) {
 	if now := l.terms.Load(); now != nil && now.rate == rate && now.burst == burst {
 		return
 	}
@@ -92,9 +94,9 @@ func (l *limit[K]) set(rate, burst int) {
 	)
 }
 
-// take takes one request from who's limit, and says in the answer's header what is left of it. The error is the fault
-// of who is over it.
-func (l *limit[K]) take(ctx context.Context, answer http.Header, who K) error {
+// Take counts one request of a caller, and says in the answer's header what is left. The error is a 429 that says when to
+// try again.
+func (l *Rate[K]) Take(ctx context.Context, answer http.Header, who K) error {
 	b, t := l.bucketOf(who), l.terms.Load()
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -128,12 +130,12 @@ func (l *limit[K]) take(ctx context.Context, answer http.Header, who K) error {
 }
 
 // declare says where a caller stands, as the IETF's RateLimit header field for HTTP does.
-func (l *limit[K]) declare(answer http.Header, left int, until string) {
+func (l *Rate[K]) declare(answer http.Header, left int, until string) {
 	answer["Ratelimit"] = []string{l.state + strconv.Itoa(left) + until}
 }
 
-// giveBack undoes a take.
-func (l *limit[K]) giveBack(who K) {
+// GiveBack undoes a Take.
+func (l *Rate[K]) GiveBack(who K) {
 	b := l.bucketOf(who)
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -143,7 +145,7 @@ func (l *limit[K]) giveBack(who K) {
 	}
 }
 
-func (l *limit[K]) bucketOf(who K) *bucket {
+func (l *Rate[K]) bucketOf(who K) *bucket {
 	if b, ok := l.buckets.GetIfPresent(who); ok {
 		return b
 	}
@@ -158,7 +160,7 @@ func (t *terms) wait(b *bucket, now time.Time) time.Duration {
 
 // fetch has Redis allow a batch: twice as many as the last time, where those were made use of in time. Where Redis is
 // away, our own count is what holds.
-func (l *limit[K]) fetch(ctx context.Context, t *terms, b *bucket, who K) {
+func (l *Rate[K]) fetch(ctx context.Context, t *terms, b *bucket, who K) {
 	used := b.held == 0 && time.Now().Before(b.until)
 	if b.batch *= 2; !used {
 		b.batch = 1
@@ -177,7 +179,7 @@ func (l *limit[K]) fetch(ctx context.Context, t *terms, b *bucket, who K) {
 		if err != nil {
 			return err
 		}
-		b.held, b.left, b.until = result.Allowed, result.Remaining, time.Now().Add(holding)
+		b.held, b.left, b.until = result.Allowed, result.Remaining, time.Now().Add(batchTTL)
 		if b.held == 0 {
 			b.wait = time.Now().Add(result.RetryAfter)
 		}

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ironplane/ironplane/gateway/limits"
 	"github.com/ironplane/ironplane/pkg/auth/keycache"
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/testkit"
@@ -28,23 +29,14 @@ func (o *owner) issueOther(id int64) string {
 	return key
 }
 
-// fill takes all of a share, and answers what gives it back.
-func (m *room) fill(shares ...share) (free func()) {
-	most := shares[0].most
-	for _, s := range shares {
-		most = min(most, s.most)
+// fill claims all of a share. It returns what frees it.
+func fill(t *testing.T, budget *limits.Budget, share limits.Share) (free func()) {
+	t.Helper()
+	c := budget.Claim(share)
+	if _, err := c.Try(share.Max); err != nil {
+		t.Fatal(err)
 	}
-	t := &taking{room: m, shares: shares}
-	if _, err := t.try(most); err != nil {
-		panic(err)
-	}
-	return t.free
-}
-
-func (m *room) empty() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return len(m.taken) == 0
+	return c.Free
 }
 
 func (d *door) post(key, address string, body io.Reader) int {
@@ -64,26 +56,26 @@ func TestBodiesAreBounded(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t, unlimited)
 	d.gateway.upstreams["network"] = newBusy(reads)
-	d.gateway.bodies.wait = time.Millisecond
+	d.gateway.bodies.Timeout = time.Millisecond
 	mine, second, other := d.identity.issue(1), d.identity.issue(2), d.identity.issueOther(3)
 	anna := principal.Owner{Type: principal.Admin, ID: 1}
 	here, elsewhere := somebody, "192.0.2.8:1000"
-	network := sharesOf(&principal.Call{IP: d.gateway.callerOf(&http.Request{RemoteAddr: here})})[0]
+	network := bodyShares(&principal.Call{IP: d.gateway.callerOf(&http.Request{RemoteAddr: here})})[0]
 	type ask struct{ key, address string }
 	for _, c := range []struct {
-		full share
+		full limits.Share
 		want map[ask]int
 	}{
-		{share{keyID(1), roomForKey}, map[ask]int{{mine, here}: 429, {second, here}: 200, {other, here}: 200, {"", here}: 200}},
-		{share{anna, roomForOwner}, map[ask]int{{mine, here}: 429, {second, here}: 429, {other, here}: 200, {"", here}: 200}},
+		{limits.Share{Of: keyID(1), Max: keyBodyBudget}, map[ask]int{{mine, here}: 429, {second, here}: 200, {other, here}: 200, {"", here}: 200}},
+		{limits.Share{Of: anna, Max: ownerBodyBudget}, map[ask]int{{mine, here}: 429, {second, here}: 429, {other, here}: 200, {"", here}: 200}},
 		{network, map[ask]int{{mine, here}: 200, {"", here}: 429, {"", elsewhere}: 200}},
-		{share{anonymousCallers{}, roomForAnonymous}, map[ask]int{{mine, here}: 200, {"", here}: 503, {"", elsewhere}: 503}},
-		{share{everybody{}, roomForAll}, map[ask]int{{mine, here}: 503, {"", here}: 503}},
+		{limits.Share{Of: anonymousCallers{}, Max: anonymousBodyBudget}, map[ask]int{{mine, here}: 200, {"", here}: 503, {"", elsewhere}: 503}},
+		{limits.Share{Of: everybody{}, Max: bodyBudget}, map[ask]int{{mine, here}: 503, {"", here}: 503}},
 	} {
-		free := d.gateway.bodies.fill(c.full)
+		free := fill(t, d.gateway.bodies, c.full)
 		for asked, want := range c.want {
 			for name, body := range map[string]io.Reader{"of known length": bytes.NewReader(make([]byte, 5000)), "in chunks": io.MultiReader(bytes.NewReader(make([]byte, 5000)))} {
-				t.Run(fmt.Sprintf("%T is full/%d/%s", c.full.who, want, name), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%T is full/%d/%s", c.full.Of, want, name), func(t *testing.T) {
 					if got := d.post(asked.key, asked.address, body); got != want {
 						t.Errorf("answered %d, want %d", got, want)
 					}
@@ -102,17 +94,17 @@ func TestBodiesAreBounded(t *testing.T) {
 			}
 		}
 	}
-	if !d.gateway.bodies.empty() {
-		t.Error("room is lost")
+	if !d.gateway.bodies.IsFree() {
+		t.Error("got bytes that stay claimed, want all freed")
 	}
 }
 
 // Who sends halves of bodies, by all his keys or from many addresses without one, leaves room for a whole body of somebody else.
-func TestHalvesTakeNoRoomOfOthers(t *testing.T) {
+func TestHalvesTakeNoBudgetOfOthers(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t, unlimited)
 	d.gateway.upstreams["network"] = reader{}
-	d.gateway.bodies.wait = time.Millisecond
+	d.gateway.bodies.Timeout = time.Millisecond
 	other := d.identity.issueOther(1000)
 	over := make(chan struct{})
 	var halves sync.WaitGroup
@@ -139,15 +131,15 @@ func TestHalvesTakeNoRoomOfOthers(t *testing.T) {
 			return 0
 		}
 	}
-	for id := range int64(roomForAll/roomForKey + 1) {
+	for id := range int64(bodyBudget/keyBodyBudget + 1) {
 		thief := d.identity.issue(id + 1)
 		for n := 0; half(thief, somebody, largestKept) == 0; n++ {
-			if n > roomForAll/largestKept {
+			if n > bodyBudget/largestKept {
 				t.Fatal("a key's halves have no bound")
 			}
 		}
 	}
-	for n := range 2 * roomForAll / roomForAddress {
+	for n := range 2 * bodyBudget / addressBodyBudget {
 		for half("", fmt.Sprintf("10.0.0.%d:1", n), largestAnonymous) == 0 {
 		}
 	}
@@ -162,9 +154,9 @@ type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-// Room is free again once the service has read the body, and where it has no use for one: a caller who takes his answer
-// slowly holds none.
-func TestRoomIsFreedOnceRead(t *testing.T) {
+// A claim is freed once the service has read the body, and where it has no use for one: a caller that takes its answer slowly
+// holds none.
+func TestBudgetIsFreedOnceRead(t *testing.T) {
 	onBoth(t, nil, func(t *testing.T, d *door, network *busy, ask func(string) (net.Conn, *bufio.Reader)) {
 		key := d.identity.issue(1)
 		network.serve = func(_ http.ResponseWriter, r *http.Request) {
@@ -181,7 +173,7 @@ func TestRoomIsFreedOnceRead(t *testing.T) {
 				),
 			)
 			receive(t, "the request", network.began)
-			testkit.Eventually(t, "there is room again", d.gateway.bodies.empty)
+			testkit.Eventually(t, "the claim is freed", d.gateway.bodies.IsFree)
 			if method == "GET" {
 				close(network.goOn)
 				if got := status(t, in); got != 200 {
